@@ -1,0 +1,196 @@
+//! The header page: what a reader must know about an image before anything else.
+//!
+//! One page of its own per image, written by the shard thread alone. Words with different rhythms stand in
+//! different cache lines, so that the epoch word, which every one-sided read loads, is not disturbed.
+//!
+//! ```text
+//! word  0 magic "KELIXIMG"      1 layout version | byte-order mark   2 feature bits     3 image id
+//!       4 hash seed             5 L, nanoseconds                     6 term             7 lease deadline
+//!       8 reclamation epoch
+//!      16 directory root       18 segments version                  19 state
+//!      24 sleeping: 1 while the shard thread sleeps and must be woken
+//! ```
+
+use kelix_types::{Error, ErrorKind, Result, limits};
+
+use crate::map::Span;
+use crate::words::Words;
+use crate::LAYOUT_VERSION;
+
+/// Word numbers in the header page.
+pub mod header_word {
+    /// "KELIXIMG" in ASCII.
+    pub const MAGIC: usize = 0;
+    /// Layout version in the low half, the byte-order mark in the high half.
+    pub const VERSION: usize = 1;
+    /// Features a reader must know; an unknown bit is refused.
+    pub const FEATURES: usize = 2;
+    /// A random number that tells this image from every other.
+    pub const IMAGE_ID: usize = 3;
+    /// Seed of the key hash.
+    pub const HASH_SEED: usize = 4;
+    /// Shortest time between two epochs.
+    pub const EPOCH_NS: usize = 5;
+    /// Term of the server that writes the image.
+    pub const TERM: usize = 6;
+    /// When reads of this image end (clusters only; zero means the authority word decides).
+    pub const LEASE: usize = 7;
+    /// The reclamation epoch.
+    pub const EPOCH: usize = 8;
+    /// Directory of the hash index: place / 16 and depth << 40.
+    pub const DIRECTORY: usize = 16;
+    /// Counts up whenever a segment is added or retired.
+    pub const SEGMENTS: usize = 18;
+    /// An [`ImageState`](super::ImageState).
+    pub const STATE: usize = 19;
+    /// 1 while the shard thread sleeps.
+    pub const SLEEPING: usize = 24;
+}
+
+const MAGIC: u64 = u64::from_le_bytes(*b"KELIXIMG");
+const BYTE_ORDER_MARK: u64 = 0x0102_0304;
+
+/// What the server does with the image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ImageState {
+    /// Being built; not to be read.
+    Building,
+    /// Served.
+    Serving,
+    /// The server has ended in good order; the last state stays readable.
+    Stopped,
+}
+
+/// The header page.
+#[derive(Clone)]
+pub struct Header(Span);
+
+impl Header {
+    /// Bytes of the page.
+    pub const BYTES: u64 = 4096;
+
+    /// Writes a fresh header page.
+    pub fn create(span: Span, image_id: u64, hash_seed: u64, epoch_ns: u64, term: u64) -> Header {
+        let words = span.words();
+        words.store(header_word::VERSION, u64::from(LAYOUT_VERSION) | BYTE_ORDER_MARK << 32);
+        words.store(header_word::IMAGE_ID, image_id);
+        words.store(header_word::HASH_SEED, hash_seed);
+        words.store(header_word::EPOCH_NS, epoch_ns);
+        words.store(header_word::TERM, term);
+        words.store(header_word::EPOCH, 1);
+        words.publish(header_word::MAGIC, MAGIC);
+        Header(span)
+    }
+
+    /// Takes a page made by somebody else, refusing what this build cannot read.
+    pub fn open(span: Span) -> Result<Header> {
+        let refuse = |what: String| Err(Error::new(ErrorKind::Incompatible, "open image", what));
+        if span.bytes() < Self::BYTES {
+            return refuse(format!("header page of {} bytes, {} expected", span.bytes(), Self::BYTES));
+        }
+        let words = span.words();
+        if words.load_acquire(header_word::MAGIC) != MAGIC {
+            return refuse("no Kelix image: the magic word is wrong".into());
+        }
+        let version = words.load(header_word::VERSION);
+        if version >> 32 != BYTE_ORDER_MARK {
+            return refuse("the image was written with another byte order".into());
+        }
+        if version as u32 != LAYOUT_VERSION {
+            return refuse(format!(
+                "image layout version {}, this build reads version {LAYOUT_VERSION}: use the same release on both sides",
+                version as u32
+            ));
+        }
+        if words.load(header_word::FEATURES) != 0 {
+            return refuse(format!(
+                "the image uses features {:#x} unknown to this build: use a newer release",
+                words.load(header_word::FEATURES)
+            ));
+        }
+        Ok(Header(span))
+    }
+
+    /// The page's words.
+    #[inline]
+    pub fn words(&self) -> Words<'_> {
+        self.0.words()
+    }
+
+    /// The reclamation epoch, loaded before all later loads.
+    ///
+    /// SYNC: pairs with the publishing store in [`Image::advance_epoch`](crate::Image::advance_epoch).
+    #[inline]
+    pub fn epoch(&self) -> u64 {
+        self.words().load_acquire(header_word::EPOCH)
+    }
+
+    /// Seed of the key hash.
+    pub fn hash_seed(&self) -> u64 {
+        self.words().load(header_word::HASH_SEED)
+    }
+
+    /// The image's id.
+    pub fn image_id(&self) -> u64 {
+        self.words().load(header_word::IMAGE_ID)
+    }
+
+    /// Term of the server that writes the image.
+    #[inline]
+    pub fn term(&self) -> u64 {
+        self.words().load(header_word::TERM)
+    }
+
+    /// Counts changes of the set of segments.
+    #[inline]
+    pub fn segments_version(&self) -> u64 {
+        self.words().load_acquire(header_word::SEGMENTS)
+    }
+
+    /// What the server does with the image.
+    pub fn state(&self) -> ImageState {
+        match self.words().load_acquire(header_word::STATE) {
+            1 => ImageState::Serving,
+            2 => ImageState::Stopped,
+            _ => ImageState::Building,
+        }
+    }
+
+    /// Says what the server does with the image.
+    pub fn set_state(&self, state: ImageState) {
+        let word = match state {
+            ImageState::Building => 0,
+            ImageState::Serving => 1,
+            ImageState::Stopped => 2,
+        };
+        self.words().publish(header_word::STATE, word);
+    }
+}
+
+const _: () = assert!(limits::EPOCH_NS_MIN > 0 && header_word::SLEEPING * 8 < Header::BYTES as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_page_and_refusals() {
+        let span = Span::private(Header::BYTES);
+        let header = Header::create(span.clone(), 0xABCD, 42, limits::EPOCH_NS_MIN, 3);
+        let words = header.words();
+        let page: Vec<u64> = (0..9).map(|i| words.load(i)).collect();
+        assert_eq!(page, [0x474d_4958_494c_454b, 0x0102_0304_0000_0001, 0, 0xABCD, 42, 25_000_000, 3, 0, 1]);
+        assert!(Header::open(span.clone()).is_ok());
+        let mut said = |word: usize, value: u64| {
+            let old = words.load(word);
+            words.store(word, value);
+            let error = Header::open(span.clone()).err().expect("must be refused").to_string();
+            words.store(word, old);
+            error
+        };
+        assert!(said(header_word::VERSION, 0x0102_0304_0000_0009).contains("layout version 9"));
+        assert!(said(header_word::VERSION, 0x0403_0201_0000_0001).contains("byte order"));
+        assert!(said(header_word::FEATURES, 4).contains("features 0x4"));
+        assert!(said(header_word::MAGIC, 0).contains("magic"));
+    }
+}

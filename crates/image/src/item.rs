@@ -1,0 +1,262 @@
+//! Items as they stand in memory.
+//!
+//! ```text
+//! byte  0  guardian                     live bit, term, counter
+//!       8  meta                         63 table 48 | 47 flags 38 | 37 body bytes 17 | 16 key bytes 0
+//!      16  expiry, only with the flag   nanoseconds since 1970
+//!       .  key
+//!       .  padding to 8 bytes, only with the ATTRIBUTES or LARGE flag
+//!       .  body: the value; or an attribute section; or the description of a large value
+//! ```
+//!
+//! A plain key-value item is one unnamed bytes attribute: its body is the value, and it pays nothing for the rest.
+
+use kelix_types::{Guardian, Place, TableId, Version, limits};
+
+use crate::words::{Words, bytes_of};
+
+/// What an item has besides a key and bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ItemFlags(pub u16);
+
+impl ItemFlags {
+    /// The body is an attribute section.
+    pub const ATTRIBUTES: ItemFlags = ItemFlags(1);
+    /// An expiry word stands before the key.
+    pub const EXPIRES: ItemFlags = ItemFlags(2);
+    /// The body says where the value stands in page runs.
+    pub const LARGE: ItemFlags = ItemFlags(4);
+    const ALL: u16 = 7;
+
+    /// Whether all of `other` is set.
+    #[inline]
+    pub const fn has(self, other: ItemFlags) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Both.
+    pub const fn with(self, other: ItemFlags) -> ItemFlags {
+        ItemFlags(self.0 | other.0)
+    }
+}
+
+/// Sizes, flags and table of an item: everything that fixes its layout.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ItemHeader {
+    /// Table of the key.
+    pub table: TableId,
+    /// What it has besides.
+    pub flags: ItemFlags,
+    /// Length of the key.
+    pub key_bytes: usize,
+    /// Length of the body.
+    pub body_bytes: usize,
+}
+
+impl ItemHeader {
+    /// The meta word.
+    #[inline]
+    pub fn word(self) -> u64 {
+        debug_assert!(self.key_bytes <= limits::KEY_BYTES_MAX && self.body_bytes < 1 << 21);
+        self.key_bytes as u64
+            | (self.body_bytes as u64) << 17
+            | u64::from(self.flags.0) << 38
+            | u64::from(self.table.0) << 48
+    }
+
+    /// Reads a meta word; `None` when it breaks a limit.
+    #[inline]
+    pub fn from_word(word: u64) -> Option<ItemHeader> {
+        let header = ItemHeader {
+            table: TableId((word >> 48) as u16),
+            flags: ItemFlags((word >> 38) as u16 & 0x3ff),
+            key_bytes: (word & 0x1_ffff) as usize,
+            body_bytes: (word >> 17) as usize & 0x1f_ffff,
+        };
+        let fine = header.key_bytes <= limits::KEY_BYTES_MAX
+            && header.body_bytes <= limits::INLINE_BODY_BYTES_MAX
+            && header.flags.0 & !ItemFlags::ALL == 0;
+        fine.then_some(header)
+    }
+
+    /// Where the key begins.
+    #[inline]
+    pub fn key_start(self) -> usize {
+        if self.flags.has(ItemFlags::EXPIRES) { 24 } else { 16 }
+    }
+
+    /// Where the body begins.
+    #[inline]
+    pub fn body_start(self) -> usize {
+        let end = self.key_start() + self.key_bytes;
+        if self.flags.0 & (ItemFlags::ATTRIBUTES.0 | ItemFlags::LARGE.0) == 0 { end } else { end.next_multiple_of(8) }
+    }
+
+    /// Bytes of the whole item.
+    #[inline]
+    pub fn item_bytes(self) -> usize {
+        self.body_start() + self.body_bytes
+    }
+}
+
+/// An item in a private copy of its slot.
+#[derive(Clone, Copy)]
+pub struct ItemView<'a> {
+    words: &'a [u64],
+    header: ItemHeader,
+}
+
+impl<'a> ItemView<'a> {
+    /// Looks at a copied slot; `None` when the sizes do not fit it. Says nothing about whether the copy is valid:
+    /// that is the read rule's business.
+    #[inline]
+    pub fn new(words: &'a [u64]) -> Option<ItemView<'a>> {
+        let header = ItemHeader::from_word(*words.get(1)?)?;
+        (header.item_bytes() <= words.len() * 8).then_some(ItemView { words, header })
+    }
+
+    /// The guardian as it was sampled.
+    #[inline]
+    pub fn guardian(self) -> Guardian {
+        Guardian(self.words[0])
+    }
+
+    /// Its state for compare-and-set.
+    #[inline]
+    pub fn version(self) -> Version {
+        Version(self.guardian().incarnation().0)
+    }
+
+    /// Sizes, flags, table.
+    #[inline]
+    pub fn header(self) -> ItemHeader {
+        self.header
+    }
+
+    /// The key.
+    #[inline]
+    pub fn key(self) -> &'a [u8] {
+        let start = self.header.key_start();
+        &bytes_of(self.words)[start..start + self.header.key_bytes]
+    }
+
+    /// The body.
+    #[inline]
+    pub fn body(self) -> &'a [u8] {
+        let start = self.header.body_start();
+        &bytes_of(self.words)[start..start + self.header.body_bytes]
+    }
+
+    /// When it ends, in nanoseconds since 1970.
+    pub fn expiry(self) -> Option<u64> {
+        self.header.flags.has(ItemFlags::EXPIRES).then(|| self.words[2])
+    }
+
+    /// Whether it is the item of this key.
+    #[inline]
+    pub fn is_for(self, table: TableId, key: &[u8]) -> bool {
+        self.header.table == table && self.key() == key
+    }
+}
+
+/// Whether the item in `slot` is that of this key, read where it stands. For the writer, who alone may trust what
+/// it reads in place.
+#[inline]
+pub fn holds_key(slot: Words<'_>, table: TableId, key: &[u8]) -> bool {
+    let Some(header) = ItemHeader::from_word(slot.load(1)) else { return false };
+    if header.table != table || header.key_bytes != key.len() {
+        return false;
+    }
+    let first = header.key_start() / 8;
+    let mut chunks = key.chunks_exact(8);
+    for (index, chunk) in (&mut chunks).enumerate() {
+        if slot.load(first + index) != u64::from_le_bytes(chunk.try_into().expect("8 bytes")) {
+            return false;
+        }
+    }
+    let rest = chunks.remainder();
+    if rest.is_empty() {
+        return true;
+    }
+    let last = slot.load(first + key.len() / 8).to_le_bytes();
+    last[..rest.len()] == *rest
+}
+
+/// The body of a large item: how long the value is and in which runs it stands.
+///
+/// ```text
+/// word 0  bytes of the value
+/// then for each run: word  place,  word  bytes
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LargeBody {
+    /// Length of the value.
+    pub bytes: u64,
+    /// Place and used bytes of each run, in order.
+    pub runs: Vec<(Place, u64)>,
+}
+
+impl LargeBody {
+    /// Words it takes.
+    pub fn words(&self) -> Vec<u64> {
+        let mut words = vec![self.bytes];
+        words.extend(self.runs.iter().flat_map(|(place, bytes)| [place.0, *bytes]));
+        words
+    }
+
+    /// Reads the body of a large item; `None` when the runs do not add up.
+    pub fn parse(body: &[u8]) -> Option<LargeBody> {
+        let mut words = body.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+        let bytes = words.next()?;
+        let mut runs = Vec::new();
+        while let (Some(place), Some(length)) = (words.next(), words.next()) {
+            runs.push((Place(place), length));
+        }
+        let sum = runs.iter().try_fold(0u64, |sum, (_, length)| sum.checked_add(*length))?;
+        (sum == bytes && bytes <= limits::VALUE_BYTES_MAX).then_some(LargeBody { bytes, runs })
+    }
+}
+
+const _: () = assert!(limits::KEY_BYTES_MAX < 1 << 17 && limits::INLINE_BODY_BYTES_MAX < 1 << 21);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::bytes_of_mut;
+
+    #[test]
+    fn golden_plain_item() {
+        let header =
+            ItemHeader { table: TableId(2), flags: ItemFlags::default(), key_bytes: 6, body_bytes: 3 };
+        let mut words = [0u64; 4];
+        words[0] = 0x8000_0100_0000_0007;
+        words[1] = header.word();
+        bytes_of_mut(&mut words)[16..25].copy_from_slice(b"stu001ABY");
+        assert_eq!(words[1], 0x0002_0000_0006_0006);
+        let item = ItemView::new(&words).unwrap();
+        assert_eq!((item.key(), item.body()), (&b"stu001"[..], &b"ABY"[..]));
+        assert!(item.is_for(TableId(2), b"stu001") && !item.is_for(TableId(1), b"stu001"));
+        assert_eq!(ItemHeader::from_word(words[1]), Some(header));
+        assert!(ItemView::new(&words[..3]).is_none(), "an item longer than its slot");
+        assert!(ItemView::new(&words[..1]).is_none());
+    }
+
+    #[test]
+    fn layout_with_expiry_and_attributes() {
+        let flags = ItemFlags::EXPIRES.with(ItemFlags::ATTRIBUTES);
+        let header = ItemHeader { table: TableId(1), flags, key_bytes: 5, body_bytes: 8 };
+        assert_eq!((header.key_start(), header.body_start(), header.item_bytes()), (24, 32, 40));
+        // A 16-byte key with a 32-byte value fills one cache line.
+        let line = ItemHeader { table: TableId(1), flags: ItemFlags(0), key_bytes: 16, body_bytes: 32 };
+        assert_eq!(line.item_bytes(), 64);
+    }
+
+    #[test]
+    fn large_bodies_must_add_up() {
+        let body = LargeBody { bytes: 30, runs: vec![(Place(65536), 20), (Place(0), 10)] };
+        let words = body.words();
+        assert_eq!(LargeBody::parse(bytes_of(&words)), Some(body));
+        assert_eq!(LargeBody::parse(&bytes_of(&words)[..24]), None);
+        assert_eq!(LargeBody::parse(&[]), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! Spans of memory and the table that finds them by place.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use kelix_types::{Place, limits::GRANULE_BYTES};
+
+use crate::words::Words;
+
+/// A stretch of mapped memory and whatever keeps it mapped.
+#[derive(Clone)]
+pub struct Span {
+    base: *const u64,
+    bytes: u64,
+    _owner: Arc<dyn Any + Send + Sync>,
+}
+
+// SAFETY: a span only hands out `Words`, which may be used from any thread, and its owner is Send + Sync.
+unsafe impl Send for Span {}
+// SAFETY: as above.
+unsafe impl Sync for Span {}
+
+impl Span {
+    /// A span of `bytes` bytes at `base`, kept mapped by `owner`.
+    ///
+    /// # Safety
+    /// 1. `base` is aligned to 16 bytes and `bytes` bytes from it stay mapped until `owner` is dropped.
+    /// 2. The memory is accessed only through [`Words`], system calls, another process or a device.
+    /// 3. If the memory is mapped read-only, no storing method is called on its words.
+    pub unsafe fn new(base: *const u64, bytes: u64, owner: Arc<dyn Any + Send + Sync>) -> Span {
+        assert!(base.addr() % 16 == 0);
+        Span { base, bytes, _owner: owner }
+    }
+
+    /// Zeroed private memory, for tests, tools and the simulator.
+    pub fn private(bytes: u64) -> Span {
+        #[repr(align(64))]
+        #[derive(Clone)]
+        struct Line(#[allow(dead_code, reason = "reached only through the span")] [u64; 8]);
+        let lines = vec![Line([0; 8]); (bytes as usize).div_ceil(64)];
+        let base = lines.as_ptr().cast();
+        // SAFETY: the vector's buffer is aligned to 64 bytes, never moves, and lives in the owner, where nothing
+        // else reaches it.
+        unsafe { Span::new(base, bytes, Arc::new(lines)) }
+    }
+
+    /// Length in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The whole span.
+    #[inline]
+    pub fn words(&self) -> Words<'_> {
+        // SAFETY: mapped for as long as `self` holds the owner, by the promise of `new`.
+        unsafe { Words::new(self.base, (self.bytes / 8) as usize) }
+    }
+}
+
+/// Finds memory by place. The writer has one, and so has each reader, over its own mappings.
+///
+/// Space is given out in granules of 64 MiB, so finding a place is one look into a small table: the entry has the
+/// address of the granule and how many bytes from its start belong to the same segment.
+#[derive(Clone, Default)]
+pub struct MemoryMap {
+    granules: Vec<Granule>,
+    spans: Vec<(usize, Span)>,
+}
+
+#[derive(Clone, Copy)]
+struct Granule {
+    base: *const u64,
+    bytes: u64,
+}
+
+const EMPTY: Granule = Granule { base: std::ptr::null(), bytes: 0 };
+
+// SAFETY: the pointers are those of the spans held beside them, which are Send + Sync.
+unsafe impl Send for MemoryMap {}
+// SAFETY: as above.
+unsafe impl Sync for MemoryMap {}
+
+impl MemoryMap {
+    /// Adds a segment that begins at granule `first`.
+    pub fn add(&mut self, first: usize, span: Span) {
+        let count = span.bytes.div_ceil(GRANULE_BYTES) as usize;
+        if self.granules.len() < first + count {
+            self.granules.resize(first + count, EMPTY);
+        }
+        for index in 0..count {
+            let offset = index as u64 * GRANULE_BYTES;
+            assert!(self.granules[first + index].bytes == 0, "two segments in one granule");
+            // SAFETY: `offset` is less than the span's length, so the pointer stays inside it.
+            let base = unsafe { span.base.byte_add(offset as usize) };
+            self.granules[first + index] = Granule { base, bytes: span.bytes - offset };
+        }
+        self.spans.push((first, span));
+    }
+
+    /// Forgets the segment that begins at granule `first`; its memory goes when nobody else holds it.
+    pub fn remove(&mut self, first: usize) {
+        if let Some(index) = self.spans.iter().position(|(start, _)| *start == first) {
+            let (_, span) = self.spans.swap_remove(index);
+            let count = span.bytes.div_ceil(GRANULE_BYTES) as usize;
+            self.granules[first..first + count].fill(EMPTY);
+        }
+    }
+
+    /// Whether a segment begins at granule `first`.
+    pub fn has(&self, first: usize) -> bool {
+        self.spans.iter().any(|(start, _)| *start == first)
+    }
+
+    /// The first granules of all segments.
+    pub fn firsts(&self) -> Vec<usize> {
+        self.spans.iter().map(|(first, _)| *first).collect()
+    }
+
+    /// `count` words at `place`, or `None` when they are not (or no longer) mapped here. A place may come from
+    /// anywhere: this is the one bounds check between a pointer and memory.
+    #[inline]
+    pub fn words(&self, place: Place, count: usize) -> Option<Words<'_>> {
+        let granule = self.granules.get(place.granule())?;
+        let offset = place.in_granule();
+        if offset + (count as u64) * 8 > granule.bytes || offset % 8 != 0 {
+            return None;
+        }
+        // SAFETY: inside the segment by the check, and the segment's span is held by `self`.
+        Some(unsafe { Words::new(granule.base.byte_add(offset as usize), count) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_resolve_inside_segments_only() {
+        let mut map = MemoryMap::default();
+        map.add(2, Span::private(4096));
+        let start = Place(2 * GRANULE_BYTES);
+        map.words(start, 512).unwrap().store(511, 7);
+        assert_eq!(map.words(start.plus(4088), 1).unwrap().load(0), 7);
+        assert!(map.words(start.plus(4088), 2).is_none());
+        assert!(map.words(start.plus(4), 1).is_none());
+        assert!(map.words(Place(0), 1).is_none());
+        assert!(map.words(Place(9 * GRANULE_BYTES), 1).is_none());
+        map.remove(2);
+        assert!(map.words(start, 1).is_none() && !map.has(2));
+    }
+}

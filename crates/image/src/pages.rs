@@ -1,0 +1,220 @@
+//! What a segment's pages are used for.
+//!
+//! A segment is an array of 64 KiB pages. A run of pages becomes a *slab* of slots of one [`Kind`] and then keeps
+//! that kind for as long as the segment exists, so that a stale pointer always lands on a guardian and never in
+//! the middle of somebody's value. Pages that hold pieces of large values are no slab: no pointer ever names a
+//! place inside them, so they may become anything later.
+
+use kelix_types::{SizeClass, limits::PAGE_BYTES, limits::SLAB_PAGES_MAX};
+
+/// What a slab slot may hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kind(u16);
+
+impl Kind {
+    const FIRST_DIRECTORY: u16 = SizeClass::COUNT as u16 + 1;
+    /// A subtable of the hash index: 64 buckets of 64 bytes.
+    pub const SUBTABLE: Kind = Kind(SizeClass::COUNT as u16);
+    /// Depth up to which a directory fits the smallest directory kind.
+    const DIRECTORY_DEPTH_MIN: u32 = 12;
+    /// Deepest directory.
+    pub const DIRECTORY_DEPTH_MAX: u32 = 26;
+    /// Bytes before the entries of a directory, its guardian among them.
+    pub const DIRECTORY_ENTRIES_START: u64 = 64;
+    /// Number of kinds.
+    pub(crate) const COUNT: usize =
+        SizeClass::COUNT + 2 + (Self::DIRECTORY_DEPTH_MAX - Self::DIRECTORY_DEPTH_MIN) as usize;
+
+    /// Items of a size class.
+    #[inline]
+    pub const fn item(class: SizeClass) -> Kind {
+        Kind(class.0 as u16)
+    }
+
+    /// A directory of the hash index of this depth.
+    pub const fn directory(depth: u32) -> Kind {
+        assert!(depth <= Self::DIRECTORY_DEPTH_MAX);
+        let above = if depth > Self::DIRECTORY_DEPTH_MIN { depth - Self::DIRECTORY_DEPTH_MIN } else { 0 };
+        Kind(Self::FIRST_DIRECTORY + above as u16)
+    }
+
+    /// The size class, when it is a kind of item.
+    pub const fn class(self) -> Option<SizeClass> {
+        if self.0 < SizeClass::COUNT as u16 { Some(SizeClass(self.0 as u8)) } else { None }
+    }
+
+    /// Whether slots of this kind begin with a guardian of an item.
+    pub const fn is_item(self) -> bool {
+        self.class().is_some()
+    }
+
+    /// Index into per-kind arrays.
+    #[inline]
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn from_index(index: usize) -> Kind {
+        Kind(index as u16)
+    }
+
+    /// Bytes of a slot.
+    #[inline]
+    pub const fn slot_bytes(self) -> u64 {
+        if let Some(class) = self.class() {
+            class.bytes() as u64
+        } else if self.0 == Self::SUBTABLE.0 {
+            4096
+        } else {
+            let entries = 1u64 << (Self::DIRECTORY_DEPTH_MIN + (self.0 - Self::FIRST_DIRECTORY) as u32);
+            (Self::DIRECTORY_ENTRIES_START + entries * 8).next_multiple_of(PAGE_BYTES)
+        }
+    }
+
+    /// Pages of a slab: the fewest that waste at most a sixteenth.
+    pub const fn slab_pages(self) -> u64 {
+        let slot = self.slot_bytes();
+        let mut pages = slot.div_ceil(PAGE_BYTES);
+        while pages < SLAB_PAGES_MAX && (pages * PAGE_BYTES) % slot * 16 > pages * PAGE_BYTES {
+            pages += 1;
+        }
+        pages
+    }
+}
+
+/// How a page is used now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PageUse {
+    Free,
+    Slab(Kind),
+    Run,
+}
+
+/// The writer's private knowledge of one page. Slab counts stand with the slab's first page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Page {
+    pub usage: PageUse,
+    /// Held a piece of a large value once: to be cleared before it becomes a slab.
+    pub dirty: bool,
+    /// First page of the slab or run.
+    pub head: u32,
+    /// Slots of the slab that were ever handed out.
+    pub carved: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SegmentState {
+    Open,
+    /// Being emptied: nothing new is placed here.
+    Evacuating,
+    Retired,
+}
+
+/// The writer's private knowledge of one segment.
+pub(crate) struct Segment {
+    pub first_granule: usize,
+    pub bytes: u64,
+    pub state: SegmentState,
+    pub pages: Vec<Page>,
+    pub pages_free: usize,
+    /// Bytes of slots and runs that are in use, dead ones in quarantine not counted.
+    pub live_bytes: u64,
+    cursor: usize,
+}
+
+impl Segment {
+    pub fn new(first_granule: usize, bytes: u64) -> Segment {
+        let count = (bytes / PAGE_BYTES) as usize;
+        let free = Page { usage: PageUse::Free, dirty: false, head: 0, carved: 0 };
+        Segment {
+            first_granule,
+            bytes,
+            state: SegmentState::Open,
+            pages: vec![free; count],
+            pages_free: count,
+            live_bytes: 0,
+            cursor: 0,
+        }
+    }
+
+    /// Finds `wanted` free pages in a row, or with `partial` the longest row there is, and takes them.
+    /// Returns the first page and the count.
+    pub fn take(&mut self, wanted: usize, usage: PageUse, partial: bool) -> Option<(usize, usize)> {
+        if self.state != SegmentState::Open || self.pages_free == 0 || (!partial && self.pages_free < wanted) {
+            return None;
+        }
+        let (mut best, mut best_count) = (0, 0);
+        // Next fit: look from where the last search ended, then from the start.
+        for (from, to) in [(self.cursor, self.pages.len()), (0, self.pages.len())] {
+            let mut count = 0;
+            for index in from..to {
+                count = if self.pages[index].usage == PageUse::Free { count + 1 } else { 0 };
+                if count > best_count {
+                    (best, best_count) = (index + 1 - count, count);
+                }
+                if best_count >= wanted {
+                    break;
+                }
+            }
+            if best_count >= wanted {
+                break;
+            }
+        }
+        if best_count < wanted && !partial {
+            return None;
+        }
+        let count = best_count.min(wanted);
+        for page in &mut self.pages[best..best + count] {
+            page.usage = usage;
+            page.head = best as u32;
+            page.carved = 0;
+        }
+        self.pages_free -= count;
+        self.cursor = best + count;
+        (count > 0).then_some((best, count))
+    }
+
+    /// Gives a run's pages back. Slabs never come back.
+    pub fn give_back(&mut self, first: usize, count: usize) {
+        for page in &mut self.pages[first..first + count] {
+            debug_assert_eq!(page.usage, PageUse::Run);
+            *page = Page { usage: PageUse::Free, dirty: true, head: 0, carved: 0 };
+        }
+        self.pages_free += count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slabs_waste_at_most_a_sixteenth_where_64_pages_allow() {
+        for index in 0..Kind::COUNT {
+            let kind = Kind::from_index(index);
+            let slab = kind.slab_pages() * PAGE_BYTES;
+            assert!(slab >= kind.slot_bytes());
+            if kind.is_item() && kind.slot_bytes() < 1 << 18 {
+                assert!(slab % kind.slot_bytes() * 16 <= slab, "{kind:?}: slab of {slab}");
+            }
+        }
+        assert_eq!(Kind::item(SizeClass::for_bytes(64).unwrap()).slab_pages(), 1);
+        assert_eq!(Kind::directory(0), Kind::directory(12));
+        assert_eq!(Kind::directory(13).slot_bytes(), 2 * PAGE_BYTES);
+    }
+
+    #[test]
+    fn runs_come_back_and_slabs_stay() {
+        let mut segment = Segment::new(0, 16 * PAGE_BYTES);
+        assert_eq!(segment.take(10, PageUse::Run, false), Some((0, 10)));
+        assert_eq!(segment.take(10, PageUse::Run, false), None);
+        assert_eq!(segment.take(10, PageUse::Run, true), Some((10, 6)));
+        segment.give_back(0, 10);
+        let slab = PageUse::Slab(Kind::SUBTABLE);
+        assert_eq!(segment.take(4, slab, false), Some((0, 4)));
+        assert!(segment.pages[0].dirty && segment.pages_free == 6);
+        assert_eq!(segment.take(6, PageUse::Run, false), Some((4, 6)));
+        assert_eq!(segment.take(1, PageUse::Run, true), None);
+    }
+}

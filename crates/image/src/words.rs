@@ -1,0 +1,304 @@
+//! The primitives through which all remotely readable memory is stored to and loaded from.
+//!
+//! A [`Words`] is a bounds-checked view of aligned 8-byte words that other threads, other processes or a NIC may
+//! read or write at the same time. Only a single aligned word is ever assumed to be read or written whole; the
+//! read rule (docs/read-rule.md) is built on that alone. Because every store and load of such memory passes
+//! through this file, the rule can be checked here, and a simulator can let a reader fall between any two stores.
+//!
+//! On x86-64 copies use 16-byte loads and stores in assembly, so that the compiler neither assumes that the
+//! memory stands still nor splits a word; elsewhere, and under Miri, they go word by word through atomics.
+//!
+//! | store | load | what it orders |
+//! |---|---|---|
+//! | [`Words::copy_in`], [`Words::store`] | [`Words::copy_out`], [`Words::load`] | nothing: a body not yet live, a body under check |
+//! | [`Words::publish`] | [`Words::load_acquire`] | all earlier stores before it, all later loads after it |
+//! | [`full_fence`] | [`full_fence`] | a store before a later load: the sleeper's and the waker's handshake |
+
+#[cfg(target_endian = "big")]
+compile_error!("Kelix images are little-endian and this build has no byte swapping: use a little-endian target");
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// A view of words that others may touch meanwhile. It carries no right to tear: each access is one word or a
+/// copy whose words are each whole.
+#[derive(Clone, Copy)]
+pub struct Words<'a> {
+    base: *const AtomicU64,
+    count: usize,
+    owner: PhantomData<&'a AtomicU64>,
+}
+
+// SAFETY: all access through a `Words` is atomic per word (or in assembly, which the language treats alike), so
+// views may be shared and sent between threads.
+unsafe impl Send for Words<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Words<'_> {}
+
+impl<'a> Words<'a> {
+    /// A view of `count` words at `base`.
+    ///
+    /// # Safety
+    /// 1. `base` is aligned to 8 bytes and `count` words from it are mapped for all of `'a`.
+    /// 2. The memory is never accessed except through `Words`, system calls, or another process or device.
+    /// 3. Storing methods are called only when the memory is mapped writable.
+    #[inline]
+    pub const unsafe fn new(base: *const u64, count: usize) -> Words<'a> {
+        Words { base: base.cast(), count, owner: PhantomData }
+    }
+
+    /// Number of words in view.
+    #[inline]
+    pub const fn count(self) -> usize {
+        self.count
+    }
+
+    /// The part of the view from word `first` on, `count` words of it.
+    #[inline]
+    pub fn part(self, first: usize, count: usize) -> Words<'a> {
+        assert!(first <= self.count && count <= self.count - first, "view of words out of bounds");
+        // SAFETY: in bounds by the assertion, so still inside the caller's promise of `new`.
+        Words { base: unsafe { self.base.add(first) }, count, owner: PhantomData }
+    }
+
+    #[inline]
+    fn word(self, index: usize) -> &'a AtomicU64 {
+        assert!(index < self.count, "word {index} of a view of {}", self.count);
+        // SAFETY: in bounds, aligned and mapped for 'a by the promise of `new`.
+        unsafe { &*self.base.add(index) }
+    }
+
+    /// Loads one word, ordered after nothing.
+    #[inline]
+    pub fn load(self, index: usize) -> u64 {
+        self.word(index).load(Ordering::Relaxed)
+    }
+
+    /// Loads one word before all later loads.
+    ///
+    /// SYNC: pairs with [`Words::publish`] of the same word.
+    #[inline]
+    pub fn load_acquire(self, index: usize) -> u64 {
+        self.word(index).load(Ordering::Acquire)
+    }
+
+    /// Stores one word that is not yet reachable, or whose order does not matter.
+    #[inline]
+    pub fn store(self, index: usize, value: u64) {
+        self.word(index).store(value, Ordering::Relaxed);
+    }
+
+    /// Stores one word after all earlier stores: drops or raises a guardian, publishes a pointer.
+    ///
+    /// SYNC: pairs with [`Words::load_acquire`], and with the fence of [`load_fence`] after a plain load.
+    #[inline]
+    pub fn publish(self, index: usize, value: u64) {
+        self.word(index).store(value, Ordering::Release);
+    }
+
+    /// Adds to one word and returns the sum. For words with several writers (the authority word).
+    pub fn add(self, index: usize, value: u64) -> u64 {
+        self.word(index).fetch_add(value, Ordering::SeqCst) + value
+    }
+
+    /// Copies words out, in any order, each whole.
+    #[inline]
+    pub fn copy_out(self, first: usize, into: &mut [u64]) {
+        let from = self.part(first, into.len());
+        // SAFETY: `part` checked the source; the destination is an exclusive slice of the same length.
+        unsafe { copy(from.base.cast(), into.as_mut_ptr(), into.len()) }
+    }
+
+    /// Copies words in, in any order, each whole.
+    #[inline]
+    pub fn copy_in(self, first: usize, from: &[u64]) {
+        let into = self.part(first, from.len());
+        // SAFETY: `part` checked the destination, writable by the promise of `new`; the source is a slice.
+        unsafe { copy(from.as_ptr(), into.base.cast_mut().cast(), from.len()) }
+    }
+
+    /// Stores zeros from word `first` on.
+    #[inline]
+    pub fn clear(self, first: usize, count: usize) {
+        let part = self.part(first, count);
+        for index in 0..count {
+            part.store(index, 0);
+        }
+    }
+
+    /// Asks the processor to bring the first `words` words near, for reading.
+    #[inline]
+    pub fn prefetch(self, words: usize) {
+        let lines = words.min(self.count).div_ceil(8).min(4);
+        for line in 0..lines {
+            prefetch_line::<false>(self.base.wrapping_add(line * 8));
+        }
+    }
+
+    /// Asks the processor to bring the first `words` words near, for writing.
+    #[inline]
+    pub fn prefetch_write(self, words: usize) {
+        let lines = words.min(self.count).div_ceil(8).min(4);
+        for line in 0..lines {
+            prefetch_line::<true>(self.base.wrapping_add(line * 8));
+        }
+    }
+}
+
+/// Orders every earlier load before every later one.
+///
+/// SYNC: with the releases of [`Words::publish`]: a load before this fence that saw a published word also sees
+/// everything stored before it in the loads after the fence.
+#[inline]
+pub fn load_fence() {
+    fence(Ordering::Acquire);
+}
+
+/// Orders every earlier store before every later load. For the handshake between a sleeper, who announces its
+/// sleep and then looks once more, and a waker, who stores a message and then looks for sleepers.
+#[inline]
+pub fn full_fence() {
+    fence(Ordering::SeqCst);
+}
+
+#[inline]
+fn prefetch_line<const WRITE: bool>(line: *const AtomicU64) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch of any address has no effect a program can observe.
+        unsafe {
+            if WRITE { _mm_prefetch::<_MM_HINT_ET0>(line.cast()) } else { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
+        }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = line;
+}
+
+/// Copies `count` words, each whole, in any order.
+///
+/// # Safety
+/// Both ranges are mapped and aligned to 8 bytes, the destination is writable, and they do not overlap.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+unsafe fn copy(mut from: *const u64, mut into: *mut u64, mut count: usize) {
+    // SAFETY: every access below is inside the ranges the caller promised; 16-byte moves of 8-byte aligned words
+    // never split a word (docs/read-rule.md, "Words").
+    unsafe {
+        while count >= 8 {
+            std::arch::asm!(
+                "movdqu {a}, [{from}]",
+                "movdqu {b}, [{from} + 16]",
+                "movdqu {c}, [{from} + 32]",
+                "movdqu {d}, [{from} + 48]",
+                "movdqu [{into}], {a}",
+                "movdqu [{into} + 16], {b}",
+                "movdqu [{into} + 32], {c}",
+                "movdqu [{into} + 48], {d}",
+                from = in(reg) from, into = in(reg) into,
+                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
+                options(nostack, preserves_flags)
+            );
+            (from, into, count) = (from.add(8), into.add(8), count - 8);
+        }
+        while count >= 2 {
+            std::arch::asm!(
+                "movdqu {a}, [{from}]",
+                "movdqu [{into}], {a}",
+                from = in(reg) from, into = in(reg) into, a = out(xmm_reg) _,
+                options(nostack, preserves_flags)
+            );
+            (from, into, count) = (from.add(2), into.add(2), count - 2);
+        }
+        if count == 1 {
+            let word = (*from.cast::<AtomicU64>()).load(Ordering::Relaxed);
+            (*into.cast::<AtomicU64>()).store(word, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Copies `count` words, each whole, in any order.
+///
+/// # Safety
+/// Both ranges are mapped and aligned to 8 bytes, the destination is writable, and they do not overlap.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[inline]
+unsafe fn copy(from: *const u64, into: *mut u64, count: usize) {
+    for index in 0..count {
+        // SAFETY: inside the ranges the caller promised.
+        unsafe {
+            let word = (*from.add(index).cast::<AtomicU64>()).load(Ordering::Relaxed);
+            (*into.add(index).cast::<AtomicU64>()).store(word, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The bytes of private words.
+#[inline]
+pub fn bytes_of(words: &[u64]) -> &[u8] {
+    // SAFETY: u8 has no alignment or validity needs, and the length in bytes is that of the words.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len() * 8) }
+}
+
+/// The bytes of private words, to be written.
+#[inline]
+pub fn bytes_of_mut(words: &mut [u64]) -> &mut [u8] {
+    // SAFETY: as in `bytes_of`, and any bytes are a valid u64.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len() * 8) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(memory: &mut [u64]) -> Words<'_> {
+        // SAFETY: the exclusive borrow lasts as long as the view and nobody else has the memory.
+        unsafe { Words::new(memory.as_mut_ptr(), memory.len()) }
+    }
+
+    #[test]
+    fn copies_of_every_length_and_start() {
+        let source: Vec<u64> = (0..64).map(|i| i * 0x0101_0101_0101_0101).collect();
+        for count in 0..40 {
+            for first in 0..4 {
+                let mut memory = vec![u64::MAX; 64];
+                let words = view(&mut memory);
+                words.copy_in(first, &source[..count]);
+                let mut back = vec![7; count];
+                words.copy_out(first, &mut back);
+                assert_eq!(back, &source[..count]);
+                assert!((0..64).all(|i| (first..first + count).contains(&i) || words.load(i) == u64::MAX));
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "out of bounds")]
+    fn a_copy_past_the_end_is_refused() {
+        let mut memory = vec![0; 4];
+        view(&mut memory).copy_out(3, &mut [0, 0]);
+    }
+
+    #[test]
+    fn a_copy_never_splits_a_word_while_a_writer_is_busy() {
+        let memory = vec![0u64; 8];
+        // SAFETY: `memory` outlives the scope below and is reached only through this view until then.
+        let words: Words<'_> = unsafe { Words::new(memory.as_ptr(), 8) };
+        let rounds = if cfg!(miri) { 20 } else { 20_000 };
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let value = if round % 2 == 0 { u64::MAX } else { 0 };
+                    words.copy_in(0, &[value; 8]);
+                    std::thread::yield_now();
+                }
+            });
+            for _ in 0..rounds {
+                let mut copy = [1; 8];
+                words.copy_out(0, &mut copy);
+                assert!(copy.iter().all(|&word| word == 0 || word == u64::MAX), "torn word: {copy:x?}");
+            }
+        });
+        std::hint::black_box(&memory);
+    }
+}

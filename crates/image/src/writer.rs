@@ -1,0 +1,664 @@
+//! The writer's side of an image: allocation, quarantine, the reclamation epoch, evacuation.
+//!
+//! Free slots of a kind form one queue. A dead slot enters it at the back with the epoch of its death and leaves
+//! at the front once its quarantine has passed, so that quarantine and free list are the same thing and reuse
+//! costs one comparison. Fresh memory is used before anyone waits for the quarantine.
+//!
+//! Invariants:
+//! 1. A slot is handed out only if it was never used, or its death is two published epochs ago
+//!    (asserted in `Image::reuse`).
+//! 2. A slot in an evacuating or retired segment is never handed out (`Image::reuse`).
+//! 3. The epoch steps only while something waits for it, and never twice within L (`Image::advance_epoch`).
+
+use std::collections::VecDeque;
+
+use kelix_types::limits::{self, GRANULE_BYTES, PAGE_BYTES, QUARANTINE_EPOCHS};
+use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Location, Place, Result, SizeClass};
+
+use crate::header::{Header, ImageState, header_word};
+use crate::map::{MemoryMap, Span};
+use crate::pages::{Kind, PageUse, Segment, SegmentState};
+use crate::words::Words;
+
+/// Where segments' memory comes from: memfds in production, plain memory in tests and simulation.
+pub trait SegmentSource: Send {
+    /// Zeroed memory for the segment that begins at granule `first`.
+    fn create(&mut self, first: usize, bytes: u64) -> Result<Span>;
+    /// The segment is no longer part of the image.
+    fn retired(&mut self, first: usize);
+}
+
+/// How an image is made.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageConfig {
+    /// A random number that tells it from every other image.
+    pub image_id: u64,
+    /// Seed of the key hash; equal for all shards of a namespace, so that a client hashes once.
+    pub hash_seed: u64,
+    /// Term of the server.
+    pub term: u64,
+    /// L of the read rule, in nanoseconds.
+    pub epoch_ns: u64,
+    /// Most bytes of all segments together.
+    pub memory_bytes: u64,
+    /// First segment.
+    pub segment_bytes_first: u64,
+    /// Largest segment.
+    pub segment_bytes_max: u64,
+}
+
+/// Why there is no room: whether waiting for the quarantine or an evacuation may help.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoRoom {
+    /// Memory is on its way back.
+    pub wait: bool,
+}
+
+/// What the memory of an image is used for, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MemoryUse {
+    /// The limit.
+    pub limit: u64,
+    /// All segments.
+    pub segments: u64,
+    /// Pages given to slabs, index blocks and runs.
+    pub pages: u64,
+    /// Objects in use.
+    pub live: u64,
+    /// Dead objects in quarantine.
+    pub quarantined: u64,
+}
+
+/// A segment, for those who map it and those who choose one to empty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SegmentSummary {
+    /// Its first granule, which is also its name.
+    pub first_granule: usize,
+    /// Its length.
+    pub bytes: u64,
+}
+
+struct KindState {
+    /// Dead slots, oldest first: place / 16 in the low 40 bits, the low 24 bits of the epoch above.
+    free: VecDeque<u64>,
+    fresh: Place,
+    fresh_slots: u32,
+}
+
+/// The writer's side of an image. One thread owns it.
+pub struct Image {
+    config: ImageConfig,
+    header: Header,
+    map: MemoryMap,
+    source: Box<dyn SegmentSource>,
+    segments: Vec<Segment>,
+    /// Segment of each granule.
+    granules: Vec<u32>,
+    kinds: Vec<KindState>,
+    runs_dead: VecDeque<(u64, Place, u64)>,
+    /// Dead bytes by the epoch of their death, while in quarantine.
+    dead: VecDeque<(u64, u64)>,
+    incarnation: Incarnation,
+    epoch: u64,
+    epoch_step_ns: u64,
+    evacuating: Option<Evacuation>,
+    use_: MemoryUse,
+}
+
+struct Evacuation {
+    segment: usize,
+    page: usize,
+    /// Epoch at which the last object left.
+    emptied: Option<u64>,
+    /// Free slots of the segment, kept for the case that it is opened again.
+    set_aside: Vec<(Kind, u64)>,
+}
+
+const STAMP_SHIFT: u32 = 40;
+const PLACE_MASK: u64 = (1 << STAMP_SHIFT) - 1;
+
+impl Image {
+    /// Makes an empty image whose header page stands in `header`.
+    pub fn create(config: ImageConfig, header: Span, source: Box<dyn SegmentSource>) -> Result<Image> {
+        let page =
+            Header::create(header, config.image_id, config.hash_seed, config.epoch_ns, config.term);
+        let kinds = (0..Kind::COUNT)
+            .map(|_| KindState { free: VecDeque::new(), fresh: Place(0), fresh_slots: 0 })
+            .collect();
+        let mut image = Image {
+            config,
+            header: page,
+            map: MemoryMap::default(),
+            source,
+            segments: Vec::new(),
+            // Granule 0 stays empty, so that no object stands at place 0 and a zero word is no pointer.
+            granules: vec![u32::MAX],
+            kinds,
+            runs_dead: VecDeque::new(),
+            dead: VecDeque::new(),
+            incarnation: Incarnation::first_of_term(config.term),
+            epoch: 1,
+            epoch_step_ns: 0,
+            evacuating: None,
+            use_: MemoryUse { limit: config.memory_bytes, ..MemoryUse::default() },
+        };
+        if image.add_segment()?.is_none() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "create image",
+                format!(
+                    "{} bytes of memory are too few: a shard needs at least {}",
+                    config.memory_bytes,
+                    limits::SLAB_PAGES_MAX * PAGE_BYTES
+                ),
+            ));
+        }
+        Ok(image)
+    }
+
+    /// The header page.
+    #[inline]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Memory by place.
+    #[inline]
+    pub fn map(&self) -> &MemoryMap {
+        &self.map
+    }
+
+    /// `count` words at a place that this image handed out.
+    #[inline]
+    pub fn words(&self, place: Place, count: usize) -> Words<'_> {
+        self.map.words(place, count).expect("a place of this image")
+    }
+
+    /// All words of the slot at a location that this image handed out.
+    #[inline]
+    pub fn slot(&self, location: Location) -> Words<'_> {
+        self.words(location.place(), location.class().words())
+    }
+
+    /// A name for a new object that no object ever had or will have.
+    pub fn next_incarnation(&mut self) -> Incarnation {
+        // A term has 2^40 names, enough for thirty hours at ten million a second. The image then goes on in the
+        // term above; a later server has an image of its own, so its equal terms name other objects.
+        self.incarnation = self.incarnation.next().unwrap_or_else(|| {
+            let term = self.incarnation.term() + 1;
+            Incarnation::first_of_term(term)
+        });
+        self.incarnation
+    }
+
+    /// A slot for an item of `bytes` bytes.
+    #[inline]
+    pub fn allocate_item(&mut self, bytes: usize) -> std::result::Result<Location, NoRoom> {
+        let Some(class) = SizeClass::for_bytes(bytes) else { return Err(NoRoom { wait: false }) };
+        Ok(Location::new(self.allocate(Kind::item(class))?, class))
+    }
+
+    /// A slot of a kind. Its words may hold anything a dead object left, but its guardian is not live.
+    #[inline]
+    pub fn allocate(&mut self, kind: Kind) -> std::result::Result<Place, NoRoom> {
+        let place = match self.reuse(kind) {
+            Some(place) => place,
+            None => self.carve(kind)?,
+        };
+        self.count(place, kind.slot_bytes() as i64);
+        Ok(place)
+    }
+
+    /// The oldest dead slot whose quarantine has passed.
+    #[inline]
+    fn reuse(&mut self, kind: Kind) -> Option<Place> {
+        loop {
+            let entry = *self.kinds[kind.index()].free.front()?;
+            let place = Place((entry & PLACE_MASK) * limits::PLACE_ALIGN);
+            let segment = self.granules[place.granule()] as usize;
+            if self.segments[segment].state != SegmentState::Open {
+                self.kinds[kind.index()].free.pop_front();
+                if let Some(evacuation) = self.evacuating.as_mut().filter(|e| e.segment == segment) {
+                    evacuation.set_aside.push((kind, entry));
+                }
+                continue;
+            }
+            // Stamps are 24 bits wide; one that has lain for a whole turn looks young and waits a little longer.
+            let age = self.epoch.wrapping_sub(entry >> STAMP_SHIFT) & 0xff_ffff;
+            if age < QUARANTINE_EPOCHS {
+                return None;
+            }
+            self.kinds[kind.index()].free.pop_front();
+            debug_assert!(!kind.is_item() || !Guardian(self.words(place, 1).load(0)).is_live());
+            return Some(place);
+        }
+    }
+
+    /// Prefetches the `ahead`-th slot that will be handed out for an item of `bytes` bytes, for writing.
+    #[inline]
+    pub fn prefetch_free(&self, bytes: usize, ahead: usize) {
+        let Some(class) = SizeClass::for_bytes(bytes) else { return };
+        let state = &self.kinds[Kind::item(class).index()];
+        let place = match state.free.get(ahead) {
+            Some(entry) => Place((entry & PLACE_MASK) * limits::PLACE_ALIGN),
+            None => state.fresh.plus((ahead * class.bytes()) as u64),
+        };
+        if let Some(words) = self.map.words(place, class.words()) {
+            words.prefetch_write(class.words());
+        }
+    }
+
+    /// The next slot of the kind's newest slab, taking a new slab when it is used up.
+    fn carve(&mut self, kind: Kind) -> std::result::Result<Place, NoRoom> {
+        let state = &self.kinds[kind.index()];
+        let open = state.fresh_slots > 0
+            && self.segments[self.granules[state.fresh.granule()] as usize].state == SegmentState::Open;
+        if !open {
+            let pages = kind.slab_pages();
+            let (segment, page, _) = self.take_pages(pages as usize, PageUse::Slab(kind), false)?;
+            self.clear_dirty(segment, page, pages as usize);
+            let state = &mut self.kinds[kind.index()];
+            state.fresh = page_place(&self.segments[segment], page);
+            state.fresh_slots = (pages * PAGE_BYTES / kind.slot_bytes()) as u32;
+        }
+        let state = &mut self.kinds[kind.index()];
+        let place = state.fresh;
+        state.fresh = place.plus(kind.slot_bytes());
+        state.fresh_slots -= 1;
+        let (segment, page) = self.page_of(place);
+        let head = self.segments[segment].pages[page].head as usize;
+        self.segments[segment].pages[head].carved += 1;
+        Ok(place)
+    }
+
+    fn take_pages(
+        &mut self,
+        count: usize,
+        usage: PageUse,
+        partial: bool,
+    ) -> std::result::Result<(usize, usize, usize), NoRoom> {
+        for attempt in 0..2 {
+            for index in 0..self.segments.len() {
+                // Partial rows are taken only once no segment has a whole one.
+                let allow = partial && attempt == 1;
+                if let Some((page, taken)) = self.segments[index].take(count, usage, allow) {
+                    self.use_.pages += taken as u64 * PAGE_BYTES;
+                    return Ok((index, page, taken));
+                }
+            }
+            if attempt == 0 {
+                match self.add_segment() {
+                    Ok(Some(index)) => {
+                        if let Some((page, taken)) = self.segments[index].take(count, usage, partial) {
+                            self.use_.pages += taken as u64 * PAGE_BYTES;
+                            return Ok((index, page, taken));
+                        }
+                    }
+                    // The system gave no memory although the limit allows it: the same as no room.
+                    Ok(None) | Err(_) if !partial => break,
+                    Ok(None) | Err(_) => {}
+                }
+            }
+        }
+        Err(NoRoom { wait: self.waiting() })
+    }
+
+    /// Whether memory is on its way back.
+    pub fn waiting(&self) -> bool {
+        !self.dead.is_empty() || self.evacuating.is_some()
+    }
+
+    fn clear_dirty(&mut self, segment: usize, first: usize, count: usize) {
+        for page in first..first + count {
+            if std::mem::take(&mut self.segments[segment].pages[page].dirty) {
+                let place = page_place(&self.segments[segment], page);
+                self.words(place, PAGE_BYTES as usize / 8).clear(0, PAGE_BYTES as usize / 8);
+            }
+        }
+    }
+
+    /// Adds a segment; `Ok(None)` when the limit forbids it.
+    fn add_segment(&mut self) -> Result<Option<usize>> {
+        // While a segment is being emptied, its length may be exceeded: it is about to go.
+        let allowance = self.evacuating.as_ref().map_or(0, |evacuation| self.segments[evacuation.segment].bytes);
+        let room = (self.config.memory_bytes + allowance).saturating_sub(self.use_.segments);
+        let open = self.segments.iter().filter(|segment| segment.state != SegmentState::Retired);
+        let bytes = match open.map(|segment| segment.bytes).max() {
+            None => self.config.segment_bytes_first,
+            Some(largest) => (largest * 2).min(self.config.segment_bytes_max),
+        };
+        let bytes = bytes.min(room) / PAGE_BYTES * PAGE_BYTES;
+        let first = self.granules.len();
+        let end = (first as u64 * GRANULE_BYTES).saturating_add(bytes.next_multiple_of(GRANULE_BYTES));
+        if bytes < limits::SLAB_PAGES_MAX * PAGE_BYTES || end > 1 << limits::PLACE_BITS {
+            return Ok(None);
+        }
+        let span = self.source.create(first, bytes)?;
+        assert_eq!(span.bytes(), bytes);
+        self.map.add(first, span);
+        let index = self.segments.len();
+        self.segments.push(Segment::new(first, bytes));
+        self.granules.resize(first + bytes.div_ceil(GRANULE_BYTES) as usize, index as u32);
+        self.use_.segments += bytes;
+        self.bump_segments_version();
+        Ok(Some(index))
+    }
+
+    fn bump_segments_version(&self) {
+        let words = self.header.words();
+        words.publish(header_word::SEGMENTS, words.load(header_word::SEGMENTS) + 1);
+    }
+
+    fn page_of(&self, place: Place) -> (usize, usize) {
+        let segment = self.granules[place.granule()] as usize;
+        let start = self.segments[segment].first_granule as u64 * GRANULE_BYTES;
+        (segment, ((place.0 - start) / PAGE_BYTES) as usize)
+    }
+
+    #[inline]
+    fn count(&mut self, place: Place, bytes: i64) {
+        let segment = self.granules[place.granule()] as usize;
+        let live = &mut self.segments[segment].live_bytes;
+        *live = live.wrapping_add_signed(bytes);
+        self.use_.live = self.use_.live.wrapping_add_signed(bytes);
+    }
+
+    /// Takes back a slot whose object is dead and which no live word names any more. It is reused after its
+    /// quarantine.
+    #[inline]
+    pub fn release(&mut self, kind: Kind, place: Place) {
+        debug_assert!(!kind.is_item() || !Guardian(self.words(place, 1).load(0)).is_live());
+        self.count(place, -(kind.slot_bytes() as i64));
+        self.mark_dead(kind.slot_bytes());
+        let entry = place.0 / limits::PLACE_ALIGN | self.epoch << STAMP_SHIFT;
+        self.kinds[kind.index()].free.push_back(entry);
+    }
+
+    /// Takes back the slot of an item.
+    #[inline]
+    pub fn release_item(&mut self, location: Location) {
+        self.release(Kind::item(location.class()), location.place());
+    }
+
+    #[inline]
+    fn mark_dead(&mut self, bytes: u64) {
+        self.use_.quarantined += bytes;
+        match self.dead.back_mut() {
+            Some((epoch, sum)) if *epoch == self.epoch => *sum += bytes,
+            _ => self.dead.push_back((self.epoch, bytes)),
+        }
+    }
+
+    /// Pages for up to `bytes` bytes of a large value, fewer when no row of pages is that long. Returns the place
+    /// and the bytes it holds.
+    pub fn allocate_run(&mut self, bytes: u64) -> std::result::Result<(Place, u64), NoRoom> {
+        let wanted = bytes.div_ceil(PAGE_BYTES) as usize;
+        let (segment, page, taken) = self.take_pages(wanted, PageUse::Run, true)?;
+        let place = page_place(&self.segments[segment], page);
+        let held = taken as u64 * PAGE_BYTES;
+        self.count(place, held as i64);
+        Ok((place, held.min(bytes)))
+    }
+
+    /// Takes back a run whose value is dead, or was never live.
+    pub fn release_run(&mut self, place: Place, bytes: u64) {
+        let held = bytes.next_multiple_of(PAGE_BYTES);
+        self.count(place, -(held as i64));
+        self.mark_dead(held);
+        self.runs_dead.push_back((self.epoch, place, held));
+    }
+
+    /// Steps the reclamation epoch if something waits for it and L has passed. Returns when to call again, or
+    /// `None` when nothing waits.
+    ///
+    /// SYNC: the publishing store pairs with [`Header::epoch`]: a reader that loads the new epoch also sees every
+    /// guardian dropped before.
+    pub fn advance_epoch(&mut self, now_ns: u64) -> Option<u64> {
+        let youngest = self.dead.back().map(|(epoch, _)| *epoch);
+        let waits_for = youngest.max(self.evacuating.as_ref().and_then(|evacuation| evacuation.emptied))?;
+        if now_ns >= self.epoch_step_ns + self.config.epoch_ns {
+            self.epoch += 1;
+            self.epoch_step_ns = now_ns;
+            self.header.words().publish(header_word::EPOCH, self.epoch);
+            self.ripen();
+        }
+        (self.epoch < waits_for + QUARANTINE_EPOCHS).then_some(self.epoch_step_ns + self.config.epoch_ns)
+    }
+
+    fn ripen(&mut self) {
+        let ripe = |epoch: u64| epoch + QUARANTINE_EPOCHS <= self.epoch;
+        while self.dead.front().is_some_and(|(epoch, _)| ripe(*epoch)) {
+            let (_, bytes) = self.dead.pop_front().expect("just seen");
+            self.use_.quarantined -= bytes;
+        }
+        while self.runs_dead.front().is_some_and(|(epoch, ..)| ripe(*epoch)) {
+            let (_, place, bytes) = self.runs_dead.pop_front().expect("just seen");
+            let (segment, page) = self.page_of(place);
+            let pages = (bytes / PAGE_BYTES) as usize;
+            self.segments[segment].give_back(page, pages);
+            self.use_.pages -= bytes;
+        }
+        let emptied = self.evacuating.as_ref().and_then(|evacuation| evacuation.emptied);
+        if emptied.is_some_and(|epoch| epoch + QUARANTINE_EPOCHS <= self.epoch) {
+            self.retire();
+        }
+    }
+
+    /// The current reclamation epoch.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// What the memory is used for.
+    pub fn memory_use(&self) -> MemoryUse {
+        self.use_
+    }
+
+    /// The segments that are part of the image.
+    pub fn segments(&self) -> impl Iterator<Item = SegmentSummary> + '_ {
+        self.segments
+            .iter()
+            .filter(|segment| segment.state != SegmentState::Retired)
+            .map(|segment| SegmentSummary { first_granule: segment.first_granule, bytes: segment.bytes })
+    }
+
+    /// Whether a segment is being emptied.
+    pub fn is_evacuating(&self) -> bool {
+        self.evacuating.is_some()
+    }
+
+    /// Begins to empty the sparsest segment that is at most `share` percent in use and whose objects find room
+    /// elsewhere. Returns whether there is one.
+    pub fn begin_evacuation(&mut self, share_percent: u64) -> bool {
+        let open = |segment: &&Segment| segment.state == SegmentState::Open;
+        if self.evacuating.is_some() || self.segments.iter().filter(open).count() == 0 {
+            return false;
+        }
+        let sparse = |segment: &Segment| segment.live_bytes * 100 <= segment.bytes * share_percent;
+        let candidates = self.segments.iter().enumerate().filter(|(_, segment)| open(segment) && sparse(segment));
+        let Some((index, _)) = candidates.min_by_key(|(_, segment)| segment.live_bytes * 1000 / segment.bytes)
+        else {
+            return false;
+        };
+        self.segments[index].state = SegmentState::Evacuating;
+        self.evacuating = Some(Evacuation { segment: index, page: 0, emptied: None, set_aside: Vec::new() });
+        true
+    }
+
+    /// Whether a place stands in the segment that is being emptied.
+    pub fn is_leaving(&self, place: Place) -> bool {
+        self.evacuating
+            .as_ref()
+            .is_some_and(|evacuation| self.granules[place.granule()] as usize == evacuation.segment)
+    }
+
+    /// The next slab of the segment that is being emptied: its kind, its first slot, and how many slots of it were
+    /// ever used. `None` once all were returned. The caller moves what is live in it.
+    pub fn next_leaving_slab(&mut self) -> Option<(Kind, Place, usize)> {
+        let evacuation = self.evacuating.as_mut()?;
+        let segment = &self.segments[evacuation.segment];
+        while evacuation.page < segment.pages.len() {
+            let page = evacuation.page;
+            evacuation.page += 1;
+            if let PageUse::Slab(kind) = segment.pages[page].usage {
+                if segment.pages[page].head as usize == page {
+                    return Some((kind, page_place(segment, page), segment.pages[page].carved as usize));
+                }
+            }
+        }
+        None
+    }
+
+    /// To be called once [`Image::next_leaving_slab`] has no more: if the segment is empty it will be retired
+    /// after the quarantine; otherwise (large values stand in it, or their upload is under way) it is opened again.
+    pub fn finish_evacuation(&mut self) -> bool {
+        let Some(evacuation) = self.evacuating.as_mut() else { return false };
+        if evacuation.emptied.is_some() {
+            return true;
+        }
+        if self.segments[evacuation.segment].live_bytes == 0 {
+            evacuation.emptied = Some(self.epoch);
+            return true;
+        }
+        self.abandon_evacuation();
+        false
+    }
+
+    /// Gives up emptying because the objects find no room.
+    pub fn abandon_evacuation(&mut self) {
+        if let Some(evacuation) = self.evacuating.take() {
+            self.segments[evacuation.segment].state = SegmentState::Open;
+            for (kind, entry) in evacuation.set_aside {
+                self.kinds[kind.index()].free.push_back(entry);
+            }
+        }
+    }
+
+    fn retire(&mut self) {
+        let evacuation = self.evacuating.take().expect("an evacuation");
+        let segment = &mut self.segments[evacuation.segment];
+        segment.state = SegmentState::Retired;
+        let used = segment.pages.len() - segment.pages_free;
+        let (first, bytes) = (segment.first_granule, segment.bytes);
+        segment.pages = Vec::new();
+        self.use_.pages -= used as u64 * PAGE_BYTES;
+        self.use_.segments -= bytes;
+        self.map.remove(first);
+        self.bump_segments_version();
+        self.source.retired(first);
+    }
+
+    /// Says that the image may be read.
+    pub fn serve(&mut self) {
+        self.header.set_state(ImageState::Serving);
+    }
+}
+
+fn page_place(segment: &Segment, page: usize) -> Place {
+    Place(segment.first_granule as u64 * GRANULE_BYTES + page as u64 * PAGE_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Plain;
+    impl SegmentSource for Plain {
+        fn create(&mut self, _: usize, bytes: u64) -> Result<Span> {
+            Ok(Span::private(bytes))
+        }
+        fn retired(&mut self, _: usize) {}
+    }
+
+    const L: u64 = limits::EPOCH_NS_MIN;
+
+    fn image(memory_bytes: u64) -> Image {
+        let config = ImageConfig {
+            image_id: 1,
+            hash_seed: 2,
+            term: 1,
+            epoch_ns: L,
+            memory_bytes,
+            segment_bytes_first: 4 << 20,
+            segment_bytes_max: 8 << 20,
+        };
+        Image::create(config, Span::private(4096), Box::new(Plain)).unwrap()
+    }
+
+    fn fill(image: &mut Image, bytes: usize) -> Vec<Location> {
+        std::iter::from_fn(|| image.allocate_item(bytes).ok()).collect()
+    }
+
+    #[test]
+    fn a_dead_slot_is_reused_after_two_epochs_and_not_before() {
+        let mut image = image(4 << 20);
+        let all = fill(&mut image, 4096);
+        assert_eq!(image.allocate_item(4096), Err(NoRoom { wait: false }));
+        image.release_item(all[0]);
+        assert_eq!(image.allocate_item(4096), Err(NoRoom { wait: true }));
+        assert_eq!(image.memory_use().quarantined, 4096);
+        assert_eq!(image.advance_epoch(L), Some(2 * L));
+        assert_eq!(image.advance_epoch(2 * L - 1), Some(2 * L));
+        assert!(image.allocate_item(4096).is_err());
+        assert_eq!(image.advance_epoch(2 * L), None);
+        assert_eq!(image.allocate_item(4096), Ok(all[0]));
+        assert_eq!(image.memory_use().quarantined, 0);
+        assert_eq!(image.advance_epoch(9 * L), None, "nothing waits, so the epoch stands still");
+        assert_eq!(image.epoch(), 3);
+    }
+
+    #[test]
+    fn runs_return_to_any_use_cleared() {
+        let mut image = image(4 << 20);
+        let (place, bytes) = image.allocate_run(64 << 20).unwrap();
+        assert_eq!(bytes, 4 << 20);
+        image.words(place, 1).store(0, u64::MAX);
+        assert!(image.allocate_item(64).is_err());
+        image.release_run(place, bytes);
+        image.advance_epoch(L);
+        image.advance_epoch(2 * L);
+        let item = image.allocate_item(64).unwrap();
+        assert_eq!(image.slot(item).load(0), 0, "a slab page must begin with dead guardians");
+    }
+
+    #[test]
+    fn a_sparse_segment_is_emptied_retired_and_its_offsets_never_return() {
+        let mut image = image(16 << 20);
+        let all = fill(&mut image, 60_000);
+        let keep = all[0];
+        all[1..].iter().for_each(|location| image.release_item(*location));
+        image.advance_epoch(L);
+        image.advance_epoch(2 * L);
+        assert!(image.begin_evacuation(50));
+        let mut moved = Vec::new();
+        while let Some((kind, first, slots)) = image.next_leaving_slab() {
+            for slot in 0..slots {
+                let place = first.plus(slot as u64 * kind.slot_bytes());
+                if place == keep.place() {
+                    moved.push(image.allocate_item(60_000).unwrap());
+                    image.release(kind, place);
+                }
+            }
+        }
+        let version = image.header().segments_version();
+        let segments: Vec<_> = image.segments().collect();
+        assert!(image.finish_evacuation());
+        image.advance_epoch(3 * L);
+        image.advance_epoch(4 * L);
+        assert!(!image.is_evacuating() && image.header().segments_version() == version + 1);
+        let gone: Vec<_> = segments.into_iter().filter(|s| !image.segments().any(|t| t == *s)).collect();
+        assert_eq!(gone.len(), 1);
+        let start = gone[0].first_granule as u64 * GRANULE_BYTES;
+        assert!(image.map().words(Place(start), 1).is_none());
+        let again = fill(&mut image, 128);
+        assert!(again.iter().all(|l| !(start..start + gone[0].bytes).contains(&l.place().0)));
+    }
+
+    #[test]
+    fn incarnations_never_repeat_even_when_the_counter_ends() {
+        let mut image = image(4 << 20);
+        image.incarnation = Incarnation((2 << 40) - 2);
+        let names: Vec<u64> = (0..3).map(|_| image.next_incarnation().0).collect();
+        assert_eq!(names, [(2 << 40) - 1, 2 << 40, (2 << 40) + 1]);
+    }
+}

@@ -1,0 +1,160 @@
+//! Buckets: one cache line, one header and seven slots.
+//!
+//! ```text
+//! header  63    62..56   55      48 47     40 39              0
+//!         [ 1 ][ zero  ][ away    ][ depth  ][ suffix          ]
+//! slot    63           48 47   46      40 39                   0
+//!         [ signature    ][alt][ class   ][ place / 16          ]    zero: free
+//! ```
+//!
+//! `suffix` and `depth` say which hashes the bucket serves, so that a reader with an old directory notices; `away`
+//! counts the keys of this bucket that stand in their alternate bucket; `alt` marks such a slot.
+
+use kelix_types::{KeyHash, Location};
+
+/// Buckets of a subtable.
+pub const BUCKETS: usize = 64;
+/// Words of a bucket.
+pub const BUCKET_WORDS: usize = 8;
+
+const ALT: u64 = 1 << 47;
+const VALID: u64 = 1 << 63;
+
+/// The other bucket in which a key of `bucket` with this signature may stand. Its own inverse.
+#[inline]
+pub fn alternate(bucket: usize, signature: u16) -> usize {
+    bucket ^ (1 + signature as usize % (BUCKETS - 1))
+}
+
+/// The header word of a bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BucketHeader {
+    pub suffix: u64,
+    pub depth: u32,
+    pub away: u8,
+}
+
+impl BucketHeader {
+    pub fn word(self) -> u64 {
+        VALID | u64::from(self.away) << 48 | u64::from(self.depth) << 40 | self.suffix
+    }
+
+    #[inline]
+    pub fn from_word(word: u64) -> Option<BucketHeader> {
+        (word & VALID != 0).then_some(BucketHeader {
+            suffix: word & ((1 << 40) - 1),
+            depth: (word >> 40) as u32 & 0xff,
+            away: (word >> 48) as u8,
+        })
+    }
+}
+
+/// A slot word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Slot(pub u64);
+
+impl Slot {
+    pub fn new(signature: u16, alt: bool, location: Location) -> Slot {
+        Slot(u64::from(signature) << 48 | if alt { ALT } else { 0 } | location.word())
+    }
+
+    pub fn is_free(self) -> bool {
+        self.0 == 0
+    }
+
+    pub fn signature(self) -> u16 {
+        (self.0 >> 48) as u16
+    }
+
+    pub fn is_alt(self) -> bool {
+        self.0 & ALT != 0
+    }
+
+    pub fn with_alt(self, alt: bool) -> Slot {
+        Slot(self.0 & !ALT | if alt { ALT } else { 0 })
+    }
+
+    pub fn location(self) -> Location {
+        Location::from_word(self.0).expect("a slot this index wrote")
+    }
+}
+
+/// A bucket in a private copy, as a reader sees it.
+#[derive(Clone, Copy)]
+pub struct Bucket<'a>(pub &'a [u64; BUCKET_WORDS]);
+
+impl Bucket<'_> {
+    /// Whether the bucket serves this hash; if not, the reader's directory is old.
+    #[inline]
+    pub fn serves(self, hash: KeyHash) -> bool {
+        let header = self.0[0];
+        let depth = (header >> 40) as u32 & 0x3f;
+        header & VALID != 0 && (header ^ hash.0) & ((1 << depth.min(40)) - 1) == 0
+    }
+
+    /// Whether keys of this bucket may stand in their alternate bucket.
+    #[inline]
+    pub fn has_away(self) -> bool {
+        self.0[0] >> 48 & 0xff != 0
+    }
+
+    /// The slots that may hold the key, as a bit mask; `alt` when this is the key's alternate bucket.
+    #[inline]
+    pub fn candidates(self, hash: KeyHash, alt: bool) -> u8 {
+        let wanted = u64::from(hash.signature()) << 1 | u64::from(alt);
+        let mut mask = 0;
+        for slot in 1..BUCKET_WORDS {
+            let word = self.0[slot];
+            mask |= u8::from(word >> 47 == wanted && word != 0) << slot;
+        }
+        mask
+    }
+
+    /// Where the item of a slot stands; `None` if the word is no pointer.
+    #[inline]
+    pub fn location(self, slot: usize) -> Option<Location> {
+        if self.0[slot] == 0 { None } else { Location::from_word(self.0[slot]) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kelix_types::{Place, SizeClass};
+
+    #[test]
+    fn golden_words() {
+        let header = BucketHeader { suffix: 5, depth: 3, away: 2 };
+        assert_eq!(header.word(), 0x8002_0300_0000_0005);
+        assert_eq!(BucketHeader::from_word(header.word()), Some(header));
+        assert_eq!(BucketHeader::from_word(0), None);
+        let slot = Slot::new(0xBEEF, true, Location::new(Place(0x400_0040), SizeClass(2)));
+        assert_eq!(slot.0, 0xBEEF_8200_0040_0004);
+        assert!(slot.is_alt() && slot.signature() == 0xBEEF);
+        assert_eq!(slot.with_alt(false).0, 0xBEEF_0200_0040_0004);
+    }
+
+    #[test]
+    fn the_alternate_is_another_bucket_and_its_own_inverse() {
+        for bucket in 0..BUCKETS {
+            for signature in 0..=u16::MAX {
+                let other = alternate(bucket, signature);
+                assert!(other != bucket && other < BUCKETS && alternate(other, signature) == bucket);
+            }
+        }
+    }
+
+    #[test]
+    fn a_bucket_serves_the_hashes_of_its_suffix() {
+        let mut words = [0; BUCKET_WORDS];
+        let hash = KeyHash(0xABCD_EF01_2345_6785);
+        assert!(!Bucket(&words).serves(hash), "a cleared bucket serves nothing");
+        words[0] = BucketHeader { suffix: 5, depth: 3, away: 0 }.word();
+        assert!(Bucket(&words).serves(hash) && !Bucket(&words).serves(KeyHash(hash.0 ^ 4)));
+        assert!(Bucket(&words).serves(KeyHash(hash.0 ^ 8)), "bits above the depth do not matter");
+        words[3] = Slot::new(hash.signature(), false, Location::new(Place(64), SizeClass(2))).0;
+        assert_eq!(Bucket(&words).candidates(hash, false), 1 << 3);
+        assert_eq!(Bucket(&words).candidates(hash, true), 0);
+        assert_eq!(Bucket(&words).location(3).unwrap().place(), Place(64));
+    }
+}

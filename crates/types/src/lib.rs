@@ -1,0 +1,36 @@
+//! The vocabulary of Kelix: limits, identifiers, pointers, the key hash and the error type.
+//!
+//! Nothing here touches shared memory, a socket or a clock, and nothing is unsafe, so that every other crate
+//! can depend on it and a reader can learn the words before the machinery.
+
+#![forbid(unsafe_code)]
+
+mod class;
+mod error;
+mod hash;
+pub mod limits;
+mod place;
+
+pub use class::SizeClass;
+pub use error::{Effect, Error, ErrorKind, Result};
+pub use hash::{KeyHash, key_hash};
+pub use place::{Guardian, Incarnation, Location, Place};
+
+/// A table of a namespace. Table 0 is the catalogue, which Kelix keeps for itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct TableId(pub u16);
+
+impl TableId {
+    /// The table in which Kelix keeps the names of tables and attributes.
+    pub const CATALOGUE: TableId = TableId(0);
+}
+
+/// The name of an attribute, interned per table. Id 0 is the empty name.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct NameId(pub u16);
+
+/// The state of one key at one moment, for compare-and-set. Opaque: only equality means something.
+///
+/// It is the incarnation of the item, which never comes back, so there is no ABA.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Version(pub u64);

@@ -1,0 +1,95 @@
+//! Every limit of Kelix, in one place, with the relations between them checked at compile time.
+//!
+//! Sizes are bytes and times are nanoseconds unless a name says otherwise.
+
+/// Longest key.
+pub const KEY_BYTES_MAX: usize = 64 * 1024;
+
+/// Largest value (or attribute section) that stands in one slot; a larger one stands in page runs.
+pub const INLINE_BODY_BYTES_MAX: usize = 1024 * 1024;
+
+/// Largest value of all: what a 44-bit address space could hold. Memory ends long before.
+pub const VALUE_BYTES_MAX: u64 = 1 << 43;
+
+/// Every object begins at a multiple of this, so that a location needs only 40 bits.
+pub const PLACE_ALIGN: u64 = 16;
+
+/// Bits of a place: a 40-bit count of [`PLACE_ALIGN`] units, 16 TiB an image.
+pub const PLACE_BITS: u32 = 44;
+
+/// Address space is given to segments in granules of this size.
+pub const GRANULE_BYTES: u64 = 64 << 20;
+
+/// Unit in which a segment's memory is given to slabs, index blocks and page runs.
+pub const PAGE_BYTES: u64 = 64 << 10;
+
+/// Longest run of pages that forms one slab.
+pub const SLAB_PAGES_MAX: u64 = 64;
+
+/// First segment of an image; each following one is twice as large, up to [`SEGMENT_BYTES_MAX`].
+pub const SEGMENT_BYTES_FIRST: u64 = 64 << 20;
+
+/// Largest segment.
+pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+
+/// Shortest time between two steps of the reclamation epoch (L of the read rule).
+pub const EPOCH_NS_MIN: u64 = 25_000_000;
+
+/// Memory whose object died in epoch e is reused only once epoch e + this was published.
+pub const QUARANTINE_EPOCHS: u64 = 2;
+
+/// Most epochs that may pass during a valid read over a fabric with ordered loads.
+pub const READ_EPOCHS_MAX: u64 = 1;
+
+/// Most shards of one server.
+pub const SHARDS_MAX: usize = 64;
+
+/// Arcs of the consistent-hashing ring; a key's ring position is the top bits of its remixed hash.
+pub const RING_ARCS: usize = 4096;
+
+/// Virtual nodes a shard has on the ring.
+pub const RING_VIRTUAL_NODES: usize = 128;
+
+/// Bytes of one message ring, a power of two.
+pub const MESSAGE_RING_BYTES: usize = 512 << 10;
+
+/// Largest frame in a message ring. Half a ring, so that a frame always fits whatever the position.
+pub const FRAME_BYTES_MAX: usize = MESSAGE_RING_BYTES / 2;
+
+/// Largest value carried inside one message; larger ones are sent in pieces.
+pub const MESSAGE_VALUE_BYTES_MAX: usize = 64 << 10;
+
+/// Requests a shard takes in one batch, with prefetch across them.
+pub const SHARD_BATCH: usize = 64;
+
+/// Largest number of one-sided operations a session has under way at once.
+pub const SESSION_READS_MAX: usize = 64;
+
+/// Retries of one one-sided read before it goes by message.
+pub const READ_RETRIES_MAX: u32 = 8;
+
+/// A write that finds no room is refused once it has waited this long for memory to come back.
+pub const ROOM_WAIT_NS: u64 = 500_000_000;
+
+/// A request without an answer for this long fails with an unknown outcome.
+pub const REQUEST_TIMEOUT_NS: u64 = 900_000_000;
+
+/// Longest name of a table or an attribute.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Most tables of a namespace, and most attribute names of a table.
+pub const NAMES_MAX: usize = 65_535;
+
+const _: () = {
+    assert!(PLACE_BITS == 40 + PLACE_ALIGN.trailing_zeros());
+    assert!(GRANULE_BYTES % PAGE_BYTES == 0 && SEGMENT_BYTES_MAX % GRANULE_BYTES == 0);
+    assert!(SEGMENT_BYTES_FIRST >= SLAB_PAGES_MAX * PAGE_BYTES);
+    assert!(MESSAGE_RING_BYTES.is_power_of_two() && RING_ARCS.is_power_of_two());
+    // A frame holds the largest key with the largest carried value and their headers.
+    assert!(FRAME_BYTES_MAX >= KEY_BYTES_MAX + MESSAGE_VALUE_BYTES_MAX + 256);
+    // The class table covers a header, the longest key and the largest inline body.
+    assert!(crate::SizeClass::BYTES_MAX >= 32 + KEY_BYTES_MAX + INLINE_BODY_BYTES_MAX);
+    assert!(SHARDS_MAX <= RING_ARCS);
+    // A request that waits for room is answered before its client gives up.
+    assert!(ROOM_WAIT_NS > 4 * EPOCH_NS_MIN && ROOM_WAIT_NS < REQUEST_TIMEOUT_NS);
+};
