@@ -1,1 +1,88 @@
-//! x
+//! Kelix: an in-memory store whose reads bypass the server.
+//!
+//! The university of the KELI paper (section 3.1): do two students have supervisors in the same department?
+//!
+//! ```
+//! use kelix::{Client, NewItem};
+//! # fn main() -> kelix::Result<()> {
+//! # let directory = std::env::temp_dir().join(format!("kelix-university-{}", std::process::id()));
+//! # let memory_bytes = 64 << 20;
+//! # let config = kelix_server::ServerConfig { directory: directory.clone(), memory_bytes, ..Default::default() };
+//! # let server = kelix_server::Server::start(&config)?;
+//! // A server is running: `kelix serve --dir DIRECTORY`.
+//! let client = Client::connect(&directory)?;
+//! let mut session = client.session()?;
+//!
+//! // Items have a key, attributes, and links to other items by key.
+//! let people = session.create_table("people")?;
+//! let departments = session.create_table("departments")?;
+//! session.put_item(departments, b"depcs", NewItem::new().bytes("website", b"www.cs.ac.co"))?;
+//! for (professor, name) in [(b"prof001", b"UVT"), (b"prof002", b"IJK")] {
+//!     let mut item = NewItem::new();
+//!     session.put_item(people, professor, item.bytes("name", name).link("department", departments, b"depcs"))?;
+//! }
+//! let mut student = NewItem::new();
+//! student.bytes("name", b"XYZ").bytes("tel", b"123456789").link("supervisor", people, b"prof001");
+//! session.put_item(people, b"stu001", &student)?;
+//! let mut student = NewItem::new();
+//! student.bytes("name", b"DEF").link("supervisor", people, b"prof002").link("mentor", people, b"prof001");
+//! session.put_item(people, b"stu002", &student)?;
+//!
+//! // Two lookups by key; from there on each link is one remote read, and the server does nothing.
+//! let mut found = Vec::new();
+//! for student in [b"stu001", b"stu002"] {
+//!     let student = session.get(people, student)?.expect("just put");
+//!     let professor = session.follow(&student, "supervisor")?.expect("exists");
+//!     let before = session.cost();
+//!     let department = session.follow(&professor, "department")?.expect("exists");
+//!     assert_eq!(session.cost().reads - before.reads, 1);
+//!     assert_eq!(session.cost().messages - before.messages, 0);
+//!     found.push(department.key().to_vec());
+//! }
+//! assert_eq!(found[0], found[1], "both supervisors work at {:?}", found[0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Client`] is shared by threads; each thread has a [`Session`] of its own. The plain calls wait;
+//! [`Session::submit_get`] and its sisters with [`Session::poll`] and [`Session::fd`] do not. Every result can tell
+//! how it was obtained: see [`Session::cost`].
+
+mod batch;
+mod client;
+mod connect;
+mod core;
+mod item;
+mod links;
+mod pointers;
+mod read;
+mod session;
+mod tables;
+
+pub use batch::{Completion, Outcome, Ticket};
+pub use client::Client;
+pub use core::Path;
+pub use item::{Attribute, Item, NewItem, Values};
+pub use kelix_types::{Effect, Error, ErrorKind, Result, TableId, Version};
+pub use read::Cost;
+pub use session::{CompareAndSet, Session, SessionOptions};
+
+/// A table of the server that a session is connected to. Of no use with a server started later, which has tables of
+/// its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Table {
+    pub(crate) id: TableId,
+    pub(crate) term: u64,
+}
+
+impl Table {
+    /// Its number, as links tell it.
+    pub fn id(self) -> TableId {
+        self.id
+    }
+
+    #[doc(hidden)]
+    pub fn for_documentation() -> Table {
+        Table { id: TableId(1), term: 0 }
+    }
+}

@@ -1,1 +1,108 @@
-//! x
+//! The two verbs, READ and WRITE, behind one trait, and the shared-memory fabric.
+//!
+//! Nothing above this crate knows which fabric it is on. A fabric moves words between this side's memory and a
+//! peer's; what the words mean is not its business. Each peer has
+//! - a *map* of memory that may be READ (the image of a shard), addressed by place; and
+//! - a *mailbox* in each direction that may be written with WRITE, addressed by word.
+//!
+//! The read rule's checks (b) and (c) need two facts that only a fabric can give: a [stamp](Fabric::stamp) that
+//! bounds how long a READ took, and the [authority](Fabric::authority) in force. See docs/read-rule.md.
+
+use kelix_image::words::Words;
+use kelix_types::Place;
+
+pub mod shm;
+
+/// One connection of a fabric endpoint, by number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PeerId(pub u32);
+
+/// A READ of `words` words at `place` of a peer's map.
+#[derive(Clone, Copy, Debug)]
+pub struct Read {
+    /// Whose memory.
+    pub peer: PeerId,
+    /// Where it begins; a multiple of 8 bytes.
+    pub place: Place,
+    /// How many 8-byte words.
+    pub words: usize,
+    /// A number that no other READ under way has.
+    pub tag: u32,
+}
+
+/// How far a READ is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadState {
+    /// Under way.
+    Pending,
+    /// The words are here.
+    Done,
+    /// The place is in no segment known here; the map may be old.
+    Outside,
+    /// The connection is gone, and so is the READ.
+    Broken,
+}
+
+/// What a fabric promises about order. Code above may use a promise, and must be right without it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Promises {
+    /// The first word of a WRITE becomes visible after all others, and WRITEs become visible in the order of their
+    /// posting. Without it words land in any order and messages carry a checksum.
+    pub ordered_placement: bool,
+    /// Stamps are reclamation epochs, loaded in order with the words of a READ. Without it they are times.
+    pub ordered_loads: bool,
+}
+
+/// The peer cannot be reached any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Broken;
+
+/// One side's endpoint with all its connections. Used by one thread.
+pub trait Fabric {
+    /// The name that `kelix stat` and errors use.
+    fn name(&self) -> &'static str;
+
+    /// What this fabric promises.
+    fn promises(&self) -> Promises;
+
+    /// Starts a READ. Nothing needs to move before [`Fabric::doorbell`].
+    fn post_read(&mut self, read: Read);
+
+    /// Asks how far a posted READ is and, when it is done, puts its words into `into`, whose length is
+    /// `read.words`. Words were sampled one by one at any moments between posting and now. After any answer but
+    /// `Pending` the READ is over.
+    fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState;
+
+    /// A stamp for check (b): taken before READs are posted and again after they are done, the two may differ by
+    /// at most [`Fabric::stamp_window`] if the READs are to be valid. Orders the loads around it.
+    fn stamp(&self, peer: PeerId) -> u64;
+
+    /// See [`Fabric::stamp`].
+    fn stamp_window(&self) -> u64;
+
+    /// The term in force at the peer's run directory, for check (c). Compared with the term of the image.
+    fn authority(&self, peer: PeerId) -> u64;
+
+    /// Starts a WRITE of `words` from word `first` of the peer's mailbox on.
+    fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> Result<(), Broken>;
+
+    /// Sends off everything posted.
+    fn doorbell(&mut self);
+
+    /// This side's mailbox, into which the peer WRITEs.
+    fn inbox(&self, peer: PeerId) -> Words<'_>;
+
+    /// Whether the connection is known to be gone.
+    fn is_broken(&self, peer: PeerId) -> bool;
+
+    /// Wakes the peer if it sleeps. Called after the WRITE it should find.
+    fn wake(&mut self, peer: PeerId);
+
+    /// Announces that this side is about to sleep. The caller then looks once more for work, and calls
+    /// [`Fabric::sleep`] only if there is none: so no wake-up is lost.
+    fn announce_sleep(&mut self);
+
+    /// Sleeps until a peer wakes this side, a connection breaks, or `timeout_ns` has passed; then takes the
+    /// announcement back. A timeout of zero only takes it back.
+    fn sleep(&mut self, timeout_ns: Option<u64>);
+}

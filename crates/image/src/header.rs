@@ -13,9 +13,9 @@
 
 use kelix_types::{Error, ErrorKind, Result, limits};
 
+use crate::LAYOUT_VERSION;
 use crate::map::Span;
 use crate::words::Words;
-use crate::LAYOUT_VERSION;
 
 /// Word numbers in the header page.
 pub mod header_word {

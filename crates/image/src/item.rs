@@ -89,7 +89,11 @@ impl ItemHeader {
     #[inline]
     pub fn body_start(self) -> usize {
         let end = self.key_start() + self.key_bytes;
-        if self.flags.0 & (ItemFlags::ATTRIBUTES.0 | ItemFlags::LARGE.0) == 0 { end } else { end.next_multiple_of(8) }
+        if self.flags.0 & (ItemFlags::ATTRIBUTES.0 | ItemFlags::LARGE.0) == 0 {
+            end
+        } else {
+            end.next_multiple_of(8)
+        }
     }
 
     /// Bytes of the whole item.
@@ -206,7 +210,8 @@ impl LargeBody {
 
     /// Reads the body of a large item; `None` when the runs do not add up.
     pub fn parse(body: &[u8]) -> Option<LargeBody> {
-        let mut words = body.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+        let mut words =
+            body.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
         let bytes = words.next()?;
         let mut runs = Vec::new();
         while let (Some(place), Some(length)) = (words.next(), words.next()) {

@@ -14,8 +14,8 @@ mod header;
 mod item;
 mod map;
 mod pages;
-mod writer;
 pub mod words;
+mod writer;
 
 pub use attributes::{AttributeBuilder, Attributes, LinkView, Value};
 pub use header::{Header, ImageState, header_word};

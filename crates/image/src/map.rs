@@ -59,7 +59,8 @@ impl Span {
 
 /// Finds memory by place. The writer has one, and so has each reader, over its own mappings.
 ///
-/// Space is given out in granules of 64 MiB, so finding a place is one look into a small table: the entry has the
+/// Granule 0 holds the header page alone, so a reader reaches it like any other memory, and no object stands at
+/// place 0. Space is given out in granules of 64 MiB, so finding a place is one look into a small table: the entry has the
 /// address of the granule and how many bytes from its start belong to the same segment.
 #[derive(Clone, Default)]
 pub struct MemoryMap {

@@ -118,6 +118,8 @@ pub(crate) struct Segment {
     pub state: SegmentState,
     pub pages: Vec<Page>,
     pub pages_free: usize,
+    /// Pages that hold pieces of large values.
+    pub run_pages: usize,
     /// Bytes of slots and runs that are in use, dead ones in quarantine not counted.
     pub live_bytes: u64,
     cursor: usize,
@@ -133,6 +135,7 @@ impl Segment {
             state: SegmentState::Open,
             pages: vec![free; count],
             pages_free: count,
+            run_pages: 0,
             live_bytes: 0,
             cursor: 0,
         }
@@ -141,7 +144,8 @@ impl Segment {
     /// Finds `wanted` free pages in a row, or with `partial` the longest row there is, and takes them.
     /// Returns the first page and the count.
     pub fn take(&mut self, wanted: usize, usage: PageUse, partial: bool) -> Option<(usize, usize)> {
-        if self.state != SegmentState::Open || self.pages_free == 0 || (!partial && self.pages_free < wanted) {
+        if self.state != SegmentState::Open || self.pages_free == 0 || (!partial && self.pages_free < wanted)
+        {
             return None;
         }
         let (mut best, mut best_count) = (0, 0);
@@ -171,6 +175,9 @@ impl Segment {
             page.carved = 0;
         }
         self.pages_free -= count;
+        if usage == PageUse::Run {
+            self.run_pages += count;
+        }
         self.cursor = best + count;
         (count > 0).then_some((best, count))
     }
@@ -182,6 +189,7 @@ impl Segment {
             *page = Page { usage: PageUse::Free, dirty: true, head: 0, carved: 0 };
         }
         self.pages_free += count;
+        self.run_pages -= count;
     }
 }
 

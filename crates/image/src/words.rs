@@ -15,7 +15,9 @@
 //! | [`full_fence`] | [`full_fence`] | a store before a later load: the sleeper's and the waker's handshake |
 
 #[cfg(target_endian = "big")]
-compile_error!("Kelix images are little-endian and this build has no byte swapping: use a little-endian target");
+compile_error!(
+    "Kelix images are little-endian and this build has no byte swapping: use a little-endian target"
+);
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -168,7 +170,11 @@ fn prefetch_line<const WRITE: bool>(line: *const AtomicU64) {
         use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch of any address has no effect a program can observe.
         unsafe {
-            if WRITE { _mm_prefetch::<_MM_HINT_ET0>(line.cast()) } else { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
+            if WRITE {
+                _mm_prefetch::<_MM_HINT_ET0>(line.cast())
+            } else {
+                _mm_prefetch::<_MM_HINT_T0>(line.cast())
+            }
         }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]

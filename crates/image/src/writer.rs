@@ -67,6 +67,8 @@ pub struct MemoryUse {
     pub live: u64,
     /// Dead objects in quarantine.
     pub quarantined: u64,
+    /// Segments emptied and given back so far; a count, not bytes.
+    pub segments_retired: u64,
 }
 
 /// A segment, for those who map it and those who choose one to empty.
@@ -120,18 +122,19 @@ const PLACE_MASK: u64 = (1 << STAMP_SHIFT) - 1;
 impl Image {
     /// Makes an empty image whose header page stands in `header`.
     pub fn create(config: ImageConfig, header: Span, source: Box<dyn SegmentSource>) -> Result<Image> {
-        let page =
-            Header::create(header, config.image_id, config.hash_seed, config.epoch_ns, config.term);
+        let mut map = MemoryMap::default();
+        map.add(0, header.clone());
+        let page = Header::create(header, config.image_id, config.hash_seed, config.epoch_ns, config.term);
         let kinds = (0..Kind::COUNT)
             .map(|_| KindState { free: VecDeque::new(), fresh: Place(0), fresh_slots: 0 })
             .collect();
         let mut image = Image {
             config,
             header: page,
-            map: MemoryMap::default(),
+            map,
             source,
             segments: Vec::new(),
-            // Granule 0 stays empty, so that no object stands at place 0 and a zero word is no pointer.
+            // Granule 0 is the header page's, so no object stands at place 0 and a zero word is no pointer.
             granules: vec![u32::MAX],
             kinds,
             runs_dead: VecDeque::new(),
@@ -320,7 +323,8 @@ impl Image {
     /// Adds a segment; `Ok(None)` when the limit forbids it.
     fn add_segment(&mut self) -> Result<Option<usize>> {
         // While a segment is being emptied, its length may be exceeded: it is about to go.
-        let allowance = self.evacuating.as_ref().map_or(0, |evacuation| self.segments[evacuation.segment].bytes);
+        let allowance =
+            self.evacuating.as_ref().map_or(0, |evacuation| self.segments[evacuation.segment].bytes);
         let room = (self.config.memory_bytes + allowance).saturating_sub(self.use_.segments);
         let open = self.segments.iter().filter(|segment| segment.state != SegmentState::Retired);
         let bytes = match open.map(|segment| segment.bytes).max() {
@@ -400,7 +404,20 @@ impl Image {
         Ok((place, held.min(bytes)))
     }
 
-    /// Takes back a run whose value is dead, or was never live.
+    /// Takes back a run that no object ever named: nobody can be reading it.
+    pub fn discard_run(&mut self, place: Place, bytes: u64) {
+        let held = bytes.next_multiple_of(PAGE_BYTES);
+        self.count(place, -(held as i64));
+        self.give_back(place, held);
+    }
+
+    fn give_back(&mut self, place: Place, held: u64) {
+        let (segment, page) = self.page_of(place);
+        self.segments[segment].give_back(page, (held / PAGE_BYTES) as usize);
+        self.use_.pages -= held;
+    }
+
+    /// Takes back a run whose value is dead.
     pub fn release_run(&mut self, place: Place, bytes: u64) {
         let held = bytes.next_multiple_of(PAGE_BYTES);
         self.count(place, -(held as i64));
@@ -426,17 +443,15 @@ impl Image {
     }
 
     fn ripen(&mut self) {
-        let ripe = |epoch: u64| epoch + QUARANTINE_EPOCHS <= self.epoch;
+        let now = self.epoch;
+        let ripe = |epoch: u64| epoch + QUARANTINE_EPOCHS <= now;
         while self.dead.front().is_some_and(|(epoch, _)| ripe(*epoch)) {
             let (_, bytes) = self.dead.pop_front().expect("just seen");
             self.use_.quarantined -= bytes;
         }
         while self.runs_dead.front().is_some_and(|(epoch, ..)| ripe(*epoch)) {
             let (_, place, bytes) = self.runs_dead.pop_front().expect("just seen");
-            let (segment, page) = self.page_of(place);
-            let pages = (bytes / PAGE_BYTES) as usize;
-            self.segments[segment].give_back(page, pages);
-            self.use_.pages -= bytes;
+            self.give_back(place, bytes);
         }
         let emptied = self.evacuating.as_ref().and_then(|evacuation| evacuation.emptied);
         if emptied.is_some_and(|epoch| epoch + QUARANTINE_EPOCHS <= self.epoch) {
@@ -467,19 +482,23 @@ impl Image {
         self.evacuating.is_some()
     }
 
-    /// Begins to empty the sparsest segment that is at most `share` percent in use and whose objects find room
-    /// elsewhere. Returns whether there is one.
-    pub fn begin_evacuation(&mut self, share_percent: u64) -> bool {
-        let open = |segment: &&Segment| segment.state == SegmentState::Open;
-        if self.evacuating.is_some() || self.segments.iter().filter(open).count() == 0 {
-            return false;
-        }
-        let sparse = |segment: &Segment| segment.live_bytes * 100 <= segment.bytes * share_percent;
-        let candidates = self.segments.iter().enumerate().filter(|(_, segment)| open(segment) && sparse(segment));
-        let Some((index, _)) = candidates.min_by_key(|(_, segment)| segment.live_bytes * 1000 / segment.bytes)
-        else {
-            return false;
+    /// Begins to empty the sparsest segment, if it is at most `share_percent` in use, holds no pieces of large values
+    /// (their pages serve any purpose once they are free, so they hold nothing up) and its objects find room
+    /// elsewhere. With `keep_newest` the newest segment stays: it is sparse because it is being filled. Returns
+    /// whether there is one.
+    pub fn begin_evacuation(&mut self, share_percent: u64, keep_newest: bool) -> bool {
+        let open = || self.segments.iter().enumerate().filter(|(_, s)| s.state == SegmentState::Open);
+        let room: u64 = open().map(|(_, segment)| segment.bytes - segment.live_bytes).sum();
+        let fits = |s: &Segment| {
+            s.live_bytes * 100 <= s.bytes * share_percent
+                && s.live_bytes * 2 + s.bytes <= room
+                && s.run_pages == 0
         };
+        let newest = self.segments.len() - 1;
+        let candidates =
+            open().filter(|(index, segment)| fits(segment) && !(keep_newest && *index == newest));
+        let sparsest = candidates.min_by_key(|(_, segment)| segment.live_bytes * 1000 / segment.bytes);
+        let (None, Some((index, _))) = (&self.evacuating, sparsest) else { return false };
         self.segments[index].state = SegmentState::Evacuating;
         self.evacuating = Some(Evacuation { segment: index, page: 0, emptied: None, set_aside: Vec::new() });
         true
@@ -543,6 +562,7 @@ impl Image {
         segment.pages = Vec::new();
         self.use_.pages -= used as u64 * PAGE_BYTES;
         self.use_.segments -= bytes;
+        self.use_.segments_retired += 1;
         self.map.remove(first);
         self.bump_segments_version();
         self.source.retired(first);
@@ -629,7 +649,7 @@ mod tests {
         all[1..].iter().for_each(|location| image.release_item(*location));
         image.advance_epoch(L);
         image.advance_epoch(2 * L);
-        assert!(image.begin_evacuation(50));
+        assert!(image.begin_evacuation(50, false));
         let mut moved = Vec::new();
         while let Some((kind, first, slots)) = image.next_leaving_slab() {
             for slot in 0..slots {

@@ -58,6 +58,9 @@ mod tests {
     fn golden_hashes() {
         // The values of XXH3-64 itself, so that another language's library gives the same.
         assert_eq!(key_hash(0, TableId(0), b"").0, 0x2d06_8005_38d3_94c2);
-        assert_eq!(key_hash(0, TableId(0), b"stu001"), key_hash(GOLDEN.wrapping_neg(), TableId(1), b"stu001"));
+        assert_eq!(
+            key_hash(0, TableId(0), b"stu001"),
+            key_hash(GOLDEN.wrapping_neg(), TableId(1), b"stu001")
+        );
     }
 }

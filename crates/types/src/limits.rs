@@ -53,11 +53,12 @@ pub const RING_VIRTUAL_NODES: usize = 128;
 /// Bytes of one message ring, a power of two.
 pub const MESSAGE_RING_BYTES: usize = 512 << 10;
 
-/// Largest frame in a message ring. Half a ring, so that a frame always fits whatever the position.
-pub const FRAME_BYTES_MAX: usize = MESSAGE_RING_BYTES / 2;
+/// Largest frame in a message ring. A quarter, because up to a quarter may be skipped at the ring's end and up to a
+/// quarter may be consumed but not yet reported: a frame fits as soon as the reader has caught up.
+pub const FRAME_BYTES_MAX: usize = MESSAGE_RING_BYTES / 4;
 
 /// Largest value carried inside one message; larger ones are sent in pieces.
-pub const MESSAGE_VALUE_BYTES_MAX: usize = 64 << 10;
+pub const MESSAGE_VALUE_BYTES_MAX: usize = 32 << 10;
 
 /// Requests a shard takes in one batch, with prefetch across them.
 pub const SHARD_BATCH: usize = 64;
@@ -65,8 +66,12 @@ pub const SHARD_BATCH: usize = 64;
 /// Largest number of one-sided operations a session has under way at once.
 pub const SESSION_READS_MAX: usize = 64;
 
+/// Bytes of the table of cached pointers that the processes of a user share on a host, a power of two. Only what is
+/// used of it takes memory.
+pub const POINTER_TABLE_BYTES: u64 = 16 << 20;
+
 /// Retries of one one-sided read before it goes by message.
-pub const READ_RETRIES_MAX: u32 = 8;
+pub const READ_RETRIES_MAX: u64 = 8;
 
 /// A write that finds no room is refused once it has waited this long for memory to come back.
 pub const ROOM_WAIT_NS: u64 = 500_000_000;

@@ -1,1 +1,22 @@
-//! x
+//! What is said between a client and a server: the set-up frames, the message rings and the messages in them.
+//!
+//! docs/wire-format.md is the specification; the golden-bytes tests here hold the code to it. Everything a peer
+//! sends is copied out of shared memory before it is looked at, and every length is checked.
+
+#![forbid(unsafe_code)]
+
+pub mod catalogue;
+pub mod control;
+mod message;
+mod ring;
+mod view;
+
+pub use message::{
+    FrameBuffer, Op, Reply, ReplyHead, Request, RequestFlags, RequestHead, Status, encode_reply,
+    encode_request,
+};
+pub use ring::{MAILBOX_BYTES, RingFault, RingReader, RingWriter, mailbox_word};
+pub use view::View;
+
+/// Version of the protocol. Both sides must speak the same.
+pub const PROTOCOL_VERSION: u32 = 1;

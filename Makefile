@@ -1,0 +1,69 @@
+# Everything that is done often with this repository has a target here, and CI
+# runs `make test` and nothing else. Each target but `help` first checks that a
+# usable Rust toolchain is there.
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
+KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
+
+# The steps of `make test` run in the order written, also under `make -j`.
+.NOTPARALLEL:
+
+.PHONY: help build demo test fmt lint doc bench msrv install clean
+.PHONY: toolchain test-tools fmt-check unit readme
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-8s %s\n", $$1, $$2 }'
+
+build: toolchain ## build everything in release mode
+	@echo "== release build"
+	$(CARGO) build --release --locked
+
+demo: build ## build, then show the store at work
+	$(KELIX) demo
+
+test: test-tools toolchain fmt-check lint doc msrv build unit readme ## run everything that CI runs
+
+fmt: toolchain ## format the code
+	$(CARGO) fmt --all
+
+lint: toolchain ## run clippy, with warnings as errors
+	@echo "== clippy"
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+doc: toolchain ## build the documentation, with warnings as errors
+	@echo "== documentation"
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+bench: build ## build, then run the spine benchmark
+	$(KELIX) bench spine
+
+msrv: toolchain ## check that the minimum Rust version, 1.85, still builds it
+	@echo "== minimum Rust version"
+	@scripts/msrv
+
+install: build ## install the binary below PREFIX (default /usr/local; DESTDIR is honoured)
+	install -d "$(DESTDIR)$(PREFIX)/bin"
+	install -m 755 "$(KELIX)" "$(DESTDIR)$(PREFIX)/bin/kelix"
+
+clean: toolchain ## remove what was built
+	$(CARGO) clean
+
+toolchain:
+	@scripts/check-toolchain
+
+test-tools:
+	@scripts/test-tools
+
+fmt-check: toolchain
+	@echo "== formatting"
+	$(CARGO) fmt --all --check
+
+unit: toolchain
+	@echo "== tests"
+	$(CARGO) test --workspace --release --locked
+
+readme: toolchain
+	@echo "== commands of README.md"
+	@scripts/readme-commands

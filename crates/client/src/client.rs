@@ -1,0 +1,46 @@
+//! The client: where the server is, and the way to sessions.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kelix_fabric::shm::RunDirectory;
+use kelix_types::Result;
+
+use crate::connect::Link;
+use crate::session::{Session, SessionOptions};
+
+/// A server's clients in this process. Cheap to clone and shared by threads, each of which opens its own
+/// [`Session`].
+#[derive(Clone, Debug)]
+pub struct Client {
+    directory: Arc<PathBuf>,
+}
+
+impl Client {
+    /// The run directory that servers and clients use when none is named: `$KELIX_DIR`, else
+    /// `$XDG_RUNTIME_DIR/kelix`, else `/tmp/kelix-UID`.
+    pub fn default_directory() -> PathBuf {
+        RunDirectory::default_path()
+    }
+
+    /// Finds the server of a run directory. An error if none answers.
+    pub fn connect(directory: &Path) -> Result<Client> {
+        Link::open(directory)?;
+        Ok(Client { directory: Arc::new(directory.to_path_buf()) })
+    }
+
+    /// Opens a session for the calling thread.
+    pub fn session(&self) -> Result<Session> {
+        self.session_with(SessionOptions::default())
+    }
+
+    /// Opens a session with other than the usual options.
+    pub fn session_with(&self, options: SessionOptions) -> Result<Session> {
+        Session::open(&self.directory, options)
+    }
+
+    /// What the server tells of itself, its shards and its clients, as JSON.
+    pub fn statistics(&self) -> Result<String> {
+        Link::statistics(&self.directory)
+    }
+}

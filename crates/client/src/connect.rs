@@ -1,0 +1,215 @@
+//! Connecting over shared memory: the set-up frames, the mappings, the mailboxes.
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kelix_fabric::PeerId;
+use kelix_fabric::shm::{
+    AUTHORITY_BYTES, AUTHORITY_MAGIC, Memfd, RunDirectory, ShmEndpoint, ShmPeer, SleepWord, Waker,
+    WakerHandle, map_file, receive_frame, send_frame,
+};
+use kelix_image::{Header, MemoryMap, Span};
+use kelix_types::limits::POINTER_TABLE_BYTES;
+use kelix_types::{Error, ErrorKind, Result};
+use kelix_wire::control::{Frame, Purpose};
+use kelix_wire::{MAILBOX_BYTES, PROTOCOL_VERSION, View, mailbox_word};
+
+use crate::core::Core;
+use crate::pointers::PointerCache;
+
+/// How long the server may take to answer a set-up frame.
+const ANSWER: Duration = Duration::from_millis(900);
+
+fn protocol(what: &str) -> Error {
+    Error::new(ErrorKind::Protocol, "connect", what.to_string())
+}
+
+/// The set-up connection.
+pub(crate) struct Link {
+    stream: UnixStream,
+    directory: PathBuf,
+}
+
+impl Link {
+    /// Connects to the server of a run directory.
+    pub fn open(directory: &Path) -> Result<Link> {
+        let socket = RunDirectory(directory.to_path_buf()).socket();
+        let stream = UnixStream::connect(&socket).map_err(|source| {
+            let hint = match source.kind() {
+                std::io::ErrorKind::PermissionDenied => {
+                    "you may not open it: ask its owner, or join its group"
+                }
+                _ => "start one with `kelix serve`, or name its directory with --dir or KELIX_DIR",
+            };
+            Error::new(
+                ErrorKind::Unavailable,
+                "connect",
+                format!("no server at {}: {hint}", socket.display()),
+            )
+            .with_source(source)
+        })?;
+        let _ = stream.set_read_timeout(Some(ANSWER));
+        let _ = stream.set_write_timeout(Some(ANSWER));
+        Ok(Link { stream, directory: directory.to_path_buf() })
+    }
+
+    fn send(&self, frame: &Frame, descriptors: &[std::os::fd::BorrowedFd<'_>]) -> Result<()> {
+        let (kind, bytes) = frame.encode();
+        send_frame(&self.stream, kind, &bytes, descriptors)
+    }
+
+    fn receive(&self) -> Result<(Frame, Vec<OwnedFd>)> {
+        let (kind, bytes, descriptors) = receive_frame(&self.stream)?;
+        match Frame::decode(kind, &bytes) {
+            Some(Frame::Refused { text }) => {
+                let kind =
+                    if text.contains("version") { ErrorKind::Incompatible } else { ErrorKind::Unavailable };
+                Err(Error::new(kind, "connect", format!("the server refused: {text}")))
+            }
+            Some(frame) => Ok((frame, descriptors)),
+            None => Err(protocol("the server sent a frame that this release does not know")),
+        }
+    }
+
+    fn greet(&self, purpose: Purpose, waker: &[std::os::fd::BorrowedFd<'_>]) -> Result<()> {
+        self.send(&Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose }, waker)
+    }
+
+    /// Asks for statistics, as JSON.
+    pub fn statistics(directory: &Path) -> Result<String> {
+        let link = Link::open(directory)?;
+        link.greet(Purpose::Statistics, &[])?;
+        link.send(&Frame::AskStatistics, &[])?;
+        match link.receive()? {
+            (Frame::Statistics { text }, _) => Ok(text),
+            _ => Err(protocol("the server did not send statistics")),
+        }
+    }
+
+    /// Receives the segments of a shard and maps those not yet in `map`; forgets those no longer named.
+    fn receive_segments(&self, shard: u16, map: &mut MemoryMap) -> Result<()> {
+        let mut named = Vec::new();
+        loop {
+            let (frame, descriptors) = self.receive()?;
+            let Frame::Segments { shard: of, last, list } = frame else {
+                return Err(protocol("the server did not send segments"));
+            };
+            if of != shard || list.len() != descriptors.len() {
+                return Err(protocol("the server sent other segments than announced"));
+            }
+            for ((first, bytes), descriptor) in list.into_iter().zip(descriptors) {
+                let first = first as usize;
+                named.push(first);
+                if !map.has(first) {
+                    map.add(first, Memfd::receive(descriptor, bytes)?.map(false)?);
+                }
+            }
+            if last {
+                break;
+            }
+        }
+        for first in map.firsts() {
+            if first != 0 && !named.contains(&first) {
+                map.remove(first);
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings a shard's map up to date.
+    pub fn refresh_map(&self, shard: u16, map: &MemoryMap) -> Result<Arc<MemoryMap>> {
+        self.send(&Frame::AskSegments { shard }, &[])?;
+        let mut map = map.clone();
+        self.receive_segments(shard, &mut map)?;
+        Ok(Arc::new(map))
+    }
+
+    /// Opens a session: maps every shard's image and connects its mailboxes.
+    pub fn session(directory: &Path, private_pointers: bool) -> Result<(Link, Core<ShmEndpoint>, u64)> {
+        let link = Link::open(directory)?;
+        let wake_me = WakerHandle::create()?;
+        link.greet(Purpose::Session, &[wake_me.as_fd()])?;
+        let (Frame::Welcome { version, features, term, view, .. }, mut descriptors) = link.receive()? else {
+            return Err(protocol("the server did not greet"));
+        };
+        if version != PROTOCOL_VERSION || features != 0 {
+            let context =
+                format!("the server speaks protocol version {version}, this client {PROTOCOL_VERSION}");
+            return Err(Error::new(ErrorKind::Incompatible, "connect", context));
+        }
+        let (Some(pointers), Some(authority)) = (descriptors.pop(), descriptors.pop()) else {
+            return Err(protocol("the server sent no authority page"));
+        };
+        let authority = map_file(&File::from(authority), AUTHORITY_BYTES, false)?;
+        if authority.words().load(0) != AUTHORITY_MAGIC {
+            return Err(protocol("what the server sent as its authority page is none"));
+        }
+        let pointers = if private_pointers {
+            Span::private(POINTER_TABLE_BYTES)
+        } else {
+            Memfd::receive(pointers, POINTER_TABLE_BYTES)?.map(true)?
+        };
+        let mut waker = Waker::create()?;
+        waker.add(wake_me)?;
+        waker.add_socket(link.stream.as_fd())?;
+        let mut endpoint = ShmEndpoint::new(waker);
+        let mut peers = Vec::new();
+        for shard in 0..view.shards() {
+            peers.push(link.join_shard(&mut endpoint, shard as u16, &authority, &view)?);
+        }
+        let core = Core::new(endpoint, view, term, &peers, PointerCache::new(pointers));
+        Ok((link, core, term))
+    }
+
+    fn join_shard(
+        &self,
+        endpoint: &mut ShmEndpoint,
+        shard: u16,
+        authority: &Span,
+        view: &View,
+    ) -> Result<PeerId> {
+        let (Frame::Image { shard: of, bytes }, mut header) = self.receive()? else {
+            return Err(protocol("the server did not send an image"));
+        };
+        let Some(header) = header.pop().filter(|_| of == shard) else {
+            return Err(protocol("the server sent no header page"));
+        };
+        let header_span = Memfd::receive(header, bytes)?.map(false)?;
+        let header = Header::open(header_span.clone())?;
+        if header.hash_seed() != view.hash_seed {
+            return Err(protocol("image and view have different hash seeds"));
+        }
+        let mut map = MemoryMap::default();
+        map.add(0, header_span.clone());
+        self.receive_segments(shard, &mut map)?;
+        let (Frame::Mailboxes { shard: of, bytes }, descriptors) = self.receive()? else {
+            return Err(protocol("the server sent no mailboxes"));
+        };
+        let (Ok([requests, replies, waker]), true, MAILBOX_BYTES) =
+            (<[OwnedFd; 3]>::try_from(descriptors), of == shard, bytes)
+        else {
+            return Err(protocol("the server sent other mailboxes than announced"));
+        };
+        let outbox = Memfd::receive(requests, MAILBOX_BYTES)?.map(true)?;
+        let inbox = Memfd::receive(replies, MAILBOX_BYTES)?.map(true)?;
+        endpoint.add_sleep_word(SleepWord { span: inbox.clone(), word: mailbox_word::SLEEPS });
+        Ok(endpoint.add(ShmPeer {
+            map: Arc::new(map),
+            sleeps: SleepWord { span: header_span, word: kelix_image::header_word::SLEEPING },
+            header: Some(header),
+            authority: Some(authority.clone()),
+            outbox,
+            inbox,
+            waker: WakerHandle::receive(waker),
+        }))
+    }
+
+    /// The run directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+}

@@ -1,0 +1,362 @@
+//! The part of a session that waits for nothing: routing, requests and replies, one-sided reads. Generic over the
+//! fabric, and so what a simulator drives.
+
+use kelix_fabric::{Fabric, PeerId};
+use kelix_image::{ItemFlags, ItemView};
+use kelix_index::Directory;
+use kelix_types::{Error, ErrorKind, KeyHash, Location, TableId, Version, key_hash};
+use kelix_wire::{
+    FrameBuffer, Op, Reply, RequestHead, RingFault, RingReader, RingWriter, Status, View, encode_request,
+    mailbox_word,
+};
+
+use crate::pointers::{Pointer, PointerCache};
+use crate::read::{Cost, ReadOp, ShardReader};
+
+/// How gets look for their item.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Path {
+    /// What is cheapest on the fabric in use: the index in shared memory, where another pointer saves nothing; a
+    /// cached pointer first elsewhere.
+    #[default]
+    Auto,
+    /// A cached pointer if there is one (one READ), else the index.
+    Pointer,
+    /// The hash index (two READs).
+    Index,
+    /// A message to the shard.
+    Message,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub status: Status,
+    pub version: u64,
+    pub location: Option<Location>,
+    /// Words of the item, if it was sent.
+    pub item: Vec<u64>,
+}
+
+impl Answer {
+    pub fn version(&self) -> Option<Version> {
+        if self.version == 0 { None } else { Some(Version(self.version)) }
+    }
+}
+
+/// A request under way.
+struct Pending {
+    /// High half of the request's id; replies to abandoned requests carry another.
+    generation: u16,
+    state: PendingState,
+}
+
+enum PendingState {
+    Free,
+    Waiting { write: bool, wanted: bool },
+    Answered(Answer),
+}
+
+/// Names a request under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RequestId(u32);
+
+struct ShardState {
+    reader: ShardReader,
+    writer: RingWriter,
+    ring: RingReader,
+    outstanding: usize,
+}
+
+/// Most requests under way.
+const REQUESTS_MAX: usize = 1 << 12;
+
+pub(crate) struct Core<F> {
+    pub fabric: F,
+    pub pointers: PointerCache,
+    pub path: Path,
+    /// Costs since the session began.
+    pub total: Cost,
+    view: View,
+    term: u64,
+    shards: Vec<ShardState>,
+    pending: Vec<Pending>,
+    free: Vec<u16>,
+    frame: FrameBuffer,
+    payload: Vec<u64>,
+    segments_mapped: u64,
+}
+
+/// Why a request could not be posted.
+pub(crate) enum PostError {
+    /// The ring or the table of requests is full: look for replies first.
+    Full,
+    Failed(Error),
+}
+
+fn fault(RingFault(what): RingFault) -> Error {
+    Error::new(ErrorKind::Protocol, "talk to the server", what)
+}
+
+impl<F: Fabric> Core<F> {
+    pub fn new(fabric: F, view: View, term: u64, peers: &[PeerId], pointers: PointerCache) -> Core<F> {
+        let ordered = fabric.promises().ordered_placement;
+        let shards = peers.iter().map(|peer| ShardState {
+            reader: ShardReader { peer: *peer, term, directory: Directory::default() },
+            writer: RingWriter::new(ordered),
+            ring: RingReader::new(ordered),
+            outstanding: 0,
+        });
+        let shards = shards.collect();
+        Core {
+            fabric,
+            pointers,
+            path: Path::Auto,
+            total: Cost::default(),
+            view,
+            term,
+            shards,
+            pending: Vec::new(),
+            free: Vec::new(),
+            frame: FrameBuffer::default(),
+            payload: Vec::new(),
+            segments_mapped: 0,
+        }
+    }
+
+    /// The hash of a key and the shard that owns it.
+    #[inline]
+    pub fn route(&self, table: TableId, key: &[u8]) -> (KeyHash, usize) {
+        let hash = key_hash(self.view.hash_seed, table, key);
+        (hash, self.view.shard(hash))
+    }
+
+    /// Number of shards.
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// The fabric's name of a shard's connection.
+    pub fn peer(&self, shard: usize) -> PeerId {
+        self.shards[shard].reader.peer
+    }
+
+    /// Whether the server that made the images is still the one in force.
+    #[inline]
+    pub fn in_force(&self) -> bool {
+        self.fabric.authority(self.shards[0].reader.peer) == self.term
+    }
+
+    /// Begins a one-sided read. `tag` tells it from the others under way.
+    #[inline]
+    pub fn start_read(
+        &mut self,
+        tag: u32,
+        table: TableId,
+        (hash, shard): (KeyHash, usize),
+        pointer: Option<Pointer>,
+    ) -> ReadOp {
+        let reader = &mut self.shards[shard].reader;
+        ReadOp::start(&mut self.fabric, reader, shard, tag, (table, hash), pointer)
+    }
+
+    /// The pointer to begin a get with, as the path says.
+    #[inline]
+    pub fn known_pointer(&self, hash: KeyHash) -> Option<Pointer> {
+        let look = match self.path {
+            Path::Pointer => true,
+            Path::Auto => !self.fabric.promises().ordered_loads,
+            Path::Index | Path::Message => false,
+        };
+        if look { self.pointers.get(hash) } else { None }
+    }
+
+    /// Advances a one-sided read.
+    #[inline]
+    pub fn advance_read(
+        &mut self,
+        op: &mut ReadOp,
+        key: &[u8],
+        item: &mut Vec<u64>,
+        value: &mut Vec<u64>,
+    ) -> crate::read::Step {
+        let reader = &mut self.shards[op.shard].reader;
+        op.advance(&mut self.fabric, reader, key, item, value)
+    }
+
+    /// Begins a read again after the map was refreshed.
+    pub fn restart_read(&mut self, op: &mut ReadOp) -> crate::read::Step {
+        let reader = &mut self.shards[op.shard].reader;
+        op.restart(&mut self.fabric, reader)
+    }
+
+    /// Notes what a finished read has learnt and cost.
+    #[inline]
+    pub fn finish_read(&mut self, op: &ReadOp, known: Option<Pointer>) {
+        self.total.add(op.cost);
+        if known.is_some() && op.pointer != known {
+            known.into_iter().for_each(|stale| self.pointers.forget(op.hash, stale));
+        }
+        if self.path == Path::Pointer || !self.fabric.promises().ordered_loads {
+            if let Some(pointer) = op.pointer.filter(|pointer| Some(*pointer) != known) {
+                self.pointers.put(op.hash, pointer);
+            }
+        }
+    }
+
+    /// Posts a request. With `wanted` false nobody will ask for the answer.
+    pub fn post(
+        &mut self,
+        shard: usize,
+        mut head: RequestHead,
+        key: &[u8],
+        body: &[u8],
+        wanted: bool,
+    ) -> Result<RequestId, PostError> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if self.pending.len() < REQUESTS_MAX => {
+                self.pending.push(Pending { generation: 0, state: PendingState::Free });
+                (self.pending.len() - 1) as u16
+            }
+            None => return Err(PostError::Full),
+        };
+        let pending = &mut self.pending[usize::from(slot)];
+        pending.generation = pending.generation.wrapping_add(1);
+        head.id = u32::from(slot) | u32::from(pending.generation) << 16;
+        encode_request(&mut self.frame, head, key, body);
+        let state = &mut self.shards[shard];
+        match state.writer.push(&mut self.fabric, state.reader.peer, &mut self.frame) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.free.push(slot);
+                return Err(PostError::Full);
+            }
+            Err(ring_fault) => {
+                self.free.push(slot);
+                return Err(PostError::Failed(fault(ring_fault)));
+            }
+        }
+        let write = !matches!(head.op, Op::Get | Op::Ping);
+        self.pending[usize::from(slot)].state = PendingState::Waiting { write, wanted };
+        state.outstanding += 1;
+        self.total.messages += 1;
+        Ok(RequestId(head.id))
+    }
+
+    /// Sends off what was posted to a shard.
+    pub fn send(&mut self, shard: usize) {
+        self.fabric.doorbell();
+        self.fabric.wake(self.shards[shard].reader.peer);
+    }
+
+    /// Whether an answer has begun to arrive.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.shards
+            .iter()
+            .any(|shard| shard.outstanding > 0 && shard.ring.has_news(&self.fabric, shard.reader.peer))
+    }
+
+    /// Takes the answers that have arrived.
+    pub fn poll_replies(&mut self) -> Result<(), Error> {
+        for state in &mut self.shards {
+            while state.outstanding > 0 {
+                if !state.ring.pop(&mut self.fabric, state.reader.peer, &mut self.payload).map_err(fault)? {
+                    break;
+                }
+                let Some(reply) = Reply::parse(&self.payload) else {
+                    return Err(Error::new(
+                        ErrorKind::Protocol,
+                        "talk to the server",
+                        "a reply that makes no sense",
+                    ));
+                };
+                let (slot, generation) = (reply.head.id as u16, (reply.head.id >> 16) as u16);
+                let Some(pending) = self.pending.get_mut(usize::from(slot)) else { continue };
+                // Replies to requests that were given up still count as no longer outstanding.
+                state.outstanding -= 1;
+                if pending.generation != generation {
+                    continue;
+                }
+                match pending.state {
+                    PendingState::Waiting { wanted: true, .. } => {
+                        pending.state = PendingState::Answered(Answer {
+                            status: reply.head.status,
+                            version: reply.head.version,
+                            location: reply.location(),
+                            item: reply.item.to_vec(),
+                        });
+                    }
+                    PendingState::Waiting { wanted: false, .. } => {
+                        pending.state = PendingState::Free;
+                        self.free.push(slot);
+                    }
+                    PendingState::Free | PendingState::Answered(_) => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The answer to a request, if it has arrived.
+    pub fn take(&mut self, id: RequestId) -> Option<Answer> {
+        let slot = id.0 as u16;
+        let pending = &mut self.pending[usize::from(slot)];
+        if !matches!(pending.state, PendingState::Answered(_)) {
+            return None;
+        }
+        let PendingState::Answered(answer) = std::mem::replace(&mut pending.state, PendingState::Free) else {
+            unreachable!("just seen")
+        };
+        self.free.push(slot);
+        Some(answer)
+    }
+
+    /// Gives a request up. Returns whether it may have changed something.
+    pub fn abandon(&mut self, id: RequestId) -> bool {
+        let slot = id.0 as u16;
+        let pending = &mut self.pending[usize::from(slot)];
+        let write = matches!(pending.state, PendingState::Waiting { write: true, .. });
+        pending.state = PendingState::Free;
+        self.free.push(slot);
+        write
+    }
+
+    /// Remembers where an item was written or found.
+    pub fn learn(&mut self, hash: KeyHash, answer: &Answer) {
+        if self.path == Path::Pointer || !self.fabric.promises().ordered_loads {
+            if let (Some(location), Some(version)) = (answer.location, answer.version()) {
+                let incarnation = kelix_types::Incarnation(version.0);
+                self.pointers.put(hash, Pointer { location, incarnation });
+            }
+        }
+    }
+
+    /// Says how many segments this client has mapped, for `kelix stat`.
+    pub fn set_segments_mapped(&mut self, count: u64) {
+        self.segments_mapped = count;
+    }
+
+    /// Publishes the counters in the server's mailboxes, where `kelix stat` finds them.
+    pub fn publish_counters(&mut self) {
+        let total = self.total;
+        let counters = [
+            total.reads,
+            total.read_bytes,
+            total.messages,
+            total.retries,
+            total.fallbacks,
+            self.segments_mapped,
+        ];
+        // All to the first shard's mailbox: the server adds the shards' up.
+        let _ = self.fabric.post_write(self.shards[0].reader.peer, mailbox_word::COUNTERS, &counters);
+        self.fabric.doorbell();
+    }
+}
+
+/// Whether the words of a reply are a whole item that can be used as it is.
+pub(crate) fn is_whole(words: &[u64], table: TableId, key: &[u8]) -> bool {
+    ItemView::new(words)
+        .is_some_and(|view| view.is_for(table, key) && !view.header().flags.has(ItemFlags::LARGE))
+}

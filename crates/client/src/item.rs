@@ -1,0 +1,252 @@
+//! Items as callers see them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use kelix_image::words::bytes_of;
+use kelix_image::{Attributes, ItemFlags, ItemView, Value};
+use kelix_types::{NameId, TableId, Version};
+
+use crate::Table;
+
+/// Attribute names of one table, as far as they are known here.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Names {
+    pub by_id: HashMap<u16, String>,
+}
+
+/// An item as it was read: a private, consistent copy of one version.
+#[derive(Clone)]
+pub struct Item {
+    pub(crate) words: Vec<u64>,
+    /// The value, where it is too large to stand in the item.
+    pub(crate) large: Option<(Vec<u64>, u64)>,
+    pub(crate) names: Arc<Names>,
+}
+
+/// An attribute of an item.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Attribute<'a> {
+    /// Bytes.
+    Bytes(&'a [u8]),
+    /// A pointer to another item: its table, its key, and the bytes of the link itself.
+    Link {
+        /// Table of the target.
+        table: TableId,
+        /// Key of the target.
+        key: &'a [u8],
+        /// The link's own bytes (an edge's attributes).
+        bytes: &'a [u8],
+    },
+}
+
+impl Item {
+    pub(crate) fn view(&self) -> ItemView<'_> {
+        ItemView::new(&self.words).expect("checked when it was read")
+    }
+
+    pub(crate) fn body(&self) -> &[u8] {
+        match &self.large {
+            Some((words, bytes)) => &bytes_of(words)[..*bytes as usize],
+            None => self.view().body(),
+        }
+    }
+
+    pub(crate) fn has_attributes(&self) -> bool {
+        self.view().header().flags.has(ItemFlags::ATTRIBUTES)
+    }
+
+    pub(crate) fn raw_attributes(&self) -> impl Iterator<Item = (NameId, Value<'_>)> {
+        let section = self.has_attributes().then(|| Attributes::new(self.body())).flatten();
+        section.into_iter().flatten()
+    }
+
+    pub(crate) fn name_id(&self, name: &str) -> Option<NameId> {
+        if name.is_empty() {
+            return Some(NameId(0));
+        }
+        self.names.by_id.iter().find(|(_, known)| *known == name).map(|(id, _)| NameId(*id))
+    }
+
+    fn name(&self, id: NameId) -> &str {
+        self.names.by_id.get(&id.0).map_or("", String::as_str)
+    }
+
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        self.view().key()
+    }
+
+    /// The item's version, for compare-and-set.
+    pub fn version(&self) -> Version {
+        self.view().version()
+    }
+
+    /// When it ends, if it does.
+    pub fn expires(&self) -> Option<SystemTime> {
+        self.view().expiry().map(|ns| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns))
+    }
+
+    /// The value of a plain item; of one with attributes, the bytes of the attribute without a name (empty if there
+    /// is none).
+    pub fn value(&self) -> &[u8] {
+        if self.has_attributes() { self.bytes("").unwrap_or(&[]) } else { self.body() }
+    }
+
+    /// The attributes in order, with their names. A plain item has one, without a name.
+    pub fn attributes(&self) -> Vec<(&str, Attribute<'_>)> {
+        if !self.has_attributes() {
+            return vec![("", Attribute::Bytes(self.body()))];
+        }
+        self.raw_attributes()
+            .map(|(id, value)| {
+                let attribute = match value {
+                    Value::Bytes(bytes) => Attribute::Bytes(bytes),
+                    Value::Link(link) => {
+                        Attribute::Link { table: link.table, key: link.key, bytes: link.bytes }
+                    }
+                };
+                (self.name(id), attribute)
+            })
+            .collect()
+    }
+
+    /// The first attribute of this name that is bytes.
+    pub fn bytes(&self, name: &str) -> Option<&[u8]> {
+        let wanted = self.name_id(name)?;
+        self.raw_attributes().find_map(|(id, value)| match value {
+            Value::Bytes(bytes) if id == wanted => Some(bytes),
+            _ => None,
+        })
+    }
+
+    /// How many links stand under this name.
+    pub fn link_count(&self, name: &str) -> usize {
+        let wanted = self.name_id(name);
+        self.raw_attributes()
+            .filter(|(id, value)| Some(*id) == wanted && matches!(value, Value::Link(_)))
+            .count()
+    }
+}
+
+impl std::fmt::Debug for Item {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Item")
+            .field("key", &String::from_utf8_lossy(self.key()))
+            .field("version", &self.version())
+            .field("attributes", &self.attributes())
+            .finish()
+    }
+}
+
+/// An item to be put: a value, or attributes and links; and when it ends.
+///
+/// ```
+/// use kelix::NewItem;
+/// # let table = kelix::Table::for_documentation();
+/// let mut student = NewItem::new();
+/// student.bytes("name", b"XYZ").link("supervisor", table, b"prof001");
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct NewItem {
+    pub(crate) attributes: Vec<(String, NewAttribute)>,
+    pub(crate) expires: Option<SystemTime>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum NewAttribute {
+    Bytes(Vec<u8>),
+    Link { table: Table, key: Vec<u8>, bytes: Vec<u8> },
+}
+
+impl NewItem {
+    /// An item without attributes.
+    pub fn new() -> NewItem {
+        NewItem::default()
+    }
+
+    /// Adds bytes under a name. The empty name is the item's plain value; an item with nothing else is a plain
+    /// key-value item.
+    pub fn bytes(&mut self, name: &str, bytes: &[u8]) -> &mut NewItem {
+        self.attributes.push((name.to_string(), NewAttribute::Bytes(bytes.to_vec())));
+        self
+    }
+
+    /// Adds a link under a name. Several links under one name make a list. The target need not exist yet.
+    pub fn link(&mut self, name: &str, table: Table, key: &[u8]) -> &mut NewItem {
+        self.link_with(name, table, key, &[])
+    }
+
+    /// Adds a link that carries bytes of its own.
+    pub fn link_with(&mut self, name: &str, table: Table, key: &[u8], bytes: &[u8]) -> &mut NewItem {
+        let link = NewAttribute::Link { table, key: key.to_vec(), bytes: bytes.to_vec() };
+        self.attributes.push((name.to_string(), link));
+        self
+    }
+
+    /// Lets the item end some time from now.
+    pub fn expires_in(&mut self, time: Duration) -> &mut NewItem {
+        self.expires = Some(SystemTime::now() + time);
+        self
+    }
+
+    /// The value, if this is a plain key-value item.
+    pub(crate) fn plain(&self) -> Option<&[u8]> {
+        match &self.attributes[..] {
+            [] => Some(&[]),
+            [(name, NewAttribute::Bytes(bytes))] if name.is_empty() => Some(bytes),
+            _ => None,
+        }
+    }
+}
+
+/// The values of a batch, in one buffer that is reused from batch to batch.
+#[derive(Clone, Default, Debug)]
+pub struct Values {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) entries: Vec<Option<(u32, u32, Version)>>,
+}
+
+impl Values {
+    /// An empty buffer.
+    pub fn new() -> Values {
+        Values::default()
+    }
+
+    /// How many keys the last batch had.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether the last batch had no keys.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The value of the `index`-th key, `None` when it is absent.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        self.entries[index].map(|(start, length, _)| &self.bytes[start as usize..(start + length) as usize])
+    }
+
+    /// The version of the `index`-th key, `None` when it is absent.
+    pub fn version(&self, index: usize) -> Option<Version> {
+        self.entries[index].map(|(_, _, version)| version)
+    }
+
+    pub(crate) fn reset(&mut self, count: usize) {
+        self.bytes.clear();
+        self.entries.clear();
+        self.entries.resize(count, None);
+    }
+
+    /// Copies the value of an item's words, or of the buffer of a large value.
+    #[inline]
+    pub(crate) fn set_item(&mut self, index: usize, item: &[u64], large: &[u64]) {
+        let bytes = crate::session::value_of(item, large);
+        let version = ItemView::new(item).expect("valid").version();
+        self.entries[index] = Some((self.bytes.len() as u32, bytes.len() as u32, version));
+        self.bytes.extend_from_slice(bytes);
+    }
+}

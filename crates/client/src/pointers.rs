@@ -1,0 +1,121 @@
+//! The cache of remote pointers (HydraDB, sections 4.2.2 and 4.2.4).
+//!
+//! One table of a fixed size, shared by all processes of a user on a host or private to one client. It is lock-free in
+//! the simplest way: an entry is two words, written one after the other, and nobody minds when they do not belong
+//! together, because a pointer is only a guess until the item's guardian, table and key have confirmed it. So a
+//! process killed between the two words leaves nothing that blocks or misleads anybody.
+//!
+//! ```text
+//! set: 4 entries of 16 bytes, one cache line, chosen by the key hash
+//! entry word 0  [ tag 16 | location 47 ]     word 1  incarnation
+//! ```
+
+use kelix_image::Span;
+use kelix_types::{Incarnation, KeyHash, Location, limits::POINTER_TABLE_BYTES};
+
+const WAYS: usize = 4;
+const SET_WORDS: usize = WAYS * 2;
+const SETS: u64 = POINTER_TABLE_BYTES / (SET_WORDS as u64 * 8);
+
+/// A cached pointer: where an item stood and which one it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pointer {
+    pub location: Location,
+    pub incarnation: Incarnation,
+}
+
+pub(crate) struct PointerCache {
+    table: Span,
+}
+
+impl PointerCache {
+    pub fn new(table: Span) -> PointerCache {
+        assert_eq!(table.bytes(), POINTER_TABLE_BYTES);
+        PointerCache { table }
+    }
+
+    fn set(hash: KeyHash) -> usize {
+        // Bits that neither the tag nor, with many keys, the bucket order repeats.
+        ((hash.0 >> 16) % SETS) as usize * SET_WORDS
+    }
+
+    fn tag(hash: KeyHash) -> u64 {
+        (hash.0 & 0xffff) << 48
+    }
+
+    /// The pointer cached for a hash, if any.
+    #[inline]
+    pub fn get(&self, hash: KeyHash) -> Option<Pointer> {
+        let set = self.table.words().part(Self::set(hash), SET_WORDS);
+        (0..WAYS).find_map(|way| {
+            let word = set.load(way * 2);
+            if word & Location::MASK == 0 || (word ^ Self::tag(hash)) >> 48 != 0 {
+                return None;
+            }
+            let incarnation = Incarnation(set.load(way * 2 + 1));
+            Location::from_word(word).map(|location| Pointer { location, incarnation })
+        })
+    }
+
+    /// Remembers a pointer: over the same hash's entry, else a free one, else any.
+    #[inline]
+    pub fn put(&self, hash: KeyHash, pointer: Pointer) {
+        let set = self.table.words().part(Self::set(hash), SET_WORDS);
+        let mut chosen = (hash.0 >> 60) as usize % WAYS;
+        for way in 0..WAYS {
+            let word = set.load(way * 2);
+            if word & Location::MASK != 0 && (word ^ Self::tag(hash)) >> 48 == 0 {
+                chosen = way;
+                break;
+            }
+            if word == 0 {
+                chosen = way;
+            }
+        }
+        let word = pointer.location.word() | Self::tag(hash);
+        if set.load(chosen * 2) != word || set.load(chosen * 2 + 1) != pointer.incarnation.0 {
+            set.store(chosen * 2 + 1, pointer.incarnation.0);
+            set.publish(chosen * 2, word);
+        }
+    }
+
+    /// Forgets a pointer that turned out stale, unless somebody has replaced it already.
+    pub fn forget(&self, hash: KeyHash, pointer: Pointer) {
+        let set = self.table.words().part(Self::set(hash), SET_WORDS);
+        for way in 0..WAYS {
+            if set.load(way * 2) == pointer.location.word() | Self::tag(hash)
+                && set.load(way * 2 + 1) == pointer.incarnation.0
+            {
+                set.store(way * 2, 0);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kelix_types::{Place, SizeClass};
+
+    #[test]
+    fn remembers_replaces_and_forgets() {
+        let cache = PointerCache::new(Span::private(POINTER_TABLE_BYTES));
+        let pointer = |n: u64| Pointer {
+            location: Location::new(Place(n * 64), SizeClass(2)),
+            incarnation: Incarnation(n),
+        };
+        let hash = |n: u64| KeyHash(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        assert_eq!(cache.get(hash(1)), None);
+        for n in 1..1000 {
+            cache.put(hash(n), pointer(n));
+        }
+        let kept = (1..1000).filter(|n| cache.get(hash(*n)) == Some(pointer(*n))).count();
+        assert!(kept > 990, "{kept} of 999 kept in an almost empty table");
+        cache.put(hash(5), pointer(7));
+        assert_eq!(cache.get(hash(5)), Some(pointer(7)));
+        cache.forget(hash(5), pointer(5));
+        assert_eq!(cache.get(hash(5)), Some(pointer(7)), "a newer pointer is not forgotten");
+        cache.forget(hash(5), pointer(7));
+        assert_eq!(cache.get(hash(5)), None);
+    }
+}

@@ -1,0 +1,658 @@
+//! Sessions: one thread's way to the store. The waiting, and the plain operations.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use kelix_fabric::Fabric;
+use kelix_fabric::shm::ShmEndpoint;
+use kelix_image::ItemFlags;
+use kelix_types::limits::{KEY_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX, VALUE_BYTES_MAX};
+use kelix_types::{Effect, Error, ErrorKind, KeyHash, Result, TableId, Version};
+use kelix_wire::{Op, RequestHead, Status};
+
+use crate::Table;
+use crate::batch::{Queued, Ticket, Wanted};
+use crate::connect::Link;
+use crate::core::{Answer, Core, Path, PostError, RequestId, is_whole};
+use crate::item::{Item, Names};
+use crate::pointers::Pointer;
+use crate::read::{Cost, ReadOp, Step};
+
+/// Polling without giving the core away.
+const SPINS: u32 = 4_000;
+/// Polling while giving the core to whoever wants it.
+const YIELD: Duration = Duration::from_micros(200);
+/// Operations between two looks at what rarely changes: the server's life, the set of segments, the counters.
+const OPERATIONS_A_LOOK: u32 = 1024;
+/// Rounds of asking and reading before a get gives up on an item that is never the same twice.
+const ROUNDS_MAX: u32 = 16;
+
+/// How a compare-and-set ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CompareAndSet {
+    /// It was done; the key's version is now this one (`None` after a delete).
+    Done(Option<Version>),
+    /// The key has another version than expected: this one (`None`: it is absent).
+    Mismatch(Option<Version>),
+}
+
+/// How to open a session.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// How gets look for their item.
+    pub path: Path,
+    /// Keep cached pointers to this session instead of sharing them with the user's other processes.
+    pub private_pointers: bool,
+    /// How long a request may take before it fails with an unknown outcome.
+    pub timeout: Duration,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        SessionOptions {
+            path: Path::Auto,
+            private_pointers: false,
+            timeout: Duration::from_nanos(kelix_types::limits::REQUEST_TIMEOUT_NS),
+        }
+    }
+}
+
+/// One thread's session with the server.
+///
+/// Reads look the item up in the server's memory by themselves, without the server doing anything; writes, and
+/// reads that find nothing, are messages. A session that has lost its server goes on reading the last state for as
+/// long as no other server takes over; [`Session::is_detached`] tells.
+pub struct Session {
+    pub(crate) core: Core<ShmEndpoint>,
+    pub(crate) item: Vec<u64>,
+    pub(crate) value: Vec<u64>,
+    /// Where the item just fetched stands.
+    pub(crate) pointer: Option<Pointer>,
+    pub(crate) names: HashMap<TableId, Arc<Names>>,
+    pub(crate) queue: Vec<Queued>,
+    pub(crate) waiting: Vec<(Ticket, Queued, RequestId)>,
+    pub(crate) finished: VecDeque<crate::batch::Completion>,
+    pub(crate) next_ticket: u64,
+    pub(crate) slots: Vec<crate::batch::ReadSlot>,
+    pub(crate) missing: Vec<usize>,
+    link: Link,
+    term: u64,
+    options: SessionOptions,
+    operations: u32,
+    segments_versions: Vec<u64>,
+    detached: bool,
+}
+
+pub(crate) fn check_key(operation: &'static str, key: &[u8]) -> Result<()> {
+    if key.len() > KEY_BYTES_MAX {
+        let context = format!("a key of {} bytes; the longest allowed is {KEY_BYTES_MAX}", key.len());
+        return Err(Error::new(ErrorKind::InvalidArgument, operation, context));
+    }
+    Ok(())
+}
+
+impl Session {
+    pub(crate) fn open(directory: &PathBuf, options: SessionOptions) -> Result<Session> {
+        let (link, mut core, term) = Link::session(directory, options.private_pointers)?;
+        core.path = options.path;
+        let segments_versions = vec![0; core.shards()];
+        let mut session = Session {
+            core,
+            item: Vec::new(),
+            value: Vec::new(),
+            pointer: None,
+            names: HashMap::new(),
+            queue: Vec::new(),
+            waiting: Vec::new(),
+            finished: VecDeque::new(),
+            next_ticket: 0,
+            slots: Vec::new(),
+            missing: Vec::new(),
+            link,
+            term,
+            options,
+            operations: 0,
+            segments_versions,
+            detached: false,
+        };
+        session.look_around()?;
+        Ok(session)
+    }
+
+    /// Connects to whichever server serves the run directory now. Tables must be opened again; requests under way
+    /// are given up.
+    pub fn reconnect(&mut self) -> Result<()> {
+        *self = Session::open(&self.link.directory().to_path_buf(), self.options.clone())?;
+        Ok(())
+    }
+
+    /// How gets look for their item from now on.
+    pub fn set_path(&mut self, path: Path) {
+        self.core.path = path;
+    }
+
+    /// What all operations of this session have cost so far.
+    pub fn cost(&self) -> Cost {
+        self.core.total
+    }
+
+    /// Name of the fabric in use.
+    pub fn fabric(&self) -> &'static str {
+        self.core.fabric.name()
+    }
+
+    /// Whether the server is known to have gone. Reads then go on from its last state until another server takes
+    /// over; writes fail.
+    pub fn is_detached(&self) -> bool {
+        self.detached
+    }
+
+    /// Counts operations and now and then looks at what rarely changes.
+    #[inline]
+    pub(crate) fn note_operation(&mut self) -> Result<()> {
+        self.operations = self.operations.wrapping_add(1);
+        if self.operations % OPERATIONS_A_LOOK == 0 { self.look_around() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn look_around(&mut self) -> Result<()> {
+        self.core.fabric.sleep(Some(1));
+        self.detached |= self.core.fabric.is_broken(self.core.peer(0));
+        self.core.publish_counters();
+        for shard in 0..self.core.shards() {
+            let header = self.core.fabric.peer(self.core.peer(shard)).header.as_ref();
+            let version = header.map_or(0, kelix_image::Header::segments_version);
+            if version != self.segments_versions[shard] && !self.detached {
+                self.refresh_map(shard)?;
+                self.segments_versions[shard] = version;
+            }
+        }
+        Ok(())
+    }
+
+    /// Maps the segments that came, unmaps those that went.
+    fn refresh_map(&mut self, shard: usize) -> Result<()> {
+        let peer = self.core.peer(shard);
+        let map = self.link.refresh_map(shard as u16, &self.core.fabric.peer(peer).map);
+        let map = match map {
+            Ok(map) => map,
+            // A dead server's segments stay as they are.
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                self.detached = true;
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        self.core.fabric.set_map(peer, map);
+        let shards = 0..self.core.shards();
+        let mapped: usize =
+            shards.map(|shard| self.core.fabric.peer(self.core.peer(shard)).map.firsts().len() - 1).sum();
+        self.core.set_segments_mapped(mapped as u64);
+        Ok(())
+    }
+
+    pub(crate) fn superseded(operation: &'static str) -> Error {
+        let context = "another server has taken over this run directory; reconnect and open the tables again";
+        Error::new(ErrorKind::Superseded, operation, context)
+    }
+
+    #[inline]
+    pub(crate) fn check_table(&self, operation: &'static str, table: Table) -> Result<TableId> {
+        if table.term == self.term { Ok(table.id) } else { Err(Self::superseded(operation)) }
+    }
+
+    pub(crate) fn table_handle(&self, id: TableId) -> Table {
+        Table { id, term: self.term }
+    }
+
+    // ---- requests ----
+
+    /// Posts a request, waiting for room in the ring if need be.
+    pub(crate) fn post(
+        &mut self,
+        operation: &'static str,
+        shard: usize,
+        head: RequestHead,
+        key: &[u8],
+        body: &[u8],
+    ) -> Result<RequestId> {
+        if self.detached {
+            return Err(self.gone(operation, Effect::No));
+        }
+        let mut began = None;
+        loop {
+            match self.core.post(shard, head, key, body, true) {
+                Ok(id) => return Ok(id),
+                Err(PostError::Failed(error)) => return Err(error),
+                Err(PostError::Full) => {}
+            }
+            self.core.send(shard);
+            self.core.poll_replies()?;
+            std::thread::yield_now();
+            if began.get_or_insert_with(Instant::now).elapsed() > self.options.timeout {
+                return Err(Error::new(ErrorKind::TimedOut, operation, "the server does not take requests"));
+            }
+        }
+    }
+
+    /// A request and its answer.
+    pub(crate) fn call(
+        &mut self,
+        operation: &'static str,
+        shard: usize,
+        head: RequestHead,
+        key: &[u8],
+        body: &[u8],
+    ) -> Result<Answer> {
+        let id = self.post(operation, shard, head, key, body)?;
+        self.core.send(shard);
+        self.wait_for(operation, id)
+    }
+
+    /// Waits for one answer.
+    pub(crate) fn wait_for(&mut self, operation: &'static str, id: RequestId) -> Result<Answer> {
+        let deadline = self.options.timeout;
+        let mut began = None;
+        for round in 0u32.. {
+            if self.core.has_news() {
+                self.core.poll_replies()?;
+                if let Some(answer) = self.core.take(id) {
+                    // Check (c) for answers: only the server in force may give them.
+                    if !self.core.in_force() {
+                        return Err(Self::superseded(operation).with_effect(Effect::Unknown));
+                    }
+                    return Ok(answer);
+                }
+            }
+            std::hint::spin_loop();
+            if round < SPINS {
+                continue;
+            }
+            if let Some(error) =
+                self.wait_a_little(operation, *began.get_or_insert_with(Instant::now), deadline)
+            {
+                // It may have arrived in the last moment.
+                self.core.poll_replies()?;
+                if let Some(answer) = self.core.take(id) {
+                    return Ok(answer);
+                }
+                let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
+                return Err(error.with_effect(effect));
+            }
+        }
+        unreachable!("the loop ends by a return")
+    }
+
+    /// Gives the core away, or sleeps. An error if there is nothing to wait for any more.
+    pub(crate) fn wait_a_little(
+        &mut self,
+        operation: &'static str,
+        began: Instant,
+        deadline: Duration,
+    ) -> Option<Error> {
+        let waited = began.elapsed();
+        if !self.core.in_force() {
+            return Some(Self::superseded(operation));
+        }
+        if waited >= deadline {
+            let context = format!("no answer within {} ms; is the server stopped?", deadline.as_millis());
+            return Some(Error::new(ErrorKind::TimedOut, operation, context));
+        }
+        if waited < YIELD {
+            std::thread::yield_now();
+            return None;
+        }
+        self.core.fabric.announce_sleep();
+        let nap = if self.core.has_news() { 0 } else { (deadline - waited).as_nanos() as u64 };
+        self.core.fabric.sleep(Some(nap));
+        if self.core.fabric.is_broken(self.core.peer(0)) && !self.core.has_news() {
+            self.detached = true;
+            return Some(self.gone(operation, Effect::No));
+        }
+        None
+    }
+
+    fn gone(&self, operation: &'static str, effect: Effect) -> Error {
+        let context = "the server has gone; reads go on from its last state, writes need a server";
+        Error::new(ErrorKind::Unavailable, operation, context).with_effect(effect)
+    }
+
+    // ---- reads ----
+
+    /// Gets an item. `Ok(None)`: the key is absent.
+    pub fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<Item>> {
+        let id = self.check_table("get", table)?;
+        if self.fetch("get", id, key)?.is_none() { Ok(None) } else { self.make_item("get").map(Some) }
+    }
+
+    /// Gets the value of a plain item (or the unnamed attribute) into the caller's buffer, without allocating.
+    /// Returns its length and version, `Ok(None)` if the key is absent, and
+    /// [`ErrorKind::BufferTooSmall`] if the buffer is.
+    #[inline]
+    pub fn get_into(
+        &mut self,
+        table: Table,
+        key: &[u8],
+        buffer: &mut [u8],
+    ) -> Result<Option<(usize, Version)>> {
+        let id = self.check_table("get_into", table)?;
+        let Some(version) = self.fetch("get_into", id, key)? else { return Ok(None) };
+        let value = self.fetched_value();
+        let Some(target) = buffer.get_mut(..value.len()) else {
+            let context = format!("the value has {} bytes, the buffer {}", value.len(), buffer.len());
+            return Err(Error::new(ErrorKind::BufferTooSmall, "get_into", context));
+        };
+        target.copy_from_slice(value);
+        Ok(Some((value.len(), version)))
+    }
+
+    /// The value of the item just fetched.
+    #[inline]
+    fn fetched_value(&self) -> &[u8] {
+        value_of(&self.item, &self.value)
+    }
+
+    /// Fetches an item into `self.item` (and `self.value`, if it is large).
+    #[inline]
+    pub(crate) fn fetch(
+        &mut self,
+        operation: &'static str,
+        table: TableId,
+        key: &[u8],
+    ) -> Result<Option<Version>> {
+        self.fetch_wanted(operation, Wanted { table, key, pointer: None })
+    }
+
+    /// The same, beginning with a pointer if one is known.
+    #[inline]
+    pub(crate) fn fetch_wanted(
+        &mut self,
+        operation: &'static str,
+        Wanted { table, key, pointer }: Wanted<'_>,
+    ) -> Result<Option<Version>> {
+        check_key(operation, key)?;
+        self.note_operation()?;
+        let route = self.core.route(table, key);
+        if self.core.path != Path::Message {
+            let known = pointer.or_else(|| self.core.known_pointer(route.0));
+            let mut op = self.core.start_read(0, table, route, known);
+            if self.read(operation, &mut op, key, known)? {
+                return Ok(Some(kelix_image::ItemView::new(&self.item).expect("valid").version()));
+            }
+            self.core.total.fallbacks += 1;
+        }
+        self.ask(operation, table, key, route)
+    }
+
+    /// Drives a one-sided read to its end. `false`: the shard must be asked.
+    #[inline]
+    pub(crate) fn read(
+        &mut self,
+        operation: &'static str,
+        op: &mut ReadOp,
+        key: &[u8],
+        known: Option<Pointer>,
+    ) -> Result<bool> {
+        let found = loop {
+            match self.core.advance_read(op, key, &mut self.item, &mut self.value) {
+                Step::Pending => {}
+                Step::Valid => break true,
+                Step::Ask => break false,
+                Step::UnknownSegment => {
+                    if !self.renew_map(op)? {
+                        break false;
+                    }
+                }
+                Step::Superseded => return Err(Self::superseded(operation)),
+            }
+        };
+        self.core.finish_read(op, known);
+        self.pointer = op.pointer;
+        Ok(found)
+    }
+
+    /// After a read met a segment it does not know: maps it and begins the read again. `false`: ask the shard.
+    #[cold]
+    pub(crate) fn renew_map(&mut self, op: &mut ReadOp) -> Result<bool> {
+        if !self.detached {
+            self.refresh_map(op.shard)?;
+        }
+        Ok(self.core.restart_read(op) == Step::Pending)
+    }
+
+    /// Gets by message; a large item's value is then read where it stands.
+    #[cold]
+    pub(crate) fn ask(
+        &mut self,
+        operation: &'static str,
+        table: TableId,
+        key: &[u8],
+        (hash, shard): (KeyHash, usize),
+    ) -> Result<Option<Version>> {
+        let answer = self.call(operation, shard, RequestHead::new(Op::Get, 0, table), key, &[])?;
+        self.take_item_from(operation, table, key, (hash, shard), answer)
+    }
+
+    /// Brings the item of an answer into `self.item`.
+    pub(crate) fn take_item(
+        &mut self,
+        operation: &'static str,
+        table: TableId,
+        key: &[u8],
+        answer: Answer,
+    ) -> Result<Option<Version>> {
+        let route = self.core.route(table, key);
+        self.take_item_from(operation, table, key, route, answer)
+    }
+
+    fn take_item_from(
+        &mut self,
+        operation: &'static str,
+        table: TableId,
+        key: &[u8],
+        (hash, shard): (KeyHash, usize),
+        mut answer: Answer,
+    ) -> Result<Option<Version>> {
+        for _ in 0..ROUNDS_MAX {
+            if answer.status != Status::Ok {
+                return Ok(None);
+            }
+            self.core.learn(hash, &answer);
+            let (Some(location), Some(version)) = (answer.location, answer.version()) else {
+                return Err(Error::new(ErrorKind::Protocol, operation, "an answer without a location"));
+            };
+            let pointer = Pointer { location, incarnation: kelix_types::Incarnation(version.0) };
+            if is_whole(&answer.item, table, key) {
+                self.item = answer.item;
+                self.pointer = Some(pointer);
+                return Ok(Some(version));
+            }
+            // A large value stays where it is and is read from there.
+            let mut op = self.core.start_read(0, table, (hash, shard), Some(pointer));
+            if self.read(operation, &mut op, key, Some(pointer))? {
+                return Ok(Some(kelix_image::ItemView::new(&self.item).expect("valid").version()));
+            }
+            answer = self.call(operation, shard, RequestHead::new(Op::Get, 0, table), key, &[])?;
+        }
+        let context = "the item changed each time it was read; try again";
+        Err(Error::new(ErrorKind::TimedOut, operation, context))
+    }
+
+    /// Makes an owned item of what was fetched.
+    pub(crate) fn make_item(&mut self, operation: &'static str) -> Result<Item> {
+        let words = self.item.clone();
+        let view = kelix_image::ItemView::new(&words).expect("valid");
+        let header = view.header();
+        let large = header.flags.has(ItemFlags::LARGE).then(|| {
+            let bytes = kelix_image::LargeBody::parse(view.body()).map_or(0, |large| large.bytes);
+            (std::mem::take(&mut self.value), bytes)
+        });
+        let mut item = Item { words, large, names: Arc::default() };
+        if header.flags.has(ItemFlags::ATTRIBUTES) {
+            item.names = self.names_for(operation, header.table, &item)?;
+        }
+        Ok(item)
+    }
+
+    // ---- writes ----
+
+    /// Puts a plain item. Returns its version.
+    pub fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<Version> {
+        let id = self.check_table("put", table)?;
+        let head = RequestHead::new(Op::Put, 0, id);
+        let answer = self.write("put", head, key, value)?;
+        Ok(Version(answer.version))
+    }
+
+    /// Deletes a key. Returns whether it was there.
+    pub fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool> {
+        let id = self.check_table("delete", table)?;
+        let answer = self.write("delete", RequestHead::new(Op::Delete, 0, id), key, &[])?;
+        Ok(answer.status == Status::Ok)
+    }
+
+    /// Puts a plain item if the key's version is still the expected one (`None`: if it is absent).
+    pub fn compare_and_set(
+        &mut self,
+        table: Table,
+        key: &[u8],
+        expected: Option<Version>,
+        value: &[u8],
+    ) -> Result<CompareAndSet> {
+        let id = self.check_table("compare_and_set", table)?;
+        let head = RequestHead { expect: Some(expected), ..RequestHead::new(Op::Put, 0, id) };
+        let answer = self.write("compare_and_set", head, key, value)?;
+        Ok(outcome(&answer))
+    }
+
+    /// Deletes a key if its version is still the expected one.
+    pub fn compare_and_delete(
+        &mut self,
+        table: Table,
+        key: &[u8],
+        expected: Version,
+    ) -> Result<CompareAndSet> {
+        let id = self.check_table("compare_and_delete", table)?;
+        let head = RequestHead { expect: Some(Some(expected)), ..RequestHead::new(Op::Delete, 0, id) };
+        let answer = self.write("compare_and_delete", head, key, &[])?;
+        Ok(if answer.status == Status::Ok { CompareAndSet::Done(None) } else { outcome(&answer) })
+    }
+
+    /// A write and its answer. A refusal becomes an error.
+    pub(crate) fn write(
+        &mut self,
+        operation: &'static str,
+        head: RequestHead,
+        key: &[u8],
+        body: &[u8],
+    ) -> Result<Answer> {
+        check_key(operation, key)?;
+        self.note_operation()?;
+        let (hash, shard) = self.core.route(head.table, key);
+        let answer = if body.len() > MESSAGE_VALUE_BYTES_MAX {
+            self.write_in_pieces(operation, shard, head, key, body)?
+        } else {
+            self.call(operation, shard, head, key, body)?
+        };
+        check_answer(operation, &answer)?;
+        self.core.learn(hash, &answer);
+        Ok(answer)
+    }
+
+    /// Sends a value that does not fit one message.
+    fn write_in_pieces(
+        &mut self,
+        operation: &'static str,
+        shard: usize,
+        head: RequestHead,
+        key: &[u8],
+        body: &[u8],
+    ) -> Result<Answer> {
+        if body.len() as u64 > VALUE_BYTES_MAX {
+            let context =
+                format!("a value of {} bytes; the longest allowed is {VALUE_BYTES_MAX}", body.len());
+            return Err(Error::new(ErrorKind::InvalidArgument, operation, context));
+        }
+        let begin =
+            RequestHead { op: Op::LargeBegin, argument: Some(body.len() as u64), expect: None, ..head };
+        let answer = self.call(operation, shard, begin, key, &[])?;
+        if answer.status != Status::Ok {
+            return Ok(answer);
+        }
+        // A few pieces under way at once, so that sending and storing overlap.
+        let mut under_way = VecDeque::new();
+        for (number, piece) in body.chunks(MESSAGE_VALUE_BYTES_MAX).enumerate() {
+            let at = (number * MESSAGE_VALUE_BYTES_MAX) as u64;
+            let head = RequestHead { argument: Some(at), ..RequestHead::new(Op::LargePiece, 0, head.table) };
+            under_way.push_back(self.post(operation, shard, head, &[], piece)?);
+            self.core.send(shard);
+            if under_way.len() > 4 {
+                let id = under_way.pop_front().expect("some");
+                check_answer(operation, &self.wait_for(operation, id)?)?;
+            }
+        }
+        for id in under_way {
+            check_answer(operation, &self.wait_for(operation, id)?)?;
+        }
+        let commit = RequestHead { op: Op::LargeCommit, expires: None, ..head };
+        self.call(operation, shard, commit, key, &[])
+    }
+
+    /// Nanoseconds since 1970 of an expiry.
+    pub(crate) fn expiry_ns(expires: SystemTime) -> u64 {
+        expires.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+    }
+
+    /// The descriptor that becomes readable when answers to submitted operations have arrived. Valid while the
+    /// session is; see [`Session::poll`].
+    pub fn fd(&self) -> RawFd {
+        self.core.fabric.fd().as_raw_fd()
+    }
+}
+
+/// The value in an item's words, or in the buffer of a large value.
+#[inline]
+pub(crate) fn value_of<'a>(item: &'a [u64], large: &'a [u64]) -> &'a [u8] {
+    let view = kelix_image::ItemView::new(item).expect("valid");
+    let flags = view.header().flags;
+    let body = if flags.has(ItemFlags::LARGE) {
+        let bytes = kelix_image::LargeBody::parse(view.body()).map_or(0, |large| large.bytes);
+        &kelix_image::words::bytes_of(large)[..bytes as usize]
+    } else {
+        view.body()
+    };
+    if !flags.has(ItemFlags::ATTRIBUTES) {
+        return body;
+    }
+    let unnamed =
+        kelix_image::Attributes::new(body).into_iter().flatten().find_map(|(id, value)| match value {
+            kelix_image::Value::Bytes(bytes) if id.0 == 0 => Some(bytes),
+            _ => None,
+        });
+    unnamed.unwrap_or(&[])
+}
+
+/// Turns refusals into errors.
+pub(crate) fn check_answer(operation: &'static str, answer: &Answer) -> Result<()> {
+    match answer.status {
+        Status::Ok | Status::Absent | Status::Mismatch => Ok(()),
+        Status::NoRoom => Err(Error::new(
+            ErrorKind::OutOfMemory,
+            operation,
+            "the shard's memory is full and none comes back; delete something, or serve with more --memory",
+        )),
+        Status::Refused => {
+            Err(Error::new(ErrorKind::InvalidArgument, operation, "the server refused the request"))
+        }
+    }
+}
+
+pub(crate) fn outcome(answer: &Answer) -> CompareAndSet {
+    match answer.status {
+        Status::Ok => CompareAndSet::Done(answer.version()),
+        _ => CompareAndSet::Mismatch(answer.version()),
+    }
+}

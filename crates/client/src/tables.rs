@@ -1,0 +1,184 @@
+//! Tables and attribute names: the catalogue as a session sees it.
+
+use std::sync::Arc;
+
+use kelix_types::limits::NAME_BYTES_MAX;
+use kelix_types::{Error, ErrorKind, NameId, Result, TableId, Version};
+use kelix_wire::{Op, RequestHead, Status, catalogue};
+
+use crate::Table;
+use crate::item::{Item, Names, NewAttribute, NewItem};
+use crate::session::{CompareAndSet, Session, check_answer, check_key, outcome};
+
+fn check_name(operation: &'static str, name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        let context = format!("a name has 1 to {NAME_BYTES_MAX} bytes, this one {}", name.len());
+        return Err(Error::new(ErrorKind::InvalidArgument, operation, context));
+    }
+    Ok(())
+}
+
+impl Session {
+    /// Opens a table that exists.
+    pub fn table(&mut self, name: &str) -> Result<Table> {
+        check_name("table", name)?;
+        match self.catalogue_id("table", &catalogue::id_key(TableId::CATALOGUE, name.as_bytes()))? {
+            Some(id) => Ok(self.table_handle(TableId(id))),
+            None => {
+                let context =
+                    format!("there is no table \"{name}\"; make it with `kelix table create {name}`");
+                Err(Error::new(ErrorKind::NoSuchTable, "table", context))
+            }
+        }
+    }
+
+    /// Opens a table, making it if it does not exist.
+    pub fn create_table(&mut self, name: &str) -> Result<Table> {
+        check_name("create_table", name)?;
+        let id = self.intern("create_table", TableId::CATALOGUE, name)?;
+        Ok(self.table_handle(TableId(id.0)))
+    }
+
+    /// The tables' names, in the order of their making.
+    pub fn tables(&mut self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for id in 1..=u16::MAX {
+            let key = catalogue::name_key(TableId::CATALOGUE, NameId(id));
+            match self.catalogue_body("tables", &key)? {
+                Some(name) => names.push(String::from_utf8_lossy(&name).into_owned()),
+                None => break,
+            }
+        }
+        Ok(names)
+    }
+
+    /// The name of a table, by the id that an [`crate::Attribute::Link`] tells.
+    pub fn table_name(&mut self, id: TableId) -> Result<Option<String>> {
+        let key = catalogue::name_key(TableId::CATALOGUE, NameId(id.0));
+        let name = self.catalogue_body("table_name", &key)?;
+        Ok(name.map(|name| String::from_utf8_lossy(&name).into_owned()))
+    }
+
+    /// The handle of a table, by the id that an [`crate::Attribute::Link`] tells.
+    pub fn table_by_id(&self, id: TableId) -> Table {
+        self.table_handle(id)
+    }
+
+    fn catalogue_body(&mut self, operation: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        // The catalogue lives on shard 0, wherever the ring would put its keys.
+        let hash = self.core.route(TableId::CATALOGUE, key).0;
+        let mut op = self.core.start_read(0, TableId::CATALOGUE, (hash, 0), None);
+        let found = self.read(operation, &mut op, key, None)?
+            || self.ask(operation, TableId::CATALOGUE, key, (hash, 0))?.is_some();
+        Ok(found.then(|| kelix_image::ItemView::new(&self.item).expect("valid").body().to_vec()))
+    }
+
+    fn catalogue_id(&mut self, operation: &'static str, key: &[u8]) -> Result<Option<u16>> {
+        let body = self.catalogue_body(operation, key)?;
+        Ok(body.and_then(|body| Some(u16::from_le_bytes(body.get(..2)?.try_into().ok()?))))
+    }
+
+    fn intern(&mut self, operation: &'static str, table: TableId, name: &str) -> Result<NameId> {
+        let answer = self.call(operation, 0, RequestHead::new(Op::Intern, 0, table), name.as_bytes(), &[])?;
+        check_answer(operation, &answer)?;
+        Ok(NameId(answer.version as u16))
+    }
+
+    /// The names of a table with all that an item uses.
+    pub(crate) fn names_for(
+        &mut self,
+        operation: &'static str,
+        table: TableId,
+        item: &Item,
+    ) -> Result<Arc<Names>> {
+        let mut names = self.names.entry(table).or_default().clone();
+        for (id, _) in item.raw_attributes() {
+            if id.0 == 0 || names.by_id.contains_key(&id.0) {
+                continue;
+            }
+            if let Some(name) = self.catalogue_body(operation, &catalogue::name_key(table, id))? {
+                let name = String::from_utf8_lossy(&name).into_owned();
+                Arc::make_mut(&mut names).by_id.insert(id.0, name);
+            }
+        }
+        self.names.insert(table, names.clone());
+        Ok(names)
+    }
+
+    fn name_id(&mut self, operation: &'static str, table: TableId, name: &str) -> Result<NameId> {
+        if name.is_empty() {
+            return Ok(NameId(0));
+        }
+        check_name(operation, name)?;
+        let names = self.names.entry(table).or_default();
+        if let Some((id, _)) = names.by_id.iter().find(|(_, known)| *known == name) {
+            return Ok(NameId(*id));
+        }
+        let id = match self.catalogue_id(operation, &catalogue::id_key(table, name.as_bytes()))? {
+            Some(id) => NameId(id),
+            None => self.intern(operation, table, name)?,
+        };
+        let names = self.names.entry(table).or_default();
+        Arc::make_mut(names).by_id.insert(id.0, name.to_string());
+        Ok(id)
+    }
+
+    /// Puts an item with attributes and links. Returns its version.
+    pub fn put_item(&mut self, table: Table, key: &[u8], item: &NewItem) -> Result<Version> {
+        let answer = self.write_item("put_item", table, key, None, item)?;
+        match answer {
+            CompareAndSet::Done(version) => Ok(version.unwrap_or(Version(0))),
+            CompareAndSet::Mismatch(_) => unreachable!("nothing was expected"),
+        }
+    }
+
+    /// Puts an item if the key's version is still the expected one (`None`: if it is absent).
+    pub fn compare_and_set_item(
+        &mut self,
+        table: Table,
+        key: &[u8],
+        expected: Option<Version>,
+        item: &NewItem,
+    ) -> Result<CompareAndSet> {
+        self.write_item("compare_and_set_item", table, key, Some(expected), item)
+    }
+
+    fn write_item(
+        &mut self,
+        operation: &'static str,
+        table: Table,
+        key: &[u8],
+        expect: Option<Option<Version>>,
+        item: &NewItem,
+    ) -> Result<CompareAndSet> {
+        let id = self.check_table(operation, table)?;
+        check_key(operation, key)?;
+        let expires = item.expires.map(Session::expiry_ns);
+        let head = RequestHead { expect, expires, ..RequestHead::new(Op::Put, 0, id) };
+        let answer = match item.plain() {
+            Some(value) => self.write(operation, head, key, value)?,
+            None => {
+                let section = self.encode(operation, id, item)?;
+                self.write(operation, RequestHead { attributes: true, ..head }, key, &section)?
+            }
+        };
+        debug_assert!(matches!(answer.status, Status::Ok | Status::Mismatch));
+        Ok(outcome(&answer))
+    }
+
+    /// The attribute section of an item to be put.
+    fn encode(&mut self, operation: &'static str, table: TableId, item: &NewItem) -> Result<Vec<u8>> {
+        let mut section = kelix_image::AttributeBuilder::default();
+        for (name, attribute) in &item.attributes {
+            let name = self.name_id(operation, table, name)?;
+            match attribute {
+                NewAttribute::Bytes(bytes) => section.bytes(name, bytes),
+                NewAttribute::Link { table, key, bytes } => {
+                    check_key(operation, key)?;
+                    section.link(name, self.check_table(operation, *table)?, key, bytes);
+                }
+            }
+        }
+        Ok(section.finish())
+    }
+}

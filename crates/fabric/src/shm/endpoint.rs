@@ -1,0 +1,188 @@
+//! The data path of the shared-memory fabric: copies, and a system call only to wake a sleeper.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use kelix_image::words::{Words, full_fence, load_fence};
+use kelix_image::{Header, MemoryMap, Span};
+use kelix_types::limits;
+
+use super::rundir::AUTHORITY_TERM;
+use super::wake::{Waker, WakerHandle};
+use crate::{Broken, Fabric, PeerId, Promises, Read, ReadState};
+
+/// A word that says whether its owner sleeps.
+#[derive(Clone)]
+pub struct SleepWord {
+    /// Memory it stands in.
+    pub span: Span,
+    /// Its index there.
+    pub word: usize,
+}
+
+impl SleepWord {
+    fn words(&self) -> Words<'_> {
+        self.span.words().part(self.word, 1)
+    }
+}
+
+/// One connection.
+pub struct ShmPeer {
+    /// Memory to READ; empty on the server's side, which reads nothing of its clients.
+    pub map: Arc<MemoryMap>,
+    /// The image's header page, where there is a map.
+    pub header: Option<Header>,
+    /// The authority page, where there is a map.
+    pub authority: Option<Span>,
+    /// The peer's mailbox.
+    pub outbox: Span,
+    /// This side's mailbox.
+    pub inbox: Span,
+    /// Says whether the peer sleeps.
+    pub sleeps: SleepWord,
+    /// Wakes the peer.
+    pub waker: WakerHandle,
+}
+
+/// One side's endpoint.
+pub struct ShmEndpoint {
+    peers: Vec<Option<ShmPeer>>,
+    waker: Waker,
+    own_sleep_words: Vec<SleepWord>,
+    broken: bool,
+}
+
+impl ShmEndpoint {
+    /// An endpoint without connections that sleeps on `waker`.
+    pub fn new(waker: Waker) -> ShmEndpoint {
+        ShmEndpoint { peers: Vec::new(), waker, own_sleep_words: Vec::new(), broken: false }
+    }
+
+    /// Adds a connection.
+    pub fn add(&mut self, peer: ShmPeer) -> PeerId {
+        let index = self.peers.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.peers.push(None);
+            self.peers.len() - 1
+        });
+        self.peers[index] = Some(peer);
+        PeerId(index as u32)
+    }
+
+    /// Ends a connection.
+    pub fn remove(&mut self, peer: PeerId) {
+        self.peers[peer.0 as usize] = None;
+    }
+
+    /// A word in which this side announces its sleep.
+    pub fn add_sleep_word(&mut self, word: SleepWord) {
+        self.own_sleep_words.push(word);
+    }
+
+    /// What this side sleeps on.
+    pub fn waker(&mut self) -> &mut Waker {
+        &mut self.waker
+    }
+
+    /// The descriptor that is readable when this side, having announced its sleep, was woken.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.waker.fd()
+    }
+
+    /// The connection's map, header and mailboxes.
+    #[inline]
+    pub fn peer(&self, peer: PeerId) -> &ShmPeer {
+        self.peers[peer.0 as usize].as_ref().expect("a connection of this endpoint")
+    }
+
+    /// Replaces the map after segments came or went.
+    pub fn set_map(&mut self, peer: PeerId, map: Arc<MemoryMap>) {
+        self.peers[peer.0 as usize].as_mut().expect("a connection of this endpoint").map = map;
+    }
+}
+
+impl Fabric for ShmEndpoint {
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+
+    fn promises(&self) -> Promises {
+        Promises { ordered_placement: true, ordered_loads: true }
+    }
+
+    #[inline]
+    fn post_read(&mut self, read: Read) {
+        if let Some(words) = self.peer(read.peer).map.words(read.place, read.words) {
+            words.prefetch(read.words);
+        }
+    }
+
+    #[inline]
+    fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState {
+        match self.peer(read.peer).map.words(read.place, read.words) {
+            Some(words) => {
+                words.copy_out(0, into);
+                ReadState::Done
+            }
+            None => ReadState::Outside,
+        }
+    }
+
+    #[inline]
+    fn stamp(&self, peer: PeerId) -> u64 {
+        load_fence();
+        self.peer(peer).header.as_ref().map_or(0, Header::epoch)
+    }
+
+    #[inline]
+    fn stamp_window(&self) -> u64 {
+        limits::READ_EPOCHS_MAX
+    }
+
+    #[inline]
+    fn authority(&self, peer: PeerId) -> u64 {
+        self.peer(peer).authority.as_ref().map_or(0, |page| page.words().load_acquire(AUTHORITY_TERM))
+    }
+
+    #[inline]
+    fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
+        let outbox = self.peer(peer).outbox.words();
+        outbox.copy_in(first + 1, &words[1..]);
+        outbox.publish(first, words[0]);
+        Ok(())
+    }
+
+    #[inline]
+    fn doorbell(&mut self) {}
+
+    #[inline]
+    fn inbox(&self, peer: PeerId) -> Words<'_> {
+        self.peer(peer).inbox.words()
+    }
+
+    fn is_broken(&self, _: PeerId) -> bool {
+        self.broken
+    }
+
+    /// SYNC: the fence stands between the WRITE and the look at the sleep word; `announce_sleep` has its twin
+    /// between the sleep word and the last look for WRITEs. One of the two sees the other's store.
+    #[inline]
+    fn wake(&mut self, peer: PeerId) {
+        full_fence();
+        let peer = self.peer(peer);
+        if peer.sleeps.words().load(0) != 0 {
+            peer.waker.wake();
+        }
+    }
+
+    fn announce_sleep(&mut self) {
+        self.own_sleep_words.iter().for_each(|word| word.words().store(0, 1));
+        full_fence();
+    }
+
+    fn sleep(&mut self, timeout_ns: Option<u64>) {
+        if timeout_ns != Some(0) && !self.broken {
+            self.broken = self.waker.wait(timeout_ns);
+        }
+        self.own_sleep_words.iter().for_each(|word| word.words().store(0, 0));
+    }
+}

@@ -1,0 +1,170 @@
+//! Memory that processes share: memfds, their seals and mappings.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+
+use kelix_image::{SegmentSource, Span};
+use kelix_types::{Error, Result};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+
+/// A mapping; unmaps when dropped.
+struct Mapping {
+    base: *mut std::ffi::c_void,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is only an address range; what is done with it goes through `Words`.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `map` and every span over it held this owner, so nobody uses it now.
+        let _ = unsafe { munmap(self.base, self.bytes) };
+    }
+}
+
+fn map(fd: BorrowedFd<'_>, bytes: u64, writable: bool) -> rustix::io::Result<Span> {
+    let length = usize::try_from(bytes).map_err(|_| rustix::io::Errno::OVERFLOW)?;
+    let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+    // SAFETY: a new shared mapping at an address of the kernel's choice touches no existing memory.
+    let base = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, fd, 0)? };
+    let owner = Arc::new(Mapping { base, bytes: length });
+    // Huge pages where the system grants them; a refusal only costs speed.
+    // SAFETY: advice on our own mapping.
+    let _ = unsafe { madvise(base, length, Advice::LinuxHugepage) };
+    // SAFETY: the mapping is page-aligned, stays until `owner` is dropped, and is reached through words only.
+    // A read-only mapping goes to readers, which call no storing method: a store would fault, not corrupt.
+    Ok(unsafe { Span::new(base.cast(), bytes, owner) })
+}
+
+/// The page size that large mappings of shared memory really get, in bytes: 2 MiB where the kernel grants huge
+/// pages on request, else 4 KiB.
+pub fn page_bytes() -> u64 {
+    let setting =
+        std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap_or_default();
+    let granted =
+        ["[always]", "[within_size]", "[advise]", "[force]"].iter().any(|word| setting.contains(word));
+    if granted { 2 << 20 } else { 4096 }
+}
+
+/// A shared memory file of fixed size.
+pub struct Memfd {
+    fd: OwnedFd,
+    bytes: u64,
+}
+
+impl Memfd {
+    /// Makes a memfd, maps it writable, and seals it: its size is fixed, and with `exclusive` no further writable
+    /// mapping can be made, by anyone.
+    pub fn create(name: &str, bytes: u64, exclusive: bool) -> Result<(Memfd, Span)> {
+        let make = || -> rustix::io::Result<(OwnedFd, Span)> {
+            let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+            ftruncate(&fd, bytes)?;
+            let span = map(fd.as_fd(), bytes, true)?;
+            let mut seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+            if exclusive {
+                seals |= SealFlags::FUTURE_WRITE;
+            }
+            fcntl_add_seals(&fd, seals)?;
+            Ok((fd, span))
+        };
+        let (fd, span) = make().map_err(|source| {
+            Error::system(
+                "share memory",
+                format!(
+                    "cannot make {bytes} bytes of shared memory; check the limits on memory and open files"
+                ),
+                source,
+            )
+        })?;
+        Ok((Memfd { fd, bytes }, span))
+    }
+
+    /// Takes a descriptor that another process sent. Its size is checked here and, where it is sealed, stays.
+    pub fn receive(fd: OwnedFd, bytes: u64) -> Result<Memfd> {
+        let refuse =
+            |what: &str| Error::new(kelix_types::ErrorKind::Protocol, "map shared memory", what.to_string());
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| refuse("the descriptor is no memfd"))?;
+        let size = rustix::fs::fstat(&fd).map_err(|_| refuse("the descriptor has no size"))?.st_size;
+        if !seals.contains(SealFlags::SHRINK) || size as u64 != bytes {
+            return Err(refuse("the shared memory is not sealed or not as long as announced"));
+        }
+        Ok(Memfd { fd, bytes })
+    }
+
+    /// Maps it.
+    pub fn map(&self, writable: bool) -> Result<Span> {
+        map(self.fd.as_fd(), self.bytes, writable).map_err(|source| {
+            Error::system("map shared memory", format!("cannot map {} bytes", self.bytes), source)
+        })
+    }
+
+    /// The descriptor, to be sent to another process.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Length in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// Maps the first `bytes` bytes of an ordinary file (the authority page of a run directory).
+pub fn map_file(file: &File, bytes: u64, writable: bool) -> Result<Span> {
+    map(file.as_fd(), bytes, writable)
+        .map_err(|source| Error::system("map file", "cannot map the authority page".to_string(), source))
+}
+
+/// Segments made of memfds, and the list of them that the server hands to its clients.
+#[derive(Clone, Default)]
+pub struct MemfdSegments {
+    list: Arc<Mutex<Vec<(usize, Arc<Memfd>)>>>,
+}
+
+impl MemfdSegments {
+    /// First granule and memory of each segment of the image.
+    pub fn list(&self) -> Vec<(usize, Arc<Memfd>)> {
+        self.list.lock().expect("no panic under this lock").clone()
+    }
+}
+
+impl SegmentSource for MemfdSegments {
+    fn create(&mut self, first: usize, bytes: u64) -> Result<Span> {
+        let (memfd, span) = Memfd::create("kelix-segment", bytes, true)?;
+        self.list.lock().expect("no panic under this lock").push((first, Arc::new(memfd)));
+        Ok(span)
+    }
+
+    fn retired(&mut self, first: usize) {
+        self.list.lock().expect("no panic under this lock").retain(|(start, _)| *start != first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_sees_the_writer_and_cannot_write_or_truncate() {
+        let (memfd, writer) = Memfd::create("test", 8192, true).unwrap();
+        writer.words().store(3, 77);
+        let received = Memfd::receive(memfd.fd().try_clone_to_owned().unwrap(), 8192).unwrap();
+        assert_eq!(received.map(false).unwrap().words().load(3), 77);
+        assert!(received.map(true).is_err(), "a writable mapping must be refused");
+        assert!(ftruncate(received.fd(), 0).is_err(), "truncation must be refused");
+        assert!(rustix::io::write(received.fd(), b"x").is_err(), "write(2) must be refused");
+        assert!(Memfd::receive(memfd.fd().try_clone_to_owned().unwrap(), 4096).is_err());
+    }
+
+    #[test]
+    fn only_sealed_memory_is_accepted() {
+        let fd = memfd_create("plain", MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&fd, 4096).unwrap();
+        assert!(Memfd::receive(fd, 4096).is_err());
+    }
+}

@@ -1,0 +1,21 @@
+//! The shared-memory fabric: one host, no NIC, no privilege.
+//!
+//! A READ is a copy out of a read-only mapping, a WRITE a copy into a mailbox that both sides map. Segments are
+//! sealed memfds, so a client can neither write nor be killed by a truncation, and a dead server's last state
+//! stays readable for as long as somebody maps it.
+//!
+//! Wake-ups go through an eventfd of the connection. A futex in the shared pages would save little (both end in
+//! one system call and one context switch) and would need a word of the server that every client may write; with a
+//! descriptor a bad client can disturb only itself, and a session has the descriptor to poll that it needs anyway.
+
+mod endpoint;
+mod memory;
+mod rundir;
+mod socket;
+mod wake;
+
+pub use endpoint::{ShmEndpoint, ShmPeer, SleepWord};
+pub use memory::{Memfd, MemfdSegments, map_file, page_bytes};
+pub use rundir::{AUTHORITY_BYTES, AUTHORITY_MAGIC, AUTHORITY_TERM, RunDirectory};
+pub use socket::{receive_frame, send_frame};
+pub use wake::{Waker, WakerHandle};

@@ -1,0 +1,131 @@
+//! Frames with descriptors over a Unix socket: how connections are set up.
+//!
+//! ```text
+//! frame: [ magic "KLX1" 32 | kind 16 | descriptors 16 | bytes 32 | 0 32 ] then the bytes
+//! ```
+
+use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use kelix_types::{Error, ErrorKind, Result};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"KLX1");
+/// Most bytes of one frame: enough for any handshake, too little to be a burden.
+const BYTES_MAX: usize = 1 << 20;
+/// Most descriptors of one frame (the kernel's own limit is 253).
+const DESCRIPTORS_MAX: usize = 64;
+
+fn lost(source: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::new(ErrorKind::Unavailable, "talk to the server", "the connection broke").with_source(source)
+}
+
+fn protocol(what: &str) -> Error {
+    Error::new(ErrorKind::Protocol, "talk to the server", what.to_string())
+}
+
+/// Sends one frame.
+pub fn send_frame(
+    stream: &UnixStream,
+    kind: u16,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<()> {
+    if bytes.len() > BYTES_MAX || descriptors.len() > DESCRIPTORS_MAX {
+        return Err(protocol("a frame larger than the protocol allows"));
+    }
+    let mut frame = Vec::with_capacity(16 + bytes.len());
+    frame.extend_from_slice(&MAGIC.to_le_bytes());
+    frame.extend_from_slice(&kind.to_le_bytes());
+    frame.extend_from_slice(&(descriptors.len() as u16).to_le_bytes());
+    frame.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    frame.extend_from_slice(&[0; 4]);
+    frame.extend_from_slice(bytes);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)), "space for all descriptors");
+    }
+    let sent = rustix::net::sendmsg(stream, &[IoSlice::new(&frame)], &mut control, SendFlags::NOSIGNAL)
+        .map_err(lost)?;
+    (&mut &*stream).write_all(&frame[sent..]).map_err(lost)
+}
+
+/// Receives one frame: its kind, bytes and descriptors. Everything in it is checked by its reader.
+pub fn receive_frame(stream: &UnixStream) -> Result<(u16, Vec<u8>, Vec<OwnedFd>)> {
+    let mut header = [0; 16];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let received = rustix::net::recvmsg(stream, &mut [IoSliceMut::new(&mut header)], &mut control, flags)
+        .map_err(lost)?;
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            descriptors.extend(fds);
+        }
+    }
+    if received.bytes == 0 {
+        return Err(Error::new(
+            ErrorKind::Unavailable,
+            "talk to the server",
+            "the other side closed the connection",
+        ));
+    }
+    (&mut &*stream).read_exact(&mut header[received.bytes..]).map_err(lost)?;
+    let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("4 bytes"));
+    if number(0) != MAGIC {
+        return Err(protocol("the other side does not speak Kelix"));
+    }
+    let kind = number(4) as u16;
+    if number(4) >> 16 != descriptors.len() as u32 {
+        return Err(protocol("descriptors were lost on the way; see `ulimit -n`"));
+    }
+    let length = number(8) as usize;
+    if length > BYTES_MAX {
+        return Err(protocol("a frame larger than the protocol allows"));
+    }
+    let mut bytes = vec![0; length];
+    (&mut &*stream).read_exact(&mut bytes).map_err(lost)?;
+    Ok((kind, bytes, descriptors))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn frames_carry_bytes_and_descriptors() {
+        let (a, b) = UnixStream::pair().unwrap();
+        send_frame(&a, 7, b"hello", &[a.as_fd(), b.as_fd()]).unwrap();
+        send_frame(&a, 8, b"", &[]).unwrap();
+        let (kind, bytes, fds) = receive_frame(&b).unwrap();
+        assert_eq!((kind, &bytes[..], fds.len()), (7, &b"hello"[..], 2));
+        let (kind, bytes, fds) = receive_frame(&b).unwrap();
+        assert_eq!((kind, bytes.len(), fds.len()), (8, 0, 0));
+        drop((a, fds));
+    }
+
+    #[test]
+    fn strangers_and_giants_are_refused() {
+        let (a, b) = UnixStream::pair().unwrap();
+        (&a).write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        assert_eq!(receive_frame(&b).unwrap_err().kind(), ErrorKind::Protocol);
+        let (a, b) = UnixStream::pair().unwrap();
+        let mut header = *b"KLX1\x01\0\0\0\xff\xff\xff\xff\0\0\0\0";
+        (&a).write_all(&header).unwrap();
+        assert_eq!(receive_frame(&b).unwrap_err().kind(), ErrorKind::Protocol);
+        header[6] = 1;
+        header[8..12].fill(0);
+        (&a).write_all(&header).unwrap();
+        assert!(receive_frame(&b).unwrap_err().context().contains("descriptors"));
+        drop(a);
+        assert_eq!(receive_frame(&b).unwrap_err().kind(), ErrorKind::Unavailable);
+    }
+}

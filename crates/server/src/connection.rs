@@ -1,0 +1,167 @@
+//! The set-up side of one connection: hands out memory and mailboxes, then waits for the client's end.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kelix_fabric::shm::{Memfd, WakerHandle, receive_frame, send_frame};
+use kelix_image::Span;
+use kelix_types::limits::POINTER_TABLE_BYTES;
+use kelix_types::{Error, ErrorKind, Result};
+use kelix_wire::control::{Frame, Purpose};
+use kelix_wire::{MAILBOX_BYTES, PROTOCOL_VERSION};
+
+use crate::server::Shared;
+use crate::shard_thread::Command;
+
+/// How long a client may take for its first frame.
+const HELLO: Duration = Duration::from_secs(5);
+/// How long a client may leave an answer unread.
+const SEND: Duration = Duration::from_secs(5);
+/// Segments in one frame.
+const SEGMENTS_A_FRAME: usize = 32;
+
+/// What the server knows of a client.
+pub(crate) struct ClientRecord {
+    pub connection: u64,
+    pub pid: i32,
+    pub uid: u32,
+    /// For a session: the server's mailboxes, in which the client publishes its counters.
+    pub mailboxes: Vec<Span>,
+    pub stream: UnixStream,
+}
+
+fn refused(text: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Protocol, "accept client", text)
+}
+
+fn send(stream: &UnixStream, frame: &Frame, descriptors: &[std::os::fd::BorrowedFd<'_>]) -> Result<()> {
+    let (kind, bytes) = frame.encode();
+    send_frame(stream, kind, &bytes, descriptors)
+}
+
+/// Serves one connection until it ends.
+pub(crate) fn serve(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) {
+    let result = converse(shared, connection, stream);
+    for shard in &shared.shards {
+        shard.command(Command::Leave { connection });
+    }
+    shared.clients.lock().expect("no panic under this lock").retain(|client| client.connection != connection);
+    if let Err(error) = result {
+        // Best effort: the client may be gone.
+        let _ = send(stream, &Frame::Refused { text: error.context().to_string() }, &[]);
+    }
+}
+
+fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Result<()> {
+    let _ = stream.set_read_timeout(Some(HELLO));
+    let _ = stream.set_write_timeout(Some(SEND));
+    let (kind, bytes, mut descriptors) = receive_frame(stream)?;
+    let Some(Frame::Hello { version, features, purpose }) = Frame::decode(kind, &bytes) else {
+        return Err(refused("the first frame was no greeting"));
+    };
+    if version != PROTOCOL_VERSION || features != 0 {
+        return Err(refused(format!(
+            "protocol version {version} with features {features:#x}; this server speaks version {PROTOCOL_VERSION}: \
+             use the same release on both sides"
+        )));
+    }
+    let credentials = rustix::net::sockopt::socket_peercred(stream);
+    let (pid, uid) =
+        credentials.map_or((0, u32::MAX), |peer| (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw()));
+    let mut mailboxes = Vec::new();
+    if purpose == Purpose::Session {
+        let Some(client_waker) = descriptors.pop() else {
+            return Err(refused("a session without a wake-up descriptor"));
+        };
+        mailboxes = begin_session(shared, connection, stream, client_waker, uid)?;
+    }
+    let record = ClientRecord {
+        connection,
+        pid,
+        uid,
+        mailboxes,
+        stream: stream
+            .try_clone()
+            .map_err(|source| Error::system("accept client", "too many files", source))?,
+    };
+    shared.clients.lock().expect("no panic under this lock").push(record);
+    let _ = stream.set_read_timeout(None);
+    loop {
+        let (kind, bytes, _) = match receive_frame(stream) {
+            Ok(frame) => frame,
+            Err(error) if error.kind() == ErrorKind::Unavailable => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        match Frame::decode(kind, &bytes) {
+            Some(Frame::AskSegments { shard }) if usize::from(shard) < shared.shards.len() => {
+                send_segments(shared, stream, shard)?;
+            }
+            Some(Frame::AskStatistics) => {
+                send(stream, &Frame::Statistics { text: crate::statistics::json(shared) }, &[])?;
+            }
+            _ => return Err(refused("a frame that makes no sense here")),
+        }
+    }
+}
+
+/// Hands out the images and a pair of mailboxes for each shard.
+fn begin_session(
+    shared: &Arc<Shared>,
+    connection: u64,
+    stream: &UnixStream,
+    client_waker: OwnedFd,
+    uid: u32,
+) -> Result<Vec<Span>> {
+    let welcome = Frame::Welcome {
+        version: PROTOCOL_VERSION,
+        features: 0,
+        pid: std::process::id(),
+        term: shared.authority.term,
+        view: shared.view.clone(),
+    };
+    let pointers = shared.pointers(uid)?;
+    send(stream, &welcome, &[shared.authority.file.as_fd(), pointers.fd()])?;
+    let client_waker = WakerHandle::receive(client_waker);
+    let mut mailboxes = Vec::new();
+    for (number, shard) in shared.shards.iter().enumerate() {
+        let number = number as u16;
+        let image = Frame::Image { shard: number, bytes: shard.header.bytes() };
+        send(stream, &image, &[shard.header.fd()])?;
+        send_segments(shared, stream, number)?;
+        let (server_memory, server_mailbox) = Memfd::create("kelix-requests", MAILBOX_BYTES, false)?;
+        let (client_memory, client_mailbox) = Memfd::create("kelix-replies", MAILBOX_BYTES, false)?;
+        let wake_shard = WakerHandle::create()?;
+        let descriptors = [server_memory.fd(), client_memory.fd(), wake_shard.as_fd()];
+        send(stream, &Frame::Mailboxes { shard: number, bytes: MAILBOX_BYTES }, &descriptors)?;
+        mailboxes.push(server_mailbox.clone());
+        let wake_shard = wake_shard.try_clone()?;
+        let wake_client = client_waker.try_clone()?;
+        shard.command(Command::Join { connection, server_mailbox, client_mailbox, wake_client, wake_shard });
+    }
+    Ok(mailboxes)
+}
+
+impl Shared {
+    /// The table of cached pointers of a user's processes.
+    fn pointers(&self, uid: u32) -> Result<Arc<Memfd>> {
+        let mut tables = self.pointers.lock().expect("no panic under this lock");
+        if let Some(table) = tables.get(&uid) {
+            return Ok(table.clone());
+        }
+        let (table, _) = Memfd::create("kelix-pointers", POINTER_TABLE_BYTES, false)?;
+        Ok(tables.entry(uid).or_insert(Arc::new(table)).clone())
+    }
+}
+
+fn send_segments(shared: &Arc<Shared>, stream: &UnixStream, shard: u16) -> Result<()> {
+    let segments = shared.shards[usize::from(shard)].segments.list();
+    let mut chunks = segments.chunks(SEGMENTS_A_FRAME).peekable();
+    while let Some(chunk) = chunks.next() {
+        let list = chunk.iter().map(|(first, memory)| (*first as u64, memory.bytes())).collect();
+        let descriptors: Vec<_> = chunk.iter().map(|(_, memory)| memory.fd()).collect();
+        send(stream, &Frame::Segments { shard, last: chunks.peek().is_none(), list }, &descriptors)?;
+    }
+    Ok(())
+}

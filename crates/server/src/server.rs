@@ -1,0 +1,222 @@
+//! Starting and stopping a server.
+
+use std::collections::HashMap;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use kelix_fabric::shm::{Memfd, RunDirectory};
+use kelix_image::ImageConfig;
+use kelix_shard::ShardConfig;
+use kelix_types::limits::{EPOCH_NS_MIN, SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX, SHARDS_MAX};
+use kelix_types::{Error, ErrorKind, Result};
+use kelix_wire::View;
+
+use crate::authority::Authority;
+use crate::connection::{self, ClientRecord};
+use crate::shard_thread::ShardHandle;
+
+/// How to serve.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// The run directory.
+    pub directory: PathBuf,
+    /// Number of shards.
+    pub shards: usize,
+    /// Most memory of all shards together, in bytes.
+    pub memory_bytes: u64,
+    /// Pin each shard thread to a core of its own.
+    pub pin: bool,
+    /// Supersede a server that holds the directory.
+    pub take_over: bool,
+}
+
+impl Default for ServerConfig {
+    /// The default directory, one shard, half of the machine's memory, pinned where there are cores to spare.
+    fn default() -> Self {
+        let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let total =
+            meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next());
+        let kilobytes: u64 = total.and_then(|number| number.parse().ok()).unwrap_or(1 << 20);
+        ServerConfig {
+            directory: RunDirectory::default_path(),
+            shards: 1,
+            memory_bytes: kilobytes * 1024 / 2,
+            pin: true,
+            take_over: false,
+        }
+    }
+}
+
+/// Why a server ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// It was asked to.
+    Stopped,
+    /// Another server has taken over the directory.
+    Superseded,
+}
+
+/// What all threads of a server share.
+pub(crate) struct Shared {
+    pub authority: Arc<Authority>,
+    pub view: View,
+    pub shards: Vec<ShardHandle>,
+    pub clients: Mutex<Vec<ClientRecord>>,
+    /// The table of cached pointers that all processes of a user share, by user id.
+    pub pointers: Mutex<HashMap<u32, Arc<Memfd>>>,
+    pub started: Instant,
+}
+
+/// A running server.
+pub struct Server {
+    shared: Arc<Shared>,
+    stop: Arc<AtomicBool>,
+}
+
+fn random_u64() -> Result<u64> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|source| Error::system("serve", "no random numbers to be had", source))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+impl Server {
+    /// Starts a server and returns once clients can connect.
+    pub fn start(config: &ServerConfig) -> Result<Server> {
+        if !(1..=SHARDS_MAX).contains(&config.shards) {
+            let context = format!("{} shards: choose 1 to {SHARDS_MAX}", config.shards);
+            return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
+        }
+        let authority = Arc::new(Authority::take(RunDirectory(config.directory.clone()), config.take_over)?);
+        let view = View::of_shards(1, random_u64()?, config.shards);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (faulty, faults) = channel();
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let mut shards = Vec::new();
+        for number in 0..config.shards {
+            let image = ImageConfig {
+                image_id: random_u64()?,
+                hash_seed: view.hash_seed,
+                term: authority.term,
+                epoch_ns: EPOCH_NS_MIN,
+                memory_bytes: config.memory_bytes / config.shards as u64,
+                segment_bytes_first: SEGMENT_BYTES_FIRST,
+                segment_bytes_max: SEGMENT_BYTES_MAX,
+            };
+            // From the last core down, so that core 0, where much else lands, stays free for longest.
+            let core = (config.pin && config.shards < cores).then(|| cores - 1 - number);
+            let shard = ShardConfig { number, view: view.clone(), image };
+            shards.push(ShardHandle::start(shard, authority.clone(), stop.clone(), faulty.clone(), core)?);
+        }
+        let listener = authority.listen()?;
+        let shared = Arc::new(Shared {
+            authority,
+            view,
+            shards,
+            clients: Mutex::new(Vec::new()),
+            pointers: Mutex::default(),
+            started: Instant::now(),
+        });
+        spawn("kelix-accept", shared.clone(), stop.clone(), move |shared, stop| {
+            accept(shared, &stop, &listener)
+        })?;
+        spawn("kelix-faults", shared.clone(), stop.clone(), move |shared, _| disconnect(&shared, &faults))?;
+        Ok(Server { shared, stop })
+    }
+
+    /// The term this server serves in.
+    pub fn term(&self) -> u64 {
+        self.shared.authority.term
+    }
+
+    /// Waits until the server is superseded or `stop` was called on another thread's clone of the flag.
+    pub fn wait(&self) -> Ended {
+        while !self.shared.shards.iter().any(ShardHandle::has_ended) {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        self.ended()
+    }
+
+    fn ended(&self) -> Ended {
+        if self.shared.authority.in_force() { Ended::Stopped } else { Ended::Superseded }
+    }
+
+    /// A handle that stops the server from another thread or a signal's thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper { shared: self.shared.clone(), stop: self.stop.clone() }
+    }
+
+    /// Stops the server in good order: shards finish what they are doing, clients are told.
+    pub fn stop(self) -> Ended {
+        self.stopper().stop();
+        self.ended()
+    }
+}
+
+/// Stops a server.
+#[derive(Clone)]
+pub struct Stopper {
+    shared: Arc<Shared>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Stopper {
+    /// Stops the server and waits until its shards have ended.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.shared.shards.iter().for_each(ShardHandle::join);
+        // The accepting thread sees the flag when somebody connects.
+        let _ = self.shared.authority.connect();
+        for client in self.shared.clients.lock().expect("no panic under this lock").iter() {
+            let _ = client.stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+fn spawn(
+    name: &str,
+    shared: Arc<Shared>,
+    stop: Arc<AtomicBool>,
+    body: impl FnOnce(Arc<Shared>, Arc<AtomicBool>) + Send + 'static,
+) -> Result<()> {
+    std::thread::Builder::new()
+        .name(name.to_string())
+        .stack_size(256 << 10)
+        .spawn(move || body(shared, stop))
+        .map(drop)
+        .map_err(|source| Error::system("serve", format!("cannot start thread {name}"), source))
+}
+
+fn accept(shared: Arc<Shared>, stop: &AtomicBool, listener: &UnixListener) {
+    for (number, stream) in listener.incoming().enumerate() {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(stream) = stream else {
+            // Out of descriptors: those who are connected go on, new ones wait in the socket's queue.
+            std::thread::sleep(Duration::from_millis(50));
+            continue;
+        };
+        let shared = shared.clone();
+        // Out of threads: the stream closes and the client is told to try again by its error.
+        let _ = std::thread::Builder::new()
+            .name("kelix-client".into())
+            .stack_size(256 << 10)
+            .spawn(move || connection::serve(&shared, number as u64 + 1, &stream));
+    }
+}
+
+/// Ends the connections of clients that broke the protocol.
+fn disconnect(shared: &Shared, faults: &Receiver<(u64, &'static str)>) {
+    while let Ok((connection, what)) = faults.recv() {
+        let clients = shared.clients.lock().expect("no panic under this lock");
+        if let Some(client) = clients.iter().find(|client| client.connection == connection) {
+            eprintln!("kelix: client process {} disconnected: {what}", client.pid);
+            let _ = client.stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}

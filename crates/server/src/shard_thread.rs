@@ -1,0 +1,293 @@
+//! The thread that runs one shard: polls, yields, sleeps.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use kelix_fabric::shm::{Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle};
+use kelix_fabric::{Fabric, PeerId};
+use kelix_image::{Header, ImageState, MemoryMap, MemoryUse, Span, header_word};
+use kelix_shard::{Now, Shard, ShardConfig, ShardCounters};
+use kelix_types::{Error, Result};
+use kelix_wire::mailbox_word;
+
+use crate::authority::Authority;
+
+/// Polling without giving the core away: longer than a busy client needs between two requests.
+const SPIN: Duration = Duration::from_micros(20);
+/// Polling while giving the core to whoever wants it.
+const YIELD: Duration = Duration::from_micros(100);
+/// Steps between two looks at the clock while requests keep coming.
+const STEPS_A_CLOCK: u32 = 16;
+/// Most time between two reports while busy.
+const REPORT: Duration = Duration::from_millis(50);
+
+/// What a shard tells the rest of the server.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Report {
+    pub counters: ShardCounters,
+    pub memory: MemoryUse,
+    pub epoch: u64,
+    pub splits: u64,
+    pub merges: u64,
+    pub cpu: Duration,
+    pub sleeps: u64,
+}
+
+/// What a connection thread asks of the shard thread.
+pub(crate) enum Command {
+    Join {
+        connection: u64,
+        server_mailbox: Span,
+        client_mailbox: Span,
+        wake_client: WakerHandle,
+        wake_shard: WakerHandle,
+    },
+    Leave {
+        connection: u64,
+    },
+}
+
+/// The rest of the server's handle to a shard.
+pub(crate) struct ShardHandle {
+    pub header: Arc<Memfd>,
+    pub segments: MemfdSegments,
+    pub report: Arc<Mutex<Report>>,
+    commands: Sender<Command>,
+    pending: Arc<AtomicUsize>,
+    waker: WakerHandle,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl ShardHandle {
+    /// Starts a shard.
+    pub fn start(
+        config: ShardConfig,
+        authority: Arc<Authority>,
+        stop: Arc<AtomicBool>,
+        faulty: Sender<(u64, &'static str)>,
+        core: Option<usize>,
+    ) -> Result<ShardHandle> {
+        let (header, header_span) = Memfd::create("kelix-header", Header::BYTES, true)?;
+        let segments = MemfdSegments::default();
+        let number = config.number;
+        let shard = Shard::create(config, header_span.clone(), Box::new(segments.clone()))?;
+        let waker_handle = WakerHandle::create()?;
+        let mut waker = Waker::create()?;
+        waker.add(waker_handle.try_clone()?)?;
+        let mut endpoint = ShmEndpoint::new(waker);
+        endpoint.add_sleep_word(SleepWord { span: header_span, word: header_word::SLEEPING });
+        let (commands, received) = channel();
+        let pending = Arc::new(AtomicUsize::new(0));
+        let report = Arc::new(Mutex::new(Report::default()));
+        let mut thread = ShardThread {
+            shard,
+            endpoint,
+            authority,
+            stop,
+            faulty,
+            received,
+            pending: pending.clone(),
+            report: report.clone(),
+            connections: Vec::new(),
+            started: Instant::now(),
+            sleeps: 0,
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("kelix-shard-{number}"))
+            .spawn(move || {
+                if let Some(core) = core {
+                    let mut set = rustix::thread::CpuSet::new();
+                    set.set(core);
+                    // A refusal (a container's limits, say) costs only locality.
+                    let _ = rustix::thread::sched_setaffinity(None, &set);
+                }
+                thread.run();
+            })
+            .map_err(|source| Error::system("serve", "cannot start a shard thread", source))?;
+        let thread = Mutex::new(Some(thread));
+        Ok(ShardHandle {
+            header: Arc::new(header),
+            segments,
+            report,
+            commands,
+            pending,
+            waker: waker_handle,
+            thread,
+        })
+    }
+
+    /// Sends a command and wakes the thread.
+    pub fn command(&self, command: Command) {
+        // SYNC: the thread looks at `pending` after it has announced its sleep, and the eventfd keeps the wake-up.
+        if self.commands.send(command).is_ok() {
+            self.pending.fetch_add(1, Ordering::SeqCst);
+        }
+        self.waker.wake();
+    }
+
+    /// Wakes the thread, for it to look at the stop flag, and waits for its end.
+    pub fn join(&self) {
+        self.waker.wake();
+        if let Some(thread) = self.thread.lock().expect("no panic under this lock").take() {
+            let _ = thread.join();
+        }
+    }
+
+    /// Whether the thread has ended.
+    pub fn has_ended(&self) -> bool {
+        self.thread.lock().expect("no panic under this lock").as_ref().is_none_or(JoinHandle::is_finished)
+    }
+}
+
+struct ShardThread {
+    shard: Shard,
+    endpoint: ShmEndpoint,
+    authority: Arc<Authority>,
+    stop: Arc<AtomicBool>,
+    faulty: Sender<(u64, &'static str)>,
+    received: Receiver<Command>,
+    pending: Arc<AtomicUsize>,
+    report: Arc<Mutex<Report>>,
+    connections: Vec<Connection>,
+    started: Instant,
+    sleeps: u64,
+}
+
+struct Connection {
+    number: u64,
+    peer: PeerId,
+    waker_key: usize,
+}
+
+impl ShardThread {
+    fn now(&self) -> Now {
+        let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Now { monotonic_ns: self.started.elapsed().as_nanos() as u64, wall_ns: wall.as_nanos() as u64 }
+    }
+
+    fn run(&mut self) {
+        let mut now = self.now();
+        let mut steps = 0;
+        let mut reported = Instant::now();
+        while !self.stop.load(Ordering::Relaxed) && self.authority.in_force() {
+            self.obey();
+            let progress = self.shard.step(now, &mut self.endpoint);
+            for (peer, what) in &progress.faulty {
+                if let Some(connection) = self.connections.iter().find(|connection| connection.peer == *peer)
+                {
+                    let _ = self.faulty.send((connection.number, what));
+                }
+            }
+            steps += 1;
+            if progress.requests > 0 && steps % STEPS_A_CLOCK != 0 {
+                continue;
+            }
+            now = self.now();
+            if reported.elapsed() > REPORT {
+                self.publish_report();
+                reported = Instant::now();
+            }
+            if progress.requests == 0 && progress.next_ns.is_none_or(|next| next > now.monotonic_ns) {
+                self.idle(progress.next_ns);
+                now = self.now();
+            }
+        }
+        self.publish_report();
+        self.shard.image().header().set_state(ImageState::Stopped);
+    }
+
+    fn has_news(&self) -> bool {
+        self.shard.has_news(&self.endpoint) || self.pending.load(Ordering::SeqCst) > 0
+    }
+
+    /// Waits for news: spins, then yields, then sleeps until `next_ns` at the latest.
+    fn idle(&mut self, next_ns: Option<u64>) {
+        let began = Instant::now();
+        loop {
+            for _ in 0..64 {
+                if self.has_news() {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+            let waited = began.elapsed();
+            let due = next_ns.is_some_and(|next| self.started.elapsed().as_nanos() as u64 >= next);
+            if due || self.stop.load(Ordering::Relaxed) || !self.authority.in_force() {
+                return;
+            }
+            if waited > YIELD {
+                break;
+            }
+            if waited > SPIN {
+                std::thread::yield_now();
+            }
+        }
+        self.publish_report();
+        self.endpoint.announce_sleep();
+        let timeout = if self.has_news() || self.stop.load(Ordering::SeqCst) {
+            Some(0)
+        } else {
+            self.sleeps += 1;
+            next_ns.map(|next| next.saturating_sub(self.started.elapsed().as_nanos() as u64).max(1))
+        };
+        self.endpoint.sleep(timeout);
+    }
+
+    fn publish_report(&self) {
+        let (splits, merges) = self.shard.splits_and_merges();
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        let report = Report {
+            counters: self.shard.counters(),
+            memory: self.shard.memory_use(),
+            epoch: self.shard.image().epoch(),
+            splits,
+            merges,
+            cpu: Duration::new(time.tv_sec as u64, time.tv_nsec as u32),
+            sleeps: self.sleeps,
+        };
+        *self.report.lock().expect("no panic under this lock") = report;
+    }
+
+    /// Does what the connection threads ask for.
+    fn obey(&mut self) {
+        if self.pending.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        while let Ok(command) = self.received.try_recv() {
+            self.pending.fetch_sub(1, Ordering::SeqCst);
+            match command {
+                Command::Join { connection, server_mailbox, client_mailbox, wake_client, wake_shard } => {
+                    // Without a place in the epoll set the client could not wake us; its connection ends.
+                    let Ok(waker_key) = self.endpoint.waker().add(wake_shard) else {
+                        let _ = self.faulty.send((connection, "no descriptor to watch it with"));
+                        continue;
+                    };
+                    let peer = self.endpoint.add(ShmPeer {
+                        map: Arc::new(MemoryMap::default()),
+                        header: None,
+                        authority: None,
+                        sleeps: SleepWord { span: client_mailbox.clone(), word: mailbox_word::SLEEPS },
+                        outbox: client_mailbox,
+                        inbox: server_mailbox,
+                        waker: wake_client,
+                    });
+                    self.shard.join(peer, self.endpoint.promises().ordered_placement);
+                    self.connections.push(Connection { number: connection, peer, waker_key });
+                }
+                Command::Leave { connection } => {
+                    let Some(index) = self.connections.iter().position(|known| known.number == connection)
+                    else {
+                        continue;
+                    };
+                    let Connection { peer, waker_key, .. } = self.connections.swap_remove(index);
+                    self.shard.leave(peer);
+                    self.endpoint.remove(peer);
+                    self.endpoint.waker().remove(waker_key);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Giving names of tables and attributes their ids.
+
+use kelix_image::words::{bytes_of, bytes_of_mut};
+use kelix_image::{ItemFlags, ItemHeader, NoRoom};
+use kelix_types::limits::{NAME_BYTES_MAX, NAMES_MAX};
+use kelix_types::{NameId, TableId};
+use kelix_wire::{Request, Status, catalogue};
+
+use crate::execute::{Answer, NewItem};
+use crate::shard::Shard;
+
+impl Shard {
+    /// Gives the name in the request's key an id, or tells the one it has. Only shard 0 keeps the catalogue.
+    pub(crate) fn intern(&mut self, request: &Request<'_>) -> Result<Answer, NoRoom> {
+        let (table, name) = (request.head.table, request.key);
+        let known_table = table == TableId::CATALOGUE
+            || self.catalogue_id(&catalogue::name_key(TableId::CATALOGUE, NameId(table.0))).is_some();
+        if self.number != 0
+            || !known_table
+            || name.is_empty()
+            || name.len() > NAME_BYTES_MAX
+            || std::str::from_utf8(name).is_err()
+        {
+            return Ok(Answer::of(Status::Refused));
+        }
+        let id_key = catalogue::id_key(table, name);
+        if let Some(id) = self.catalogue_id(&id_key) {
+            return Ok(Answer { status: Status::Ok, version: id, location: 0 });
+        }
+        let given = self.names.get(&table.0).copied().unwrap_or(0);
+        if usize::from(given) == NAMES_MAX {
+            return Ok(Answer::of(Status::Refused));
+        }
+        let id = NameId(given + 1);
+        // The name first: whoever finds the id can then always find the name.
+        self.put_catalogue(&catalogue::name_key(table, id), name)?;
+        self.put_catalogue(&id_key, &id.0.to_le_bytes())?;
+        self.names.insert(table.0, id.0);
+        Ok(Answer { status: Status::Ok, version: u64::from(id.0), location: 0 })
+    }
+
+    /// The first two bytes of a catalogue item's body as a number.
+    fn catalogue_id(&mut self, key: &[u8]) -> Option<u64> {
+        let hash = self.index.hash(TableId::CATALOGUE, key);
+        let found = self.index.find(&self.image, hash, TableId::CATALOGUE, key)?;
+        self.copy_item(found.location, |item| {
+            let body = item.body();
+            Some(u64::from(body[0]) | u64::from(*body.get(1).unwrap_or(&0)) << 8)
+        })
+    }
+
+    fn put_catalogue(&mut self, key: &[u8], body: &[u8]) -> Result<(), NoRoom> {
+        let mut tail = vec![0; (key.len() + body.len()).div_ceil(8)];
+        let bytes = bytes_of_mut(&mut tail);
+        bytes[..key.len()].copy_from_slice(key);
+        bytes[key.len()..key.len() + body.len()].copy_from_slice(body);
+        debug_assert_eq!(&bytes_of(&tail)[..key.len()], key);
+        let header = ItemHeader {
+            table: TableId::CATALOGUE,
+            flags: ItemFlags::default(),
+            key_bytes: key.len(),
+            body_bytes: body.len(),
+        };
+        self.put(key, None, NewItem { header, expires: None, tail: &tail }).map(drop)
+    }
+}

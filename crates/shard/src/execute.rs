@@ -1,0 +1,304 @@
+//! The operations. Each runs whole before the next begins.
+
+use std::cmp::Reverse;
+
+use kelix_fabric::PeerId;
+use kelix_image::words::Words;
+use kelix_image::{Attributes, ItemFlags, ItemHeader, ItemView, LargeBody, NoRoom, Value};
+use kelix_index::Found;
+use kelix_types::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX};
+use kelix_types::{Guardian, Incarnation, KeyHash, Location, TableId, Version};
+use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, Status, encode_reply};
+
+use crate::shard::{Now, Shard};
+
+/// An answer without an item.
+pub(crate) struct Answer {
+    pub status: Status,
+    pub version: u64,
+    pub location: u64,
+}
+
+impl Answer {
+    pub(crate) fn of(status: Status) -> Answer {
+        Answer { status, version: 0, location: 0 }
+    }
+}
+
+/// The flags of an item that stands in one slot.
+pub(crate) fn item_flags(attributes: bool, expires: Option<u64>) -> ItemFlags {
+    let flag = |set: bool, flag: ItemFlags| if set { flag } else { ItemFlags::default() };
+    flag(attributes, ItemFlags::ATTRIBUTES).with(flag(expires.is_some(), ItemFlags::EXPIRES))
+}
+
+/// What is to be put.
+pub(crate) struct NewItem<'a> {
+    pub header: ItemHeader,
+    pub expires: Option<u64>,
+    /// Key and body, as they stand in the item.
+    pub tail: &'a [u64],
+}
+
+impl Shard {
+    /// Executes a request and writes its reply into `frame`. `Err`: there is no room yet, try again later.
+    pub(crate) fn execute(
+        &mut self,
+        now: Now,
+        peer: PeerId,
+        request: &Request<'_>,
+        frame: &mut FrameBuffer,
+    ) -> Result<(), NoRoom> {
+        let head = &request.head;
+        let answer = match head.op {
+            Op::Get => {
+                self.get(request, frame);
+                return Ok(());
+            }
+            Op::Put => self.put_request(now, request),
+            Op::Delete => Ok(self.delete(request)),
+            Op::Intern => self.intern(request),
+            Op::RepairLink => Ok(self.repair_link(request)),
+            Op::LargeBegin => self.large_begin(now, peer, request),
+            Op::LargePiece => Ok(self.large_piece(peer, request)),
+            Op::LargeCommit => self.large_commit(peer, request),
+            Op::Ping => Ok(Answer::of(Status::Ok)),
+        };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(no_room) => {
+                if no_room.wait || self.make_room() {
+                    return Err(no_room);
+                }
+                self.counters.refused += 1;
+                Answer::of(Status::NoRoom)
+            }
+        };
+        let Answer { status, version, location } = answer;
+        encode_reply(frame, ReplyHead { id: head.id, status, version, location });
+        Ok(())
+    }
+
+    fn guardian(&self, location: Location) -> Guardian {
+        Guardian(self.image.slot(location).load(0))
+    }
+
+    fn version(&self, found: Option<Found>) -> u64 {
+        found.map_or(0, |found| self.guardian(found.location).incarnation().0)
+    }
+
+    fn get(&mut self, request: &Request<'_>, frame: &mut FrameBuffer) {
+        self.counters.gets += 1;
+        let RequestHead { id, table, .. } = request.head;
+        let hash = self.index.hash(table, request.key);
+        let Some(found) = self.index.find(&self.image, hash, table, request.key) else {
+            encode_reply(frame, ReplyHead { id, status: Status::Absent, version: 0, location: 0 });
+            return;
+        };
+        let slot = self.image.slot(found.location);
+        let version = self.guardian(found.location).incarnation().0;
+        encode_reply(frame, ReplyHead { id, status: Status::Ok, version, location: found.location.word() });
+        let header = ItemHeader::from_word(slot.load(1)).expect("an item of this image");
+        let words = header.item_bytes().div_ceil(8);
+        // Longer items are read where they stand, by the client.
+        if words * 8 + 64 <= FRAME_BYTES_MAX {
+            slot.copy_out(0, frame.reserve(words));
+        }
+    }
+
+    /// Whether an expectation holds.
+    pub(crate) fn expectation_holds(&self, expect: Option<Option<Version>>, found: Option<Found>) -> bool {
+        expect.is_none_or(|version| version.map_or(0, |version| version.0) == self.version(found))
+    }
+
+    pub(crate) fn mismatch(&self, found: Option<Found>) -> Answer {
+        let location = found.map_or(0, |found| found.location.word());
+        Answer { status: Status::Mismatch, version: self.version(found), location }
+    }
+
+    fn put_request(&mut self, now: Now, request: &Request<'_>) -> Result<Answer, NoRoom> {
+        let RequestHead { table, expect, expires, attributes, .. } = request.head;
+        if table == TableId::CATALOGUE || (attributes && !Attributes::check(request.body)) {
+            return Ok(Answer::of(Status::Refused));
+        }
+        if expires.is_some_and(|expires| expires <= now.wall_ns) {
+            // Already over: the same as putting it and deleting it.
+            let answer = self.delete(request);
+            return Ok(if answer.status == Status::Absent { Answer::of(Status::Ok) } else { answer });
+        }
+        let flags = item_flags(attributes, expires);
+        let header =
+            ItemHeader { table, flags, key_bytes: request.key.len(), body_bytes: request.body.len() };
+        self.put(request.key, expect, NewItem { header, expires, tail: request.tail })
+    }
+
+    /// Puts an item.
+    pub(crate) fn put(
+        &mut self,
+        key: &[u8],
+        expect: Option<Option<Version>>,
+        item: NewItem<'_>,
+    ) -> Result<Answer, NoRoom> {
+        let table = item.header.table;
+        let hash = self.index.hash(table, key);
+        let found = self.index.find(&self.image, hash, table, key);
+        if !self.expectation_holds(expect, found) {
+            return Ok(self.mismatch(found));
+        }
+        let location = self.image.allocate_item(item.header.item_bytes())?;
+        let incarnation = self.image.next_incarnation();
+        self.write_body(location, &item);
+        match found {
+            Some(found) => {
+                self.drop_live(found.location);
+                self.image.slot(location).publish(0, incarnation.live().0);
+                self.index.replace(&self.image, found, location);
+                self.release(found.location);
+            }
+            None => {
+                self.image.slot(location).publish(0, incarnation.live().0);
+                if let Err(no_room) = self.index.insert(&mut self.image, hash, location) {
+                    // No pointer to it was published, so nobody has seen it live.
+                    self.drop_live(location);
+                    self.image.release_item(location);
+                    return Err(no_room);
+                }
+                self.counters.items += 1;
+            }
+        }
+        self.counters.puts += 1;
+        if let Some(expires) = item.expires {
+            self.expiries.push(Reverse((expires, location.word(), incarnation.0)));
+        }
+        Ok(Answer { status: Status::Ok, version: incarnation.0, location: location.word() })
+    }
+
+    /// Writes everything of an item but its guardian, which stays dead.
+    fn write_body(&self, location: Location, item: &NewItem<'_>) {
+        let slot = self.image.slot(location);
+        slot.store(1, item.header.word());
+        let key_word = item.header.key_start() / 8;
+        if let Some(expires) = item.expires {
+            slot.store(2, expires);
+        }
+        slot.copy_in(key_word, item.tail);
+        let flags = item.header.flags;
+        if flags.has(ItemFlags::ATTRIBUTES) && !flags.has(ItemFlags::LARGE) {
+            self.resolve_links(slot, item);
+        }
+    }
+
+    /// Looks up the targets of an item's links that this shard owns. Other targets are found by key when the link is
+    /// first followed, and the link is repaired then.
+    fn resolve_links(&self, slot: Words<'_>, item: &NewItem<'_>) {
+        let bytes = kelix_image::words::bytes_of(item.tail);
+        let start = item.header.body_start() - item.header.key_start();
+        let section = &bytes[start..start + item.header.body_bytes];
+        let first = item.header.body_start() / 8;
+        for (_, value) in Attributes::new(section).into_iter().flatten() {
+            let Value::Link(link) = value else { continue };
+            let (location, incarnation) = self.target(link.table, link.key).unwrap_or((0, 0));
+            slot.store(first + link.position / 8, location);
+            slot.store(first + link.position / 8 + 1, incarnation);
+        }
+    }
+
+    /// Location word and incarnation of a key of this shard.
+    fn target(&self, table: TableId, key: &[u8]) -> Option<(u64, u64)> {
+        let hash = self.index.hash(table, key);
+        let found = self.index.find(&self.image, hash, table, key)?;
+        Some((found.location.word(), self.guardian(found.location).incarnation().0))
+    }
+
+    /// Drops an object's live bit.
+    pub(crate) fn drop_live(&self, location: Location) {
+        let dead = self.guardian(location).incarnation().dead();
+        self.image.slot(location).publish(0, dead.0);
+    }
+
+    /// Releases a dead object that nothing names any more, with the runs of a large value.
+    pub(crate) fn release(&mut self, location: Location) {
+        let slot = self.image.slot(location);
+        let large =
+            ItemHeader::from_word(slot.load(1)).is_some_and(|header| header.flags.has(ItemFlags::LARGE));
+        if large {
+            let body = self.copy_item(location, |item| LargeBody::parse(item.body()));
+            for (place, bytes) in body.expect("a large item of this image").runs {
+                self.image.release_run(place, bytes);
+            }
+        }
+        self.image.release_item(location);
+    }
+
+    /// Looks at an item in a private copy.
+    pub(crate) fn copy_item<T>(&mut self, location: Location, look: impl FnOnce(ItemView<'_>) -> T) -> T {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        scratch.resize(location.class().words(), 0);
+        self.image.slot(location).copy_out(0, &mut scratch);
+        let result = look(ItemView::new(&scratch).expect("an item of this image"));
+        self.scratch = scratch;
+        result
+    }
+
+    fn delete(&mut self, request: &Request<'_>) -> Answer {
+        let table = request.head.table;
+        if table == TableId::CATALOGUE {
+            return Answer::of(Status::Refused);
+        }
+        let hash = self.index.hash(table, request.key);
+        let found = self.index.find(&self.image, hash, table, request.key);
+        if !self.expectation_holds(request.head.expect, found) {
+            return self.mismatch(found);
+        }
+        let Some(found) = found else { return Answer::of(Status::Absent) };
+        self.remove(hash, found);
+        self.counters.deletes += 1;
+        Answer::of(Status::Ok)
+    }
+
+    /// Ends an item: its live bit drops, its slot is cleared, its memory goes into quarantine.
+    pub(crate) fn remove(&mut self, hash: KeyHash, found: Found) {
+        self.drop_live(found.location);
+        self.index.remove(&mut self.image, hash, found);
+        self.release(found.location);
+        self.counters.items -= 1;
+    }
+
+    /// Writes the location words of a link. Where this shard owns the target it trusts only itself; another
+    /// shard's target is taken on the client's word, which a reader checks against guardian, table and key anyway.
+    fn repair_link(&mut self, request: &Request<'_>) -> Answer {
+        let RequestHead { table, expect, argument, .. } = request.head;
+        let (Some(position), Ok(claim)) = (argument, <[u8; 16]>::try_from(request.body)) else {
+            return Answer::of(Status::Refused);
+        };
+        let hash = self.index.hash(table, request.key);
+        let found = self.index.find(&self.image, hash, table, request.key);
+        if !self.expectation_holds(expect, found) {
+            return self.mismatch(found);
+        }
+        let Some(found) = found else { return Answer::of(Status::Absent) };
+        let target = self.copy_item(found.location, |item| {
+            let plain = item.header().flags.0 & (ItemFlags::ATTRIBUTES.0 | ItemFlags::LARGE.0);
+            let section = (plain == ItemFlags::ATTRIBUTES.0).then(|| item.body())?;
+            let link = Attributes::new(section)?.find_map(|(_, value)| match value {
+                Value::Link(link) if link.position as u64 == position => Some(link),
+                _ => None,
+            })?;
+            Some((item.header().body_start() / 8 + link.position / 8, link.table, link.key.to_vec()))
+        });
+        let Some((word, target_table, target_key)) = target else { return Answer::of(Status::Refused) };
+        debug_assert!(target_key.len() <= KEY_BYTES_MAX);
+        let words = if self.view.shard(self.index.hash(target_table, &target_key)) == self.number {
+            self.target(target_table, &target_key)
+        } else {
+            let number = |at: usize| u64::from_le_bytes(claim[at..at + 8].try_into().expect("8 bytes"));
+            Location::from_word(number(0)).map(|location| (location.word(), number(8)))
+        };
+        let Some((location, incarnation)) = words else { return Answer::of(Status::Absent) };
+        let slot = self.image.slot(found.location);
+        slot.publish(word, location);
+        slot.publish(word + 1, Incarnation(incarnation).0);
+        self.counters.links_repaired += 1;
+        Answer::of(Status::Ok)
+    }
+}

@@ -1,0 +1,33 @@
+//! Keys of the catalogue, the table in which Kelix keeps the names of tables and attributes.
+//!
+//! The catalogue is an ordinary table (number 0) of shard 0, so clients read it one-sidedly like any other. Ids are
+//! given once and never change their meaning while a server lives.
+//!
+//! ```text
+//! key  [ 1 ] name                           -> id of the table, 16 bits
+//!      [ 2 ] id of a table                  -> its name
+//!      [ 3 ] id of a table, name            -> id of the attribute name, 16 bits
+//!      [ 4 ] id of a table, id of a name    -> the name
+//! ```
+
+use kelix_types::{NameId, TableId};
+
+fn key(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let mut key = vec![kind];
+    parts.iter().for_each(|part| key.extend_from_slice(part));
+    key
+}
+
+/// Key under which the id of a name stands: a table's if `table` is the catalogue, else an attribute's.
+pub fn id_key(table: TableId, name: &[u8]) -> Vec<u8> {
+    if table == TableId::CATALOGUE { key(1, &[name]) } else { key(3, &[&table.0.to_le_bytes(), name]) }
+}
+
+/// Key under which the name of an id stands: a table's if `table` is the catalogue, else an attribute's.
+pub fn name_key(table: TableId, id: NameId) -> Vec<u8> {
+    if table == TableId::CATALOGUE {
+        key(2, &[&id.0.to_le_bytes()])
+    } else {
+        key(4, &[&table.0.to_le_bytes(), &id.0.to_le_bytes()])
+    }
+}

@@ -1,0 +1,205 @@
+//! Frames of the set-up connection: who is there, which memory to map, where the mailboxes are.
+//!
+//! The client connects to the server's Unix socket and sends [`Frame::Hello`]. The server answers with
+//! [`Frame::Welcome`], then for each shard [`Frame::Image`], any number of [`Frame::Segments`] (the last one says
+//! so) and, for a session, [`Frame::Mailboxes`]. Later the client may ask for the segments of a shard again, or for
+//! statistics. The connection stays open for as long as the session lives: its end is how each side learns of the
+//! other's death. Descriptors travel with the frames in the order named here.
+
+use crate::view::View;
+
+/// What the client wants.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// To read and write.
+    Session,
+    /// To ask for statistics only.
+    Statistics,
+}
+
+/// One frame.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each variant's text names its fields")]
+pub enum Frame {
+    /// Client: version, features and purpose. Descriptor: the client's wake-up eventfd, for a session.
+    Hello { version: u32, features: u64, purpose: Purpose },
+    /// Server. Descriptors: the authority page, the table of cached pointers of the client's user.
+    Welcome { version: u32, features: u64, pid: u32, term: u64, view: View },
+    /// Server: descriptor: the header page.
+    Image { shard: u16, bytes: u64 },
+    /// Server: first granule and length of segments. Descriptors: their memory.
+    Segments { shard: u16, last: bool, list: Vec<(u64, u64)> },
+    /// Server. Descriptors: the server's mailbox, the client's mailbox, the shard's wake-up eventfd.
+    Mailboxes { shard: u16, bytes: u64 },
+    /// Client.
+    AskSegments { shard: u16 },
+    /// Client.
+    AskStatistics,
+    /// Server: JSON.
+    Statistics { text: String },
+    /// Server: why it ends the connection.
+    Refused { text: String },
+}
+
+struct Decoder<'a>(&'a [u8]);
+
+impl Decoder<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*head)
+    }
+    fn u8(&mut self) -> Option<u8> {
+        self.take::<1>().map(|bytes| bytes[0])
+    }
+    fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_le_bytes)
+    }
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+    fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.0).to_vec()
+    }
+}
+
+impl Frame {
+    /// The frame's kind and bytes.
+    pub fn encode(&self) -> (u16, Vec<u8>) {
+        let mut out = Vec::new();
+        let kind = match self {
+            Frame::Hello { version, features, purpose } => {
+                out.extend(version.to_le_bytes());
+                out.extend(features.to_le_bytes());
+                out.push(match purpose {
+                    Purpose::Session => 1,
+                    Purpose::Statistics => 2,
+                });
+                1
+            }
+            Frame::Welcome { version, features, pid, term, view } => {
+                out.extend(version.to_le_bytes());
+                out.extend(features.to_le_bytes());
+                out.extend(pid.to_le_bytes());
+                out.extend(term.to_le_bytes());
+                out.extend(view.number.to_le_bytes());
+                out.extend(view.hash_seed.to_le_bytes());
+                out.extend(view.owners());
+                2
+            }
+            Frame::Image { shard, bytes } => {
+                out.extend(shard.to_le_bytes());
+                out.extend(bytes.to_le_bytes());
+                3
+            }
+            Frame::Segments { shard, last, list } => {
+                out.extend(shard.to_le_bytes());
+                out.push(u8::from(*last));
+                for (first, bytes) in list {
+                    out.extend(first.to_le_bytes());
+                    out.extend(bytes.to_le_bytes());
+                }
+                4
+            }
+            Frame::Mailboxes { shard, bytes } => {
+                out.extend(shard.to_le_bytes());
+                out.extend(bytes.to_le_bytes());
+                5
+            }
+            Frame::AskSegments { shard } => {
+                out.extend(shard.to_le_bytes());
+                6
+            }
+            Frame::AskStatistics => 7,
+            Frame::Statistics { text } => {
+                out.extend(text.as_bytes());
+                8
+            }
+            Frame::Refused { text } => {
+                out.extend(text.as_bytes());
+                9
+            }
+        };
+        (kind, out)
+    }
+
+    /// Reads a frame; `None` when it is none of this protocol.
+    pub fn decode(kind: u16, bytes: &[u8]) -> Option<Frame> {
+        let mut from = Decoder(bytes);
+        let frame = match kind {
+            1 => Frame::Hello {
+                version: from.u32()?,
+                features: from.u64()?,
+                purpose: match from.u8()? {
+                    1 => Purpose::Session,
+                    2 => Purpose::Statistics,
+                    _ => return None,
+                },
+            },
+            2 => Frame::Welcome {
+                version: from.u32()?,
+                features: from.u64()?,
+                pid: from.u32()?,
+                term: from.u64()?,
+                view: View::from_parts(from.u64()?, from.u64()?, from.rest())?,
+            },
+            3 => Frame::Image { shard: from.u16()?, bytes: from.u64()? },
+            4 => {
+                let (shard, last) = (from.u16()?, from.u8()? != 0);
+                let mut list = Vec::new();
+                while !from.0.is_empty() {
+                    list.push((from.u64()?, from.u64()?));
+                }
+                Frame::Segments { shard, last, list }
+            }
+            5 => Frame::Mailboxes { shard: from.u16()?, bytes: from.u64()? },
+            6 => Frame::AskSegments { shard: from.u16()? },
+            7 => Frame::AskStatistics,
+            8 => Frame::Statistics { text: String::from_utf8(from.rest()).ok()? },
+            9 => Frame::Refused { text: String::from_utf8(from.rest()).ok()? },
+            _ => return None,
+        };
+        from.0.is_empty().then_some(frame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<Frame> {
+        vec![
+            Frame::Hello { version: 1, features: 0, purpose: Purpose::Session },
+            Frame::Welcome { version: 1, features: 0, pid: 77, term: 3, view: View::of_shards(1, 9, 2) },
+            Frame::Image { shard: 1, bytes: 4096 },
+            Frame::Segments { shard: 1, last: true, list: vec![(1, 64 << 20), (2, 128 << 20)] },
+            Frame::Mailboxes { shard: 1, bytes: 4096 },
+            Frame::AskSegments { shard: 2 },
+            Frame::AskStatistics,
+            Frame::Statistics { text: "{}".into() },
+            Frame::Refused { text: "no".into() },
+        ]
+    }
+
+    #[test]
+    fn frames_survive_the_way_and_cut_ones_are_refused() {
+        for frame in all() {
+            let (kind, bytes) = frame.encode();
+            assert_eq!(Frame::decode(kind, &bytes).as_ref(), Some(&frame));
+            let fixed =
+                !matches!(frame, Frame::Statistics { .. } | Frame::Refused { .. } | Frame::Segments { .. });
+            for cut in (0..bytes.len()).filter(|_| fixed) {
+                assert_eq!(Frame::decode(kind, &bytes[..cut]), None);
+            }
+        }
+        assert_eq!(Frame::decode(99, &[]), None);
+    }
+
+    #[test]
+    fn golden_hello() {
+        assert_eq!(all()[0].encode(), (1, vec![1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]));
+    }
+}

@@ -1,0 +1,369 @@
+//! Requests and replies.
+//!
+//! ```text
+//! request  word 0  [ id 32 | table 16 | flags 8 | op 8 ]
+//!          word 1  [ body bytes 32 | key bytes 32 ]
+//!          then, each only with its flag: expected version (0: absent), expiry, argument
+//!          then the key, padding to 8 bytes if the body is an attribute section, and the body: just as they
+//!          stand in an item
+//!
+//! reply    word 0  [ id 32 | 0 24 | status 8 ]
+//!          word 1  version      word 2  location
+//!          then the item, as it stands in its slot, where the request asked for it
+//! ```
+
+use kelix_image::words::{bytes_of, bytes_of_mut};
+use kelix_types::{Location, TableId, Version, limits};
+
+/// What a request asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Op {
+    /// The item of a key.
+    Get = 1,
+    /// Puts an item.
+    Put = 2,
+    /// Deletes a key.
+    Delete = 3,
+    /// Gives a name of the catalogue an id: a table (table 0) or an attribute of `table`.
+    Intern = 4,
+    /// Writes the two location words of a link; the argument says where in the attribute section.
+    RepairLink = 5,
+    /// Begins a large value of `argument` bytes.
+    LargeBegin = 6,
+    /// A piece of it, at offset `argument`.
+    LargePiece = 7,
+    /// Makes it live.
+    LargeCommit = 8,
+    /// Nothing: a sign of life.
+    Ping = 9,
+}
+
+/// How a request was answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Status {
+    /// Done.
+    Ok = 0,
+    /// The key is not there.
+    Absent = 1,
+    /// The expected version is not the current one, which the reply tells (0: absent).
+    Mismatch = 2,
+    /// No room, and none comes back by waiting.
+    NoRoom = 3,
+    /// The request breaks a limit or makes no sense.
+    Refused = 4,
+}
+
+/// Which optional words a request has, and of what kind its item is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RequestFlags(pub u8);
+
+impl RequestFlags {
+    const EXPECT: u8 = 1;
+    const EXPIRES: u8 = 2;
+    const ARGUMENT: u8 = 4;
+    const ATTRIBUTES: u8 = 8;
+    const ALL: u8 = 15;
+}
+
+/// The fixed part of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RequestHead {
+    /// What to do.
+    pub op: Op,
+    /// Chosen by the client, returned in the reply.
+    pub id: u32,
+    /// Table of the key.
+    pub table: TableId,
+    /// Do it only if the key's version is this (`Some(None)`: only if it is absent).
+    pub expect: Option<Option<Version>>,
+    /// When the item ends, in nanoseconds since 1970.
+    pub expires: Option<u64>,
+    /// See [`Op`].
+    pub argument: Option<u64>,
+    /// The body is an attribute section.
+    pub attributes: bool,
+}
+
+impl RequestHead {
+    /// A request with nothing optional.
+    pub fn new(op: Op, id: u32, table: TableId) -> RequestHead {
+        RequestHead { op, id, table, expect: None, expires: None, argument: None, attributes: false }
+    }
+}
+
+/// A request in a private copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request<'a> {
+    /// The fixed part.
+    pub head: RequestHead,
+    /// The key.
+    pub key: &'a [u8],
+    /// The body.
+    pub body: &'a [u8],
+    /// Key and body in words, as they stand in an item from its key on.
+    pub tail: &'a [u64],
+}
+
+/// A payload under construction, with room in front for a frame's header.
+#[derive(Clone, Debug)]
+pub struct FrameBuffer(Vec<u64>);
+
+impl Default for FrameBuffer {
+    fn default() -> Self {
+        FrameBuffer(vec![0, 0])
+    }
+}
+
+impl FrameBuffer {
+    /// Empties it.
+    pub fn clear(&mut self) {
+        self.0.truncate(2);
+    }
+
+    /// Adds a word.
+    #[inline]
+    pub fn push(&mut self, word: u64) {
+        self.0.push(word);
+    }
+
+    /// Adds `count` zero words to be filled in.
+    #[inline]
+    pub fn reserve(&mut self, count: usize) -> &mut [u64] {
+        let start = self.0.len();
+        self.0.resize(start + count, 0);
+        &mut self.0[start..]
+    }
+
+    /// What was added.
+    #[inline]
+    pub fn payload(&self) -> &[u64] {
+        &self.0[2..]
+    }
+
+    /// The whole frame with its header words in place.
+    #[inline]
+    pub(crate) fn seal(&mut self, indicator: u64, checksum: Option<u64>) -> &[u64] {
+        match checksum {
+            Some(checksum) => {
+                (self.0[0], self.0[1]) = (indicator, checksum);
+                &self.0
+            }
+            None => {
+                self.0[1] = indicator;
+                &self.0[1..]
+            }
+        }
+    }
+}
+
+/// Writes a request. Sizes must be within the limits.
+#[inline]
+pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], body: &[u8]) {
+    frame.clear();
+    let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+    let flags = flag(head.expect.is_some(), RequestFlags::EXPECT)
+        | flag(head.expires.is_some(), RequestFlags::EXPIRES)
+        | flag(head.argument.is_some(), RequestFlags::ARGUMENT)
+        | flag(head.attributes, RequestFlags::ATTRIBUTES);
+    frame.push(
+        u64::from(head.op as u8)
+            | u64::from(flags) << 8
+            | u64::from(head.table.0) << 16
+            | u64::from(head.id) << 32,
+    );
+    frame.push(key.len() as u64 | (body.len() as u64) << 32);
+    if let Some(expected) = head.expect {
+        frame.push(expected.map_or(0, |version| version.0));
+    }
+    head.expires.into_iter().chain(head.argument).for_each(|word| frame.push(word));
+    let body_start = if head.attributes { key.len().next_multiple_of(8) } else { key.len() };
+    let tail = bytes_of_mut(frame.reserve((body_start + body.len()).div_ceil(8)));
+    tail[..key.len()].copy_from_slice(key);
+    tail[body_start..body_start + body.len()].copy_from_slice(body);
+}
+
+impl<'a> Request<'a> {
+    /// Reads a payload that was copied out of a ring. `None` when it is no request.
+    #[inline]
+    pub fn parse(payload: &'a [u64]) -> Option<Request<'a>> {
+        let word = *payload.first()?;
+        let sizes = *payload.get(1)?;
+        let op = match word as u8 {
+            1 => Op::Get,
+            2 => Op::Put,
+            3 => Op::Delete,
+            4 => Op::Intern,
+            5 => Op::RepairLink,
+            6 => Op::LargeBegin,
+            7 => Op::LargePiece,
+            8 => Op::LargeCommit,
+            9 => Op::Ping,
+            _ => return None,
+        };
+        let flags = (word >> 8) as u8;
+        if flags & !RequestFlags::ALL != 0 {
+            return None;
+        }
+        let mut next = 2;
+        let mut optional = |bit: u8| {
+            if flags & bit == 0 {
+                return Some(None);
+            }
+            next += 1;
+            payload.get(next - 1).copied().map(Some)
+        };
+        let expect = optional(RequestFlags::EXPECT)?;
+        let expires = optional(RequestFlags::EXPIRES)?;
+        let argument = optional(RequestFlags::ARGUMENT)?;
+        let head = RequestHead {
+            op,
+            id: (word >> 32) as u32,
+            table: TableId((word >> 16) as u16),
+            expect: expect.map(|version| if version == 0 { None } else { Some(Version(version)) }),
+            expires,
+            argument,
+            attributes: flags & RequestFlags::ATTRIBUTES != 0,
+        };
+        let (key_bytes, body_bytes) = (sizes as u32 as usize, (sizes >> 32) as usize);
+        if key_bytes > limits::KEY_BYTES_MAX || body_bytes > limits::FRAME_BYTES_MAX {
+            return None;
+        }
+        let tail = payload.get(next..)?;
+        let body_start = if head.attributes { key_bytes.next_multiple_of(8) } else { key_bytes };
+        if (body_start + body_bytes).div_ceil(8) != tail.len() {
+            return None;
+        }
+        let bytes = bytes_of(tail);
+        Some(Request {
+            head,
+            key: &bytes[..key_bytes],
+            body: &bytes[body_start..body_start + body_bytes],
+            tail,
+        })
+    }
+}
+
+/// The fixed part of a reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplyHead {
+    /// The request's id.
+    pub id: u32,
+    /// How it went.
+    pub status: Status,
+    /// The key's version now; for [`Op::Intern`] the id of the name. 0: absent.
+    pub version: u64,
+    /// Where the item stands now, as a location word. 0: nowhere.
+    pub location: u64,
+}
+
+/// A reply in a private copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reply<'a> {
+    /// The fixed part.
+    pub head: ReplyHead,
+    /// The item's words, if it was asked for and fits a message.
+    pub item: &'a [u64],
+}
+
+/// Writes the fixed part of a reply; the item's words may follow in `frame`.
+#[inline]
+pub fn encode_reply(frame: &mut FrameBuffer, head: ReplyHead) {
+    frame.clear();
+    frame.push(u64::from(head.status as u8) | u64::from(head.id) << 32);
+    frame.push(head.version);
+    frame.push(head.location);
+}
+
+impl<'a> Reply<'a> {
+    /// Reads a payload that was copied out of a ring. `None` when it is no reply.
+    #[inline]
+    pub fn parse(payload: &'a [u64]) -> Option<Reply<'a>> {
+        let &[word, version, location, ref item @ ..] = payload else { return None };
+        let status = match word as u8 {
+            0 => Status::Ok,
+            1 => Status::Absent,
+            2 => Status::Mismatch,
+            3 => Status::NoRoom,
+            4 => Status::Refused,
+            _ => return None,
+        };
+        Some(Reply { head: ReplyHead { id: (word >> 32) as u32, status, version, location }, item })
+    }
+
+    /// The location, if the reply has one.
+    #[inline]
+    pub fn location(&self) -> Option<Location> {
+        if self.head.location == 0 { None } else { Location::from_word(self.head.location) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put() -> FrameBuffer {
+        let mut frame = FrameBuffer::default();
+        let head = RequestHead {
+            expect: Some(Some(Version(9))),
+            expires: Some(1000),
+            ..RequestHead::new(Op::Put, 0x0102_0304, TableId(5))
+        };
+        encode_request(&mut frame, head, b"stu001", b"ABY");
+        frame
+    }
+
+    #[test]
+    fn golden_request() {
+        let frame = put();
+        assert_eq!(
+            frame.payload(),
+            [
+                0x0102_0304_0005_0302,
+                0x0000_0003_0000_0006,
+                9,
+                1000,
+                u64::from_le_bytes(*b"stu001AB"),
+                u64::from(b'Y')
+            ]
+        );
+        let request = Request::parse(frame.payload()).unwrap();
+        assert_eq!((request.key, request.body), (&b"stu001"[..], &b"ABY"[..]));
+        assert_eq!((request.head.expect, request.head.expires), (Some(Some(Version(9))), Some(1000)));
+    }
+
+    #[test]
+    fn golden_reply() {
+        let mut frame = FrameBuffer::default();
+        encode_reply(&mut frame, ReplyHead { id: 7, status: Status::Mismatch, version: 8, location: 0 });
+        assert_eq!(frame.payload(), [0x0000_0007_0000_0002, 8, 0]);
+        let reply = Reply::parse(frame.payload()).unwrap();
+        assert_eq!((reply.head.status, reply.location(), reply.item.len()), (Status::Mismatch, None, 0));
+        assert!(Reply::parse(&[9, 0, 0]).is_none() && Reply::parse(&[0, 0]).is_none());
+    }
+
+    #[test]
+    fn attribute_sections_begin_on_a_word() {
+        let mut frame = FrameBuffer::default();
+        let head = RequestHead { attributes: true, ..RequestHead::new(Op::Put, 1, TableId(1)) };
+        encode_request(&mut frame, head, b"abc", &[0; 8]);
+        let request = Request::parse(frame.payload()).unwrap();
+        assert_eq!((request.tail.len(), request.body.len(), request.key), (2, 8, &b"abc"[..]));
+    }
+
+    #[test]
+    fn cut_and_flipped_requests_never_panic() {
+        let frame = put();
+        let good = frame.payload();
+        for cut in 0..good.len() {
+            assert!(Request::parse(&good[..cut]).is_none(), "cut at {cut}");
+        }
+        for bit in 0..good.len() * 64 {
+            let mut bad = good.to_vec();
+            bad[bit / 64] ^= 1 << (bit % 64);
+            let _ = Request::parse(&bad);
+            let _ = Reply::parse(&bad);
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Message rings: WRITE-driven messages with indicator words (HydraDB, section 4.2.1).
+//!
+//! A mailbox is the memory of one side into which the other WRITEs. It holds a ring of messages and a few words
+//! beside it:
+//!
+//! ```text
+//! word  0  how much of my ring's counterpart the peer has consumed, in words, all laps together
+//!       8  1 while the owner of the mailbox sleeps
+//!      16  the peer's counters, for `kelix stat`
+//!      64  the ring: frames, each contiguous
+//!
+//! frame with ordered placement:   [ sequence 32 | payload words 32 ] payload
+//! frame without:                  [ sequence 32 | payload words 32 ] [ XXH3 of the payload, seeded with word 0 ] payload
+//! a frame of 2^32 - 1 payload words says: go on at the start of the ring
+//! ```
+//!
+//! Invariants:
+//! 1. The reader clears a frame before it reports it consumed, and the writer never writes unreported space; so a
+//!    word at the reader's position is either zero or the indicator of the next frame.
+//! 2. Sequences count up from 1 and skip 0, so an indicator is never zero.
+//! 3. The peer's memory is hostile: a count that cannot be is a [`RingFault`], and ends the connection.
+
+use kelix_fabric::{Fabric, PeerId};
+use kelix_image::words::bytes_of;
+use kelix_types::limits::{FRAME_BYTES_MAX, MESSAGE_RING_BYTES};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::message::FrameBuffer;
+
+/// Word numbers in a mailbox.
+pub mod mailbox_word {
+    /// Words of the opposite ring that the peer has consumed.
+    pub const CONSUMED: usize = 0;
+    /// 1 while the owner sleeps.
+    pub const SLEEPS: usize = 8;
+    /// The peer's counters.
+    pub const COUNTERS: usize = 16;
+    /// Number of counters.
+    pub const COUNTERS_LEN: usize = 8;
+    /// First word of the ring.
+    pub const RING: usize = 64;
+}
+
+const RING_WORDS: u64 = (MESSAGE_RING_BYTES / 8) as u64;
+const SKIP: u32 = u32::MAX;
+
+/// Bytes of a mailbox.
+pub const MAILBOX_BYTES: u64 = (mailbox_word::RING as u64 + RING_WORDS) * 8;
+
+/// The peer wrote something that cannot be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RingFault(pub &'static str);
+
+fn next_sequence(sequence: u32) -> u32 {
+    if sequence == u32::MAX { 1 } else { sequence + 1 }
+}
+
+/// The writing end: knows the peer's ring by what the peer reports.
+pub struct RingWriter {
+    written: u64,
+    consumed: u64,
+    sequence: u32,
+    checksummed: bool,
+}
+
+impl RingWriter {
+    /// For a fresh connection.
+    pub fn new(ordered_placement: bool) -> RingWriter {
+        RingWriter { written: 0, consumed: 0, sequence: 1, checksummed: !ordered_placement }
+    }
+
+    /// Posts a frame if it fits now. The caller rings the doorbell and wakes the peer.
+    pub fn push(
+        &mut self,
+        fabric: &mut impl Fabric,
+        peer: PeerId,
+        frame: &mut FrameBuffer,
+    ) -> Result<bool, RingFault> {
+        let payload_words = frame.payload().len() as u64;
+        let words = payload_words + if self.checksummed { 2 } else { 1 };
+        assert!(words * 8 <= FRAME_BYTES_MAX as u64, "a frame of {words} words");
+        let at = self.written % RING_WORDS;
+        let skip = if at + words > RING_WORDS { RING_WORDS - at } else { 0 };
+        if self.written + skip + words > self.consumed + RING_WORDS {
+            self.consumed = self.reported(fabric, peer)?;
+            if self.written + skip + words > self.consumed + RING_WORDS {
+                return Ok(false);
+            }
+        }
+        if skip > 0 {
+            self.send(fabric, peer, at, &[u64::from(self.sequence) << 32 | u64::from(SKIP)])?;
+            self.sequence = next_sequence(self.sequence);
+            self.written += skip;
+        }
+        let indicator = u64::from(self.sequence) << 32 | payload_words;
+        let sealed = frame.seal(indicator, self.checksummed.then(|| checksum(indicator, frame.payload())));
+        let at = self.written % RING_WORDS;
+        self.send(fabric, peer, at, sealed)?;
+        self.sequence = next_sequence(self.sequence);
+        self.written += words;
+        Ok(true)
+    }
+
+    /// Whether the peer has reported progress since a push failed.
+    pub fn has_news(&self, fabric: &impl Fabric, peer: PeerId) -> bool {
+        fabric.inbox(peer).load_acquire(mailbox_word::CONSUMED) != self.consumed
+    }
+
+    fn send(&self, fabric: &mut impl Fabric, peer: PeerId, at: u64, words: &[u64]) -> Result<(), RingFault> {
+        let first = mailbox_word::RING + at as usize;
+        fabric.post_write(peer, first, words).map_err(|_| RingFault("the connection is gone"))
+    }
+
+    fn reported(&self, fabric: &impl Fabric, peer: PeerId) -> Result<u64, RingFault> {
+        let reported = fabric.inbox(peer).load_acquire(mailbox_word::CONSUMED);
+        if reported < self.consumed || reported > self.written {
+            return Err(RingFault("the peer reports having consumed what it cannot have"));
+        }
+        Ok(reported)
+    }
+}
+
+fn checksum(indicator: u64, payload: &[u64]) -> u64 {
+    xxh3_64_with_seed(bytes_of(payload), indicator)
+}
+
+/// The reading end.
+pub struct RingReader {
+    consumed: u64,
+    reported: u64,
+    sequence: u32,
+    checksummed: bool,
+}
+
+impl RingReader {
+    /// For a fresh connection.
+    pub fn new(ordered_placement: bool) -> RingReader {
+        RingReader { consumed: 0, reported: 0, sequence: 1, checksummed: !ordered_placement }
+    }
+
+    /// Whether something has begun to arrive. Costs one load.
+    ///
+    /// SYNC: the acquiring load pairs with the publishing store of the indicator in `post_write`.
+    #[inline]
+    pub fn has_news(&self, fabric: &impl Fabric, peer: PeerId) -> bool {
+        let at = mailbox_word::RING + (self.consumed % RING_WORDS) as usize;
+        fabric.inbox(peer).load_acquire(at) != 0
+    }
+
+    /// Takes the next frame if it has arrived whole: its payload is copied into `payload`, its space cleared.
+    pub fn pop(
+        &mut self,
+        fabric: &mut impl Fabric,
+        peer: PeerId,
+        payload: &mut Vec<u64>,
+    ) -> Result<bool, RingFault> {
+        loop {
+            let at = self.consumed % RING_WORDS;
+            let ring = fabric.inbox(peer).part(mailbox_word::RING, RING_WORDS as usize);
+            let indicator = ring.load_acquire(at as usize);
+            if indicator == 0 {
+                return Ok(false);
+            }
+            if (indicator >> 32) as u32 != self.sequence {
+                return Err(RingFault("a message out of sequence"));
+            }
+            let count = indicator as u32;
+            if count == SKIP {
+                ring.store(at as usize, 0);
+                self.advance(fabric, peer, RING_WORDS - at);
+                continue;
+            }
+            let head = if self.checksummed { 2 } else { 1 };
+            let words = u64::from(count) + head;
+            if words * 8 > FRAME_BYTES_MAX as u64 || at + words > RING_WORDS {
+                return Err(RingFault("a message longer than a frame can be"));
+            }
+            payload.clear();
+            payload.resize(count as usize, 0);
+            ring.copy_out((at + head) as usize, payload);
+            if self.checksummed && checksum(indicator, payload) != ring.load(at as usize + 1) {
+                // Words are still on their way.
+                return Ok(false);
+            }
+            clear(ring, at as usize, words as usize);
+            self.advance(fabric, peer, words);
+            return Ok(true);
+        }
+    }
+
+    fn advance(&mut self, fabric: &mut impl Fabric, peer: PeerId, words: u64) {
+        self.consumed += words;
+        self.sequence = next_sequence(self.sequence);
+        if self.consumed - self.reported >= RING_WORDS / 4 {
+            self.reported = self.consumed;
+            // A broken connection is noticed by whoever waits for an answer.
+            let _ = fabric.post_write(peer, mailbox_word::CONSUMED, &[self.consumed]);
+            fabric.doorbell();
+            fabric.wake(peer);
+        }
+    }
+}
+
+fn clear(ring: kelix_image::words::Words<'_>, first: usize, count: usize) {
+    const ZEROS: [u64; 64] = [0; 64];
+    for start in (0..count).step_by(ZEROS.len()) {
+        ring.copy_in(first + start, &ZEROS[..ZEROS.len().min(count - start)]);
+    }
+}
+
+const _: () = assert!(mailbox_word::COUNTERS + mailbox_word::COUNTERS_LEN <= mailbox_word::RING);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kelix_fabric::{Broken, Promises, Read, ReadState};
+    use kelix_image::Span;
+
+    /// Two mailboxes in one process: what one side posts, the other finds, at once or, held back, word by word in
+    /// any order.
+    struct Pair {
+        own: Span,
+        other: Span,
+        hold: bool,
+        held: Vec<(usize, u64)>,
+    }
+
+    impl Pair {
+        fn both() -> (Pair, Pair) {
+            let (a, b) = (Span::private(MAILBOX_BYTES), Span::private(MAILBOX_BYTES));
+            let pair = |own: &Span, other: &Span| Pair {
+                own: own.clone(),
+                other: other.clone(),
+                hold: false,
+                held: Vec::new(),
+            };
+            (pair(&a, &b), pair(&b, &a))
+        }
+    }
+
+    impl Fabric for Pair {
+        fn name(&self) -> &'static str {
+            "test"
+        }
+        fn promises(&self) -> Promises {
+            Promises { ordered_placement: false, ordered_loads: false }
+        }
+        fn post_read(&mut self, _: Read) {}
+        fn poll_read(&mut self, _: Read, _: &mut [u64]) -> ReadState {
+            ReadState::Outside
+        }
+        fn stamp(&self, _: PeerId) -> u64 {
+            0
+        }
+        fn stamp_window(&self) -> u64 {
+            0
+        }
+        fn authority(&self, _: PeerId) -> u64 {
+            0
+        }
+        fn post_write(&mut self, _: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
+            for (index, word) in words.iter().enumerate() {
+                if self.hold {
+                    self.held.push((first + index, *word))
+                } else {
+                    self.other.words().store(first + index, *word)
+                }
+            }
+            Ok(())
+        }
+        fn doorbell(&mut self) {}
+        fn inbox(&self, _: PeerId) -> kelix_image::words::Words<'_> {
+            self.own.words()
+        }
+        fn is_broken(&self, _: PeerId) -> bool {
+            false
+        }
+        fn wake(&mut self, _: PeerId) {}
+        fn announce_sleep(&mut self) {}
+        fn sleep(&mut self, _: Option<u64>) {}
+    }
+
+    const PEER: PeerId = PeerId(0);
+
+    fn frame(words: &[u64]) -> FrameBuffer {
+        let mut frame = FrameBuffer::default();
+        words.iter().for_each(|word| frame.push(*word));
+        frame
+    }
+
+    #[test]
+    fn golden_frame() {
+        let (mut a, b) = Pair::both();
+        let mut writer = RingWriter::new(true);
+        assert_eq!(writer.push(&mut a, PEER, &mut frame(&[7, 8])), Ok(true));
+        let ring: Vec<u64> = (64..68).map(|word| b.own.words().load(word)).collect();
+        assert_eq!(ring, [0x0000_0001_0000_0002, 7, 8, 0]);
+    }
+
+    #[test]
+    fn frames_of_all_sizes_pass_many_laps() {
+        for ordered in [true, false] {
+            let (mut a, mut b) = Pair::both();
+            let (mut writer, mut reader) = (RingWriter::new(ordered), RingReader::new(ordered));
+            let mut payload = Vec::new();
+            let mut backlog = std::collections::VecDeque::new();
+            let rounds = if cfg!(miri) { 40 } else { 3000 };
+            for round in 0..rounds {
+                let length = (round * 7919) % (FRAME_BYTES_MAX / 8 - 2);
+                let words: Vec<u64> = (0..length as u64).map(|word| word * round as u64).collect();
+                while !writer.push(&mut a, PEER, &mut frame(&words)).unwrap() {
+                    assert!(
+                        reader.pop(&mut b, PEER, &mut payload).unwrap(),
+                        "a full ring has something to take"
+                    );
+                    assert_eq!(Some(&payload), backlog.pop_front().as_ref());
+                }
+                backlog.push_back(words);
+            }
+            while reader.pop(&mut b, PEER, &mut payload).unwrap() {
+                assert_eq!(Some(&payload), backlog.pop_front().as_ref());
+            }
+            assert!(backlog.is_empty());
+        }
+    }
+
+    #[test]
+    fn without_ordered_placement_a_frame_counts_only_when_whole() {
+        let (mut a, mut b) = Pair::both();
+        let (mut writer, mut reader) = (RingWriter::new(false), RingReader::new(false));
+        a.hold = true;
+        writer.push(&mut a, PEER, &mut frame(&[1, 2, 3, 4, 5])).unwrap();
+        let mut held = std::mem::take(&mut a.held);
+        held.rotate_left(3);
+        let mut payload = Vec::new();
+        for (index, (at, word)) in held.iter().enumerate() {
+            assert!(!reader.pop(&mut b, PEER, &mut payload).unwrap(), "taken after {index} words");
+            a.other.words().store(*at, *word);
+        }
+        assert!(reader.pop(&mut b, PEER, &mut payload).unwrap());
+        assert_eq!(payload, [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_hostile_peer_is_a_fault_and_not_a_crash() {
+        for word in [1u64 << 32 | 0xffff_fff0, 2 << 32 | 1, 1 << 32 | (FRAME_BYTES_MAX as u64 / 8)] {
+            let (_, mut b) = Pair::both();
+            b.own.words().store(mailbox_word::RING, word);
+            assert!(RingReader::new(true).pop(&mut b, PEER, &mut Vec::new()).is_err(), "{word:#x}");
+        }
+        let (mut a, _) = Pair::both();
+        let mut writer = RingWriter::new(true);
+        let mut pushed = Ok(true);
+        a.own.words().store(mailbox_word::CONSUMED, 1 << 60);
+        for _ in 0..10 {
+            pushed = writer.push(&mut a, PEER, &mut frame(&[0; FRAME_BYTES_MAX / 8 - 2]));
+            if pushed != Ok(true) {
+                break;
+            }
+        }
+        assert!(pushed.is_err());
+    }
+}

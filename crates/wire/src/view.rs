@@ -1,0 +1,80 @@
+//! The view: which shard owns which part of the key space.
+
+use kelix_types::KeyHash;
+use kelix_types::limits::{RING_ARCS, RING_VIRTUAL_NODES, SHARDS_MAX};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// The ring object: a number, the seed of the key hash, and the owner of every arc of the ring.
+///
+/// The ring has 4,096 arcs. Each belongs to the shard whose virtual node follows it (consistent hashing), so a
+/// shard that joins or leaves moves only its own share. Clients use the table and need not know how it was made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct View {
+    /// Counts changes of membership.
+    pub number: u64,
+    /// Seed of the key hash, the same in every image of the namespace.
+    pub hash_seed: u64,
+    owners: Vec<u8>,
+}
+
+impl View {
+    /// The view of one server with `shards` shards.
+    pub fn of_shards(number: u64, hash_seed: u64, shards: usize) -> View {
+        assert!((1..=SHARDS_MAX).contains(&shards));
+        let mut nodes: Vec<(u64, u8)> = (0..shards)
+            .flat_map(|shard| (0..RING_VIRTUAL_NODES).map(move |node| (shard, node)))
+            .map(|(shard, node)| {
+                let name = [shard as u64, node as u64];
+                (xxh3_64_with_seed(kelix_image::words::bytes_of(&name), 0), shard as u8)
+            })
+            .collect();
+        nodes.sort_unstable();
+        let owners = (0..RING_ARCS as u64).map(|arc| {
+            let point = arc << (64 - RING_ARCS.ilog2());
+            let next = nodes.partition_point(|(node, _)| *node < point);
+            nodes[next % nodes.len()].1
+        });
+        View { number, hash_seed, owners: owners.collect() }
+    }
+
+    /// A view as it was received; `None` when it is not whole.
+    pub fn from_parts(number: u64, hash_seed: u64, owners: Vec<u8>) -> Option<View> {
+        (owners.len() == RING_ARCS).then_some(View { number, hash_seed, owners })
+    }
+
+    /// The shard that owns a key.
+    #[inline]
+    pub fn shard(&self, hash: KeyHash) -> usize {
+        self.owners[hash.ring_arc()] as usize
+    }
+
+    /// Owner of each arc.
+    pub fn owners(&self) -> &[u8] {
+        &self.owners
+    }
+
+    /// Number of shards.
+    pub fn shards(&self) -> usize {
+        self.owners.iter().max().map_or(0, |last| *last as usize + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_fair_and_a_join_moves_only_what_it_takes() {
+        for shards in 1..8 {
+            let (before, after) = (View::of_shards(1, 0, shards), View::of_shards(2, 0, shards + 1));
+            for shard in 0..=shards {
+                let share = after.owners.iter().filter(|owner| **owner as usize == shard).count();
+                let fair = RING_ARCS / (shards + 1);
+                assert!(share * 3 > fair * 2 && share * 2 < fair * 3, "{share} arcs of a fair {fair}");
+            }
+            let moved_elsewhere =
+                before.owners.iter().zip(&after.owners).filter(|(b, a)| b != a && **a as usize != shards);
+            assert_eq!(moved_elsewhere.count(), 0);
+        }
+    }
+}
