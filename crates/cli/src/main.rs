@@ -1,1 +1,3 @@
+//! The `kelix` program.
+
 fn main() {}

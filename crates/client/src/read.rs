@@ -469,7 +469,7 @@ impl ReadOp {
         &mut self,
         fabric: &mut F,
         shard: &mut ShardReader,
-        value: &mut Vec<u64>,
+        value: &[u64],
         root: u64,
     ) -> Step {
         let Some(at) = DirectoryRoot::from_word(root) else { return Step::Ask };

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, RawFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -95,7 +94,7 @@ pub(crate) fn check_key(operation: &'static str, key: &[u8]) -> Result<()> {
 }
 
 impl Session {
-    pub(crate) fn open(directory: &PathBuf, options: SessionOptions) -> Result<Session> {
+    pub(crate) fn open(directory: &std::path::Path, options: SessionOptions) -> Result<Session> {
         let (link, mut core, term) = Link::session(directory, options.private_pointers)?;
         core.path = options.path;
         let segments_versions = vec![0; core.shards()];

@@ -181,7 +181,7 @@ mod tests {
         let page: Vec<u64> = (0..9).map(|i| words.load(i)).collect();
         assert_eq!(page, [0x474d_4958_494c_454b, 0x0102_0304_0000_0001, 0, 0xABCD, 42, 25_000_000, 3, 0, 1]);
         assert!(Header::open(span.clone()).is_ok());
-        let mut said = |word: usize, value: u64| {
+        let said = |word: usize, value: u64| {
             let old = words.load(word);
             words.store(word, value);
             let error = Header::open(span.clone()).err().expect("must be refused").to_string();

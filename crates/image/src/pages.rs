@@ -34,7 +34,7 @@ impl Kind {
     /// A directory of the hash index of this depth.
     pub const fn directory(depth: u32) -> Kind {
         assert!(depth <= Self::DIRECTORY_DEPTH_MAX);
-        let above = if depth > Self::DIRECTORY_DEPTH_MIN { depth - Self::DIRECTORY_DEPTH_MIN } else { 0 };
+        let above = depth.saturating_sub(Self::DIRECTORY_DEPTH_MIN);
         Kind(Self::FIRST_DIRECTORY + above as u16)
     }
 

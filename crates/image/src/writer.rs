@@ -374,7 +374,7 @@ impl Image {
         debug_assert!(!kind.is_item() || !Guardian(self.words(place, 1).load(0)).is_live());
         self.count(place, -(kind.slot_bytes() as i64));
         self.mark_dead(kind.slot_bytes());
-        let entry = place.0 / limits::PLACE_ALIGN | self.epoch << STAMP_SHIFT;
+        let entry = (place.0 / limits::PLACE_ALIGN) | (self.epoch << STAMP_SHIFT);
         self.kinds[kind.index()].free.push_back(entry);
     }
 

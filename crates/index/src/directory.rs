@@ -21,7 +21,7 @@ pub struct DirectoryRoot {
 impl DirectoryRoot {
     /// The word.
     pub fn word(self) -> u64 {
-        self.place.0 / limits::PLACE_ALIGN | u64::from(self.depth) << 40
+        (self.place.0 / limits::PLACE_ALIGN) | (u64::from(self.depth) << 40)
     }
 
     /// Reads the word; `None` when the depth is beyond the limit.

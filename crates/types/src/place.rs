@@ -47,7 +47,7 @@ impl Location {
     /// Where a slot of `class` stands.
     #[inline]
     pub const fn new(place: Place, class: SizeClass) -> Location {
-        Location(place.0 / limits::PLACE_ALIGN | (class.0 as u64) << Self::CLASS_SHIFT)
+        Location((place.0 / limits::PLACE_ALIGN) | ((class.0 as u64) << Self::CLASS_SHIFT))
     }
 
     /// Reads a location out of a word that came from shared memory or a message. `None` when it names no

@@ -120,15 +120,18 @@ pub fn map_file(file: &File, bytes: u64, writable: bool) -> Result<Span> {
         .map_err(|source| Error::system("map file", "cannot map the authority page".to_string(), source))
 }
 
+/// First granule and memory of a segment.
+type Segment = (usize, Arc<Memfd>);
+
 /// Segments made of memfds, and the list of them that the server hands to its clients.
 #[derive(Clone, Default)]
 pub struct MemfdSegments {
-    list: Arc<Mutex<Vec<(usize, Arc<Memfd>)>>>,
+    list: Arc<Mutex<Vec<Segment>>>,
 }
 
 impl MemfdSegments {
     /// First granule and memory of each segment of the image.
-    pub fn list(&self) -> Vec<(usize, Arc<Memfd>)> {
+    pub fn list(&self) -> Vec<Segment> {
         self.list.lock().expect("no panic under this lock").clone()
     }
 }
