@@ -1,3 +1,9 @@
 //! The `kelix` program.
 
-fn main() {}
+mod failure;
+
+pub(crate) use failure::{Exit, Failure};
+
+fn main() -> std::process::ExitCode {
+    std::process::ExitCode::SUCCESS
+}

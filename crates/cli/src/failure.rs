@@ -1,0 +1,183 @@
+//! How a command fails: an exit code for scripts, words for people, an object for `--json`.
+//!
+//! ```text
+//! 0  done
+//! 1  not there, or a comparison failed
+//! 2  usage, or an argument that makes no sense
+//! 3  no server, or it has gone, was superseded or did not answer in time
+//! 4  the server's memory is full
+//! 5  anything else
+//! ```
+//!
+//! The codes are part of the interface: docs/command-line.md and the help of the program tell them.
+
+use std::io;
+use std::process::ExitCode;
+
+use kelix::{Effect, Error, ErrorKind};
+use serde_json::json;
+
+/// The exit codes. Success is not among them, because it is no failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Exit {
+    /// A key, a table or a link is not there, or a version is not the expected one.
+    NotThere = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// No server, or none any more.
+    NoServer = 3,
+    /// The server's memory is full.
+    OutOfMemory = 4,
+    /// Anything else.
+    Other = 5,
+}
+
+/// A command's failure.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    exit: Exit,
+    kind: &'static str,
+    retry: bool,
+    effect: Effect,
+    operation: String,
+    context: String,
+    /// Whoever read the output has gone; there is nobody to tell and nothing wrong.
+    quiet: bool,
+}
+
+impl Failure {
+    /// A failure of `operation`; `context` says what happened and what to do about it.
+    pub fn new(exit: Exit, operation: &str, context: impl Into<String>) -> Failure {
+        let kind = match exit {
+            Exit::NotThere => "not there",
+            Exit::Usage => ErrorKind::InvalidArgument.name(),
+            Exit::NoServer => ErrorKind::Unavailable.name(),
+            Exit::OutOfMemory => ErrorKind::OutOfMemory.name(),
+            Exit::Other => "failed",
+        };
+        Failure {
+            exit,
+            kind,
+            retry: exit == Exit::NoServer,
+            effect: Effect::No,
+            operation: operation.to_string(),
+            context: context.into(),
+            quiet: false,
+        }
+    }
+
+    /// An argument that makes no sense.
+    pub fn usage(operation: &str, context: impl Into<String>) -> Failure {
+        Failure::new(Exit::Usage, operation, context)
+    }
+
+    /// A file or a stream that cannot be read or written.
+    pub fn io(operation: &str, what: impl std::fmt::Display, source: &io::Error) -> Failure {
+        Failure {
+            kind: ErrorKind::System.name(),
+            ..Failure::new(Exit::Other, operation, format!("{what}: {source}"))
+        }
+    }
+
+    /// The same failure under another name.
+    pub fn named(self, kind: &'static str) -> Failure {
+        Failure { kind, ..self }
+    }
+
+    /// The object that `--json` prints.
+    pub fn json(&self) -> serde_json::Value {
+        let effect = match self.effect {
+            Effect::No => "no",
+            Effect::Yes => "yes",
+            Effect::Unknown => "unknown",
+        };
+        json!({"error": {
+            "kind": self.kind,
+            "retry": self.retry,
+            "effect": effect,
+            "operation": self.operation,
+            "context": self.context,
+        }})
+    }
+
+    /// Tells the failure on standard error and returns the exit code.
+    pub fn report(&self, as_json: bool) -> ExitCode {
+        if self.quiet {
+            return ExitCode::SUCCESS;
+        }
+        if as_json {
+            eprintln!("{}", self.json());
+        } else {
+            eprintln!("kelix: {self}");
+        }
+        ExitCode::from(self.exit as u8)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.context)?;
+        match self.effect {
+            Effect::No => Ok(()),
+            Effect::Yes => f.write_str("; the write took effect"),
+            Effect::Unknown => {
+                f.write_str("; whether the write took effect is unknown: get the key before you try again")
+            }
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let exit = match error.kind() {
+            ErrorKind::InvalidArgument => Exit::Usage,
+            ErrorKind::NoSuchTable | ErrorKind::NoSuchAttribute => Exit::NotThere,
+            ErrorKind::OutOfMemory => Exit::OutOfMemory,
+            ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Superseded => Exit::NoServer,
+            _ => Exit::Other,
+        };
+        let context = match std::error::Error::source(&error) {
+            Some(source) => format!("{} ({source})", error.context()),
+            None => error.context().to_string(),
+        };
+        Failure {
+            kind: error.kind().name(),
+            retry: error.retry(),
+            effect: error.effect(),
+            ..Failure::new(exit, error.operation(), context)
+        }
+    }
+}
+
+/// Writing the output failed.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        let quiet = error.kind() == io::ErrorKind::BrokenPipe;
+        Failure { quiet, ..Failure::io("print", "cannot write the output", &error) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn library_errors_keep_what_they_say() {
+        let error = Error::new(ErrorKind::TimedOut, "put", "no answer").with_effect(Effect::Unknown);
+        let failure = Failure::from(error);
+        assert_eq!(failure.exit, Exit::NoServer);
+        assert!(failure.to_string().contains("unknown"), "{failure}");
+        let json = failure.json();
+        assert_eq!(json["error"]["kind"], "timed out");
+        assert_eq!(json["error"]["retry"], true);
+        assert_eq!(json["error"]["effect"], "unknown");
+        assert_eq!(json["error"]["operation"], "put");
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_is_no_failure() {
+        let failure = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert!(failure.quiet);
+        assert!(!Failure::from(io::Error::from(io::ErrorKind::StorageFull)).quiet);
+    }
+}
