@@ -135,7 +135,8 @@ impl Server {
 
     /// Waits until the server is superseded or `stop` was called on another thread's clone of the flag.
     pub fn wait(&self) -> Ended {
-        while !self.shared.shards.iter().any(ShardHandle::has_ended) {
+        // A shard that sleeps does not notice its successor, so this looks for one too.
+        while self.shared.authority.in_force() && !self.shared.shards.iter().any(ShardHandle::has_ended) {
             std::thread::sleep(Duration::from_millis(200));
         }
         self.ended()
