@@ -17,6 +17,8 @@ use std::process::ExitCode;
 use kelix::{Effect, Error, ErrorKind};
 use serde_json::json;
 
+use crate::context::say;
+
 /// The exit codes. Success is not among them, because it is no failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Exit {
@@ -106,9 +108,9 @@ impl Failure {
             return ExitCode::SUCCESS;
         }
         if as_json {
-            eprintln!("{}", self.json());
+            say(&self.json().to_string());
         } else {
-            eprintln!("kelix: {self}");
+            say(&format!("kelix: {self}"));
         }
         ExitCode::from(self.exit as u8)
     }

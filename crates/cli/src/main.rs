@@ -1,9 +1,128 @@
-//! The `kelix` program.
+//! The `kelix` program: a thin shell around the library, with a command for each thing that one does by hand.
+//!
+//! Every command is a module: its arguments with their help, and `run`. Each fails with a [`Failure`], which knows
+//! the exit code and prints itself as words or as JSON. What is printed can be given to the next command: see
+//! `bytes`.
 
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod chase;
+mod context;
 mod failure;
+mod get;
+mod items;
+mod serve;
+mod stat;
+mod table;
+mod units;
+mod write;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind as UsageKind;
 
 pub(crate) use failure::{Exit, Failure};
 
-fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+/// A store in memory whose reads bypass the server
+///
+/// Clients map the server's memory, look items up by themselves and follow links with one read each; the server
+/// works only when something is written.
+#[derive(Parser)]
+#[command(name = "kelix", version, propagate_version = true, max_term_width = 110)]
+#[command(after_long_help = "\
+Begin with:
+  kelix serve &
+  kelix put people prof001 --attr name=UVT
+  kelix put people stu001 --attr name=XYZ --link supervisor=people/prof001
+  kelix chase people stu001 supervisor
+
+Exit codes:
+  0  done
+  1  not there (key, table, link), or a comparison failed
+  2  usage, or an argument that makes no sense
+  3  no server, or it has gone, was superseded or did not answer in time
+  4  the server's memory is full
+  5  anything else
+
+Binary keys and values, links and paths: kelix help syntax")]
+struct Cli {
+    /// The run directory, where server and clients meet [default: $KELIX_DIR, else $XDG_RUNTIME_DIR/kelix, else
+    /// /tmp/kelix-UID]
+    #[arg(long, global = true, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Print results and errors as JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Serve(serve::ServeArgs),
+    Put(write::PutArgs),
+    Get(get::GetArgs),
+    Del(write::DelArgs),
+    Chase(chase::ChaseArgs),
+    #[command(subcommand)]
+    Table(table::TableCommand),
+    Stat(stat::StatArgs),
+    /// Tell how keys, values, links and paths are written
+    #[command(long_about = bytes::HELP, help_template = "{about}\n")]
+    Syntax,
+}
+
+fn run(context: &context::Context, command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Serve(args) => serve::run(context, args),
+        Command::Put(args) => write::put(context, args),
+        Command::Get(args) => get::run(context, args),
+        Command::Del(args) => write::del(context, args),
+        Command::Chase(args) => chase::run(context, args),
+        Command::Table(command) => table::run(context, command),
+        Command::Stat(args) => stat::run(context, args),
+        Command::Syntax => syntax(),
+    }
+}
+
+fn syntax() -> Result<(), Failure> {
+    use std::io::Write;
+    Ok(writeln!(std::io::stdout(), "{}", bytes::HELP)?)
+}
+
+/// A command line that clap refuses. With `--json` the refusal is JSON like every other error.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let help = matches!(
+        error.kind(),
+        UsageKind::DisplayHelp
+            | UsageKind::DisplayVersion
+            | UsageKind::DisplayHelpOnMissingArgumentOrSubcommand
+    );
+    let json =
+        std::env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json");
+    if json && !help {
+        let text = error.render().to_string();
+        let words = text.split("\n\n").next().unwrap_or_default();
+        let words = words.strip_prefix("error: ").unwrap_or(words);
+        return Failure::usage("parse the command line", words.trim()).report(true);
+    }
+    // Whoever asked for help may have stopped reading.
+    let _ = error.print();
+    ExitCode::from(error.exit_code() as u8)
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let directory = cli.dir.unwrap_or_else(kelix::Client::default_directory);
+    let context = context::Context { directory, json: cli.json };
+    match run(&context, &cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(context.json),
+    }
 }

@@ -1,0 +1,103 @@
+//! What every command has at hand: where the server is, how to print, how to measure.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+use kelix::{Client, Cost, ErrorKind, Path, Session, SessionOptions, Table};
+use serde_json::{Value, json};
+
+use crate::Failure;
+
+/// The global options.
+pub(crate) struct Context {
+    /// The run directory.
+    pub directory: PathBuf,
+    /// Whether results and errors are printed as JSON.
+    pub json: bool,
+}
+
+impl Context {
+    /// Connects to the server.
+    pub fn client(&self) -> Result<Client, Failure> {
+        Ok(Client::connect(&self.directory)?)
+    }
+
+    /// Opens a session.
+    pub fn session(&self) -> Result<Session, Failure> {
+        self.session_by(Path::Auto)
+    }
+
+    /// Opens a session whose gets take one path.
+    pub fn session_by(&self, path: Path) -> Result<Session, Failure> {
+        Ok(self.client()?.session_with(SessionOptions { path, ..SessionOptions::default() })?)
+    }
+
+    /// Prints one JSON value: indented for people, on one line for programs.
+    pub fn print_json(&self, value: &Value) -> Result<(), Failure> {
+        let mut out = std::io::stdout().lock();
+        let text = if out.is_terminal() { format!("{value:#}") } else { value.to_string() };
+        writeln!(out, "{text}")?;
+        Ok(out.flush()?)
+    }
+}
+
+/// Opens a table for writing. It is made if it does not exist, unless its name could not be written in a link.
+pub(crate) fn create_table(session: &mut Session, operation: &str, name: &str) -> Result<Table, Failure> {
+    if name.contains('/') {
+        let context = format!("a table's name cannot contain /, which ends it in links: \"{name}\"");
+        return Err(Failure::usage(operation, context));
+    }
+    // Most tables exist, and looking needs no server.
+    match session.table(name) {
+        Err(error) if error.kind() == ErrorKind::NoSuchTable => Ok(session.create_table(name)?),
+        found => Ok(found?),
+    }
+}
+
+/// What an operation cost: its result and what the session's counters grew by.
+pub(crate) fn measured<T>(
+    session: &mut Session,
+    operation: impl FnOnce(&mut Session) -> Result<T, Failure>,
+) -> Result<(T, Cost), Failure> {
+    let before = session.cost();
+    let result = operation(session)?;
+    let after = session.cost();
+    let cost = Cost {
+        reads: after.reads - before.reads,
+        read_bytes: after.read_bytes - before.read_bytes,
+        messages: after.messages - before.messages,
+        retries: after.retries - before.retries,
+        fallbacks: after.fallbacks - before.fallbacks,
+    };
+    Ok((result, cost))
+}
+
+/// A cost as JSON.
+pub(crate) fn cost_json(cost: Cost) -> Value {
+    json!({
+        "reads": cost.reads,
+        "read_bytes": cost.read_bytes,
+        "messages": cost.messages,
+        "retries": cost.retries,
+        "fallbacks": cost.fallbacks,
+    })
+}
+
+/// A count of something.
+pub(crate) fn plural(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Says something on standard error. Nobody may be listening, which is no reason to fail.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// A cost in words.
+pub(crate) fn cost_words(cost: Cost) -> String {
+    let mut words = plural(cost.reads, "remote read");
+    if cost.reads > 0 {
+        words += &format!(" of {} bytes", cost.read_bytes);
+    }
+    words + ", " + &plural(cost.messages, "message")
+}

@@ -1,0 +1,141 @@
+//! `kelix serve`: a server in the foreground.
+//!
+//! SIGTERM and SIGINT end it in good order; a second one ends it at once. A server that another one has superseded
+//! ends by itself with exit code 3, so that a supervisor does not restart it against its successor.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use kelix_fabric::shm::{RunDirectory, page_bytes};
+use kelix_server::{Ended, Server, ServerConfig};
+use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::context::{Context, plural, say};
+use crate::units::{parse_size, show_size};
+use crate::{Exit, Failure};
+
+/// The least memory of a shard: below this it cannot hold one of each thing it needs.
+const SHARD_BYTES_MIN: u64 = 4 << 20;
+
+/// Run a server in the foreground
+///
+/// Prints one line once clients can connect. SIGTERM or SIGINT ends the server in good order with exit code 0. It
+/// ends with exit code 3 if another server takes over its directory. The store is in memory: when the server ends,
+/// its content is gone.
+#[derive(clap::Args)]
+#[command(after_long_help = "\
+Examples:
+  kelix serve
+  kelix serve --dir /run/kelix --memory 4G --shards 2
+  kelix serve --take-over            # supersede the server that holds the directory")]
+pub(crate) struct ServeArgs {
+    /// Threads that write, each with a part of the memory; reads need none
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    shards: usize,
+    /// Most memory of all shards together, as in 512M or 4G; it is taken as it fills [default: half of the machine's]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    memory: Option<u64>,
+    /// Do not pin shard threads to cores
+    #[arg(long)]
+    no_pin: bool,
+    /// Supersede a server that holds the directory, even one that is stopped
+    #[arg(long)]
+    take_over: bool,
+}
+
+/// Checked before the server takes the directory, so that a slip does not end a server that holds it.
+fn check_memory(memory_bytes: u64, shards: usize, half_bytes: u64) -> Result<(), Failure> {
+    let least = SHARD_BYTES_MIN.saturating_mul(shards as u64);
+    if memory_bytes < least {
+        let context = format!(
+            "--memory {} is too little for {}: give at least {}",
+            show_size(memory_bytes),
+            plural(shards as u64, "shard"),
+            show_size(least)
+        );
+        return Err(Failure::usage("serve", context));
+    }
+    if memory_bytes / 2 > half_bytes {
+        say(&format!(
+            "kelix: --memory {} is more than this machine has ({}): the system may end the server before it is full",
+            show_size(memory_bytes),
+            show_size(half_bytes * 2)
+        ));
+    }
+    Ok(())
+}
+
+pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
+    let usual = ServerConfig::default();
+    let config = ServerConfig {
+        directory: context.directory.clone(),
+        shards: args.shards,
+        memory_bytes: args.memory.unwrap_or(usual.memory_bytes),
+        pin: !args.no_pin,
+        take_over: args.take_over,
+    };
+    check_memory(config.memory_bytes, config.shards, usual.memory_bytes)?;
+    // Before the server starts, so that a signal that comes meanwhile is not lost.
+    let mut signals = watch_signals()?;
+    let server = Server::start(&config)?;
+    let stopper = server.stopper();
+    std::thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            stopper.stop();
+        }
+    });
+    // A reader that has gone is no reason not to serve.
+    let _ = writeln!(std::io::stdout(), "{}", ready(context, &config, server.term()));
+    server.wait();
+    match server.stop() {
+        Ended::Stopped => Ok(()),
+        Ended::Superseded => Err(superseded(&config.directory)),
+    }
+}
+
+fn watch_signals() -> Result<Signals, Failure> {
+    let cannot = |source: std::io::Error| Failure::io("serve", "cannot watch for signals", &source);
+    let stopping = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        // The order makes the first signal set the flag and the second one end the process.
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stopping.clone())
+            .and_then(|_| signal_hook::flag::register(signal, stopping.clone()))
+            .map_err(cannot)?;
+    }
+    Signals::new([SIGTERM, SIGINT]).map_err(cannot)
+}
+
+/// The line that tells that clients can connect.
+fn ready(context: &Context, config: &ServerConfig, term: u64) -> String {
+    let pages = page_bytes();
+    if context.json {
+        return json!({
+            "directory": config.directory.display().to_string(),
+            "pid": std::process::id(),
+            "term": term,
+            "shards": config.shards,
+            "memory_bytes": config.memory_bytes,
+            "fabric": "shm",
+            "page_bytes": pages,
+        })
+        .to_string();
+    }
+    format!(
+        "serving {}: term {term}, {}, {} of memory, fabric shm in pages of {}",
+        config.directory.display(),
+        plural(config.shards as u64, "shard"),
+        show_size(config.memory_bytes),
+        show_size(pages)
+    )
+}
+
+fn superseded(directory: &Path) -> Failure {
+    let lock = std::fs::read_to_string(RunDirectory(directory.to_path_buf()).lock()).unwrap_or_default();
+    let who = lock.trim().parse::<u32>().map_or("another server".to_string(), |pid| format!("process {pid}"));
+    let context = format!("{who} has taken over {}; this server has ended", directory.display());
+    Failure::new(Exit::NoServer, "serve", context).named(kelix::ErrorKind::Superseded.name())
+}

@@ -1,0 +1,109 @@
+//! Sizes and times as people write and read them.
+
+use std::time::Duration;
+
+const KIB: f64 = 1024.0;
+
+/// Reads a size: a number of bytes, or one with K, M, G or T (powers of 1024).
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+    let wrong = || format!("\"{text}\" is no size: write a whole number and K, M, G or T, as in 64M or 4G");
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    number.checked_mul(1 << shift).ok_or_else(|| format!("\"{text}\" is more memory than any machine has"))
+}
+
+/// Writes a size with the unit that suits it.
+pub(crate) fn show_size(bytes: u64) -> String {
+    let mut size = bytes as f64;
+    let mut units = ["bytes", "KiB", "MiB", "GiB"].into_iter();
+    for unit in units.by_ref() {
+        if size < KIB {
+            let whole = size.fract() == 0.0;
+            return if whole { format!("{size:.0} {unit}") } else { format!("{size:.1} {unit}") };
+        }
+        size /= KIB;
+    }
+    format!("{size:.1} TiB")
+}
+
+/// A size in MiB, with one digit after the point.
+pub(crate) fn show_mib(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / KIB / KIB)
+}
+
+/// The longest time an item may be told to stay; whoever wants more wants no end.
+const DAYS_MAX: u64 = 36_500;
+
+/// Reads a time: a whole number and ms, s, m, h or d.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+    let wrong =
+        || format!("\"{text}\" is no time: write a whole number and ms, s, m, h or d, as in 30s or 2h");
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let unit_ms: u64 = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60 * 1000,
+        "h" => 3600 * 1000,
+        "d" => 86_400_000,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    match number.checked_mul(unit_ms) {
+        Some(0) => Err(format!("\"{text}\": the item would end at once; delete it instead")),
+        Some(ms) if ms <= DAYS_MAX * 86_400_000 => Ok(Duration::from_millis(ms)),
+        _ => Err(format!("\"{text}\" is more than {DAYS_MAX} days; without --expires an item stays")),
+    }
+}
+
+/// Writes how long something lasts, in two units at most.
+pub(crate) fn show_time(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{:.1} s", time.as_secs_f64()),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size("64M"), Ok(64 << 20));
+        assert_eq!(parse_size("4GiB"), Ok(4 << 30));
+        assert_eq!(parse_size("1t"), Ok(1 << 40));
+        assert_eq!(parse_size("512"), Ok(512));
+        for wrong in ["", "G", "4X", "-1G", "1.5G", "4 G", "99999999999T", "4GG", "4i"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(show_size(4 << 30), "4 GiB");
+        assert_eq!(show_size(1536), "1.5 KiB");
+        assert_eq!(show_size(3 << 40), "3.0 TiB");
+        assert_eq!(show_mib(3 << 19), "1.5");
+    }
+
+    #[test]
+    fn times() {
+        assert_eq!(parse_time("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(parse_time("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_time("2h"), Ok(Duration::from_secs(7200)));
+        for wrong in ["", "5", "m", "0s", "1.5h", "-1s", "40000d", "99999999999999999999s"] {
+            assert!(parse_time(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(show_time(Duration::from_secs(61)), "1 min 1 s");
+        assert_eq!(show_time(Duration::from_secs(90_000)), "1 d 1 h");
+    }
+}

@@ -1,0 +1,348 @@
+//! The program as people and scripts use it: every command, every exit code, in real processes.
+
+mod harness;
+
+use harness::{Place, wait_until};
+use rustix::process::Signal;
+use serde_json::json;
+
+/// The university of the KELI paper (section 3.1).
+fn university(place: &Place) {
+    for args in [
+        &["put", "departments", "depcs", "--attr", "website=www.cs.ac.co"][..],
+        &["put", "people", "prof001", "--attr", "name=UVT", "--link", "department=departments/depcs"],
+        &["put", "people", "stu001", "--attr", "name=XYZ", "--link", "supervisor=people/prof001"],
+        &["put", "people", "stu002", "--attr", "name=DEF", "--link", "supervisor=people/prof001"],
+        &[
+            "put",
+            "courses",
+            "db",
+            "--link",
+            "students=people/stu001",
+            "--link",
+            "students=people/stu002=since 2024",
+        ],
+    ] {
+        let version = place.kelix(args).ok().trim().parse::<u64>();
+        assert!(version.is_ok_and(|version| version > 0));
+    }
+}
+
+#[test]
+fn the_whole_tour() {
+    let (place, mut server) = Place::served();
+    let ready = &server.ready;
+    for word in [place.path().to_str().unwrap(), "term 1", "1 shard,", "64 MiB", "shm in pages of"] {
+        assert!(ready.contains(word), "\"{word}\" is not in \"{ready}\"");
+    }
+    assert_eq!(place.kelix(&["table", "list"]).ok(), "");
+    place.kelix(&["table", "create", "colours"]).ok();
+    place.kelix(&["put", "colours", "red", "#ff0000"]).ok();
+    assert_eq!(place.kelix(&["get", "colours", "red"]).ok(), "#ff0000\n");
+    assert_eq!(place.kelix(&["get", "colours", "red", "--raw"]).ok(), "#ff0000");
+    place.kelix(&["put", "colours", "green", "#00ff00"]).ok();
+    assert_eq!(place.kelix(&["get", "colours", "green", "red"]).ok(), "green: #00ff00\nred: #ff0000\n");
+    assert_eq!(place.kelix(&["get", "colours", "green", "red", "--raw"]).ok(), "#00ff00#ff0000");
+
+    university(&place);
+    assert_eq!(place.kelix(&["table", "list"]).ok(), "colours\ndepartments\npeople\ncourses\n");
+    let tables = place.kelix(&["table", "list", "--json"]).json();
+    assert_eq!(tables, json!({"tables": ["colours", "departments", "people", "courses"]}));
+    let department = place.kelix(&["chase", "people", "stu001", "supervisor.department"]);
+    assert!(department.ok().contains("website: www.cs.ac.co"), "{department:?}");
+
+    place.kelix(&["del", "colours", "red"]).ok();
+    place.kelix(&["get", "colours", "red"]).failed(1, &["colours/red: not there"]);
+    place.kelix(&["del", "colours", "red"]).failed(1, &["colours/red: not there"]);
+
+    server.signal(Signal::TERM);
+    assert_eq!(server.end(), (Some(0), String::new()));
+    place.kelix(&["get", "colours", "green"]).failed(3, &["no server", "kelix serve"]);
+}
+
+#[test]
+fn paths_and_shards_give_the_same_answers() {
+    let place = Place::new();
+    let _server = place.serve(&["--shards", "3"]);
+    let keys: Vec<String> = (0..20).map(|number| format!("key{number}")).collect();
+    for key in &keys {
+        place.kelix(&["put", "t", key, &format!("value of {key}")]).ok();
+    }
+    for path in ["auto", "pointer", "index", "message"] {
+        let mut args = vec!["get", "t", "--path", path];
+        args.extend(keys.iter().map(String::as_str));
+        let lines: Vec<String> = keys.iter().map(|key| format!("{key}: value of {key}\n")).collect();
+        assert_eq!(place.kelix(&args).ok(), lines.concat(), "{path}");
+    }
+    let cost =
+        |path: &str| place.kelix(&["get", "t", "key1", "--path", path, "--json"]).json()["cost"].clone();
+    assert_eq!((&cost("index")["messages"], &cost("index")["reads"]), (&json!(0), &json!(2)));
+    assert_eq!((&cost("pointer")["messages"], &cost("pointer")["reads"]), (&json!(0), &json!(1)));
+    assert_eq!(cost("message")["messages"], 1);
+    let explained = place.kelix(&["get", "t", "key1", "--explain"]);
+    assert_eq!(explained.text(), "value of key1\n");
+    explained.failed(0, &["t/key1: version", "remote read", "0 messages"]);
+}
+
+#[test]
+fn binary_keys_and_values_go_round() {
+    let (place, _server) = Place::served();
+    for key in ["hex:00ff10", "u64:1234", "text:hex:beer", "Gr\u{fc}\u{df}e", "a/b=c", "", "-5", "hex:0a"] {
+        for value in ["hex:fffe", "u64:18446744073709551615", "text:-", "text:text:", "two words", "-7", ""] {
+            place.kelix(&["put", "t", key, value]).ok();
+            let item = place.kelix(&["get", "t", key, "--json"]).json();
+            let (shown_key, shown_value) = (item["key"].as_str().unwrap(), item["value"].as_str().unwrap());
+            // What was printed can be pasted back: into another item, and to find this one.
+            place.kelix(&["put", "copies", shown_key, shown_value]).ok();
+            let copy = place.kelix(&["get", "copies", key, "--raw"]);
+            assert_eq!(copy.out, place.kelix(&["get", "t", shown_key, "--raw"]).out, "{key} {value}");
+            let pair = place.kelix(&["get", "t", key, key]);
+            assert_eq!(pair.ok(), format!("{shown_key}: {shown_value}\n").repeat(2));
+        }
+    }
+    assert_eq!(place.kelix(&["get", "t", "u64:1234"]).out, b"\n");
+    place.kelix(&["put", "t", "k", "u64:258"]).ok();
+    assert_eq!(place.kelix(&["get", "t", "k", "--raw"]).out, [2, 1, 0, 0, 0, 0, 0, 0]);
+    place.kelix(&["put", "t", "hex:xx", "v"]).failed(2, &["hexadecimal", "text:hex:xx"]);
+    place.kelix(&["put", "t", "k", "u64:-1"]).failed(2, &["u64:", "text:u64:-1"]);
+}
+
+#[test]
+fn values_from_files_and_standard_input() {
+    let (place, _server) = Place::served();
+    // Larger than a slot, so that it is sent and read in pieces.
+    let large: Vec<u8> = (0..3_000_000u32).flat_map(|number| number.to_le_bytes()).collect();
+    let file = place.file("value", &large);
+    place.kelix(&["put", "t", "file", "--file", file.to_str().unwrap()]).ok();
+    assert!(place.kelix(&["get", "t", "file", "--raw"]).out == large);
+    for args in [&["put", "t", "in", "-"][..], &["put", "t", "in", "--file", "-"]] {
+        place.kelix_reading(args).give(b"hex:00 is text here\0\xff").ok();
+        assert_eq!(place.kelix(&["get", "t", "in", "--raw"]).out, b"hex:00 is text here\0\xff");
+    }
+    place.kelix(&["put", "t", "k", "--file", "/nonexistent/file"]).failed(5, &["/nonexistent/file"]);
+    place.kelix(&["put", "t", "k", "v", "--file", "-"]).failed(2, &["--file"]);
+    place.kelix(&["put", "t", "k"]).failed(2, &["nothing to put", "--file"]);
+}
+
+#[test]
+fn attributes_and_links() {
+    let (place, _server) = Place::served();
+    university(&place);
+    let student = place.kelix(&["get", "people", "stu001"]);
+    assert_eq!(student.ok(), "name: XYZ\nsupervisor -> people/prof001\n");
+    let args = ["put", "t", "k", "plain", "--attr", "a=1", "--attr", "b=hex:00", "--attr", "a=x=y"];
+    let links = ["--link", "to=t/a/b=hex:00", "--link", "to=people/hex:613d62"];
+    place.kelix(&[&args[..], &links[..]].concat()).ok();
+    let lines = ": plain\na: 1\nb: hex:00\na: x=y\nto -> t/a/b=hex:00\nto -> people/hex:613d62\n";
+    assert_eq!(place.kelix(&["get", "t", "k"]).ok(), lines);
+    assert_eq!(place.kelix(&["get", "t", "k", "--raw"]).ok(), "plain");
+    let item = place.kelix(&["get", "t", "k", "--json"]).json();
+    assert_eq!(item["value"], "plain");
+    let attributes = json!([
+        {"name": "a", "value": "1"}, {"name": "b", "value": "hex:00"}, {"name": "a", "value": "x=y"}
+    ]);
+    assert_eq!(item["attributes"], attributes);
+    let links = json!([
+        {"name": "to", "table": "t", "key": "a/b", "bytes": "hex:00"},
+        {"name": "to", "table": "people", "key": "a=b"}
+    ]);
+    assert_eq!(item["links"], links);
+    let several = place.kelix(&["get", "people", "stu001", "nobody", "prof001"]);
+    several.failed(1, &["people/nobody: not there"]);
+    assert!(several.text().starts_with("stu001\n  name: XYZ\n"), "{several:?}");
+    let several = place.kelix(&["get", "people", "stu001", "nobody", "--json"]);
+    assert_eq!(several.error(1)["kind"], "not there");
+    assert_eq!(several.json()["items"][1], json!({"table": "people", "key": "nobody", "missing": true}));
+    place.kelix(&["get", "people", "stu001", "--raw"]).failed(2, &["--raw", "--json"]);
+    place.kelix(&["put", "t", "k", "--attr", "novalue"]).failed(2, &["NAME=VALUE"]);
+    place.kelix(&["put", "t", "k", "--link", "to=nokey"]).failed(2, &["NAME=TABLE/KEY"]);
+    place.kelix(&["put", "a/b", "k", "v"]).failed(2, &["cannot contain /"]);
+}
+
+#[test]
+fn a_chase_costs_one_read_a_link() {
+    let (place, _server) = Place::served();
+    university(&place);
+    let chase = |path: &str| place.kelix(&["chase", "people", "stu001", path, "--json"]);
+    let steps = chase("supervisor.department").json();
+    let steps = steps.as_array().unwrap();
+    let key_and_via: Vec<_> = steps.iter().map(|step| (step["key"].clone(), step["via"].clone())).collect();
+    let wanted = [(json!("stu001"), json!(null)), (json!("prof001"), json!("supervisor"))];
+    assert_eq!(key_and_via, [&wanted[..], &[(json!("depcs"), json!("department"))]].concat());
+    for step in &steps[1..] {
+        assert_eq!((&step["cost"]["reads"], &step["cost"]["messages"]), (&json!(1), &json!(0)), "{step}");
+    }
+    let words = place.kelix(&["chase", "people", "stu001", "supervisor"]);
+    assert!(words.ok().contains("supervisor -> (1 remote read of "), "{words:?}");
+
+    let list = place.kelix(&["chase", "courses", "db", "students[]", "--json"]).json();
+    let keys: Vec<_> = list[1]["items"].as_array().unwrap().iter().map(|item| item["key"].clone()).collect();
+    assert_eq!(keys, ["stu001", "stu002"]);
+    assert_eq!((&list[1]["cost"]["reads"], &list[1]["cost"]["messages"]), (&json!(2), &json!(0)));
+
+    let wrong = place.kelix(&["chase", "people", "stu001", "mentor"]);
+    wrong.failed(1, &["people/stu001 has no link \"mentor\"", "supervisor"]);
+    assert_eq!(chase("mentor").error(1)["kind"], "no such attribute");
+    for path in ["supervisor[].department", "a..b", ""] {
+        chase(path).error(2);
+    }
+    place.kelix(&["chase", "people", "nobody", "x"]).failed(1, &["people/nobody: not there"]);
+
+    place.kelix(&["del", "people", "prof001"]).ok();
+    let gone = chase("supervisor.department");
+    assert!(gone.error(1)["context"].as_str().unwrap().contains("people/prof001"), "{gone:?}");
+    assert_eq!(gone.json()[1]["missing"], true, "the way so far is shown");
+    place.kelix(&["del", "people", "stu002"]).ok();
+    let list = place.kelix(&["chase", "courses", "db", "students[]"]);
+    list.failed(1, &["people/stu002", "not there"]);
+    assert!(list.text().contains("name: XYZ"), "{list:?}");
+}
+
+#[test]
+fn items_end_when_told() {
+    let (place, _server) = Place::served();
+    place.kelix(&["put", "t", "soon", "v", "--expires", "1s"]).ok();
+    place.kelix(&["put", "t", "late", "v", "--expires", "2h"]).ok();
+    assert!(place.kelix(&["get", "t", "late", "--json"]).json()["expires_unix_ms"].as_u64().unwrap() > 0);
+    for path in ["index", "message"] {
+        wait_until("the item's end", || {
+            (place.kelix(&["get", "t", "soon", "--path", path]).code == 1).then_some(())
+        });
+    }
+    assert_eq!(place.kelix(&["get", "t", "late"]).ok(), "v\n");
+    for time in ["5", "0s", "1y", "-1s", "99999999d"] {
+        place.kelix(&["put", "t", "k", "v", &format!("--expires={time}")]).failed(2, &[time]);
+    }
+}
+
+#[test]
+fn writes_that_compare() {
+    let (place, _server) = Place::served();
+    let put = |value: &str, condition: &[&str]| place.kelix(&[&["put", "t", "k", value], condition].concat());
+    put("x", &["--if-version", "7"]).failed(1, &["t/k: not there"]);
+    let first = put("one", &["--if-absent"]).ok().trim().to_string();
+    put("two", &["--if-absent"]).failed(1, &["t/k: there already", &first]);
+    let item = place.kelix(&["get", "t", "k", "--json"]).json();
+    assert_eq!((&item["version"], &item["value"]), (&json!(first), &json!("one")));
+    let second = put("two", &["--if-version", &first]).ok().trim().to_string();
+    put("three", &["--if-version", &first]).failed(1, &[&second, &first]);
+    let error = put("three", &["--if-version", &first, "--json"]).error(1);
+    assert_eq!((&error["kind"], &error["effect"]), (&json!("compare failed"), &json!("no")));
+    put("four", &["--if-version", &second, "--attr", "a=b", "--json"]).json();
+    assert_eq!(place.kelix(&["get", "t", "k"]).ok(), ": four\na: b\n");
+    place.kelix(&["del", "t", "k", "--if-version", &first]).failed(1, &["t/k: has version"]);
+    let third = place.kelix(&["get", "t", "k", "--json"]).json()["version"].as_str().unwrap().to_string();
+    place.kelix(&["del", "t", "k", "--if-version", &third]).ok();
+    place.kelix(&["del", "t", "k", "--if-version", &third]).failed(1, &["t/k: not there"]);
+}
+
+#[test]
+fn errors_say_what_to_do() {
+    let place = Place::new();
+    place.kelix(&["get", "t", "k"]).failed(3, &["no server at", "kelix serve", "--dir"]);
+    let error = place.kelix(&["put", "t", "k", "v", "--json"]).error(3);
+    assert_eq!((&error["kind"], &error["retry"]), (&json!("unavailable"), &json!(true)));
+    place.kelix(&["stat"]).failed(3, &["no server"]);
+    for (size, words) in [("4X", "64M or 4G"), ("1K", "at least 4 MiB"), ("", "size"), ("-4G", "-4")] {
+        place.kelix(&["serve", "--memory", size]).failed(2, &[words]);
+    }
+    place.kelix(&["serve", "--shards", "0"]).failed(2, &["1 to 64"]);
+    place.kelix(&["serve", "--shards", "65"]).failed(2, &["1 to 64"]);
+    let error = place.kelix(&["get", "--json"]).error(2);
+    assert_eq!(error["operation"], "parse the command line");
+
+    let server = place.serve(&[]);
+    let pid = server.pid().to_string();
+    place.kelix(&["get", "nix", "k"]).failed(1, &["no table \"nix\"", "kelix table create nix"]);
+    place.kelix(&["serve"]).failed(2, &[&pid, "--dir", "--take-over"]);
+    let file = place.file("large", &vec![1; 80 << 20]);
+    place.kelix(&["put", "t", "k", "--file", file.to_str().unwrap()]).failed(4, &["full", "--memory"]);
+    let file = place.kelix(&["--dir", file.to_str().unwrap(), "serve"]);
+    assert_eq!(file.code, 2, "--dir twice: {file:?}");
+    drop(server);
+    // A server that was killed leaves its socket and its lock; neither is in the way.
+    place.kelix(&["get", "t", "k"]).failed(3, &["no server"]);
+    assert!(place.serve(&[]).ready.contains("term 2"));
+}
+
+#[test]
+fn a_server_that_stands_still() {
+    let (place, server) = Place::served();
+    place.kelix(&["put", "t", "k", "v"]).ok();
+    let writer = place.kelix_reading(&["put", "t", "k", "-", "--json"]);
+    wait_until("the writer's session", || {
+        let clients = place.kelix(&["stat", "--json"]).json()["clients"].clone();
+        (clients.as_array().unwrap().len() == 1).then_some(())
+    });
+    server.signal(Signal::STOP);
+    let error = writer.give(b"w").error(3);
+    assert_eq!((&error["kind"], &error["effect"]), (&json!("timed out"), &json!("unknown")));
+    place.kelix(&["get", "t", "k"]).failed(3, &["no answer", "stopped?"]);
+    place.kelix(&["serve"]).failed(2, &[&server.pid().to_string(), "stopped"]);
+    server.signal(Signal::CONT);
+    // Unknown meant unknown: here the request had been delivered.
+    wait_until("the server's first answer", || (place.kelix(&["get", "t", "k"]).code == 0).then_some(()));
+}
+
+#[test]
+fn a_successor_takes_over() {
+    let (place, mut first) = Place::served();
+    place.kelix(&["put", "t", "k", "v"]).ok();
+    let writer = place.kelix_reading(&["put", "t", "k", "-", "--json"]);
+    let second = place.serve(&["--take-over", "--json"]);
+    let ready: serde_json::Value = serde_json::from_str(&second.ready).expect("JSON");
+    assert_eq!(
+        (&ready["term"], &ready["pid"], &ready["shards"]),
+        (&json!(2), &json!(second.pid()), &json!(1))
+    );
+    assert_eq!((&ready["memory_bytes"], &ready["fabric"]), (&json!(64 << 20), &json!("shm")));
+    let (code, said) = first.end();
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("taken over") && said.contains(&second.pid().to_string()), "{said}");
+    // The writer began with the first server or, had it been slow, with the second.
+    let done = writer.give(b"w");
+    assert!(done.code == 0 || done.error(3)["retry"] == true, "{done:?}");
+    place.kelix(&["table", "create", "t"]).ok();
+    second.signal(Signal::INT);
+    let mut second = second;
+    assert_eq!(second.end().0, Some(0));
+}
+
+#[test]
+fn statistics() {
+    let place = Place::new();
+    let server = place.serve(&["--shards", "2"]);
+    place.kelix(&["put", "t", "k", "v"]).ok();
+    let statistics = place.kelix(&["stat", "--json"]).json();
+    assert_eq!(statistics["pid"], server.pid());
+    assert_eq!(statistics["shards"].as_array().unwrap().len(), 2);
+    let report = place.kelix(&["stat"]);
+    for word in ["server: process", "requests", "memory, MiB", "64.0", "all", "no clients"] {
+        assert!(report.ok().contains(word), "\"{word}\" is not in {}", report.text());
+    }
+    let client = place.kelix_reading(&["put", "t", "k", "-"]);
+    let pid = client.pid().to_string();
+    wait_until("the client's row", || {
+        let report = place.kelix(&["stat"]);
+        let (_, clients) = report.ok().split_once("clients\n")?;
+        clients.contains(&pid).then_some(())
+    });
+    client.give(b"w").ok();
+}
+
+#[test]
+fn every_command_helps() {
+    let place = Place::new();
+    for command in ["serve", "put", "get", "del", "chase", "stat"] {
+        let help = place.kelix(&["help", command]);
+        assert!(help.ok().contains("Examples:"), "{help:?}");
+    }
+    assert!(place.kelix(&["table", "create", "--help"]).ok().contains("Example:"));
+    let syntax = place.kelix(&["help", "syntax"]);
+    for word in ["hex:", "u64:", "text:", "TABLE/KEY=BYTES", "students[]", "Exit codes"] {
+        assert!(syntax.ok().contains(word), "{syntax:?}");
+    }
+    assert_eq!(syntax.ok(), place.kelix(&["syntax"]).ok());
+    assert!(place.kelix(&["--help"]).ok().contains("Exit codes"));
+    assert_eq!(place.kelix(&[]).code, 2);
+}

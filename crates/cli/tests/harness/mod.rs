@@ -1,0 +1,202 @@
+//! Real processes of the built program, each test with a directory and a server of its own.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How long anything may take before a test gives up. Nothing takes nearly as long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until `condition` gives something.
+pub fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(began.elapsed() < PATIENCE, "waited too long: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What a command left behind.
+#[derive(Debug)]
+pub struct Done {
+    pub code: i32,
+    pub out: Vec<u8>,
+    pub err: String,
+}
+
+impl Done {
+    /// What it printed.
+    #[track_caller]
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.out).expect("text")
+    }
+
+    /// The same, of a command that must have succeeded without complaints.
+    #[track_caller]
+    pub fn ok(&self) -> &str {
+        assert_eq!((self.code, &self.err[..]), (0, ""), "{self:?}");
+        self.text()
+    }
+
+    /// The JSON that it printed.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The error object on standard error, of a command that must have failed with this code.
+    #[track_caller]
+    pub fn error(&self, code: i32) -> Value {
+        assert_eq!(self.code, code, "{self:?}");
+        let mut error: Value =
+            serde_json::from_str(&self.err).unwrap_or_else(|error| panic!("{error}: {self:?}"));
+        error["error"].take()
+    }
+
+    /// Asserts that it failed with this code and that its message contains all these words.
+    #[track_caller]
+    pub fn failed(&self, code: i32, words: &[&str]) {
+        assert_eq!(self.code, code, "{self:?}");
+        for word in words {
+            assert!(self.err.contains(word), "\"{word}\" is not in {self:?}");
+        }
+    }
+}
+
+/// A run directory.
+pub struct Place {
+    directory: TempDir,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place { directory: tempfile::Builder::new().prefix("kelix-cli-").tempdir().expect("a directory") }
+    }
+
+    /// A directory with a small server.
+    pub fn served() -> (Place, Server) {
+        let place = Place::new();
+        let server = place.serve(&[]);
+        (place, server)
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A file in the directory, for a test's own use.
+    pub fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.path().join(name);
+        std::fs::write(&path, bytes).expect("written");
+        path
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kelix"));
+        command.env_remove("KELIX_DIR").arg("--dir").arg(self.path()).args(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs a command to its end.
+    pub fn kelix(&self, args: &[&str]) -> Done {
+        finish(self.command(args).spawn().expect("the program starts"))
+    }
+
+    /// Starts a command that reads standard input.
+    pub fn kelix_reading(&self, args: &[&str]) -> Reading {
+        let mut child = self.command(args).stdin(Stdio::piped()).spawn().expect("the program starts");
+        let input = child.stdin.take().expect("piped");
+        Reading { child, input }
+    }
+
+    /// Starts a small server and waits until it is ready.
+    pub fn serve(&self, args: &[&str]) -> Server {
+        let mut command = self.command(&["serve", "--memory", "64M", "--no-pin"]);
+        let mut server =
+            Server { child: command.args(args).spawn().expect("the program starts"), ready: String::new() };
+        let out = server.child.stdout.take().expect("piped");
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let _ = BufReader::new(out).read_line(&mut line);
+            let _ = tell.send(line);
+        });
+        server.ready = told.recv_timeout(PATIENCE).expect("a line when it is ready");
+        if server.ready.is_empty() {
+            panic!("no server: {:?}", server.end());
+        }
+        server
+    }
+}
+
+fn finish(child: Child) -> Done {
+    let done = child.wait_with_output().expect("output");
+    let err = String::from_utf8_lossy(&done.stderr).into_owned();
+    Done { code: done.status.code().expect("an exit code"), out: done.stdout, err }
+}
+
+/// A command that waits for standard input.
+pub struct Reading {
+    child: Child,
+    input: ChildStdin,
+}
+
+impl Reading {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Writes its input and waits for its end.
+    pub fn give(mut self, input: &[u8]) -> Done {
+        self.input.write_all(input).expect("it reads");
+        drop(self.input);
+        finish(self.child)
+    }
+}
+
+/// A server's process, which ends with the test.
+pub struct Server {
+    child: Child,
+    /// The line it printed when it was ready.
+    pub ready: String,
+}
+
+impl Server {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id() as i32).expect("a process id");
+        kill_process(pid, signal).expect("its process is ours");
+    }
+
+    /// Waits for its end: exit code and what it said on standard error.
+    pub fn end(&mut self) -> (Option<i32>, String) {
+        let child = &mut self.child;
+        let status = wait_until("the server's end", || child.try_wait().expect("our child"));
+        let mut said = String::new();
+        if let Some(mut err) = child.stderr.take() {
+            let _ = std::io::Read::read_to_string(&mut err, &mut said);
+        }
+        (status.code(), said)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Works on a stopped process too. One that has ended and been waited for is left alone.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
