@@ -28,6 +28,16 @@ fn protocol(what: &str) -> Error {
     Error::new(ErrorKind::Protocol, "connect", what.to_string())
 }
 
+/// A server that stands still does not even end the connection; says so instead of what the socket says.
+fn explain(error: Error) -> Error {
+    let source = std::error::Error::source(&error);
+    if source.and_then(|source| source.downcast_ref()) != Some(&rustix::io::Errno::AGAIN) {
+        return error;
+    }
+    let context = format!("no answer within {} ms; is the server stopped?", ANSWER.as_millis());
+    Error::new(ErrorKind::TimedOut, "connect", context)
+}
+
 /// The set-up connection.
 pub(crate) struct Link {
     stream: UnixStream,
@@ -84,7 +94,7 @@ impl Link {
         let link = Link::open(directory)?;
         link.greet(Purpose::Statistics, &[])?;
         link.send(&Frame::AskStatistics, &[])?;
-        match link.receive()? {
+        match link.receive().map_err(explain)? {
             (Frame::Statistics { text }, _) => Ok(text),
             _ => Err(protocol("the server did not send statistics")),
         }
@@ -133,7 +143,9 @@ impl Link {
         let link = Link::open(directory)?;
         let wake_me = WakerHandle::create()?;
         link.greet(Purpose::Session, &[wake_me.as_fd()])?;
-        let (Frame::Welcome { version, features, term, view, .. }, mut descriptors) = link.receive()? else {
+        let (Frame::Welcome { version, features, term, view, .. }, mut descriptors) =
+            link.receive().map_err(explain)?
+        else {
             return Err(protocol("the server did not greet"));
         };
         if version != PROTOCOL_VERSION || features != 0 {
