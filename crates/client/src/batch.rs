@@ -170,6 +170,10 @@ impl Session {
         missing: &[usize],
         mut found: impl FnMut(&mut Session, usize) -> Result<()>,
     ) -> Result<()> {
+        if missing.is_empty() {
+            // Nor is there anything to send: a sleeping shard is not to be woken for it.
+            return Ok(());
+        }
         let mut asked: Vec<RequestId> = Vec::with_capacity(missing.len());
         for index in missing {
             let Wanted { table, key, .. } = wanted(*index);
@@ -332,6 +336,9 @@ impl Session {
             }
             let asked = wave.into_iter().enumerate().filter(|(index, _)| missing.contains(index));
             unread.extend(asked.map(|(_, queued)| queued));
+        }
+        if unread.is_empty() && queue.is_empty() {
+            return Ok(());
         }
         for queued in unread.into_iter().chain(queue) {
             let (_, shard) = self.core.route(queued.table, &queued.key);
