@@ -9,7 +9,7 @@ use kelix_wire::{Op, RequestHead, Status};
 
 use crate::Table;
 use crate::core::{Answer, Path, RequestId};
-use crate::item::{Item, Values};
+use crate::item::{Item, NewItem, Values};
 use crate::pointers::Pointer;
 use crate::read::{ReadOp, Step};
 use crate::session::{Session, check_answer, check_key};
@@ -41,8 +41,7 @@ pub enum Outcome {
 /// A submitted operation.
 pub(crate) struct Queued {
     ticket: Ticket,
-    op: Op,
-    table: TableId,
+    head: RequestHead,
     key: Vec<u8>,
     value: Vec<u8>,
 }
@@ -270,28 +269,39 @@ impl Session {
         Ok(results)
     }
 
-    fn submit(&mut self, op: Op, table: Table, key: &[u8], value: &[u8]) -> Result<Ticket> {
-        let table = self.check_table("submit", table)?;
+    fn submit(&mut self, head: RequestHead, key: &[u8], value: Vec<u8>) -> Result<Ticket> {
         check_key("submit", key)?;
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.queue.push(Queued { ticket, op, table, key: key.to_vec(), value: value.to_vec() });
+        self.queue.push(Queued { ticket, head, key: key.to_vec(), value });
         Ok(ticket)
+    }
+
+    fn submit_head(&self, op: Op, table: Table) -> Result<RequestHead> {
+        Ok(RequestHead::new(op, 0, self.check_table("submit", table)?))
     }
 
     /// Submits a get. It begins with the next [`Session::poll`], together with all others submitted until then.
     pub fn submit_get(&mut self, table: Table, key: &[u8]) -> Result<Ticket> {
-        self.submit(Op::Get, table, key, &[])
+        self.submit(self.submit_head(Op::Get, table)?, key, Vec::new())
     }
 
     /// Submits a put.
     pub fn submit_put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<Ticket> {
-        self.submit(Op::Put, table, key, value)
+        self.submit(self.submit_head(Op::Put, table)?, key, value.to_vec())
+    }
+
+    /// Submits a put of an item with attributes and links. Waits only where the server has yet to be asked for the
+    /// number of an attribute's name.
+    pub fn submit_item(&mut self, table: Table, key: &[u8], item: &NewItem) -> Result<Ticket> {
+        let table = self.check_table("submit", table)?;
+        let (head, body) = self.encode_item("submit", table, None, item)?;
+        self.submit(head, key, body.into_owned())
     }
 
     /// Submits a delete.
     pub fn submit_delete(&mut self, table: Table, key: &[u8]) -> Result<Ticket> {
-        self.submit(Op::Delete, table, key, &[])
+        self.submit(self.submit_head(Op::Delete, table)?, key, Vec::new())
     }
 
     /// Begins what was submitted and moves what has ended to `completions`; returns how many. Does not wait. After
@@ -317,13 +327,13 @@ impl Session {
 
     fn begin_queued(&mut self) -> Result<()> {
         let (gets, queue): (Vec<Queued>, Vec<Queued>) =
-            std::mem::take(&mut self.queue).into_iter().partition(|queued| queued.op == Op::Get);
+            std::mem::take(&mut self.queue).into_iter().partition(|queued| queued.head.op == Op::Get);
         let mut unread = Vec::new();
         let mut gets = gets.into_iter().peekable();
         while gets.peek().is_some() {
             let wave: Vec<Queued> = gets.by_ref().take(SESSION_READS_MAX).collect();
             let wanted =
-                |index: usize| Wanted { table: wave[index].table, key: &wave[index].key, pointer: None };
+                |index: usize| Wanted { table: wave[index].head.table, key: &wave[index].key, pointer: None };
             self.note_operation()?;
             let (mut valid, mut missing) = (Vec::new(), Vec::new());
             self.read_wave("get", wave.len(), wanted, &mut missing, |index, _| valid.push(index))?;
@@ -341,15 +351,14 @@ impl Session {
             return Ok(());
         }
         for queued in unread.into_iter().chain(queue) {
-            let (_, shard) = self.core.route(queued.table, &queued.key);
-            let head = RequestHead::new(queued.op, 0, queued.table);
+            let (_, shard) = self.core.route(queued.head.table, &queued.key);
             if queued.value.len() > MESSAGE_VALUE_BYTES_MAX {
-                let answer = self.write("put", head, &queued.key, &queued.value);
+                let answer = self.write("put", queued.head, &queued.key, &queued.value);
                 let outcome = answer.map(|answer| Outcome::Written(Version(answer.version)));
                 self.finished.push_back(Completion { ticket: queued.ticket, outcome });
                 continue;
             }
-            match self.post("submit", shard, head, &queued.key, &queued.value) {
+            match self.post("submit", shard, queued.head, &queued.key, &queued.value) {
                 Ok(id) => self.waiting.push((queued.ticket, queued, id)),
                 Err(error) => {
                     self.finished.push_back(Completion { ticket: queued.ticket, outcome: Err(error) })
@@ -387,13 +396,13 @@ impl Session {
 
     fn outcome_of(&mut self, queued: &Queued, answer: Answer) -> Result<Outcome> {
         check_answer("poll", &answer)?;
-        let route = self.core.route(queued.table, &queued.key);
+        let route = self.core.route(queued.head.table, &queued.key);
         self.core.learn(route.0, &answer);
-        match queued.op {
+        match queued.head.op {
             Op::Put => Ok(Outcome::Written(Version(answer.version))),
             Op::Delete => Ok(Outcome::Deleted(answer.status == Status::Ok)),
             _ => {
-                let found = self.take_item("get", queued.table, &queued.key, answer)?;
+                let found = self.take_item("get", queued.head.table, &queued.key, answer)?;
                 let item = found.map(|_| self.make_item("get")).transpose()?;
                 Ok(Outcome::Item(item))
             }

@@ -1,5 +1,6 @@
 //! Tables and attribute names: the catalogue as a session sees it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use kelix_types::limits::NAME_BYTES_MAX;
@@ -153,17 +154,29 @@ impl Session {
     ) -> Result<CompareAndSet> {
         let id = self.check_table(operation, table)?;
         check_key(operation, key)?;
-        let expires = item.expires.map(Session::expiry_ns);
-        let head = RequestHead { expect, expires, ..RequestHead::new(Op::Put, 0, id) };
-        let answer = match item.plain() {
-            Some(value) => self.write(operation, head, key, value)?,
-            None => {
-                let section = self.encode(operation, id, item)?;
-                self.write(operation, RequestHead { attributes: true, ..head }, key, &section)?
-            }
-        };
+        let (head, body) = self.encode_item(operation, id, expect, item)?;
+        let answer = self.write(operation, head, key, &body)?;
         debug_assert!(matches!(answer.status, Status::Ok | Status::Mismatch));
         Ok(outcome(&answer))
+    }
+
+    /// The request that puts an item: its head and its body.
+    pub(crate) fn encode_item<'i>(
+        &mut self,
+        operation: &'static str,
+        table: TableId,
+        expect: Option<Option<Version>>,
+        item: &'i NewItem,
+    ) -> Result<(RequestHead, Cow<'i, [u8]>)> {
+        let expires = item.expires.map(Session::expiry_ns);
+        let head = RequestHead { expect, expires, ..RequestHead::new(Op::Put, 0, table) };
+        match item.plain() {
+            Some(value) => Ok((head, Cow::Borrowed(value))),
+            None => {
+                let section = self.encode(operation, table, item)?;
+                Ok((RequestHead { attributes: true, ..head }, Cow::Owned(section)))
+            }
+        }
     }
 
     /// The attribute section of an item to be put.

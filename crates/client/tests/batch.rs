@@ -1,9 +1,18 @@
 //! Batches, against a server in this process.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use kelix::Client;
+use kelix::{Client, NewItem, Outcome};
 use kelix_server::{Server, ServerConfig};
+
+fn serve(test: &str) -> (PathBuf, Server) {
+    let directory = std::env::temp_dir().join(format!("kelix-batch-{test}-{}", std::process::id()));
+    let config =
+        ServerConfig { directory: directory.clone(), memory_bytes: 64 << 20, ..ServerConfig::default() };
+    let server = Server::start(&config).expect("it starts");
+    (directory, server)
+}
 
 /// How often the shard has gone to sleep so far, and so how often it was woken.
 fn sleeps(client: &Client) -> u64 {
@@ -17,10 +26,7 @@ fn sleeps(client: &Client) -> u64 {
 /// read all its items by itself rang the shard's bell all the same, and so did a poll without anything to begin.
 #[test]
 fn a_batch_that_asks_nothing_wakes_nobody() {
-    let directory = std::env::temp_dir().join(format!("kelix-batch-{}", std::process::id()));
-    let config =
-        ServerConfig { directory: directory.clone(), memory_bytes: 64 << 20, ..ServerConfig::default() };
-    let server = Server::start(&config).expect("it starts");
+    let (directory, server) = serve("asks-nothing");
     let client = Client::connect(&directory).expect("it answers");
     let mut session = client.session().expect("it answers");
     let table = session.create_table("t").expect("there is room");
@@ -43,6 +49,53 @@ fn a_batch_that_asks_nothing_wakes_nobody() {
     assert_eq!(session.cost().messages, messages);
     let woken = sleeps(&client) - before;
     assert!(woken < BATCHES / 10, "woken {woken} times by {BATCHES} batches that sent nothing");
+    server.stop();
+    let _ = std::fs::remove_dir_all(directory);
+}
+
+#[test]
+fn submitted_items_have_their_attributes_and_links() {
+    const ITEMS: usize = 300;
+    let (directory, server) = serve("items");
+    let client = Client::connect(&directory).expect("it answers");
+    let mut session = client.session().expect("it answers");
+    let table = session.create_table("t").expect("there is room");
+    let mut tickets = Vec::new();
+    for number in 0..ITEMS {
+        let mut item = NewItem::new();
+        item.bytes("number", number.to_string().as_bytes());
+        if number > 0 {
+            item.link("before", table, (number - 1).to_string().as_bytes());
+        }
+        let key = number.to_string();
+        tickets.push(session.submit_item(table, key.as_bytes(), &item).expect("it is short"));
+    }
+    // A plain item takes another way through the library, a large one yet another.
+    let large = vec![7; 3 << 20];
+    tickets.push(session.submit_item(table, b"large", NewItem::new().bytes("", &large)).expect("it fits"));
+    tickets.push(session.submit_item(table, b"empty", &NewItem::new()).expect("it is short"));
+
+    let mut completions = Vec::new();
+    let began = Instant::now();
+    while session.outstanding() > 0 {
+        session.poll(&mut completions).expect("the server is there");
+        assert!(began.elapsed() < Duration::from_secs(60), "{} never end", session.outstanding());
+        std::thread::yield_now();
+    }
+    for completion in &completions {
+        assert!(matches!(completion.outcome, Ok(Outcome::Written(_))), "{completion:?}");
+    }
+    let mut ended: Vec<_> = completions.iter().map(|completion| completion.ticket).collect();
+    ended.sort_unstable();
+    assert_eq!(ended, tickets, "each of them once");
+
+    let mut item = session.get(table, (ITEMS - 1).to_string().as_bytes()).expect("read").expect("put");
+    for number in (0..ITEMS - 1).rev() {
+        item = session.follow(&item, "before").expect("read").expect("put");
+        assert_eq!(item.bytes("number"), Some(number.to_string().as_bytes()));
+    }
+    assert_eq!(session.get(table, b"large").expect("read").expect("put").value(), large);
+    assert_eq!(session.get(table, b"empty").expect("read").expect("put").value(), b"");
     server.stop();
     let _ = std::fs::remove_dir_all(directory);
 }
