@@ -1,6 +1,8 @@
 //! Real processes of the built program, each test with a directory and a server of its own.
 
+use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
@@ -100,6 +102,14 @@ impl Place {
         path
     }
 
+    /// A named pipe in the directory. Whoever reads a value from it has opened its session before.
+    pub fn pipe(&self, name: &str) -> PathBuf {
+        let path = self.path().join(name);
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).expect("a pipe");
+        path
+    }
+
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kelix"));
         command.env_remove("KELIX_DIR").arg("--dir").arg(self.path()).args(args);
@@ -145,6 +155,13 @@ fn finish(child: Child) -> Done {
     Done { code: done.status.code().expect("an exit code"), out: done.stdout, err }
 }
 
+/// Opens a named pipe for writing once somebody reads it.
+pub fn open_pipe(path: &Path) -> File {
+    let mut options = OpenOptions::new();
+    options.write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
+    wait_until("a reader of the pipe", || options.open(path).ok())
+}
+
 /// A command that waits for standard input.
 pub struct Reading {
     child: Child,
@@ -179,6 +196,19 @@ impl Server {
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a process id");
         kill_process(pid, signal).expect("its process is ours");
+    }
+
+    /// Stops all its threads, which the signal alone does not wait for.
+    pub fn stand_still(&self) {
+        self.signal(Signal::STOP);
+        let stands = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(task.expect("a thread").path().join("stat"));
+            stat.is_ok_and(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T")))
+        };
+        wait_until("all threads to stop", || {
+            let mut tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("its threads");
+            tasks.all(stands).then_some(())
+        });
     }
 
     /// Waits for its end: exit code and what it said on standard error.
