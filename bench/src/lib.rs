@@ -1,1 +1,45 @@
-//! The benchmarks of `kelix bench`.
+//! The benchmarks of `kelix bench`: each measures us beside another in one run, verifies answers, and says which
+//! wanted figures hold.
+
+mod interleave;
+mod report;
+mod spine;
+
+use std::path::PathBuf;
+
+pub use report::{Report, Row, Sense};
+
+/// How to run a benchmark and where its result goes.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Print the result as JSON instead of a table.
+    pub json: bool,
+    /// Also draw it, as an SVG file in this folder.
+    pub svg: Option<PathBuf>,
+    /// Number of records; each benchmark has its own default.
+    pub records: Option<u64>,
+}
+
+/// The names of all benchmarks, with what they show.
+pub const NAMES: &[(&str, &str)] =
+    &[("spine", "gets and puts in shared memory against plain loops over the same table in one process")];
+
+/// Runs the benchmark `name` and prints its result.
+pub fn run(name: &str, options: &Options) -> Result<(), String> {
+    let report = match name {
+        "spine" => spine::run(options)?,
+        _ => {
+            let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
+            return Err(format!("no benchmark \"{name}\"; there are: {}", names.join(", ")));
+        }
+    };
+    if options.json {
+        println!("{}", report.json());
+    } else {
+        print!("{}", report.table());
+    }
+    if let Some(folder) = &options.svg {
+        report.draw(folder)?;
+    }
+    Ok(())
+}

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod bytes;
 mod chase;
 mod context;
@@ -70,6 +71,7 @@ enum Command {
     #[command(subcommand)]
     Table(table::TableCommand),
     Stat(stat::StatArgs),
+    Bench(bench::BenchArgs),
     /// Tell how keys, values, links and paths are written
     #[command(long_about = bytes::HELP, help_template = "{about}\n")]
     Syntax,
@@ -84,6 +86,7 @@ fn run(context: &context::Context, command: &Command) -> Result<(), Failure> {
         Command::Chase(args) => chase::run(context, args),
         Command::Table(command) => table::run(context, command),
         Command::Stat(args) => stat::run(context, args),
+        Command::Bench(args) => bench::run(context, args),
         Command::Syntax => syntax(),
     }
 }

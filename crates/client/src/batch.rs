@@ -11,7 +11,7 @@ use crate::Table;
 use crate::core::{Answer, Path, RequestId};
 use crate::item::{Item, NewItem, Values};
 use crate::pointers::Pointer;
-use crate::read::{ReadOp, Step};
+use crate::read::{Landing, ReadOp, Step};
 use crate::session::{Session, check_answer, check_key};
 
 /// Names a submitted operation.
@@ -60,8 +60,7 @@ pub(crate) struct ReadSlot {
     op: Option<ReadOp>,
     known: Option<Pointer>,
     found: Option<Pointer>,
-    item: Vec<u64>,
-    large: Vec<u64>,
+    landing: Landing,
 }
 
 impl Session {
@@ -95,7 +94,7 @@ impl Session {
         while under_way > 0 {
             for (index, slot) in slots[..count].iter_mut().enumerate() {
                 let Some(op) = slot.op.as_mut() else { continue };
-                let step = self.core.advance_read(op, wanted(index).key, &mut slot.item, &mut slot.large);
+                let step = self.core.advance_read(op, wanted(index).key, &mut slot.landing);
                 let valid = match step {
                     Step::Pending => continue,
                     Step::Valid => true,
@@ -130,7 +129,7 @@ impl Session {
     }
 
     /// Fetches many items, one-sidedly or by message, and calls `found` with the index of each once it is in
-    /// `self.item`. `wanted` has to name the same items each time.
+    /// `self.landing`. `wanted` has to name the same items each time.
     pub(crate) fn fetch_many<'k>(
         &mut self,
         operation: &'static str,
@@ -150,8 +149,7 @@ impl Session {
             self.read_wave(operation, here, wanted, &mut missing, |index, _| valid.push(index))?;
             for index in valid {
                 let slot = &mut self.slots[index];
-                std::mem::swap(&mut self.item, &mut slot.item);
-                std::mem::swap(&mut self.value, &mut slot.large);
+                std::mem::swap(&mut self.landing, &mut slot.landing);
                 self.pointer = slot.found;
                 found(self, base + index)?;
             }
@@ -161,7 +159,7 @@ impl Session {
     }
 
     /// Asks the shards for the items at the indices in `missing`, all at once; calls `found` with the index of each
-    /// that exists, once it is in `self.item`.
+    /// that exists, once it is in `self.landing`.
     fn ask_many<'k>(
         &mut self,
         operation: &'static str,
@@ -223,10 +221,10 @@ impl Session {
             self.note_operation()?;
             let wanted = |index: usize| Wanted { table, key: keys[index], pointer: None };
             self.read_wave(OPERATION, keys.len(), wanted, &mut missing, |index, slot| {
-                values.set_item(base + index, &slot.item, &slot.large);
+                values.set_item(base + index, &slot.landing);
             })?;
             self.ask_many(OPERATION, wanted, &missing, |session, index| {
-                values.set_item(base + index, &session.item, &session.value);
+                values.set_item(base + index, &session.landing);
                 Ok(())
             })?;
         }
@@ -339,8 +337,7 @@ impl Session {
             self.read_wave("get", wave.len(), wanted, &mut missing, |index, _| valid.push(index))?;
             for index in valid {
                 let slot = &mut self.slots[index];
-                std::mem::swap(&mut self.item, &mut slot.item);
-                std::mem::swap(&mut self.value, &mut slot.large);
+                std::mem::swap(&mut self.landing, &mut slot.landing);
                 let outcome = self.make_item("get").map(|item| Outcome::Item(Some(item)));
                 self.finished.push_back(Completion { ticket: wave[index].ticket, outcome });
             }

@@ -2,7 +2,6 @@
 //! fabric, and so what a simulator drives.
 
 use kelix_fabric::{Fabric, PeerId};
-use kelix_image::{ItemFlags, ItemView};
 use kelix_index::Directory;
 use kelix_types::{Error, ErrorKind, KeyHash, Location, TableId, Version, key_hash};
 use kelix_wire::{
@@ -11,7 +10,7 @@ use kelix_wire::{
 };
 
 use crate::pointers::{Pointer, PointerCache};
-use crate::read::{Cost, ReadOp, ShardReader};
+use crate::read::{Cost, Landing, ReadOp, ShardReader, read_now};
 
 /// How gets look for their item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -125,10 +124,14 @@ impl<F: Fabric> Core<F> {
     }
 
     /// The hash of a key and the shard that owns it.
-    #[inline]
+    #[inline(always)]
     pub fn route(&self, table: TableId, key: &[u8]) -> (KeyHash, usize) {
         let hash = key_hash(self.view.hash_seed, table, key);
         (hash, self.view.shard(hash))
+    }
+
+    pub fn directory_for_measurement(&self, shard: usize) -> (Directory, u64) {
+        (self.shards[shard].reader.directory.clone(), self.view.hash_seed)
     }
 
     /// Number of shards.
@@ -148,7 +151,7 @@ impl<F: Fabric> Core<F> {
     }
 
     /// Begins a one-sided read. `tag` tells it from the others under way.
-    #[inline]
+    #[inline(always)]
     pub fn start_read(
         &mut self,
         tag: u32,
@@ -156,48 +159,66 @@ impl<F: Fabric> Core<F> {
         (hash, shard): (KeyHash, usize),
         pointer: Option<Pointer>,
     ) -> ReadOp {
-        let reader = &mut self.shards[shard].reader;
+        let reader = &self.shards[shard].reader;
         ReadOp::start(&mut self.fabric, reader, shard, tag, (table, hash), pointer)
     }
 
     /// The pointer to begin a get with, as the path says.
-    #[inline]
+    #[inline(always)]
     pub fn known_pointer(&self, hash: KeyHash) -> Option<Pointer> {
-        let look = match self.path {
+        if self.caches_pointers() { self.pointers.get(hash) } else { None }
+    }
+
+    /// Whether gets begin with a cached pointer, and so pointers are worth keeping.
+    #[inline(always)]
+    fn caches_pointers(&self) -> bool {
+        match self.path {
             Path::Pointer => true,
             Path::Auto => !self.fabric.promises().ordered_loads,
             Path::Index | Path::Message => false,
-        };
-        if look { self.pointers.get(hash) } else { None }
+        }
     }
 
     /// Advances a one-sided read.
-    #[inline]
-    pub fn advance_read(
-        &mut self,
-        op: &mut ReadOp,
-        key: &[u8],
-        item: &mut Vec<u64>,
-        value: &mut Vec<u64>,
-    ) -> crate::read::Step {
+    #[inline(always)]
+    pub fn advance_read(&mut self, op: &mut ReadOp, key: &[u8], landing: &mut Landing) -> crate::read::Step {
         let reader = &mut self.shards[op.shard].reader;
-        op.advance(&mut self.fabric, reader, key, item, value)
+        op.advance(&mut self.fabric, reader, key, landing)
+    }
+
+    /// The common case of a read by the index, in one go.
+    #[inline(always)]
+    pub fn read_now(
+        &mut self,
+        table: TableId,
+        (hash, shard): (KeyHash, usize),
+        key: &[u8],
+        landing: &mut Landing,
+    ) -> Option<Pointer> {
+        let reader = &self.shards[shard].reader;
+        let pointer = read_now(&mut self.fabric, reader, (table, hash), key, landing)?;
+        self.total.reads += 2;
+        self.total.read_bytes += 64 + landing.item.len() as u64 * 8;
+        if self.caches_pointers() {
+            self.pointers.put(hash, pointer);
+        }
+        Some(pointer)
     }
 
     /// Begins a read again after the map was refreshed.
     pub fn restart_read(&mut self, op: &mut ReadOp) -> crate::read::Step {
-        let reader = &mut self.shards[op.shard].reader;
+        let reader = &self.shards[op.shard].reader;
         op.restart(&mut self.fabric, reader)
     }
 
     /// Notes what a finished read has learnt and cost.
-    #[inline]
+    #[inline(always)]
     pub fn finish_read(&mut self, op: &ReadOp, known: Option<Pointer>) {
-        self.total.add(op.cost);
+        self.total.add(op.cost());
         if known.is_some() && op.pointer != known {
             known.into_iter().for_each(|stale| self.pointers.forget(op.hash, stale));
         }
-        if self.path == Path::Pointer || !self.fabric.promises().ordered_loads {
+        if self.caches_pointers() {
             if let Some(pointer) = op.pointer.filter(|pointer| Some(*pointer) != known) {
                 self.pointers.put(op.hash, pointer);
             }
@@ -325,7 +346,7 @@ impl<F: Fabric> Core<F> {
 
     /// Remembers where an item was written or found.
     pub fn learn(&mut self, hash: KeyHash, answer: &Answer) {
-        if self.path == Path::Pointer || !self.fabric.promises().ordered_loads {
+        if self.caches_pointers() {
             if let (Some(location), Some(version)) = (answer.location, answer.version()) {
                 let incarnation = kelix_types::Incarnation(version.0);
                 self.pointers.put(hash, Pointer { location, incarnation });
@@ -353,10 +374,4 @@ impl<F: Fabric> Core<F> {
         let _ = self.fabric.post_write(self.shards[0].reader.peer, mailbox_word::COUNTERS, &counters);
         self.fabric.doorbell();
     }
-}
-
-/// Whether the words of a reply are a whole item that can be used as it is.
-pub(crate) fn is_whole(words: &[u64], table: TableId, key: &[u8]) -> bool {
-    ItemView::new(words)
-        .is_some_and(|view| view.is_for(table, key) && !view.header().flags.has(ItemFlags::LARGE))
 }

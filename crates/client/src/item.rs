@@ -9,6 +9,7 @@ use kelix_image::{Attributes, ItemFlags, ItemView, Value};
 use kelix_types::{NameId, TableId, Version};
 
 use crate::Table;
+use crate::read::Landing;
 
 /// Attribute names of one table, as far as they are known here.
 #[derive(Clone, Default, Debug)]
@@ -241,11 +242,11 @@ impl Values {
         self.entries.resize(count, None);
     }
 
-    /// Copies the value of an item's words, or of the buffer of a large value.
+    /// Copies the value of an item that has landed.
     #[inline]
-    pub(crate) fn set_item(&mut self, index: usize, item: &[u64], large: &[u64]) {
-        let bytes = crate::session::value_of(item, large);
-        let version = ItemView::new(item).expect("valid").version();
+    pub(crate) fn set_item(&mut self, index: usize, landing: &Landing) {
+        let bytes = landing.value();
+        let version = Version(kelix_types::Guardian(landing.item[0]).incarnation().0);
         self.entries[index] = Some((self.bytes.len() as u32, bytes.len() as u32, version));
         self.bytes.extend_from_slice(bytes);
     }

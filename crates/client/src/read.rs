@@ -18,7 +18,8 @@
 //! and anew for an item whose pointer carries one.
 
 use kelix_fabric::{Fabric, PeerId, Read, ReadState};
-use kelix_image::{ItemFlags, ItemView, Kind, LargeBody, header_word};
+use kelix_image::words::bytes_of;
+use kelix_image::{Attributes, ItemFlags, ItemHeader, ItemView, Kind, LargeBody, Value, header_word};
 use kelix_index::{BUCKET_WORDS, Bucket, Directory, DirectoryRoot, alternate};
 use kelix_types::limits::READ_RETRIES_MAX;
 use kelix_types::{Guardian, Incarnation, KeyHash, Location, Place, TableId};
@@ -81,7 +82,7 @@ enum State {
     Pieces { run: usize, done: u64 },
     LastGuardian,
     Root,
-    Entry,
+    Entry { root: u64 },
     Directory { root: u64, done: usize },
     DirectoryGuardian { root: u64 },
 }
@@ -89,30 +90,165 @@ enum State {
 /// Words of a directory in one READ.
 const DIRECTORY_PIECE_WORDS: usize = 1 << 16;
 
+/// What the read rule says of an object whose words are here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Valid,
+    Invalid,
+    Superseded,
+}
+
+/// Checks (a), (b) and (c) of the read rule: the guardian is live, no more than the window has passed since `stamp`,
+/// and the image is still in force. In this order, so that the stamp is taken after the words.
+#[inline(always)]
+fn judge<F: Fabric>(fabric: &F, shard: &ShardReader, stamp: u64, guardian: Guardian) -> Verdict {
+    let elapsed = fabric.stamp(shard.peer).wrapping_sub(stamp);
+    if fabric.authority(shard.peer) != shard.term {
+        Verdict::Superseded
+    } else if elapsed <= fabric.stamp_window() && guardian.is_live() {
+        Verdict::Valid
+    } else {
+        Verdict::Invalid
+    }
+}
+
+/// The common case of a read by the index, in one go where READs complete at once: the main bucket, its first
+/// candidate, a small item. `None`: it is not that case; nothing is lost, begin a [`ReadOp`].
+#[inline(always)]
+pub(crate) fn read_now<F: Fabric>(
+    fabric: &mut F,
+    shard: &ShardReader,
+    (table, hash): (TableId, KeyHash),
+    key: &[u8],
+    landing: &mut Landing,
+) -> Option<Pointer> {
+    let stamp = fabric.stamp(shard.peer);
+    let place = shard.directory.bucket(hash, hash.bucket())?;
+    if !fabric.read_now(shard.peer, place, &mut landing.bucket) {
+        return None;
+    }
+    let bucket = Bucket(&landing.bucket);
+    let candidates = bucket.candidates(hash, false);
+    if candidates == 0 || !bucket.serves(hash) {
+        return None;
+    }
+    let location = bucket.location(candidates.trailing_zeros() as usize)?;
+    let words = location.class().words();
+    if landing.item.len() != words {
+        landing.item.resize(words, 0);
+    }
+    if !fabric.read_now(shard.peer, location.place(), &mut landing.item) {
+        return None;
+    }
+    let guardian = Guardian(landing.item[0]);
+    let valid = judge(fabric, shard, stamp, guardian) == Verdict::Valid;
+    let item = ItemView::new(&landing.item)?;
+    landing.header = item.header();
+    let right = valid && item.is_for(table, key) && !item.header().flags.has(ItemFlags::LARGE);
+    right.then_some(Pointer { location, incarnation: guardian.incarnation() })
+}
+
+/// Where the words of a read land. Kept from read to read, so that reading allocates nothing once it has grown.
+pub(crate) struct Landing {
+    /// The item's slot.
+    pub item: Vec<u64>,
+    /// The item's header, as it was checked.
+    header: ItemHeader,
+    /// The value, where it is too large to stand in the item.
+    pub value: Vec<u64>,
+    bucket: [u64; BUCKET_WORDS],
+    runs: Vec<(Place, u64)>,
+}
+
+impl Default for Landing {
+    fn default() -> Landing {
+        let header =
+            ItemHeader { table: TableId(0), flags: ItemFlags::default(), key_bytes: 0, body_bytes: 0 };
+        Landing { item: vec![0; 2], header, value: Vec::new(), bucket: [0; BUCKET_WORDS], runs: Vec::new() }
+    }
+}
+
+impl Landing {
+    /// The item that has landed.
+    #[inline(always)]
+    pub fn view(&self) -> ItemView<'_> {
+        ItemView::with_header(&self.item, self.header)
+    }
+
+    /// Takes an item that came in a message, if it is a whole one of this key.
+    pub fn accept(&mut self, words: &[u64], table: TableId, key: &[u8]) -> bool {
+        let whole =
+            |view: &ItemView<'_>| view.is_for(table, key) && !view.header().flags.has(ItemFlags::LARGE);
+        let Some(view) = ItemView::new(words).filter(whole) else { return false };
+        self.header = view.header();
+        self.item.clear();
+        self.item.extend_from_slice(words);
+        true
+    }
+
+    /// The bytes of a large value.
+    fn large(&self) -> &[u8] {
+        let bytes: u64 = self.runs.iter().map(|(_, bytes)| bytes).sum();
+        &bytes_of(&self.value)[..bytes as usize]
+    }
+
+    /// Takes the bytes of a large value out, with their number.
+    pub fn take_large(&mut self) -> Option<(Vec<u64>, u64)> {
+        let bytes = self.runs.iter().map(|(_, bytes)| bytes).sum();
+        self.header.flags.has(ItemFlags::LARGE).then(|| (std::mem::take(&mut self.value), bytes))
+    }
+
+    /// The value: the body of a plain item, the unnamed bytes of one with attributes (empty if it has none).
+    #[inline(always)]
+    pub fn value(&self) -> &[u8] {
+        let view = self.view();
+        if self.header.flags.0 & (ItemFlags::ATTRIBUTES.0 | ItemFlags::LARGE.0) == 0 {
+            view.body()
+        } else {
+            self.unusual_value()
+        }
+    }
+
+    #[cold]
+    fn unusual_value(&self) -> &[u8] {
+        let body = if self.header.flags.has(ItemFlags::LARGE) { self.large() } else { self.view().body() };
+        if !self.header.flags.has(ItemFlags::ATTRIBUTES) {
+            return body;
+        }
+        let unnamed = Attributes::new(body).into_iter().flatten().find_map(|(id, value)| match value {
+            Value::Bytes(bytes) if id.0 == 0 => Some(bytes),
+            _ => None,
+        });
+        unnamed.unwrap_or(&[])
+    }
+}
+
 /// One read under way.
 pub(crate) struct ReadOp {
     pub hash: KeyHash,
     pub table: TableId,
     pub shard: usize,
-    pub cost: Cost,
     /// Where the item was found, for the pointer cache.
     pub pointer: Option<Pointer>,
     tag: u32,
     state: State,
     stamp: u64,
-    bucket: [u64; BUCKET_WORDS],
     candidates: u8,
+    /// Where the READ under way begins.
+    place: Place,
     location: Location,
     incarnation: Option<Incarnation>,
-    large: Option<LargeBody>,
+    reads: u64,
+    read_bytes: u64,
+    retries: u64,
 }
 
 impl ReadOp {
     /// Begins a read, by a pointer if one is known.
-    #[inline]
+    #[inline(always)]
     pub fn start<F: Fabric>(
         fabric: &mut F,
-        shard: &mut ShardReader,
+        shard: &ShardReader,
         number: usize,
         tag: u32,
         (table, hash): (TableId, KeyHash),
@@ -122,16 +258,17 @@ impl ReadOp {
             hash,
             table,
             shard: number,
-            cost: Cost::default(),
             pointer: None,
             tag,
             state: State::Bucket { alt: false },
             stamp: 0,
-            bucket: [0; BUCKET_WORDS],
             candidates: 0,
+            place: Place(0),
             location: Location::new(Place(0), kelix_types::SizeClass(0)),
             incarnation: None,
-            large: None,
+            reads: 0,
+            read_bytes: 0,
+            retries: 0,
         };
         match pointer {
             Some(pointer) => op.post_pointer(fabric, shard, pointer),
@@ -140,13 +277,21 @@ impl ReadOp {
         op
     }
 
-    fn post<F: Fabric>(&mut self, fabric: &mut F, shard: &mut ShardReader, place: Place, words: usize) {
-        self.cost.reads += 1;
-        self.cost.read_bytes += words as u64 * 8;
+    /// What it has cost.
+    #[inline(always)]
+    pub fn cost(&self) -> Cost {
+        Cost { reads: self.reads, read_bytes: self.read_bytes, retries: self.retries, ..Cost::default() }
+    }
+
+    #[inline(always)]
+    fn post<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, place: Place, words: usize) {
+        self.reads += 1;
+        self.read_bytes += words as u64 * 8;
+        self.place = place;
         fabric.post_read(Read { peer: shard.peer, place, words, tag: self.tag });
     }
 
-    fn post_pointer<F: Fabric>(&mut self, fabric: &mut F, shard: &mut ShardReader, pointer: Pointer) {
+    fn post_pointer<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, pointer: Pointer) {
         self.state = State::Item { alt: false, by_pointer: true };
         self.location = pointer.location;
         self.incarnation = Some(pointer.incarnation);
@@ -155,8 +300,8 @@ impl ReadOp {
     }
 
     /// Begins the chain of READs from the index.
-    #[inline]
-    fn post_bucket<F: Fabric>(&mut self, fabric: &mut F, shard: &mut ShardReader) {
+    #[inline(always)]
+    fn post_bucket<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) {
         self.state = State::Bucket { alt: false };
         self.incarnation = None;
         self.stamp = fabric.stamp(shard.peer);
@@ -167,196 +312,222 @@ impl ReadOp {
     }
 
     /// Begins again after the directory or the map was refreshed, or because a READ was invalid.
-    pub fn restart<F: Fabric>(&mut self, fabric: &mut F, shard: &mut ShardReader) -> Step {
-        self.cost.retries += 1;
-        if self.cost.retries > READ_RETRIES_MAX {
+    #[cold]
+    #[inline(never)]
+    pub fn restart<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) -> Step {
+        self.retries += 1;
+        if self.retries > READ_RETRIES_MAX {
             return Step::Ask;
         }
         self.post_bucket(fabric, shard);
         Step::Pending
     }
 
-    /// Checks (b) and (c): the time that passed, and who is in force.
-    #[inline]
-    fn still_valid<F: Fabric>(&self, fabric: &F, shard: &mut ShardReader) -> Result<bool, Step> {
-        let elapsed = fabric.stamp(shard.peer).wrapping_sub(self.stamp);
-        if fabric.authority(shard.peer) != shard.term {
-            return Err(Step::Superseded);
+    /// Polls the READ under way, of `into.len()` words; `Err` when they are not here (yet).
+    #[inline(always)]
+    fn poll<F: Fabric>(&self, fabric: &mut F, shard: &ShardReader, into: &mut [u64]) -> Result<(), Step> {
+        let read = Read { peer: shard.peer, place: self.place, words: into.len(), tag: self.tag };
+        match fabric.poll_read(read, into) {
+            ReadState::Done => Ok(()),
+            ReadState::Pending => Err(Step::Pending),
+            ReadState::Outside => Err(Step::UnknownSegment),
+            ReadState::Broken => Err(Step::Ask),
         }
-        Ok(elapsed <= fabric.stamp_window())
     }
 
-    /// Looks at the READ under way and, if it is done, posts the next one. A batch goes round its reads, so that the next
-    /// ones overlap. `key` is the wanted key; `item` receives the item's words, `value` the
-    /// bytes of a large value.
-    #[inline]
+    /// Looks at the READ under way and, if it is done, posts the next one. A batch goes round its reads, so that the
+    /// next ones overlap. `key` is the wanted key.
+    #[inline(always)]
     pub fn advance<F: Fabric>(
         &mut self,
         fabric: &mut F,
         shard: &mut ShardReader,
         key: &[u8],
-        item: &mut Vec<u64>,
-        value: &mut Vec<u64>,
+        landing: &mut Landing,
     ) -> Step {
         match self.state {
-            State::Bucket { alt } => self.on_bucket(fabric, shard, alt),
-            State::Item { alt, by_pointer } => self.on_item(fabric, shard, key, item, alt, by_pointer),
-            State::Pieces { run, done } => self.on_piece(fabric, shard, value, run, done),
-            State::LastGuardian => self.on_last_guardian(fabric, shard),
-            State::Root => self.on_root(fabric, shard),
-            State::Entry => self.on_entry(fabric, shard),
-            State::Directory { root, done } => self.on_directory(fabric, shard, value, root, done),
-            State::DirectoryGuardian { root } => self.on_directory_guardian(fabric, shard, value, root),
+            State::Bucket { alt } => self.on_bucket(fabric, shard, landing, alt),
+            State::Item { alt, by_pointer } => self.on_item(fabric, shard, key, landing, alt, by_pointer),
+            _ => self.advance_rarely(fabric, shard, landing),
         }
     }
 
-    #[inline]
-    fn on_bucket<F: Fabric>(&mut self, fabric: &mut F, shard: &mut ShardReader, alt: bool) -> Step {
-        let bucket =
-            if alt { alternate(self.hash.bucket(), self.hash.signature()) } else { self.hash.bucket() };
-        let place = shard.directory.bucket(self.hash, bucket).expect("posted by it");
-        let read = Read { peer: shard.peer, place, words: BUCKET_WORDS, tag: self.tag };
-        match fabric.poll_read(read, &mut self.bucket) {
-            ReadState::Pending => return Step::Pending,
-            ReadState::Outside => return self.renew_directory(fabric, shard),
-            ReadState::Broken => return Step::Ask,
-            ReadState::Done => {}
+    #[cold]
+    #[inline(never)]
+    fn advance_rarely<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        shard: &mut ShardReader,
+        landing: &mut Landing,
+    ) -> Step {
+        match self.state {
+            State::Bucket { .. } | State::Item { .. } => unreachable!("handled by advance"),
+            State::Pieces { run, done } => self.on_piece(fabric, shard, landing, run, done),
+            State::LastGuardian => self.on_last_guardian(fabric, shard),
+            State::Root => self.on_root(fabric, shard),
+            State::Entry { root } => self.on_entry(fabric, shard, root),
+            State::Directory { root, done } => {
+                self.on_directory(fabric, shard, &mut landing.value, root, done)
+            }
+            State::DirectoryGuardian { root } => {
+                self.on_directory_guardian(fabric, shard, &landing.value, root)
+            }
         }
-        if !Bucket(&self.bucket).serves(self.hash) {
+    }
+
+    #[inline(always)]
+    fn on_bucket<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        shard: &ShardReader,
+        landing: &mut Landing,
+        alt: bool,
+    ) -> Step {
+        match self.poll(fabric, shard, &mut landing.bucket) {
+            Ok(()) => {}
+            // A subtable in a segment that is gone: the directory copy is old.
+            Err(Step::UnknownSegment) => return self.renew_directory(fabric, shard),
+            Err(step) => return step,
+        }
+        if !Bucket(&landing.bucket).serves(self.hash) {
             return self.renew_directory(fabric, shard);
         }
-        self.candidates = Bucket(&self.bucket).candidates(self.hash, alt);
-        self.next_candidate(fabric, shard, alt)
+        self.candidates = Bucket(&landing.bucket).candidates(self.hash, alt);
+        self.next_candidate(fabric, shard, &landing.bucket, alt)
     }
 
     /// Reads the next item the bucket proposes, or the alternate bucket, or gives up.
-    #[inline]
-    fn next_candidate<F: Fabric>(&mut self, fabric: &mut F, shard: &mut ShardReader, alt: bool) -> Step {
+    #[inline(always)]
+    fn next_candidate<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        shard: &ShardReader,
+        bucket: &[u64; BUCKET_WORDS],
+        alt: bool,
+    ) -> Step {
         while self.candidates != 0 {
             let slot = self.candidates.trailing_zeros() as usize;
             self.candidates &= self.candidates - 1;
-            if let Some(location) = Bucket(&self.bucket).location(slot) {
+            if let Some(location) = Bucket(bucket).location(slot) {
                 self.state = State::Item { alt, by_pointer: false };
                 self.location = location;
                 self.post(fabric, shard, location.place(), location.class().words());
                 return Step::Pending;
             }
         }
-        if alt || !Bucket(&self.bucket).has_away() {
+        if alt || !Bucket(bucket).has_away() {
             // Not found here proves nothing; only the shard may say "absent".
             return Step::Ask;
         }
         self.state = State::Bucket { alt: true };
         let other = alternate(self.hash.bucket(), self.hash.signature());
-        let place = shard.directory.bucket(self.hash, other).expect("the main bucket's directory");
+        let Some(place) = shard.directory.bucket(self.hash, other) else { return Step::Ask };
         self.post(fabric, shard, place, BUCKET_WORDS);
         Step::Pending
     }
 
-    #[inline]
+    #[inline(always)]
     fn on_item<F: Fabric>(
         &mut self,
         fabric: &mut F,
-        shard: &mut ShardReader,
+        shard: &ShardReader,
         key: &[u8],
-        item: &mut Vec<u64>,
+        landing: &mut Landing,
         alt: bool,
         by_pointer: bool,
     ) -> Step {
         let words = self.location.class().words();
-        item.resize(words, 0);
-        let read = Read { peer: shard.peer, place: self.location.place(), words, tag: self.tag };
-        match fabric.poll_read(read, item) {
-            ReadState::Pending => return Step::Pending,
-            ReadState::Outside if by_pointer => return self.restart(fabric, shard),
-            ReadState::Outside => return Step::UnknownSegment,
-            ReadState::Broken => return Step::Ask,
-            ReadState::Done => {}
+        if landing.item.len() != words {
+            landing.item.resize(words, 0);
         }
-        let in_time = match self.still_valid(fabric, shard) {
-            Ok(in_time) => in_time,
+        match self.poll(fabric, shard, &mut landing.item) {
+            Ok(()) => {}
+            Err(Step::UnknownSegment) if by_pointer => return self.restart(fabric, shard),
             Err(step) => return step,
-        };
-        let guardian = Guardian(item[0]);
-        let wanted = self.incarnation.is_none_or(|incarnation| guardian.incarnation() == incarnation);
-        if !in_time || !guardian.is_live() || !wanted {
+        }
+        let guardian = Guardian(landing.item[0]);
+        match judge(fabric, shard, self.stamp, guardian) {
+            Verdict::Valid => {}
+            Verdict::Invalid => return self.restart(fabric, shard),
+            Verdict::Superseded => return Step::Superseded,
+        }
+        if self.incarnation.is_some_and(|incarnation| guardian.incarnation() != incarnation) {
             return self.restart(fabric, shard);
         }
-        let Some(view) = ItemView::new(item).filter(|view| view.is_for(self.table, key)) else {
+        let Some(view) = ItemView::new(&landing.item).filter(|view| view.is_for(self.table, key)) else {
             // Another key with the same signature, or a pointer that the cache mixed up.
             return if by_pointer {
                 self.restart(fabric, shard)
             } else {
-                self.next_candidate(fabric, shard, alt)
+                self.next_candidate(fabric, shard, &landing.bucket, alt)
             };
         };
+        landing.header = view.header();
         self.pointer = Some(Pointer { location: self.location, incarnation: guardian.incarnation() });
         if view.header().flags.has(ItemFlags::LARGE) {
-            return self.begin_pieces(fabric, shard, view);
+            return self.begin_pieces(fabric, shard, landing);
         }
         Step::Valid
     }
 
     /// Reads a large value: its pieces, then the guardian once more in a READ posted after them. If that is still
     /// live, the pieces were never released meanwhile, however long they took.
+    #[cold]
+    #[inline(never)]
     fn begin_pieces<F: Fabric>(
         &mut self,
         fabric: &mut F,
-        shard: &mut ShardReader,
-        view: ItemView<'_>,
+        shard: &ShardReader,
+        landing: &mut Landing,
     ) -> Step {
+        let view = ItemView::new(&landing.item).expect("just looked at");
         self.incarnation = Some(view.guardian().incarnation());
-        let Some(large) = LargeBody::parse(view.body()) else { return Step::Ask };
-        self.large = Some(large);
+        let Some(large) = LargeBody::parse(view.body()).filter(|large| !large.runs.is_empty()) else {
+            return Step::Ask;
+        };
+        landing.value.resize(large.bytes.div_ceil(8) as usize, 0);
+        landing.runs = large.runs;
         self.state = State::Pieces { run: 0, done: 0 };
-        self.post_piece(fabric, shard, 0);
+        self.post_piece(fabric, shard, landing.runs[0]);
         Step::Pending
     }
 
-    fn post_piece<F: Fabric>(&mut self, fabric: &mut F, shard: &mut ShardReader, run: usize) {
-        let (place, bytes) = self.large.as_ref().expect("a large value").runs[run];
+    fn post_piece<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, (place, bytes): (Place, u64)) {
         self.post(fabric, shard, place, bytes.div_ceil(8) as usize);
     }
 
     fn on_piece<F: Fabric>(
         &mut self,
         fabric: &mut F,
-        shard: &mut ShardReader,
-        value: &mut Vec<u64>,
+        shard: &ShardReader,
+        landing: &mut Landing,
         run: usize,
         done: u64,
     ) -> Step {
-        let large = self.large.as_ref().expect("a large value");
-        let (place, bytes) = large.runs[run];
+        let bytes = landing.runs[run].1;
         let (first, words) = ((done / 8) as usize, bytes.div_ceil(8) as usize);
-        let last = run + 1 == large.runs.len();
-        value.resize(large.bytes.div_ceil(8) as usize, 0);
-        let read = Read { peer: shard.peer, place, words, tag: self.tag };
-        match fabric.poll_read(read, &mut value[first..first + words]) {
-            ReadState::Pending => return Step::Pending,
-            ReadState::Outside => return Step::UnknownSegment,
-            ReadState::Broken => return Step::Ask,
-            ReadState::Done => {}
+        let last = run + 1 == landing.runs.len();
+        if let Err(step) = self.poll(fabric, shard, &mut landing.value[first..first + words]) {
+            return step;
         }
         if last {
             self.state = State::LastGuardian;
             self.post(fabric, shard, self.location.place(), 1);
         } else {
             self.state = State::Pieces { run: run + 1, done: done + bytes };
-            self.post_piece(fabric, shard, run + 1);
+            self.post_piece(fabric, shard, landing.runs[run + 1]);
         }
         Step::Pending
     }
 
-    fn on_last_guardian<F: Fabric>(&mut self, fabric: &mut F, shard: &mut ShardReader) -> Step {
+    fn on_last_guardian<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) -> Step {
         let mut word = [0];
         // Orders the pieces' loads before this one where loads are ordered at all.
         let _ = fabric.stamp(shard.peer);
-        let read = Read { peer: shard.peer, place: self.location.place(), words: 1, tag: self.tag };
-        match fabric.poll_read(read, &mut word) {
-            ReadState::Pending => return Step::Pending,
-            ReadState::Outside | ReadState::Broken => return Step::Ask,
-            ReadState::Done => {}
+        match self.poll(fabric, shard, &mut word) {
+            Ok(()) => {}
+            Err(Step::Pending) => return Step::Pending,
+            Err(_) => return Step::Ask,
         }
         if fabric.authority(shard.peer) != shard.term {
             return Step::Superseded;
@@ -366,47 +537,34 @@ impl ReadOp {
     }
 
     /// A bucket does not serve the hash: the directory copy is old.
-    fn renew_directory<F: Fabric>(&mut self, fabric: &mut F, shard: &mut ShardReader) -> Step {
-        self.cost.retries += 1;
-        if self.cost.retries > READ_RETRIES_MAX {
+    #[cold]
+    #[inline(never)]
+    fn renew_directory<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) -> Step {
+        self.retries += 1;
+        if self.retries > READ_RETRIES_MAX {
             return Step::Ask;
         }
         self.post_root(fabric, shard);
         Step::Pending
     }
 
-    fn post_root<F: Fabric>(&mut self, fabric: &mut F, shard: &mut ShardReader) {
+    #[cold]
+    #[inline(never)]
+    fn post_root<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) {
         self.state = State::Root;
         self.stamp = fabric.stamp(shard.peer);
         self.post(fabric, shard, ROOT, 1);
     }
 
-    /// Polls a READ of `into.len()` words at `place`; `Err` when there are none (yet).
-    fn poll<F: Fabric>(
-        &self,
-        fabric: &mut F,
-        shard: &ShardReader,
-        place: Place,
-        into: &mut [u64],
-    ) -> Result<(), Step> {
-        let read = Read { peer: shard.peer, place, words: into.len(), tag: self.tag };
-        match fabric.poll_read(read, into) {
-            ReadState::Done => Ok(()),
-            ReadState::Pending => Err(Step::Pending),
-            ReadState::Outside => Err(Step::UnknownSegment),
-            ReadState::Broken => Err(Step::Ask),
-        }
-    }
-
     /// The root is the one the copy was made under: only the entry of this hash is old. Otherwise all of it is.
-    fn on_root<F: Fabric>(&mut self, fabric: &mut F, shard: &mut ShardReader) -> Step {
+    fn on_root<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) -> Step {
         let mut word = [0];
-        if let Err(step) = self.poll(fabric, shard, ROOT, &mut word) {
+        if let Err(step) = self.poll(fabric, shard, &mut word) {
             return step;
         }
         let Some(root) = DirectoryRoot::from_word(word[0]) else { return Step::Ask };
         if word[0] == shard.directory.root() {
-            self.state = State::Entry;
+            self.state = State::Entry { root: word[0] };
             self.post(fabric, shard, root.entry(self.hash), 1);
         } else {
             self.state = State::Directory { root: word[0], done: 0 };
@@ -418,13 +576,15 @@ impl ReadOp {
 
     /// An entry is one word, and names a current subtable if the directory was still the root's when it was read:
     /// memory of a directory only ever becomes a directory again, so at worst the next bucket does not serve either.
-    fn on_entry<F: Fabric>(&mut self, fabric: &mut F, shard: &mut ShardReader) -> Step {
-        let Some(root) = DirectoryRoot::from_word(shard.directory.root()) else { return Step::Ask };
+    fn on_entry<F: Fabric>(&mut self, fabric: &mut F, shard: &mut ShardReader, root: u64) -> Step {
         let mut word = [0];
-        if let Err(step) = self.poll(fabric, shard, root.entry(self.hash), &mut word) {
+        if let Err(step) = self.poll(fabric, shard, &mut word) {
             return step;
         }
-        shard.directory.refresh(self.hash, word[0]);
+        // Another read of the same batch may have fetched a newer copy meanwhile.
+        if shard.directory.root() == root {
+            shard.directory.refresh(self.hash, word[0]);
+        }
         self.post_bucket(fabric, shard);
         Step::Pending
     }
@@ -433,7 +593,7 @@ impl ReadOp {
     fn on_directory<F: Fabric>(
         &mut self,
         fabric: &mut F,
-        shard: &mut ShardReader,
+        shard: &ShardReader,
         value: &mut Vec<u64>,
         root: u64,
         done: usize,
@@ -442,15 +602,14 @@ impl ReadOp {
         let all = directory_words(at);
         let words = (all - done).min(DIRECTORY_PIECE_WORDS);
         value.resize(all, 0);
-        let place = at.place.plus(done as u64 * 8);
-        if let Err(step) = self.poll(fabric, shard, place, &mut value[done..done + words]) {
+        if let Err(step) = self.poll(fabric, shard, &mut value[done..done + words]) {
             return step;
         }
         if done == 0 {
-            match self.still_valid(fabric, shard) {
-                Err(step) => return step,
-                Ok(true) if Guardian(value[0]).is_live() => {}
-                Ok(_) => return self.renew_directory(fabric, shard),
+            match judge(fabric, shard, self.stamp, Guardian(value[0])) {
+                Verdict::Valid => {}
+                Verdict::Invalid => return self.renew_directory(fabric, shard),
+                Verdict::Superseded => return Step::Superseded,
             }
         }
         let done = done + words;
@@ -472,10 +631,9 @@ impl ReadOp {
         value: &[u64],
         root: u64,
     ) -> Step {
-        let Some(at) = DirectoryRoot::from_word(root) else { return Step::Ask };
         let mut word = [0];
         let _ = fabric.stamp(shard.peer);
-        if let Err(step) = self.poll(fabric, shard, at.place, &mut word) {
+        if let Err(step) = self.poll(fabric, shard, &mut word) {
             return step;
         }
         if word[0] != value[0] {

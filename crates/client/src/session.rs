@@ -9,16 +9,16 @@ use kelix_fabric::Fabric;
 use kelix_fabric::shm::ShmEndpoint;
 use kelix_image::ItemFlags;
 use kelix_types::limits::{KEY_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX, VALUE_BYTES_MAX};
-use kelix_types::{Effect, Error, ErrorKind, KeyHash, Result, TableId, Version};
+use kelix_types::{Effect, Error, ErrorKind, Guardian, KeyHash, Result, TableId, Version};
 use kelix_wire::{Op, RequestHead, Status};
 
 use crate::Table;
 use crate::batch::{Queued, Ticket, Wanted};
 use crate::connect::Link;
-use crate::core::{Answer, Core, Path, PostError, RequestId, is_whole};
+use crate::core::{Answer, Core, Path, PostError, RequestId};
 use crate::item::{Item, Names};
 use crate::pointers::Pointer;
-use crate::read::{Cost, ReadOp, Step};
+use crate::read::{Cost, Landing, ReadOp, Step};
 
 /// Polling without giving the core away.
 const SPINS: u32 = 4_000;
@@ -66,8 +66,7 @@ impl Default for SessionOptions {
 /// long as no other server takes over; [`Session::is_detached`] tells.
 pub struct Session {
     pub(crate) core: Core<ShmEndpoint>,
-    pub(crate) item: Vec<u64>,
-    pub(crate) value: Vec<u64>,
+    pub(crate) landing: Landing,
     /// Where the item just fetched stands.
     pub(crate) pointer: Option<Pointer>,
     pub(crate) names: HashMap<TableId, Arc<Names>>,
@@ -100,8 +99,7 @@ impl Session {
         let segments_versions = vec![0; core.shards()];
         let mut session = Session {
             core,
-            item: Vec::new(),
-            value: Vec::new(),
+            landing: Landing::default(),
             pointer: None,
             names: HashMap::new(),
             queue: Vec::new(),
@@ -124,7 +122,7 @@ impl Session {
     /// Connects to whichever server serves the run directory now. Tables must be opened again; requests under way
     /// are given up.
     pub fn reconnect(&mut self) -> Result<()> {
-        *self = Session::open(&self.link.directory().to_path_buf(), self.options.clone())?;
+        *self = Session::open(self.link.directory(), self.options.clone())?;
         Ok(())
     }
 
@@ -158,7 +156,7 @@ impl Session {
 
     #[cold]
     fn look_around(&mut self) -> Result<()> {
-        self.core.fabric.sleep(Some(1));
+        self.core.fabric.look();
         self.detached |= self.core.fabric.is_broken(self.core.peer(0));
         self.core.publish_counters();
         for shard in 0..self.core.shards() {
@@ -258,13 +256,14 @@ impl Session {
         for round in 0u32.. {
             if self.core.has_news() {
                 self.core.poll_replies()?;
-                if let Some(answer) = self.core.take(id) {
-                    // Check (c) for answers: only the server in force may give them.
-                    if !self.core.in_force() {
-                        return Err(Self::superseded(operation).with_effect(Effect::Unknown));
-                    }
-                    return Ok(answer);
+            }
+            // It may have come together with an earlier one.
+            if let Some(answer) = self.core.take(id) {
+                // Check (c) for answers: only the server in force may give them.
+                if !self.core.in_force() {
+                    return Err(Self::superseded(operation).with_effect(Effect::Unknown));
                 }
+                return Ok(answer);
             }
             std::hint::spin_loop();
             if round < SPINS {
@@ -339,7 +338,7 @@ impl Session {
     ) -> Result<Option<(usize, Version)>> {
         let id = self.check_table("get_into", table)?;
         let Some(version) = self.fetch("get_into", id, key)? else { return Ok(None) };
-        let value = self.fetched_value();
+        let value = self.landing.value();
         let Some(target) = buffer.get_mut(..value.len()) else {
             let context = format!("the value has {} bytes, the buffer {}", value.len(), buffer.len());
             return Err(Error::new(ErrorKind::BufferTooSmall, "get_into", context));
@@ -348,13 +347,13 @@ impl Session {
         Ok(Some((value.len(), version)))
     }
 
-    /// The value of the item just fetched.
-    #[inline]
-    fn fetched_value(&self) -> &[u8] {
-        value_of(&self.item, &self.value)
+    /// The version of the item just fetched.
+    #[inline(always)]
+    fn fetched_version(&self) -> Version {
+        Version(Guardian(self.landing.item[0]).incarnation().0)
     }
 
-    /// Fetches an item into `self.item` (and `self.value`, if it is large).
+    /// Fetches an item into `self.landing`.
     #[inline]
     pub(crate) fn fetch(
         &mut self,
@@ -377,9 +376,15 @@ impl Session {
         let route = self.core.route(table, key);
         if self.core.path != Path::Message {
             let known = pointer.or_else(|| self.core.known_pointer(route.0));
+            if known.is_none() {
+                if let Some(found) = self.core.read_now(table, route, key, &mut self.landing) {
+                    self.pointer = Some(found);
+                    return Ok(Some(Version(found.incarnation.0)));
+                }
+            }
             let mut op = self.core.start_read(0, table, route, known);
             if self.read(operation, &mut op, key, known)? {
-                return Ok(Some(kelix_image::ItemView::new(&self.item).expect("valid").version()));
+                return Ok(Some(self.fetched_version()));
             }
             self.core.total.fallbacks += 1;
         }
@@ -396,7 +401,7 @@ impl Session {
         known: Option<Pointer>,
     ) -> Result<bool> {
         let found = loop {
-            match self.core.advance_read(op, key, &mut self.item, &mut self.value) {
+            match self.core.advance_read(op, key, &mut self.landing) {
                 Step::Pending => {}
                 Step::Valid => break true,
                 Step::Ask => break false,
@@ -435,7 +440,7 @@ impl Session {
         self.take_item_from(operation, table, key, (hash, shard), answer)
     }
 
-    /// Brings the item of an answer into `self.item`.
+    /// Brings the item of an answer into `self.landing`.
     pub(crate) fn take_item(
         &mut self,
         operation: &'static str,
@@ -464,15 +469,14 @@ impl Session {
                 return Err(Error::new(ErrorKind::Protocol, operation, "an answer without a location"));
             };
             let pointer = Pointer { location, incarnation: kelix_types::Incarnation(version.0) };
-            if is_whole(&answer.item, table, key) {
-                self.item = answer.item;
+            if self.landing.accept(&answer.item, table, key) {
                 self.pointer = Some(pointer);
                 return Ok(Some(version));
             }
             // A large value stays where it is and is read from there.
             let mut op = self.core.start_read(0, table, (hash, shard), Some(pointer));
             if self.read(operation, &mut op, key, Some(pointer))? {
-                return Ok(Some(kelix_image::ItemView::new(&self.item).expect("valid").version()));
+                return Ok(Some(self.fetched_version()));
             }
             answer = self.call(operation, shard, RequestHead::new(Op::Get, 0, table), key, &[])?;
         }
@@ -482,13 +486,9 @@ impl Session {
 
     /// Makes an owned item of what was fetched.
     pub(crate) fn make_item(&mut self, operation: &'static str) -> Result<Item> {
-        let words = self.item.clone();
-        let view = kelix_image::ItemView::new(&words).expect("valid");
-        let header = view.header();
-        let large = header.flags.has(ItemFlags::LARGE).then(|| {
-            let bytes = kelix_image::LargeBody::parse(view.body()).map_or(0, |large| large.bytes);
-            (std::mem::take(&mut self.value), bytes)
-        });
+        let header = self.landing.view().header();
+        let words = self.landing.item.clone();
+        let large = self.landing.take_large();
         let mut item = Item { words, large, names: Arc::default() };
         if header.flags.has(ItemFlags::ATTRIBUTES) {
             item.names = self.names_for(operation, header.table, &item)?;
@@ -605,33 +605,22 @@ impl Session {
         expires.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
     }
 
+    /// The memory of a shard's image and this session's copy of its directory, for measurements that read the same
+    /// table without the store's own code.
+    #[doc(hidden)]
+    pub fn image_for_measurement(
+        &mut self,
+        shard: usize,
+    ) -> (Arc<kelix_image::MemoryMap>, kelix_index::Directory, u64) {
+        let (directory, seed) = self.core.directory_for_measurement(shard);
+        (self.core.fabric.peer(self.core.peer(shard)).map.clone(), directory, seed)
+    }
+
     /// The descriptor that becomes readable when answers to submitted operations have arrived. Valid while the
     /// session is; see [`Session::poll`].
     pub fn fd(&self) -> RawFd {
         self.core.fabric.fd().as_raw_fd()
     }
-}
-
-/// The value in an item's words, or in the buffer of a large value.
-#[inline]
-pub(crate) fn value_of<'a>(item: &'a [u64], large: &'a [u64]) -> &'a [u8] {
-    let view = kelix_image::ItemView::new(item).expect("valid");
-    let flags = view.header().flags;
-    let body = if flags.has(ItemFlags::LARGE) {
-        let bytes = kelix_image::LargeBody::parse(view.body()).map_or(0, |large| large.bytes);
-        &kelix_image::words::bytes_of(large)[..bytes as usize]
-    } else {
-        view.body()
-    };
-    if !flags.has(ItemFlags::ATTRIBUTES) {
-        return body;
-    }
-    let unnamed =
-        kelix_image::Attributes::new(body).into_iter().flatten().find_map(|(id, value)| match value {
-            kelix_image::Value::Bytes(bytes) if id.0 == 0 => Some(bytes),
-            _ => None,
-        });
-    unnamed.unwrap_or(&[])
 }
 
 /// Turns refusals into errors.

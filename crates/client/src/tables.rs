@@ -71,7 +71,7 @@ impl Session {
         let mut op = self.core.start_read(0, TableId::CATALOGUE, (hash, 0), None);
         let found = self.read(operation, &mut op, key, None)?
             || self.ask(operation, TableId::CATALOGUE, key, (hash, 0))?.is_some();
-        Ok(found.then(|| kelix_image::ItemView::new(&self.item).expect("valid").body().to_vec()))
+        Ok(found.then(|| self.landing.view().body().to_vec()))
     }
 
     fn catalogue_id(&mut self, operation: &'static str, key: &[u8]) -> Result<Option<u16>> {

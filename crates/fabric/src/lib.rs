@@ -73,6 +73,13 @@ pub trait Fabric {
     /// `Pending` the READ is over.
     fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState;
 
+    /// A READ that completes at once, where the fabric can do that: the same as [`Fabric::post_read`] and
+    /// [`Fabric::poll_read`] without the way between. `false`: it cannot, or the place is unknown; nothing was read.
+    #[inline(always)]
+    fn read_now(&mut self, _peer: PeerId, _place: Place, _into: &mut [u64]) -> bool {
+        false
+    }
+
     /// A stamp for check (b): taken before READs are posted and again after they are done, the two may differ by
     /// at most [`Fabric::stamp_window`] if the READs are to be valid. Orders the loads around it.
     fn stamp(&self, peer: PeerId) -> u64;

@@ -64,8 +64,8 @@ impl ItemHeader {
             | u64::from(self.table.0) << 48
     }
 
-    /// Reads a meta word; `None` when it breaks a limit.
-    #[inline]
+    /// Reads a meta word; `None` when it has flags unknown to this build. Sizes are bounded by the slot they must fit.
+    #[inline(always)]
     pub fn from_word(word: u64) -> Option<ItemHeader> {
         let header = ItemHeader {
             table: TableId((word >> 48) as u16),
@@ -73,31 +73,26 @@ impl ItemHeader {
             key_bytes: (word & 0x1_ffff) as usize,
             body_bytes: (word >> 17) as usize & 0x1f_ffff,
         };
-        let fine = header.key_bytes <= limits::KEY_BYTES_MAX
-            && header.body_bytes <= limits::INLINE_BODY_BYTES_MAX
-            && header.flags.0 & !ItemFlags::ALL == 0;
-        fine.then_some(header)
+        (header.flags.0 & !ItemFlags::ALL == 0).then_some(header)
     }
 
     /// Where the key begins.
-    #[inline]
+    #[inline(always)]
     pub fn key_start(self) -> usize {
-        if self.flags.has(ItemFlags::EXPIRES) { 24 } else { 16 }
+        // 8 bytes further on with the EXPIRES flag.
+        16 + usize::from(self.flags.0 & ItemFlags::EXPIRES.0) * 8 / usize::from(ItemFlags::EXPIRES.0)
     }
 
     /// Where the body begins.
-    #[inline]
+    #[inline(always)]
     pub fn body_start(self) -> usize {
-        let end = self.key_start() + self.key_bytes;
-        if self.flags.0 & (ItemFlags::ATTRIBUTES.0 | ItemFlags::LARGE.0) == 0 {
-            end
-        } else {
-            end.next_multiple_of(8)
-        }
+        let aligned = self.flags.0 & (ItemFlags::ATTRIBUTES.0 | ItemFlags::LARGE.0) != 0;
+        let padding = usize::from(aligned) * 7;
+        (self.key_start() + self.key_bytes + padding) & !padding
     }
 
     /// Bytes of the whole item.
-    #[inline]
+    #[inline(always)]
     pub fn item_bytes(self) -> usize {
         self.body_start() + self.body_bytes
     }
@@ -113,14 +108,20 @@ pub struct ItemView<'a> {
 impl<'a> ItemView<'a> {
     /// Looks at a copied slot; `None` when the sizes do not fit it. Says nothing about whether the copy is valid:
     /// that is the read rule's business.
-    #[inline]
+    #[inline(always)]
     pub fn new(words: &'a [u64]) -> Option<ItemView<'a>> {
         let header = ItemHeader::from_word(*words.get(1)?)?;
         (header.item_bytes() <= words.len() * 8).then_some(ItemView { words, header })
     }
 
+    /// The same with a header that was read from these words before.
+    #[inline(always)]
+    pub fn with_header(words: &'a [u64], header: ItemHeader) -> ItemView<'a> {
+        ItemView { words, header }
+    }
+
     /// The guardian as it was sampled.
-    #[inline]
+    #[inline(always)]
     pub fn guardian(self) -> Guardian {
         Guardian(self.words[0])
     }
@@ -132,20 +133,20 @@ impl<'a> ItemView<'a> {
     }
 
     /// Sizes, flags, table.
-    #[inline]
+    #[inline(always)]
     pub fn header(self) -> ItemHeader {
         self.header
     }
 
     /// The key.
-    #[inline]
+    #[inline(always)]
     pub fn key(self) -> &'a [u8] {
         let start = self.header.key_start();
         &bytes_of(self.words)[start..start + self.header.key_bytes]
     }
 
     /// The body.
-    #[inline]
+    #[inline(always)]
     pub fn body(self) -> &'a [u8] {
         let start = self.header.body_start();
         &bytes_of(self.words)[start..start + self.header.body_bytes]
@@ -157,9 +158,9 @@ impl<'a> ItemView<'a> {
     }
 
     /// Whether it is the item of this key.
-    #[inline]
+    #[inline(always)]
     pub fn is_for(self, table: TableId, key: &[u8]) -> bool {
-        self.header.table == table && self.key() == key
+        self.header.table == table && equal(self.key(), key)
     }
 }
 
@@ -184,6 +185,21 @@ pub fn holds_key(slot: Words<'_>, table: TableId, key: &[u8]) -> bool {
     }
     let last = slot.load(first + key.len() / 8).to_le_bytes();
     last[..rest.len()] == *rest
+}
+
+/// Compares two keys. Most are short, and then this is a few loads where a library call would cost more than the rest.
+#[inline(always)]
+fn equal(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+    match a.len() {
+        0..8 => a == b,
+        // Two words that may overlap.
+        length @ 8..=16 => word(a, 0) == word(b, 0) && word(a, length - 8) == word(b, length - 8),
+        _ => a == b,
+    }
 }
 
 /// The body of a large item: how long the value is and in which runs it stands.

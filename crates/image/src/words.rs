@@ -55,6 +55,11 @@ impl<'a> Words<'a> {
         self.count
     }
 
+    /// Where the view begins, for those who look without these methods (a NIC, a measurement).
+    pub const fn as_ptr(self) -> *const u64 {
+        self.base.cast()
+    }
+
     /// The part of the view from word `first` on, `count` words of it.
     #[inline]
     pub fn part(self, first: usize, count: usize) -> Words<'a> {
@@ -239,6 +244,32 @@ unsafe fn copy(from: *const u64, into: *mut u64, count: usize) {
     }
 }
 
+/// Which of eight private words have `wanted` in the upper half under `mask`, as a bit mask.
+#[inline(always)]
+pub fn match_upper_halves(words: &[u64; 8], mask: u32, wanted: u32) -> u8 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::*;
+        // SAFETY: SSE2 is part of x86-64, and the loads are unaligned ones inside the array.
+        unsafe {
+            let pair = |at: usize| _mm_castsi128_ps(_mm_loadu_si128(words.as_ptr().add(at).cast()));
+            let uppers =
+                |at: usize| _mm_castps_si128(_mm_shuffle_ps::<0b11_01_11_01>(pair(at), pair(at + 2)));
+            let (mask, wanted) = (_mm_set1_epi32(mask as i32), _mm_set1_epi32(wanted as i32));
+            let equal = |at: usize| {
+                let equal = _mm_cmpeq_epi32(_mm_and_si128(uppers(at), mask), wanted);
+                _mm_movemask_ps(_mm_castsi128_ps(equal)) as u8
+            };
+            equal(0) | equal(4) << 4
+        }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    {
+        let equal = |word: u64| (word >> 32) as u32 & mask == wanted;
+        (0..8).fold(0, |found, at| found | u8::from(equal(words[at])) << at)
+    }
+}
+
 /// The bytes of private words.
 #[inline]
 pub fn bytes_of(words: &[u64]) -> &[u8] {
@@ -276,6 +307,14 @@ mod tests {
                 assert!((0..64).all(|i| (first..first + count).contains(&i) || words.load(i) == u64::MAX));
             }
         }
+    }
+
+    #[test]
+    fn upper_halves_match_where_they_are_equal() {
+        let words = std::array::from_fn(|at| (at as u64 % 3) << 47 | 0xdead_beef);
+        assert_eq!(match_upper_halves(&words, 0xffff_8000, 1 << 15), 0b1001_0010);
+        assert_eq!(match_upper_halves(&words, 0xffff_8000, 0), 0b0100_1001);
+        assert_eq!(match_upper_halves(&words, 0xffff_8000, 5 << 15), 0);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! `suffix` and `depth` say which hashes the bucket serves, so that a reader with an old directory notices; `away`
 //! counts the keys of this bucket that stand in their alternate bucket; `alt` marks such a slot.
 
+use kelix_image::words::match_upper_halves;
 use kelix_types::{KeyHash, Location};
 
 /// Buckets of a subtable.
@@ -101,13 +102,9 @@ impl Bucket<'_> {
     /// The slots that may hold the key, as a bit mask; `alt` when this is the key's alternate bucket.
     #[inline]
     pub fn candidates(self, hash: KeyHash, alt: bool) -> u8 {
-        let wanted = u64::from(hash.signature()) << 1 | u64::from(alt);
-        let mut mask = 0;
-        for slot in 1..BUCKET_WORDS {
-            let word = self.0[slot];
-            mask |= u8::from(word >> 47 == wanted && word != 0) << slot;
-        }
-        mask
+        // A free slot may be among the candidates of signature 0; it has no location.
+        let wanted = (u32::from(hash.signature()) << 16) | (u32::from(alt) << 15);
+        match_upper_halves(self.0, 0xffff_8000, wanted) & !1
     }
 
     /// Where the item of a slot stands; `None` if the word is no pointer.

@@ -69,6 +69,21 @@ impl Directory {
         self.root
     }
 
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no copy is held yet.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The place of a subtable.
+    pub fn entry(&self, index: usize) -> u64 {
+        self.entries[index]
+    }
+
     /// Puts one refreshed entry in.
     pub fn refresh(&mut self, hash: KeyHash, entry: u64) {
         self.entries[(hash.0 & self.mask) as usize] = entry;

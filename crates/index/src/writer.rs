@@ -94,8 +94,10 @@ impl HashIndex {
     pub fn prefetch_item(&self, image: &Image, hash: KeyHash) {
         let words = Self::load_bucket(image, bucket_place(self.subtable(image, hash), hash.bucket()));
         let mask = Bucket(&words).candidates(hash, false);
-        if mask != 0 {
-            let location = Slot(words[mask.trailing_zeros() as usize]).location();
+        if mask == 0 {
+            return;
+        }
+        if let Some(location) = Bucket(&words).location(mask.trailing_zeros() as usize) {
             image.slot(location).prefetch(8);
         }
     }
@@ -131,7 +133,7 @@ impl HashIndex {
         while mask != 0 {
             let slot = mask.trailing_zeros() as usize;
             mask &= mask - 1;
-            let location = Slot(words[slot]).location();
+            let Some(location) = Bucket(words).location(slot) else { continue };
             if holds_key(image.slot(location), table, key) {
                 return Some(Found { location, slot: bucket.plus(slot as u64 * 8) });
             }
@@ -562,7 +564,7 @@ mod tests {
             reads += 1;
             assert!(Bucket(&words).serves(hash));
             for slot in (1..8).filter(|slot| Bucket(&words).candidates(hash, alt) & 1 << slot != 0) {
-                let location = Bucket(&words).location(slot).unwrap();
+                let Some(location) = Bucket(&words).location(slot) else { continue };
                 if holds_key(image.slot(location), TableId(1), &key.to_le_bytes()) {
                     return (Some(location), reads);
                 }

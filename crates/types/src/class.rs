@@ -15,11 +15,15 @@ impl SizeClass {
     pub const COUNT: usize = SMALL + 13 * 8 + 2;
 
     /// Slot size of the largest class.
-    pub const BYTES_MAX: usize = SizeClass(Self::COUNT as u8 - 1).bytes();
+    pub const BYTES_MAX: usize = SizeClass(Self::COUNT as u8 - 1).compute_bytes();
 
     /// Slot size in bytes.
     #[inline]
     pub const fn bytes(self) -> usize {
+        BYTES[self.0 as usize] as usize
+    }
+
+    const fn compute_bytes(self) -> usize {
         let class = self.0 as usize;
         if class < SMALL {
             return 32 + 16 * class;
@@ -58,6 +62,17 @@ impl SizeClass {
         if (number as usize) < Self::COUNT { Some(SizeClass(number)) } else { None }
     }
 }
+
+/// Slot sizes, looked up on the data path.
+const BYTES: [u32; SizeClass::COUNT] = {
+    let mut bytes = [0; SizeClass::COUNT];
+    let mut class = 0;
+    while class < SizeClass::COUNT {
+        bytes[class] = SizeClass(class as u8).compute_bytes() as u32;
+        class += 1;
+    }
+    bytes
+};
 
 const _: () = assert!(SizeClass::COUNT <= 127 && SizeClass::BYTES_MAX == (1 << 20) + (256 << 10));
 

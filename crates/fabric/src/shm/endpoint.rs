@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kelix_image::words::{Words, full_fence, load_fence};
 use kelix_image::{Header, MemoryMap, Span};
-use kelix_types::limits;
+use kelix_types::{Place, limits};
 
 use super::rundir::AUTHORITY_TERM;
 use super::wake::{Waker, WakerHandle};
@@ -89,9 +89,14 @@ impl ShmEndpoint {
     }
 
     /// The connection's map, header and mailboxes.
-    #[inline]
+    #[inline(always)]
     pub fn peer(&self, peer: PeerId) -> &ShmPeer {
         self.peers[peer.0 as usize].as_ref().expect("a connection of this endpoint")
+    }
+
+    /// Looks, without sleeping, whether the other end has gone.
+    pub fn look(&mut self) {
+        self.broken |= self.waker.wait(Some(0));
     }
 
     /// Replaces the map after segments came or went.
@@ -127,7 +132,14 @@ impl Fabric for ShmEndpoint {
         }
     }
 
-    #[inline]
+    #[inline(always)]
+    fn read_now(&mut self, peer: PeerId, place: Place, into: &mut [u64]) -> bool {
+        let Some(words) = self.peer(peer).map.words(place, into.len()) else { return false };
+        words.copy_out(0, into);
+        true
+    }
+
+    #[inline(always)]
     fn stamp(&self, peer: PeerId) -> u64 {
         load_fence();
         self.peer(peer).header.as_ref().map_or(0, Header::epoch)
@@ -138,7 +150,7 @@ impl Fabric for ShmEndpoint {
         limits::READ_EPOCHS_MAX
     }
 
-    #[inline]
+    #[inline(always)]
     fn authority(&self, peer: PeerId) -> u64 {
         self.peer(peer).authority.as_ref().map_or(0, |page| page.words().load_acquire(AUTHORITY_TERM))
     }

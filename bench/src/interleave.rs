@@ -1,0 +1,95 @@
+//! Measuring two things side by side on a noisy machine: short blocks in turn, the ratio of each pair, the median.
+
+use std::time::{Duration, Instant};
+
+/// Length of one block.
+const BLOCK: Duration = Duration::from_millis(15);
+
+/// What came out of a comparison.
+#[derive(Clone, Copy, Debug)]
+pub struct Comparison {
+    /// Median nanoseconds of ours for one operation.
+    pub ours_ns: f64,
+    /// Median nanoseconds of the other for one operation.
+    pub other_ns: f64,
+    /// Median of ours / other, pair by pair.
+    pub ratio: f64,
+    /// Quartiles of that ratio.
+    pub quartiles: (f64, f64),
+    /// Number of pairs.
+    pub rounds: usize,
+}
+
+impl Comparison {
+    /// The spread, in words.
+    pub fn spread(&self) -> String {
+        format!("quartiles {:.2} to {:.2}, {} rounds", self.quartiles.0, self.quartiles.1, self.rounds)
+    }
+}
+
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    sorted[((sorted.len() - 1) as f64 * share).round() as usize]
+}
+
+fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// Runs `operation` again and again for one block; it says how many operations a call did. Returns nanoseconds for
+/// one operation.
+fn block(operation: &mut dyn FnMut() -> u64) -> f64 {
+    let began = Instant::now();
+    let mut count = 0;
+    while began.elapsed() < BLOCK {
+        count += operation();
+    }
+    began.elapsed().as_nanos() as f64 / count as f64
+}
+
+/// Compares two operations over `rounds` pairs of blocks, after one pair that does not count. Who goes first changes
+/// from pair to pair.
+pub fn compare(rounds: usize, ours: &mut dyn FnMut() -> u64, other: &mut dyn FnMut() -> u64) -> Comparison {
+    let (mut ours_ns, mut other_ns, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0..=rounds {
+        let (a, b) = if round % 2 == 0 {
+            let a = block(ours);
+            (a, block(other))
+        } else {
+            let b = block(other);
+            (block(ours), b)
+        };
+        if round > 0 {
+            ours_ns.push(a);
+            other_ns.push(b);
+            ratios.push(a / b);
+        }
+    }
+    let ratios = sorted(ratios);
+    Comparison {
+        ours_ns: quantile(&sorted(ours_ns), 0.5),
+        other_ns: quantile(&sorted(other_ns), 0.5),
+        ratio: quantile(&ratios, 0.5),
+        quartiles: (quantile(&ratios, 0.25), quantile(&ratios, 0.75)),
+        rounds,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thing_compared_with_itself_done_twice_takes_half() {
+        let mut work = |times: u32| {
+            let mut x = 1u64;
+            for _ in 0..times * 1000 {
+                x = std::hint::black_box(x.wrapping_mul(3));
+            }
+            1
+        };
+        let mut twice = work;
+        let comparison = compare(9, &mut || work(1), &mut || twice(2));
+        assert!((0.35..0.7).contains(&comparison.ratio), "{comparison:?}");
+    }
+}

@@ -1,0 +1,434 @@
+//! The rows of the spine.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use kelix::{Path, SessionOptions, Values};
+
+use super::plain::PlainTable;
+use super::{BATCH, ROUNDS, Store, key_of, pin, value_of, verify};
+use crate::interleave::{Comparison, compare};
+use crate::report::{Row, Sense};
+
+fn compared(
+    id: &'static str,
+    name: &'static str,
+    unit: &'static str,
+    wanted: f64,
+    comparison: Comparison,
+    note: &str,
+) -> Row {
+    Row {
+        id,
+        name,
+        ours: comparison.ours_ns,
+        other: Some(comparison.other_ns),
+        unit,
+        ratio: comparison.ratio,
+        wanted: Some(wanted),
+        sense: Sense::AtMost,
+        note: format!("{note}{}", comparison.spread()),
+    }
+}
+
+/// Turns a comparison of times into one of rates.
+fn as_rate(comparison: Comparison) -> Comparison {
+    Comparison {
+        ratio: 1.0 / comparison.ratio,
+        quartiles: (1.0 / comparison.quartiles.1, 1.0 / comparison.quartiles.0),
+        ..comparison
+    }
+}
+
+/// Loads the records and counts the memory they take.
+pub(super) fn item_bytes(store: &mut Store, records: u64) -> Result<Row, String> {
+    let before = store.shard()?["memory"]["used_bytes"].as_u64().unwrap_or(0);
+    store.load(records)?;
+    let shard = store.shard()?;
+    let used = shard["memory"]["used_bytes"].as_u64().unwrap_or(0) - before;
+    let bytes = used as f64 / records as f64 - 48.0;
+    Ok(Row {
+        id: "item_bytes",
+        name: "memory an item beyond its key and value",
+        ours: bytes,
+        other: None,
+        unit: "bytes",
+        ratio: bytes,
+        wanted: Some(32.0),
+        sense: Sense::AtMost,
+        note: format!("used segment bytes after load; {} index splits", shard["index_splits"]),
+    })
+}
+
+fn random_records(records: u64, count: usize) -> Vec<u64> {
+    let mut state = 0x1234_5678_9ABC_DEF0u64;
+    let mut next = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((u128::from(state) * u128::from(records)) >> 64) as u64
+    };
+    (0..count).map(|_| next()).collect()
+}
+
+/// One-sided gets against plain loops.
+pub(super) fn gets(store: &mut Store) -> Result<Vec<Row>, String> {
+    let records = store.records;
+    let table = store.table;
+    // Warm up: the directory copy is fetched, every page is mapped.
+    let mut buffer = [0; 32];
+    for record in (0..records).step_by((records / 200_000).max(1) as usize) {
+        let got = store.session.get_into(table, &key_of(record), &mut buffer);
+        got.map_err(|error| error.to_string())?.ok_or("a loaded record is absent")?;
+        verify(&buffer, record);
+    }
+    let plain = PlainTable::new(&mut store.session, table.id());
+    let session = &mut store.session;
+    let before = session.cost();
+    let mut rows = Vec::new();
+
+    let (mut ours_at, mut other_at) = (1, 1);
+    let mut ours_buffer = [0; 32];
+    let dependent = compare(
+        ROUNDS,
+        &mut || {
+            for _ in 0..256 {
+                session.get_into(table, &key_of(ours_at), &mut ours_buffer).expect("a get").expect("present");
+                ours_at = verify(&ours_buffer, ours_at);
+            }
+            256
+        },
+        &mut || {
+            for _ in 0..256 {
+                plain.get(&key_of(other_at), &mut buffer);
+                other_at = verify(&buffer, other_at);
+            }
+            256
+        },
+    );
+    rows.push(compared(
+        "get_loop_dep",
+        "one-sided get, next key from the last answer, against a plain loop",
+        "ns",
+        1.15,
+        dependent,
+        "",
+    ));
+
+    let wanted = random_records(records, 1 << 20);
+    let (mut ours_next, mut other_next) = (0, 1 << 19);
+    let independent = compare(
+        ROUNDS,
+        &mut || {
+            for _ in 0..256 {
+                let record = wanted[ours_next % wanted.len()];
+                ours_next += 1;
+                session.get_into(table, &key_of(record), &mut ours_buffer).expect("a get").expect("present");
+                verify(&ours_buffer, record);
+            }
+            256
+        },
+        &mut || {
+            for _ in 0..256 {
+                let record = wanted[other_next % wanted.len()];
+                other_next += 1;
+                plain.get(&key_of(record), &mut buffer);
+                verify(&buffer, record);
+            }
+            256
+        },
+    );
+    rows.push(compared(
+        "get_loop_indep",
+        "one-sided get of independent keys against a plain loop",
+        "ns",
+        1.3,
+        independent,
+        "",
+    ));
+
+    let mut values = Values::new();
+    let batched = as_rate(compare(
+        ROUNDS,
+        &mut || {
+            for _ in 0..8 {
+                let start = ours_next % (wanted.len() - BATCH);
+                ours_next += BATCH;
+                let records = &wanted[start..start + BATCH];
+                let keys: [[u8; 16]; BATCH] = std::array::from_fn(|index| key_of(records[index]));
+                let keys: [&[u8]; BATCH] = std::array::from_fn(|index| &keys[index][..]);
+                session.multi_get_into(table, &keys, &mut values).expect("a batch");
+                for (index, record) in records.iter().enumerate() {
+                    verify(values.get(index).expect("present"), *record);
+                }
+            }
+            8 * BATCH as u64
+        },
+        &mut || {
+            for _ in 0..8 {
+                let start = other_next % (wanted.len() - BATCH);
+                other_next += BATCH;
+                plain_batch(&plain, &wanted[start..start + BATCH]);
+            }
+            8 * BATCH as u64
+        },
+    ));
+    let mut row = compared(
+        "multiget_loop",
+        "multi_get of 32 against the plain loop batched with prefetch",
+        "ns an item",
+        0.85,
+        batched,
+        "ratio of rates; ",
+    );
+    row.sense = Sense::AtLeast;
+    rows.push(row);
+    let cost = session.cost();
+    if cost.fallbacks != before.fallbacks {
+        return Err(format!("{} gets needed the shard", cost.fallbacks - before.fallbacks));
+    }
+    Ok(rows)
+}
+
+/// What a careful programmer would write for a batch of lookups in this table.
+fn plain_batch(plain: &PlainTable, records: &[u64]) {
+    let mut buckets = [(std::ptr::null(), 0); BATCH];
+    let mut items = [std::ptr::null(); BATCH];
+    for (index, record) in records.iter().enumerate() {
+        buckets[index] = plain.bucket(&key_of(*record));
+        PlainTable::prefetch(buckets[index].0);
+    }
+    for (index, (bucket, hash)) in buckets.iter().enumerate() {
+        // SAFETY: the bucket is this table's, and nobody writes while a block runs.
+        items[index] = unsafe { plain.item(*bucket, *hash) };
+        PlainTable::prefetch(items[index]);
+    }
+    let mut value = [0; 32];
+    for (index, record) in records.iter().enumerate() {
+        // SAFETY: the item is this table's.
+        unsafe { plain.value(buckets[index], items[index], &key_of(*record), &mut value) };
+        verify(&value, *record);
+    }
+}
+
+/// A thread on the other core that answers a bare cache line, while it is asked to.
+struct Echo {
+    line: Arc<[AtomicU64; 16]>,
+    active: Arc<AtomicBool>,
+    thread: std::thread::Thread,
+}
+
+impl Echo {
+    fn start(core: usize) -> Echo {
+        let line: Arc<[AtomicU64; 16]> = Arc::new(std::array::from_fn(|_| AtomicU64::new(0)));
+        let active = Arc::new(AtomicBool::new(false));
+        let (their_line, their_active) = (line.clone(), active.clone());
+        let handle = std::thread::spawn(move || {
+            pin(core);
+            // Ends when the benchmark has dropped its handle.
+            while Arc::strong_count(&their_line) > 1 {
+                if !their_active.load(Ordering::Acquire) {
+                    std::thread::park_timeout(Duration::from_millis(50));
+                    continue;
+                }
+                let asked = their_line[0].load(Ordering::Acquire);
+                if their_line[8].load(Ordering::Relaxed) != asked {
+                    their_line[8].store(asked, Ordering::Release);
+                }
+                std::hint::spin_loop();
+            }
+        });
+        Echo { line, active, thread: handle.thread().clone() }
+    }
+
+    /// One round trip. Question and answer stand in lines of their own, as they do in any request and reply.
+    #[inline]
+    fn round_trip(&self) {
+        let asked = self.line[0].load(Ordering::Relaxed) + 1;
+        self.line[0].store(asked, Ordering::Release);
+        while self.line[8].load(Ordering::Acquire) != asked {
+            std::hint::spin_loop();
+        }
+    }
+
+    fn set_active(&self, active: bool) {
+        self.active.store(active, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+/// Puts against their floor, and in batches against one at a time.
+pub(super) fn puts(store: &mut Store) -> Result<Vec<Row>, String> {
+    let records = store.records;
+    let table = store.table;
+    let plain = PlainTable::new(&mut store.session, table.id());
+    let wanted = random_records(records, 1 << 18);
+    let echo = Echo::start(store.cores - 1);
+    let mut next = 0;
+    let mut other_at = 1;
+    let mut buffer = [0; 32];
+    let session = &mut store.session;
+    let mut put = |session: &mut kelix::Session| {
+        for _ in 0..64 {
+            let record = wanted[next % wanted.len()];
+            next += 1;
+            session.put(table, &key_of(record), &value_of(record, records)).expect("a put");
+        }
+        64
+    };
+    let floor = compare(ROUNDS, &mut || put(session), &mut || {
+        echo.set_active(true);
+        for _ in 0..256 {
+            echo.round_trip();
+            plain.get(&key_of(other_at), &mut buffer);
+            other_at = u64::from_le_bytes(buffer[..8].try_into().expect("8 bytes"));
+        }
+        echo.set_active(false);
+        256
+    });
+    let mut rows = vec![compared(
+        "put_floor",
+        "put round trip against a bare cache-line round trip and a plain dependent get",
+        "ns",
+        1.4,
+        floor,
+        "",
+    )];
+    let mut batch_next = 0;
+    let mut batch = |session: &mut kelix::Session| {
+        let start = batch_next % (wanted.len() - BATCH);
+        batch_next += BATCH;
+        let items: [([u8; 16], [u8; 32]); BATCH] = std::array::from_fn(|index| {
+            let record = wanted[start + index];
+            (key_of(record), value_of(record, records))
+        });
+        let items: [(&[u8], &[u8]); BATCH] =
+            std::array::from_fn(|index| (&items[index].0[..], &items[index].1[..]));
+        let results = session.multi_put(table, &items).expect("a batch");
+        assert!(results.iter().all(Result::is_ok));
+        BATCH as u64
+    };
+    let mut second = store.client.session().map_err(|error| error.to_string())?;
+    let session = &mut store.session;
+    let batched = as_rate(compare(ROUNDS, &mut || batch(session), &mut || put(&mut second)));
+    let mut row = compared(
+        "put_batch",
+        "puts in batches of 32 against one at a time",
+        "ns an item",
+        4.0,
+        batched,
+        "ratio of rates; ",
+    );
+    row.sense = Sense::AtLeast;
+    rows.push(row);
+    for record in wanted.iter().take(10_000) {
+        let got = store.session.get_into(table, &key_of(*record), &mut buffer).expect("a get");
+        got.expect("present");
+        verify(&buffer, *record);
+    }
+    Ok(rows)
+}
+
+fn process_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// What an idle server and client cost, and what the shard does during one-sided gets.
+pub(super) fn cpu(store: &mut Store) -> Result<Vec<Row>, String> {
+    std::thread::sleep(Duration::from_millis(300));
+    let (cpu, began) = (process_cpu(), Instant::now());
+    std::thread::sleep(Duration::from_secs(3));
+    let idle = (process_cpu() - cpu).as_secs_f64() / began.elapsed().as_secs_f64() * 100.0;
+    let idle_row = Row {
+        id: "idle_cpu",
+        name: "server and one client, both idle",
+        ours: idle,
+        other: None,
+        unit: "% of a core",
+        ratio: idle,
+        wanted: Some(0.5),
+        sense: Sense::AtMost,
+        note: "processor time of the whole process over 3 s".into(),
+    };
+    let options = SessionOptions { path: Path::Index, ..SessionOptions::default() };
+    let mut session = store.client.session_with(options).map_err(|error| error.to_string())?;
+    let wanted = random_records(store.records, 1 << 18);
+    let mut buffer = [0; 32];
+    // The session's first gets fetch the directory.
+    for record in wanted.iter().take(1000) {
+        session.get_into(store.table, &key_of(*record), &mut buffer).map_err(|error| error.to_string())?;
+    }
+    let (before, messages, began) = (store.shard()?, session.cost().messages, Instant::now());
+    let mut gets = 0u64;
+    while began.elapsed() < Duration::from_secs(2) {
+        for record in wanted.iter().cycle().skip(gets as usize % wanted.len()).take(4096) {
+            session.get_into(store.table, &key_of(*record), &mut buffer).expect("a get").expect("present");
+            verify(&buffer, *record);
+        }
+        gets += 4096;
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    let after = store.shard()?;
+    let requests = after["requests"].as_u64().unwrap_or(0) - before["requests"].as_u64().unwrap_or(0);
+    let sent = session.cost().messages - messages;
+    let cpu = after["cpu_s"].as_f64().unwrap_or(0.0) - before["cpu_s"].as_f64().unwrap_or(0.0);
+    let share = cpu / seconds * 100.0;
+    let read_row = Row {
+        id: "read_cpu",
+        name: "processor time of the shard during one-sided gets",
+        ours: share,
+        other: None,
+        unit: "% of a core",
+        // A message would be a failure whatever it cost.
+        ratio: if requests + sent == 0 { share } else { f64::INFINITY },
+        wanted: Some(0.1),
+        sense: Sense::AtMost,
+        note: format!("{requests} messages during {gets} gets in {seconds:.1} s"),
+    };
+    Ok(vec![idle_row, read_row])
+}
+
+/// Dead memory held at full put rate, and whether a put is refused while memory could be reused, in a store that is
+/// nearly full.
+pub(super) fn quarantine(records: u64) -> Result<Row, String> {
+    // Just enough for the records and the dead of two to three epochs.
+    let mut store = Store::start("quarantine", 64 << 20)?;
+    let records = records.min(400_000);
+    store.load(records)?;
+    let wanted = random_records(records, 1 << 16);
+    let began = Instant::now();
+    let (mut most, mut puts, mut start) = (0, 0u64, 0);
+    let client = store.client.clone();
+    let mut looked = Instant::now();
+    while began.elapsed() < Duration::from_secs(3) {
+        store.put_batch(&wanted[start..start + 64])?;
+        start = (start + 64) % (wanted.len() - 64);
+        puts += 64;
+        if looked.elapsed() > Duration::from_millis(60) {
+            looked = Instant::now();
+            let text = client.statistics().map_err(|error| error.to_string())?;
+            let all: serde_json::Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+            most = most.max(all["shards"][0]["memory"]["quarantined_bytes"].as_u64().unwrap_or(0));
+        }
+    }
+    let rate = puts as f64 / began.elapsed().as_secs_f64();
+    let shard = store.shard()?;
+    let refused = shard["writes_refused"].as_f64().unwrap_or(f64::NAN);
+    Ok(Row {
+        id: "quarantine",
+        name: "puts refused at full rate in a nearly full store",
+        ours: refused,
+        other: None,
+        unit: "puts",
+        ratio: refused,
+        wanted: Some(0.0),
+        sense: Sense::AtMost,
+        note: format!(
+            "{:.1} MiB dead at most, {:.1} M puts/s, {} waited; {} items of 64 bytes in 64 MiB",
+            most as f64 / 1048576.0,
+            rate / 1e6,
+            shard["writes_waited"],
+            records
+        ),
+    })
+}
