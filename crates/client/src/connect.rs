@@ -67,9 +67,9 @@ impl Link {
         Ok(Link { stream, directory: directory.to_path_buf() })
     }
 
-    fn send(&self, frame: &Frame, descriptors: &[std::os::fd::BorrowedFd<'_>]) -> Result<()> {
+    fn send(&self, frame: &Frame) -> Result<()> {
         let (kind, bytes) = frame.encode();
-        send_frame(&self.stream, kind, &bytes, descriptors)
+        send_frame(&self.stream, kind, &bytes, &[])
     }
 
     fn receive(&self) -> Result<(Frame, Vec<OwnedFd>)> {
@@ -85,15 +85,15 @@ impl Link {
         }
     }
 
-    fn greet(&self, purpose: Purpose, waker: &[std::os::fd::BorrowedFd<'_>]) -> Result<()> {
-        self.send(&Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose }, waker)
+    fn greet(&self, purpose: Purpose) -> Result<()> {
+        self.send(&Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose })
     }
 
     /// Asks for statistics, as JSON.
     pub fn statistics(directory: &Path) -> Result<String> {
         let link = Link::open(directory)?;
-        link.greet(Purpose::Statistics, &[])?;
-        link.send(&Frame::AskStatistics, &[])?;
+        link.greet(Purpose::Statistics)?;
+        link.send(&Frame::AskStatistics)?;
         match link.receive().map_err(explain)? {
             (Frame::Statistics { text }, _) => Ok(text),
             _ => Err(protocol("the server did not send statistics")),
@@ -132,7 +132,7 @@ impl Link {
 
     /// Brings a shard's map up to date.
     pub fn refresh_map(&self, shard: u16, map: &MemoryMap) -> Result<Arc<MemoryMap>> {
-        self.send(&Frame::AskSegments { shard }, &[])?;
+        self.send(&Frame::AskSegments { shard })?;
         let mut map = map.clone();
         self.receive_segments(shard, &mut map)?;
         Ok(Arc::new(map))
@@ -141,8 +141,7 @@ impl Link {
     /// Opens a session: maps every shard's image and connects its mailboxes.
     pub fn session(directory: &Path, private_pointers: bool) -> Result<(Link, Core<ShmEndpoint>, u64)> {
         let link = Link::open(directory)?;
-        let wake_me = WakerHandle::create()?;
-        link.greet(Purpose::Session, &[wake_me.as_fd()])?;
+        link.greet(Purpose::Session)?;
         let (Frame::Welcome { version, features, term, view, .. }, mut descriptors) =
             link.receive().map_err(explain)?
         else {
@@ -166,7 +165,6 @@ impl Link {
             Memfd::receive(pointers, POINTER_TABLE_BYTES)?.map(true)?
         };
         let mut waker = Waker::create()?;
-        waker.add(wake_me)?;
         waker.add_socket(link.stream.as_fd())?;
         let mut endpoint = ShmEndpoint::new(waker);
         let mut peers = Vec::new();
@@ -208,6 +206,7 @@ impl Link {
         };
         let outbox = Memfd::receive(requests, MAILBOX_BYTES)?.map(true)?;
         let inbox = Memfd::receive(replies, MAILBOX_BYTES)?.map(true)?;
+        let wake_key = endpoint.waker().add(WakerHandle::receive(waker))?;
         endpoint.add_sleep_word(SleepWord { span: inbox.clone(), word: mailbox_word::SLEEPS });
         Ok(endpoint.add(ShmPeer {
             map: Arc::new(map),
@@ -216,7 +215,7 @@ impl Link {
             authority: Some(authority.clone()),
             outbox,
             inbox,
-            waker: WakerHandle::receive(waker),
+            wake_key,
         }))
     }
 

@@ -1,6 +1,6 @@
 //! The set-up side of one connection: hands out memory and mailboxes, then waits for the client's end.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +57,7 @@ pub(crate) fn serve(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) 
 fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Result<()> {
     let _ = stream.set_read_timeout(Some(HELLO));
     let _ = stream.set_write_timeout(Some(SEND));
-    let (kind, bytes, mut descriptors) = receive_frame(stream)?;
+    let (kind, bytes, _) = receive_frame(stream)?;
     let Some(Frame::Hello { version, features, purpose }) = Frame::decode(kind, &bytes) else {
         return Err(refused("the first frame was no greeting"));
     };
@@ -72,10 +72,7 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
         credentials.map_or((0, u32::MAX), |peer| (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw()));
     let mut mailboxes = Vec::new();
     if purpose == Purpose::Session {
-        let Some(client_waker) = descriptors.pop() else {
-            return Err(refused("a session without a wake-up descriptor"));
-        };
-        mailboxes = begin_session(shared, connection, stream, client_waker, uid)?;
+        mailboxes = begin_session(shared, connection, stream, uid)?;
     }
     let record = ClientRecord {
         connection,
@@ -107,13 +104,7 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
 }
 
 /// Hands out the images and a pair of mailboxes for each shard.
-fn begin_session(
-    shared: &Arc<Shared>,
-    connection: u64,
-    stream: &UnixStream,
-    client_waker: OwnedFd,
-    uid: u32,
-) -> Result<Vec<Span>> {
+fn begin_session(shared: &Arc<Shared>, connection: u64, stream: &UnixStream, uid: u32) -> Result<Vec<Span>> {
     let welcome = Frame::Welcome {
         version: PROTOCOL_VERSION,
         features: 0,
@@ -123,7 +114,6 @@ fn begin_session(
     };
     let pointers = shared.pointers(uid)?;
     send(stream, &welcome, &[shared.authority.file.as_fd(), pointers.fd()])?;
-    let client_waker = WakerHandle::receive(client_waker);
     let mut mailboxes = Vec::new();
     for (number, shard) in shared.shards.iter().enumerate() {
         let number = number as u16;
@@ -132,13 +122,11 @@ fn begin_session(
         send_segments(shared, stream, number)?;
         let (server_memory, server_mailbox) = Memfd::create("kelix-requests", MAILBOX_BYTES, false)?;
         let (client_memory, client_mailbox) = Memfd::create("kelix-replies", MAILBOX_BYTES, false)?;
-        let wake_shard = WakerHandle::create()?;
-        let descriptors = [server_memory.fd(), client_memory.fd(), wake_shard.as_fd()];
+        let (waker, clients_end) = WakerHandle::pair()?;
+        let descriptors = [server_memory.fd(), client_memory.fd(), clients_end.as_fd()];
         send(stream, &Frame::Mailboxes { shard: number, bytes: MAILBOX_BYTES }, &descriptors)?;
         mailboxes.push(server_mailbox.clone());
-        let wake_shard = wake_shard.try_clone()?;
-        let wake_client = client_waker.try_clone()?;
-        shard.command(Command::Join { connection, server_mailbox, client_mailbox, wake_client, wake_shard });
+        shard.command(Command::Join { connection, server_mailbox, client_mailbox, waker });
     }
     Ok(mailboxes)
 }

@@ -38,16 +38,8 @@ pub(crate) struct Report {
 
 /// What a connection thread asks of the shard thread.
 pub(crate) enum Command {
-    Join {
-        connection: u64,
-        server_mailbox: Span,
-        client_mailbox: Span,
-        wake_client: WakerHandle,
-        wake_shard: WakerHandle,
-    },
-    Leave {
-        connection: u64,
-    },
+    Join { connection: u64, server_mailbox: Span, client_mailbox: Span, waker: WakerHandle },
+    Leave { connection: u64 },
 }
 
 /// The rest of the server's handle to a shard.
@@ -74,9 +66,9 @@ impl ShardHandle {
         let segments = MemfdSegments::default();
         let number = config.number;
         let shard = Shard::create(config, header_span.clone(), Box::new(segments.clone()))?;
-        let waker_handle = WakerHandle::create()?;
+        let (waker_handle, threads_end) = WakerHandle::pair()?;
         let mut waker = Waker::create()?;
-        waker.add(waker_handle.try_clone()?)?;
+        waker.add(threads_end)?;
         let mut endpoint = ShmEndpoint::new(waker);
         endpoint.add_sleep_word(SleepWord { span: header_span, word: header_word::SLEEPING });
         let (commands, received) = channel();
@@ -121,7 +113,7 @@ impl ShardHandle {
 
     /// Sends a command and wakes the thread.
     pub fn command(&self, command: Command) {
-        // SYNC: the thread looks at `pending` after it has announced its sleep, and the eventfd keeps the wake-up.
+        // SYNC: the thread looks at `pending` after it has announced its sleep, and the socket keeps the wake-up.
         if self.commands.send(command).is_ok() {
             self.pending.fetch_add(1, Ordering::SeqCst);
         }
@@ -159,7 +151,7 @@ struct ShardThread {
 struct Connection {
     number: u64,
     peer: PeerId,
-    waker_key: usize,
+    wake_key: usize,
 }
 
 impl ShardThread {
@@ -259,9 +251,9 @@ impl ShardThread {
         while let Ok(command) = self.received.try_recv() {
             self.pending.fetch_sub(1, Ordering::SeqCst);
             match command {
-                Command::Join { connection, server_mailbox, client_mailbox, wake_client, wake_shard } => {
+                Command::Join { connection, server_mailbox, client_mailbox, waker } => {
                     // Without a place in the epoll set the client could not wake us; its connection ends.
-                    let Ok(waker_key) = self.endpoint.waker().add(wake_shard) else {
+                    let Ok(wake_key) = self.endpoint.waker().add(waker) else {
                         let _ = self.faulty.send((connection, "no descriptor to watch it with"));
                         continue;
                     };
@@ -272,20 +264,20 @@ impl ShardThread {
                         sleeps: SleepWord { span: client_mailbox.clone(), word: mailbox_word::SLEEPS },
                         outbox: client_mailbox,
                         inbox: server_mailbox,
-                        waker: wake_client,
+                        wake_key,
                     });
                     self.shard.join(peer, self.endpoint.promises().ordered_placement);
-                    self.connections.push(Connection { number: connection, peer, waker_key });
+                    self.connections.push(Connection { number: connection, peer, wake_key });
                 }
                 Command::Leave { connection } => {
                     let Some(index) = self.connections.iter().position(|known| known.number == connection)
                     else {
                         continue;
                     };
-                    let Connection { peer, waker_key, .. } = self.connections.swap_remove(index);
+                    let Connection { peer, wake_key, .. } = self.connections.swap_remove(index);
                     self.shard.leave(peer);
                     self.endpoint.remove(peer);
-                    self.endpoint.waker().remove(waker_key);
+                    self.endpoint.waker().remove(wake_key);
                 }
             }
         }

@@ -21,7 +21,7 @@ pub enum Purpose {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "each variant's text names its fields")]
 pub enum Frame {
-    /// Client: version, features and purpose. Descriptor: the client's wake-up eventfd, for a session.
+    /// Client: version, features and purpose.
     Hello { version: u32, features: u64, purpose: Purpose },
     /// Server. Descriptors: the authority page, the table of cached pointers of the client's user.
     Welcome { version: u32, features: u64, pid: u32, term: u64, view: View },
@@ -29,7 +29,7 @@ pub enum Frame {
     Image { shard: u16, bytes: u64 },
     /// Server: first granule and length of segments. Descriptors: their memory.
     Segments { shard: u16, last: bool, list: Vec<(u64, u64)> },
-    /// Server. Descriptors: the server's mailbox, the client's mailbox, the shard's wake-up eventfd.
+    /// Server. Descriptors: the server's mailbox, the client's mailbox, the client's end of the wake-up pair.
     Mailboxes { shard: u16, bytes: u64 },
     /// Client.
     AskSegments { shard: u16 },
@@ -130,15 +130,20 @@ impl Frame {
     pub fn decode(kind: u16, bytes: &[u8]) -> Option<Frame> {
         let mut from = Decoder(bytes);
         let frame = match kind {
-            1 => Frame::Hello {
-                version: from.u32()?,
-                features: from.u64()?,
-                purpose: match from.u8()? {
+            1 => {
+                let version = from.u32()?;
+                if version != crate::PROTOCOL_VERSION {
+                    // What follows the version is that version's business; the greeting is answered with a refusal.
+                    return Some(Frame::Hello { version, features: 0, purpose: Purpose::Statistics });
+                }
+                let features = from.u64()?;
+                let purpose = match from.u8()? {
                     1 => Purpose::Session,
                     2 => Purpose::Statistics,
                     _ => return None,
-                },
-            },
+                };
+                Frame::Hello { version, features, purpose }
+            }
             2 => Frame::Welcome {
                 version: from.u32()?,
                 features: from.u64()?,

@@ -8,7 +8,7 @@ use kelix_image::{Header, MemoryMap, Span};
 use kelix_types::{Place, limits};
 
 use super::rundir::AUTHORITY_TERM;
-use super::wake::{Waker, WakerHandle};
+use super::wake::Waker;
 use crate::{Broken, Fabric, PeerId, Promises, Read, ReadState};
 
 /// A word that says whether its owner sleeps.
@@ -40,8 +40,8 @@ pub struct ShmPeer {
     pub inbox: Span,
     /// Says whether the peer sleeps.
     pub sleeps: SleepWord,
-    /// Wakes the peer.
-    pub waker: WakerHandle,
+    /// This side's end of the connection's wake-up pair: key in the endpoint's [`Waker`].
+    pub wake_key: usize,
 }
 
 /// One side's endpoint.
@@ -182,7 +182,7 @@ impl Fabric for ShmEndpoint {
         full_fence();
         let peer = self.peer(peer);
         if peer.sleeps.words().load(0) != 0 {
-            peer.waker.wake();
+            self.waker.wake(peer.wake_key);
         }
     }
 

@@ -4,9 +4,10 @@
 //! sealed memfds, so a client can neither write nor be killed by a truncation, and a dead server's last state
 //! stays readable for as long as somebody maps it.
 //!
-//! Wake-ups go through an eventfd of the connection. A futex in the shared pages would save little (both end in
-//! one system call and one context switch) and would need a word of the server that every client may write; with a
-//! descriptor a bad client can disturb only itself, and a session has the descriptor to poll that it needs anyway.
+//! Wake-ups go through a socket pair of the connection. A futex in the shared pages would save little (both end in
+//! one system call and one context switch) and would need a word of the server that every client may write; an eventfd
+//! is one open file that both sides share, so a bad client could fill it or make it block. With a pair a bad client
+//! can disturb only itself, and a session has the descriptor to poll that it needs anyway.
 
 mod endpoint;
 mod memory;

@@ -1,42 +1,41 @@
-//! Sleeping until a peer wakes us: an epoll set of eventfds and sockets.
+//! Sleeping until a peer wakes us: an epoll set of socket pairs and sockets.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use kelix_types::{Error, Result};
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
-/// A descriptor that wakes its owner when somebody writes to it.
+/// One end of a pair of connected sockets: what is written to one end makes the other readable.
+///
+/// Each side owns its end alone. The other side can neither read what is meant for this one nor change how its calls
+/// behave, and every call here is non-blocking by itself, whatever the descriptor's flags: so a hostile peer can
+/// disturb only itself.
 pub struct WakerHandle(OwnedFd);
 
 impl WakerHandle {
-    /// Makes one.
-    pub fn create() -> Result<WakerHandle> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        eventfd(0, flags).map(WakerHandle).map_err(|source| {
-            Error::system("make wake-up descriptor", "too many open files? see `ulimit -n`", source)
+    /// A connected pair.
+    pub fn pair() -> Result<(WakerHandle, WakerHandle)> {
+        let pair = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+        pair.map(|(a, b)| (WakerHandle(a), WakerHandle(b))).map_err(|source| {
+            Error::system("make wake-up descriptors", "too many open files? see `ulimit -n`", source)
         })
     }
 
-    /// Takes a descriptor that another process sent. If it is no eventfd its owner loses wake-ups, nobody else.
+    /// Takes a descriptor that another process sent. If it is no socket its owner loses wake-ups, nobody else.
     pub fn receive(fd: OwnedFd) -> WakerHandle {
         WakerHandle(fd)
     }
 
-    /// Another handle to the same owner.
-    pub fn try_clone(&self) -> Result<WakerHandle> {
-        let fd = self.0.try_clone();
-        fd.map(WakerHandle)
-            .map_err(|source| Error::system("copy wake-up descriptor", "too many open files?", source))
-    }
-
-    /// Wakes the owner. Never blocks: a full counter means it has been woken already.
+    /// Wakes the other end. A full socket means it has been woken already.
     pub fn wake(&self) {
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        let _ = send(&self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
+    /// Takes back wake-ups that have been heard. What is left, if the other end writes without end, only wakes again.
     fn drain(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+        let _ = recv(&self.0, &mut [0u8; 256], RecvFlags::DONTWAIT);
     }
 }
 
@@ -49,7 +48,7 @@ impl AsFd for WakerHandle {
 /// What one thread sleeps on.
 pub struct Waker {
     epoll: OwnedFd,
-    /// Eventfds by key; they are drained when they fire.
+    /// Ends of socket pairs by key; they are drained when they fire.
     handles: Vec<Option<WakerHandle>>,
 }
 
@@ -64,7 +63,7 @@ impl Waker {
         Ok(Waker { epoll, handles: Vec::new() })
     }
 
-    /// Adds a descriptor that peers write to. Returns the key to remove it with.
+    /// Adds this side's end of a pair. Returns the key to use and remove it with.
     pub fn add(&mut self, handle: WakerHandle) -> Result<usize> {
         let key = self.handles.iter().position(Option::is_none).unwrap_or(self.handles.len());
         let data = epoll::EventData::new_u64(key as u64);
@@ -75,6 +74,13 @@ impl Waker {
         }
         self.handles[key] = Some(handle);
         Ok(key)
+    }
+
+    /// Wakes the other end of an added pair.
+    pub fn wake(&self, key: usize) {
+        if let Some(Some(handle)) = self.handles.get(key) {
+            handle.wake();
+        }
     }
 
     /// Removes a descriptor.
