@@ -81,14 +81,14 @@ mod tests {
 
     #[test]
     fn a_thing_compared_with_itself_done_twice_takes_half() {
-        let mut work = |times: u32| {
+        let work = |times: u32| {
             let mut x = 1u64;
             for _ in 0..times * 1000 {
                 x = std::hint::black_box(x.wrapping_mul(3));
             }
             1
         };
-        let mut twice = work;
+        let twice = work;
         let comparison = compare(9, &mut || work(1), &mut || twice(2));
         assert!((0.35..0.7).contains(&comparison.ratio), "{comparison:?}");
     }

@@ -241,7 +241,7 @@ fn writes_that_compare() {
 #[test]
 fn errors_say_what_to_do() {
     let place = Place::new();
-    place.kelix(&["get", "t", "k"]).failed(3, &["no server at", "kelix serve", "--dir"]);
+    place.kelix(&["get", "t", "k"]).failed(3, &["no server in", "kelix serve", "--dir"]);
     let error = place.kelix(&["put", "t", "k", "v", "--json"]).error(3);
     assert_eq!((&error["kind"], &error["retry"]), (&json!("unavailable"), &json!(true)));
     place.kelix(&["stat"]).failed(3, &["no server"]);

@@ -2,9 +2,11 @@
 //!
 //! Operations of one batch have no order among each other. Their memory accesses and messages overlap.
 
+use std::time::Instant;
+
 use kelix_fabric::Fabric;
 use kelix_types::limits::{MESSAGE_VALUE_BYTES_MAX, SESSION_READS_MAX};
-use kelix_types::{Effect, Error, Result, TableId, Version};
+use kelix_types::{Effect, Error, ErrorKind, Result, TableId, Version};
 use kelix_wire::{Op, RequestHead, Status};
 
 use crate::Table;
@@ -52,6 +54,13 @@ pub(crate) struct Wanted<'k> {
     pub table: TableId,
     pub key: &'k [u8],
     pub pointer: Option<Pointer>,
+}
+
+/// A submitted operation whose request is under way.
+pub(crate) struct Waiting {
+    queued: Queued,
+    id: RequestId,
+    since: Instant,
 }
 
 /// One of the reads of a batch.
@@ -304,10 +313,13 @@ impl Session {
 
     /// Begins what was submitted and moves what has ended to `completions`; returns how many. Does not wait. After
     /// a poll that returned 0, [`Session::fd`] becomes readable when there is more.
+    ///
+    /// The session's other calls listen on the same descriptor: after one of them, poll before waiting for it again.
     pub fn poll(&mut self, completions: &mut Vec<Completion>) -> Result<usize> {
         let before = completions.len();
         self.begin_queued()?;
         self.core.fabric.sleep(Some(0));
+        self.core.fabric.look();
         self.collect()?;
         completions.extend(self.finished.drain(..));
         if completions.len() == before && !self.waiting.is_empty() {
@@ -332,9 +344,18 @@ impl Session {
             let wave: Vec<Queued> = gets.by_ref().take(SESSION_READS_MAX).collect();
             let wanted =
                 |index: usize| Wanted { table: wave[index].head.table, key: &wave[index].key, pointer: None };
-            self.note_operation()?;
             let (mut valid, mut missing) = (Vec::new(), Vec::new());
-            self.read_wave("get", wave.len(), wanted, &mut missing, |index, _| valid.push(index))?;
+            let read = self.note_operation().and_then(|()| {
+                self.read_wave("get", wave.len(), wanted, &mut missing, |index, _| valid.push(index))
+            });
+            if let Err(error) = read {
+                // Every ticket ends, and each with the reason.
+                for queued in wave {
+                    let outcome = Err(Error::new(error.kind(), "poll", error.context()));
+                    self.finished.push_back(Completion { ticket: queued.ticket, outcome });
+                }
+                continue;
+            }
             for index in valid {
                 let slot = &mut self.slots[index];
                 std::mem::swap(&mut self.landing, &mut slot.landing);
@@ -356,7 +377,7 @@ impl Session {
                 continue;
             }
             match self.post("submit", shard, queued.head, &queued.key, &queued.value) {
-                Ok(id) => self.waiting.push((queued.ticket, queued, id)),
+                Ok(id) => self.waiting.push(Waiting { queued, id, since: Instant::now() }),
                 Err(error) => {
                     self.finished.push_back(Completion { ticket: queued.ticket, outcome: Err(error) })
                 }
@@ -372,21 +393,29 @@ impl Session {
         let broken = self.core.fabric.is_broken(self.core.peer(0));
         let in_force = self.core.in_force();
         let waiting = std::mem::take(&mut self.waiting);
-        for (ticket, queued, id) in waiting {
+        for Waiting { queued, id, since } in waiting {
+            let late = since.elapsed() > self.options.timeout;
             let outcome = match self.core.take(id) {
                 Some(_) if !in_force => Err(Self::superseded("poll").with_effect(Effect::Unknown)),
                 Some(answer) => self.outcome_of(&queued, answer),
-                None if broken || !in_force => {
+                None if broken || !in_force || late => {
                     let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
-                    let context = "the server has gone before it answered";
-                    Err(Error::new(kelix_types::ErrorKind::Unavailable, "poll", context).with_effect(effect))
+                    let error = if !in_force {
+                        Self::superseded("poll")
+                    } else if broken {
+                        let context = "the server has gone before it answered";
+                        Error::new(ErrorKind::Unavailable, "poll", context)
+                    } else {
+                        Error::new(ErrorKind::TimedOut, "poll", "no answer in time; is the server stopped?")
+                    };
+                    Err(error.with_effect(effect))
                 }
                 None => {
-                    self.waiting.push((ticket, queued, id));
+                    self.waiting.push(Waiting { queued, id, since });
                     continue;
                 }
             };
-            self.finished.push_back(Completion { ticket, outcome });
+            self.finished.push_back(Completion { ticket: queued.ticket, outcome });
         }
         Ok(())
     }

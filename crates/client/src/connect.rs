@@ -47,20 +47,17 @@ pub(crate) struct Link {
 impl Link {
     /// Connects to the server of a run directory.
     pub fn open(directory: &Path) -> Result<Link> {
-        let socket = RunDirectory(directory.to_path_buf()).socket();
-        let stream = UnixStream::connect(&socket).map_err(|source| {
+        let run = RunDirectory(directory.to_path_buf());
+        let connect = || UnixStream::connect(run.socket(run.term()?));
+        let stream = connect().map_err(|source| {
             let hint = match source.kind() {
                 std::io::ErrorKind::PermissionDenied => {
-                    "you may not open it: ask its owner, or join its group"
+                    "you may not use it: ask its owner, or join its group"
                 }
                 _ => "start one with `kelix serve`, or name its directory with --dir or KELIX_DIR",
             };
-            Error::new(
-                ErrorKind::Unavailable,
-                "connect",
-                format!("no server at {}: {hint}", socket.display()),
-            )
-            .with_source(source)
+            let context = format!("no server in {}: {hint}", directory.display());
+            Error::new(ErrorKind::Unavailable, "connect", context).with_source(source)
         })?;
         let _ = stream.set_read_timeout(Some(ANSWER));
         let _ = stream.set_write_timeout(Some(ANSWER));
@@ -139,7 +136,7 @@ impl Link {
     }
 
     /// Opens a session: maps every shard's image and connects its mailboxes.
-    pub fn session(directory: &Path, private_pointers: bool) -> Result<(Link, Core<ShmEndpoint>, u64)> {
+    pub fn session(directory: &Path, private_pointers: bool) -> Result<(Link, Core<ShmEndpoint>)> {
         let link = Link::open(directory)?;
         link.greet(Purpose::Session)?;
         let (Frame::Welcome { version, features, term, view, .. }, mut descriptors) =
@@ -172,7 +169,7 @@ impl Link {
             peers.push(link.join_shard(&mut endpoint, shard as u16, &authority, &view)?);
         }
         let core = Core::new(endpoint, view, term, &peers, PointerCache::new(pointers));
-        Ok((link, core, term))
+        Ok((link, core))
     }
 
     fn join_shard(

@@ -3,7 +3,7 @@
 
 use kelix_fabric::{Fabric, PeerId};
 use kelix_index::Directory;
-use kelix_types::{Error, ErrorKind, KeyHash, Location, TableId, Version, key_hash};
+use kelix_types::{Error, ErrorKind, Guardian, Incarnation, KeyHash, Location, TableId, Version, key_hash};
 use kelix_wire::{
     FrameBuffer, Op, Reply, RequestHead, RingFault, RingReader, RingWriter, Status, View, encode_request,
     mailbox_word,
@@ -35,9 +35,22 @@ pub(crate) struct Answer {
     pub location: Option<Location>,
     /// Words of the item, if it was sent.
     pub item: Vec<u64>,
+    /// It answers a write.
+    write: bool,
 }
 
 impl Answer {
+    /// Where the item stands and which one it is, if the answer tells: a put's version is the new item's
+    /// incarnation; a get sends the item itself.
+    pub fn pointer(&self) -> Option<Pointer> {
+        let incarnation = match self.item.first() {
+            Some(guardian) => Guardian(*guardian).incarnation(),
+            None if self.write => Incarnation(self.version),
+            None => return None,
+        };
+        self.location.map(|location| Pointer { location, incarnation })
+    }
+
     pub fn version(&self) -> Option<Version> {
         if self.version == 0 { None } else { Some(Version(self.version)) }
     }
@@ -132,6 +145,11 @@ impl<F: Fabric> Core<F> {
 
     pub fn directory_for_measurement(&self, shard: usize) -> (Directory, u64) {
         (self.shards[shard].reader.directory.clone(), self.view.hash_seed)
+    }
+
+    /// A random number that every server draws when it starts.
+    pub fn server(&self) -> u64 {
+        self.view.hash_seed
     }
 
     /// Number of shards.
@@ -301,8 +319,9 @@ impl<F: Fabric> Core<F> {
                     continue;
                 }
                 match pending.state {
-                    PendingState::Waiting { wanted: true, .. } => {
+                    PendingState::Waiting { wanted: true, write } => {
                         pending.state = PendingState::Answered(Answer {
+                            write,
                             status: reply.head.status,
                             version: reply.head.version,
                             location: reply.location(),
@@ -347,9 +366,8 @@ impl<F: Fabric> Core<F> {
     /// Remembers where an item was written or found.
     pub fn learn(&mut self, hash: KeyHash, answer: &Answer) {
         if self.caches_pointers() {
-            if let (Some(location), Some(version)) = (answer.location, answer.version()) {
-                let incarnation = kelix_types::Incarnation(version.0);
-                self.pointers.put(hash, Pointer { location, incarnation });
+            if let Some(pointer) = answer.pointer() {
+                self.pointers.put(hash, pointer);
             }
         }
     }

@@ -72,7 +72,7 @@ pub use session::{CompareAndSet, Session, SessionOptions};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Table {
     pub(crate) id: TableId,
-    pub(crate) term: u64,
+    pub(crate) server: u64,
 }
 
 impl Table {
@@ -83,6 +83,6 @@ impl Table {
 
     #[doc(hidden)]
     pub fn for_documentation() -> Table {
-        Table { id: TableId(1), term: 0 }
+        Table { id: TableId(1), server: 0 }
     }
 }

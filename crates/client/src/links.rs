@@ -18,8 +18,11 @@ struct Target {
 }
 
 impl Target {
-    fn of(link: LinkView<'_>) -> Target {
-        let pointer = link.location.map(|location| Pointer { location, incarnation: link.incarnation });
+    /// The location words of a link in a large value are the writer's claim, which the shard never looked at: such
+    /// links are followed by key.
+    fn of(link: LinkView<'_>, claimed: bool) -> Target {
+        let location = link.location.filter(|_| !claimed);
+        let pointer = location.map(|location| Pointer { location, incarnation: link.incarnation });
         Target { table: link.table, key: link.key.to_vec(), pointer, position: link.position as u64 }
     }
 
@@ -52,7 +55,7 @@ impl Session {
     fn links(item: &Item, name: &str, most: usize) -> Result<Vec<Target>> {
         let wanted = item.name_id(name);
         let links = item.raw_attributes().filter_map(|(id, value)| match value {
-            Value::Link(link) if Some(id) == wanted => Some(Target::of(link)),
+            Value::Link(link) if Some(id) == wanted => Some(Target::of(link, item.large.is_some())),
             _ => None,
         });
         let links: Vec<Target> = links.take(most).collect();

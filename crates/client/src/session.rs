@@ -9,11 +9,11 @@ use kelix_fabric::Fabric;
 use kelix_fabric::shm::ShmEndpoint;
 use kelix_image::ItemFlags;
 use kelix_types::limits::{KEY_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX, VALUE_BYTES_MAX};
-use kelix_types::{Effect, Error, ErrorKind, Guardian, KeyHash, Result, TableId, Version};
+use kelix_types::{Effect, Error, ErrorKind, KeyHash, Result, TableId, Version};
 use kelix_wire::{Op, RequestHead, Status};
 
 use crate::Table;
-use crate::batch::{Queued, Ticket, Wanted};
+use crate::batch::{Queued, Waiting, Wanted};
 use crate::connect::Link;
 use crate::core::{Answer, Core, Path, PostError, RequestId};
 use crate::item::{Item, Names};
@@ -71,14 +71,15 @@ pub struct Session {
     pub(crate) pointer: Option<Pointer>,
     pub(crate) names: HashMap<TableId, Arc<Names>>,
     pub(crate) queue: Vec<Queued>,
-    pub(crate) waiting: Vec<(Ticket, Queued, RequestId)>,
+    pub(crate) waiting: Vec<Waiting>,
     pub(crate) finished: VecDeque<crate::batch::Completion>,
     pub(crate) next_ticket: u64,
     pub(crate) slots: Vec<crate::batch::ReadSlot>,
     pub(crate) missing: Vec<usize>,
     link: Link,
-    term: u64,
-    options: SessionOptions,
+    /// Tells this server from every other, before and after it and elsewhere.
+    server: u64,
+    pub(crate) options: SessionOptions,
     operations: u32,
     segments_versions: Vec<u64>,
     detached: bool,
@@ -94,8 +95,9 @@ pub(crate) fn check_key(operation: &'static str, key: &[u8]) -> Result<()> {
 
 impl Session {
     pub(crate) fn open(directory: &std::path::Path, options: SessionOptions) -> Result<Session> {
-        let (link, mut core, term) = Link::session(directory, options.private_pointers)?;
+        let (link, mut core) = Link::session(directory, options.private_pointers)?;
         core.path = options.path;
+        let core_server = core.server();
         let segments_versions = vec![0; core.shards()];
         let mut session = Session {
             core,
@@ -109,7 +111,7 @@ impl Session {
             slots: Vec::new(),
             missing: Vec::new(),
             link,
-            term,
+            server: core_server,
             options,
             operations: 0,
             segments_versions,
@@ -198,11 +200,11 @@ impl Session {
 
     #[inline]
     pub(crate) fn check_table(&self, operation: &'static str, table: Table) -> Result<TableId> {
-        if table.term == self.term { Ok(table.id) } else { Err(Self::superseded(operation)) }
+        if table.server == self.server { Ok(table.id) } else { Err(Self::superseded(operation)) }
     }
 
     pub(crate) fn table_handle(&self, id: TableId) -> Table {
-        Table { id, term: self.term }
+        Table { id, server: self.server }
     }
 
     // ---- requests ----
@@ -254,15 +256,7 @@ impl Session {
         let deadline = self.options.timeout;
         let mut began = None;
         for round in 0u32.. {
-            if self.core.has_news() {
-                self.core.poll_replies()?;
-            }
-            // It may have come together with an earlier one.
-            if let Some(answer) = self.core.take(id) {
-                // Check (c) for answers: only the server in force may give them.
-                if !self.core.in_force() {
-                    return Err(Self::superseded(operation).with_effect(Effect::Unknown));
-                }
+            if let Some(answer) = self.arrived(operation, id)? {
                 return Ok(answer);
             }
             std::hint::spin_loop();
@@ -272,9 +266,8 @@ impl Session {
             if let Some(error) =
                 self.wait_a_little(operation, *began.get_or_insert_with(Instant::now), deadline)
             {
-                // It may have arrived in the last moment.
-                self.core.poll_replies()?;
-                if let Some(answer) = self.core.take(id) {
+                // It may have come in the last moment.
+                if let Some(answer) = self.arrived(operation, id)? {
                     return Ok(answer);
                 }
                 let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
@@ -282,6 +275,20 @@ impl Session {
             }
         }
         unreachable!("the loop ends by a return")
+    }
+
+    /// The answer to a request, if it has come: alone or together with an earlier one.
+    #[inline]
+    fn arrived(&mut self, operation: &'static str, id: RequestId) -> Result<Option<Answer>> {
+        if self.core.has_news() {
+            self.core.poll_replies()?;
+        }
+        let Some(answer) = self.core.take(id) else { return Ok(None) };
+        // Check (c) for answers: only the server in force may give them.
+        if !self.core.in_force() {
+            return Err(Self::superseded(operation).with_effect(Effect::Unknown));
+        }
+        Ok(Some(answer))
     }
 
     /// Gives the core away, or sleeps. An error if there is nothing to wait for any more.
@@ -347,12 +354,6 @@ impl Session {
         Ok(Some((value.len(), version)))
     }
 
-    /// The version of the item just fetched.
-    #[inline(always)]
-    fn fetched_version(&self) -> Version {
-        Version(Guardian(self.landing.item[0]).incarnation().0)
-    }
-
     /// Fetches an item into `self.landing`.
     #[inline]
     pub(crate) fn fetch(
@@ -379,12 +380,12 @@ impl Session {
             if known.is_none() {
                 if let Some(found) = self.core.read_now(table, route, key, &mut self.landing) {
                     self.pointer = Some(found);
-                    return Ok(Some(Version(found.incarnation.0)));
+                    return Ok(Some(self.landing.view().version()));
                 }
             }
             let mut op = self.core.start_read(0, table, route, known);
             if self.read(operation, &mut op, key, known)? {
-                return Ok(Some(self.fetched_version()));
+                return Ok(Some(self.landing.view().version()));
             }
             self.core.total.fallbacks += 1;
         }
@@ -461,22 +462,20 @@ impl Session {
         mut answer: Answer,
     ) -> Result<Option<Version>> {
         for _ in 0..ROUNDS_MAX {
+            check_answer(operation, &answer)?;
             if answer.status != Status::Ok {
                 return Ok(None);
             }
             self.core.learn(hash, &answer);
-            let (Some(location), Some(version)) = (answer.location, answer.version()) else {
-                return Err(Error::new(ErrorKind::Protocol, operation, "an answer without a location"));
-            };
-            let pointer = Pointer { location, incarnation: kelix_types::Incarnation(version.0) };
+            let pointer = answer.pointer();
             if self.landing.accept(&answer.item, table, key) {
-                self.pointer = Some(pointer);
-                return Ok(Some(version));
+                self.pointer = pointer;
+                return Ok(Some(self.landing.view().version()));
             }
-            // A large value stays where it is and is read from there.
-            let mut op = self.core.start_read(0, table, (hash, shard), Some(pointer));
-            if self.read(operation, &mut op, key, Some(pointer))? {
-                return Ok(Some(self.fetched_version()));
+            // A long item stays where it is and is read from there.
+            let mut op = self.core.start_read(0, table, (hash, shard), pointer);
+            if self.read(operation, &mut op, key, pointer)? {
+                return Ok(Some(self.landing.view().version()));
             }
             answer = self.call(operation, shard, RequestHead::new(Op::Get, 0, table), key, &[])?;
         }

@@ -3,7 +3,8 @@
 //! ```text
 //! byte  0  guardian                     live bit, term, counter
 //!       8  meta                         63 table 48 | 47 flags 38 | 37 body bytes 17 | 16 key bytes 0
-//!      16  expiry, only with the flag   nanoseconds since 1970
+//!      16  version, only with the flag  of an item that was moved: its incarnation when it was put
+//!       .  expiry, only with the flag   nanoseconds since 1970
 //!       .  key
 //!       .  padding to 8 bytes, only with the ATTRIBUTES or LARGE flag
 //!       .  body: the value; or an attribute section; or the description of a large value
@@ -26,7 +27,9 @@ impl ItemFlags {
     pub const EXPIRES: ItemFlags = ItemFlags(2);
     /// The body says where the value stands in page runs.
     pub const LARGE: ItemFlags = ItemFlags(4);
-    const ALL: u16 = 7;
+    /// The item was moved out of a sparse segment: a version word stands first.
+    pub const MOVED: ItemFlags = ItemFlags(8);
+    const ALL: u16 = 15;
 
     /// Whether all of `other` is set.
     #[inline]
@@ -79,8 +82,9 @@ impl ItemHeader {
     /// Where the key begins.
     #[inline(always)]
     pub fn key_start(self) -> usize {
-        // 8 bytes further on with the EXPIRES flag.
-        16 + usize::from(self.flags.0 & ItemFlags::EXPIRES.0) * 8 / usize::from(ItemFlags::EXPIRES.0)
+        // 8 bytes further on with each of the flags MOVED (8) and EXPIRES (2).
+        16 + usize::from(self.flags.0 & ItemFlags::MOVED.0)
+            + usize::from(self.flags.0 & ItemFlags::EXPIRES.0) * 4
     }
 
     /// Where the body begins.
@@ -127,9 +131,17 @@ impl<'a> ItemView<'a> {
     }
 
     /// Its state for compare-and-set.
-    #[inline]
+    ///
+    /// A move gives the item a new incarnation, since a name must stand for one place; its version stays.
+    #[inline(always)]
     pub fn version(self) -> Version {
-        Version(self.guardian().incarnation().0)
+        let moved = self.header.flags.has(ItemFlags::MOVED);
+        Version(if moved { self.words[2] } else { self.guardian().incarnation().0 })
+    }
+
+    /// The slot's words.
+    pub fn words(self) -> &'a [u64] {
+        self.words
     }
 
     /// Sizes, flags, table.
@@ -154,7 +166,7 @@ impl<'a> ItemView<'a> {
 
     /// When it ends, in nanoseconds since 1970.
     pub fn expiry(self) -> Option<u64> {
-        self.header.flags.has(ItemFlags::EXPIRES).then(|| self.words[2])
+        self.header.flags.has(ItemFlags::EXPIRES).then(|| self.words[self.header.key_start() / 8 - 1])
     }
 
     /// Whether it is the item of this key.
@@ -267,6 +279,15 @@ mod tests {
         let flags = ItemFlags::EXPIRES.with(ItemFlags::ATTRIBUTES);
         let header = ItemHeader { table: TableId(1), flags, key_bytes: 5, body_bytes: 8 };
         assert_eq!((header.key_start(), header.body_start(), header.item_bytes()), (24, 32, 40));
+        let moved = ItemHeader { flags: flags.with(ItemFlags::MOVED), ..header };
+        assert_eq!((moved.key_start(), moved.body_start(), moved.item_bytes()), (32, 40, 48));
+        let mut words = [0x8000_0100_0000_0009, moved.word(), 0x100_0000_0007, 55, 0, 0];
+        bytes_of_mut(&mut words)[32..37].copy_from_slice(b"stu01");
+        let item = ItemView::new(&words).unwrap();
+        assert_eq!(
+            (item.version(), item.expiry(), item.key()),
+            (Version(0x100_0000_0007), Some(55), &b"stu01"[..])
+        );
         // A 16-byte key with a 32-byte value fills one cache line.
         let line = ItemHeader { table: TableId(1), flags: ItemFlags(0), key_bytes: 16, body_bytes: 32 };
         assert_eq!(line.item_bytes(), 64);

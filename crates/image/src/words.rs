@@ -86,7 +86,10 @@ impl<'a> Words<'a> {
     /// SYNC: pairs with [`Words::publish`] of the same word.
     #[inline]
     pub fn load_acquire(self, index: usize) -> u64 {
-        self.word(index).load(Ordering::Acquire)
+        // Of read-only mappings the language promises relaxed loads only, hence the fence beside it.
+        let value = self.word(index).load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        value
     }
 
     /// Stores one word that is not yet reachable, or whose order does not matter.

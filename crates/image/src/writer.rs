@@ -18,7 +18,7 @@ use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Location, Place, Resu
 use crate::header::{Header, ImageState, header_word};
 use crate::map::{MemoryMap, Span};
 use crate::pages::{Kind, PageUse, Segment, SegmentState};
-use crate::words::Words;
+use crate::words::{Words, full_fence};
 
 /// Where segments' memory comes from: memfds in production, plain memory in tests and simulation.
 pub trait SegmentSource: Send {
@@ -257,6 +257,7 @@ impl Image {
         let open = state.fresh_slots > 0
             && self.segments[self.granules[state.fresh.granule()] as usize].state == SegmentState::Open;
         if !open {
+            self.set_fresh_aside(kind);
             let pages = kind.slab_pages();
             let (segment, page, _) = self.take_pages(pages as usize, PageUse::Slab(kind), false)?;
             self.clear_dirty(segment, page, pages as usize);
@@ -272,6 +273,17 @@ impl Image {
         let head = self.segments[segment].pages[page].head as usize;
         self.segments[segment].pages[head].carved += 1;
         Ok(place)
+    }
+
+    /// The rest of a slab in a segment being emptied is free memory again if the segment is opened again.
+    fn set_fresh_aside(&mut self, kind: Kind) {
+        let state = &mut self.kinds[kind.index()];
+        for _ in 0..std::mem::take(&mut state.fresh_slots) {
+            if let Some(evacuation) = &mut self.evacuating {
+                evacuation.set_aside.push((kind, state.fresh.0 / limits::PLACE_ALIGN));
+            }
+            state.fresh = state.fresh.plus(kind.slot_bytes());
+        }
     }
 
     fn take_pages(
@@ -437,6 +449,8 @@ impl Image {
             self.epoch += 1;
             self.epoch_step_ns = now_ns;
             self.header.words().publish(header_word::EPOCH, self.epoch);
+            // Reuse may follow at once, and must not become visible before the epoch that allows it.
+            full_fence();
             self.ripen();
         }
         (self.epoch < waits_for + QUARANTINE_EPOCHS).then_some(self.epoch_step_ns + self.config.epoch_ns)
@@ -564,8 +578,9 @@ impl Image {
         self.use_.segments -= bytes;
         self.use_.segments_retired += 1;
         self.map.remove(first);
-        self.bump_segments_version();
+        // Whoever sees the new version finds the new list.
         self.source.retired(first);
+        self.bump_segments_version();
     }
 
     /// Says that the image may be read.

@@ -239,12 +239,7 @@ impl HashIndex {
         // The sibling is whole before anyone is led to it; the old one gives up what moved last.
         subtable_words(image, sibling_place).copy_in(0, &sibling);
         self.point_entries(image, sibling_suffix, depth + 1, sibling_place);
-        let words = subtable_words(image, place);
-        for (index, word) in kept.iter().enumerate() {
-            if *word != old[index] {
-                words.publish(index, *word);
-            }
-        }
+        publish_changes(subtable_words(image, place), &old, &kept);
         self.depths[depth as usize] -= 1;
         self.depths[depth as usize + 1] += 2;
         self.splits += 1;
@@ -326,12 +321,7 @@ impl HashIndex {
                 return;
             }
         }
-        let words = subtable_words(image, stays_place);
-        for (index, word) in merged.iter().enumerate() {
-            if *word != stays[index] {
-                words.publish(index, *word);
-            }
-        }
+        publish_changes(subtable_words(image, stays_place), &stays, &merged);
         self.point_entries(image, merged_suffix, depth - 1, stays_place);
         self.drop_subtable(image, goes_place);
         self.depths[depth as usize] -= 2;
@@ -387,6 +377,19 @@ fn bucket_place(subtable: Place, bucket: usize) -> Place {
 
 fn subtable_words(image: &Image, place: Place) -> Words<'_> {
     image.words(place, BUCKETS * BUCKET_WORDS)
+}
+
+/// Stores what has changed in a subtable: first the slots that were free, then the headers, then everything else. So a
+/// slot that moved stands in its new place before it leaves the old one, and a bucket says that keys of it are away
+/// before they are gone from it.
+fn publish_changes(words: Words<'_>, old: &Subtable, new: &Subtable) {
+    let changed = |index: &usize| new[*index] != old[*index];
+    let headers = (0..BUCKETS).map(|bucket| bucket * BUCKET_WORDS);
+    let filled = slots().filter(|index| old[*index] == 0);
+    let replaced = slots().filter(|index| old[*index] != 0);
+    for index in filled.chain(headers).chain(replaced).filter(changed) {
+        words.publish(index, new[index]);
+    }
 }
 
 /// Indices of all slots of a subtable, headers left out.

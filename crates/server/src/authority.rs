@@ -74,7 +74,7 @@ fn lock(directory: &RunDirectory, take_over: bool) -> Result<File> {
 impl Authority {
     /// Locks the directory and raises its term.
     pub fn take(directory: RunDirectory, take_over: bool) -> Result<Authority> {
-        if directory.socket().as_os_str().len() > 100 {
+        if directory.socket(Incarnation::TERM_MAX).as_os_str().len() > 100 {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 "serve",
@@ -83,6 +83,17 @@ impl Authority {
         }
         let create = fs::DirBuilder::new().recursive(true).mode(0o750).create(&directory.0);
         create.map_err(|source| system("make the directory", &directory, source))?;
+        let metadata = fs::metadata(&directory.0).map_err(|source| system("look", &directory, source))?;
+        if metadata.uid() != rustix::process::geteuid().as_raw() || metadata.mode() & 0o002 != 0 {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "serve",
+                format!(
+                    "{} is not yours, or open for all to write: choose another --dir",
+                    directory.0.display()
+                ),
+            ));
+        }
         let lock = lock(&directory, take_over)?;
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o640);
@@ -115,12 +126,19 @@ impl Authority {
 
     /// Connects to this server's own socket.
     pub fn connect(&self) -> std::io::Result<UnixStream> {
-        UnixStream::connect(self.directory.socket())
+        UnixStream::connect(self.directory.socket(self.term))
     }
 
-    /// Opens the socket, replacing one that a dead server left.
+    /// Opens the socket, and removes those that dead servers left.
     pub fn listen(&self) -> Result<UnixListener> {
-        let path = self.directory.socket();
+        for entry in fs::read_dir(&self.directory.0).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let term = name.to_str().and_then(|name| name.strip_prefix("socket.")?.parse::<u64>().ok());
+            if term.is_some_and(|term| term < self.term) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        let path = self.directory.socket(self.term);
         let _ = fs::remove_file(&path);
         let listen = || -> std::io::Result<UnixListener> {
             let listener = UnixListener::bind(&path)?;
@@ -133,8 +151,6 @@ impl Authority {
 
 impl Drop for Authority {
     fn drop(&mut self) {
-        if self.in_force() {
-            let _ = fs::remove_file(self.directory.socket());
-        }
+        let _ = fs::remove_file(self.directory.socket(self.term));
     }
 }

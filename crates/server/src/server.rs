@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use kelix_fabric::shm::{Memfd, RunDirectory};
 use kelix_image::ImageConfig;
 use kelix_shard::ShardConfig;
-use kelix_types::limits::{EPOCH_NS_MIN, SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX, SHARDS_MAX};
+use kelix_types::limits::{
+    EPOCH_NS_MIN, SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX, SHARD_BYTES_MIN, SHARDS_MAX,
+};
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::View;
 
@@ -91,6 +93,15 @@ impl Server {
             let context = format!("{} shards: choose 1 to {SHARDS_MAX}", config.shards);
             return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
         }
+        let shard_bytes = config.memory_bytes / config.shards as u64;
+        if shard_bytes < SHARD_BYTES_MIN {
+            // Said before the directory is taken, so that a mistake ends no running server.
+            let context = format!(
+                "{} bytes of memory for {} shards: a shard needs at least {SHARD_BYTES_MIN}",
+                config.memory_bytes, config.shards
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
+        }
         let authority = Arc::new(Authority::take(RunDirectory(config.directory.clone()), config.take_over)?);
         let view = View::of_shards(1, random_u64()?, config.shards);
         let stop = Arc::new(AtomicBool::new(false));
@@ -103,7 +114,7 @@ impl Server {
                 hash_seed: view.hash_seed,
                 term: authority.term,
                 epoch_ns: EPOCH_NS_MIN,
-                memory_bytes: config.memory_bytes / config.shards as u64,
+                memory_bytes: shard_bytes,
                 segment_bytes_first: SEGMENT_BYTES_FIRST,
                 segment_bytes_max: SEGMENT_BYTES_MAX,
             };

@@ -1,7 +1,5 @@
 //! The operations. Each runs whole before the next begins.
 
-use std::cmp::Reverse;
-
 use kelix_fabric::PeerId;
 use kelix_image::words::Words;
 use kelix_image::{Attributes, ItemFlags, ItemHeader, ItemView, LargeBody, NoRoom, Value};
@@ -82,8 +80,13 @@ impl Shard {
         Guardian(self.image.slot(location).load(0))
     }
 
+    /// The version of a found item, 0 when it is absent.
     fn version(&self, found: Option<Found>) -> u64 {
-        found.map_or(0, |found| self.guardian(found.location).incarnation().0)
+        let Some(found) = found else { return 0 };
+        let mut words = [0; 3];
+        self.image.slot(found.location).copy_out(0, &mut words);
+        let header = ItemHeader::from_word(words[1]).expect("an item of this image");
+        ItemView::with_header(&words, header).version().0
     }
 
     fn get(&mut self, request: &Request<'_>, frame: &mut FrameBuffer) {
@@ -95,7 +98,7 @@ impl Shard {
             return;
         };
         let slot = self.image.slot(found.location);
-        let version = self.guardian(found.location).incarnation().0;
+        let version = self.version(Some(found));
         encode_reply(frame, ReplyHead { id, status: Status::Ok, version, location: found.location.word() });
         let header = ItemHeader::from_word(slot.load(1)).expect("an item of this image");
         let words = header.item_bytes().div_ceil(8);
@@ -167,7 +170,7 @@ impl Shard {
         }
         self.counters.puts += 1;
         if let Some(expires) = item.expires {
-            self.expiries.push(Reverse((expires, location.word(), incarnation.0)));
+            self.note_expiry(expires, location, incarnation);
         }
         Ok(Answer { status: Status::Ok, version: incarnation.0, location: location.word() })
     }

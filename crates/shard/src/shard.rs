@@ -67,6 +67,9 @@ pub struct ShardCounters {
     pub evacuated: u64,
 }
 
+/// Most requests that wait for memory.
+const PARKED_MAX: usize = 1024;
+
 /// A request that waits for memory.
 pub(crate) struct Parked {
     pub peer: PeerId,
@@ -92,6 +95,8 @@ pub struct Shard {
     pub(crate) parked: VecDeque<Parked>,
     /// (expiry, location word, incarnation) of items that expire; entries of replaced items are skipped.
     pub(crate) expiries: BinaryHeap<Reverse<(u64, u64, u64)>>,
+    /// Notes at which the outdated ones are cleared out.
+    pub(crate) expiries_most: usize,
     /// Names given so far, by table.
     pub(crate) names: HashMap<u16, u16>,
     pub(crate) parked_retry_ns: u64,
@@ -121,6 +126,7 @@ impl Shard {
             clients: Vec::new(),
             parked: VecDeque::new(),
             expiries: BinaryHeap::new(),
+            expiries_most: crate::upkeep::EXPIRY_NOTES_MIN,
             names: HashMap::new(),
             parked_retry_ns: 0,
             slab_leaving: None,
@@ -180,16 +186,18 @@ impl Shard {
 
     /// Whether a request or a blocked reply waits. Costs one load a client.
     pub fn has_news(&self, fabric: &impl Fabric) -> bool {
-        self.clients.iter().enumerate().any(|(index, client)| {
-            let peer = PeerId(index as u32);
-            client.as_ref().is_some_and(|client| {
-                if client.backlog.is_empty() {
-                    client.reader.has_news(fabric, peer)
-                } else {
-                    client.writer.has_news(fabric, peer)
-                }
+        let takes = self.parked.len() < PARKED_MAX;
+        takes
+            && self.clients.iter().enumerate().any(|(index, client)| {
+                let peer = PeerId(index as u32);
+                client.as_ref().is_some_and(|client| {
+                    if client.backlog.is_empty() {
+                        client.reader.has_news(fabric, peer)
+                    } else {
+                        client.writer.has_news(fabric, peer)
+                    }
+                })
             })
-        })
     }
 
     /// Does what has arrived and what is due.
@@ -223,6 +231,10 @@ impl Shard {
     ) -> usize {
         let clients = self.clients.len();
         let mut count = 0;
+        // While many writes wait for memory nothing more is taken: the rings hold it back.
+        if self.parked.len() >= PARKED_MAX {
+            return 0;
+        }
         for turn in 0..clients {
             let index = (self.next_client + turn) % clients;
             let peer = PeerId(index as u32);

@@ -1,9 +1,11 @@
 //! What the shard does without being asked: the epoch, expiry, waiting writes, emptying sparse segments.
 
+use std::cmp::Reverse;
+
 use kelix_fabric::{Fabric, PeerId};
-use kelix_image::{Kind, NoRoom};
+use kelix_image::{ItemFlags, ItemHeader, Kind, NoRoom};
 use kelix_types::limits::{EPOCH_NS_MIN, ROOM_WAIT_NS};
-use kelix_types::{Guardian, Location, Place, TableId};
+use kelix_types::{Guardian, Incarnation, Location, Place, TableId};
 use kelix_wire::{FrameBuffer, ReplyHead, Request, Status, encode_reply};
 
 use crate::shard::{Now, Shard};
@@ -15,6 +17,11 @@ const ROOM_PERCENT: u64 = 75;
 /// Slots looked at in one step while a segment is emptied: little when others wait, more when a write waits for it.
 const SLOTS_A_STEP: usize = 64;
 const SLOTS_A_STEP_URGENT: usize = 1024;
+
+/// Items that end in one step.
+const EXPIRIES_A_STEP: usize = 64;
+/// Notes of expiries that are kept without looking which are still of use.
+pub(crate) const EXPIRY_NOTES_MIN: usize = 1024;
 
 /// A slab that is being emptied.
 pub(crate) struct LeavingSlab {
@@ -78,18 +85,39 @@ impl Shard {
         self.reply(fabric, peer, &mut frame);
     }
 
-    /// Ends items whose time is over.
+    /// Remembers when an item ends. Notes of items that were replaced since are cleared out whenever the notes have
+    /// doubled.
+    pub(crate) fn note_expiry(&mut self, expires: u64, location: Location, incarnation: Incarnation) {
+        if self.expiries.len() >= self.expiries_most {
+            let mut expiries = std::mem::take(&mut self.expiries);
+            expiries.retain(|Reverse((_, location, incarnation))| self.is_current(*location, *incarnation));
+            self.expiries_most = 2 * expiries.len() + EXPIRY_NOTES_MIN;
+            self.expiries = expiries;
+        }
+        self.expiries.push(Reverse((expires, location.word(), incarnation.0)));
+    }
+
+    /// Whether the object of a note is still the live one there. Its segment may be retired since.
+    fn is_current(&self, location: u64, incarnation: u64) -> bool {
+        let location = Location::from_word(location).expect("a location this shard noted");
+        let word = self.image.map().words(location.place(), 1).map(|slot| slot.load(0));
+        word == Some(Incarnation(incarnation).live().0)
+    }
+
+    /// Ends items whose time is over, some at a time.
     fn expire(&mut self, now: Now) -> Option<u64> {
-        while let Some(&std::cmp::Reverse((expires, location, incarnation))) = self.expiries.peek() {
+        let mut budget = EXPIRIES_A_STEP;
+        while let Some(&Reverse((expires, location, incarnation))) = self.expiries.peek() {
             if expires > now.wall_ns {
                 return Some(now.monotonic_ns + (expires - now.wall_ns));
             }
+            if budget == 0 {
+                return Some(now.monotonic_ns);
+            }
+            budget -= 1;
             self.expiries.pop();
-            let location = Location::from_word(location).expect("a location this shard noted");
-            // The segment may be retired since, the item replaced, deleted or moved.
-            let Some(slot) = self.image.map().words(location.place(), 1) else { continue };
-            let guardian = Guardian(slot.load(0));
-            if guardian.is_live() && guardian.incarnation().0 == incarnation {
+            if self.is_current(location, incarnation) {
+                let location = Location::from_word(location).expect("a location this shard noted");
                 let (table, key) =
                     self.copy_item(location, |item| (item.header().table, item.key().to_vec()));
                 self.remove_key(table, &key);
@@ -146,34 +174,38 @@ impl Shard {
 
     /// Moves one object, if there is a live one at `place`.
     ///
-    /// A moved item keeps its incarnation, and so its version: the place it leaves is in a segment that will be
-    /// retired, so the pair of place and incarnation still never comes back.
+    /// An item is moved like it is updated: it gets a new incarnation, so that no pair of a place and an incarnation
+    /// ever stands for two objects. Its version, which a compare-and-set may still know, moves into a word of its own.
     fn move_object(&mut self, kind: Kind, place: Place) -> Result<(), NoRoom> {
         let Some(class) = kind.class() else { return self.index.relocate(&mut self.image, kind, place) };
         let from = Location::new(place, class);
-        let guardian = Guardian(self.image.slot(from).load(0));
-        if !guardian.is_live() {
+        if !Guardian(self.image.slot(from).load(0)).is_live() {
             return Ok(());
         }
-        let (table, key, expires) =
-            self.copy_item(from, |item| (item.header().table, item.key().to_vec(), item.expiry()));
-        let hash = self.index.hash(table, &key);
-        let found = self.index.find(&self.image, hash, table, &key).expect("live means reachable");
+        let (header, version, key, expires, tail) = self.copy_item(from, |item| {
+            let header = item.header();
+            let tail = item.words()[header.key_start() / 8..header.item_bytes().div_ceil(8)].to_vec();
+            (header, item.version(), item.key().to_vec(), item.expiry(), tail)
+        });
+        let hash = self.index.hash(header.table, &key);
+        let found = self.index.find(&self.image, hash, header.table, &key).expect("live means reachable");
         debug_assert_eq!(found.location, from);
-        let to = Location::new(self.image.allocate(kind)?, class);
-        let mut body = std::mem::take(&mut self.scratch);
-        body.clear();
-        body.resize(class.words() - 1, 0);
-        self.image.slot(from).copy_out(1, &mut body);
-        self.image.slot(to).copy_in(1, &body);
-        self.scratch = body;
+        let moved = ItemHeader { flags: header.flags.with(ItemFlags::MOVED), ..header };
+        let to = self.image.allocate_item(moved.item_bytes())?;
+        let incarnation = self.image.next_incarnation();
+        let slot = self.image.slot(to);
+        slot.copy_in(1, &[moved.word(), version.0]);
+        if let Some(expires) = expires {
+            slot.store(moved.key_start() / 8 - 1, expires);
+        }
+        slot.copy_in(moved.key_start() / 8, &tail);
         self.drop_live(from);
-        self.image.slot(to).publish(0, guardian.0);
+        slot.publish(0, incarnation.live().0);
         self.index.replace(&self.image, found, to);
         // Runs of a large value stay where they are and now belong to the moved header.
         self.image.release_item(from);
         if let Some(expires) = expires {
-            self.expiries.push(std::cmp::Reverse((expires, to.word(), guardian.incarnation().0)));
+            self.note_expiry(expires, to, incarnation);
         }
         self.counters.evacuated += 1;
         Ok(())

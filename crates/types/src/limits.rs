@@ -32,6 +32,9 @@ pub const SEGMENT_BYTES_FIRST: u64 = 64 << 20;
 /// Largest segment.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
+/// Least memory of a shard: its first segment holds the largest slab and an empty index.
+pub const SHARD_BYTES_MIN: u64 = 16 << 20;
+
 /// Shortest time between two steps of the reclamation epoch (L of the read rule).
 pub const EPOCH_NS_MIN: u64 = 25_000_000;
 
@@ -88,6 +91,7 @@ pub const NAMES_MAX: usize = 65_535;
 const _: () = {
     assert!(PLACE_BITS == 40 + PLACE_ALIGN.trailing_zeros());
     assert!(GRANULE_BYTES % PAGE_BYTES == 0 && SEGMENT_BYTES_MAX % GRANULE_BYTES == 0);
+    assert!(SHARD_BYTES_MIN > 2 * SLAB_PAGES_MAX * PAGE_BYTES && SEGMENT_BYTES_FIRST >= SHARD_BYTES_MIN);
     assert!(SEGMENT_BYTES_FIRST >= SLAB_PAGES_MAX * PAGE_BYTES);
     assert!(MESSAGE_RING_BYTES.is_power_of_two() && RING_ARCS.is_power_of_two());
     // A frame holds the largest key with the largest carried value and their headers.

@@ -1,7 +1,8 @@
 //! The run directory: where a server and its clients meet.
 //!
 //! ```text
-//! socket      the server's Unix socket
+//! socket.T    the Unix socket of the server of term T: a name of its own, so that no server can take or remove
+//!             another's
 //! authority   one page: word 0 the magic, word 1 the term in force. Every server that starts here raises it before
 //!             its first reply; a reader believes an image only while its term is the one in force.
 //! lock        held by the server; holds its process id
@@ -33,9 +34,19 @@ impl RunDirectory {
         }
     }
 
-    /// The socket.
-    pub fn socket(&self) -> PathBuf {
-        self.0.join("socket")
+    /// The socket of a term.
+    pub fn socket(&self, term: u64) -> PathBuf {
+        self.0.join(format!("socket.{term}"))
+    }
+
+    /// The term in force now, as the authority page tells it.
+    pub fn term(&self) -> std::io::Result<u64> {
+        let page = std::fs::read(self.authority())?;
+        let word = |at: usize| Some(u64::from_le_bytes(page.get(at * 8..at * 8 + 8)?.try_into().ok()?));
+        match (word(0), word(AUTHORITY_TERM)) {
+            (Some(AUTHORITY_MAGIC), Some(term)) => Ok(term),
+            _ => Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "no authority page")),
+        }
     }
 
     /// The authority page.
