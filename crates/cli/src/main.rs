@@ -10,6 +10,7 @@ mod bench;
 mod bytes;
 mod chase;
 mod context;
+mod demo;
 mod failure;
 mod get;
 mod items;
@@ -64,6 +65,7 @@ struct Cli {
 #[derive(clap::Subcommand)]
 enum Command {
     Serve(serve::ServeArgs),
+    Demo(demo::DemoArgs),
     Put(write::PutArgs),
     Get(get::GetArgs),
     Del(write::DelArgs),
@@ -80,6 +82,7 @@ enum Command {
 fn run(context: &context::Context, command: &Command) -> Result<(), Failure> {
     match command {
         Command::Serve(args) => serve::run(context, args),
+        Command::Demo(args) => demo::run(context, args),
         Command::Put(args) => write::put(context, args),
         Command::Get(args) => get::run(context, args),
         Command::Del(args) => write::del(context, args),
