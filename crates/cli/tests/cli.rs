@@ -336,7 +336,7 @@ fn statistics() {
 #[test]
 fn every_command_helps() {
     let place = Place::new();
-    for command in ["serve", "put", "get", "del", "chase", "stat", "bench"] {
+    for command in ["serve", "demo", "put", "get", "del", "chase", "stat", "bench"] {
         let help = place.kelix(&["help", command]);
         assert!(help.ok().contains("Examples:"), "{help:?}");
     }
