@@ -291,7 +291,9 @@ fn a_server_that_stands_still() {
 fn a_successor_takes_over() {
     let (place, mut first) = Place::served();
     place.kelix(&["put", "t", "k", "v"]).ok();
-    let writer = place.kelix_reading(&["put", "t", "k", "-", "--json"]);
+    let pipe = place.pipe("pipe");
+    let writer = place.kelix_reading(&["put", "t", "k", "--file", pipe.to_str().unwrap(), "--json"]);
+    let mut input = open_pipe(&pipe);
     let second = place.serve(&["--take-over", "--json"]);
     let ready: serde_json::Value = serde_json::from_str(&second.ready).expect("JSON");
     assert_eq!(
@@ -302,9 +304,13 @@ fn a_successor_takes_over() {
     let (code, said) = first.end();
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("taken over") && said.contains(&second.pid().to_string()), "{said}");
-    // The writer began with the first server or, had it been slow, with the second.
-    let done = writer.give(b"w");
-    assert!(done.code == 0 || done.error(3)["retry"] == true, "{done:?}");
+    input.write_all(b"w").unwrap();
+    drop(input);
+    let error = writer.give(b"").error(3);
+    assert_eq!(
+        (&error["kind"], &error["retry"], &error["effect"]),
+        (&json!("superseded"), &json!(true), &json!("no"))
+    );
     place.kelix(&["table", "create", "t"]).ok();
     second.signal(Signal::INT);
     let mut second = second;
