@@ -24,27 +24,27 @@ pub(super) struct Line {
 fn label(work: Option<Work>) -> &'static str {
     match work {
         None => "nobody reads",
-        Some(Work::Index) => "by key, through the index",
-        Some(Work::Pointer) => "by key, by cached pointer",
-        Some(Work::Link) => "place > region > country",
+        Some(Work::Index) => "key, through the index",
+        Some(Work::Pointer) => "key, by cached pointer",
+        Some(Work::Link) => "place>region>country",
         Some(Work::Batch) => "64 keys in one call",
-        Some(Work::Message) => "by key, asking the server",
+        Some(Work::Message) => "key, asking the server",
         Some(Work::Write) => "changes",
     }
 }
 
 /// Width of the labels.
-const LABEL: usize = 25;
+const LABEL: usize = 22;
 
 /// A column: its two header lines, its width, and what stands in it.
 type Column = (&'static str, &'static str, usize, fn(&Line) -> Option<String>);
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 10] = [
     ("reads", "/item", 5, |line| line.per_item(line.readers.cost.reads).map(|number| format!("{number:.2}"))),
     ("bytes", "/item", 5, |line| {
         line.per_item(line.readers.cost.read_bytes).map(|number| format!("{number:.0}"))
     }),
-    ("messages", "/item", 8, |line| {
+    ("msgs", "/item", 5, |line| {
         line.per_item(line.readers.cost.messages).map(|number| format!("{number:.2}"))
     }),
     ("p50", "us", 6, |line| line.quantile(0.5)),
@@ -54,6 +54,7 @@ const COLUMNS: [Column; 9] = [
     }),
     ("read", "again", 5, |line| (line.readers.items > 0).then(|| line.readers.cost.retries.to_string())),
     ("gave", "up", 4, |line| (line.readers.items > 0).then(|| line.readers.cost.fallbacks.to_string())),
+    ("changes", "/s", 7, |line| Some(thousands(line.changes_per_s.round() as u64))),
     ("server", "CPU %", 6, |line| line.server_cpu_percent.map(|percent| format!("{percent:.1}"))),
 ];
 
@@ -63,7 +64,7 @@ impl Line {
     }
 
     fn quantile(&self, share: f64) -> Option<String> {
-        self.readers.latencies.quantile_ns(share).map(|ns| format!("{:.2}", ns as f64 / 1000.0))
+        self.readers.latencies.quantile_ns(share).map(microseconds)
     }
 
     /// For programs. Numbers about reads are null where nobody read.
@@ -102,7 +103,7 @@ fn row(label: &str, cell: impl Fn(Column) -> String) -> String {
 /// What stands above the lines.
 pub(super) fn header(time: Duration, cores: usize) -> String {
     format!(
-        "Each line: {READERS} processes read for {} ms while another changes {} places a second, on {cores} core{}.\n\n{}\n{}",
+        "Each line: {READERS} processes read for {} ms while another changes up to {} places a second, on {cores} core{}.\n\n{}\n{}",
         time.as_millis(),
         thousands(CHANGES_PER_S),
         if cores == 1 { "" } else { "s" },
@@ -114,11 +115,11 @@ pub(super) fn header(time: Duration, cores: usize) -> String {
 /// What stands below them.
 pub(super) fn notes(clock_ns: u64) -> String {
     format!(
-        "reads, bytes  from the server's memory, which does nothing for it\n\
+        "reads, bytes  from the server's memory; msgs (messages): to the server\n\
          p50, p99      of one call ({BATCH} keys in that line), the clock's {clock_ns} ns included; one in {SAMPLE_EVERY} \
          is timed\n\
          read again    because the place had been changed since; gave up: then asked the server\n\
-         server CPU    of its whole process, in % of a core"
+         changes       that the writer got done beside such readers; server CPU: of its whole process, % of a core"
     )
 }
 
@@ -130,6 +131,16 @@ pub(super) fn shell_word(path: &Path) -> String {
         return text.into_owned();
     }
     format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// A time in microseconds, to three digits or whole.
+fn microseconds(ns: u64) -> String {
+    let digits = match ns {
+        0..10_000 => 2,
+        10_000..100_000 => 1,
+        _ => 0,
+    };
+    format!("{:.digits$}", ns as f64 / 1000.0)
 }
 
 /// A number with a comma between each three digits.
@@ -160,8 +171,12 @@ mod tests {
     #[test]
     fn a_line_of_figures() {
         let text = line().text();
-        let cells: Vec<&str> = text.split_whitespace().skip(5).collect();
-        assert_eq!(cells, ["2.00", "464", "0.00", "0.43", "0.43", "2,346,000", "4", "3", "1.8"], "{text}");
+        let cells: Vec<&str> = text.split_whitespace().skip(4).collect();
+        assert_eq!(
+            cells,
+            ["2.00", "464", "0.00", "0.43", "0.43", "2,346,000", "4", "3", "999", "1.8"],
+            "{text}"
+        );
         for header in header(Duration::from_millis(800), 2).lines().skip(2) {
             assert_eq!(header.len(), text.len(), "columns stand below their headers");
         }
@@ -183,6 +198,12 @@ mod tests {
         assert_eq!(shell_word(Path::new("./target/release/kelix")), "./target/release/kelix");
         assert_eq!(shell_word(Path::new("/tmp/it's mine")), r"'/tmp/it'\''s mine'");
         assert_eq!(shell_word(Path::new("")), "''");
+    }
+
+    #[test]
+    fn times_are_as_long_as_they_tell_something() {
+        let times = [17, 812, 20_224, 565_250, 4_915_200].map(microseconds);
+        assert_eq!(times, ["0.02", "0.81", "20.2", "565", "4915"]);
     }
 
     #[test]

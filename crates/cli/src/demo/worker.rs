@@ -74,7 +74,7 @@ pub(super) const BATCH: usize = 64;
 pub(super) const SAMPLE_EVERY: usize = 15;
 /// The writer changes this many places at once ...
 const BURST: usize = 10;
-/// ... and waits this long before the next.
+/// ... and the next ones this much later.
 const BURST_EVERY: Duration = Duration::from_millis(10);
 /// What the writer thereby aims at.
 pub(super) const CHANGES_PER_S: u64 = BURST as u64 * 1_000 / BURST_EVERY.as_millis() as u64;
@@ -163,13 +163,14 @@ impl Worker {
     fn run(&mut self, work: Work, time: Duration) -> Result<Tally, Failure> {
         self.tally = Tally::default();
         let mut busy = Duration::ZERO;
-        let end = Instant::now() + time;
+        let mut due = Instant::now();
+        let end = due + time;
         while Instant::now() < end {
             busy += match work {
                 Work::Index | Work::Pointer | Work::Message => self.get_round()?,
                 Work::Link => self.link_round()?,
                 Work::Batch => self.batch_round()?,
-                Work::Write => self.write_round(end)?,
+                Work::Write => self.write_round(&mut due, end)?,
             };
         }
         self.tally.items_per_s = self.tally.items as f64 / busy.as_secs_f64();
@@ -279,15 +280,15 @@ impl Worker {
         Err(wrong(format!("place {} is in {}", place_key(place), found.join(" in "))))
     }
 
-    /// Changes a few places and waits for the next time to do so.
-    fn write_round(&mut self, end: Instant) -> Result<Duration, Failure> {
-        let next = Instant::now() + BURST_EVERY;
+    /// Changes a few places and waits until the next ones are due. What busy readers have delayed is made up for.
+    fn write_round(&mut self, due: &mut Instant, end: Instant) -> Result<Duration, Failure> {
         for _ in 0..BURST {
             let place = self.random.below(self.world.places.len());
             self.count_up(place)?;
             self.tally.items += 1;
         }
-        std::thread::sleep(next.min(end).saturating_duration_since(Instant::now()));
+        *due += BURST_EVERY;
+        std::thread::sleep((*due).min(end).saturating_duration_since(Instant::now()));
         Ok(BURST_EVERY)
     }
 
