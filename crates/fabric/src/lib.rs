@@ -8,9 +8,11 @@
 //! The read rule's checks (b) and (c) need two facts that only a fabric can give: a [stamp](Fabric::stamp) that
 //! bounds how long a READ took, and the [authority](Fabric::authority) in force. See docs/read-rule.md.
 
-use kelix_image::words::Words;
+use kelix_image::MapView;
+use kelix_image::words::{Words, load_fence};
 use kelix_types::Place;
 
+pub mod conformance;
 pub mod shm;
 
 /// One connection of a fabric endpoint, by number.
@@ -57,6 +59,48 @@ pub struct Promises {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Broken;
 
+/// A peer's memory within reach of loads: READ, stamp and authority without the way between.
+#[derive(Clone, Copy)]
+pub struct Direct<'a> {
+    /// Memory by place.
+    pub map: MapView<'a>,
+    /// The reclamation epoch, one word.
+    pub epoch: Words<'a>,
+    /// The term in force, one word.
+    pub authority: Words<'a>,
+    /// See [`Fabric::stamp_window`].
+    pub stamp_window: u64,
+}
+
+impl Direct<'_> {
+    /// A READ. `false`: the place is unknown; nothing was read.
+    #[inline(always)]
+    pub fn read(self, place: Place, into: &mut [u64]) -> bool {
+        self.map.words(place, into.len()).map(|words| words.copy_out(0, into)).is_some()
+    }
+
+    /// Asks for the cache line at a place that will be read soon.
+    #[inline(always)]
+    pub fn prefetch(self, place: Place) {
+        if let Some(words) = self.map.words(place, 8) {
+            words.prefetch_line();
+        }
+    }
+
+    /// See [`Fabric::stamp`].
+    #[inline(always)]
+    pub fn stamp(self) -> u64 {
+        load_fence();
+        self.epoch.load_acquire(0)
+    }
+
+    /// See [`Fabric::authority`].
+    #[inline(always)]
+    pub fn authority(self) -> u64 {
+        self.authority.load_acquire(0)
+    }
+}
+
 /// One side's endpoint with all its connections. Used by one thread.
 pub trait Fabric {
     /// The name that `kelix stat` and errors use.
@@ -73,11 +117,16 @@ pub trait Fabric {
     /// `Pending` the READ is over.
     fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState;
 
-    /// A READ that completes at once, where the fabric can do that: the same as [`Fabric::post_read`] and
-    /// [`Fabric::poll_read`] without the way between. `false`: it cannot, or the place is unknown; nothing was read.
+    /// The peer's memory itself, where READs complete at once because they are loads. Code that uses it must be able
+    /// to do without.
     #[inline(always)]
-    fn read_now(&mut self, _peer: PeerId, _place: Place, _into: &mut [u64]) -> bool {
-        false
+    fn direct(&self, _peer: PeerId) -> Option<Direct<'_>> {
+        None
+    }
+
+    /// A READ through [`Fabric::direct`]. `false`: there is no such way, or the place is unknown; nothing was read.
+    fn read_now(&self, peer: PeerId, place: Place, into: &mut [u64]) -> bool {
+        self.direct(peer).is_some_and(|direct| direct.read(place, into))
     }
 
     /// A stamp for check (b): taken before READs are posted and again after they are done, the two may differ by

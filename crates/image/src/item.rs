@@ -102,6 +102,31 @@ impl ItemHeader {
     }
 }
 
+/// The common case of a look at a copied slot: a plain item of this key, without expiry, never moved. `None`: it is not
+/// that case, look closer with [`ItemView::new`].
+#[inline(always)]
+pub fn plain_item(words: &[u64], table: TableId, key: &[u8]) -> Option<ItemHeader> {
+    const BODY_MASK: u64 = 0x1f_ffff << 17;
+    let &[_, meta, first, ..] = words else { return None };
+    // Table, flags and key length in one comparison.
+    let wanted = key.len() as u64 | (u64::from(table.0) << 48);
+    let body_bytes = ((meta & BODY_MASK) >> 17) as usize;
+    if meta & !BODY_MASK != wanted || 16 + key.len() + body_bytes > words.len() * 8 {
+        return None;
+    }
+    let header = ItemHeader { table, flags: ItemFlags(0), key_bytes: key.len(), body_bytes };
+    let equal = match (key.first_chunk::<8>(), key.last_chunk::<8>()) {
+        (Some(head), Some(tail)) if key.len() <= 16 => {
+            // Two words that may overlap.
+            let at = key.len() - 8;
+            let last: &[u8; 8] = bytes_of(&words[2..]).get(at..at + 8)?.try_into().ok()?;
+            u64::from_le_bytes(*head) == first && tail == last
+        }
+        _ => ItemView::with_header(words, header).key() == key,
+    };
+    equal.then_some(header)
+}
+
 /// An item in a private copy of its slot.
 #[derive(Clone, Copy)]
 pub struct ItemView<'a> {

@@ -119,14 +119,34 @@ impl MemoryMap {
 
     /// `count` words at `place`, or `None` when they are not (or no longer) mapped here. A place may come from
     /// anywhere: this is the one bounds check between a pointer and memory.
-    #[inline]
+    #[inline(always)]
     pub fn words(&self, place: Place, count: usize) -> Option<Words<'_>> {
+        self.view().words(place, count)
+    }
+
+    /// The map as a value that fits registers, for the few lines that read several places in a row.
+    #[inline(always)]
+    pub fn view(&self) -> MapView<'_> {
+        MapView { granules: &self.granules }
+    }
+}
+
+/// A borrowed [`MemoryMap`].
+#[derive(Clone, Copy)]
+pub struct MapView<'a> {
+    granules: &'a [Granule],
+}
+
+impl<'a> MapView<'a> {
+    /// See [`MemoryMap::words`].
+    #[inline(always)]
+    pub fn words(self, place: Place, count: usize) -> Option<Words<'a>> {
         let granule = self.granules.get(place.granule())?;
         let offset = place.in_granule();
         if offset + (count as u64) * 8 > granule.bytes || offset % 8 != 0 {
             return None;
         }
-        // SAFETY: inside the segment by the check, and the segment's span is held by `self`.
+        // SAFETY: inside the segment by the check, and the segment's span is held by the map that is borrowed.
         Some(unsafe { Words::new(granule.base.byte_add(offset as usize), count) })
     }
 }

@@ -61,14 +61,14 @@ impl<'a> Words<'a> {
     }
 
     /// The part of the view from word `first` on, `count` words of it.
-    #[inline]
+    #[inline(always)]
     pub fn part(self, first: usize, count: usize) -> Words<'a> {
         assert!(first <= self.count && count <= self.count - first, "view of words out of bounds");
         // SAFETY: in bounds by the assertion, so still inside the caller's promise of `new`.
         Words { base: unsafe { self.base.add(first) }, count, owner: PhantomData }
     }
 
-    #[inline]
+    #[inline(always)]
     fn word(self, index: usize) -> &'a AtomicU64 {
         assert!(index < self.count, "word {index} of a view of {}", self.count);
         // SAFETY: in bounds, aligned and mapped for 'a by the promise of `new`.
@@ -112,11 +112,16 @@ impl<'a> Words<'a> {
     }
 
     /// Copies words out, in any order, each whole.
-    #[inline]
+    #[inline(always)]
     pub fn copy_out(self, first: usize, into: &mut [u64]) {
         let from = self.part(first, into.len());
+        if let Ok(line) = <&mut [u64; 8]>::try_from(&mut *into) {
+            // One cache line: a bucket, or the slot of most items.
+            // SAFETY: as below, with a length the compiler knows.
+            return unsafe { copy_from_shared(from.base.cast(), line.as_mut_ptr(), 8) };
+        }
         // SAFETY: `part` checked the source; the destination is an exclusive slice of the same length.
-        unsafe { copy(from.base.cast(), into.as_mut_ptr(), into.len()) }
+        unsafe { copy_from_shared(from.base.cast(), into.as_mut_ptr(), into.len()) }
     }
 
     /// Copies words in, in any order, each whole.
@@ -124,7 +129,7 @@ impl<'a> Words<'a> {
     pub fn copy_in(self, first: usize, from: &[u64]) {
         let into = self.part(first, from.len());
         // SAFETY: `part` checked the destination, writable by the promise of `new`; the source is a slice.
-        unsafe { copy(from.as_ptr(), into.base.cast_mut().cast(), from.len()) }
+        unsafe { copy_to_shared(from.as_ptr(), into.base.cast_mut().cast(), from.len()) }
     }
 
     /// Stores zeros from word `first` on.
@@ -143,6 +148,12 @@ impl<'a> Words<'a> {
         for line in 0..lines {
             prefetch_line::<false>(self.base.wrapping_add(line * 8));
         }
+    }
+
+    /// Asks the processor to bring the first cache line near, for reading.
+    #[inline(always)]
+    pub fn prefetch_line(self) {
+        prefetch_line::<false>(self.base);
     }
 
     /// Asks the processor to bring the first `words` words near, for writing.
@@ -189,61 +200,105 @@ fn prefetch_line<const WRITE: bool>(line: *const AtomicU64) {
     let _ = line;
 }
 
-/// Copies `count` words, each whole, in any order.
+/// Loads 16 bytes as two whole words, from memory that others may be storing to.
 ///
 /// # Safety
-/// Both ranges are mapped and aligned to 8 bytes, the destination is writable, and they do not overlap.
+/// 16 bytes at `from` are mapped, and `from` is aligned to 8 bytes.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
-#[inline]
-unsafe fn copy(mut from: *const u64, mut into: *mut u64, mut count: usize) {
-    // SAFETY: every access below is inside the ranges the caller promised; 16-byte moves of 8-byte aligned words
-    // never split a word (docs/read-rule.md, "Words").
+#[inline(always)]
+unsafe fn load_pair(from: *const u64) -> std::arch::x86_64::__m128i {
+    let pair;
+    // SAFETY: a load from mapped memory. In assembly, so that the compiler neither assumes that the memory stands still
+    // nor splits a word; a 16-byte move of 8-byte aligned words never splits one (docs/read-rule.md, "Words").
+    unsafe {
+        std::arch::asm!(
+            "movdqu {pair}, [{from}]",
+            from = in(reg) from, pair = out(xmm_reg) pair,
+            options(readonly, nostack, preserves_flags)
+        );
+    }
+    pair
+}
+
+/// Copies `count` words out of memory that others may be storing to: each whole, in any order.
+///
+/// # Safety
+/// Both ranges are mapped and aligned to 8 bytes, the destination is private, and they do not overlap.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+unsafe fn copy_from_shared(mut from: *const u64, mut into: *mut u64, mut count: usize) {
+    use std::arch::x86_64::_mm_storeu_si128;
+    // SAFETY: every access below is inside the ranges the caller promised.
     unsafe {
         while count >= 8 {
-            std::arch::asm!(
-                "movdqu {a}, [{from}]",
-                "movdqu {b}, [{from} + 16]",
-                "movdqu {c}, [{from} + 32]",
-                "movdqu {d}, [{from} + 48]",
-                "movdqu [{into}], {a}",
-                "movdqu [{into} + 16], {b}",
-                "movdqu [{into} + 32], {c}",
-                "movdqu [{into} + 48], {d}",
-                from = in(reg) from, into = in(reg) into,
-                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
-                options(nostack, preserves_flags)
-            );
+            let pairs =
+                [load_pair(from), load_pair(from.add(2)), load_pair(from.add(4)), load_pair(from.add(6))];
+            for (index, pair) in pairs.into_iter().enumerate() {
+                _mm_storeu_si128(into.add(index * 2).cast(), pair);
+            }
             (from, into, count) = (from.add(8), into.add(8), count - 8);
         }
         while count >= 2 {
+            _mm_storeu_si128(into.cast(), load_pair(from));
+            (from, into, count) = (from.add(2), into.add(2), count - 2);
+        }
+        if count == 1 {
+            *into = (*from.cast::<AtomicU64>()).load(Ordering::Relaxed);
+        }
+    }
+}
+
+/// Copies `count` words into memory that others may be loading from: each whole, in any order.
+///
+/// # Safety
+/// Both ranges are mapped and aligned to 8 bytes, the source is private, the destination writable, and they do not
+/// overlap.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+unsafe fn copy_to_shared(mut from: *const u64, mut into: *mut u64, mut count: usize) {
+    use std::arch::x86_64::_mm_loadu_si128;
+    // SAFETY: every access below is inside the ranges the caller promised; the stores are in assembly for the same
+    // reason as the loads of `load_pair`.
+    unsafe {
+        while count >= 2 {
+            let pair = _mm_loadu_si128(from.cast());
             std::arch::asm!(
-                "movdqu {a}, [{from}]",
-                "movdqu [{into}], {a}",
-                from = in(reg) from, into = in(reg) into, a = out(xmm_reg) _,
+                "movdqu [{into}], {pair}",
+                into = in(reg) into, pair = in(xmm_reg) pair,
                 options(nostack, preserves_flags)
             );
             (from, into, count) = (from.add(2), into.add(2), count - 2);
         }
         if count == 1 {
-            let word = (*from.cast::<AtomicU64>()).load(Ordering::Relaxed);
-            (*into.cast::<AtomicU64>()).store(word, Ordering::Relaxed);
+            (*into.cast::<AtomicU64>()).store(*from, Ordering::Relaxed);
         }
     }
 }
 
-/// Copies `count` words, each whole, in any order.
+/// Copies `count` words out of memory that others may be storing to: each whole, in any order.
 ///
 /// # Safety
-/// Both ranges are mapped and aligned to 8 bytes, the destination is writable, and they do not overlap.
+/// Both ranges are mapped and aligned to 8 bytes, the destination is private, and they do not overlap.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 #[inline]
-unsafe fn copy(from: *const u64, into: *mut u64, count: usize) {
+unsafe fn copy_from_shared(from: *const u64, into: *mut u64, count: usize) {
     for index in 0..count {
         // SAFETY: inside the ranges the caller promised.
-        unsafe {
-            let word = (*from.add(index).cast::<AtomicU64>()).load(Ordering::Relaxed);
-            (*into.add(index).cast::<AtomicU64>()).store(word, Ordering::Relaxed);
-        }
+        unsafe { *into.add(index) = (*from.add(index).cast::<AtomicU64>()).load(Ordering::Relaxed) }
+    }
+}
+
+/// Copies `count` words into memory that others may be loading from: each whole, in any order.
+///
+/// # Safety
+/// Both ranges are mapped and aligned to 8 bytes, the source is private, the destination writable, and they do not
+/// overlap.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[inline]
+unsafe fn copy_to_shared(from: *const u64, into: *mut u64, count: usize) {
+    for index in 0..count {
+        // SAFETY: inside the ranges the caller promised.
+        unsafe { (*into.add(index).cast::<AtomicU64>()).store(*from.add(index), Ordering::Relaxed) }
     }
 }
 

@@ -4,12 +4,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use kelix_image::words::{Words, full_fence, load_fence};
-use kelix_image::{Header, MemoryMap, Span};
-use kelix_types::{Place, limits};
+use kelix_image::{Header, MemoryMap, Span, header_word};
+use kelix_types::limits;
 
 use super::rundir::AUTHORITY_TERM;
 use super::wake::Waker;
-use crate::{Broken, Fabric, PeerId, Promises, Read, ReadState};
+use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState};
 
 /// A word that says whether its owner sleeps.
 #[derive(Clone)]
@@ -133,10 +133,15 @@ impl Fabric for ShmEndpoint {
     }
 
     #[inline(always)]
-    fn read_now(&mut self, peer: PeerId, place: Place, into: &mut [u64]) -> bool {
-        let Some(words) = self.peer(peer).map.words(place, into.len()) else { return false };
-        words.copy_out(0, into);
-        true
+    fn direct(&self, peer: PeerId) -> Option<Direct<'_>> {
+        let peer = self.peer(peer);
+        let (header, authority) = (peer.header.as_ref()?, peer.authority.as_ref()?);
+        Some(Direct {
+            map: peer.map.view(),
+            epoch: header.words().part(header_word::EPOCH, 1),
+            authority: authority.words().part(AUTHORITY_TERM, 1),
+            stamp_window: limits::READ_EPOCHS_MAX,
+        })
     }
 
     #[inline(always)]

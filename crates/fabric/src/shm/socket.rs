@@ -21,8 +21,15 @@ const BYTES_MAX: usize = 1 << 20;
 /// Most descriptors of one frame (the kernel's own limit is 253).
 const DESCRIPTORS_MAX: usize = 64;
 
-fn lost(source: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::new(ErrorKind::Unavailable, "talk to the server", "the connection broke").with_source(source)
+fn lost(source: impl Into<std::io::Error>) -> Error {
+    let source = source.into();
+    let (kind, context) = match source.kind() {
+        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+            (ErrorKind::TimedOut, "no answer in time; is the server stopped?")
+        }
+        _ => (ErrorKind::Unavailable, "the connection broke"),
+    };
+    Error::new(kind, "talk to the server", context).with_source(source)
 }
 
 fn protocol(what: &str) -> Error {
