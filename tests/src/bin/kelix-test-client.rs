@@ -1,0 +1,187 @@
+//! Clients for the tests, which check what they read and can be stopped and killed.
+//!
+//! `kelix-test-client read DIRECTORY TABLE KEYS SEED` reads keys 0 to KEYS - 1, and the links to them in table
+//! `links`, over and over, and checks: each is there, each value proves itself, and no key's counter ever goes back. It
+//! prints `reading` when it has read each key, and ends with `read GETS retries RETRIES reads READS` when its input ends.
+//!
+//! `kelix-test-client churn DIRECTORY TABLE SEED` puts values of all sizes, several at once, until it is killed. It
+//! prints `churning` when it has begun.
+//!
+//! `kelix-test-client idle DIRECTORY TABLE` opens a session, reads once and prints `idle`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kelix::{Client, Item, Path, Session, SessionOptions, Table, Values};
+use kelix_tests::{Random, value};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [mode, directory, table, rest @ ..] = &arguments[..] else { panic!("see the source") };
+    let client = Client::connect(directory.as_ref()).expect("a server");
+    let numbers: Vec<u64> = rest.iter().map(|number| number.parse().expect("a number")).collect();
+    match (mode.as_str(), &numbers[..]) {
+        ("read", [keys, seed]) => Reader::new(&client, table, *keys, *seed).run(),
+        ("churn", [seed]) => churn(&client, table, *seed),
+        ("idle", []) => {
+            let mut session = client.session().expect("a session");
+            let table = session.table(table).expect("a table");
+            session.get(table, b"no such key").expect("an answer");
+            println!("idle");
+            let _ = std::io::stdin().read_line(&mut String::new());
+        }
+        _ => panic!("see the source"),
+    }
+}
+
+/// A flag that is set when the input ends.
+fn end_of_input() -> Arc<AtomicBool> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let set = flag.clone();
+    std::thread::spawn(move || {
+        while std::io::stdin().read_line(&mut String::new()).is_ok_and(|bytes| bytes > 0) {}
+        set.store(true, Ordering::Relaxed);
+    });
+    flag
+}
+
+struct Reader {
+    session: Session,
+    table: Table,
+    links: Table,
+    random: Random,
+    /// The highest counter seen of each key.
+    seen: Vec<u64>,
+    gets: u64,
+}
+
+impl Reader {
+    fn new(client: &Client, table: &str, keys: u64, seed: u64) -> Reader {
+        let options = SessionOptions { private_pointers: seed % 2 == 0, ..SessionOptions::default() };
+        let mut session = client.session_with(options).expect("a session");
+        let table = session.table(table).expect("a table");
+        let links = session.table("links").expect("a table");
+        Reader { session, table, links, random: Random(seed), seen: vec![0; keys as usize], gets: 0 }
+    }
+
+    fn run(mut self) {
+        let stop = end_of_input();
+        for key in 0..self.seen.len() as u64 {
+            self.get(key);
+        }
+        println!("reading");
+        let mut values = Values::new();
+        let mut buffer = vec![0; 4 << 20];
+        while !stop.load(Ordering::Relaxed) {
+            let path = [Path::Auto, Path::Pointer, Path::Index, Path::Pointer, Path::Index, Path::Message]
+                [self.random.below(6) as usize];
+            self.session.set_path(path);
+            // By message it is the shard that is tested, and that takes long.
+            let rounds = if path == Path::Message { 20 } else { 200 };
+            for _ in 0..rounds {
+                self.look(&mut values, &mut buffer);
+            }
+        }
+        let cost = self.session.cost();
+        println!("read {} retries {} reads {}", self.gets, cost.retries, cost.reads);
+    }
+
+    fn some_key(&mut self) -> u64 {
+        self.random.below(self.seen.len() as u64)
+    }
+
+    fn look(&mut self, values: &mut Values, buffer: &mut [u8]) {
+        let key = self.some_key();
+        match self.random.below(8) {
+            0..=2 => self.get(key),
+            3..=4 => {
+                let found = self.session.get_into(self.table, &key.to_le_bytes(), buffer).expect("a get");
+                let (length, _) = found.unwrap_or_else(|| panic!("key {key} is reported absent"));
+                self.check(key, &buffer[..length]);
+            }
+            5 => self.get_many(values),
+            6 => self.follow(key),
+            _ => self.get_many_items(),
+        }
+    }
+
+    fn get(&mut self, key: u64) {
+        let item = self.session.get(self.table, &key.to_le_bytes()).expect("a get");
+        self.check_item(key, item.as_ref());
+    }
+
+    /// Different keys: the operations of one batch have no order, so only one of them may ask for a key.
+    fn keys(&mut self) -> Vec<[u8; 8]> {
+        let count = self.random.below(100);
+        let mut keys: Vec<u64> = (0..count).map(|_| self.some_key()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys.into_iter().map(u64::to_le_bytes).collect()
+    }
+
+    fn get_many(&mut self, values: &mut Values) {
+        let keys = self.keys();
+        let slices: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        self.session.multi_get_into(self.table, &slices, values).expect("a batch");
+        for (index, key) in keys.iter().enumerate() {
+            let key = u64::from_le_bytes(*key);
+            let value = values.get(index).unwrap_or_else(|| panic!("key {key} is reported absent"));
+            self.check(key, value);
+        }
+    }
+
+    fn get_many_items(&mut self) {
+        let keys = self.keys();
+        let slices: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        let items = self.session.multi_get(self.table, &slices).expect("a batch");
+        for (key, item) in keys.iter().zip(&items) {
+            self.check_item(u64::from_le_bytes(*key), item.as_ref());
+        }
+    }
+
+    /// Follows the links of item `key` of the links' table, which lead to `key` and its two neighbours.
+    fn follow(&mut self, key: u64) {
+        let source = self.session.get(self.links, &key.to_le_bytes()).expect("a get");
+        let source = source.unwrap_or_else(|| panic!("link {key} is reported absent"));
+        let count = self.seen.len() as u64;
+        let targets = self.session.follow_all(&source, "to").expect("links to follow");
+        for (step, target) in targets.iter().enumerate() {
+            self.check_item((key + step as u64) % count, target.as_ref());
+        }
+    }
+
+    fn check_item(&mut self, key: u64, item: Option<&Item>) {
+        let item = item.unwrap_or_else(|| panic!("key {key} is reported absent"));
+        assert_eq!(item.key(), key.to_le_bytes(), "an item of another key");
+        self.check(key, item.value());
+    }
+
+    fn check(&mut self, key: u64, bytes: &[u8]) {
+        let counter = value::check(key, bytes).unwrap_or_else(|what| panic!("a wrong read: {what}"));
+        let seen = &mut self.seen[key as usize];
+        assert!(counter >= *seen, "key {key} went back from {seen} to {counter}");
+        *seen = counter;
+        self.gets += 1;
+    }
+}
+
+fn churn(client: &Client, table: &str, seed: u64) {
+    let mut session = client.session().expect("a session");
+    let table = session.table(table).expect("a table");
+    let mut random = Random(seed);
+    let mut completions = Vec::new();
+    println!("churning");
+    loop {
+        for _ in 0..200 {
+            let key = random.below(1000);
+            let bytes = value::make(key, seed, random.below(3000) as usize);
+            session.submit_put(table, &key.to_le_bytes(), &bytes).expect("submitted");
+        }
+        session.poll(&mut completions).expect("a poll");
+        let key = 1000 + seed;
+        let bytes = value::make(key, seed, (1 << 20) + random.below(3 << 20) as usize);
+        session.put(table, &key.to_le_bytes(), &bytes).expect("a large put");
+        session.poll(&mut completions).expect("a poll");
+        completions.clear();
+    }
+}

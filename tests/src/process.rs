@@ -1,0 +1,221 @@
+//! Servers and clients as processes of their own, which can be stopped, continued and killed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use kelix::{Client, Session, SessionOptions};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::until;
+
+/// How long a process may take to say its next word.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A child process that is talked to by lines. It is killed when dropped.
+pub struct Process {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: Receiver<String>,
+    name: String,
+}
+
+impl Process {
+    /// Starts a program.
+    pub fn start(program: &str, arguments: &[String]) -> Process {
+        let mut child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {program}: {error}"));
+        let (sender, lines) = channel();
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let name = format!("{program} {}", arguments.join(" "));
+        Process { input: child.stdin.take(), child, lines, name }
+    }
+
+    /// The next line it prints; `None` when it printed its last.
+    #[track_caller]
+    pub fn line(&mut self) -> Option<String> {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("{} says nothing any more", self.name),
+        }
+    }
+
+    /// Reads lines until one begins like this; returns the rest of it.
+    #[track_caller]
+    pub fn expect(&mut self, beginning: &str) -> String {
+        loop {
+            let Some(line) = self.line() else { panic!("{} ended before \"{beginning}\"", self.name) };
+            if let Some(rest) = line.strip_prefix(beginning) {
+                return rest.trim().to_string();
+            }
+        }
+    }
+
+    /// Sends it a line.
+    pub fn say(&mut self, line: &str) {
+        let input = self.input.as_mut().expect("not closed yet");
+        let said = writeln!(input, "{line}").and_then(|()| input.flush());
+        said.unwrap_or_else(|error| panic!("cannot talk to {}: {error}", self.name));
+    }
+
+    /// Closes its input, which asks the programs here to end.
+    pub fn close(&mut self) {
+        self.input = None;
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.pid() as i32).expect("a process id");
+        kill_process(pid, signal).unwrap_or_else(|error| panic!("cannot signal {}: {error}", self.name));
+    }
+
+    /// Stops it where it is, and waits until it stands still.
+    #[track_caller]
+    pub fn stop_still(&self) {
+        self.signal(Signal::STOP);
+        until("the process stands still", || {
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("a live process");
+            tasks.flatten().all(|task| {
+                let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with('T'))
+            })
+        });
+    }
+
+    /// Lets it go on.
+    pub fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Kills it without a warning and collects it.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub fn end(&mut self) -> ExitStatus {
+        self.close();
+        let mut ended = None;
+        until("the process ends", || {
+            ended = self.child.try_wait().expect("a child can be waited for");
+            ended.is_some()
+        });
+        ended.expect("just seen")
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child can be waited for").is_some()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The program that serves, next to the tests.
+pub struct ServerProgram<'a> {
+    /// Where it is.
+    pub program: &'a str,
+    /// The run directory.
+    pub directory: &'a Path,
+    /// Number of shards.
+    pub shards: usize,
+    /// Most memory.
+    pub memory_bytes: u64,
+    /// Supersede the server of the directory.
+    pub take_over: bool,
+}
+
+impl ServerProgram<'_> {
+    /// Starts it without waiting for it to serve.
+    pub fn launch(&self) -> Process {
+        let mut arguments = vec![
+            self.directory.display().to_string(),
+            self.shards.to_string(),
+            self.memory_bytes.to_string(),
+        ];
+        arguments.extend(self.take_over.then(|| "take-over".to_string()));
+        Process::start(self.program, &arguments)
+    }
+
+    /// Starts it and returns once it serves.
+    #[track_caller]
+    pub fn serve(&self) -> ServerProcess {
+        let mut process = self.launch();
+        let term = process.expect("serving ").parse().expect("a term");
+        ServerProcess { process, term, directory: self.directory.to_path_buf() }
+    }
+}
+
+/// A server that serves.
+pub struct ServerProcess {
+    /// The process.
+    pub process: Process,
+    /// The term it serves in.
+    pub term: u64,
+    directory: PathBuf,
+}
+
+impl ServerProcess {
+    /// A client of it.
+    pub fn client(&self) -> Client {
+        Client::connect(&self.directory).expect("a server that serves")
+    }
+
+    /// A session with it.
+    pub fn session(&self) -> Session {
+        self.client().session().expect("a server that serves")
+    }
+
+    /// A session that looks items up in this way, with cached pointers of its own.
+    pub fn session_by(&self, path: kelix::Path) -> Session {
+        let options = SessionOptions { path, private_pointers: true, ..SessionOptions::default() };
+        self.client().session_with(options).expect("a server that serves")
+    }
+
+    /// Asks it to stop in good order and waits for its end; returns how it says that it ended.
+    #[track_caller]
+    pub fn stop(&mut self) -> String {
+        self.process.say("stop");
+        let ended = self.process.expect("ended ");
+        assert!(self.process.end().success());
+        ended
+    }
+}
+
+/// Open descriptors and threads of a process.
+pub fn descriptors_and_threads(pid: u32) -> (usize, usize) {
+    let count = |what: &str| std::fs::read_dir(format!("/proc/{pid}/{what}")).map_or(0, Iterator::count);
+    (count("fd"), count("task"))
+}
+
+/// The processor time a process has used so far, all its threads together, in nanoseconds.
+pub fn processor_time_ns(pid: u32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a live process");
+    let time = |task: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        text.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    tasks.flatten().filter_map(time).sum()
+}

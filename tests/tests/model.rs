@@ -1,0 +1,537 @@
+//! Random operations through sessions against a map that does the same: all paths, all sizes, attributes and links,
+//! compare-and-set, batches, submitted operations, expiry.
+//!
+//! The operations are made one after another by one thread with two sessions, so every answer is determined.
+//! `KELIX_TEST_SEED=n` runs one seed.
+
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, SystemTime};
+
+use kelix::{
+    Attribute, CompareAndSet, Completion, Item, NewItem, Outcome, Path, Session, Table, Ticket, Values,
+    Version,
+};
+use kelix_tests::process::{ServerProcess, ServerProgram};
+use kelix_tests::{Random, RunDir, asked_sum, seeds, until, watchdog};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+const OPERATIONS: u64 = 2500;
+const NAMES: [&str; 4] = ["", "name", "friend", "b\u{e9}"];
+
+fn server(run: &RunDir, shards: usize, memory_bytes: u64) -> ServerProcess {
+    let program = env!("CARGO_BIN_EXE_kelix-test-server");
+    ServerProgram { program, directory: run.path(), shards, memory_bytes, take_over: false }.serve()
+}
+
+#[derive(Clone, PartialEq, Debug)]
+enum Value {
+    Bytes(Vec<u8>),
+    Link { table: usize, key: Vec<u8>, bytes: Vec<u8> },
+}
+
+/// What the model knows of a key.
+#[derive(Clone, Debug)]
+struct Known {
+    attributes: Vec<(&'static str, Value)>,
+    version: Version,
+    /// From then on it may be gone.
+    ends: Option<SystemTime>,
+}
+
+/// A table, by number, and a key.
+type Place = (usize, Vec<u8>);
+
+type Model = BTreeMap<Place, Known>;
+
+struct World {
+    sessions: Vec<Session>,
+    tables: Vec<[Table; 2]>,
+    model: Model,
+    random: Random,
+    values: Values,
+    buffer: Vec<u8>,
+}
+
+fn describe(bytes: &[u8]) -> String {
+    format!("{} bytes beginning {:02x?}", bytes.len(), &bytes[..bytes.len().min(8)])
+}
+
+impl World {
+    fn new(server: &ServerProcess, seed: u64) -> World {
+        let mut sessions = vec![server.session(), server.session_by(Path::Pointer)];
+        let open =
+            |session: &mut Session| ["first", "second"].map(|name| session.create_table(name).unwrap());
+        let tables = sessions.iter_mut().map(open).collect();
+        let buffer = vec![0; 4 << 20];
+        World { sessions, tables, model: Model::new(), random: Random(seed), values: Values::new(), buffer }
+    }
+
+    fn session(&mut self) -> usize {
+        let session = self.random.below(2) as usize;
+        let path = [Path::Auto, Path::Pointer, Path::Index, Path::Message][self.random.below(4) as usize];
+        self.sessions[session].set_path(path);
+        session
+    }
+
+    fn bytes(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(length + 8);
+        let mut word = self.random.next();
+        while bytes.len() < length {
+            bytes.extend_from_slice(&word.to_le_bytes());
+            word = word.rotate_left(7).wrapping_add(bytes.len() as u64);
+        }
+        bytes.truncate(length);
+        bytes
+    }
+
+    /// Lengths on both sides of every border: inline, in one message, in pieces, in page runs.
+    fn length(&mut self) -> usize {
+        let near = |random: &mut Random, border: u64| border - 40 + random.below(80);
+        let random = &mut self.random;
+        (match random.below(40) {
+            0..=2 => 0,
+            3..=18 => random.below(200),
+            19..=28 => random.below(5000),
+            29..=32 => near(random, 32 << 10),
+            33..=36 => random.below(300 << 10),
+            37 => near(random, 1 << 20),
+            38 => near(random, 64 << 10),
+            _ => (1 << 20) + random.below(2 << 20),
+        }) as usize
+    }
+
+    /// About a hundred keys of each table, from the empty one to the longest.
+    fn key(&mut self) -> Vec<u8> {
+        let random = &mut self.random;
+        match random.below(20) {
+            0 => Vec::new(),
+            1..=2 => vec![random.below(3) as u8],
+            3 => vec![7; (64 << 10) - random.below(3) as usize],
+            4 => {
+                let mut key = vec![9; 64 << 10];
+                key[65535] = random.below(2) as u8;
+                key
+            }
+            5..=9 => random.below(30).to_le_bytes().to_vec(),
+            _ => format!("key number {}", random.below(60)).into_bytes(),
+        }
+    }
+
+    fn place(&mut self) -> Place {
+        (self.random.below(2) as usize, self.key())
+    }
+
+    /// Different keys, fit for one batch.
+    fn places(&mut self, most: u64) -> Vec<Place> {
+        let count = self.random.below(most);
+        let mut places: Vec<_> = (0..count).map(|_| self.place()).collect();
+        places.sort();
+        places.dedup();
+        places
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        let length = self.length();
+        self.bytes(length)
+    }
+
+    fn check_item(&mut self, session: usize, place: &Place, item: Option<&Item>) {
+        let known = self.model.get(place);
+        let Some(item) = item else {
+            // Only time may take a key away.
+            let Some(known) = known else { return };
+            let ends = known.ends.unwrap_or_else(|| panic!("{} is gone", describe(&place.1)));
+            assert!(SystemTime::now() >= ends, "gone too early");
+            self.model.remove(place);
+            return;
+        };
+        let known = known.unwrap_or_else(|| panic!("{} came back from the dead", describe(&place.1)));
+        assert_eq!(item.key(), place.1);
+        assert_eq!(item.version(), known.version);
+        let ends = item.expires().map(|ends| ends.duration_since(known.ends.unwrap()).is_ok());
+        assert_eq!(ends, known.ends.map(|_| true));
+        let attributes = item.attributes();
+        assert_eq!(attributes.len(), known.attributes.len());
+        for ((name, found), (known_name, wanted)) in attributes.iter().zip(&known.attributes) {
+            assert_eq!(name, known_name);
+            match (found, wanted) {
+                (Attribute::Bytes(found), Value::Bytes(wanted)) => {
+                    assert!(found == wanted, "{} instead of {}", describe(found), describe(wanted));
+                }
+                (
+                    Attribute::Link { table, key, bytes },
+                    Value::Link { table: target, key: to, bytes: own },
+                ) => {
+                    assert_eq!(*table, self.tables[session][*target].id());
+                    assert!(key == to && bytes == own);
+                }
+                _ => panic!("{found:?} instead of another kind of attribute"),
+            }
+        }
+        assert_eq!(item.value(), plain(known));
+    }
+
+    fn known_version(&self, place: &Place) -> Option<Version> {
+        self.model.get(place).map(|known| known.version)
+    }
+
+    fn put(&mut self, session: usize, place: Place) {
+        let value = self.value();
+        let table = self.tables[session][place.0];
+        let version = self.sessions[session].put(table, &place.1, &value).unwrap();
+        self.note_plain(place, value, version);
+    }
+
+    fn note_plain(&mut self, place: Place, value: Vec<u8>, version: Version) {
+        let known = Known { attributes: vec![("", Value::Bytes(value))], version, ends: None };
+        assert!(self.model.insert(place, known).is_none_or(|old| old.version != version));
+    }
+
+    fn new_item(&mut self, session: usize) -> (NewItem, Known) {
+        let mut item = NewItem::new();
+        let mut attributes = Vec::new();
+        for _ in 0..self.random.below(6) {
+            let name = NAMES[self.random.below(4) as usize];
+            let bytes = if self.random.once_in(12) { self.value() } else { self.bytes(20) };
+            if self.random.once_in(2) {
+                item.bytes(name, &bytes);
+                attributes.push((name, Value::Bytes(bytes)));
+            } else {
+                let (table, key) = self.place();
+                item.link_with(name, self.tables[session][table], &key, &bytes);
+                attributes.push((name, Value::Link { table, key, bytes }));
+            }
+        }
+        if attributes.is_empty() {
+            // An item with nothing in it is a plain one with an empty value.
+            attributes.push(("", Value::Bytes(Vec::new())));
+        }
+        (item, Known { attributes, version: Version(0), ends: None })
+    }
+
+    fn put_item(&mut self, session: usize, place: Place) {
+        let (mut item, mut known) = self.new_item(session);
+        if self.random.once_in(4) {
+            let time = Duration::from_millis(self.random.below(80));
+            known.ends = Some(SystemTime::now() + time);
+            item.expires_in(time);
+        }
+        let table = self.tables[session][place.0];
+        match self.sessions[session].put_item(table, &place.1, &item) {
+            Ok(version) => known.version = version,
+            // A large value may take longer on its way than it is to live.
+            Err(error) => {
+                assert!(known.ends.is_some_and(|ends| SystemTime::now() >= ends), "{error}");
+                let now = self.sessions[session].get(table, &place.1).unwrap();
+                if now.as_ref().map(Item::version) == self.known_version(&place) {
+                    return;
+                }
+            }
+        }
+        self.model.insert(place, known);
+    }
+
+    fn get(&mut self, session: usize, place: &Place) -> Option<Item> {
+        let table = self.tables[session][place.0];
+        let item = self.sessions[session].get(table, &place.1).unwrap();
+        self.check_item(session, place, item.as_ref());
+        item
+    }
+
+    fn get_into(&mut self, session: usize, place: &Place) {
+        let table = self.tables[session][place.0];
+        let found = self.sessions[session].get_into(table, &place.1, &mut self.buffer).unwrap();
+        match (found, self.model.get(place)) {
+            (Some((length, version)), Some(known)) => {
+                assert_eq!(version, known.version);
+                assert!(self.buffer[..length] == *plain(known));
+                if length > 0 {
+                    let small = &mut self.buffer[..length - 1];
+                    match self.sessions[session].get_into(table, &place.1, small) {
+                        Err(error) => assert_eq!(error.kind(), kelix::ErrorKind::BufferTooSmall),
+                        Ok(found) => assert!(found.is_none() && known.ends.is_some()),
+                    }
+                }
+            }
+            (Some(_), None) => panic!("came back from the dead"),
+            (None, _) => self.check_item(session, place, None),
+        }
+    }
+
+    fn delete(&mut self, session: usize, place: &Place) {
+        let table = self.tables[session][place.0];
+        let was_there = self.sessions[session].delete(table, &place.1).unwrap();
+        self.note_deleted(session, place, was_there);
+    }
+
+    fn note_deleted(&mut self, session: usize, place: &Place, was_there: bool) {
+        if !was_there {
+            self.check_item(session, place, None);
+        }
+        assert_eq!(self.model.remove(place).is_some(), was_there);
+    }
+
+    fn compare_and_set(&mut self, session: usize, place: Place) {
+        let current = self.known_version(&place);
+        let expected = match self.random.below(4) {
+            0..=1 => current,
+            2 => None,
+            _ => current.map(|version| Version(version.0 + 1)),
+        };
+        let table = self.tables[session][place.0];
+        let large_ended = self.model.get(&place).and_then(|known| known.ends);
+        let (outcome, known) = if self.random.once_in(3) {
+            let (item, known) = self.new_item(session);
+            let outcome = self.sessions[session].compare_and_set_item(table, &place.1, expected, &item);
+            (outcome.unwrap(), known)
+        } else {
+            let value = self.value();
+            let outcome = self.sessions[session].compare_and_set(table, &place.1, expected, &value).unwrap();
+            let attributes = vec![("", Value::Bytes(value))];
+            (outcome, Known { attributes, version: Version(0), ends: None })
+        };
+        match outcome {
+            CompareAndSet::Done(version) => {
+                let in_time = expected == current
+                    || (expected.is_none() && large_ended.is_some_and(|ends| SystemTime::now() >= ends));
+                assert!(in_time, "set although another version was expected");
+                self.model.insert(place, Known { version: version.unwrap(), ..known });
+            }
+            CompareAndSet::Mismatch(found) => {
+                if found.is_none() {
+                    self.check_item(session, &place, None);
+                }
+                assert_eq!(found, self.known_version(&place));
+                assert_ne!(found, expected);
+            }
+        }
+    }
+
+    fn compare_and_delete(&mut self, session: usize, place: Place) {
+        let current = self.known_version(&place);
+        let wrong = Version(current.map_or(77, |version| version.0 + 1));
+        let expected = if self.random.once_in(2) { current.unwrap_or(wrong) } else { wrong };
+        let table = self.tables[session][place.0];
+        match self.sessions[session].compare_and_delete(table, &place.1, expected).unwrap() {
+            CompareAndSet::Done(version) => {
+                assert_eq!((version, Some(expected)), (None, current));
+                self.model.remove(&place);
+            }
+            CompareAndSet::Mismatch(found) => {
+                if found.is_none() {
+                    self.check_item(session, &place, None);
+                }
+                assert_eq!(found, self.known_version(&place));
+                assert_ne!(found, Some(expected));
+            }
+        }
+    }
+
+    fn multi_get(&mut self, session: usize) {
+        let keys: Vec<Vec<u8>> = (0..self.random.below(150)).map(|_| self.key()).collect();
+        let slices: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        let number = self.random.below(2) as usize;
+        let table = self.tables[session][number];
+        if self.random.once_in(2) {
+            let items = self.sessions[session].multi_get(table, &slices).unwrap();
+            assert_eq!(items.len(), keys.len());
+            for (key, item) in keys.into_iter().zip(items) {
+                self.check_item(session, &(number, key), item.as_ref());
+            }
+            return;
+        }
+        let mut values = std::mem::take(&mut self.values);
+        self.sessions[session].multi_get_into(table, &slices, &mut values).unwrap();
+        for (index, key) in keys.into_iter().enumerate() {
+            let place = (number, key);
+            match (values.get(index), self.model.get(&place)) {
+                (Some(value), Some(known)) => {
+                    assert_eq!(values.version(index), Some(known.version));
+                    assert!(value == plain(known));
+                }
+                (Some(_), None) => panic!("came back from the dead"),
+                (None, _) => self.check_item(session, &place, None),
+            }
+        }
+        self.values = values;
+    }
+
+    fn multi_put(&mut self, session: usize) {
+        let places = self.places(150);
+        let number = self.random.below(2) as usize;
+        let items: Vec<(Vec<u8>, Vec<u8>)> = places
+            .into_iter()
+            .filter(|place| place.0 == number)
+            .map(|(_, key)| (key, self.value()))
+            .collect();
+        let slices: Vec<(&[u8], &[u8])> = items.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+        let results = self.sessions[session].multi_put(self.tables[session][number], &slices).unwrap();
+        assert_eq!(results.len(), items.len());
+        for ((key, value), version) in items.into_iter().zip(results) {
+            self.note_plain((number, key), value, version.unwrap());
+        }
+    }
+
+    /// Submits operations on different keys and waits for them on the session's descriptor.
+    fn submit(&mut self, number: usize) {
+        let mut asked: Vec<(Ticket, Place, Option<Vec<u8>>)> = Vec::new();
+        for place in self.places(120) {
+            let table = self.tables[number][place.0];
+            let (what, value) = (self.random.below(4), self.value());
+            let session = &mut self.sessions[number];
+            let (ticket, value) = match what {
+                0..=1 => (session.submit_get(table, &place.1).unwrap(), None),
+                2 => (session.submit_put(table, &place.1, &value).unwrap(), Some(value)),
+                _ => (session.submit_delete(table, &place.1).unwrap(), None),
+            };
+            asked.push((ticket, place, value));
+        }
+        assert_eq!(self.sessions[number].outstanding(), asked.len());
+        for Completion { ticket, outcome } in complete(&mut self.sessions[number]) {
+            let index = asked.iter().position(|(asked, ..)| *asked == ticket).expect("asked, and once only");
+            let (_, place, value) = asked.swap_remove(index);
+            match outcome.unwrap() {
+                Outcome::Item(item) => self.check_item(number, &place, item.as_ref()),
+                Outcome::Written(version) => self.note_plain(place, value.expect("a put"), version),
+                Outcome::Deleted(was_there) => self.note_deleted(number, &place, was_there),
+            }
+        }
+        assert!(asked.is_empty());
+    }
+
+    fn follow(&mut self, session: usize, place: &Place) {
+        let Some(source) = self.get(session, place) else { return };
+        let known = self.model[place].clone();
+        for name in NAMES {
+            let links = known.attributes.iter().filter(|(known, _)| *known == name);
+            let targets: Vec<Place> = links
+                .filter_map(|(_, value)| match value {
+                    Value::Link { table, key, .. } => Some((*table, key.clone())),
+                    Value::Bytes(_) => None,
+                })
+                .collect();
+            assert_eq!(source.link_count(name), targets.len());
+            if targets.is_empty() {
+                let error = self.sessions[session].follow(&source, name).unwrap_err();
+                assert_eq!(error.kind(), kelix::ErrorKind::NoSuchAttribute);
+                continue;
+            }
+            let first = self.sessions[session].follow(&source, name).unwrap();
+            self.check_item(session, &targets[0], first.as_ref());
+            let all = self.sessions[session].follow_all(&source, name).unwrap();
+            assert_eq!(all.len(), targets.len());
+            for (target, item) in targets.iter().zip(&all) {
+                self.check_item(session, target, item.as_ref());
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        let session = self.session();
+        let place = self.place();
+        match self.random.below(32) {
+            0..=5 => self.put(session, place),
+            6..=9 => self.put_item(session, place),
+            10..=15 => drop(self.get(session, &place)),
+            16..=18 => self.get_into(session, &place),
+            19..=21 => self.delete(session, &place),
+            22..=23 => self.compare_and_set(session, place),
+            24 => self.compare_and_delete(session, place),
+            25 => self.multi_get(session),
+            26 if self.random.once_in(3) => self.multi_put(session),
+            27 if self.random.once_in(2) => self.submit(session),
+            _ => self.follow(session, &place),
+        }
+    }
+
+    /// Ends everything that is there, and waits for what ends by itself.
+    fn empty(&mut self) {
+        let places: Vec<_> = self.model.keys().cloned().collect();
+        for place in places {
+            if self.model[&place].ends.is_some() {
+                until("an item ends when its time is over", || {
+                    self.get(0, &place);
+                    !self.model.contains_key(&place)
+                });
+            } else {
+                self.delete(1, &place);
+            }
+        }
+        assert!(self.model.is_empty());
+    }
+}
+
+/// The value that `get_into` and `Item::value` tell.
+fn plain(known: &Known) -> &[u8] {
+    let unnamed = known.attributes.iter().find_map(|(name, value)| match value {
+        Value::Bytes(bytes) if name.is_empty() => Some(&bytes[..]),
+        _ => None,
+    });
+    unnamed.unwrap_or(&[])
+}
+
+/// Polls until nothing is outstanding, sleeping on the descriptor as [`Session::poll`] says one may.
+fn complete(session: &mut Session) -> Vec<Completion> {
+    let mut completions = Vec::new();
+    while session.outstanding() > 0 {
+        if session.poll(&mut completions).unwrap() == 0 {
+            assert!(is_readable_within(session, Duration::from_secs(10)), "no wake-up came");
+        }
+    }
+    completions
+}
+
+fn is_readable_within(session: &Session, time: Duration) -> bool {
+    // SAFETY: the session, whose descriptor it is, is borrowed until after the last use.
+    let fd = unsafe { BorrowedFd::borrow_raw(session.fd()) };
+    let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    poll(&mut fds, Some(&time)).unwrap() > 0
+}
+
+fn run(seed: u64, shards: usize) {
+    eprintln!("seed {seed}, {shards} shards");
+    let run = RunDir::new();
+    let server = server(&run, shards, shards as u64 * (192 << 20));
+    let client = server.client();
+    let mut world = World::new(&server, seed);
+    // All names are known before anything is counted.
+    for table in world.tables[0] {
+        let mut item = NewItem::new();
+        for name in NAMES {
+            item.bytes(name, b"");
+        }
+        world.sessions[0].put_item(table, b"", &item).unwrap();
+        world.sessions[0].delete(table, b"").unwrap();
+    }
+    let idle = |name| asked_sum(&client, name);
+    // Each table and each name but the empty one stands twice in the catalogue.
+    let catalogue = 2 * (2 + 2 * (NAMES.len() as u64 - 1));
+    until("the shards have reported", || idle("deletes") == 2 && idle("items") == catalogue);
+    let before = ["items", "memory/live_bytes"].map(idle);
+    for _ in 0..OPERATIONS {
+        world.step();
+    }
+    until("the items are counted", || {
+        // What has ended meanwhile is in the model until somebody looks.
+        let places: Vec<_> = world.model.keys().cloned().collect();
+        places.iter().for_each(|place| drop(world.get(0, place)));
+        idle("items") == before[0] + world.model.len() as u64
+    });
+    world.empty();
+    until("everything was given back", || ["items", "memory/live_bytes"].map(idle) == before);
+    until("the quarantine ends", || idle("memory/quarantined_bytes") == 0);
+}
+
+#[test]
+fn one_shard_does_what_the_model_does() {
+    let _watchdog = watchdog("model, one shard");
+    seeds(3).into_iter().for_each(|seed| run(seed, 1));
+}
+
+#[test]
+fn three_shards_do_what_the_model_does() {
+    let _watchdog = watchdog("model, three shards");
+    seeds(3).into_iter().for_each(|seed| run(seed + 100, 3));
+}
