@@ -6,15 +6,15 @@ use std::time::Instant;
 
 use kelix_fabric::Fabric;
 use kelix_types::limits::{MESSAGE_VALUE_BYTES_MAX, SESSION_READS_MAX};
-use kelix_types::{Effect, Error, ErrorKind, Result, TableId, Version};
+use kelix_types::{Effect, Error, ErrorKind, KeyHash, Result, TableId, Version};
 use kelix_wire::{Op, RequestHead, Status};
 
 use crate::Table;
-use crate::core::{Answer, Path, RequestId};
+use crate::core::{Answer, Path, PostError, RequestId};
 use crate::item::{Item, NewItem, Values};
 use crate::pointers::Pointer;
 use crate::read::{Landing, ReadOp, Step};
-use crate::session::{Session, check_answer, check_key};
+use crate::session::{Patience, Session, check_answer, check_key};
 
 /// Names a submitted operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -46,6 +46,21 @@ pub(crate) struct Queued {
     head: RequestHead,
     key: Vec<u8>,
     value: Vec<u8>,
+    /// When the shard was first to be asked for it. A get is tried one-sidedly before.
+    since: Option<Instant>,
+}
+
+/// One put of a batch.
+enum Posted {
+    UnderWay(KeyHash, RequestId),
+    Ended(Result<Answer>),
+}
+
+/// What kind of error this is, if it says that the server does not answer.
+fn loss<T>(result: &Result<T>) -> Option<ErrorKind> {
+    let kind = result.as_ref().err()?.kind();
+    let answered = matches!(kind, ErrorKind::OutOfMemory | ErrorKind::InvalidArgument);
+    if answered { None } else { Some(kind) }
 }
 
 /// An item that is looked for: by key, and first by a pointer if one is known.
@@ -181,20 +196,35 @@ impl Session {
             return Ok(());
         }
         let mut asked: Vec<RequestId> = Vec::with_capacity(missing.len());
+        let mut patience = Patience::default();
+        let mut result = Ok(());
         for index in missing {
             let Wanted { table, key, .. } = wanted(*index);
             let (_, shard) = self.core.route(table, key);
-            asked.push(self.post(operation, shard, RequestHead::new(Op::Get, 0, table), key, &[])?);
+            match self.post(operation, shard, RequestHead::new(Op::Get, 0, table), key, &[], &mut patience) {
+                Ok(id) => asked.push(id),
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
         }
         self.send_all();
         for (index, id) in missing.iter().zip(asked) {
-            let answer = self.wait_for(operation, id)?;
-            let Wanted { table, key, .. } = wanted(*index);
-            if self.take_item(operation, table, key, answer)?.is_some() {
-                found(self, *index)?;
+            if result.is_err() {
+                // Nobody waits for the others any more.
+                self.core.abandon(id);
+                continue;
             }
+            result = self.wait_for(operation, id, &mut patience).and_then(|answer| {
+                let Wanted { table, key, .. } = wanted(*index);
+                match self.take_item(operation, table, key, answer)? {
+                    Some(_) => found(self, *index),
+                    None => Ok(()),
+                }
+            });
         }
-        Ok(())
+        result
     }
 
     fn send_all(&mut self) {
@@ -221,78 +251,97 @@ impl Session {
         const OPERATION: &str = "multi_get_into";
         let table = self.check_table(OPERATION, table)?;
         values.reset(keys.len());
-        let (mut rest, mut missing) = (std::mem::take(&mut self.rest), std::mem::take(&mut self.missing));
+        let mut missing = std::mem::take(&mut self.missing);
         for (wave, keys) in keys.chunks(SESSION_READS_MAX).enumerate() {
             let base = wave * SESSION_READS_MAX;
             for key in keys {
                 check_key(OPERATION, key)?;
             }
             self.note_operation()?;
-            rest.clear();
-            if self.core.begins_with_index() {
-                self.core.read_many_direct(table, keys, &mut self.landing, &mut rest, |index, landing| {
-                    values.set_item(base + index, landing);
-                });
-            } else {
-                rest.extend(0..keys.len());
-            }
-            if rest.is_empty() {
-                continue;
-            }
-            // What is left goes the whole way.
-            let wanted = |index: usize| Wanted { table, key: keys[rest[index]], pointer: None };
-            self.read_wave(OPERATION, rest.len(), wanted, &mut missing, |index, slot| {
-                values.set_item(base + rest[index], &slot.landing);
+            let wanted = |index: usize| Wanted { table, key: keys[index], pointer: None };
+            self.read_wave(OPERATION, keys.len(), wanted, &mut missing, |index, slot| {
+                values.set_item(base + index, &slot.landing);
             })?;
             self.ask_many(OPERATION, wanted, &missing, |session, index| {
-                values.set_item(base + rest[index], &session.landing);
+                values.set_item(base + index, &session.landing);
                 Ok(())
             })?;
         }
-        (self.rest, self.missing) = (rest, missing);
+        self.missing = missing;
         Ok(())
     }
 
-    /// Puts many plain items. The result has one entry an item, in order: its version, or why it failed.
+    /// Puts many plain items. The result has one entry an item, in order: its version, or why it failed. Once the
+    /// server has failed to answer one, the rest is not sent.
     pub fn multi_put(&mut self, table: Table, items: &[(&[u8], &[u8])]) -> Result<Vec<Result<Version>>> {
-        let id = self.check_table("multi_put", table)?;
+        const OPERATION: &str = "multi_put";
+        let id = self.check_table(OPERATION, table)?;
         for (key, _) in items {
-            check_key("multi_put", key)?;
+            check_key(OPERATION, key)?;
         }
         self.note_operation()?;
         let mut results: Vec<Result<Version>> = Vec::with_capacity(items.len());
+        let mut posted = Vec::with_capacity(items.len().min(SESSION_READS_MAX));
+        let mut patience = Patience::default();
+        let mut lost = None;
         for items in items.chunks(SESSION_READS_MAX) {
-            let mut posted = Vec::with_capacity(items.len());
             for (key, value) in items {
-                let (hash, shard) = self.core.route(id, key);
-                let head = RequestHead::new(Op::Put, 0, id);
-                posted.push(if value.len() > MESSAGE_VALUE_BYTES_MAX {
-                    Err(self.write("multi_put", head, key, value))
-                } else {
-                    Ok((hash, self.post("multi_put", shard, head, key, value)?))
-                });
+                let put = match lost {
+                    None => self.begin_put(OPERATION, id, key, value, &mut patience),
+                    Some(kind) => {
+                        let context =
+                            "not sent, because the server did not answer an earlier one of the batch";
+                        Posted::Ended(Err(Error::new(kind, OPERATION, context)))
+                    }
+                };
+                if let Posted::Ended(answer) = &put {
+                    lost = lost.or(loss(answer));
+                }
+                posted.push(put);
             }
             self.send_all();
-            for posted in posted {
-                let answer = match posted {
-                    Err(answer) => answer,
-                    Ok((hash, request)) => self.wait_for("multi_put", request).and_then(|answer| {
-                        check_answer("multi_put", &answer)?;
-                        self.core.learn(hash, &answer);
-                        Ok(answer)
-                    }),
+            for put in posted.drain(..) {
+                let answer = match put {
+                    Posted::Ended(answer) => answer,
+                    Posted::UnderWay(hash, request) => {
+                        self.wait_for(OPERATION, request, &mut patience).and_then(|answer| {
+                            check_answer(OPERATION, &answer)?;
+                            self.core.learn(hash, &answer);
+                            Ok(answer)
+                        })
+                    }
                 };
+                lost = lost.or(loss(&answer));
                 results.push(answer.map(|answer| Version(answer.version)));
             }
         }
         Ok(results)
     }
 
+    fn begin_put(
+        &mut self,
+        operation: &'static str,
+        table: TableId,
+        key: &[u8],
+        value: &[u8],
+        patience: &mut Patience,
+    ) -> Posted {
+        let (hash, shard) = self.core.route(table, key);
+        let head = RequestHead::new(Op::Put, 0, table);
+        if value.len() > MESSAGE_VALUE_BYTES_MAX {
+            return Posted::Ended(self.write(operation, head, key, value));
+        }
+        match self.post(operation, shard, head, key, value, patience) {
+            Ok(request) => Posted::UnderWay(hash, request),
+            Err(error) => Posted::Ended(Err(error)),
+        }
+    }
+
     fn submit(&mut self, head: RequestHead, key: &[u8], value: Vec<u8>) -> Result<Ticket> {
         check_key("submit", key)?;
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.queue.push(Queued { ticket, head, key: key.to_vec(), value });
+        self.queue.push(Queued { ticket, head, key: key.to_vec(), value, since: None });
         Ok(ticket)
     }
 
@@ -323,19 +372,24 @@ impl Session {
         self.submit(self.submit_head(Op::Delete, table)?, key, Vec::new())
     }
 
-    /// Begins what was submitted and moves what has ended to `completions`; returns how many. Does not wait. After
-    /// a poll that returned 0, [`Session::fd`] becomes readable when there is more.
-    ///
-    /// The session's other calls listen on the same descriptor: after one of them, poll before waiting for it again.
+    /// Begins what was submitted and moves what has ended to `completions`; returns how many. Waits only to send a
+    /// value that does not fit one message, for one such value at most. After a poll that returned 0, and until the
+    /// next call of this session, [`Session::fd`] becomes readable when there is more. An operation that is not
+    /// answered in time ends with the next poll after that, so wait for the descriptor with a time-out.
     pub fn poll(&mut self, completions: &mut Vec<Completion>) -> Result<usize> {
         let before = completions.len();
+        if self.announced {
+            // Wake-ups that came are over now, and so is a server that went.
+            self.core.fabric.look();
+            self.core.fabric.sleep(Some(0));
+            self.announced = false;
+        }
         self.begin_queued()?;
-        self.core.fabric.sleep(Some(0));
-        self.core.fabric.look();
         self.collect()?;
         completions.extend(self.finished.drain(..));
-        if completions.len() == before && !self.waiting.is_empty() {
+        if completions.len() == before && self.outstanding() > 0 {
             self.core.fabric.announce_sleep();
+            self.announced = true;
             self.collect()?;
             completions.extend(self.finished.drain(..));
         }
@@ -348,9 +402,13 @@ impl Session {
     }
 
     fn begin_queued(&mut self) -> Result<()> {
-        let (gets, queue): (Vec<Queued>, Vec<Queued>) =
-            std::mem::take(&mut self.queue).into_iter().partition(|queued| queued.head.op == Op::Get);
-        let mut unread = Vec::new();
+        if self.queue.is_empty() {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let unread = |queued: &Queued| queued.head.op == Op::Get && queued.since.is_none();
+        let (gets, mut to_ask): (Vec<Queued>, Vec<Queued>) =
+            std::mem::take(&mut self.queue).into_iter().partition(unread);
         let mut gets = gets.into_iter().peekable();
         while gets.peek().is_some() {
             let wave: Vec<Queued> = gets.by_ref().take(SESSION_READS_MAX).collect();
@@ -375,25 +433,44 @@ impl Session {
                 self.finished.push_back(Completion { ticket: wave[index].ticket, outcome });
             }
             let asked = wave.into_iter().enumerate().filter(|(index, _)| missing.contains(index));
-            unread.extend(asked.map(|(_, queued)| queued));
+            to_ask.extend(asked.map(|(_, queued)| queued));
         }
-        if unread.is_empty() && queue.is_empty() {
+        if to_ask.is_empty() {
             return Ok(());
         }
-        for queued in unread.into_iter().chain(queue) {
+        // Shards whose rings have no room, and whether a large value was sent.
+        let (mut full, mut sent_large) = (0u64, false);
+        for mut queued in to_ask {
+            let since = *queued.since.get_or_insert(now);
             let (_, shard) = self.core.route(queued.head.table, &queued.key);
-            if queued.value.len() > MESSAGE_VALUE_BYTES_MAX {
+            let large = queued.value.len() > MESSAGE_VALUE_BYTES_MAX;
+            let outcome = if let Err(error) = self.check_server("poll") {
+                Err(error)
+            } else if large && !sent_large {
+                sent_large = true;
                 let answer = self.write("put", queued.head, &queued.key, &queued.value);
-                let outcome = answer.map(|answer| Outcome::Written(Version(answer.version)));
-                self.finished.push_back(Completion { ticket: queued.ticket, outcome });
-                continue;
-            }
-            match self.post("submit", shard, queued.head, &queued.key, &queued.value) {
-                Ok(id) => self.waiting.push(Waiting { queued, id, since: Instant::now() }),
-                Err(error) => {
-                    self.finished.push_back(Completion { ticket: queued.ticket, outcome: Err(error) })
+                answer.map(|answer| Outcome::Written(Version(answer.version)))
+            } else {
+                let posted = if large || full & 1 << shard != 0 {
+                    Err(PostError::Full)
+                } else {
+                    self.core.post(shard, queued.head, &queued.key, &queued.value, true)
+                };
+                match posted {
+                    Ok(id) => {
+                        self.waiting.push(Waiting { queued, id, since: now });
+                        continue;
+                    }
+                    Err(PostError::Full) if large || now - since < self.timeout() => {
+                        full |= u64::from(!large) << shard;
+                        self.queue.push(queued);
+                        continue;
+                    }
+                    Err(PostError::Full) => Err(self.timed_out("poll")),
+                    Err(PostError::Failed(error)) => Err(error),
                 }
-            }
+            };
+            self.finished.push_back(Completion { ticket: queued.ticket, outcome });
         }
         self.send_all();
         Ok(())
@@ -401,30 +478,30 @@ impl Session {
 
     /// Turns answers that have arrived into completions.
     fn collect(&mut self) -> Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
         self.core.poll_replies()?;
-        let broken = self.core.fabric.is_broken(self.core.peer(0));
-        let in_force = self.core.in_force();
-        let waiting = std::mem::take(&mut self.waiting);
-        for Waiting { queued, id, since } in waiting {
-            let late = since.elapsed() > self.options.timeout;
+        self.note_broken();
+        let given_up = self.check_server("poll").err().map(|error| error.kind());
+        let now = Instant::now();
+        for Waiting { queued, id, since } in std::mem::take(&mut self.waiting) {
             let outcome = match self.core.take(id) {
-                Some(_) if !in_force => Err(Self::superseded("poll").with_effect(Effect::Unknown)),
-                Some(answer) => self.outcome_of(&queued, answer),
-                None if broken || !in_force || late => {
-                    let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
-                    let error = if !in_force {
-                        Self::superseded("poll")
-                    } else if broken {
-                        let context = "the server has gone before it answered";
-                        Error::new(ErrorKind::Unavailable, "poll", context)
-                    } else {
-                        Error::new(ErrorKind::TimedOut, "poll", "no answer in time; is the server stopped?")
-                    };
-                    Err(error.with_effect(effect))
+                Some(answer) => {
+                    self.believe("poll", answer).and_then(|answer| self.outcome_of(&queued, answer))
                 }
-                None => {
+                None if given_up.is_none() && now - since < self.timeout() => {
                     self.waiting.push(Waiting { queued, id, since });
                     continue;
+                }
+                None => {
+                    let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
+                    let error = match given_up {
+                        Some(ErrorKind::Superseded) => Self::superseded("poll"),
+                        Some(_) => Self::gone("poll"),
+                        None => self.timed_out("poll"),
+                    };
+                    Err(error.with_effect(effect))
                 }
             };
             self.finished.push_back(Completion { ticket: queued.ticket, outcome });

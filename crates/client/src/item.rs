@@ -186,9 +186,10 @@ impl NewItem {
         self
     }
 
-    /// Lets the item end some time from now.
+    /// Lets the item end some time from now, in the year 2554 at the latest.
     pub fn expires_in(&mut self, time: Duration) -> &mut NewItem {
-        self.expires = Some(SystemTime::now() + time);
+        let last = || SystemTime::UNIX_EPOCH + Duration::from_nanos(u64::MAX);
+        self.expires = Some(SystemTime::now().checked_add(time).unwrap_or_else(last));
         self
     }
 

@@ -29,6 +29,20 @@ const OPERATIONS_A_LOOK: u32 = 1024;
 /// Rounds of asking and reading before a get gives up on an item that is never the same twice.
 const ROUNDS_MAX: u32 = 16;
 
+/// Pieces of a large value that are sent before the first is answered.
+const PIECES_UNDER_WAY: usize = 4;
+
+/// How long has been waited since something last came of it. Requests that are under way together share one, so that a
+/// batch at a server that stands still ends when one request would.
+#[derive(Default)]
+pub(crate) struct Patience(Option<Instant>);
+
+impl Patience {
+    fn waited(&mut self) -> Duration {
+        self.0.get_or_insert_with(Instant::now).elapsed()
+    }
+}
+
 /// How a compare-and-set ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CompareAndSet {
@@ -72,10 +86,11 @@ pub struct Session {
     pub(crate) names: HashMap<TableId, Arc<Names>>,
     pub(crate) queue: Vec<Queued>,
     pub(crate) waiting: Vec<Waiting>,
+    /// Whether [`Session::poll`] has announced that its caller may sleep.
+    pub(crate) announced: bool,
     pub(crate) finished: VecDeque<crate::batch::Completion>,
     pub(crate) next_ticket: u64,
     pub(crate) slots: Vec<crate::batch::ReadSlot>,
-    pub(crate) rest: Vec<usize>,
     pub(crate) missing: Vec<usize>,
     link: Link,
     /// Tells this server from every other, before and after it and elsewhere.
@@ -97,7 +112,7 @@ pub(crate) fn check_key(operation: &'static str, key: &[u8]) -> Result<()> {
 impl Session {
     pub(crate) fn open(directory: &std::path::Path, options: SessionOptions) -> Result<Session> {
         let (link, mut core) = Link::session(directory, options.private_pointers)?;
-        core.set_path(options.path);
+        core.path = options.path;
         let core_server = core.server();
         let segments_versions = vec![0; core.shards()];
         let mut session = Session {
@@ -107,10 +122,10 @@ impl Session {
             names: HashMap::new(),
             queue: Vec::new(),
             waiting: Vec::new(),
+            announced: false,
             finished: VecDeque::new(),
             next_ticket: 0,
             slots: Vec::new(),
-            rest: Vec::new(),
             missing: Vec::new(),
             link,
             server: core_server,
@@ -132,7 +147,7 @@ impl Session {
 
     /// How gets look for their item from now on.
     pub fn set_path(&mut self, path: Path) {
-        self.core.set_path(path);
+        self.core.path = path;
     }
 
     /// What all operations of this session have cost so far.
@@ -161,21 +176,25 @@ impl Session {
     #[cold]
     fn look_around(&mut self) -> Result<()> {
         self.core.fabric.look();
-        self.detached |= self.core.fabric.is_broken(self.core.peer(0));
+        self.note_broken();
         self.core.publish_counters();
         for shard in 0..self.core.shards() {
             let header = self.core.fabric.peer(self.core.peer(shard)).header.as_ref();
             let version = header.map_or(0, kelix_image::Header::segments_version);
             if version != self.segments_versions[shard] && !self.detached {
-                match self.refresh_map(shard) {
-                    Ok(()) => self.segments_versions[shard] = version,
-                    // A stopped server: there is another look.
-                    Err(error) if error.kind() == ErrorKind::TimedOut => {}
-                    Err(error) => return Err(error),
-                }
+                self.refresh_map(shard)?;
+                self.segments_versions[shard] = version;
             }
         }
         Ok(())
+    }
+
+    pub(crate) fn note_broken(&mut self) {
+        self.detached |= self.core.fabric.is_broken(self.core.peer(0));
+    }
+
+    pub(crate) fn timeout(&self) -> Duration {
+        self.options.timeout
     }
 
     /// Maps the segments that came, unmaps those that went.
@@ -215,6 +234,14 @@ impl Session {
 
     // ---- requests ----
 
+    /// Whether there is still a server to ask.
+    pub(crate) fn check_server(&self, operation: &'static str) -> Result<()> {
+        if !self.core.in_force() {
+            return Err(Self::superseded(operation));
+        }
+        if self.detached { Err(Self::gone(operation)) } else { Ok(()) }
+    }
+
     /// Posts a request, waiting for room in the ring if need be.
     pub(crate) fn post(
         &mut self,
@@ -223,11 +250,9 @@ impl Session {
         head: RequestHead,
         key: &[u8],
         body: &[u8],
+        patience: &mut Patience,
     ) -> Result<RequestId> {
-        if self.detached {
-            return Err(self.gone(operation, Effect::No));
-        }
-        let mut began = None;
+        self.check_server(operation)?;
         loop {
             match self.core.post(shard, head, key, body, true) {
                 Ok(id) => return Ok(id),
@@ -237,7 +262,7 @@ impl Session {
             self.core.send(shard);
             self.core.poll_replies()?;
             std::thread::yield_now();
-            if began.get_or_insert_with(Instant::now).elapsed() > self.options.timeout {
+            if patience.waited() > self.options.timeout {
                 return Err(Error::new(ErrorKind::TimedOut, operation, "the server does not take requests"));
             }
         }
@@ -252,26 +277,29 @@ impl Session {
         key: &[u8],
         body: &[u8],
     ) -> Result<Answer> {
-        let id = self.post(operation, shard, head, key, body)?;
+        let mut patience = Patience::default();
+        let id = self.post(operation, shard, head, key, body, &mut patience)?;
         self.core.send(shard);
-        self.wait_for(operation, id)
+        self.wait_for(operation, id, &mut patience)
     }
 
     /// Waits for one answer.
-    pub(crate) fn wait_for(&mut self, operation: &'static str, id: RequestId) -> Result<Answer> {
-        let deadline = self.options.timeout;
-        let mut began = None;
+    pub(crate) fn wait_for(
+        &mut self,
+        operation: &'static str,
+        id: RequestId,
+        patience: &mut Patience,
+    ) -> Result<Answer> {
         for round in 0u32.. {
             if let Some(answer) = self.arrived(operation, id)? {
+                patience.0 = None;
                 return Ok(answer);
             }
             std::hint::spin_loop();
             if round < SPINS {
                 continue;
             }
-            if let Some(error) =
-                self.wait_a_little(operation, *began.get_or_insert_with(Instant::now), deadline)
-            {
+            if let Some(error) = self.wait_a_little(operation, patience.waited()) {
                 // It may have come in the last moment.
                 if let Some(answer) = self.arrived(operation, id)? {
                     return Ok(answer);
@@ -289,28 +317,32 @@ impl Session {
         if self.core.has_news() {
             self.core.poll_replies()?;
         }
-        let Some(answer) = self.core.take(id) else { return Ok(None) };
-        // Check (c) for answers: only the server in force may give them.
-        if !self.core.in_force() {
-            return Err(Self::superseded(operation).with_effect(Effect::Unknown));
+        self.core.take(id).map(|answer| self.believe(operation, answer)).transpose()
+    }
+
+    /// Check (c) for answers: only the server in force may give them.
+    pub(crate) fn believe(&self, operation: &'static str, answer: Answer) -> Result<Answer> {
+        if self.core.in_force() {
+            Ok(answer)
+        } else {
+            Err(Self::superseded(operation).with_effect(Effect::Unknown))
         }
-        Ok(Some(answer))
+    }
+
+    pub(crate) fn timed_out(&self, operation: &'static str) -> Error {
+        let deadline = self.options.timeout.as_millis();
+        let context = format!("no answer within {deadline} ms; is the server stopped?");
+        Error::new(ErrorKind::TimedOut, operation, context)
     }
 
     /// Gives the core away, or sleeps. An error if there is nothing to wait for any more.
-    pub(crate) fn wait_a_little(
-        &mut self,
-        operation: &'static str,
-        began: Instant,
-        deadline: Duration,
-    ) -> Option<Error> {
-        let waited = began.elapsed();
+    fn wait_a_little(&mut self, operation: &'static str, waited: Duration) -> Option<Error> {
+        let deadline = self.options.timeout;
         if !self.core.in_force() {
             return Some(Self::superseded(operation));
         }
         if waited >= deadline {
-            let context = format!("no answer within {} ms; is the server stopped?", deadline.as_millis());
-            return Some(Error::new(ErrorKind::TimedOut, operation, context));
+            return Some(self.timed_out(operation));
         }
         if waited < YIELD {
             std::thread::yield_now();
@@ -321,14 +353,14 @@ impl Session {
         self.core.fabric.sleep(Some(nap));
         if self.core.fabric.is_broken(self.core.peer(0)) && !self.core.has_news() {
             self.detached = true;
-            return Some(self.gone(operation, Effect::No));
+            return Some(Self::gone(operation));
         }
         None
     }
 
-    fn gone(&self, operation: &'static str, effect: Effect) -> Error {
+    pub(crate) fn gone(operation: &'static str) -> Error {
         let context = "the server has gone; reads go on from its last state, writes need a server";
-        Error::new(ErrorKind::Unavailable, operation, context).with_effect(effect)
+        Error::new(ErrorKind::Unavailable, operation, context)
     }
 
     // ---- reads ----
@@ -356,7 +388,7 @@ impl Session {
             let context = format!("the value has {} bytes, the buffer {}", value.len(), buffer.len());
             return Err(Error::new(ErrorKind::BufferTooSmall, "get_into", context));
         };
-        copy_small(target, value);
+        target.copy_from_slice(value);
         Ok(Some((value.len(), version)))
     }
 
@@ -384,9 +416,9 @@ impl Session {
         if self.core.path != Path::Message {
             let known = pointer.or_else(|| self.core.known_pointer(route.0));
             if known.is_none() {
-                if let Some(found) = self.core.read_direct(table, route, key, &mut self.landing) {
+                if let Some(found) = self.core.read_now(table, route, key, &mut self.landing) {
                     self.pointer = Some(found);
-                    return Ok(Some(Version(found.incarnation.0)));
+                    return Ok(Some(self.landing.view().version()));
                 }
             }
             let mut op = self.core.start_read(0, table, route, known);
@@ -586,28 +618,47 @@ impl Session {
         if answer.status != Status::Ok {
             return Ok(answer);
         }
-        // A few pieces under way at once, so that sending and storing overlap.
         let mut under_way = VecDeque::new();
-        for (number, piece) in body.chunks(MESSAGE_VALUE_BYTES_MAX).enumerate() {
-            let at = (number * MESSAGE_VALUE_BYTES_MAX) as u64;
-            let head = RequestHead { argument: Some(at), ..RequestHead::new(Op::LargePiece, 0, head.table) };
-            under_way.push_back(self.post(operation, shard, head, &[], piece)?);
-            self.core.send(shard);
-            if under_way.len() > 4 {
-                let id = under_way.pop_front().expect("some");
-                check_answer(operation, &self.wait_for(operation, id)?)?;
-            }
-        }
+        let sent = self.send_pieces(operation, shard, head.table, body, &mut under_way);
         for id in under_way {
-            check_answer(operation, &self.wait_for(operation, id)?)?;
+            self.core.abandon(id);
         }
+        sent?;
         let commit = RequestHead { op: Op::LargeCommit, expires: None, ..head };
         self.call(operation, shard, commit, key, &[])
     }
 
-    /// Nanoseconds since 1970 of an expiry.
+    /// Sends the pieces of a value, a few under way at once, so that sending and storing overlap. After an error those
+    /// in `under_way` are still unanswered.
+    fn send_pieces(
+        &mut self,
+        operation: &'static str,
+        shard: usize,
+        table: TableId,
+        body: &[u8],
+        under_way: &mut VecDeque<RequestId>,
+    ) -> Result<()> {
+        let mut patience = Patience::default();
+        let mut pieces = body.chunks(MESSAGE_VALUE_BYTES_MAX).enumerate().peekable();
+        while pieces.peek().is_some() || !under_way.is_empty() {
+            if let Some((number, piece)) = pieces.next() {
+                let at = (number * MESSAGE_VALUE_BYTES_MAX) as u64;
+                let head = RequestHead { argument: Some(at), ..RequestHead::new(Op::LargePiece, 0, table) };
+                under_way.push_back(self.post(operation, shard, head, &[], piece, &mut patience)?);
+                self.core.send(shard);
+            }
+            if under_way.len() > PIECES_UNDER_WAY || pieces.peek().is_none() {
+                let id = under_way.pop_front().expect("some");
+                check_answer(operation, &self.wait_for(operation, id, &mut patience)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds since 1970 of an expiry. One beyond the year 2554 becomes the last there is.
     pub(crate) fn expiry_ns(expires: SystemTime) -> u64 {
-        expires.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+        let since = expires.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// The memory of a shard's image and this session's copy of its directory, for measurements that read the same
@@ -622,18 +673,9 @@ impl Session {
     }
 
     /// The descriptor that becomes readable when answers to submitted operations have arrived. Valid while the
-    /// session is; see [`Session::poll`].
+    /// session is. [`Session::poll`] says when to wait for it.
     pub fn fd(&self) -> RawFd {
         self.core.fabric.fd().as_raw_fd()
-    }
-}
-
-/// Copies a value. Most are short, and then a few moves cost less than a call.
-#[inline(always)]
-fn copy_small(target: &mut [u8], value: &[u8]) {
-    match (<&mut [u8; 32]>::try_from(&mut *target), <&[u8; 32]>::try_from(value)) {
-        (Ok(target), Ok(value)) => *target = *value,
-        _ => target.copy_from_slice(value),
     }
 }
 
