@@ -251,23 +251,35 @@ impl Session {
         const OPERATION: &str = "multi_get_into";
         let table = self.check_table(OPERATION, table)?;
         values.reset(keys.len());
-        let mut missing = std::mem::take(&mut self.missing);
+        let (mut rest, mut missing) = (std::mem::take(&mut self.rest), std::mem::take(&mut self.missing));
         for (wave, keys) in keys.chunks(SESSION_READS_MAX).enumerate() {
             let base = wave * SESSION_READS_MAX;
             for key in keys {
                 check_key(OPERATION, key)?;
             }
             self.note_operation()?;
-            let wanted = |index: usize| Wanted { table, key: keys[index], pointer: None };
-            self.read_wave(OPERATION, keys.len(), wanted, &mut missing, |index, slot| {
-                values.set_item(base + index, &slot.landing);
+            rest.clear();
+            if self.core.begins_with_index() {
+                self.core.read_many_direct(table, keys, &mut self.landing, &mut rest, |index, landing| {
+                    values.set_item(base + index, landing);
+                });
+            } else {
+                rest.extend(0..keys.len());
+            }
+            if rest.is_empty() {
+                continue;
+            }
+            // What is left goes the whole way.
+            let wanted = |index: usize| Wanted { table, key: keys[rest[index]], pointer: None };
+            self.read_wave(OPERATION, rest.len(), wanted, &mut missing, |index, slot| {
+                values.set_item(base + rest[index], &slot.landing);
             })?;
             self.ask_many(OPERATION, wanted, &missing, |session, index| {
-                values.set_item(base + index, &session.landing);
+                values.set_item(base + rest[index], &session.landing);
                 Ok(())
             })?;
         }
-        self.missing = missing;
+        (self.rest, self.missing) = (rest, missing);
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! Connecting over shared memory: the set-up frames, the mappings, the mailboxes.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -28,20 +29,12 @@ fn protocol(what: &str) -> Error {
     Error::new(ErrorKind::Protocol, "connect", what.to_string())
 }
 
-/// A server that stands still does not even end the connection; says so instead of what the socket says.
-fn explain(error: Error) -> Error {
-    let source = std::error::Error::source(&error);
-    if source.and_then(|source| source.downcast_ref()) != Some(&rustix::io::Errno::AGAIN) {
-        return error;
-    }
-    let context = format!("no answer within {} ms; is the server stopped?", ANSWER.as_millis());
-    Error::new(ErrorKind::TimedOut, "connect", context)
-}
-
 /// The set-up connection.
 pub(crate) struct Link {
     stream: UnixStream,
     directory: PathBuf,
+    /// Shards whose segments were asked for and have not arrived.
+    owed: VecDeque<u16>,
 }
 
 impl Link {
@@ -61,7 +54,7 @@ impl Link {
         })?;
         let _ = stream.set_read_timeout(Some(ANSWER));
         let _ = stream.set_write_timeout(Some(ANSWER));
-        Ok(Link { stream, directory: directory.to_path_buf() })
+        Ok(Link { stream, directory: directory.to_path_buf(), owed: VecDeque::new() })
     }
 
     fn send(&self, frame: &Frame) -> Result<()> {
@@ -91,7 +84,7 @@ impl Link {
         let link = Link::open(directory)?;
         link.greet(Purpose::Statistics)?;
         link.send(&Frame::AskStatistics)?;
-        match link.receive().map_err(explain)? {
+        match link.receive()? {
             (Frame::Statistics { text }, _) => Ok(text),
             _ => Err(protocol("the server did not send statistics")),
         }
@@ -128,10 +121,17 @@ impl Link {
     }
 
     /// Brings a shard's map up to date.
-    pub fn refresh_map(&self, shard: u16, map: &MemoryMap) -> Result<Arc<MemoryMap>> {
+    pub fn refresh_map(&mut self, shard: u16, map: &MemoryMap) -> Result<Arc<MemoryMap>> {
         self.send(&Frame::AskSegments { shard })?;
+        self.owed.push_back(shard);
+        // Answers to questions that were given up come first.
+        while let Some(of) = self.owed.front().copied().filter(|_| self.owed.len() > 1) {
+            self.receive_segments(of, &mut MemoryMap::default())?;
+            self.owed.pop_front();
+        }
         let mut map = map.clone();
         self.receive_segments(shard, &mut map)?;
+        self.owed.pop_front();
         Ok(Arc::new(map))
     }
 
@@ -139,9 +139,7 @@ impl Link {
     pub fn session(directory: &Path, private_pointers: bool) -> Result<(Link, Core<ShmEndpoint>)> {
         let link = Link::open(directory)?;
         link.greet(Purpose::Session)?;
-        let (Frame::Welcome { version, features, term, view, .. }, mut descriptors) =
-            link.receive().map_err(explain)?
-        else {
+        let (Frame::Welcome { version, features, term, view, .. }, mut descriptors) = link.receive()? else {
             return Err(protocol("the server did not greet"));
         };
         if version != PROTOCOL_VERSION || features != 0 {

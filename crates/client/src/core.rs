@@ -3,6 +3,7 @@
 
 use kelix_fabric::{Fabric, PeerId};
 use kelix_index::Directory;
+use kelix_types::limits::SESSION_READS_MAX;
 use kelix_types::{Error, ErrorKind, Guardian, Incarnation, KeyHash, Location, TableId, Version, key_hash};
 use kelix_wire::{
     FrameBuffer, Op, Reply, RequestHead, RingFault, RingReader, RingWriter, Status, View, encode_request,
@@ -10,7 +11,7 @@ use kelix_wire::{
 };
 
 use crate::pointers::{Pointer, PointerCache};
-use crate::read::{Cost, Landing, ReadOp, ShardReader, read_now};
+use crate::read::{Cost, Landing, ReadOp, ShardReader, propose, take};
 
 /// How gets look for their item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -87,6 +88,8 @@ pub(crate) struct Core<F> {
     pub fabric: F,
     pub pointers: PointerCache,
     pub path: Path,
+    /// Whether gets begin with a cached pointer, and so pointers are worth keeping.
+    caches_pointers: bool,
     /// Costs since the session began.
     pub total: Cost,
     view: View,
@@ -120,10 +123,11 @@ impl<F: Fabric> Core<F> {
             outstanding: 0,
         });
         let shards = shards.collect();
-        Core {
+        let mut core = Core {
             fabric,
             pointers,
             path: Path::Auto,
+            caches_pointers: false,
             total: Cost::default(),
             view,
             term,
@@ -133,7 +137,9 @@ impl<F: Fabric> Core<F> {
             frame: FrameBuffer::default(),
             payload: Vec::new(),
             segments_mapped: 0,
-        }
+        };
+        core.set_path(Path::Auto);
+        core
     }
 
     /// The hash of a key and the shard that owns it.
@@ -184,17 +190,17 @@ impl<F: Fabric> Core<F> {
     /// The pointer to begin a get with, as the path says.
     #[inline(always)]
     pub fn known_pointer(&self, hash: KeyHash) -> Option<Pointer> {
-        if self.caches_pointers() { self.pointers.get(hash) } else { None }
+        if self.caches_pointers { self.pointers.get(hash) } else { None }
     }
 
-    /// Whether gets begin with a cached pointer, and so pointers are worth keeping.
-    #[inline(always)]
-    fn caches_pointers(&self) -> bool {
-        match self.path {
+    /// How gets look for their item from now on.
+    pub fn set_path(&mut self, path: Path) {
+        self.path = path;
+        self.caches_pointers = match path {
             Path::Pointer => true,
             Path::Auto => !self.fabric.promises().ordered_loads,
             Path::Index | Path::Message => false,
-        }
+        };
     }
 
     /// Advances a one-sided read.
@@ -206,21 +212,90 @@ impl<F: Fabric> Core<F> {
 
     /// The common case of a read by the index, in one go.
     #[inline(always)]
-    pub fn read_now(
+    pub fn read_direct(
         &mut self,
         table: TableId,
         (hash, shard): (KeyHash, usize),
         key: &[u8],
         landing: &mut Landing,
     ) -> Option<Pointer> {
-        let reader = &self.shards[shard].reader;
-        let pointer = read_now(&mut self.fabric, reader, (table, hash), key, landing)?;
-        self.total.reads += 2;
-        self.total.read_bytes += 64 + landing.item.len() as u64 * 8;
-        if self.caches_pointers() {
+        let ShardReader { peer, term, directory } = &self.shards[shard].reader;
+        let direct = self.fabric.direct(*peer)?;
+        let stamp = direct.stamp();
+        let location = propose(direct, directory, hash)?;
+        let pointer = take(direct, *term, (location, stamp), (table, key), landing)?;
+        self.note_direct(1, landing.item.len());
+        if self.caches_pointers {
             self.pointers.put(hash, pointer);
         }
         Some(pointer)
+    }
+
+    #[inline(always)]
+    fn note_direct(&mut self, items: usize, item_words: usize) {
+        self.total.reads += 2 * items as u64;
+        self.total.read_bytes += (64 * items + item_words * 8) as u64;
+    }
+
+    /// The same for up to [`SESSION_READS_MAX`] keys, their memory accesses overlapping: first all buckets, then all
+    /// items. Calls `found` with the index of each item once it has landed; `rest` receives the indices of those that
+    /// are not the common case.
+    #[inline(always)]
+    pub fn read_many_direct(
+        &mut self,
+        table: TableId,
+        keys: &[&[u8]],
+        landing: &mut Landing,
+        rest: &mut Vec<usize>,
+        mut found: impl FnMut(usize, &Landing),
+    ) {
+        let look_up = |shard: usize| {
+            let reader = &self.shards[shard].reader;
+            self.fabric.direct(reader.peer).map(|direct| (direct, direct.stamp(), reader))
+        };
+        // Most stores have few shards, and many have one: that one's things stay in registers.
+        let first = look_up(0);
+        let direct = |shard: u32| if shard == 0 { first } else { look_up(shard as usize) };
+        let mut routes = [(KeyHash(0), 0u32); SESSION_READS_MAX];
+        let mut proposed = [(0u64, 0u64); SESSION_READS_MAX];
+        let (routes, proposed) = (&mut routes[..keys.len()], &mut proposed[..keys.len()]);
+        for (key, route) in keys.iter().zip(&mut *routes) {
+            let (hash, shard) = self.route(table, key);
+            *route = (hash, shard as u32);
+            let Some((direct, _, reader)) = direct(shard as u32) else { continue };
+            if let Some(place) = reader.directory.bucket(hash, hash.bucket()) {
+                direct.prefetch(place);
+            }
+        }
+        for ((hash, shard), proposed) in routes.iter().zip(&mut *proposed) {
+            let Some((direct, stamp, reader)) = direct(*shard) else { continue };
+            if let Some(location) = propose(direct, &reader.directory, *hash) {
+                *proposed = (location.word(), stamp);
+                direct.prefetch(location.place());
+            }
+        }
+        let (mut items, mut item_words) = (0, 0);
+        for (index, key) in keys.iter().enumerate() {
+            let ((_, shard), (location, stamp)) = (routes[index], proposed[index]);
+            let taken = Location::from_word(location).filter(|_| location != 0).and_then(|location| {
+                let (direct, _, reader) = direct(shard)?;
+                take(direct, reader.term, (location, stamp), (table, key), landing)
+            });
+            if taken.is_some() {
+                items += 1;
+                item_words += landing.item.len();
+                found(index, landing);
+            } else {
+                rest.push(index);
+            }
+        }
+        self.note_direct(items, item_words);
+    }
+
+    /// Whether a get begins with the index.
+    #[inline(always)]
+    pub fn begins_with_index(&self) -> bool {
+        !self.caches_pointers && self.path != Path::Message
     }
 
     /// Begins a read again after the map was refreshed.
@@ -236,7 +311,7 @@ impl<F: Fabric> Core<F> {
         if known.is_some() && op.pointer != known {
             known.into_iter().for_each(|stale| self.pointers.forget(op.hash, stale));
         }
-        if self.caches_pointers() {
+        if self.caches_pointers {
             if let Some(pointer) = op.pointer.filter(|pointer| Some(*pointer) != known) {
                 self.pointers.put(op.hash, pointer);
             }
@@ -366,7 +441,7 @@ impl<F: Fabric> Core<F> {
 
     /// Remembers where an item was written or found.
     pub fn learn(&mut self, hash: KeyHash, answer: &Answer) {
-        if self.caches_pointers() {
+        if self.caches_pointers {
             if let Some(pointer) = answer.pointer() {
                 self.pointers.put(hash, pointer);
             }

@@ -17,9 +17,11 @@
 //! The stamp of check (b) is taken before the first READ of a chain whose pointers carry no incarnation (buckets),
 //! and anew for an item whose pointer carries one.
 
-use kelix_fabric::{Fabric, PeerId, Read, ReadState};
+use kelix_fabric::{Direct, Fabric, PeerId, Read, ReadState};
 use kelix_image::words::bytes_of;
-use kelix_image::{Attributes, ItemFlags, ItemHeader, ItemView, Kind, LargeBody, Value, header_word};
+use kelix_image::{
+    Attributes, ItemFlags, ItemHeader, ItemView, Kind, LargeBody, Value, header_word, plain_item,
+};
 use kelix_index::{BUCKET_WORDS, Bucket, Directory, DirectoryRoot, alternate};
 use kelix_types::limits::READ_RETRIES_MAX;
 use kelix_types::{Guardian, Incarnation, KeyHash, Location, Place, TableId};
@@ -98,54 +100,60 @@ enum Verdict {
     Superseded,
 }
 
-/// Checks (a), (b) and (c) of the read rule: the guardian is live, no more than the window has passed since `stamp`,
-/// and the image is still in force. In this order, so that the stamp is taken after the words.
+/// Checks (a), (b) and (c) of the read rule: the guardian is live, no more than the window has passed between the two
+/// stamps, and the image is still in force. The second stamp and the authority are taken after the words.
 #[inline(always)]
-fn judge<F: Fabric>(fabric: &F, shard: &ShardReader, stamp: u64, guardian: Guardian) -> Verdict {
-    let elapsed = fabric.stamp(shard.peer).wrapping_sub(stamp);
-    if fabric.authority(shard.peer) != shard.term {
+fn judge(guardian: Guardian, stamps: (u64, u64), window: u64, authority: u64, term: u64) -> Verdict {
+    if authority != term {
         Verdict::Superseded
-    } else if elapsed <= fabric.stamp_window() && guardian.is_live() {
+    } else if stamps.1.wrapping_sub(stamps.0) <= window && guardian.is_live() {
         Verdict::Valid
     } else {
         Verdict::Invalid
     }
 }
 
-/// The common case of a read by the index, in one go where READs complete at once: the main bucket, its first
-/// candidate, a small item. `None`: it is not that case; nothing is lost, begin a [`ReadOp`].
+/// The first half of the common case of a read by the index, where memory is within reach of loads: what the main bucket
+/// proposes first. `None`: it is not that case; nothing is lost, begin a [`ReadOp`].
 #[inline(always)]
-pub(crate) fn read_now<F: Fabric>(
-    fabric: &mut F,
-    shard: &ShardReader,
-    (table, hash): (TableId, KeyHash),
-    key: &[u8],
-    landing: &mut Landing,
-) -> Option<Pointer> {
-    let stamp = fabric.stamp(shard.peer);
-    let place = shard.directory.bucket(hash, hash.bucket())?;
-    if !fabric.read_now(shard.peer, place, &mut landing.bucket) {
+pub(crate) fn propose(direct: Direct<'_>, directory: &Directory, hash: KeyHash) -> Option<Location> {
+    let mut words = [0; BUCKET_WORDS];
+    if !direct.read(directory.bucket(hash, hash.bucket())?, &mut words) {
         return None;
     }
-    let bucket = Bucket(&landing.bucket);
+    let bucket = Bucket(&words);
     let candidates = bucket.candidates(hash, false);
     if candidates == 0 || !bucket.serves(hash) {
         return None;
     }
-    let location = bucket.location(candidates.trailing_zeros() as usize)?;
+    bucket.location(candidates.trailing_zeros() as usize)
+}
+
+/// The second half: the item itself, if it is a plain one of this key and valid since `stamp`, which was taken before
+/// the bucket was read.
+#[inline(always)]
+pub(crate) fn take(
+    direct: Direct<'_>,
+    term: u64,
+    (location, stamp): (Location, u64),
+    (table, key): (TableId, &[u8]),
+    landing: &mut Landing,
+) -> Option<Pointer> {
     let words = location.class().words();
     if landing.item.len() != words {
         landing.item.resize(words, 0);
     }
-    if !fabric.read_now(shard.peer, location.place(), &mut landing.item) {
+    let item = &mut landing.item[..];
+    if !direct.read(location.place(), item) {
         return None;
     }
-    let guardian = Guardian(landing.item[0]);
-    let valid = judge(fabric, shard, stamp, guardian) == Verdict::Valid;
-    let item = ItemView::new(&landing.item)?;
-    landing.header = item.header();
-    let right = valid && item.is_for(table, key) && !item.header().flags.has(ItemFlags::LARGE);
-    right.then_some(Pointer { location, incarnation: guardian.incarnation() })
+    let guardian = Guardian(item[0]);
+    let stamps = (stamp, direct.stamp());
+    if judge(guardian, stamps, direct.stamp_window, direct.authority(), term) != Verdict::Valid {
+        return None;
+    }
+    landing.header = plain_item(item, table, key)?;
+    Some(Pointer { location, incarnation: guardian.incarnation() })
 }
 
 /// Where the words of a read land. Kept from read to read, so that reading allocates nothing once it has grown.
@@ -335,6 +343,12 @@ impl ReadOp {
         }
     }
 
+    #[inline(always)]
+    fn judge<F: Fabric>(&self, fabric: &F, shard: &ShardReader, guardian: Guardian) -> Verdict {
+        let stamps = (self.stamp, fabric.stamp(shard.peer));
+        judge(guardian, stamps, fabric.stamp_window(), fabric.authority(shard.peer), shard.term)
+    }
+
     /// Looks at the READ under way and, if it is done, posts the next one. A batch goes round its reads, so that the
     /// next ones overlap. `key` is the wanted key.
     #[inline(always)]
@@ -446,7 +460,7 @@ impl ReadOp {
             Err(step) => return step,
         }
         let guardian = Guardian(landing.item[0]);
-        match judge(fabric, shard, self.stamp, guardian) {
+        match self.judge(fabric, shard, guardian) {
             Verdict::Valid => {}
             Verdict::Invalid => return self.restart(fabric, shard),
             Verdict::Superseded => return Step::Superseded,
@@ -606,7 +620,7 @@ impl ReadOp {
             return step;
         }
         if done == 0 {
-            match judge(fabric, shard, self.stamp, Guardian(value[0])) {
+            match self.judge(fabric, shard, Guardian(value[0])) {
                 Verdict::Valid => {}
                 Verdict::Invalid => return self.renew_directory(fabric, shard),
                 Verdict::Superseded => return Step::Superseded,

@@ -91,6 +91,7 @@ pub struct Session {
     pub(crate) finished: VecDeque<crate::batch::Completion>,
     pub(crate) next_ticket: u64,
     pub(crate) slots: Vec<crate::batch::ReadSlot>,
+    pub(crate) rest: Vec<usize>,
     pub(crate) missing: Vec<usize>,
     link: Link,
     /// Tells this server from every other, before and after it and elsewhere.
@@ -112,7 +113,7 @@ pub(crate) fn check_key(operation: &'static str, key: &[u8]) -> Result<()> {
 impl Session {
     pub(crate) fn open(directory: &std::path::Path, options: SessionOptions) -> Result<Session> {
         let (link, mut core) = Link::session(directory, options.private_pointers)?;
-        core.path = options.path;
+        core.set_path(options.path);
         let core_server = core.server();
         let segments_versions = vec![0; core.shards()];
         let mut session = Session {
@@ -126,6 +127,7 @@ impl Session {
             finished: VecDeque::new(),
             next_ticket: 0,
             slots: Vec::new(),
+            rest: Vec::new(),
             missing: Vec::new(),
             link,
             server: core_server,
@@ -147,7 +149,7 @@ impl Session {
 
     /// How gets look for their item from now on.
     pub fn set_path(&mut self, path: Path) {
-        self.core.path = path;
+        self.core.set_path(path);
     }
 
     /// What all operations of this session have cost so far.
@@ -182,8 +184,12 @@ impl Session {
             let header = self.core.fabric.peer(self.core.peer(shard)).header.as_ref();
             let version = header.map_or(0, kelix_image::Header::segments_version);
             if version != self.segments_versions[shard] && !self.detached {
-                self.refresh_map(shard)?;
-                self.segments_versions[shard] = version;
+                match self.refresh_map(shard) {
+                    Ok(()) => self.segments_versions[shard] = version,
+                    // A stopped server: there is another look.
+                    Err(error) if error.kind() == ErrorKind::TimedOut => {}
+                    Err(error) => return Err(error),
+                }
             }
         }
         Ok(())
@@ -388,7 +394,7 @@ impl Session {
             let context = format!("the value has {} bytes, the buffer {}", value.len(), buffer.len());
             return Err(Error::new(ErrorKind::BufferTooSmall, "get_into", context));
         };
-        target.copy_from_slice(value);
+        copy_small(target, value);
         Ok(Some((value.len(), version)))
     }
 
@@ -416,9 +422,9 @@ impl Session {
         if self.core.path != Path::Message {
             let known = pointer.or_else(|| self.core.known_pointer(route.0));
             if known.is_none() {
-                if let Some(found) = self.core.read_now(table, route, key, &mut self.landing) {
+                if let Some(found) = self.core.read_direct(table, route, key, &mut self.landing) {
                     self.pointer = Some(found);
-                    return Ok(Some(self.landing.view().version()));
+                    return Ok(Some(Version(found.incarnation.0)));
                 }
             }
             let mut op = self.core.start_read(0, table, route, known);
@@ -676,6 +682,15 @@ impl Session {
     /// session is. [`Session::poll`] says when to wait for it.
     pub fn fd(&self) -> RawFd {
         self.core.fabric.fd().as_raw_fd()
+    }
+}
+
+/// Copies a value. Most are short, and then a few moves cost less than a call.
+#[inline(always)]
+fn copy_small(target: &mut [u8], value: &[u8]) {
+    match (<&mut [u8; 32]>::try_from(&mut *target), <&[u8; 32]>::try_from(value)) {
+        (Ok(target), Ok(value)) => *target = *value,
+        _ => target.copy_from_slice(value),
     }
 }
 
