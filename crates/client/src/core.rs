@@ -2,7 +2,7 @@
 //! fabric, and so what a simulator drives.
 
 use kelix_fabric::{Fabric, PeerId};
-use kelix_index::Directory;
+use kelix_index::{BUCKET_WORDS, Directory};
 use kelix_types::limits::SESSION_READS_MAX;
 use kelix_types::{Error, ErrorKind, Guardian, Incarnation, KeyHash, Location, TableId, Version, key_hash};
 use kelix_wire::{
@@ -222,8 +222,11 @@ impl<F: Fabric> Core<F> {
         let ShardReader { peer, term, directory } = &self.shards[shard].reader;
         let direct = self.fabric.direct(*peer)?;
         let stamp = direct.stamp();
-        let location = propose(direct, directory, hash)?;
-        let pointer = take(direct, *term, (location, stamp), (table, key), landing)?;
+        let bucket = direct.map.words(directory.bucket(hash, hash.bucket())?, BUCKET_WORDS)?;
+        let location = propose(bucket, hash)?;
+        let slot = direct.map.words(location.place(), location.class().words())?;
+        let incarnation = take(direct, *term, (slot, stamp), (table, key), landing)?;
+        let pointer = Pointer { location, incarnation };
         self.note_direct(1, landing.item.len());
         if self.caches_pointers {
             self.pointers.put(hash, pointer);
@@ -256,30 +259,30 @@ impl<F: Fabric> Core<F> {
         // Most stores have few shards, and many have one: that one's things stay in registers.
         let first = look_up(0);
         let direct = |shard: u32| if shard == 0 { first } else { look_up(shard as usize) };
-        let mut routes = [(KeyHash(0), 0u32); SESSION_READS_MAX];
-        let mut proposed = [(0u64, 0u64); SESSION_READS_MAX];
-        let (routes, proposed) = (&mut routes[..keys.len()], &mut proposed[..keys.len()]);
-        for (key, route) in keys.iter().zip(&mut *routes) {
+        let mut buckets = [None; SESSION_READS_MAX];
+        let mut slots = [None; SESSION_READS_MAX];
+        let (buckets, slots) = (&mut buckets[..keys.len()], &mut slots[..keys.len()]);
+        for (key, bucket) in keys.iter().zip(&mut *buckets) {
             let (hash, shard) = self.route(table, key);
-            *route = (hash, shard as u32);
             let Some((direct, _, reader)) = direct(shard as u32) else { continue };
-            if let Some(place) = reader.directory.bucket(hash, hash.bucket()) {
-                direct.prefetch(place);
-            }
+            let Some(place) = reader.directory.bucket(hash, hash.bucket()) else { continue };
+            let Some(words) = direct.map.words(place, BUCKET_WORDS) else { continue };
+            words.prefetch_line();
+            *bucket = Some((words, hash, shard as u32));
         }
-        for ((hash, shard), proposed) in routes.iter().zip(&mut *proposed) {
-            let Some((direct, stamp, reader)) = direct(*shard) else { continue };
-            if let Some(location) = propose(direct, &reader.directory, *hash) {
-                *proposed = (location.word(), stamp);
-                direct.prefetch(location.place());
-            }
+        for (bucket, slot) in buckets.iter().zip(&mut *slots) {
+            let Some((words, hash, shard)) = *bucket else { continue };
+            let Some((direct, stamp, _)) = direct(shard) else { continue };
+            let Some(location) = propose(words, hash) else { continue };
+            let Some(words) = direct.map.words(location.place(), location.class().words()) else { continue };
+            words.prefetch_line();
+            *slot = Some((words, stamp, shard));
         }
         let (mut items, mut item_words) = (0, 0);
-        for (index, key) in keys.iter().enumerate() {
-            let ((_, shard), (location, stamp)) = (routes[index], proposed[index]);
-            let taken = Location::from_word(location).filter(|_| location != 0).and_then(|location| {
+        for (index, (key, slot)) in keys.iter().zip(slots).enumerate() {
+            let taken = slot.and_then(|(words, stamp, shard)| {
                 let (direct, _, reader) = direct(shard)?;
-                take(direct, reader.term, (location, stamp), (table, key), landing)
+                take(direct, reader.term, (words, stamp), (table, key), landing)
             });
             if taken.is_some() {
                 items += 1;

@@ -18,7 +18,7 @@
 //! and anew for an item whose pointer carries one.
 
 use kelix_fabric::{Direct, Fabric, PeerId, Read, ReadState};
-use kelix_image::words::bytes_of;
+use kelix_image::words::{Words, bytes_of};
 use kelix_image::{
     Attributes, ItemFlags, ItemHeader, ItemView, Kind, LargeBody, Value, header_word, plain_item,
 };
@@ -116,11 +116,9 @@ fn judge(guardian: Guardian, stamps: (u64, u64), window: u64, authority: u64, te
 /// The first half of the common case of a read by the index, where memory is within reach of loads: what the main bucket
 /// proposes first. `None`: it is not that case; nothing is lost, begin a [`ReadOp`].
 #[inline(always)]
-pub(crate) fn propose(direct: Direct<'_>, directory: &Directory, hash: KeyHash) -> Option<Location> {
+pub(crate) fn propose(bucket: Words<'_>, hash: KeyHash) -> Option<Location> {
     let mut words = [0; BUCKET_WORDS];
-    if !direct.read(directory.bucket(hash, hash.bucket())?, &mut words) {
-        return None;
-    }
+    bucket.copy_out(0, &mut words);
     let bucket = Bucket(&words);
     let candidates = bucket.candidates(hash, false);
     if candidates == 0 || !bucket.serves(hash) {
@@ -135,25 +133,22 @@ pub(crate) fn propose(direct: Direct<'_>, directory: &Directory, hash: KeyHash) 
 pub(crate) fn take(
     direct: Direct<'_>,
     term: u64,
-    (location, stamp): (Location, u64),
+    (slot, stamp): (Words<'_>, u64),
     (table, key): (TableId, &[u8]),
     landing: &mut Landing,
-) -> Option<Pointer> {
-    let words = location.class().words();
-    if landing.item.len() != words {
-        landing.item.resize(words, 0);
+) -> Option<Incarnation> {
+    if landing.item.len() != slot.count() {
+        landing.item.resize(slot.count(), 0);
     }
     let item = &mut landing.item[..];
-    if !direct.read(location.place(), item) {
-        return None;
-    }
+    slot.copy_out(0, item);
     let guardian = Guardian(item[0]);
     let stamps = (stamp, direct.stamp());
     if judge(guardian, stamps, direct.stamp_window, direct.authority(), term) != Verdict::Valid {
         return None;
     }
     landing.header = plain_item(item, table, key)?;
-    Some(Pointer { location, incarnation: guardian.incarnation() })
+    Some(guardian.incarnation())
 }
 
 /// Where the words of a read land. Kept from read to read, so that reading allocates nothing once it has grown.

@@ -79,14 +79,6 @@ impl Direct<'_> {
         self.map.words(place, into.len()).map(|words| words.copy_out(0, into)).is_some()
     }
 
-    /// Asks for the cache line at a place that will be read soon.
-    #[inline(always)]
-    pub fn prefetch(self, place: Place) {
-        if let Some(words) = self.map.words(place, 8) {
-            words.prefetch_line();
-        }
-    }
-
     /// See [`Fabric::stamp`].
     #[inline(always)]
     pub fn stamp(self) -> u64 {
