@@ -322,6 +322,7 @@ mod tests {
     fn large_bodies_must_add_up() {
         let body = LargeBody { bytes: 30, runs: vec![(Place(65536), 20), (Place(0), 10)] };
         let words = body.words();
+        assert_eq!(words, [30, 65536, 20, 0, 10], "the golden body");
         assert_eq!(LargeBody::parse(bytes_of(&words)), Some(body));
         assert_eq!(LargeBody::parse(&bytes_of(&words)[..24]), None);
         assert_eq!(LargeBody::parse(&[]), None);

@@ -96,3 +96,17 @@ impl Directory {
         Some(Place(subtable).plus((bucket * BUCKET_WORDS * 8) as u64))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_root_word() {
+        let root = DirectoryRoot { place: Place(0x400_1000), depth: 13 };
+        assert_eq!(root.word(), 0x0000_0d00_0040_0100);
+        assert_eq!(DirectoryRoot::from_word(root.word()), Some(root));
+        assert_eq!(root.entry(KeyHash(0x2005)), Place(0x400_1040 + 5 * 8));
+        assert_eq!((DirectoryRoot::from_word(0), DirectoryRoot::from_word(27 << 40 | 1)), (None, None));
+    }
+}

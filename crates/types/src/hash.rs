@@ -55,6 +55,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn golden_hashes_of_tables() {
+        assert_eq!(key_hash(42, TableId(2), b"stu001").0, 0x461b_774f_d7a8_9bf5);
+        assert_eq!(key_hash(0, TableId(1), b"stu001").0, 0xafa8_a993_9aec_4b9e);
+    }
+
+    #[test]
     fn golden_hashes() {
         // The values of XXH3-64 itself, so that another language's library gives the same.
         assert_eq!(key_hash(0, TableId(0), b"").0, 0x2d06_8005_38d3_94c2);

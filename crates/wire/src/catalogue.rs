@@ -31,3 +31,16 @@ pub fn name_key(table: TableId, id: NameId) -> Vec<u8> {
         key(4, &[&table.0.to_le_bytes(), &id.0.to_le_bytes()])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_keys() {
+        assert_eq!(id_key(TableId::CATALOGUE, b"people"), b"\x01people");
+        assert_eq!(name_key(TableId::CATALOGUE, NameId(0x0102)), [2, 2, 1]);
+        assert_eq!(id_key(TableId(7), b"name"), b"\x03\x07\x00name");
+        assert_eq!(name_key(TableId(7), NameId(9)), [4, 7, 0, 9, 0]);
+    }
+}

@@ -204,6 +204,21 @@ mod tests {
     }
 
     #[test]
+    fn golden_frames() {
+        let (kind, welcome) = all()[1].encode();
+        assert_eq!((kind, welcome.len()), (2, 40 + kelix_types::limits::RING_ARCS));
+        let numbers = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1];
+        assert_eq!(welcome[..25], numbers);
+        assert_eq!(all()[2].encode(), (3, vec![1, 0, 0, 16, 0, 0, 0, 0, 0, 0]));
+        let segments = [[1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 4, 0, 0, 0, 0, 2, 0, 0]].concat();
+        assert_eq!(all()[3].encode().1[..22], segments);
+        assert_eq!(all()[4].encode(), (5, vec![1, 0, 0, 16, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(all()[5].encode(), (6, vec![2, 0]));
+        assert_eq!(all()[6].encode(), (7, vec![]));
+        assert_eq!(all()[8].encode(), (9, b"no".to_vec()));
+    }
+
+    #[test]
     fn golden_hello() {
         assert_eq!(all()[0].encode(), (1, vec![1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]));
     }

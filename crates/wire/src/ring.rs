@@ -293,6 +293,8 @@ mod tests {
         let (mut a, b) = Pair::both();
         let mut writer = RingWriter::new(true);
         assert_eq!(writer.push(&mut a, PEER, &mut frame(&[7, 8])), Ok(true));
+        assert_eq!((mailbox_word::CONSUMED, mailbox_word::SLEEPS, mailbox_word::COUNTERS), (0, 8, 16));
+        assert_eq!((mailbox_word::RING, MAILBOX_BYTES), (64, 524_800));
         let ring: Vec<u64> = (64..68).map(|word| b.own.words().load(word)).collect();
         assert_eq!(ring, [0x0000_0001_0000_0002, 7, 8, 0]);
     }

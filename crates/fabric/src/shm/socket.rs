@@ -120,6 +120,15 @@ mod tests {
     }
 
     #[test]
+    fn golden_frame() {
+        let (a, b) = UnixStream::pair().unwrap();
+        send_frame(&a, 0x0102, b"hi", &[]).unwrap();
+        let mut bytes = [0; 18];
+        (&b).read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"KLX1\x02\x01\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00hi");
+    }
+
+    #[test]
     fn strangers_and_giants_are_refused() {
         let (a, b) = UnixStream::pair().unwrap();
         (&a).write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
