@@ -15,8 +15,12 @@ use kelix_server::{Server, ServerConfig};
 
 use crate::{Options, Report};
 
-/// Pairs of blocks a row.
-const ROUNDS: usize = 31;
+/// Pairs of blocks a row, and seconds of the rows about processor time. A small run is a check that all works, not a
+/// measurement.
+const FULL: (usize, Duration) = (31, Duration::from_secs(3));
+const SMALL: (usize, Duration) = (3, Duration::from_millis(500));
+/// Records from which on a run is a measurement.
+const FULL_RECORDS: u64 = 1_000_000;
 /// Items of a batch.
 const BATCH: usize = 32;
 
@@ -30,6 +34,8 @@ struct Store {
     records: u64,
     /// Cores of the machine; the shard has the last one.
     cores: usize,
+    rounds: usize,
+    time: Duration,
 }
 
 /// The 16-byte key of a record.
@@ -93,7 +99,17 @@ impl Store {
             Ok((client, session, table))
         };
         let (client, session, table) = open().map_err(|error| error.to_string())?;
-        Ok(Store { server: Some(server), directory, client, session, table, records: 0, cores })
+        Ok(Store {
+            server: Some(server),
+            directory,
+            client,
+            session,
+            table,
+            records: 0,
+            cores,
+            rounds: FULL.0,
+            time: FULL.1,
+        })
     }
 
     /// Puts the records from the last loaded one up to `records`.
@@ -145,13 +161,16 @@ impl Drop for Store {
 pub(crate) fn run(options: &Options) -> Result<Report, String> {
     let records = options.records.unwrap_or(10_000_000).max(1000);
     let mut store = Store::start("spine", (records * 160).max(256 << 20))?;
+    if records < FULL_RECORDS {
+        (store.rounds, store.time) = SMALL;
+    }
     pin(0);
-    let rows = vec![rows::item_bytes(&mut store, records)?];
-    let mut rows = rows;
+    let mut rows = vec![rows::item_bytes(&mut store, records)?];
     rows.extend(rows::gets(&mut store)?);
     rows.extend(rows::puts(&mut store)?);
     rows.extend(rows::cpu(&mut store)?);
+    let time = store.time;
     drop(store);
-    rows.push(rows::quarantine(records.min(400_000))?);
+    rows.push(rows::quarantine(records.min(400_000), time)?);
     Ok(Report { bench: "spine", records, rows })
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use kelix::{Path, SessionOptions, Values};
 
 use super::plain::PlainTable;
-use super::{BATCH, ROUNDS, Store, key_of, pin, value_of, verify};
+use super::{BATCH, Store, key_of, pin, value_of, verify};
 use crate::interleave::{Comparison, compare};
 use crate::report::{Row, Sense};
 
@@ -72,7 +72,7 @@ fn random_records(records: u64, count: usize) -> Vec<u64> {
 
 /// One-sided gets against plain loops.
 pub(super) fn gets(store: &mut Store) -> Result<Vec<Row>, String> {
-    let records = store.records;
+    let (records, rounds) = (store.records, store.rounds);
     let table = store.table;
     // Warm up: the directory copy is fetched, every page is mapped.
     let mut buffer = [0; 32];
@@ -89,7 +89,7 @@ pub(super) fn gets(store: &mut Store) -> Result<Vec<Row>, String> {
     let (mut ours_at, mut other_at) = (1, 1);
     let mut ours_buffer = [0; 32];
     let dependent = compare(
-        ROUNDS,
+        rounds,
         &mut || {
             for _ in 0..256 {
                 session.get_into(table, &key_of(ours_at), &mut ours_buffer).expect("a get").expect("present");
@@ -117,7 +117,7 @@ pub(super) fn gets(store: &mut Store) -> Result<Vec<Row>, String> {
     let wanted = random_records(records, 1 << 20);
     let (mut ours_next, mut other_next) = (0, 1 << 19);
     let independent = compare(
-        ROUNDS,
+        rounds,
         &mut || {
             for _ in 0..256 {
                 let record = wanted[ours_next % wanted.len()];
@@ -148,7 +148,7 @@ pub(super) fn gets(store: &mut Store) -> Result<Vec<Row>, String> {
 
     let mut values = Values::new();
     let batched = as_rate(compare(
-        ROUNDS,
+        rounds,
         &mut || {
             for _ in 0..8 {
                 let start = ours_next % (wanted.len() - BATCH);
@@ -258,7 +258,7 @@ impl Echo {
 
 /// Puts against their floor, and in batches against one at a time.
 pub(super) fn puts(store: &mut Store) -> Result<Vec<Row>, String> {
-    let records = store.records;
+    let (records, rounds) = (store.records, store.rounds);
     let table = store.table;
     let plain = PlainTable::new(&mut store.session, table.id());
     let wanted = random_records(records, 1 << 18);
@@ -275,7 +275,7 @@ pub(super) fn puts(store: &mut Store) -> Result<Vec<Row>, String> {
         }
         64
     };
-    let floor = compare(ROUNDS, &mut || put(session), &mut || {
+    let floor = compare(rounds, &mut || put(session), &mut || {
         echo.set_active(true);
         for _ in 0..256 {
             echo.round_trip();
@@ -309,7 +309,7 @@ pub(super) fn puts(store: &mut Store) -> Result<Vec<Row>, String> {
     };
     let mut second = store.client.session().map_err(|error| error.to_string())?;
     let session = &mut store.session;
-    let batched = as_rate(compare(ROUNDS, &mut || batch(session), &mut || put(&mut second)));
+    let batched = as_rate(compare(rounds, &mut || batch(session), &mut || put(&mut second)));
     let mut row = compared(
         "put_batch",
         "puts in batches of 32 against one at a time",
@@ -337,7 +337,7 @@ fn process_cpu() -> Duration {
 pub(super) fn cpu(store: &mut Store) -> Result<Vec<Row>, String> {
     std::thread::sleep(Duration::from_millis(300));
     let (cpu, began) = (process_cpu(), Instant::now());
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(store.time);
     let idle = (process_cpu() - cpu).as_secs_f64() / began.elapsed().as_secs_f64() * 100.0;
     let idle_row = Row {
         id: "idle_cpu",
@@ -348,7 +348,7 @@ pub(super) fn cpu(store: &mut Store) -> Result<Vec<Row>, String> {
         ratio: idle,
         wanted: Some(0.5),
         sense: Sense::AtMost,
-        note: "processor time of the whole process over 3 s".into(),
+        note: format!("processor time of the whole process over {:.1} s", store.time.as_secs_f64()),
     };
     let options = SessionOptions { path: Path::Index, ..SessionOptions::default() };
     let mut session = store.client.session_with(options).map_err(|error| error.to_string())?;
@@ -360,7 +360,7 @@ pub(super) fn cpu(store: &mut Store) -> Result<Vec<Row>, String> {
     }
     let (before, messages, began) = (store.shard()?, session.cost().messages, Instant::now());
     let mut gets = 0u64;
-    while began.elapsed() < Duration::from_secs(2) {
+    while began.elapsed() < store.time {
         for record in wanted.iter().cycle().skip(gets as usize % wanted.len()).take(4096) {
             session.get_into(store.table, &key_of(*record), &mut buffer).expect("a get").expect("present");
             verify(&buffer, *record);
@@ -390,7 +390,7 @@ pub(super) fn cpu(store: &mut Store) -> Result<Vec<Row>, String> {
 
 /// Dead memory held at full put rate, and whether a put is refused while memory could be reused, in a store that is
 /// nearly full.
-pub(super) fn quarantine(records: u64) -> Result<Row, String> {
+pub(super) fn quarantine(records: u64, time: Duration) -> Result<Row, String> {
     // Just enough for the records and the dead of two to three epochs.
     let mut store = Store::start("quarantine", 64 << 20)?;
     let records = records.min(400_000);
@@ -400,7 +400,7 @@ pub(super) fn quarantine(records: u64) -> Result<Row, String> {
     let (mut most, mut puts, mut start) = (0, 0u64, 0);
     let client = store.client.clone();
     let mut looked = Instant::now();
-    while began.elapsed() < Duration::from_secs(3) {
+    while began.elapsed() < time {
         store.put_batch(&wanted[start..start + 64])?;
         start = (start + 64) % (wanted.len() - 64);
         puts += 64;
