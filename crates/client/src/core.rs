@@ -44,6 +44,9 @@ impl Answer {
     /// Where the item stands and which one it is, if the answer tells: a put's version is the new item's
     /// incarnation; a get sends the item itself.
     pub fn pointer(&self) -> Option<Pointer> {
+        if self.status != Status::Ok {
+            return None;
+        }
         let incarnation = match self.item.first() {
             Some(guardian) => Guardian(*guardian).incarnation(),
             None if self.write => Incarnation(self.version),

@@ -207,7 +207,7 @@ impl NewItem {
 #[derive(Clone, Default, Debug)]
 pub struct Values {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) entries: Vec<Option<(u32, u32, Version)>>,
+    pub(crate) entries: Vec<Option<(usize, usize, Version)>>,
 }
 
 impl Values {
@@ -229,7 +229,7 @@ impl Values {
     /// The value of the `index`-th key, `None` when it is absent.
     #[inline]
     pub fn get(&self, index: usize) -> Option<&[u8]> {
-        self.entries[index].map(|(start, length, _)| &self.bytes[start as usize..(start + length) as usize])
+        self.entries[index].map(|(start, length, _)| &self.bytes[start..start + length])
     }
 
     /// The version of the `index`-th key, `None` when it is absent.
@@ -247,8 +247,7 @@ impl Values {
     #[inline]
     pub(crate) fn set_item(&mut self, index: usize, landing: &Landing) {
         let bytes = landing.value();
-        let version = Version(kelix_types::Guardian(landing.item[0]).incarnation().0);
-        self.entries[index] = Some((self.bytes.len() as u32, bytes.len() as u32, version));
+        self.entries[index] = Some((self.bytes.len(), bytes.len(), landing.view().version()));
         self.bytes.extend_from_slice(bytes);
     }
 }

@@ -380,8 +380,9 @@ fn subtable_words(image: &Image, place: Place) -> Words<'_> {
 }
 
 /// Stores what has changed in a subtable: first the slots that were free, then the headers, then everything else. So a
-/// slot that moved stands in its new place before it leaves the old one, and a bucket says that keys of it are away
-/// before they are gone from it.
+/// slot that moved into a free place stands there before it leaves the old one, and a bucket says that keys of it are
+/// away before they are gone from it. A slot that moved into an occupied place may be missing for a moment: readers
+/// then ask.
 fn publish_changes(words: Words<'_>, old: &Subtable, new: &Subtable) {
     let changed = |index: &usize| new[*index] != old[*index];
     let headers = (0..BUCKETS).map(|bucket| bucket * BUCKET_WORDS);

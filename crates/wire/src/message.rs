@@ -107,19 +107,17 @@ pub struct Request<'a> {
 }
 
 /// A payload under construction, with room in front for a frame's header.
-#[derive(Clone, Debug)]
+///
+/// Begins with [`FrameBuffer::clear`]; a default one holds no memory yet.
+#[derive(Clone, Debug, Default)]
 pub struct FrameBuffer(Vec<u64>);
-
-impl Default for FrameBuffer {
-    fn default() -> Self {
-        FrameBuffer(vec![0, 0])
-    }
-}
 
 impl FrameBuffer {
     /// Empties it.
+    #[inline]
     pub fn clear(&mut self) {
-        self.0.truncate(2);
+        self.0.clear();
+        self.0.extend_from_slice(&[0, 0]);
     }
 
     /// Adds a word.

@@ -284,6 +284,7 @@ mod tests {
 
     fn frame(words: &[u64]) -> FrameBuffer {
         let mut frame = FrameBuffer::default();
+        frame.clear();
         words.iter().for_each(|word| frame.push(*word));
         frame
     }

@@ -119,6 +119,11 @@ impl Waker {
             if key >= SOCKETS {
                 hung_up = true;
             } else if let Some(Some(handle)) = self.handles.get(key as usize) {
+                if { event.flags }.contains(epoll::EventFlags::HUP) {
+                    // The other end has gone. It would be readable for ever, so it wakes once and then no more; that
+                    // the connection is over is for its socket to say.
+                    let _ = epoll::delete(&self.epoll, handle);
+                }
                 handle.drain();
             }
         }
