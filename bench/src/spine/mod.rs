@@ -86,6 +86,13 @@ fn pin(core: usize) {
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
+/// Lets the calling thread run anywhere again, and so the threads it starts.
+fn unpin(cores: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    (0..cores).for_each(|core| set.set(core));
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
+
 impl Store {
     fn start(name: &str, memory_bytes: u64) -> Result<Store, String> {
         let directory = std::env::temp_dir().join(format!("kelix-bench-{name}-{}", std::process::id()));
@@ -169,8 +176,9 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
     rows.extend(rows::gets(&mut store)?);
     rows.extend(rows::puts(&mut store)?);
     rows.extend(rows::cpu(&mut store)?);
-    let time = store.time;
+    let (time, cores) = (store.time, store.cores);
     drop(store);
+    unpin(cores);
     rows.push(rows::quarantine(records.min(400_000), time)?);
     Ok(Report { bench: "spine", records, rows })
 }
