@@ -133,6 +133,11 @@ impl Drop for Process {
     }
 }
 
+/// Options of a session that waits for as long as a process may be without the processor on a busy machine.
+pub fn patient() -> SessionOptions {
+    SessionOptions { timeout: Duration::from_secs(20), ..SessionOptions::default() }
+}
+
 /// The program that serves, next to the tests.
 pub struct ServerProgram<'a> {
     /// Where it is.
@@ -183,14 +188,14 @@ impl ServerProcess {
         Client::connect(&self.directory).expect("a server that serves")
     }
 
-    /// A session with it.
+    /// A session with it, as patient as a busy machine needs it to be.
     pub fn session(&self) -> Session {
-        self.client().session().expect("a server that serves")
+        self.client().session_with(patient()).expect("a server that serves")
     }
 
     /// A session that looks items up in this way, with cached pointers of its own.
     pub fn session_by(&self, path: kelix::Path) -> Session {
-        let options = SessionOptions { path, private_pointers: true, ..SessionOptions::default() };
+        let options = SessionOptions { path, private_pointers: true, ..patient() };
         self.client().session_with(options).expect("a server that serves")
     }
 

@@ -520,7 +520,12 @@ fn run(seed: u64, shards: usize) {
         idle("items") == before[0] + world.model.len() as u64
     });
     world.empty();
-    until("everything was given back", || ["items", "memory/live_bytes"].map(idle) == before);
+    // An item of the catalogue that was moved out of a sparse segment carries its version in a word of its own.
+    let moved = 32 * catalogue;
+    until("everything was given back", || {
+        let [items, live] = ["items", "memory/live_bytes"].map(idle);
+        items == before[0] && (before[1]..=before[1] + moved).contains(&live)
+    });
     until("the quarantine ends", || idle("memory/quarantined_bytes") == 0);
 }
 

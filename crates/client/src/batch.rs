@@ -2,6 +2,7 @@
 //!
 //! Operations of one batch have no order among each other. Their memory accesses and messages overlap.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use kelix_fabric::Fabric;
@@ -46,8 +47,6 @@ pub(crate) struct Queued {
     head: RequestHead,
     key: Vec<u8>,
     value: Vec<u8>,
-    /// When the shard was first to be asked for it. A get is tried one-sidedly before.
-    since: Option<Instant>,
 }
 
 /// One put of a batch.
@@ -353,7 +352,7 @@ impl Session {
         check_key("submit", key)?;
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.queue.push(Queued { ticket, head, key: key.to_vec(), value, since: None });
+        self.queue.push(Queued { ticket, head, key: key.to_vec(), value });
         Ok(ticket)
     }
 
@@ -396,7 +395,8 @@ impl Session {
             self.core.fabric.sleep(Some(0));
             self.announced = false;
         }
-        self.begin_queued()?;
+        self.begin_queued();
+        self.send_unsent();
         self.collect()?;
         completions.extend(self.finished.drain(..));
         if completions.len() == before && self.outstanding() > 0 {
@@ -410,82 +410,104 @@ impl Session {
 
     /// How many submitted operations have not been returned by [`Session::poll`] yet.
     pub fn outstanding(&self) -> usize {
-        self.queue.len() + self.waiting.len() + self.finished.len()
+        let unsent: usize = self.unsent.iter().map(VecDeque::len).sum();
+        self.queue.len() + unsent + self.waiting.len() + self.finished.len()
     }
 
-    fn begin_queued(&mut self) -> Result<()> {
-        if self.queue.is_empty() {
-            return Ok(());
-        }
-        let now = Instant::now();
-        let unread = |queued: &Queued| queued.head.op == Op::Get && queued.since.is_none();
-        let (gets, mut to_ask): (Vec<Queued>, Vec<Queued>) =
-            std::mem::take(&mut self.queue).into_iter().partition(unread);
-        let mut gets = gets.into_iter().peekable();
-        while gets.peek().is_some() {
-            let wave: Vec<Queued> = gets.by_ref().take(SESSION_READS_MAX).collect();
-            let wanted =
-                |index: usize| Wanted { table: wave[index].head.table, key: &wave[index].key, pointer: None };
-            let (mut valid, mut missing) = (Vec::new(), Vec::new());
-            let read = self.note_operation().and_then(|()| {
-                self.read_wave("get", wave.len(), wanted, &mut missing, |index, _| valid.push(index))
-            });
-            if let Err(error) = read {
-                // Every ticket ends, and each with the reason.
-                for queued in wave {
-                    let outcome = Err(Error::new(error.kind(), "poll", error.context()));
-                    self.finished.push_back(Completion { ticket: queued.ticket, outcome });
-                }
-                continue;
-            }
-            for index in valid {
-                let slot = &mut self.slots[index];
-                std::mem::swap(&mut self.landing, &mut slot.landing);
-                let outcome = self.make_item("get").map(|item| Outcome::Item(Some(item)));
-                self.finished.push_back(Completion { ticket: wave[index].ticket, outcome });
-            }
-            let asked = wave.into_iter().enumerate().filter(|(index, _)| missing.contains(index));
-            to_ask.extend(asked.map(|(_, queued)| queued));
-        }
-        if to_ask.is_empty() {
-            return Ok(());
-        }
-        // Shards whose rings have no room, and whether a large value was sent.
-        let (mut full, mut sent_large) = (0u64, false);
-        for mut queued in to_ask {
-            let since = *queued.since.get_or_insert(now);
-            let (_, shard) = self.core.route(queued.head.table, &queued.key);
-            let large = queued.value.len() > MESSAGE_VALUE_BYTES_MAX;
-            let outcome = if let Err(error) = self.check_server("poll") {
-                Err(error)
-            } else if large && !sent_large {
-                sent_large = true;
-                let answer = self.write("put", queued.head, &queued.key, &queued.value);
-                answer.map(|answer| Outcome::Written(Version(answer.version)))
+    /// Reads what was submitted one-sidedly; what cannot be read so is to be sent.
+    fn begin_queued(&mut self) {
+        let mut wave = Vec::new();
+        let mut queue = std::mem::take(&mut self.queue).into_iter();
+        while let Some(queued) = queue.next() {
+            if queued.head.op == Op::Get {
+                wave.push(queued);
             } else {
-                let posted = if large || full & 1 << shard != 0 {
-                    Err(PostError::Full)
-                } else {
+                self.ask_for(queued);
+            }
+            if wave.len() == SESSION_READS_MAX || (queue.len() == 0 && !wave.is_empty()) {
+                self.begin_gets(std::mem::take(&mut wave));
+            }
+        }
+    }
+
+    fn begin_gets(&mut self, wave: Vec<Queued>) {
+        let wanted =
+            |index: usize| Wanted { table: wave[index].head.table, key: &wave[index].key, pointer: None };
+        let (mut valid, mut missing) = (Vec::new(), Vec::new());
+        let read = self.note_operation().and_then(|()| {
+            self.read_wave("get", wave.len(), wanted, &mut missing, |index, _| valid.push(index))
+        });
+        if let Err(error) = read {
+            // Every ticket ends, and each with the reason.
+            for queued in wave {
+                self.finish(queued.ticket, Err(Error::new(error.kind(), "poll", error.context())));
+            }
+            return;
+        }
+        for index in valid {
+            let slot = &mut self.slots[index];
+            std::mem::swap(&mut self.landing, &mut slot.landing);
+            let outcome = self.make_item("get").map(|item| Outcome::Item(Some(item)));
+            self.finish(wave[index].ticket, outcome);
+        }
+        for (_, queued) in wave.into_iter().enumerate().filter(|(index, _)| missing.contains(index)) {
+            self.ask_for(queued);
+        }
+    }
+
+    fn finish(&mut self, ticket: Ticket, outcome: Result<Outcome>) {
+        self.finished.push_back(Completion { ticket, outcome });
+    }
+
+    fn ask_for(&mut self, queued: Queued) {
+        let (_, shard) = self.core.route(queued.head.table, &queued.key);
+        self.unsent[shard].push_back(queued);
+    }
+
+    /// Sends as much as finds room.
+    fn send_unsent(&mut self) {
+        if self.unsent.iter().all(VecDeque::is_empty) {
+            return;
+        }
+        let lost = self.check_server("poll").err();
+        let mut sent_large = false;
+        for shard in 0..self.unsent.len() {
+            while let Some(queued) = self.unsent[shard].pop_front() {
+                let large = queued.value.len() > MESSAGE_VALUE_BYTES_MAX;
+                let posted = if let Some(error) = &lost {
+                    Err(PostError::Failed(Error::new(error.kind(), "poll", error.context())))
+                } else if !large {
                     self.core.post(shard, queued.head, &queued.key, &queued.value, true)
+                } else if !sent_large {
+                    sent_large = true;
+                    let answer = self.write("put", queued.head, &queued.key, &queued.value);
+                    self.finish(
+                        queued.ticket,
+                        answer.map(|answer| Outcome::Written(Version(answer.version))),
+                    );
+                    continue;
+                } else {
+                    Err(PostError::Full)
                 };
                 match posted {
                     Ok(id) => {
-                        self.waiting.push(Waiting { queued, id, since: now });
-                        continue;
+                        self.sending = Patience::default();
+                        self.waiting.push(Waiting { queued, id, since: Instant::now() });
                     }
-                    Err(PostError::Full) if large || now - since < self.timeout() => {
-                        full |= u64::from(!large) << shard;
-                        self.queue.push(queued);
-                        continue;
+                    Err(PostError::Full) => {
+                        self.unsent[shard].push_front(queued);
+                        break;
                     }
-                    Err(PostError::Full) => Err(self.timed_out("poll")),
-                    Err(PostError::Failed(error)) => Err(error),
+                    Err(PostError::Failed(error)) => self.finish(queued.ticket, Err(error)),
                 }
-            };
-            self.finished.push_back(Completion { ticket: queued.ticket, outcome });
+            }
         }
         self.send_all();
-        Ok(())
+        if self.unsent.iter().any(|unsent| !unsent.is_empty()) && self.sending.waited() >= self.timeout() {
+            for queued in self.unsent.iter_mut().flat_map(std::mem::take).collect::<Vec<_>>() {
+                self.finish(queued.ticket, Err(self.timed_out("poll")));
+            }
+        }
     }
 
     /// Turns answers that have arrived into completions.
@@ -500,6 +522,7 @@ impl Session {
         for Waiting { queued, id, since } in std::mem::take(&mut self.waiting) {
             let outcome = match self.core.take(id) {
                 Some(answer) => {
+                    self.sending = Patience::default();
                     self.believe("poll", answer).and_then(|answer| self.outcome_of(&queued, answer))
                 }
                 None if given_up.is_none() && now - since < self.timeout() => {
@@ -516,7 +539,7 @@ impl Session {
                     Err(error.with_effect(effect))
                 }
             };
-            self.finished.push_back(Completion { ticket: queued.ticket, outcome });
+            self.finish(queued.ticket, outcome);
         }
         Ok(())
     }

@@ -38,7 +38,7 @@ const PIECES_UNDER_WAY: usize = 4;
 pub(crate) struct Patience(Option<Instant>);
 
 impl Patience {
-    fn waited(&mut self) -> Duration {
+    pub(crate) fn waited(&mut self) -> Duration {
         self.0.get_or_insert_with(Instant::now).elapsed()
     }
 }
@@ -84,7 +84,11 @@ pub struct Session {
     /// Where the item just fetched stands.
     pub(crate) pointer: Option<Pointer>,
     pub(crate) names: HashMap<TableId, Arc<Names>>,
+    /// Submitted, and not looked at yet.
     pub(crate) queue: Vec<Queued>,
+    /// Submitted operations that the shards are to be asked for, by shard, and how long none could be sent.
+    pub(crate) unsent: Vec<VecDeque<Queued>>,
+    pub(crate) sending: Patience,
     pub(crate) waiting: Vec<Waiting>,
     /// Whether [`Session::poll`] has announced that its caller may sleep.
     pub(crate) announced: bool,
@@ -116,12 +120,15 @@ impl Session {
         core.set_path(options.path);
         let core_server = core.server();
         let segments_versions = vec![0; core.shards()];
+        let unsent = (0..core.shards()).map(|_| VecDeque::new()).collect();
         let mut session = Session {
             core,
             landing: Landing::default(),
             pointer: None,
             names: HashMap::new(),
             queue: Vec::new(),
+            unsent,
+            sending: Patience::default(),
             waiting: Vec::new(),
             announced: false,
             finished: VecDeque::new(),

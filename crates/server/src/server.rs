@@ -12,7 +12,8 @@ use kelix_fabric::shm::{Memfd, RunDirectory};
 use kelix_image::ImageConfig;
 use kelix_shard::ShardConfig;
 use kelix_types::limits::{
-    EPOCH_NS_MIN, SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX, SHARD_BYTES_MIN, SHARDS_MAX,
+    EPOCH_NS_MIN, SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MIN, SHARD_BYTES_MIN,
+    SHARDS_MAX,
 };
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::View;
@@ -107,6 +108,7 @@ impl Server {
         let stop = Arc::new(AtomicBool::new(false));
         let (faulty, faults) = channel();
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let segment_bytes_max = (shard_bytes / SEGMENTS_MIN).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
         let mut shards = Vec::new();
         for number in 0..config.shards {
             let image = ImageConfig {
@@ -115,8 +117,8 @@ impl Server {
                 term: authority.term,
                 epoch_ns: EPOCH_NS_MIN,
                 memory_bytes: shard_bytes,
-                segment_bytes_first: SEGMENT_BYTES_FIRST,
-                segment_bytes_max: SEGMENT_BYTES_MAX,
+                segment_bytes_first: SEGMENT_BYTES_FIRST.min(segment_bytes_max),
+                segment_bytes_max,
             };
             // From the last core down, so that core 0, where much else lands, stays free for longest.
             let core = (config.pin && config.shards < cores).then(|| cores - 1 - number);

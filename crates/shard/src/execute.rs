@@ -67,13 +67,23 @@ impl Shard {
                 if no_room.wait || self.make_room() {
                     return Err(no_room);
                 }
-                self.counters.refused += 1;
-                Answer::of(Status::NoRoom)
+                self.no_room(peer, head.op)
             }
         };
         let Answer { status, version, location } = answer;
         encode_reply(frame, ReplyHead { id: head.id, status, version, location });
         Ok(())
+    }
+
+    /// The answer to a write that finds no room. Pieces of a value that cannot be committed go.
+    pub(crate) fn no_room(&mut self, peer: PeerId, op: Op) -> Answer {
+        self.counters.refused += 1;
+        if op == Op::LargeCommit {
+            if let Some(upload) = self.client_upload(peer).take() {
+                self.abandon_upload(upload);
+            }
+        }
+        Answer::of(Status::NoRoom)
     }
 
     fn guardian(&self, location: Location) -> Guardian {

@@ -170,7 +170,7 @@ impl Shard {
         self.put(&upload.key, request.head.expect, NewItem { header, expires: upload.expires, tail })
     }
 
-    fn client_upload(&mut self, peer: PeerId) -> &mut Option<Upload> {
+    pub(crate) fn client_upload(&mut self, peer: PeerId) -> &mut Option<Upload> {
         &mut self.clients[peer.0 as usize].as_mut().expect("a connected client").upload
     }
 

@@ -75,6 +75,7 @@ pub(crate) struct Parked {
     pub peer: PeerId,
     pub payload: Vec<u64>,
     pub since_ns: u64,
+    pub since_epoch: u64,
 }
 
 pub(crate) struct Client {
@@ -295,7 +296,8 @@ impl Shard {
             Err(_) => {
                 self.counters.waited += 1;
                 let payload = std::mem::take(payload);
-                self.parked.push_back(Parked { peer, payload, since_ns: now.monotonic_ns });
+                let (since_ns, since_epoch) = (now.monotonic_ns, self.image.epoch());
+                self.parked.push_back(Parked { peer, payload, since_ns, since_epoch });
             }
         }
         self.frame = frame;

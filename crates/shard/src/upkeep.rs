@@ -4,11 +4,12 @@ use std::cmp::Reverse;
 
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{ItemFlags, ItemHeader, Kind, NoRoom};
-use kelix_types::limits::{EPOCH_NS_MIN, ROOM_WAIT_NS};
+use kelix_types::limits::{EPOCH_NS_MIN, QUARANTINE_EPOCHS, ROOM_WAIT_NS};
 use kelix_types::{Guardian, Incarnation, Location, Place, TableId};
-use kelix_wire::{FrameBuffer, ReplyHead, Request, Status, encode_reply};
+use kelix_wire::{FrameBuffer, ReplyHead, Request, encode_reply};
 
-use crate::shard::{Now, Shard};
+use crate::execute::Answer;
+use crate::shard::{Now, Parked, Shard};
 
 /// A segment is worth emptying for its memory's sake when at most this share of it is in use.
 const SPARSE_PERCENT: u64 = 12;
@@ -54,34 +55,38 @@ impl Shard {
         self.image.is_evacuating() || self.image.begin_evacuation(ROOM_PERCENT, false)
     }
 
+    /// Tries what waits for memory once more. What has waited for long is refused, but not before all that was in
+    /// quarantine when it came has had its time: a shard that was not given the processor lets no write pay for that.
     fn retry_parked(&mut self, now: Now, fabric: &mut impl Fabric) {
         for _ in 0..self.parked.len() {
             let mut parked = self.parked.pop_front().expect("counted");
             let waited = now.monotonic_ns - parked.since_ns;
-            if waited > ROOM_WAIT_NS {
-                self.refuse(fabric, parked.peer, &parked.payload);
-                continue;
-            }
             if waited > 3 * EPOCH_NS_MIN {
                 // The quarantine alone did not help.
                 self.make_room();
             }
             let before = self.parked.len();
             self.handle(now, fabric, parked.peer, &mut parked.payload);
-            if self.parked.len() > before {
-                // Parked again: it keeps its place in time.
-                self.counters.waited -= 1;
-                self.parked.back_mut().expect("just parked").since_ns = parked.since_ns;
+            if self.parked.len() == before {
+                continue;
+            }
+            self.counters.waited -= 1;
+            let again = self.parked.back_mut().expect("just parked");
+            // It keeps its place in time.
+            (again.since_ns, again.since_epoch) = (parked.since_ns, parked.since_epoch);
+            let quarantine_over = self.image.epoch() > parked.since_epoch + QUARANTINE_EPOCHS;
+            if waited > ROOM_WAIT_NS && (quarantine_over || !self.image.waiting()) {
+                let Parked { peer, payload, .. } = self.parked.pop_back().expect("just parked");
+                self.refuse(fabric, peer, &payload);
             }
         }
     }
 
     fn refuse(&mut self, fabric: &mut impl Fabric, peer: PeerId, payload: &[u64]) {
         let Some(request) = Request::parse(payload) else { return };
-        self.counters.refused += 1;
+        let Answer { status, version, location } = self.no_room(peer, request.head.op);
         let mut frame = FrameBuffer::default();
-        let head = ReplyHead { id: request.head.id, status: Status::NoRoom, version: 0, location: 0 };
-        encode_reply(&mut frame, head);
+        encode_reply(&mut frame, ReplyHead { id: request.head.id, status, version, location });
         self.reply(fabric, peer, &mut frame);
     }
 

@@ -32,6 +32,13 @@ pub const SEGMENT_BYTES_FIRST: u64 = 64 << 20;
 /// Largest segment.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
+/// Smallest segment: the longest slab fits.
+pub const SEGMENT_BYTES_MIN: u64 = SLAB_PAGES_MAX * PAGE_BYTES;
+
+/// A store is given its memory in at least so many segments. Slabs come back only with their segment, once its objects
+/// have moved to others; with few segments there would often be no room for that.
+pub const SEGMENTS_MIN: u64 = 8;
+
 /// Least memory of a shard: its first segment holds the largest slab and an empty index.
 pub const SHARD_BYTES_MIN: u64 = 16 << 20;
 
@@ -92,7 +99,7 @@ const _: () = {
     assert!(PLACE_BITS == 40 + PLACE_ALIGN.trailing_zeros());
     assert!(GRANULE_BYTES % PAGE_BYTES == 0 && SEGMENT_BYTES_MAX % GRANULE_BYTES == 0);
     assert!(SHARD_BYTES_MIN > 2 * SLAB_PAGES_MAX * PAGE_BYTES && SEGMENT_BYTES_FIRST >= SHARD_BYTES_MIN);
-    assert!(SEGMENT_BYTES_FIRST >= SLAB_PAGES_MAX * PAGE_BYTES);
+    assert!(SEGMENT_BYTES_FIRST >= SEGMENT_BYTES_MIN);
     assert!(MESSAGE_RING_BYTES.is_power_of_two() && RING_ARCS.is_power_of_two());
     // A frame holds the largest key with the largest carried value and their headers.
     assert!(FRAME_BYTES_MAX >= KEY_BYTES_MAX + MESSAGE_VALUE_BYTES_MAX + 256);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kelix::{Client, Item, Path, Session, SessionOptions, Table, Values};
+use kelix_tests::process::patient;
 use kelix_tests::{Random, value};
 
 fn main() {
@@ -24,7 +25,7 @@ fn main() {
         ("read", [keys, seed]) => Reader::new(&client, table, *keys, *seed).run(),
         ("churn", [seed]) => churn(&client, table, *seed),
         ("idle", []) => {
-            let mut session = client.session().expect("a session");
+            let mut session = client.session_with(patient()).expect("a session");
             let table = session.table(table).expect("a table");
             session.get(table, b"no such key").expect("an answer");
             println!("idle");
@@ -57,7 +58,7 @@ struct Reader {
 
 impl Reader {
     fn new(client: &Client, table: &str, keys: u64, seed: u64) -> Reader {
-        let options = SessionOptions { private_pointers: seed % 2 == 0, ..SessionOptions::default() };
+        let options = SessionOptions { private_pointers: seed % 2 == 0, ..patient() };
         let mut session = client.session_with(options).expect("a session");
         let table = session.table(table).expect("a table");
         let links = session.table("links").expect("a table");
@@ -71,14 +72,14 @@ impl Reader {
         }
         println!("reading");
         let mut values = Values::new();
-        let mut buffer = vec![0; 4 << 20];
+        let mut buffer = vec![0; 8 << 20];
         while !stop.load(Ordering::Relaxed) {
             let path = [Path::Auto, Path::Pointer, Path::Index, Path::Pointer, Path::Index, Path::Message]
                 [self.random.below(6) as usize];
             self.session.set_path(path);
             // By message it is the shard that is tested, and that takes long.
-            let rounds = if path == Path::Message { 20 } else { 200 };
-            for _ in 0..rounds {
+            let rounds = if path == Path::Message { 10 } else { 100 };
+            for _ in (0..rounds).take_while(|_| !stop.load(Ordering::Relaxed)) {
                 self.look(&mut values, &mut buffer);
             }
         }
@@ -166,7 +167,7 @@ impl Reader {
 }
 
 fn churn(client: &Client, table: &str, seed: u64) {
-    let mut session = client.session().expect("a session");
+    let mut session = client.session_with(patient()).expect("a session");
     let table = session.table(table).expect("a table");
     let mut random = Random(seed);
     let mut completions = Vec::new();
