@@ -27,7 +27,7 @@ pub(crate) struct ClientRecord {
     pub connection: u64,
     pub pid: i32,
     pub uid: u32,
-    /// For a session: the server's mailboxes, in which the client publishes its counters.
+    /// For a session that is set up: the server's mailboxes, in which the client publishes its counters.
     pub mailboxes: Vec<Span>,
     pub stream: UnixStream,
 }
@@ -70,20 +70,24 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
     let credentials = rustix::net::sockopt::socket_peercred(stream);
     let (pid, uid) =
         credentials.map_or((0, u32::MAX), |peer| (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw()));
-    let mut mailboxes = Vec::new();
-    if purpose == Purpose::Session {
-        mailboxes = begin_session(shared, connection, stream, uid)?;
-    }
     let record = ClientRecord {
         connection,
         pid,
         uid,
-        mailboxes,
+        mailboxes: Vec::new(),
         stream: stream
             .try_clone()
             .map_err(|source| Error::system("accept client", "too many files", source))?,
     };
+    // Known before its first mailbox is joined: a fault is reported once, and must find whom to disconnect.
     shared.clients.lock().expect("no panic under this lock").push(record);
+    if purpose == Purpose::Session {
+        let mailboxes = begin_session(shared, connection, stream, uid)?;
+        let mut clients = shared.clients.lock().expect("no panic under this lock");
+        if let Some(client) = clients.iter_mut().find(|client| client.connection == connection) {
+            client.mailboxes = mailboxes;
+        }
+    }
     let _ = stream.set_read_timeout(None);
     loop {
         let (kind, bytes, _) = match receive_frame(stream) {
