@@ -1,6 +1,7 @@
 //! Starting and stopping a server.
 
 use std::collections::HashMap;
+use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -228,9 +229,11 @@ fn accept(shared: Arc<Shared>, stop: &AtomicBool, listener: &UnixListener) {
 fn disconnect(shared: &Shared, faults: &Receiver<(u64, &'static str)>) {
     while let Ok((connection, what)) = faults.recv() {
         let clients = shared.clients.lock().expect("no panic under this lock");
-        if let Some(client) = clients.iter().find(|client| client.connection == connection) {
-            eprintln!("kelix: client process {} disconnected: {what}", client.pid);
-            let _ = client.stream.shutdown(std::net::Shutdown::Both);
-        }
+        let Some(client) = clients.iter().find(|client| client.connection == connection) else { continue };
+        let _ = client.stream.shutdown(std::net::Shutdown::Both);
+        let pid = client.pid;
+        drop(clients);
+        // `eprintln` would panic where nobody can be told, and an output that nobody reads makes this thread wait.
+        let _ = writeln!(std::io::stderr(), "kelix: client process {pid} disconnected: {what}");
     }
 }
