@@ -166,6 +166,11 @@ impl RingReader {
             }
             let count = indicator as u32;
             if count == SKIP {
+                if at + FRAME_BYTES_MAX as u64 / 8 <= RING_WORDS {
+                    // Any frame has room there. A peer that jumps from the start to the start could be followed for
+                    // ever.
+                    return Err(RingFault("a jump where a frame has room"));
+                }
                 ring.store(at as usize, 0);
                 self.advance(fabric, peer, RING_WORDS - at);
                 continue;
@@ -346,7 +351,8 @@ mod tests {
 
     #[test]
     fn a_hostile_peer_is_a_fault_and_not_a_crash() {
-        for word in [1u64 << 32 | 0xffff_fff0, 2 << 32 | 1, 1 << 32 | (FRAME_BYTES_MAX as u64 / 8)] {
+        let jump = 1u64 << 32 | u64::from(SKIP);
+        for word in [jump, 1 << 32 | 0xffff_fff0, 2 << 32 | 1, 1 << 32 | (FRAME_BYTES_MAX as u64 / 8)] {
             let (_, mut b) = Pair::both();
             b.own.words().store(mailbox_word::RING, word);
             assert!(RingReader::new(true).pop(&mut b, PEER, &mut Vec::new()).is_err(), "{word:#x}");
