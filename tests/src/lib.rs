@@ -4,6 +4,7 @@
 //! Each test starts its own server in a directory of its own. No test assumes that two processes run at the same
 //! time, and none sleeps and hopes: [`until`] looks until something holds, and a [`Watchdog`] ends a test that hangs.
 
+pub mod bystander;
 pub mod process;
 pub mod raw;
 pub mod value;

@@ -215,6 +215,47 @@ pub fn descriptors_and_threads(pid: u32) -> (usize, usize) {
     (count("fd"), count("task"))
 }
 
+/// What clients make a server hold beside their items.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// Open descriptors, but for those of segments, which hold items.
+    pub descriptors: usize,
+    /// Threads.
+    pub threads: usize,
+    /// Mailboxes in its memory.
+    pub mailboxes: usize,
+}
+
+impl Held {
+    /// Whether it is no more than that.
+    pub fn is_within(self, other: Held) -> bool {
+        self.descriptors <= other.descriptors
+            && self.threads <= other.threads
+            && self.mailboxes <= other.mailboxes
+    }
+}
+
+impl ServerProcess {
+    /// What it holds for its clients now.
+    pub fn held(&self) -> Held {
+        let pid = self.process.pid();
+        let (descriptors, threads) = descriptors_and_threads(pid);
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let names = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+        let segments = names.filter(|name| name.to_string_lossy().contains("kelix-segment")).count();
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let is_mailbox = |line: &&str| line.contains("kelix-requests") || line.contains("kelix-replies");
+        let descriptors = descriptors.saturating_sub(segments);
+        Held { descriptors, threads, mailboxes: maps.lines().filter(is_mailbox).count() }
+    }
+
+    /// Waits until it holds no more than before.
+    #[track_caller]
+    pub fn until_given_back(&self, before: Held) {
+        until("what the clients held is given back", || self.held().is_within(before));
+    }
+}
+
 /// The processor time a process has used so far, all its threads together, in nanoseconds.
 pub fn processor_time_ns(pid: u32) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a live process");

@@ -7,12 +7,16 @@
 //! `kelix-test-client churn DIRECTORY TABLE SEED` puts values of all sizes, several at once, until it is killed. It
 //! prints `churning` when it has begun.
 //!
+//! `kelix-test-client hoard DIRECTORY TABLE KEYS GETS` prints `ready`; told a line, it submits so many gets by message
+//! of keys 0 to KEYS - 1 and prints `posted`; told another, it takes the answers, checks them and prints `took GETS`.
+//!
 //! `kelix-test-client idle DIRECTORY TABLE` opens a session, reads once and prints `idle`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kelix::{Client, Item, Path, Session, SessionOptions, Table, Values};
+use kelix::{Client, Item, Outcome, Path, Session, SessionOptions, Table, Values};
 use kelix_tests::process::patient;
 use kelix_tests::{Random, value};
 
@@ -24,6 +28,7 @@ fn main() {
     match (mode.as_str(), &numbers[..]) {
         ("read", [keys, seed]) => Reader::new(&client, table, *keys, *seed).run(),
         ("churn", [seed]) => churn(&client, table, *seed),
+        ("hoard", [keys, gets]) => hoard(&client, table, *keys, *gets),
         ("idle", []) => {
             let mut session = client.session_with(patient()).expect("a session");
             let table = session.table(table).expect("a table");
@@ -185,4 +190,33 @@ fn churn(client: &Client, table: &str, seed: u64) {
         session.poll(&mut completions).expect("a poll");
         completions.clear();
     }
+}
+
+fn hoard(client: &Client, table: &str, keys: u64, gets: u64) {
+    let told = || std::io::stdin().read_line(&mut String::new()).expect("a line");
+    let mut session =
+        client.session_with(SessionOptions { path: Path::Message, ..patient() }).expect("a session");
+    let table = session.table(table).expect("a table");
+    println!("ready");
+    told();
+    let mut asked = HashMap::new();
+    for key in (0..keys).cycle().take(gets as usize) {
+        asked.insert(session.submit_get(table, &key.to_le_bytes()).expect("submitted"), key);
+    }
+    let mut completions = Vec::new();
+    session.poll(&mut completions).expect("a poll");
+    println!("posted");
+    told();
+    while session.outstanding() > 0 {
+        session.poll(&mut completions).expect("a poll");
+    }
+    for completion in completions {
+        let key = asked.remove(&completion.ticket).expect("a ticket that was given and has not ended");
+        let Ok(Outcome::Item(Some(item))) = completion.outcome else {
+            panic!("key {key}: {:?}", completion.outcome)
+        };
+        value::check(key, item.value()).unwrap_or_else(|what| panic!("a wrong answer: {what}"));
+    }
+    assert!(asked.is_empty());
+    println!("took {gets}");
 }
