@@ -60,6 +60,12 @@ pub fn is_closed(stream: &UnixStream) -> bool {
     }
 }
 
+/// Whether the server has ended this connection by now. The stream's time-out is gone afterwards.
+pub fn is_closed_by_now(stream: &UnixStream) -> bool {
+    stream.set_read_timeout(Some(Duration::from_millis(1))).expect("a timeout");
+    is_closed(stream)
+}
+
 /// One shard of a session made by hand.
 pub struct RawShard {
     /// The image's header page.
@@ -91,6 +97,11 @@ pub struct RawSession {
 impl RawSession {
     /// Opens a session like a well-behaved client.
     pub fn open(directory: &Path) -> RawSession {
+        RawSession::open_shards(directory, usize::MAX)
+    }
+
+    /// Opens a session and receives the memory of so many shards only.
+    pub fn open_shards(directory: &Path, most: usize) -> RawSession {
         let stream = connect(directory);
         send(&stream, &hello()).expect("sent");
         let Frame::Welcome { term, view, .. } = receive(&stream).expect("an answer").0 else {
@@ -98,7 +109,7 @@ impl RawSession {
         };
         let mut endpoint = ShmEndpoint::new(Waker::create().expect("a descriptor"));
         let mut shards = Vec::new();
-        for _ in 0..view.shards() {
+        for _ in 0..view.shards().min(most) {
             shards.push(receive_shard(&stream, &mut endpoint));
         }
         RawSession { stream, view, term, shards, endpoint }
