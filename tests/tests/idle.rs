@@ -1,0 +1,86 @@
+//! What costs nothing: a server and clients that do nothing, and a server whose clients read by themselves.
+
+use std::time::{Duration, Instant};
+
+use kelix::{Path, Values};
+use kelix_tests::process::{Process, ServerProcess, ServerProgram, processor_time_ns};
+use kelix_tests::{RunDir, asked_sum, until, value, watchdog};
+
+/// A generous bound: 5 % of one processor.
+const IDLE_PERCENT: u128 = 5;
+
+fn server(run: &RunDir) -> ServerProcess {
+    let program = env!("CARGO_BIN_EXE_kelix-test-server");
+    ServerProgram { program, directory: run.path(), shards: 2, memory_bytes: 128 << 20, take_over: false }
+        .serve()
+}
+
+/// Asserts that a process does next to nothing while `busy` is called again and again for two seconds.
+#[track_caller]
+fn next_to_nothing(pids: &[u32], mut busy: impl FnMut()) {
+    let (began, before): (Instant, Vec<u64>) =
+        (Instant::now(), pids.iter().map(|pid| processor_time_ns(*pid)).collect());
+    until("two seconds are over", || {
+        busy();
+        began.elapsed() > Duration::from_secs(2)
+    });
+    let most = began.elapsed().as_nanos() * IDLE_PERCENT / 100;
+    for (pid, before) in pids.iter().zip(before) {
+        let spent = processor_time_ns(*pid) - before;
+        assert!(u128::from(spent) < most, "process {pid} took {spent} ns, more than {most}");
+    }
+}
+
+/// A server with sessions that do nothing, and a client that waits for its user, sleep.
+#[test]
+fn an_idle_server_and_an_idle_client_take_no_processor_time() {
+    let _watchdog = watchdog("idle");
+    let run = RunDir::new();
+    let server = server(&run);
+    let mut session = server.session();
+    let table = session.create_table("t").unwrap();
+    for key in 0..1000u64 {
+        session.put(table, &key.to_le_bytes(), &value::make(key, 1, 100)).unwrap();
+    }
+    let arguments = ["idle".to_string(), run.path().display().to_string(), "t".to_string()];
+    let mut client = Process::start(env!("CARGO_BIN_EXE_kelix-test-client"), &arguments);
+    client.expect("idle");
+    next_to_nothing(&[server.process.pid(), client.pid()], || {});
+    client.close();
+    assert!(client.end().success());
+}
+
+/// However many one-sided gets there are, by index and by cached pointer, one at a time and in batches: not one request
+/// reaches a shard, and the server sleeps on.
+#[test]
+fn one_sided_gets_take_nothing_of_the_server() {
+    let _watchdog = watchdog("one-sided gets");
+    let run = RunDir::new();
+    let server = server(&run);
+    let keys: Vec<[u8; 8]> = (0..1000u64).map(u64::to_le_bytes).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    let mut writer = server.session();
+    let table = writer.create_table("t").unwrap();
+    for (key, number) in keys.iter().zip(0u64..) {
+        writer.put(table, key, &value::make(number, 1, 100)).unwrap();
+    }
+    let mut sessions = [Path::Auto, Path::Index, Path::Pointer].map(|path| server.session_by(path));
+    let client = server.client();
+    let mut values = Values::new();
+    let messages = sessions.each_ref().map(|session| session.cost().messages);
+    let mut gets = 0;
+    until("the shards have reported", || asked_sum(&client, "puts") >= 1000);
+    let requests = asked_sum(&client, "requests");
+    next_to_nothing(&[server.process.pid()], || {
+        for session in &mut sessions {
+            for key in &keys {
+                assert!(session.get(table, key).unwrap().is_some());
+            }
+            session.multi_get_into(table, &keys, &mut values).unwrap();
+            gets += 2 * keys.len();
+        }
+    });
+    assert!(gets > 10_000);
+    assert_eq!(sessions.each_ref().map(|session| session.cost().messages), messages);
+    assert_eq!(asked_sum(&client, "requests"), requests);
+}
