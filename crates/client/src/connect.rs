@@ -18,6 +18,7 @@ use kelix_types::limits::POINTER_TABLE_BYTES;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::{Frame, Purpose};
 use kelix_wire::{MAILBOX_BYTES, PROTOCOL_VERSION, View, mailbox_word};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use crate::core::Core;
 use crate::pointers::PointerCache;
@@ -27,6 +28,17 @@ const ANSWER: Duration = Duration::from_millis(900);
 
 fn protocol(what: &str) -> Error {
     Error::new(ErrorKind::Protocol, "connect", what.to_string())
+}
+
+/// Connects to a socket. The time-outs are set first, because at a server that stands still connecting may wait too: for
+/// room in the queue of its socket.
+fn connect(socket: &Path) -> std::io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC;
+    let stream = UnixStream::from(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?);
+    stream.set_read_timeout(Some(ANSWER))?;
+    stream.set_write_timeout(Some(ANSWER))?;
+    rustix::net::connect(&stream, &SocketAddrUnix::new(socket)?)?;
+    Ok(stream)
 }
 
 /// The set-up connection.
@@ -41,8 +53,11 @@ impl Link {
     /// Connects to the server of a run directory.
     pub fn open(directory: &Path) -> Result<Link> {
         let run = RunDirectory(directory.to_path_buf());
-        let connect = || UnixStream::connect(run.socket(run.term()?));
-        let stream = connect().map_err(|source| {
+        let stream = run.term().and_then(|term| connect(&run.socket(term))).map_err(|source| {
+            if source.kind() == std::io::ErrorKind::WouldBlock {
+                let context = "the server does not take connections; is it stopped?";
+                return Error::new(ErrorKind::TimedOut, "connect", context).with_source(source);
+            }
             let hint = match source.kind() {
                 std::io::ErrorKind::PermissionDenied => {
                     "you may not use it: ask its owner, or join its group"
@@ -52,8 +67,6 @@ impl Link {
             let context = format!("no server in {}: {hint}", directory.display());
             Error::new(ErrorKind::Unavailable, "connect", context).with_source(source)
         })?;
-        let _ = stream.set_read_timeout(Some(ANSWER));
-        let _ = stream.set_write_timeout(Some(ANSWER));
         Ok(Link { stream, directory: directory.to_path_buf(), owed: VecDeque::new() })
     }
 
