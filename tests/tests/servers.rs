@@ -13,6 +13,7 @@ use kelix_tests::raw::RawSession;
 use kelix_tests::{ANSWERED_WITHIN, RunDir, statistics, until, value, watchdog};
 use kelix_types::TableId;
 use kelix_wire::{Op, RequestHead};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
 const KEYS: u64 = 200;
 /// The key of a value that stands in page runs.
@@ -175,6 +176,33 @@ fn requests_to_a_stopped_server_time_out_and_say_what_is_unknown() {
         session.set_path(Path::Index);
         check_all(&mut session, table, 1);
     }
+}
+
+/// Connecting itself had no time-out: at a server that stood still for so long that the queue of its socket was full,
+/// whoever wanted a session waited for ever.
+#[test]
+fn a_stopped_server_with_a_full_queue_costs_newcomers_a_time_out() {
+    let _watchdog = watchdog("a full queue");
+    let run = RunDir::new();
+    let server = serve(&run, false);
+    let client = server.client();
+    server.process.stop_still();
+    let address = SocketAddrUnix::new(RunDirectory(run.path().to_path_buf()).socket(server.term)).unwrap();
+    // Whoever gave up stays in the queue. There is room for 4,096 on most machines.
+    let knock = || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        connect(&socket, &address).is_ok()
+    };
+    while knock() {}
+    for _ in 0..2 {
+        let began = Instant::now();
+        let error = client.session().map(drop).unwrap_err();
+        assert!(began.elapsed() < ANSWERED_WITHIN, "to be refused took {:?}", began.elapsed());
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::TimedOut, Effect::No), "{error}");
+    }
+    server.process.go_on();
+    fill(&mut server.session(), 1);
 }
 
 /// One-sided gets go on from the last state when the server stands still, and when it is dead: without a message, by
