@@ -47,7 +47,7 @@ fn killed_clients_leave_nothing_behind() {
     let mut random = Random(1);
     let (held, items) = (server.held(), asked_sum(&asking, "items"));
     let mut live = None;
-    for round in 0..20 {
+    for round in 0..12 {
         for seed in [2 * round, 2 * round + 1] {
             let mut churning = client("churn", &run, &[seed]);
             churning.expect("churning");
