@@ -262,6 +262,41 @@ fn large_values_come_and_go_without_a_trace() {
     }
 }
 
+/// A write waited half a second at most. A value that the store could not hold set the shard to emptying segments, and a
+/// smaller one that came then was refused when its segments were not empty in time.
+#[test]
+fn a_refused_large_value_leaves_nothing() {
+    let _watchdog = watchdog("a refused large value");
+    let mut world = world(64 * MIB);
+    let known = world.fill(0, 1000);
+    let mut kept = world.thin_out(known, 4);
+    world.until_quiet();
+    let live = world.sum("memory/live_bytes");
+    for key in [1 << 32, 2 << 32, 3 << 32] {
+        for (too_large, fits) in [(52 * MIB, 3 * MIB), (70 * MIB, 5 * MIB)] {
+            let value = value::make(key, 0, too_large as usize);
+            let error = world.session.put(world.table, &u64::to_le_bytes(key), &value).unwrap_err();
+            assert_eq!((error.kind(), error.effect()), (ErrorKind::OutOfMemory, Effect::No));
+            let bytes = fits as usize;
+            let value = value::make(key, 1, bytes);
+            let version = world.session.put(world.table, &u64::to_le_bytes(key), &value).unwrap();
+            let item = world.server.session().get(world.table, &u64::to_le_bytes(key)).unwrap().unwrap();
+            assert_eq!((value::check(key, item.value()), item.version()), (Ok(1), version));
+            world.delete(vec![key]);
+        }
+    }
+    world.check(&kept);
+    world.until_quiet();
+    // What was moved takes a word more, and so may its slot.
+    let now = world.sum("memory/live_bytes");
+    assert!(now < live + live / 4, "live: {now}, and {live} before the large values");
+    assert!(world.sum("memory/segment_bytes") <= 64 * MIB);
+    // The store is as full as it was, and takes as much.
+    kept.extend(world.fill(4 << 32, 1000));
+    assert!(kept.len() > 52_000, "{} values of 1000 bytes in 64 MiB", kept.len());
+    world.check(&kept);
+}
+
 /// The shard notes when items end, and kept every note until then, of items replaced long since too.
 #[test]
 fn renewing_an_expiry_costs_no_memory() {

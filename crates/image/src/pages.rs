@@ -122,11 +122,13 @@ pub(crate) struct Segment {
     pub run_pages: usize,
     /// Bytes of slots and runs that are in use, dead ones in quarantine not counted.
     pub live_bytes: u64,
+    /// The count of openings when it was last opened, see `Image::openings`.
+    pub opened: u64,
     cursor: usize,
 }
 
 impl Segment {
-    pub fn new(first_granule: usize, bytes: u64) -> Segment {
+    pub fn new(first_granule: usize, bytes: u64, opened: u64) -> Segment {
         let count = (bytes / PAGE_BYTES) as usize;
         let free = Page { usage: PageUse::Free, dirty: false, head: 0, carved: 0 };
         Segment {
@@ -137,8 +139,16 @@ impl Segment {
             pages_free: count,
             run_pages: 0,
             live_bytes: 0,
+            opened,
             cursor: 0,
         }
+    }
+
+    /// What would come back if the segment were emptied and its objects stood elsewhere without a gap: bytes of slabs
+    /// that no object uses. Free pages need no emptying.
+    pub fn gain(&self) -> u64 {
+        let slabs = self.pages.len() - self.pages_free - self.run_pages;
+        (slabs as u64 * PAGE_BYTES).saturating_sub(self.live_bytes)
     }
 
     /// Finds `wanted` free pages in a row, or with `partial` the longest row there is, and takes them.
@@ -214,7 +224,7 @@ mod tests {
 
     #[test]
     fn runs_come_back_and_slabs_stay() {
-        let mut segment = Segment::new(0, 16 * PAGE_BYTES);
+        let mut segment = Segment::new(0, 16 * PAGE_BYTES, 0);
         assert_eq!(segment.take(10, PageUse::Run, false), Some((0, 10)));
         assert_eq!(segment.take(10, PageUse::Run, false), None);
         assert_eq!(segment.take(10, PageUse::Run, true), Some((10, 6)));

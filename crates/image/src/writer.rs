@@ -47,10 +47,10 @@ pub struct ImageConfig {
     pub segment_bytes_max: u64,
 }
 
-/// Why there is no room: whether waiting for the quarantine or an evacuation may help.
+/// There is no room, and what that means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoRoom {
-    /// Memory is on its way back.
+    /// Memory is missing, so it is worth to wait for some that comes back. Otherwise a limit of the format is reached.
     pub wait: bool,
 }
 
@@ -104,6 +104,11 @@ pub struct Image {
     epoch: u64,
     epoch_step_ns: u64,
     evacuating: Option<Evacuation>,
+    /// Whether what is allocated now are new places for objects of the segment that is being emptied.
+    moving: bool,
+    openings: u64,
+    /// Bytes that the last allocation lacked which found no room.
+    missing: u64,
     use_: MemoryUse,
 }
 
@@ -112,6 +117,8 @@ struct Evacuation {
     page: usize,
     /// Epoch at which the last object left.
     emptied: Option<u64>,
+    /// Epoch at which an object found no room for the first time.
+    short: Option<u64>,
     /// Free slots of the segment, kept for the case that it is opened again.
     set_aside: Vec<(Kind, u64)>,
 }
@@ -143,6 +150,9 @@ impl Image {
             epoch: 1,
             epoch_step_ns: 0,
             evacuating: None,
+            moving: false,
+            openings: 0,
+            missing: 0,
             use_: MemoryUse { limit: config.memory_bytes, ..MemoryUse::default() },
         };
         if image.add_segment()?.is_none() {
@@ -226,9 +236,10 @@ impl Image {
                 }
                 continue;
             }
-            // Stamps are 24 bits wide; one that has lain for a whole turn looks young and waits a little longer.
+            // Stamps are 24 bits wide, and one that has lain for a whole turn looks young. It waits a little longer,
+            // unless nothing at all is in quarantine: the epoch would stand still then.
             let age = self.epoch.wrapping_sub(entry >> STAMP_SHIFT) & 0xff_ffff;
-            if age < QUARANTINE_EPOCHS {
+            if age < QUARANTINE_EPOCHS && !self.dead.is_empty() {
                 return None;
             }
             self.kinds[kind.index()].free.pop_front();
@@ -315,12 +326,8 @@ impl Image {
                 }
             }
         }
-        Err(NoRoom { wait: self.waiting() })
-    }
-
-    /// Whether memory is on its way back.
-    pub fn waiting(&self) -> bool {
-        !self.dead.is_empty() || self.evacuating.is_some()
+        self.missing = count as u64 * PAGE_BYTES;
+        Err(NoRoom { wait: true })
     }
 
     fn clear_dirty(&mut self, segment: usize, first: usize, count: usize) {
@@ -334,9 +341,12 @@ impl Image {
 
     /// Adds a segment; `Ok(None)` when the limit forbids it.
     fn add_segment(&mut self) -> Result<Option<usize>> {
-        // While a segment is being emptied, its length may be exceeded: it is about to go.
-        let allowance =
-            self.evacuating.as_ref().map_or(0, |evacuation| self.segments[evacuation.segment].bytes);
+        // The limit may be exceeded by the length of a segment that is about to go: for the objects that leave it,
+        // and for anything once it is empty. Before that, others would take the room its objects need, the emptying
+        // would be given up, and the excess would stay.
+        let goes = |evacuation: &&Evacuation| self.moving || evacuation.emptied.is_some();
+        let leaving = self.evacuating.as_ref().filter(goes);
+        let allowance = leaving.map_or(0, |evacuation| self.segments[evacuation.segment].bytes);
         let room = (self.config.memory_bytes + allowance).saturating_sub(self.use_.segments);
         let open = self.segments.iter().filter(|segment| segment.state != SegmentState::Retired);
         let bytes = match open.map(|segment| segment.bytes).max() {
@@ -353,7 +363,8 @@ impl Image {
         assert_eq!(span.bytes(), bytes);
         self.map.add(first, span);
         let index = self.segments.len();
-        self.segments.push(Segment::new(first, bytes));
+        self.openings += 1;
+        self.segments.push(Segment::new(first, bytes, self.openings));
         self.granules.resize(first + bytes.div_ceil(GRANULE_BYTES) as usize, index as u32);
         self.use_.segments += bytes;
         self.bump_segments_version();
@@ -388,6 +399,17 @@ impl Image {
         self.mark_dead(kind.slot_bytes());
         let entry = (place.0 / limits::PLACE_ALIGN) | (self.epoch << STAMP_SHIFT);
         self.kinds[kind.index()].free.push_back(entry);
+    }
+
+    /// Takes back the slot of an item that no word ever named, so that nobody can be reading it: it is the next to be
+    /// handed out again.
+    pub fn discard_item(&mut self, location: Location) {
+        debug_assert!(!Guardian(self.slot(location).load(0)).is_live());
+        let (kind, place) = (Kind::item(location.class()), location.place());
+        self.count(place, -(kind.slot_bytes() as i64));
+        let ripe = self.epoch.wrapping_sub(QUARANTINE_EPOCHS);
+        let entry = (place.0 / limits::PLACE_ALIGN) | (ripe << STAMP_SHIFT);
+        self.kinds[kind.index()].free.push_front(entry);
     }
 
     /// Takes back the slot of an item.
@@ -437,14 +459,25 @@ impl Image {
         self.runs_dead.push_back((self.epoch, place, held));
     }
 
+    /// The epoch for which something waits, before it was published twice more.
+    fn youngest_dead(&self) -> Option<u64> {
+        let youngest = self.dead.back().map(|(epoch, _)| *epoch);
+        youngest.max(self.evacuating.as_ref().and_then(|evacuation| evacuation.emptied))
+    }
+
+    /// When [`Image::advance_epoch`] is to be called again; `None` when nothing waits.
+    pub fn epoch_due(&self) -> Option<u64> {
+        let waits = self.youngest_dead().is_some_and(|epoch| self.epoch < epoch + QUARANTINE_EPOCHS);
+        waits.then_some(self.epoch_step_ns + self.config.epoch_ns)
+    }
+
     /// Steps the reclamation epoch if something waits for it and L has passed. Returns when to call again, or
     /// `None` when nothing waits.
     ///
     /// SYNC: the publishing store pairs with [`Header::epoch`]: a reader that loads the new epoch also sees every
     /// guardian dropped before.
     pub fn advance_epoch(&mut self, now_ns: u64) -> Option<u64> {
-        let youngest = self.dead.back().map(|(epoch, _)| *epoch);
-        let waits_for = youngest.max(self.evacuating.as_ref().and_then(|evacuation| evacuation.emptied))?;
+        self.youngest_dead()?;
         if now_ns >= self.epoch_step_ns + self.config.epoch_ns {
             self.epoch += 1;
             self.epoch_step_ns = now_ns;
@@ -453,7 +486,7 @@ impl Image {
             full_fence();
             self.ripen();
         }
-        (self.epoch < waits_for + QUARANTINE_EPOCHS).then_some(self.epoch_step_ns + self.config.epoch_ns)
+        self.epoch_due()
     }
 
     fn ripen(&mut self) {
@@ -496,26 +529,73 @@ impl Image {
         self.evacuating.is_some()
     }
 
-    /// Begins to empty the sparsest segment, if it is at most `share_percent` in use, holds no pieces of large values
-    /// (their pages serve any purpose once they are free, so they hold nothing up) and its objects find room
-    /// elsewhere. With `keep_newest` the newest segment stays: it is sparse because it is being filled. Returns
-    /// whether there is one.
-    pub fn begin_evacuation(&mut self, share_percent: u64, keep_newest: bool) -> bool {
+    /// How often a segment was opened so far: added, or opened again because its emptying was given up. A number of the
+    /// past tells the segments that were open then from those that were opened since.
+    pub fn openings(&self) -> u64 {
+        self.openings
+    }
+
+    /// Begins to empty the sparsest segment that is at most `share_percent` in use, but not the newest: that is sparse
+    /// because it is being filled. Returns whether there is one.
+    pub fn begin_evacuation(&mut self, share_percent: u64) -> bool {
+        let newest = self.segments.len() - 1;
+        let candidates = self.candidates(share_percent).filter(|(index, _)| *index != newest);
+        let sparsest = candidates.min_by_key(|(_, segment)| segment.live_bytes * 1000 / segment.bytes);
+        let chosen = sparsest.map(|(index, _)| index);
+        self.begin_to_empty(chosen)
+    }
+
+    /// Begins to empty a segment for the sake of a write that just found no room, and that found none first when
+    /// [`Image::openings`] was `openings`: the one that gives back most, of those that are open since and at most
+    /// `share_percent` in use, if all of them together give back what is missing. Returns whether there is one.
+    ///
+    /// With one value of `openings` this returns `true` at most as often as there are segments: one that was chosen is
+    /// retired or opened anew.
+    pub fn begin_evacuation_for_write(&mut self, share_percent: u64, openings: u64) -> bool {
+        let candidates = || self.candidates(share_percent).filter(|(_, segment)| segment.opened <= openings);
+        let gain: u64 = candidates().map(|(_, segment)| segment.gain()).sum();
+        let best = candidates().max_by_key(|(_, segment)| segment.gain());
+        let chosen = best.filter(|_| gain >= self.missing).map(|(index, _)| index);
+        self.begin_to_empty(chosen)
+    }
+
+    /// Segments worth emptying: at most `share_percent` in use, without pieces of large values (their pages serve any
+    /// purpose once they are free, so they hold nothing up), and their objects find room elsewhere.
+    fn candidates(&self, share_percent: u64) -> impl Iterator<Item = (usize, &Segment)> {
         let open = || self.segments.iter().enumerate().filter(|(_, s)| s.state == SegmentState::Open);
         let room: u64 = open().map(|(_, segment)| segment.bytes - segment.live_bytes).sum();
-        let fits = |s: &Segment| {
-            s.live_bytes * 100 <= s.bytes * share_percent
-                && s.live_bytes * 2 + s.bytes <= room
-                && s.run_pages == 0
-        };
-        let newest = self.segments.len() - 1;
-        let candidates =
-            open().filter(|(index, segment)| fits(segment) && !(keep_newest && *index == newest));
-        let sparsest = candidates.min_by_key(|(_, segment)| segment.live_bytes * 1000 / segment.bytes);
-        let (None, Some((index, _))) = (&self.evacuating, sparsest) else { return false };
-        self.segments[index].state = SegmentState::Evacuating;
-        self.evacuating = Some(Evacuation { segment: index, page: 0, emptied: None, set_aside: Vec::new() });
+        open().filter(move |(_, segment)| {
+            segment.live_bytes * 100 <= segment.bytes * share_percent
+                && segment.live_bytes * 2 + segment.bytes <= room
+                && segment.run_pages == 0
+        })
+    }
+
+    fn begin_to_empty(&mut self, chosen: Option<usize>) -> bool {
+        let (None, Some(segment)) = (&self.evacuating, chosen) else { return false };
+        self.segments[segment].state = SegmentState::Evacuating;
+        self.evacuating =
+            Some(Evacuation { segment, page: 0, emptied: None, short: None, set_aside: Vec::new() });
         true
+    }
+
+    /// Whether the segment that is being emptied is empty, and only its quarantine is to be waited for.
+    pub fn is_emptied(&self) -> bool {
+        self.evacuating.as_ref().is_some_and(|evacuation| evacuation.emptied.is_some())
+    }
+
+    /// Says that what is allocated from now on, or from now on no more, are new places for objects of the segment that
+    /// is being emptied.
+    pub fn set_moving(&mut self, moving: bool) {
+        self.moving = moving;
+    }
+
+    /// Whether an object that must leave and finds no room is to wait. It waits for what was in quarantine when that
+    /// happened first, and for nothing else, so that an emptying ends however much others write.
+    pub fn evacuation_waits(&mut self) -> bool {
+        let (epoch, quarantined) = (self.epoch, self.use_.quarantined);
+        let Some(evacuation) = &mut self.evacuating else { return false };
+        quarantined > 0 && epoch < *evacuation.short.get_or_insert(epoch) + QUARANTINE_EPOCHS
     }
 
     /// Whether a place stands in the segment that is being emptied.
@@ -560,7 +640,9 @@ impl Image {
     /// Gives up emptying because the objects find no room.
     pub fn abandon_evacuation(&mut self) {
         if let Some(evacuation) = self.evacuating.take() {
+            self.openings += 1;
             self.segments[evacuation.segment].state = SegmentState::Open;
+            self.segments[evacuation.segment].opened = self.openings;
             for (kind, entry) in evacuation.set_aside {
                 self.kinds[kind.index()].free.push_back(entry);
             }
@@ -628,7 +710,7 @@ mod tests {
     fn a_dead_slot_is_reused_after_two_epochs_and_not_before() {
         let mut image = image(4 << 20);
         let all = fill(&mut image, 4096);
-        assert_eq!(image.allocate_item(4096), Err(NoRoom { wait: false }));
+        assert_eq!(image.allocate_item(4096), Err(NoRoom { wait: true }));
         image.release_item(all[0]);
         assert_eq!(image.allocate_item(4096), Err(NoRoom { wait: true }));
         assert_eq!(image.memory_use().quarantined, 4096);
@@ -664,7 +746,7 @@ mod tests {
         all[1..].iter().for_each(|location| image.release_item(*location));
         image.advance_epoch(L);
         image.advance_epoch(2 * L);
-        assert!(image.begin_evacuation(50, false));
+        assert!(image.begin_evacuation_for_write(50, image.openings()));
         let mut moved = Vec::new();
         while let Some((kind, first, slots)) = image.next_leaving_slab() {
             for slot in 0..slots {
@@ -687,6 +769,61 @@ mod tests {
         assert!(image.map().words(Place(start), 1).is_none());
         let again = fill(&mut image, 128);
         assert!(again.iter().all(|l| !(start..start + gone[0].bytes).contains(&l.place().0)));
+    }
+
+    /// An image of segments in which a quarter of the slots is used, and no page is free.
+    fn sparse() -> Image {
+        let mut image = image(16 << 20);
+        let all = fill(&mut image, 60_000);
+        let gone = all.iter().enumerate().filter(|(index, _)| index % 4 != 0);
+        gone.for_each(|(_, location)| image.release_item(*location));
+        image.advance_epoch(L);
+        image.advance_epoch(2 * L);
+        image
+    }
+
+    #[test]
+    fn a_slot_that_nobody_saw_needs_no_quarantine() {
+        let mut image = image(4 << 20);
+        let all = fill(&mut image, 4096);
+        image.release_item(all[0]);
+        image.advance_epoch(L);
+        image.release_item(all[1]);
+        image.advance_epoch(2 * L);
+        for _ in 0..3 {
+            assert_eq!(image.allocate_item(4096), Ok(all[0]));
+            image.discard_item(all[0]);
+            assert_eq!(image.memory_use().quarantined, 4096, "that of the other");
+        }
+    }
+
+    #[test]
+    fn each_segment_is_chosen_once_for_a_write() {
+        let mut image = sparse();
+        let (segments, openings) = (image.segments().count(), image.openings());
+        assert!(image.allocate_run(1 << 20).is_err());
+        for _ in 0..segments {
+            assert!(image.begin_evacuation_for_write(75, openings));
+            assert!(!image.begin_evacuation_for_write(75, openings), "one at a time");
+            image.abandon_evacuation();
+        }
+        assert!(!image.begin_evacuation_for_write(75, openings));
+        assert!(image.begin_evacuation_for_write(75, image.openings()), "for a write that comes now");
+        image.abandon_evacuation();
+        assert!(image.allocate_run(13 << 20).is_err());
+        assert!(!image.begin_evacuation_for_write(75, image.openings()), "more than all would give back");
+    }
+
+    #[test]
+    fn only_what_leaves_may_exceed_the_limit_before_the_segment_is_empty() {
+        let mut image = sparse();
+        assert!(image.allocate_run(1 << 20).is_err());
+        assert!(image.begin_evacuation_for_write(75, image.openings()));
+        assert!(image.allocate_run(1 << 20).is_err());
+        image.set_moving(true);
+        assert!(image.allocate_run(1 << 20).is_ok());
+        let now = image.memory_use();
+        assert!(now.segments > now.limit);
     }
 
     #[test]

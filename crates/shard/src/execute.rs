@@ -38,7 +38,7 @@ pub(crate) struct NewItem<'a> {
 }
 
 impl Shard {
-    /// Executes a request and writes its reply into `frame`. `Err`: there is no room yet, try again later.
+    /// Executes a request and writes its reply into `frame`. `Err`: there is no room, and nothing was done.
     pub(crate) fn execute(
         &mut self,
         now: Now,
@@ -61,29 +61,9 @@ impl Shard {
             Op::LargeCommit => self.large_commit(peer, request),
             Op::Ping => Ok(Answer::of(Status::Ok)),
         };
-        let answer = match answer {
-            Ok(answer) => answer,
-            Err(no_room) => {
-                if no_room.wait || self.make_room() {
-                    return Err(no_room);
-                }
-                self.no_room(peer, head.op)
-            }
-        };
-        let Answer { status, version, location } = answer;
+        let Answer { status, version, location } = answer?;
         encode_reply(frame, ReplyHead { id: head.id, status, version, location });
         Ok(())
-    }
-
-    /// The answer to a write that finds no room. Pieces of a value that cannot be committed go.
-    pub(crate) fn no_room(&mut self, peer: PeerId, op: Op) -> Answer {
-        self.counters.refused += 1;
-        if op == Op::LargeCommit {
-            if let Some(upload) = self.client_upload(peer).take() {
-                self.abandon_upload(upload);
-            }
-        }
-        Answer::of(Status::NoRoom)
     }
 
     fn guardian(&self, location: Location) -> Guardian {
@@ -172,7 +152,7 @@ impl Shard {
                 if let Err(no_room) = self.index.insert(&mut self.image, hash, location) {
                     // No pointer to it was published, so nobody has seen it live.
                     self.drop_live(location);
-                    self.image.release_item(location);
+                    self.image.discard_item(location);
                     return Err(no_room);
                 }
                 self.counters.items += 1;

@@ -18,5 +18,6 @@ mod execute;
 mod large;
 mod shard;
 mod upkeep;
+mod waiting;
 
 pub use shard::{Now, Progress, Shard, ShardConfig, ShardCounters};

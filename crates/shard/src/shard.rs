@@ -11,6 +11,7 @@ use kelix_types::{Error, ErrorKind, KeyHash, Result};
 use kelix_wire::{FrameBuffer, Op, Request, RingFault, RingReader, RingWriter, View};
 
 use crate::large::Upload;
+use crate::waiting::{PARKED_MAX, Parked};
 
 /// Time as the shell tells it.
 #[derive(Clone, Copy, Debug)]
@@ -67,22 +68,13 @@ pub struct ShardCounters {
     pub evacuated: u64,
 }
 
-/// Most requests that wait for memory.
-const PARKED_MAX: usize = 1024;
-
-/// A request that waits for memory.
-pub(crate) struct Parked {
-    pub peer: PeerId,
-    pub payload: Vec<u64>,
-    pub since_ns: u64,
-    pub since_epoch: u64,
-}
-
 pub(crate) struct Client {
     reader: RingReader,
     writer: RingWriter,
     /// Replies that found the client's ring full. While there are any, nothing more is taken from it.
     backlog: VecDeque<FrameBuffer>,
+    /// Requests that wait for memory.
+    pub parked: usize,
     pub upload: Option<Upload>,
 }
 
@@ -107,7 +99,7 @@ pub struct Shard {
     batch: Vec<(PeerId, Vec<u64>)>,
     hashes: Vec<KeyHash>,
     replied: Vec<PeerId>,
-    frame: FrameBuffer,
+    pub(crate) frame: FrameBuffer,
     next_client: usize,
 }
 
@@ -151,6 +143,7 @@ impl Shard {
             reader: RingReader::new(ordered_placement),
             writer: RingWriter::new(ordered_placement),
             backlog: VecDeque::new(),
+            parked: 0,
             upload: None,
         });
     }
@@ -187,18 +180,16 @@ impl Shard {
 
     /// Whether a request or a blocked reply waits. Costs one load a client.
     pub fn has_news(&self, fabric: &impl Fabric) -> bool {
-        let takes = self.parked.len() < PARKED_MAX;
-        takes
-            && self.clients.iter().enumerate().any(|(index, client)| {
-                let peer = PeerId(index as u32);
-                client.as_ref().is_some_and(|client| {
-                    if client.backlog.is_empty() {
-                        client.reader.has_news(fabric, peer)
-                    } else {
-                        client.writer.has_news(fabric, peer)
-                    }
-                })
+        self.clients.iter().enumerate().any(|(index, client)| {
+            let peer = PeerId(index as u32);
+            client.as_ref().is_some_and(|client| {
+                if client.backlog.is_empty() {
+                    client.parked < PARKED_MAX && client.reader.has_news(fabric, peer)
+                } else {
+                    client.writer.has_news(fabric, peer)
+                }
             })
+        })
     }
 
     /// Does what has arrived and what is due.
@@ -232,15 +223,12 @@ impl Shard {
     ) -> usize {
         let clients = self.clients.len();
         let mut count = 0;
-        // While many writes wait for memory nothing more is taken: the rings hold it back.
-        if self.parked.len() >= PARKED_MAX {
-            return 0;
-        }
         for turn in 0..clients {
             let index = (self.next_client + turn) % clients;
             let peer = PeerId(index as u32);
             let Some(client) = self.clients[index].as_mut() else { continue };
-            while count < SHARD_BATCH && client.backlog.is_empty() {
+            // While many writes of a client wait for memory nothing more is taken from it: its ring holds it back.
+            while count < SHARD_BATCH && client.backlog.is_empty() && client.parked < PARKED_MAX {
                 if batch.len() == count {
                     batch.push((peer, Vec::new()));
                 }
@@ -278,30 +266,6 @@ impl Shard {
         for hash in &self.hashes {
             self.index.prefetch_item(&self.image, *hash);
         }
-    }
-
-    /// Executes one request and replies, or parks it. `false`: it makes no sense.
-    pub(crate) fn handle(
-        &mut self,
-        now: Now,
-        fabric: &mut impl Fabric,
-        peer: PeerId,
-        payload: &mut Vec<u64>,
-    ) -> bool {
-        let Some(request) = Request::parse(payload) else { return false };
-        let mut frame = std::mem::take(&mut self.frame);
-        let done = self.execute(now, peer, &request, &mut frame);
-        match done {
-            Ok(()) => self.reply(fabric, peer, &mut frame),
-            Err(_) => {
-                self.counters.waited += 1;
-                let payload = std::mem::take(payload);
-                let (since_ns, since_epoch) = (now.monotonic_ns, self.image.epoch());
-                self.parked.push_back(Parked { peer, payload, since_ns, since_epoch });
-            }
-        }
-        self.frame = frame;
-        true
     }
 
     /// Posts a reply; if the client's ring is full it waits in the backlog.

@@ -1,20 +1,17 @@
-//! What the shard does without being asked: the epoch, expiry, waiting writes, emptying sparse segments.
+//! What the shard does without being asked: the epoch, expiry, emptying sparse segments. Writes that wait for memory
+//! have a file of their own, `waiting`.
 
 use std::cmp::Reverse;
 
-use kelix_fabric::{Fabric, PeerId};
+use kelix_fabric::Fabric;
 use kelix_image::{ItemFlags, ItemHeader, Kind, NoRoom};
-use kelix_types::limits::{EPOCH_NS_MIN, QUARANTINE_EPOCHS, ROOM_WAIT_NS};
+use kelix_types::limits::EPOCH_NS_MIN;
 use kelix_types::{Guardian, Incarnation, Location, Place, TableId};
-use kelix_wire::{FrameBuffer, ReplyHead, Request, encode_reply};
 
-use crate::execute::Answer;
-use crate::shard::{Now, Parked, Shard};
+use crate::shard::{Now, Shard};
 
 /// A segment is worth emptying for its memory's sake when at most this share of it is in use.
 const SPARSE_PERCENT: u64 = 12;
-/// A segment is worth emptying to make room when at most this share of it is in use.
-const ROOM_PERCENT: u64 = 75;
 /// Slots looked at in one step while a segment is emptied: little when others wait, more when a write waits for it.
 const SLOTS_A_STEP: usize = 64;
 const SLOTS_A_STEP_URGENT: usize = 1024;
@@ -34,60 +31,23 @@ pub(crate) struct LeavingSlab {
 impl Shard {
     /// Does what is due and says when something will be due again.
     pub(crate) fn upkeep(&mut self, now: Now, fabric: &mut impl Fabric) -> Option<u64> {
+        // First what gives memory back, then the writes that wait for it, oldest first, then the emptying, which takes
+        // some itself.
+        let expiry_due = self.expire(now);
         let epoch = self.image.epoch();
-        let epoch_due = self.image.advance_epoch(now.monotonic_ns);
-        if self.image.epoch() != epoch {
-            self.parked_retry_ns = now.monotonic_ns;
-            self.image.begin_evacuation(SPARSE_PERCENT, true);
+        self.image.advance_epoch(now.monotonic_ns);
+        let stepped = self.image.epoch() != epoch;
+        if !self.parked.is_empty() {
+            if stepped || now.monotonic_ns >= self.parked_retry_ns {
+                self.parked_retry_ns = now.monotonic_ns + EPOCH_NS_MIN;
+                self.retry_parked(now, fabric);
+            }
+        } else if stepped {
+            self.image.begin_evacuation(SPARSE_PERCENT);
         }
         let evacuation_due = self.evacuate(now);
-        if !self.parked.is_empty() && now.monotonic_ns >= self.parked_retry_ns {
-            self.parked_retry_ns = now.monotonic_ns + EPOCH_NS_MIN;
-            self.retry_parked(now, fabric);
-        }
-        let expiry_due = self.expire(now);
         let parked_due = (!self.parked.is_empty()).then_some(self.parked_retry_ns);
-        [epoch_due, expiry_due, evacuation_due, parked_due].into_iter().flatten().min()
-    }
-
-    /// Tries to get memory back by emptying a segment. Whether waiting is worth it.
-    pub(crate) fn make_room(&mut self) -> bool {
-        self.image.is_evacuating() || self.image.begin_evacuation(ROOM_PERCENT, false)
-    }
-
-    /// Tries what waits for memory once more. What has waited for long is refused, but not before all that was in
-    /// quarantine when it came has had its time: a shard that was not given the processor lets no write pay for that.
-    fn retry_parked(&mut self, now: Now, fabric: &mut impl Fabric) {
-        for _ in 0..self.parked.len() {
-            let mut parked = self.parked.pop_front().expect("counted");
-            let waited = now.monotonic_ns - parked.since_ns;
-            if waited > 3 * EPOCH_NS_MIN {
-                // The quarantine alone did not help.
-                self.make_room();
-            }
-            let before = self.parked.len();
-            self.handle(now, fabric, parked.peer, &mut parked.payload);
-            if self.parked.len() == before {
-                continue;
-            }
-            self.counters.waited -= 1;
-            let again = self.parked.back_mut().expect("just parked");
-            // It keeps its place in time.
-            (again.since_ns, again.since_epoch) = (parked.since_ns, parked.since_epoch);
-            let quarantine_over = self.image.epoch() > parked.since_epoch + QUARANTINE_EPOCHS;
-            if waited > ROOM_WAIT_NS && (quarantine_over || !self.image.waiting()) {
-                let Parked { peer, payload, .. } = self.parked.pop_back().expect("just parked");
-                self.refuse(fabric, peer, &payload);
-            }
-        }
-    }
-
-    fn refuse(&mut self, fabric: &mut impl Fabric, peer: PeerId, payload: &[u64]) {
-        let Some(request) = Request::parse(payload) else { return };
-        let Answer { status, version, location } = self.no_room(peer, request.head.op);
-        let mut frame = FrameBuffer::default();
-        encode_reply(&mut frame, ReplyHead { id: request.head.id, status, version, location });
-        self.reply(fabric, peer, &mut frame);
+        [self.image.epoch_due(), expiry_due, evacuation_due, parked_due].into_iter().flatten().min()
     }
 
     /// Remembers when an item ends. Notes of items that were replaced since are cleared out whenever the notes have
@@ -109,8 +69,20 @@ impl Shard {
         word == Some(Incarnation(incarnation).live().0)
     }
 
-    /// Ends items whose time is over, some at a time.
+    /// Ends items whose time is over, some at a time. Writes that came when it was over wait for their memory.
     fn expire(&mut self, now: Now) -> Option<u64> {
+        let expired = self.counters.expired;
+        let first = self.expiries.peek().map_or(0, |Reverse((expires, ..))| *expires);
+        let due = self.end_expired(now);
+        if self.counters.expired > expired {
+            let epoch = self.image.epoch();
+            let waiting = self.parked.iter_mut().filter(|parked| parked.came.wall_ns >= first);
+            waiting.for_each(|parked| parked.came.epoch = epoch);
+        }
+        due
+    }
+
+    fn end_expired(&mut self, now: Now) -> Option<u64> {
         let mut budget = EXPIRIES_A_STEP;
         while let Some(&Reverse((expires, location, incarnation))) = self.expiries.peek() {
             if expires > now.wall_ns {
@@ -141,40 +113,53 @@ impl Shard {
 
     /// Moves some objects out of the segment that is being emptied.
     fn evacuate(&mut self, now: Now) -> Option<u64> {
-        if !self.image.is_evacuating() {
+        if !self.image.is_evacuating() || self.image.is_emptied() {
             return None;
         }
-        let mut budget = if self.parked.is_empty() { SLOTS_A_STEP } else { SLOTS_A_STEP_URGENT };
-        while budget > 0 {
-            let slab = match self.slab_leaving.take() {
-                Some(slab) => slab,
-                None => match self.image.next_leaving_slab() {
-                    Some((kind, next, slots)) => LeavingSlab { kind, next, slots },
-                    None => {
-                        self.image.finish_evacuation();
-                        return None;
-                    }
-                },
-            };
-            let LeavingSlab { kind, mut next, mut slots } = slab;
-            while slots > 0 && budget > 0 {
-                if let Err(no_room) = self.move_object(kind, next) {
-                    if no_room.wait && self.image.memory_use().quarantined > 0 {
-                        self.slab_leaving = Some(LeavingSlab { kind, next, slots });
-                        return Some(now.monotonic_ns + EPOCH_NS_MIN);
-                    }
-                    self.image.abandon_evacuation();
-                    return None;
-                }
-                next = next.plus(kind.slot_bytes());
-                slots -= 1;
-                budget -= 1;
+        self.image.set_moving(true);
+        let moved = self.move_some();
+        self.image.set_moving(false);
+        match moved {
+            Ok(true) => {
+                self.image.finish_evacuation();
             }
-            if slots > 0 {
-                self.slab_leaving = Some(LeavingSlab { kind, next, slots });
+            Ok(false) => return Some(now.monotonic_ns),
+            Err(_) if self.image.evacuation_waits() => return self.image.epoch_due(),
+            Err(_) => {
+                self.slab_leaving = None;
+                self.image.abandon_evacuation();
             }
         }
-        Some(now.monotonic_ns)
+        // Either way there is room that was not there before.
+        self.parked_retry_ns = now.monotonic_ns;
+        None
+    }
+
+    /// Goes on with emptying where it ended last. Whether nothing is left to be moved; `Err`: an object finds no room.
+    fn move_some(&mut self) -> Result<bool, NoRoom> {
+        let mut budget = if self.parked.is_empty() { SLOTS_A_STEP } else { SLOTS_A_STEP_URGENT };
+        while budget > 0 {
+            let Some(mut slab) = self.slab_leaving.take().or_else(|| self.next_leaving_slab()) else {
+                return Ok(true);
+            };
+            while slab.slots > 0 && budget > 0 {
+                if let Err(no_room) = self.move_object(slab.kind, slab.next) {
+                    self.slab_leaving = Some(slab);
+                    return Err(no_room);
+                }
+                slab.next = slab.next.plus(slab.kind.slot_bytes());
+                slab.slots -= 1;
+                budget -= 1;
+            }
+            if slab.slots > 0 {
+                self.slab_leaving = Some(slab);
+            }
+        }
+        Ok(false)
+    }
+
+    fn next_leaving_slab(&mut self) -> Option<LeavingSlab> {
+        self.image.next_leaving_slab().map(|(kind, next, slots)| LeavingSlab { kind, next, slots })
     }
 
     /// Moves one object, if there is a live one at `place`.

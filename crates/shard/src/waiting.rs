@@ -1,0 +1,479 @@
+//! Writes that find no room: what they wait for, and when they are refused.
+//!
+//! A write that finds no room is *parked* and tried again whenever memory came back, before anything else takes it, the
+//! oldest first. It is refused by the first try that fails when all of this is over (docs/design/0001-the-spine.md, "A
+//! write that finds no room"):
+//!
+//! 1. items whose time was over when it came have ended;
+//! 2. what was dead when it came, when one of those items ended, or when an older parked write was served, has had its
+//!    quarantine;
+//! 3. no segment is being emptied;
+//! 4. none of the segments that were open when it came is worth emptying for it.
+//!
+//! No time is measured: a shard that was stopped, or is not given the processor, finds everything as it left it. Each
+//! of the four ends ([`Shard::may_find_room`] says why), so a write is answered after a bounded number of steps. Other
+//! requests are served meanwhile; only a client with [`PARKED_MAX`] parked writes has to wait for one to be answered.
+
+use std::cmp::Reverse;
+
+use kelix_fabric::{Fabric, PeerId};
+use kelix_image::NoRoom;
+use kelix_types::limits::QUARANTINE_EPOCHS;
+use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, Status, encode_reply};
+
+use crate::shard::{Now, Shard};
+
+/// Most requests of a client that wait for memory.
+pub(crate) const PARKED_MAX: usize = 256;
+/// A segment is worth emptying for a write when at most this share of it is in use.
+const ROOM_PERCENT: u64 = 75;
+
+/// A request that waits for memory.
+pub(crate) struct Parked {
+    pub peer: PeerId,
+    pub payload: Vec<u64>,
+    pub came: Came,
+}
+
+/// The state of things when a write came: what there was then it may wait for.
+#[derive(Clone, Copy)]
+pub(crate) struct Came {
+    pub wall_ns: u64,
+    /// Later if something that it waited for came to its quarantine later.
+    pub epoch: u64,
+    openings: u64,
+}
+
+/// What became of a request.
+enum Fate {
+    Senseless,
+    Served,
+    Parked,
+    Refused,
+}
+
+impl Shard {
+    /// Executes one request and replies, or parks it. `false`: it makes no sense.
+    pub(crate) fn handle(
+        &mut self,
+        now: Now,
+        fabric: &mut impl Fabric,
+        peer: PeerId,
+        payload: &mut Vec<u64>,
+    ) -> bool {
+        let came = Came { wall_ns: now.wall_ns, epoch: self.image.epoch(), openings: self.image.openings() };
+        let fate = self.attempt(now, fabric, peer, payload, came);
+        self.counters.waited += u64::from(matches!(fate, Fate::Parked));
+        !matches!(fate, Fate::Senseless)
+    }
+
+    /// Tries what waits for memory once more.
+    pub(crate) fn retry_parked(&mut self, now: Now, fabric: &mut impl Fabric) {
+        let mut served = false;
+        for _ in 0..self.parked.len() {
+            let Parked { peer, mut payload, mut came } = self.parked.pop_front().expect("counted");
+            self.parked_of(peer, |count| count - 1);
+            if served {
+                // An older one took what this one waited for, and left behind what it replaced.
+                came.epoch = self.image.epoch();
+            }
+            served |= matches!(self.attempt(now, fabric, peer, &mut payload, came), Fate::Served);
+        }
+    }
+
+    fn attempt(
+        &mut self,
+        now: Now,
+        fabric: &mut impl Fabric,
+        peer: PeerId,
+        payload: &mut Vec<u64>,
+        came: Came,
+    ) -> Fate {
+        let Some(request) = Request::parse(payload) else { return Fate::Senseless };
+        let mut frame = std::mem::take(&mut self.frame);
+        let fate = match self.execute(now, peer, &request, &mut frame) {
+            Ok(()) => Fate::Served,
+            Err(no_room) if self.may_find_room(now, no_room, came) => Fate::Parked,
+            Err(_) => {
+                self.refuse(peer, &request, &mut frame);
+                Fate::Refused
+            }
+        };
+        if let Fate::Parked = fate {
+            self.parked.push_back(Parked { peer, payload: std::mem::take(payload), came });
+            self.parked_of(peer, |count| count + 1);
+        } else {
+            self.reply(fabric, peer, &mut frame);
+        }
+        self.frame = frame;
+        fate
+    }
+
+    /// Whether a write that just found no room is to wait. If only a segment that is still to be emptied can help,
+    /// begins to empty it.
+    ///
+    /// Each reason ends. The items whose time was over when it came become fewer with each step. The epoch steps as
+    /// long as anything is in quarantine, and what it waits for begins anew only with one of those items or with an
+    /// older write that leaves the queue. Emptying a segment waits for two epochs at most and else moves on with each
+    /// step; while a write waits only writes begin it, the oldest first, and each at most once a segment that was open
+    /// when it came.
+    fn may_find_room(&mut self, now: Now, no_room: NoRoom, came: Came) -> bool {
+        let over_by = came.wall_ns.min(now.wall_ns);
+        let ends = self.expiries.peek().is_some_and(|Reverse((expires, ..))| *expires <= over_by);
+        let quarantined = self.image.memory_use().quarantined > 0;
+        let ripens = quarantined && self.image.epoch() < came.epoch + QUARANTINE_EPOCHS;
+        no_room.wait
+            && (ends
+                || ripens
+                || self.image.is_evacuating()
+                || self.image.begin_evacuation_for_write(ROOM_PERCENT, came.openings))
+    }
+
+    /// The answer to a write that finds no room. Pieces of a value that cannot be committed go.
+    fn refuse(&mut self, peer: PeerId, request: &Request<'_>, frame: &mut FrameBuffer) {
+        self.counters.refused += 1;
+        if request.head.op == Op::LargeCommit {
+            if let Some(upload) = self.client_upload(peer).take() {
+                self.abandon_upload(upload);
+            }
+        }
+        let head = ReplyHead { id: request.head.id, status: Status::NoRoom, version: 0, location: 0 };
+        encode_reply(frame, head);
+    }
+
+    fn parked_of(&mut self, peer: PeerId, change: impl FnOnce(usize) -> usize) {
+        // What a client that has gone had parked went with it.
+        if let Some(client) = &mut self.clients[peer.0 as usize] {
+            client.parked = change(client.parked);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use kelix_fabric::{Broken, Fabric, PeerId, Promises, Read, ReadState};
+    use kelix_image::words::Words;
+    use kelix_image::{ImageConfig, SegmentSource, Span};
+    use kelix_types::limits::{EPOCH_NS_MIN, MESSAGE_VALUE_BYTES_MAX};
+    use kelix_types::{Result, TableId};
+    use kelix_wire::{
+        FrameBuffer, MAILBOX_BYTES, Op, Reply, RequestHead, Status, View, encode_request, mailbox_word,
+    };
+
+    use crate::shard::{Now, Shard, ShardConfig};
+
+    const MIB: u64 = 1 << 20;
+    const TABLE: TableId = TableId(1);
+    /// More than a write waits for anything in its client.
+    const LONG: u64 = 10_000_000_000;
+
+    struct Plain;
+    impl SegmentSource for Plain {
+        fn create(&mut self, _: usize, bytes: u64) -> Result<Span> {
+            Ok(Span::private(bytes))
+        }
+        fn retired(&mut self, _: usize) {}
+    }
+
+    /// A fabric that keeps the replies; requests are handed to the shard by hand.
+    struct Replies {
+        inbox: Span,
+        answers: HashMap<u32, Status>,
+    }
+
+    impl Fabric for Replies {
+        fn name(&self) -> &'static str {
+            "replies"
+        }
+        fn promises(&self) -> Promises {
+            Promises { ordered_placement: true, ordered_loads: true }
+        }
+        fn post_read(&mut self, _: Read) {}
+        fn poll_read(&mut self, _: Read, _: &mut [u64]) -> ReadState {
+            ReadState::Broken
+        }
+        fn stamp(&self, _: PeerId) -> u64 {
+            0
+        }
+        fn stamp_window(&self) -> u64 {
+            1
+        }
+        fn authority(&self, _: PeerId) -> u64 {
+            1
+        }
+        fn post_write(&mut self, _: PeerId, first: usize, words: &[u64]) -> std::result::Result<(), Broken> {
+            // A skip to the start of the ring has no payload.
+            if first >= mailbox_word::RING && words.len() > 1 {
+                let reply = Reply::parse(&words[1..]).expect("a reply");
+                self.answers.insert(reply.head.id, reply.head.status);
+                // All of it is consumed at once.
+                let written = self.inbox.words().load(mailbox_word::CONSUMED) + words.len() as u64;
+                self.inbox.words().store(mailbox_word::CONSUMED, written);
+            } else if first >= mailbox_word::RING {
+                let rest = MAILBOX_BYTES / 8 - first as u64;
+                let written = self.inbox.words().load(mailbox_word::CONSUMED) + rest;
+                self.inbox.words().store(mailbox_word::CONSUMED, written);
+            }
+            Ok(())
+        }
+        fn doorbell(&mut self) {}
+        fn inbox(&self, _: PeerId) -> Words<'_> {
+            self.inbox.words()
+        }
+        fn is_broken(&self, _: PeerId) -> bool {
+            false
+        }
+        fn wake(&mut self, _: PeerId) {}
+        fn announce_sleep(&mut self) {}
+        fn sleep(&mut self, _: Option<u64>) {}
+    }
+
+    /// A shard with one client, and the time.
+    struct World {
+        shard: Shard,
+        fabric: Replies,
+        now: Now,
+        /// How much time goes by between two steps at least: what a shard sees that is not given the processor.
+        pause_ns: u64,
+        next_id: u32,
+        steps: usize,
+    }
+
+    const PEER: PeerId = PeerId(0);
+
+    fn world(memory_bytes: u64) -> World {
+        let image = ImageConfig {
+            image_id: 1,
+            hash_seed: 2,
+            term: 1,
+            epoch_ns: EPOCH_NS_MIN,
+            memory_bytes,
+            segment_bytes_first: 4 * MIB,
+            segment_bytes_max: 4 * MIB,
+        };
+        let config = ShardConfig { number: 0, view: View::of_shards(1, 2, 1), image };
+        let mut shard = Shard::create(config, Span::private(4096), Box::new(Plain)).unwrap();
+        shard.join(PEER, true);
+        let fabric = Replies { inbox: Span::private(MAILBOX_BYTES), answers: HashMap::new() };
+        let now = Now { monotonic_ns: LONG, wall_ns: LONG };
+        World { shard, fabric, now, pause_ns: 0, next_id: 0, steps: 0 }
+    }
+
+    impl World {
+        fn head(&mut self, op: Op) -> RequestHead {
+            self.next_id += 1;
+            RequestHead::new(op, self.next_id, TABLE)
+        }
+
+        /// Hands in a request; its answer, if there is one at once.
+        fn submit(&mut self, head: RequestHead, key: &[u8], body: &[u8]) -> Option<Status> {
+            let mut frame = FrameBuffer::default();
+            encode_request(&mut frame, head, key, body);
+            let mut payload = frame.payload().to_vec();
+            assert!(self.shard.handle(self.now, &mut self.fabric, PEER, &mut payload));
+            self.answer(head.id)
+        }
+
+        fn answer(&mut self, id: u32) -> Option<Status> {
+            self.fabric.answers.remove(&id)
+        }
+
+        /// Lets the time go by until the shard has something to do, and lets it.
+        fn step(&mut self) -> Option<u64> {
+            self.steps += 1;
+            let next = self.shard.step(self.now, &mut self.fabric).next_ns?;
+            let passed = next.saturating_sub(self.now.monotonic_ns).max(self.pause_ns);
+            self.now.monotonic_ns += passed;
+            self.now.wall_ns += passed;
+            Some(next)
+        }
+
+        fn until_quiet(&mut self) {
+            while self.step().is_some() {}
+        }
+
+        /// The answer to a request, however long it takes.
+        fn call(&mut self, head: RequestHead, key: &[u8], body: &[u8]) -> Status {
+            let mut answer = self.submit(head, key, body);
+            while answer.is_none() {
+                let next = self.step();
+                answer = self.answer(head.id);
+                assert!(answer.is_some() || next.is_some(), "a write waits for nothing");
+            }
+            answer.expect("the loop ended")
+        }
+
+        fn put(&mut self, key: u64, bytes: usize) -> Status {
+            let head = self.head(Op::Put);
+            self.call(head, &key.to_le_bytes(), &vec![7; bytes])
+        }
+
+        fn delete(&mut self, key: u64) {
+            let head = self.head(Op::Delete);
+            assert_eq!(self.call(head, &key.to_le_bytes(), &[]), Status::Ok);
+        }
+
+        /// Puts values under new keys until there is no room, and says how many there are.
+        fn fill(&mut self, bytes: usize) -> u64 {
+            (0..).find(|key| self.put(*key, bytes) == Status::NoRoom).expect("an end")
+        }
+
+        /// Fills the store and deletes all but every `keep`-th value.
+        fn fill_and_thin_out(&mut self, bytes: usize, keep: u64) {
+            let count = self.fill(bytes);
+            (0..count).filter(|key| key % keep != 0).for_each(|key| self.delete(key));
+        }
+
+        fn large_begin(&mut self, key: &[u8], bytes: u64) -> Status {
+            let head = RequestHead { argument: Some(bytes), ..self.head(Op::LargeBegin) };
+            self.call(head, key, &[])
+        }
+
+        fn large_rest(&mut self, key: &[u8], bytes: u64) -> Status {
+            let value = vec![7; bytes as usize];
+            for (number, piece) in value.chunks(MESSAGE_VALUE_BYTES_MAX).enumerate() {
+                let at = (number * MESSAGE_VALUE_BYTES_MAX) as u64;
+                let head = RequestHead { argument: Some(at), ..self.head(Op::LargePiece) };
+                assert_eq!(self.call(head, &[], piece), Status::Ok);
+            }
+            let head = self.head(Op::LargeCommit);
+            self.call(head, key, &[])
+        }
+
+        fn free_page_bytes(&self) -> u64 {
+            let now = self.shard.memory_use();
+            now.limit - now.pages
+        }
+    }
+
+    /// A write waited half a second at most, whatever was going on: a shard that was not given the processor, or that had
+    /// to empty several segments, refused writes for which memory was on its way.
+    #[test]
+    fn a_write_waits_for_as_many_segments_as_it_needs_however_slow_the_shard_is() {
+        for pause_ns in [0, 300_000_000, LONG] {
+            let mut world = world(32 * MIB);
+            world.fill_and_thin_out(1000, 4);
+            world.until_quiet();
+            assert!(world.free_page_bytes() < MIB);
+            world.pause_ns = pause_ns;
+            let before = world.shard.memory_use().segments_retired;
+            let bytes = 9 * MIB;
+            assert_eq!(world.large_begin(b"large", bytes), Status::Ok, "pause {pause_ns}");
+            assert!(world.shard.memory_use().segments_retired > before + 1);
+            assert_eq!(world.large_rest(b"large", bytes), Status::Ok);
+        }
+    }
+
+    /// The pieces stood in memory, and the value was refused because its header, or the slot's slab, came late.
+    #[test]
+    fn the_header_of_a_large_value_waits_for_a_segment_too() {
+        for pause_ns in [0, 300_000_000, LONG] {
+            let mut world = world(32 * MIB);
+            world.fill_and_thin_out(1000, 4);
+            world.until_quiet();
+            assert_eq!(world.large_begin(b"first", 3 * MIB), Status::Ok);
+            assert_eq!(world.large_rest(b"first", 3 * MIB), Status::Ok);
+            world.until_quiet();
+            let key = [9; 5000];
+            let bytes = world.free_page_bytes();
+            assert!(bytes > MIB);
+            assert_eq!(world.large_begin(&key, bytes), Status::Ok);
+            assert!(world.free_page_bytes() == 0);
+            world.pause_ns = pause_ns;
+            assert_eq!(world.large_rest(&key, bytes), Status::Ok, "pause {pause_ns}");
+        }
+    }
+
+    #[test]
+    fn a_write_waits_for_items_whose_time_is_over() {
+        let mut world = world(16 * MIB);
+        let end = world.now.wall_ns + 1000 * LONG;
+        for key in 0u64.. {
+            let head = RequestHead { expires: Some(end), ..world.head(Op::Put) };
+            if world.call(head, &key.to_le_bytes(), &[7; 1000]) == Status::NoRoom {
+                break;
+            }
+        }
+        world.now.wall_ns = end;
+        // The memory of all of them has to come back for it.
+        assert_eq!(world.large_begin(b"large", 8 * MIB), Status::Ok);
+    }
+
+    /// Writes that replace values need a slot first and give one back. With more of them under way than there are slots
+    /// to spare, the later ones wait for what the earlier ones leave.
+    #[test]
+    fn writes_that_wait_in_a_row_wait_for_each_other() {
+        for pause_ns in [0, 300_000_000] {
+            let mut world = world(16 * MIB);
+            let count = world.fill(1000);
+            world.delete(0);
+            world.until_quiet();
+            world.pause_ns = pause_ns;
+            let before = world.shard.counters();
+            let heads: Vec<_> = (0..40).map(|_| world.head(Op::Put)).collect();
+            for (key, head) in (1..count).step_by(50).zip(&heads) {
+                world.submit(*head, &key.to_le_bytes(), &[8; 1000]);
+            }
+            world.until_quiet();
+            let now = world.shard.counters();
+            assert_eq!((now.waited, now.refused), (before.waited + 39, before.refused));
+        }
+    }
+
+    #[test]
+    fn a_write_that_never_finds_room_is_refused_however_much_others_write() {
+        for pause_ns in [0, LONG] {
+            let mut world = world(32 * MIB);
+            world.fill_and_thin_out(1000, 2);
+            world.until_quiet();
+            world.pause_ns = pause_ns;
+            // Half is in use. The second is tried for, because it would fit if all values stood without gaps.
+            for (bytes, hopeless) in [(20 * MIB, true), (14 * MIB, false), (24 * MIB, true)] {
+                let (before, retired) = (world.steps, world.shard.memory_use().segments_retired);
+                let head = RequestHead { argument: Some(bytes), ..world.head(Op::LargeBegin) };
+                let mut answer = world.submit(head, b"large", &[]);
+                for key in (0..4000).step_by(2).cycle() {
+                    if answer.is_some() {
+                        break;
+                    }
+                    // Somebody replaces values all the time, and is served all the time.
+                    let other = world.head(Op::Put);
+                    let served = world.submit(other, &u64::to_le_bytes(key), &[9; 1000]);
+                    assert_eq!(served, Some(Status::Ok));
+                    world.step();
+                    answer = world.answer(head.id);
+                    // Each of eight segments has at most 4096 slots that move, 64 a step, and some epochs pass.
+                    let steps = world.steps - before;
+                    assert!(steps < 9 * (4096 / 64 + 8), "{steps} steps");
+                }
+                if hopeless {
+                    assert_eq!(answer, Some(Status::NoRoom));
+                    let now = world.shard.memory_use().segments_retired;
+                    assert!(now == retired, "{} segments were emptied in vain", now - retired);
+                }
+            }
+            world.until_quiet();
+            let now = world.shard.memory_use();
+            assert!(now.segments <= now.limit, "{now:?}");
+        }
+    }
+
+    #[test]
+    fn the_limit_is_kept_whatever_is_written_while_a_segment_is_emptied() {
+        let mut world = world(32 * MIB);
+        for round in 0..6 {
+            world.fill_and_thin_out(600 + 700 * round, 5);
+            for bytes in [MIB + 1, 3 * MIB, 6 * MIB] {
+                assert_eq!(world.large_begin(b"large", bytes), Status::Ok, "round {round}");
+                assert_eq!(world.large_rest(b"large", bytes), Status::Ok, "round {round}");
+            }
+            let head = world.head(Op::Delete);
+            assert_eq!(world.call(head, b"large", &[]), Status::Ok);
+            world.until_quiet();
+            let now = world.shard.memory_use();
+            assert!(now.segments <= now.limit, "round {round}: {now:?}");
+        }
+    }
+}
