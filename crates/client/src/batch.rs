@@ -259,9 +259,7 @@ impl Session {
             self.note_operation()?;
             rest.clear();
             if self.core.begins_with_index() {
-                self.core.read_many_direct(table, keys, &mut self.landing, &mut rest, |index, landing| {
-                    values.set_item(base + index, landing);
-                });
+                self.core.read_many_direct(table, keys, values, base, &mut rest);
             } else {
                 rest.extend(0..keys.len());
             }

@@ -2,7 +2,9 @@
 //! fabric, and so what a simulator drives.
 
 use kelix_fabric::{Fabric, PeerId};
-use kelix_index::{BUCKET_WORDS, Directory};
+use kelix_image::PlainItem;
+use kelix_image::words::Words;
+use kelix_index::{BUCKET_WORDS, Directory, guess};
 use kelix_types::limits::SESSION_READS_MAX;
 use kelix_types::{Error, ErrorKind, Guardian, Incarnation, KeyHash, Location, TableId, Version, key_hash};
 use kelix_wire::{
@@ -10,8 +12,9 @@ use kelix_wire::{
     mailbox_word,
 };
 
+use crate::item::Values;
 use crate::pointers::{Pointer, PointerCache};
-use crate::read::{Cost, Landing, ReadOp, ShardReader, propose, take};
+use crate::read::{Cost, Landing, ReadOp, ShardReader, take_direct};
 
 /// How gets look for their item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -84,6 +87,14 @@ struct ShardState {
     outstanding: usize,
 }
 
+/// A key of a batch, and where it is looked for next: nowhere, its bucket, its item.
+#[derive(Clone, Copy)]
+struct Look<'a> {
+    words: Words<'a>,
+    hash: KeyHash,
+    shard: usize,
+}
+
 /// Most requests under way.
 const REQUESTS_MAX: usize = 1 << 12;
 
@@ -93,8 +104,10 @@ pub(crate) struct Core<F> {
     pub path: Path,
     /// Whether gets begin with a cached pointer, and so pointers are worth keeping.
     caches_pointers: bool,
-    /// Costs since the session began.
+    begins_with_index: bool,
+    /// Costs since the session began, but for those of direct reads, which are counted more cheaply.
     pub total: Cost,
+    direct_item_bytes: u64,
     view: View,
     term: u64,
     shards: Vec<ShardState>,
@@ -120,7 +133,13 @@ impl<F: Fabric> Core<F> {
     pub fn new(fabric: F, view: View, term: u64, peers: &[PeerId], pointers: PointerCache) -> Core<F> {
         let ordered = fabric.promises().ordered_placement;
         let shards = peers.iter().map(|peer| ShardState {
-            reader: ShardReader { peer: *peer, term, directory: Directory::default() },
+            reader: ShardReader {
+                peer: *peer,
+                term,
+                directory: Directory::default(),
+                direct: fabric.direct(*peer),
+                direct_gets: 0,
+            },
             writer: RingWriter::new(ordered),
             ring: RingReader::new(ordered),
             outstanding: 0,
@@ -131,7 +150,9 @@ impl<F: Fabric> Core<F> {
             pointers,
             path: Path::Auto,
             caches_pointers: false,
+            begins_with_index: false,
             total: Cost::default(),
+            direct_item_bytes: 0,
             view,
             term,
             shards,
@@ -204,6 +225,7 @@ impl<F: Fabric> Core<F> {
             Path::Auto => !self.fabric.promises().ordered_loads,
             Path::Index | Path::Message => false,
         };
+        self.begins_with_index = !self.caches_pointers && path != Path::Message;
     }
 
     /// Advances a one-sided read.
@@ -213,95 +235,106 @@ impl<F: Fabric> Core<F> {
         op.advance(&mut self.fabric, reader, key, landing)
     }
 
-    /// The common case of a read by the index, in one go.
+    /// The common case of a read by the index, in one go. What `copy` makes of the item counts only if this returns it.
+    /// With it come the word of the slot that named the item and the item's incarnation.
     #[inline(always)]
-    pub fn read_direct(
+    pub fn read_direct<R>(
         &mut self,
         table: TableId,
         (hash, shard): (KeyHash, usize),
         key: &[u8],
-        landing: &mut Landing,
-    ) -> Option<Pointer> {
-        let ShardReader { peer, term, directory } = &self.shards[shard].reader;
-        let direct = self.fabric.direct(*peer)?;
-        let stamp = direct.stamp();
-        let bucket = direct.map.words(directory.bucket(hash, hash.bucket())?, BUCKET_WORDS)?;
-        let location = propose(bucket, hash)?;
-        let slot = direct.map.words(location.place(), location.class().words())?;
-        let incarnation = take(direct, *term, (slot, stamp), (table, key), landing)?;
-        let pointer = Pointer { location, incarnation };
-        self.note_direct(1, landing.item.len());
-        if self.caches_pointers {
-            self.pointers.put(hash, pointer);
-        }
-        Some(pointer)
-    }
-
-    #[inline(always)]
-    fn note_direct(&mut self, items: usize, item_words: usize) {
-        self.total.reads += 2 * items as u64;
-        self.total.read_bytes += (64 * items + item_words * 8) as u64;
+        copy: impl FnOnce(PlainItem<'_>) -> Option<R>,
+    ) -> Option<(u64, Incarnation, R)> {
+        let ShardReader { term, directory, direct, direct_gets, .. } = &mut self.shards[shard].reader;
+        let direct = direct.as_ref()?;
+        let map = direct.map.view();
+        let bucket = map.words(directory.bucket(hash, hash.bucket())?, BUCKET_WORDS)?;
+        let slot = guess(bucket, hash)?;
+        let place = map.words_from(Location::place_of(slot))?;
+        let copy = |item: PlainItem<'_>| copy(item).map(|copied| (item.item_bytes(), copied));
+        let (incarnation, (bytes, copied)) = take_direct(direct, *term, place, (table, key), copy)?;
+        *direct_gets += 1;
+        self.direct_item_bytes += bytes as u64;
+        Some((slot, incarnation, copied))
     }
 
     /// The same for up to [`SESSION_READS_MAX`] keys, their memory accesses overlapping: first all buckets, then all
-    /// items. Calls `found` with the index of each item once it has landed; `rest` receives the indices of those that
-    /// are not the common case.
-    #[inline(always)]
+    /// items. The values go into `values` from entry `base` on; `rest` receives the indices of the keys that are not the
+    /// common case.
     pub fn read_many_direct(
         &mut self,
         table: TableId,
         keys: &[&[u8]],
-        landing: &mut Landing,
+        values: &mut Values,
+        base: usize,
         rest: &mut Vec<usize>,
-        mut found: impl FnMut(usize, &Landing),
     ) {
         let look_up = |shard: usize| {
             let reader = &self.shards[shard].reader;
-            self.fabric.direct(reader.peer).map(|direct| (direct, direct.stamp(), reader))
+            reader.direct.as_ref().map(|direct| (direct, direct.map.view(), reader))
         };
         // Most stores have few shards, and many have one: that one's things stay in registers.
-        let first = look_up(0);
-        let direct = |shard: u32| if shard == 0 { first } else { look_up(shard as usize) };
-        let mut buckets = [None; SESSION_READS_MAX];
-        let mut slots = [None; SESSION_READS_MAX];
-        let (buckets, slots) = (&mut buckets[..keys.len()], &mut slots[..keys.len()]);
-        for (key, bucket) in keys.iter().zip(&mut *buckets) {
+        let Some(first) = look_up(0) else { return rest.extend(0..keys.len()) };
+        let reach = |shard: usize| if shard == 0 { Some(first) } else { look_up(shard) };
+        let mut wave = [Look { words: Words::EMPTY, hash: KeyHash(0), shard: 0 }; SESSION_READS_MAX];
+        let wave = &mut wave[..keys.len()];
+        for (key, look) in keys.iter().zip(&mut *wave) {
             let (hash, shard) = self.route(table, key);
-            let Some((direct, _, reader)) = direct(shard as u32) else { continue };
+            let Some((_, map, reader)) = reach(shard) else { continue };
             let Some(place) = reader.directory.bucket(hash, hash.bucket()) else { continue };
-            let Some(words) = direct.map.words(place, BUCKET_WORDS) else { continue };
+            let Some(words) = map.words(place, BUCKET_WORDS) else { continue };
             words.prefetch_line();
-            *bucket = Some((words, hash, shard as u32));
+            *look = Look { words, hash, shard };
         }
-        for (bucket, slot) in buckets.iter().zip(&mut *slots) {
-            let Some((words, hash, shard)) = *bucket else { continue };
-            let Some((direct, stamp, _)) = direct(shard) else { continue };
-            let Some(location) = propose(words, hash) else { continue };
-            let Some(words) = direct.map.words(location.place(), location.class().words()) else { continue };
-            words.prefetch_line();
-            *slot = Some((words, stamp, shard));
-        }
-        let (mut items, mut item_words) = (0, 0);
-        for (index, (key, slot)) in keys.iter().zip(slots).enumerate() {
-            let taken = slot.and_then(|(words, stamp, shard)| {
-                let (direct, _, reader) = direct(shard)?;
-                take(direct, reader.term, (words, stamp), (table, key), landing)
+        for look in &mut *wave {
+            let words = guess(look.words, look.hash).and_then(|slot| {
+                let (_, map, _) = reach(look.shard)?;
+                map.words_from(Location::place_of(slot))
             });
-            if taken.is_some() {
-                items += 1;
-                item_words += landing.item.len();
-                found(index, landing);
-            } else {
-                rest.push(index);
+            look.words = words.unwrap_or(Words::EMPTY);
+            look.words.prefetch_line();
+        }
+        let (mut gets, mut item_bytes) = (0, 0);
+        for (index, (key, look)) in keys.iter().zip(wave).enumerate() {
+            let taken = reach(look.shard).and_then(|(direct, _, reader)| {
+                take_direct(direct, reader.term, look.words, (table, key), |item| {
+                    item.copy_value(values.room(item.value_bytes()))?;
+                    Some(item.value_bytes())
+                })
+            });
+            match taken {
+                Some((incarnation, value_bytes)) => {
+                    gets += 1;
+                    item_bytes += 16 + key.len() + value_bytes;
+                    values.keep(base + index, value_bytes, Version(incarnation.0));
+                }
+                None => rest.push(index),
             }
         }
-        self.note_direct(items, item_words);
+        self.shards[0].reader.direct_gets += gets;
+        self.direct_item_bytes += item_bytes as u64;
+    }
+
+    /// Takes note that segments of a shard came or went.
+    pub fn note_map(&mut self, shard: usize) {
+        let reader = &mut self.shards[shard].reader;
+        reader.direct = self.fabric.direct(reader.peer);
+    }
+
+    /// Costs since the session began.
+    pub fn cost(&self) -> Cost {
+        let mut cost = self.total;
+        // Each read the main bucket and an item.
+        let direct_gets: u64 = self.shards.iter().map(|shard| shard.reader.direct_gets).sum();
+        cost.reads += 2 * direct_gets;
+        cost.read_bytes += direct_gets * BUCKET_WORDS as u64 * 8 + self.direct_item_bytes;
+        cost
     }
 
     /// Whether a get begins with the index.
     #[inline(always)]
     pub fn begins_with_index(&self) -> bool {
-        !self.caches_pointers && self.path != Path::Message
+        self.begins_with_index
     }
 
     /// Begins a read again after the map was refreshed.
@@ -317,11 +350,7 @@ impl<F: Fabric> Core<F> {
         if known.is_some() && op.pointer != known {
             known.into_iter().for_each(|stale| self.pointers.forget(op.hash, stale));
         }
-        if self.caches_pointers {
-            if let Some(pointer) = op.pointer.filter(|pointer| Some(*pointer) != known) {
-                self.pointers.put(op.hash, pointer);
-            }
-        }
+        self.keep_pointer(op.hash, op.pointer.filter(|pointer| Some(*pointer) != known));
     }
 
     /// Posts a request. With `wanted` false nobody will ask for the answer.
@@ -447,10 +476,14 @@ impl<F: Fabric> Core<F> {
 
     /// Remembers where an item was written or found.
     pub fn learn(&mut self, hash: KeyHash, answer: &Answer) {
-        if self.caches_pointers {
-            if let Some(pointer) = answer.pointer() {
-                self.pointers.put(hash, pointer);
-            }
+        self.keep_pointer(hash, answer.pointer());
+    }
+
+    /// Remembers where an item stands, if pointers are kept.
+    #[inline(always)]
+    pub fn keep_pointer(&mut self, hash: KeyHash, pointer: Option<Pointer>) {
+        if let Some(pointer) = pointer.filter(|_| self.caches_pointers) {
+            self.pointers.put(hash, pointer);
         }
     }
 
@@ -461,7 +494,7 @@ impl<F: Fabric> Core<F> {
 
     /// Publishes the counters in the server's mailboxes, where `kelix stat` finds them.
     pub fn publish_counters(&mut self) {
-        let total = self.total;
+        let total = self.cost();
         let counters = [
             total.reads,
             total.read_bytes,

@@ -206,8 +206,10 @@ impl NewItem {
 /// The values of a batch, in one buffer that is reused from batch to batch.
 #[derive(Clone, Default, Debug)]
 pub struct Values {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) entries: Vec<Option<(usize, usize, Version)>>,
+    /// Grows and never shrinks; the values stand in its first `used` bytes.
+    bytes: Vec<u8>,
+    used: usize,
+    entries: Vec<Option<(usize, usize, Version)>>,
 }
 
 impl Values {
@@ -238,16 +240,36 @@ impl Values {
     }
 
     pub(crate) fn reset(&mut self, count: usize) {
-        self.bytes.clear();
+        self.used = 0;
         self.entries.clear();
         self.entries.resize(count, None);
     }
 
+    /// Room for the next value.
+    #[inline(always)]
+    pub(crate) fn room(&mut self, bytes: usize) -> &mut [u8] {
+        if self.bytes.len() - self.used < bytes {
+            self.grow(bytes);
+        }
+        &mut self.bytes[self.used..][..bytes]
+    }
+
+    #[cold]
+    fn grow(&mut self, bytes: usize) {
+        self.bytes.resize((self.used + bytes).max(self.bytes.len() * 2), 0);
+    }
+
+    /// Keeps what was put into the room: it is the value of the `index`-th key.
+    #[inline(always)]
+    pub(crate) fn keep(&mut self, index: usize, bytes: usize, version: Version) {
+        self.entries[index] = Some((self.used, bytes, version));
+        self.used += bytes;
+    }
+
     /// Copies the value of an item that has landed.
-    #[inline]
     pub(crate) fn set_item(&mut self, index: usize, landing: &Landing) {
-        let bytes = landing.value();
-        self.entries[index] = Some((self.bytes.len(), bytes.len(), landing.view().version()));
-        self.bytes.extend_from_slice(bytes);
+        let value = landing.value();
+        self.room(value.len()).copy_from_slice(value);
+        self.keep(index, value.len(), landing.view().version());
     }
 }

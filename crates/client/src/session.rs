@@ -9,7 +9,7 @@ use kelix_fabric::Fabric;
 use kelix_fabric::shm::ShmEndpoint;
 use kelix_image::ItemFlags;
 use kelix_types::limits::{KEY_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX, VALUE_BYTES_MAX};
-use kelix_types::{Effect, Error, ErrorKind, KeyHash, Result, TableId, Version};
+use kelix_types::{Effect, Error, ErrorKind, KeyHash, Location, Result, TableId, Version};
 use kelix_wire::{Op, RequestHead, Status};
 
 use crate::Table;
@@ -161,7 +161,7 @@ impl Session {
 
     /// What all operations of this session have cost so far.
     pub fn cost(&self) -> Cost {
-        self.core.total
+        self.core.cost()
     }
 
     /// Name of the fabric in use.
@@ -224,6 +224,7 @@ impl Session {
             Err(error) => return Err(error),
         };
         self.core.fabric.set_map(peer, map);
+        self.core.note_map(shard);
         let shards = 0..self.core.shards();
         let mapped: usize =
             shards.map(|shard| self.core.fabric.peer(self.core.peer(shard)).map.firsts().len() - 1).sum();
@@ -398,13 +399,39 @@ impl Session {
         buffer: &mut [u8],
     ) -> Result<Option<(usize, Version)>> {
         let id = self.check_table("get_into", table)?;
-        let Some(version) = self.fetch("get_into", id, key)? else { return Ok(None) };
+        self.begin("get_into", key)?;
+        let route = self.core.route(id, key);
+        if self.core.begins_with_index() {
+            let found = self.core.read_direct(id, route, key, |item| {
+                if let Some(target) = buffer.get_mut(..item.value_bytes()) {
+                    item.copy_value(target)?;
+                }
+                Some(item.value_bytes())
+            });
+            if let Some((_, incarnation, length)) = found {
+                let fits = length <= buffer.len();
+                let version = Version(incarnation.0);
+                return if fits { Ok(Some((length, version))) } else { Err(too_small(length, buffer)) };
+            }
+        }
+        self.get_into_slowly(id, key, route, buffer)
+    }
+
+    #[cold]
+    fn get_into_slowly(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        route: (KeyHash, usize),
+        buffer: &mut [u8],
+    ) -> Result<Option<(usize, Version)>> {
+        let wanted = Wanted { table, key, pointer: None };
+        let Some(version) = self.fetch_routed("get_into", wanted, route)? else { return Ok(None) };
         let value = self.landing.value();
-        let Some(target) = buffer.get_mut(..value.len()) else {
-            let context = format!("the value has {} bytes, the buffer {}", value.len(), buffer.len());
-            return Err(Error::new(ErrorKind::BufferTooSmall, "get_into", context));
-        };
-        copy_small(target, value);
+        match buffer.get_mut(..value.len()) {
+            Some(target) => target.copy_from_slice(value),
+            None => return Err(too_small(value.len(), buffer)),
+        }
         Ok(Some((value.len(), version)))
     }
 
@@ -424,17 +451,36 @@ impl Session {
     pub(crate) fn fetch_wanted(
         &mut self,
         operation: &'static str,
-        Wanted { table, key, pointer }: Wanted<'_>,
+        wanted: Wanted<'_>,
     ) -> Result<Option<Version>> {
+        self.begin(operation, wanted.key)?;
+        let route = self.core.route(wanted.table, wanted.key);
+        self.fetch_routed(operation, wanted, route)
+    }
+
+    /// What every operation on one key begins with.
+    #[inline(always)]
+    fn begin(&mut self, operation: &'static str, key: &[u8]) -> Result<()> {
         check_key(operation, key)?;
-        self.note_operation()?;
-        let route = self.core.route(table, key);
+        self.note_operation()
+    }
+
+    fn fetch_routed(
+        &mut self,
+        operation: &'static str,
+        Wanted { table, key, pointer }: Wanted<'_>,
+        route: (KeyHash, usize),
+    ) -> Result<Option<Version>> {
         if self.core.path != Path::Message {
             let known = pointer.or_else(|| self.core.known_pointer(route.0));
             if known.is_none() {
-                if let Some(found) = self.core.read_direct(table, route, key, &mut self.landing) {
-                    self.pointer = Some(found);
-                    return Ok(Some(Version(found.incarnation.0)));
+                let landing = &mut self.landing;
+                let found = self.core.read_direct(table, route, key, |item| landing.copy(item));
+                if let Some((slot, incarnation, ())) = found {
+                    let location = Location::from_word(slot);
+                    self.pointer = location.map(|location| Pointer { location, incarnation });
+                    self.core.keep_pointer(route.0, self.pointer);
+                    return Ok(Some(Version(incarnation.0)));
                 }
             }
             let mut op = self.core.start_read(0, table, route, known);
@@ -601,8 +647,7 @@ impl Session {
         key: &[u8],
         body: &[u8],
     ) -> Result<Answer> {
-        check_key(operation, key)?;
-        self.note_operation()?;
+        self.begin(operation, key)?;
         let (hash, shard) = self.core.route(head.table, key);
         let answer = if body.len() > MESSAGE_VALUE_BYTES_MAX {
             self.write_in_pieces(operation, shard, head, key, body)?
@@ -695,13 +740,10 @@ impl Session {
     }
 }
 
-/// Copies a value. Most are short, and then a few moves cost less than a call.
-#[inline(always)]
-fn copy_small(target: &mut [u8], value: &[u8]) {
-    match (<&mut [u8; 32]>::try_from(&mut *target), <&[u8; 32]>::try_from(value)) {
-        (Ok(target), Ok(value)) => *target = *value,
-        _ => target.copy_from_slice(value),
-    }
+#[cold]
+fn too_small(value_bytes: usize, buffer: &[u8]) -> Error {
+    let context = format!("the value has {value_bytes} bytes, the buffer {}", buffer.len());
+    Error::new(ErrorKind::BufferTooSmall, "get_into", context)
 }
 
 /// Turns refusals into errors.

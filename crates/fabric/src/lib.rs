@@ -8,8 +8,10 @@
 //! The read rule's checks (b) and (c) need two facts that only a fabric can give: a [stamp](Fabric::stamp) that
 //! bounds how long a READ took, and the [authority](Fabric::authority) in force. See docs/read-rule.md.
 
-use kelix_image::MapView;
+use std::sync::Arc;
+
 use kelix_image::words::{Words, load_fence};
+use kelix_image::{MemoryMap, SharedWord};
 use kelix_types::Place;
 
 pub mod conformance;
@@ -59,37 +61,29 @@ pub struct Promises {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Broken;
 
-/// A peer's memory within reach of loads: READ, stamp and authority without the way between.
-#[derive(Clone, Copy)]
-pub struct Direct<'a> {
-    /// Memory by place.
-    pub map: MapView<'a>,
-    /// The reclamation epoch, one word.
-    pub epoch: Words<'a>,
-    /// The term in force, one word.
-    pub authority: Words<'a>,
-    /// See [`Fabric::stamp_window`].
-    pub stamp_window: u64,
+/// A peer's memory within reach of loads: READ, stamp and authority without the way between. Loads are ordered, and stamps
+/// are reclamation epochs.
+pub struct Direct {
+    /// Memory by place, as it is mapped now: to be taken anew after segments came or went.
+    pub map: Arc<MemoryMap>,
+    /// The reclamation epoch.
+    pub epoch: SharedWord,
+    /// The term in force.
+    pub authority: SharedWord,
 }
 
-impl Direct<'_> {
-    /// A READ. `false`: the place is unknown; nothing was read.
-    #[inline(always)]
-    pub fn read(self, place: Place, into: &mut [u64]) -> bool {
-        self.map.words(place, into.len()).map(|words| words.copy_out(0, into)).is_some()
-    }
-
+impl Direct {
     /// See [`Fabric::stamp`].
     #[inline(always)]
-    pub fn stamp(self) -> u64 {
+    pub fn stamp(&self) -> u64 {
         load_fence();
-        self.epoch.load_acquire(0)
+        self.epoch.words().load_acquire(0)
     }
 
     /// See [`Fabric::authority`].
     #[inline(always)]
-    pub fn authority(self) -> u64 {
-        self.authority.load_acquire(0)
+    pub fn authority(&self) -> u64 {
+        self.authority.words().load_acquire(0)
     }
 }
 
@@ -111,14 +105,15 @@ pub trait Fabric {
 
     /// The peer's memory itself, where READs complete at once because they are loads. Code that uses it must be able
     /// to do without.
-    #[inline(always)]
-    fn direct(&self, _peer: PeerId) -> Option<Direct<'_>> {
+    fn direct(&self, _peer: PeerId) -> Option<Direct> {
         None
     }
 
     /// A READ through [`Fabric::direct`]. `false`: there is no such way, or the place is unknown; nothing was read.
     fn read_now(&self, peer: PeerId, place: Place, into: &mut [u64]) -> bool {
-        self.direct(peer).is_some_and(|direct| direct.read(place, into))
+        let direct = self.direct(peer);
+        let words = direct.as_ref().and_then(|direct| direct.map.words(place, into.len()));
+        words.map(|words| words.copy_out(0, into)).is_some()
     }
 
     /// A stamp for check (b): taken before READs are posted and again after they are done, the two may differ by

@@ -11,10 +11,10 @@
 //!      24 sleeping: 1 while the shard thread sleeps and must be woken
 //! ```
 
-use kelix_types::{Error, ErrorKind, Result, limits};
+use kelix_types::{Error, ErrorKind, Guardian, Result, limits};
 
 use crate::LAYOUT_VERSION;
-use crate::map::Span;
+use crate::map::{SharedWord, Span};
 use crate::words::Words;
 
 /// Word numbers in the header page.
@@ -48,6 +48,8 @@ pub mod header_word {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"KELIXIMG");
+// A free slot of the index leads a reader that only guesses to place 0, the header page: no live item stands there.
+const _: () = assert!(!Guardian(MAGIC).is_live());
 const BYTE_ORDER_MARK: u64 = 0x0102_0304;
 
 /// What the server does with the image.
@@ -115,6 +117,11 @@ impl Header {
     #[inline]
     pub fn words(&self) -> Words<'_> {
         self.0.words()
+    }
+
+    /// One of the page's words.
+    pub fn word(&self, index: usize) -> SharedWord {
+        self.0.word(index)
     }
 
     /// The reclamation epoch, loaded before all later loads.

@@ -102,29 +102,101 @@ impl ItemHeader {
     }
 }
 
-/// The common case of a look at a copied slot: a plain item of this key, without expiry, never moved. `None`: it is not
-/// that case, look closer with [`ItemView::new`].
-#[inline(always)]
-pub fn plain_item(words: &[u64], table: TableId, key: &[u8]) -> Option<ItemHeader> {
-    const BODY_MASK: u64 = 0x1f_ffff << 17;
-    let &[_, meta, first, ..] = words else { return None };
-    // Table, flags and key length in one comparison.
-    let wanted = key.len() as u64 | (u64::from(table.0) << 48);
-    let body_bytes = ((meta & BODY_MASK) >> 17) as usize;
-    if meta & !BODY_MASK != wanted || 16 + key.len() + body_bytes > words.len() * 8 {
-        return None;
-    }
-    let header = ItemHeader { table, flags: ItemFlags(0), key_bytes: key.len(), body_bytes };
-    let equal = match (key.first_chunk::<8>(), key.last_chunk::<8>()) {
-        (Some(head), Some(tail)) if key.len() <= 16 => {
-            // Two words that may overlap.
-            let at = key.len() - 8;
-            let last: &[u8; 8] = bytes_of(&words[2..]).get(at..at + 8)?.try_into().ok()?;
-            u64::from_le_bytes(*head) == first && tail == last
+/// A plain item, without expiry and never moved, where it stands: in memory that may be reused at any moment. The common
+/// case of a read that can load from there. What it says, and what is copied out of it, counts only if the checks of the
+/// read rule, made afterwards, say so.
+#[derive(Clone, Copy)]
+pub struct PlainItem<'a> {
+    from: Words<'a>,
+    guardian: Guardian,
+    key_bytes: usize,
+    value_bytes: usize,
+}
+
+impl<'a> PlainItem<'a> {
+    /// Looks whether such an item of this key stands where `from` begins. `None`: look closer. The guardian is sampled
+    /// before all else.
+    #[inline(always)]
+    pub fn find(from: Words<'a>, table: TableId, key: &[u8]) -> Option<PlainItem<'a>> {
+        const BODY_MASK: u64 = 0x1f_ffff << 17;
+        // With a word to spare, which keeps this short.
+        if from.count() < 3 + key.len() / 8 {
+            return None;
         }
-        _ => ItemView::with_header(words, header).key() == key,
+        let (guardian, meta) = (Guardian(from.load_acquire(0)), from.load(1));
+        // Table, flags and key length in one comparison.
+        let wanted = key.len() as u64 | (u64::from(table.0) << 48);
+        let (key_bytes, value_bytes) = (key.len(), ((meta & BODY_MASK) >> 17) as usize);
+        if meta & !BODY_MASK != wanted {
+            return None;
+        }
+        stands_at(from, 16, key).then_some(PlainItem { from, guardian, key_bytes, value_bytes })
+    }
+
+    /// The guardian as it was sampled.
+    #[inline(always)]
+    pub fn guardian(self) -> Guardian {
+        self.guardian
+    }
+
+    /// Length of the value.
+    #[inline(always)]
+    pub fn value_bytes(self) -> usize {
+        self.value_bytes
+    }
+
+    /// Length of the item.
+    #[inline(always)]
+    pub fn item_bytes(self) -> usize {
+        16 + self.key_bytes + self.value_bytes
+    }
+
+    /// Copies the value into a buffer of its length. `None`: the length makes no sense; what was looked at is no item.
+    #[inline(always)]
+    pub fn copy_value(self, into: &mut [u8]) -> Option<()> {
+        debug_assert_eq!(into.len(), self.value_bytes);
+        self.from.copy_bytes_out(16 + self.key_bytes, into).then_some(())
+    }
+
+    /// Copies the item, as it is in a slot, with the guardian that was sampled first. Returns its header; `None` as above.
+    pub fn copy_item(self, into: &mut Vec<u64>) -> Option<ItemHeader> {
+        let words = self.item_bytes().div_ceil(8);
+        if words > self.from.count() {
+            return None;
+        }
+        into.resize(words, 0);
+        self.from.copy_out(0, into);
+        into[0] = self.guardian.0;
+        // Written once: what it was when it was looked at, unless this is no item any more.
+        ItemHeader::from_word(into[1]).filter(|header| header.item_bytes() <= words * 8)
+    }
+}
+
+/// Whether these bytes stand in the slot from byte `at`, a whole word, on.
+#[inline(always)]
+fn stands_at(slot: Words<'_>, at: usize, bytes: &[u8]) -> bool {
+    let (Some(head), Some(tail)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) else {
+        let mut word = [0; 8];
+        word[..bytes.len()].copy_from_slice(bytes);
+        let unused = 64 - bytes.len() as u32 * 8;
+        return bytes.is_empty() || (slot.load(at / 8) ^ u64::from_le_bytes(word)) << unused == 0;
     };
-    equal.then_some(header)
+    let last = if bytes.len() % 8 == 0 {
+        slot.load((at + bytes.len()) / 8 - 1)
+    } else {
+        slot.load_bytes(at + bytes.len() - 8)
+    };
+    // Most keys are short: the first and the last eight bytes, which may overlap.
+    slot.load(at / 8) == u64::from_le_bytes(*head)
+        && last == u64::from_le_bytes(*tail)
+        && (bytes.len() <= 16 || middle_stands_at(slot, at, bytes))
+}
+
+fn middle_stands_at(slot: Words<'_>, at: usize, bytes: &[u8]) -> bool {
+    let mut words = bytes.chunks_exact(8).enumerate().skip(1);
+    words.all(|(index, word)| {
+        slot.load(at / 8 + index) == u64::from_le_bytes(word.try_into().expect("8 bytes"))
+    })
 }
 
 /// An item in a private copy of its slot.
@@ -209,19 +281,7 @@ pub fn holds_key(slot: Words<'_>, table: TableId, key: &[u8]) -> bool {
     if header.table != table || header.key_bytes != key.len() {
         return false;
     }
-    let first = header.key_start() / 8;
-    let mut chunks = key.chunks_exact(8);
-    for (index, chunk) in (&mut chunks).enumerate() {
-        if slot.load(first + index) != u64::from_le_bytes(chunk.try_into().expect("8 bytes")) {
-            return false;
-        }
-    }
-    let rest = chunks.remainder();
-    if rest.is_empty() {
-        return true;
-    }
-    let last = slot.load(first + key.len() / 8).to_le_bytes();
-    last[..rest.len()] == *rest
+    stands_at(slot, header.key_start(), key)
 }
 
 /// Compares two keys. Most are short, and then this is a few loads where a library call would cost more than the rest.

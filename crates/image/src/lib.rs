@@ -19,8 +19,8 @@ mod writer;
 
 pub use attributes::{AttributeBuilder, Attributes, LinkView, Value};
 pub use header::{Header, ImageState, header_word};
-pub use item::{ItemFlags, ItemHeader, ItemView, LargeBody, holds_key, plain_item};
-pub use map::{MapView, MemoryMap, Span};
+pub use item::{ItemFlags, ItemHeader, ItemView, LargeBody, PlainItem, holds_key};
+pub use map::{MapView, MemoryMap, SharedWord, Span};
 pub use pages::Kind;
 pub use writer::{Image, ImageConfig, MemoryUse, NoRoom, SegmentSource, SegmentSummary};
 

@@ -49,11 +49,37 @@ impl Span {
         self.bytes
     }
 
+    /// One of its words.
+    pub fn word(&self, index: usize) -> SharedWord {
+        SharedWord { at: self.words().part(index, 1).as_ptr(), _span: self.clone() }
+    }
+
     /// The whole span.
     #[inline]
     pub fn words(&self) -> Words<'_> {
         // SAFETY: mapped for as long as `self` holds the owner, by the promise of `new`.
         unsafe { Words::new(self.base, (self.bytes / 8) as usize) }
+    }
+}
+
+/// One word of a span, for those who look at it over and over.
+#[derive(Clone)]
+pub struct SharedWord {
+    at: *const u64,
+    _span: Span,
+}
+
+// SAFETY: as for a span, which it holds.
+unsafe impl Send for SharedWord {}
+// SAFETY: as above.
+unsafe impl Sync for SharedWord {}
+
+impl SharedWord {
+    /// The word, as a view of one.
+    #[inline(always)]
+    pub fn words(&self) -> Words<'_> {
+        // SAFETY: inside the span, by the check of `Span::word`, and mapped for as long as it is held here.
+        unsafe { Words::new(self.at, 1) }
     }
 }
 
@@ -148,6 +174,19 @@ impl<'a> MapView<'a> {
         }
         // SAFETY: inside the segment by the check, and the segment's span is held by the map that is borrowed.
         Some(unsafe { Words::new(granule.base.byte_add(offset as usize), count) })
+    }
+
+    /// All words from `place` to the end of its segment.
+    #[inline(always)]
+    pub fn words_from(self, place: Place) -> Option<Words<'a>> {
+        let granule = self.granules.get(place.granule())?;
+        let offset = place.in_granule();
+        if offset >= granule.bytes || offset % 8 != 0 {
+            return None;
+        }
+        let count = (granule.bytes - offset) / 8;
+        // SAFETY: as in `words`.
+        Some(unsafe { Words::new(granule.base.byte_add(offset as usize), count as usize) })
     }
 }
 

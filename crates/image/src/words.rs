@@ -49,6 +49,10 @@ impl<'a> Words<'a> {
         Words { base: base.cast(), count, owner: PhantomData }
     }
 
+    /// A view of nothing.
+    pub const EMPTY: Words<'static> =
+        Words { base: std::ptr::dangling::<AtomicU64>(), count: 0, owner: PhantomData };
+
     /// Number of words in view.
     #[inline]
     pub const fn count(self) -> usize {
@@ -70,13 +74,15 @@ impl<'a> Words<'a> {
 
     #[inline(always)]
     fn word(self, index: usize) -> &'a AtomicU64 {
-        assert!(index < self.count, "word {index} of a view of {}", self.count);
+        if index >= self.count {
+            out_of_view(index, self.count);
+        }
         // SAFETY: in bounds, aligned and mapped for 'a by the promise of `new`.
         unsafe { &*self.base.add(index) }
     }
 
     /// Loads one word, ordered after nothing.
-    #[inline]
+    #[inline(always)]
     pub fn load(self, index: usize) -> u64 {
         self.word(index).load(Ordering::Relaxed)
     }
@@ -84,7 +90,7 @@ impl<'a> Words<'a> {
     /// Loads one word before all later loads.
     ///
     /// SYNC: pairs with [`Words::publish`] of the same word.
-    #[inline]
+    #[inline(always)]
     pub fn load_acquire(self, index: usize) -> u64 {
         // Of read-only mappings the language promises relaxed loads only, hence the fence beside it.
         let value = self.word(index).load(Ordering::Relaxed);
@@ -122,6 +128,68 @@ impl<'a> Words<'a> {
         }
         // SAFETY: `part` checked the source; the destination is an exclusive slice of the same length.
         unsafe { copy_from_shared(from.base.cast(), into.as_mut_ptr(), into.len()) }
+    }
+
+    /// Eight bytes from any byte on. They may come from two words that were loaded at different moments, so this is for
+    /// bytes that are written once: the key and value of an item.
+    #[inline(always)]
+    pub fn load_bytes(self, at: usize) -> u64 {
+        assert!(at + 8 <= self.count * 8, "bytes of words out of bounds");
+        // SAFETY: in bounds by the assertion.
+        unsafe { load_unaligned(self.base.cast::<u8>().add(at)) }
+    }
+
+    /// Copies bytes from any byte on, for bytes that are written once, as with [`Words::load_bytes`]. `false`: they are
+    /// not all in view, and nothing was copied.
+    #[inline(always)]
+    #[must_use]
+    pub fn copy_bytes_out(self, at: usize, into: &mut [u8]) -> bool {
+        let (all, count) = (self.count * 8, into.len());
+        if at > all || count > all - at {
+            return false;
+        }
+        if count < 16 {
+            for (index, byte) in into.iter_mut().enumerate() {
+                *byte = (self.load((at + index) / 8) >> ((at + index) % 8 * 8)) as u8;
+            }
+            return true;
+        }
+        let from = self.base.cast::<u8>();
+        let last = count - 16;
+        let mut done = 0;
+        while done < last {
+            // SAFETY: 16 bytes from there on are in view, by the check above.
+            into[done..][..16].copy_from_slice(&unsafe { load_unaligned_pair(from, at + done) });
+            done += 16;
+        }
+        // SAFETY: as above. Some of these bytes may have been copied already.
+        into[last..].copy_from_slice(&unsafe { load_unaligned_pair(from, at + last) });
+        true
+    }
+
+    /// The first of words 1 to 7 whose upper quarter is `wanted`; none where fewer than eight words are in view.
+    #[inline(always)]
+    pub fn find_upper_quarter(self, wanted: u16) -> Option<usize> {
+        if self.count < 8 {
+            return None;
+        }
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            use std::arch::x86_64::*;
+            // SAFETY: SSE2 is part of x86-64, and the loads are inside the eight words.
+            let found = unsafe {
+                let words = self.base.cast();
+                let low = upper_halves(load_pair::<0>(words), load_pair::<16>(words));
+                let high = upper_halves(load_pair::<32>(words), load_pair::<48>(words));
+                // The upper quarters as eight lanes of 16 bits, then two bits a lane.
+                let quarters = _mm_packs_epi32(_mm_srai_epi32::<16>(low), _mm_srai_epi32::<16>(high));
+                _mm_movemask_epi8(_mm_cmpeq_epi16(quarters, _mm_set1_epi16(wanted as i16)))
+            };
+            let found = found & 0x5554;
+            if found == 0 { None } else { Some(found.trailing_zeros() as usize / 2) }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        (1..8).find(|at| self.load(*at) >> 48 == u64::from(wanted))
     }
 
     /// Copies words in, in any order, each whole.
@@ -166,6 +234,13 @@ impl<'a> Words<'a> {
     }
 }
 
+/// Takes its arguments by value, so that the data path need not keep them in memory to point at.
+#[cold]
+#[inline(never)]
+fn out_of_view(index: usize, count: usize) -> ! {
+    panic!("word {index} of a view of {count}")
+}
+
 /// Orders every earlier load before every later one.
 ///
 /// SYNC: with the releases of [`Words::publish`]: a load before this fence that saw a published word also sees
@@ -200,24 +275,86 @@ fn prefetch_line<const WRITE: bool>(line: *const AtomicU64) {
     let _ = line;
 }
 
-/// Loads 16 bytes as two whole words, from memory that others may be storing to.
+/// Loads the 16 bytes `OFFSET` bytes further on, from memory that others may be storing to. Aligned to 8 bytes, they are
+/// two whole words.
 ///
 /// # Safety
-/// 16 bytes at `from` are mapped, and `from` is aligned to 8 bytes.
+/// These 16 bytes are mapped.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
-unsafe fn load_pair(from: *const u64) -> std::arch::x86_64::__m128i {
+unsafe fn load_pair<const OFFSET: usize>(from: *const u64) -> std::arch::x86_64::__m128i {
     let pair;
     // SAFETY: a load from mapped memory. In assembly, so that the compiler neither assumes that the memory stands still
     // nor splits a word; a 16-byte move of 8-byte aligned words never splits one (docs/read-rule.md, "Words").
     unsafe {
         std::arch::asm!(
-            "movdqu {pair}, [{from}]",
-            from = in(reg) from, pair = out(xmm_reg) pair,
+            "movdqu {pair}, [{from} + {offset}]",
+            from = in(reg) from, pair = out(xmm_reg) pair, offset = const OFFSET,
             options(readonly, nostack, preserves_flags)
         );
     }
     pair
+}
+
+/// Loads eight bytes that need not be one word, from memory that others may be storing to.
+///
+/// # Safety
+/// The words that hold them are mapped.
+#[inline(always)]
+unsafe fn load_unaligned(from: *const u8) -> u64 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let bytes;
+        // SAFETY: a load from mapped memory, in assembly as in `load_pair`.
+        unsafe {
+            std::arch::asm!(
+                "mov {bytes}, [{from}]",
+                from = in(reg) from, bytes = out(reg) bytes,
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+        bytes
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    {
+        let beyond = from.addr() % 8;
+        // SAFETY: the words are mapped, and the second is looked at only if it holds some of the bytes.
+        unsafe {
+            let word = from.sub(beyond).cast::<AtomicU64>();
+            let low = (*word).load(Ordering::Relaxed) >> (beyond * 8);
+            if beyond == 0 { low } else { low | (*word.add(1)).load(Ordering::Relaxed) << (64 - beyond * 8) }
+        }
+    }
+}
+
+/// The same for sixteen bytes, from byte `at` on.
+///
+/// # Safety
+/// As for `load_unaligned`.
+#[inline(always)]
+unsafe fn load_unaligned_pair(from: *const u8, at: usize) -> [u8; 16] {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let pair: std::arch::x86_64::__m128i;
+        // SAFETY: a load from mapped memory, in assembly as in `load_pair`; any bytes are an array of bytes.
+        unsafe {
+            std::arch::asm!(
+                "movdqu {pair}, [{from} + {at}]",
+                from = in(reg) from, at = in(reg) at, pair = out(xmm_reg) pair,
+                options(readonly, nostack, preserves_flags)
+            );
+            std::mem::transmute(pair)
+        }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    {
+        let mut bytes = [0; 16];
+        // SAFETY: as promised by the caller.
+        let (low, high) = unsafe { (load_unaligned(from.add(at)), load_unaligned(from.add(at + 8))) };
+        bytes[..8].copy_from_slice(&low.to_le_bytes());
+        bytes[8..].copy_from_slice(&high.to_le_bytes());
+        bytes
+    }
 }
 
 /// Copies `count` words out of memory that others may be storing to: each whole, in any order.
@@ -232,14 +369,14 @@ unsafe fn copy_from_shared(mut from: *const u64, mut into: *mut u64, mut count: 
     unsafe {
         while count >= 8 {
             let pairs =
-                [load_pair(from), load_pair(from.add(2)), load_pair(from.add(4)), load_pair(from.add(6))];
+                [load_pair::<0>(from), load_pair::<16>(from), load_pair::<32>(from), load_pair::<48>(from)];
             for (index, pair) in pairs.into_iter().enumerate() {
                 _mm_storeu_si128(into.add(index * 2).cast(), pair);
             }
             (from, into, count) = (from.add(8), into.add(8), count - 8);
         }
         while count >= 2 {
-            _mm_storeu_si128(into.cast(), load_pair(from));
+            _mm_storeu_si128(into.cast(), load_pair::<0>(from));
             (from, into, count) = (from.add(2), into.add(2), count - 2);
         }
         if count == 1 {
@@ -310,13 +447,11 @@ pub fn match_upper_halves(words: &[u64; 8], mask: u32, wanted: u32) -> u8 {
         use std::arch::x86_64::*;
         // SAFETY: SSE2 is part of x86-64, and the loads are unaligned ones inside the array.
         unsafe {
-            let pair = |at: usize| _mm_castsi128_ps(_mm_loadu_si128(words.as_ptr().add(at).cast()));
-            let uppers =
-                |at: usize| _mm_castps_si128(_mm_shuffle_ps::<0b11_01_11_01>(pair(at), pair(at + 2)));
+            let pair = |at: usize| _mm_loadu_si128(words.as_ptr().add(at).cast());
             let (mask, wanted) = (_mm_set1_epi32(mask as i32), _mm_set1_epi32(wanted as i32));
             let equal = |at: usize| {
-                let equal = _mm_cmpeq_epi32(_mm_and_si128(uppers(at), mask), wanted);
-                _mm_movemask_ps(_mm_castsi128_ps(equal)) as u8
+                let masked = _mm_and_si128(upper_halves(pair(at), pair(at + 2)), mask);
+                _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(masked, wanted))) as u8
             };
             equal(0) | equal(4) << 4
         }
@@ -325,6 +460,23 @@ pub fn match_upper_halves(words: &[u64; 8], mask: u32, wanted: u32) -> u8 {
     {
         let equal = |word: u64| (word >> 32) as u32 & mask == wanted;
         (0..8).fold(0, |found, at| found | u8::from(equal(words[at])) << at)
+    }
+}
+
+/// The upper halves of four words.
+///
+/// # Safety
+/// Of any processor that has SSE2, as all of x86-64 have.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+unsafe fn upper_halves(
+    low: std::arch::x86_64::__m128i,
+    high: std::arch::x86_64::__m128i,
+) -> std::arch::x86_64::__m128i {
+    use std::arch::x86_64::{_mm_castps_si128, _mm_castsi128_ps, _mm_shuffle_ps};
+    // SAFETY: as promised by the caller.
+    unsafe {
+        _mm_castps_si128(_mm_shuffle_ps::<0b11_01_11_01>(_mm_castsi128_ps(low), _mm_castsi128_ps(high)))
     }
 }
 
@@ -373,6 +525,39 @@ mod tests {
         assert_eq!(match_upper_halves(&words, 0xffff_8000, 1 << 15), 0b1001_0010);
         assert_eq!(match_upper_halves(&words, 0xffff_8000, 0), 0b0100_1001);
         assert_eq!(match_upper_halves(&words, 0xffff_8000, 5 << 15), 0);
+    }
+
+    #[test]
+    fn bytes_from_any_byte_on() {
+        let mut memory: Vec<u64> = (0..16).map(|i| i * 0x0908_0706_0504_0302 + 77).collect();
+        let bytes = bytes_of(&memory).to_vec();
+        let words = view(&mut memory);
+        for at in 0..=128 {
+            for count in 0..=128 - at {
+                let mut copy = vec![0; count];
+                assert!(words.copy_bytes_out(at, &mut copy));
+                assert_eq!(copy, bytes[at..at + count], "{count} bytes at {at}");
+            }
+            if at <= 120 {
+                assert_eq!(words.load_bytes(at).to_le_bytes(), bytes[at..at + 8]);
+            }
+        }
+    }
+
+    #[test]
+    fn upper_quarters_are_found_but_for_the_first() {
+        let mut memory: Vec<u64> = (0..8u64).map(|at| (0x7fff + at % 6) << 48 | at).collect();
+        let words = view(&mut memory);
+        let found: Vec<_> = (0x7ffe..0x8006).map(|wanted| words.find_upper_quarter(wanted)).collect();
+        assert_eq!(found, [None, Some(6), Some(1), Some(2), Some(3), Some(4), Some(5), None]);
+    }
+
+    #[test]
+    fn bytes_past_the_end_are_not_copied() {
+        let mut memory = vec![0; 4];
+        let words = view(&mut memory);
+        assert!(!words.copy_bytes_out(17, &mut [0; 16]) && !words.copy_bytes_out(33, &mut []));
+        assert!(words.copy_bytes_out(32, &mut []));
     }
 
     #[test]

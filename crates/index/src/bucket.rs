@@ -10,7 +10,7 @@
 //! `suffix` and `depth` say which hashes the bucket serves, so that a reader with an old directory notices; `away`
 //! counts the keys of this bucket that stand in their alternate bucket; `alt` marks such a slot.
 
-use kelix_image::words::match_upper_halves;
+use kelix_image::words::{Words, match_upper_halves};
 use kelix_types::{KeyHash, Location};
 
 /// Buckets of a subtable.
@@ -89,8 +89,9 @@ impl Bucket<'_> {
     #[inline]
     pub fn serves(self, hash: KeyHash) -> bool {
         let header = self.0[0];
-        let depth = (header >> 40) as u32 & 0x3f;
-        header & VALID != 0 && (header ^ hash.0) & ((1 << depth.min(40)) - 1) == 0
+        // A depth that no writer ever writes compares other bits of the header as well, and serves nothing.
+        let depth = (header >> 40) as u32;
+        header & VALID != 0 && (header ^ hash.0) & !u64::MAX.wrapping_shl(depth) == 0
     }
 
     /// Whether keys of this bucket may stand in their alternate bucket.
@@ -112,6 +113,13 @@ impl Bucket<'_> {
     pub fn location(self, slot: usize) -> Option<Location> {
         if self.0[slot] == 0 { None } else { Location::from_word(self.0[slot]) }
     }
+}
+
+/// A guess where the item of a hash stands, from its main bucket where that stands itself: the first slot with its
+/// signature, as a location word whose class nobody has looked at. Whether the bucket serves the hash at all is not asked.
+#[inline(always)]
+pub fn guess(bucket: Words<'_>, hash: KeyHash) -> Option<u64> {
+    bucket.find_upper_quarter(hash.signature()).map(|slot| bucket.load(slot) & Location::MASK)
 }
 
 #[cfg(test)]

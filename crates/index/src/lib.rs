@@ -23,6 +23,6 @@ mod bucket;
 mod directory;
 mod writer;
 
-pub use bucket::{BUCKET_WORDS, BUCKETS, Bucket, alternate};
+pub use bucket::{BUCKET_WORDS, BUCKETS, Bucket, alternate, guess};
 pub use directory::{Directory, DirectoryRoot};
 pub use writer::{Found, HashIndex};

@@ -20,7 +20,7 @@ impl SizeClass {
     /// Slot size in bytes.
     #[inline]
     pub const fn bytes(self) -> usize {
-        BYTES[self.0 as usize] as usize
+        BYTES[self.0 as usize & 127] as usize
     }
 
     const fn compute_bytes(self) -> usize {
@@ -63,9 +63,9 @@ impl SizeClass {
     }
 }
 
-/// Slot sizes, looked up on the data path.
-const BYTES: [u32; SizeClass::COUNT] = {
-    let mut bytes = [0; SizeClass::COUNT];
+/// Slot sizes, looked up on the data path: one for each number that fits a location, so that a lookup needs no check.
+const BYTES: [u32; 128] = {
+    let mut bytes = [0; 128];
     let mut class = 0;
     while class < SizeClass::COUNT {
         bytes[class] = SizeClass(class as u8).compute_bytes() as u32;

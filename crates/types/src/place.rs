@@ -58,6 +58,12 @@ impl Location {
         if (class as usize) < SizeClass::COUNT { Some(Location(word & Self::MASK)) } else { None }
     }
 
+    /// The place that a location word names, whatever class it names.
+    #[inline(always)]
+    pub const fn place_of(word: u64) -> Place {
+        Place((word & Self::PLACE_MASK) * limits::PLACE_ALIGN)
+    }
+
     /// The word form.
     #[inline]
     pub const fn word(self) -> u64 {
@@ -67,7 +73,7 @@ impl Location {
     /// The place.
     #[inline]
     pub const fn place(self) -> Place {
-        Place((self.0 & Self::PLACE_MASK) * limits::PLACE_ALIGN)
+        Self::place_of(self.0)
     }
 
     /// The size class of the slot.

@@ -14,7 +14,7 @@ pub struct View {
     pub number: u64,
     /// Seed of the key hash, the same in every image of the namespace.
     pub hash_seed: u64,
-    owners: Vec<u8>,
+    owners: Box<[u8; RING_ARCS]>,
 }
 
 impl View {
@@ -29,17 +29,19 @@ impl View {
             })
             .collect();
         nodes.sort_unstable();
-        let owners = (0..RING_ARCS as u64).map(|arc| {
-            let point = arc << (64 - RING_ARCS.ilog2());
+        let mut owners = Box::new([0; RING_ARCS]);
+        for (arc, owner) in owners.iter_mut().enumerate() {
+            let point = (arc as u64) << (64 - RING_ARCS.ilog2());
             let next = nodes.partition_point(|(node, _)| *node < point);
-            nodes[next % nodes.len()].1
-        });
-        View { number, hash_seed, owners: owners.collect() }
+            *owner = nodes[next % nodes.len()].1;
+        }
+        View { number, hash_seed, owners }
     }
 
     /// A view as it was received; `None` when it is not whole.
     pub fn from_parts(number: u64, hash_seed: u64, owners: Vec<u8>) -> Option<View> {
-        (owners.len() == RING_ARCS).then_some(View { number, hash_seed, owners })
+        let owners = owners.try_into().ok()?;
+        Some(View { number, hash_seed, owners })
     }
 
     /// The shard that owns a key.
@@ -50,7 +52,7 @@ impl View {
 
     /// Owner of each arc.
     pub fn owners(&self) -> &[u8] {
-        &self.owners
+        &self.owners[..]
     }
 
     /// Number of shards.
@@ -73,7 +75,7 @@ mod tests {
                 assert!(share * 3 > fair * 2 && share * 2 < fair * 3, "{share} arcs of a fair {fair}");
             }
             let moved_elsewhere =
-                before.owners.iter().zip(&after.owners).filter(|(b, a)| b != a && **a as usize != shards);
+                before.owners.iter().zip(after.owners().iter()).filter(|(b, a)| b != a && **a as usize != shards);
             assert_eq!(moved_elsewhere.count(), 0);
         }
     }

@@ -132,15 +132,13 @@ impl Fabric for ShmEndpoint {
         }
     }
 
-    #[inline(always)]
-    fn direct(&self, peer: PeerId) -> Option<Direct<'_>> {
+    fn direct(&self, peer: PeerId) -> Option<Direct> {
         let peer = self.peer(peer);
         let (header, authority) = (peer.header.as_ref()?, peer.authority.as_ref()?);
         Some(Direct {
-            map: peer.map.view(),
-            epoch: header.words().part(header_word::EPOCH, 1),
-            authority: authority.words().part(AUTHORITY_TERM, 1),
-            stamp_window: limits::READ_EPOCHS_MAX,
+            map: peer.map.clone(),
+            epoch: header.word(header_word::EPOCH),
+            authority: authority.word(AUTHORITY_TERM),
         })
     }
 
