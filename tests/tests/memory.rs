@@ -280,7 +280,7 @@ fn a_refused_large_value_leaves_nothing() {
             let bytes = fits as usize;
             let value = value::make(key, 1, bytes);
             let version = world.session.put(world.table, &u64::to_le_bytes(key), &value).unwrap();
-            let item = world.server.session().get(world.table, &u64::to_le_bytes(key)).unwrap().unwrap();
+            let item = world.session.get(world.table, &u64::to_le_bytes(key)).unwrap().unwrap();
             assert_eq!((value::check(key, item.value()), item.version()), (Ok(1), version));
             world.delete(vec![key]);
         }

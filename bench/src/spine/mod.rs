@@ -32,6 +32,7 @@ struct Store {
     session: Session,
     table: Table,
     records: u64,
+    walk: Walk,
     /// Cores of the machine; the shard has the last one.
     cores: usize,
     rounds: usize,
@@ -45,28 +46,36 @@ fn key_of(record: u64) -> [u8; 16] {
     key
 }
 
-/// The record that follows `record` in a walk that visits all of them before it repeats itself. Keys are hashed, so
-/// equal steps between records are no pattern in memory.
-fn next_of(record: u64, records: u64) -> u64 {
-    let common = |mut a: u64, mut b: u64| {
-        while b > 0 {
-            (a, b) = (b, a % b);
-        }
-        a
-    };
-    let near = (records as f64 * 0.618) as u64;
-    let step = (near..).find(|step| common(*step, records) == 1).expect("some number has no common divisor");
-    (record + step) % records
+/// A walk from record to record that visits all of them before it repeats itself. Keys are hashed, so equal steps
+/// between records are no pattern in memory.
+#[derive(Clone, Copy)]
+struct Walk {
+    records: u64,
+    step: u64,
 }
 
-/// The 32-byte value of a record: which record follows, whose it is, and padding that both fix.
-fn value_of(record: u64, records: u64) -> [u8; 32] {
-    let mut value = [0; 32];
-    let next = next_of(record, records);
-    value[..8].copy_from_slice(&next.to_le_bytes());
-    value[8..16].copy_from_slice(&record.to_le_bytes());
-    value[16..24].copy_from_slice(&(next ^ record).to_le_bytes());
-    value
+impl Walk {
+    fn over(records: u64) -> Walk {
+        let common = |mut a: u64, mut b: u64| {
+            while b > 0 {
+                (a, b) = (b, a % b);
+            }
+            a
+        };
+        let near = (records as f64 * 0.618) as u64;
+        let step = (near..).find(|step| common(*step, records) == 1);
+        Walk { records, step: step.expect("some number has no common divisor") }
+    }
+
+    /// The 32-byte value of a record: which record follows, whose it is, and padding that both fix.
+    fn value_of(self, record: u64) -> [u8; 32] {
+        let mut value = [0; 32];
+        let next = (record + self.step) % self.records;
+        value[..8].copy_from_slice(&next.to_le_bytes());
+        value[8..16].copy_from_slice(&record.to_le_bytes());
+        value[16..24].copy_from_slice(&(next ^ record).to_le_bytes());
+        value
+    }
 }
 
 /// Checks a value and returns the record that follows.
@@ -113,6 +122,7 @@ impl Store {
             session,
             table,
             records: 0,
+            walk: Walk { records: 1, step: 0 },
             cores,
             rounds: FULL.0,
             time: FULL.1,
@@ -124,6 +134,7 @@ impl Store {
         let progress = std::io::IsTerminal::is_terminal(&std::io::stderr());
         let mut record = self.records;
         self.records = records;
+        self.walk = Walk::over(records);
         while record < records {
             self.put_batch(&(record..records.min(record + 64)).collect::<Vec<_>>())?;
             record += 64;
@@ -139,7 +150,7 @@ impl Store {
 
     fn put_batch(&mut self, records: &[u64]) -> Result<(), String> {
         let items: Vec<_> =
-            records.iter().map(|record| (key_of(*record), value_of(*record, self.records))).collect();
+            records.iter().map(|record| (key_of(*record), self.walk.value_of(*record))).collect();
         let items: Vec<(&[u8], &[u8])> = items.iter().map(|(key, value)| (&key[..], &value[..])).collect();
         let results = self.session.multi_put(self.table, &items).map_err(|error| error.to_string())?;
         results.into_iter().try_for_each(|result| result.map(drop).map_err(|error| error.to_string()))

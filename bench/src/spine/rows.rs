@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use kelix::{Path, SessionOptions, Values};
 
 use super::plain::PlainTable;
-use super::{BATCH, Store, key_of, pin, value_of, verify};
+use super::{BATCH, Store, key_of, pin, verify};
 use crate::interleave::{Comparison, compare};
 use crate::report::{Row, Sense};
 
@@ -258,7 +258,7 @@ impl Echo {
 
 /// Puts against their floor, and in batches against one at a time.
 pub(super) fn puts(store: &mut Store) -> Result<Vec<Row>, String> {
-    let (records, rounds) = (store.records, store.rounds);
+    let (records, rounds, walk) = (store.records, store.rounds, store.walk);
     let table = store.table;
     let plain = PlainTable::new(&mut store.session, table.id());
     let wanted = random_records(records, 1 << 18);
@@ -271,7 +271,7 @@ pub(super) fn puts(store: &mut Store) -> Result<Vec<Row>, String> {
         for _ in 0..64 {
             let record = wanted[next % wanted.len()];
             next += 1;
-            session.put(table, &key_of(record), &value_of(record, records)).expect("a put");
+            session.put(table, &key_of(record), &walk.value_of(record)).expect("a put");
         }
         64
     };
@@ -299,7 +299,7 @@ pub(super) fn puts(store: &mut Store) -> Result<Vec<Row>, String> {
         batch_next += BATCH;
         let items: [([u8; 16], [u8; 32]); BATCH] = std::array::from_fn(|index| {
             let record = wanted[start + index];
-            (key_of(record), value_of(record, records))
+            (key_of(record), walk.value_of(record))
         });
         let items: [(&[u8], &[u8]); BATCH] =
             std::array::from_fn(|index| (&items[index].0[..], &items[index].1[..]));

@@ -253,9 +253,6 @@ impl Session {
         let (mut rest, mut missing) = (std::mem::take(&mut self.rest), std::mem::take(&mut self.missing));
         for (wave, keys) in keys.chunks(SESSION_READS_MAX).enumerate() {
             let base = wave * SESSION_READS_MAX;
-            for key in keys {
-                check_key(OPERATION, key)?;
-            }
             self.note_operation()?;
             rest.clear();
             if self.core.begins_with_index() {
@@ -266,7 +263,8 @@ impl Session {
             if rest.is_empty() {
                 continue;
             }
-            // What is left goes the whole way.
+            // What is left goes the whole way, and keys that are no keys are among it.
+            rest.iter().try_for_each(|index| check_key(OPERATION, keys[*index]))?;
             let wanted = |index: usize| Wanted { table, key: keys[rest[index]], pointer: None };
             self.read_wave(OPERATION, rest.len(), wanted, &mut missing, |index, slot| {
                 values.set_item(base + rest[index], &slot.landing);

@@ -169,8 +169,14 @@ impl<F: Fabric> Core<F> {
     /// The hash of a key and the shard that owns it.
     #[inline(always)]
     pub fn route(&self, table: TableId, key: &[u8]) -> (KeyHash, usize) {
-        let hash = key_hash(self.view.hash_seed, table, key);
+        let hash = self.hash(table, key);
         (hash, self.view.shard(hash))
+    }
+
+    /// The hash of a key.
+    #[inline(always)]
+    pub fn hash(&self, table: TableId, key: &[u8]) -> KeyHash {
+        key_hash(self.view.hash_seed, table, key)
     }
 
     pub fn directory_for_measurement(&self, shard: usize) -> (Directory, u64) {
@@ -241,11 +247,16 @@ impl<F: Fabric> Core<F> {
     pub fn read_direct<R>(
         &mut self,
         table: TableId,
-        (hash, shard): (KeyHash, usize),
+        hash: KeyHash,
         key: &[u8],
         copy: impl FnOnce(PlainItem<'_>) -> Option<R>,
     ) -> Option<(u64, Incarnation, R)> {
-        let ShardReader { term, directory, direct, direct_gets, .. } = &mut self.shards[shard].reader;
+        // Most stores have few shards, and many have one.
+        let state = match &mut self.shards[..] {
+            [only] => only,
+            shards => &mut shards[self.view.shard(hash)],
+        };
+        let ShardReader { term, directory, direct, direct_gets, .. } = &mut state.reader;
         let direct = direct.as_ref()?;
         let map = direct.map.view();
         let bucket = map.words(directory.bucket(hash, hash.bucket())?, BUCKET_WORDS)?;
@@ -269,17 +280,35 @@ impl<F: Fabric> Core<F> {
         base: usize,
         rest: &mut Vec<usize>,
     ) {
+        // Most stores have few shards, and many have one: then nothing need be asked about shards.
+        if self.shards.len() == 1 {
+            self.read_wave_direct::<true>(table, keys, values, base, rest);
+        } else {
+            self.read_wave_direct::<false>(table, keys, values, base, rest);
+        }
+    }
+
+    fn read_wave_direct<const ONE_SHARD: bool>(
+        &mut self,
+        table: TableId,
+        keys: &[&[u8]],
+        values: &mut Values,
+        base: usize,
+        rest: &mut Vec<usize>,
+    ) {
         let look_up = |shard: usize| {
             let reader = &self.shards[shard].reader;
             reader.direct.as_ref().map(|direct| (direct, direct.map.view(), reader))
         };
-        // Most stores have few shards, and many have one: that one's things stay in registers.
         let Some(first) = look_up(0) else { return rest.extend(0..keys.len()) };
-        let reach = |shard: usize| if shard == 0 { Some(first) } else { look_up(shard) };
+        let reach = |shard: usize| if ONE_SHARD || shard == 0 { Some(first) } else { look_up(shard) };
         let mut wave = [Look { words: Words::EMPTY, hash: KeyHash(0), shard: 0 }; SESSION_READS_MAX];
         let wave = &mut wave[..keys.len()];
+        // The next key's work is done in the shadow of a prefetch that waits for its page's address, and all buckets are
+        // asked for before the first is looked at: a shorter distance, and prefetches in loops of their own, are slower.
         for (key, look) in keys.iter().zip(&mut *wave) {
-            let (hash, shard) = self.route(table, key);
+            let hash = self.hash(table, key);
+            let shard = if ONE_SHARD { 0 } else { self.view.shard(hash) };
             let Some((_, map, reader)) = reach(shard) else { continue };
             let Some(place) = reader.directory.bucket(hash, hash.bucket()) else { continue };
             let Some(words) = map.words(place, BUCKET_WORDS) else { continue };
@@ -294,25 +323,28 @@ impl<F: Fabric> Core<F> {
             look.words = words.unwrap_or(Words::EMPTY);
             look.words.prefetch_line();
         }
-        let (mut gets, mut item_bytes) = (0, 0);
-        for (index, (key, look)) in keys.iter().zip(wave).enumerate() {
+        let (mut gets, mut key_bytes) = (0, 0);
+        let (entries, room) = values.parts(base, keys.len());
+        let used = room.used();
+        for (index, ((key, look), entry)) in keys.iter().zip(wave).zip(entries).enumerate() {
             let taken = reach(look.shard).and_then(|(direct, _, reader)| {
                 take_direct(direct, reader.term, look.words, (table, key), |item| {
-                    item.copy_value(values.room(item.value_bytes()))?;
+                    item.copy_value(room.next(item.value_bytes()))?;
                     Some(item.value_bytes())
                 })
             });
             match taken {
                 Some((incarnation, value_bytes)) => {
                     gets += 1;
-                    item_bytes += 16 + key.len() + value_bytes;
-                    values.keep(base + index, value_bytes, Version(incarnation.0));
+                    key_bytes += key.len();
+                    *entry = room.keep(value_bytes, Version(incarnation.0));
                 }
                 None => rest.push(index),
             }
         }
+        let value_bytes = room.used() - used;
         self.shards[0].reader.direct_gets += gets;
-        self.direct_item_bytes += item_bytes as u64;
+        self.direct_item_bytes += gets * 16 + (key_bytes + value_bytes) as u64;
     }
 
     /// Takes note that segments of a shard came or went.

@@ -206,10 +206,53 @@ impl NewItem {
 /// The values of a batch, in one buffer that is reused from batch to batch.
 #[derive(Clone, Default, Debug)]
 pub struct Values {
-    /// Grows and never shrinks; the values stand in its first `used` bytes.
+    room: Room,
+    entries: Vec<Entry>,
+}
+
+/// Where a value stands in the buffer. Version 0: there is none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    start: usize,
+    bytes: usize,
+    version: u64,
+}
+
+const ABSENT: Entry = Entry { start: 0, bytes: 0, version: 0 };
+
+/// A buffer that grows and never shrinks; the values stand in its first `used` bytes.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Room {
     bytes: Vec<u8>,
     used: usize,
-    entries: Vec<Option<(usize, usize, Version)>>,
+}
+
+impl Room {
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Room for the next value.
+    #[inline(always)]
+    pub fn next(&mut self, bytes: usize) -> &mut [u8] {
+        if self.bytes.len() - self.used < bytes {
+            self.grow(bytes);
+        }
+        &mut self.bytes[self.used..][..bytes]
+    }
+
+    #[cold]
+    fn grow(&mut self, bytes: usize) {
+        self.bytes.resize((self.used + bytes).max(self.bytes.len() * 2), 0);
+    }
+
+    /// Keeps what was put there.
+    #[inline(always)]
+    pub fn keep(&mut self, bytes: usize, version: Version) -> Entry {
+        let start = self.used;
+        self.used += bytes;
+        Entry { start, bytes, version: version.0 }
+    }
 }
 
 impl Values {
@@ -231,45 +274,31 @@ impl Values {
     /// The value of the `index`-th key, `None` when it is absent.
     #[inline]
     pub fn get(&self, index: usize) -> Option<&[u8]> {
-        self.entries[index].map(|(start, length, _)| &self.bytes[start..start + length])
+        let Entry { start, bytes, version } = self.entries[index];
+        (version != 0).then(|| &self.room.bytes[start..start + bytes])
     }
 
     /// The version of the `index`-th key, `None` when it is absent.
     pub fn version(&self, index: usize) -> Option<Version> {
-        self.entries[index].map(|(_, _, version)| version)
+        let version = self.entries[index].version;
+        (version != 0).then_some(Version(version))
     }
 
     pub(crate) fn reset(&mut self, count: usize) {
-        self.used = 0;
+        self.room.used = 0;
         self.entries.clear();
-        self.entries.resize(count, None);
+        self.entries.resize(count, ABSENT);
     }
 
-    /// Room for the next value.
-    #[inline(always)]
-    pub(crate) fn room(&mut self, bytes: usize) -> &mut [u8] {
-        if self.bytes.len() - self.used < bytes {
-            self.grow(bytes);
-        }
-        &mut self.bytes[self.used..][..bytes]
-    }
-
-    #[cold]
-    fn grow(&mut self, bytes: usize) {
-        self.bytes.resize((self.used + bytes).max(self.bytes.len() * 2), 0);
-    }
-
-    /// Keeps what was put into the room: it is the value of the `index`-th key.
-    #[inline(always)]
-    pub(crate) fn keep(&mut self, index: usize, bytes: usize, version: Version) {
-        self.entries[index] = Some((self.used, bytes, version));
-        self.used += bytes;
+    /// The entries of `count` keys from `base` on, and the room for their values.
+    pub(crate) fn parts(&mut self, base: usize, count: usize) -> (&mut [Entry], &mut Room) {
+        (&mut self.entries[base..base + count], &mut self.room)
     }
 
     /// Copies the value of an item that has landed.
     pub(crate) fn set_item(&mut self, index: usize, landing: &Landing) {
         let value = landing.value();
-        self.room(value.len()).copy_from_slice(value);
-        self.keep(index, value.len(), landing.view().version());
+        self.room.next(value.len()).copy_from_slice(value);
+        self.entries[index] = self.room.keep(value.len(), landing.view().version());
     }
 }

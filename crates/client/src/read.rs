@@ -131,7 +131,7 @@ pub(crate) fn take_direct<R>(
     copy: impl FnOnce(PlainItem<'_>) -> Option<R>,
 ) -> Option<(Incarnation, R)> {
     let stamp = direct.stamp();
-    let item = PlainItem::find(place, table, key)?;
+    let item = PlainItem::find(place, table, key).filter(|item| item.guardian().is_live())?;
     let copied = copy(item)?;
     let stamps = (stamp, direct.stamp());
     let verdict = judge(item.guardian(), stamps, READ_EPOCHS_MAX, direct.authority(), term);
@@ -234,6 +234,8 @@ pub(crate) struct ReadOp {
     place: Place,
     location: Location,
     incarnation: Option<Incarnation>,
+    /// The directory copy was renewed for this read.
+    renewed: bool,
     reads: u64,
     read_bytes: u64,
     retries: u64,
@@ -262,6 +264,7 @@ impl ReadOp {
             place: Place(0),
             location: Location::new(Place(0), kelix_types::SizeClass(0)),
             incarnation: None,
+            renewed: false,
             reads: 0,
             read_bytes: 0,
             retries: 0,
@@ -387,8 +390,8 @@ impl ReadOp {
     ) -> Step {
         match self.poll(fabric, shard, &mut landing.bucket) {
             Ok(()) => {}
-            // A subtable in a segment that is gone: the directory copy is old.
-            Err(Step::UnknownSegment) => return self.renew_directory(fabric, shard),
+            // A subtable in a segment that is gone: the directory copy is old. If it is not, the segment is new.
+            Err(Step::UnknownSegment) if !self.renewed => return self.renew_directory(fabric, shard),
             Err(step) => return step,
         }
         if !Bucket(&landing.bucket).serves(self.hash) {
@@ -546,6 +549,7 @@ impl ReadOp {
         if self.retries > READ_RETRIES_MAX {
             return Step::Ask;
         }
+        self.renewed = true;
         self.post_root(fabric, shard);
         Step::Pending
     }

@@ -400,9 +400,9 @@ impl Session {
     ) -> Result<Option<(usize, Version)>> {
         let id = self.check_table("get_into", table)?;
         self.begin("get_into", key)?;
-        let route = self.core.route(id, key);
         if self.core.begins_with_index() {
-            let found = self.core.read_direct(id, route, key, |item| {
+            let hash = self.core.hash(id, key);
+            let found = self.core.read_direct(id, hash, key, |item| {
                 if let Some(target) = buffer.get_mut(..item.value_bytes()) {
                     item.copy_value(target)?;
                 }
@@ -414,7 +414,7 @@ impl Session {
                 return if fits { Ok(Some((length, version))) } else { Err(too_small(length, buffer)) };
             }
         }
-        self.get_into_slowly(id, key, route, buffer)
+        self.get_into_slowly(id, key, buffer)
     }
 
     #[cold]
@@ -422,11 +422,10 @@ impl Session {
         &mut self,
         table: TableId,
         key: &[u8],
-        route: (KeyHash, usize),
         buffer: &mut [u8],
     ) -> Result<Option<(usize, Version)>> {
         let wanted = Wanted { table, key, pointer: None };
-        let Some(version) = self.fetch_routed("get_into", wanted, route)? else { return Ok(None) };
+        let Some(version) = self.fetch_wanted("get_into", wanted)? else { return Ok(None) };
         let value = self.landing.value();
         match buffer.get_mut(..value.len()) {
             Some(target) => target.copy_from_slice(value),
@@ -451,31 +450,15 @@ impl Session {
     pub(crate) fn fetch_wanted(
         &mut self,
         operation: &'static str,
-        wanted: Wanted<'_>,
-    ) -> Result<Option<Version>> {
-        self.begin(operation, wanted.key)?;
-        let route = self.core.route(wanted.table, wanted.key);
-        self.fetch_routed(operation, wanted, route)
-    }
-
-    /// What every operation on one key begins with.
-    #[inline(always)]
-    fn begin(&mut self, operation: &'static str, key: &[u8]) -> Result<()> {
-        check_key(operation, key)?;
-        self.note_operation()
-    }
-
-    fn fetch_routed(
-        &mut self,
-        operation: &'static str,
         Wanted { table, key, pointer }: Wanted<'_>,
-        route: (KeyHash, usize),
     ) -> Result<Option<Version>> {
+        self.begin(operation, key)?;
+        let route = self.core.route(table, key);
         if self.core.path != Path::Message {
             let known = pointer.or_else(|| self.core.known_pointer(route.0));
             if known.is_none() {
                 let landing = &mut self.landing;
-                let found = self.core.read_direct(table, route, key, |item| landing.copy(item));
+                let found = self.core.read_direct(table, route.0, key, |item| landing.copy(item));
                 if let Some((slot, incarnation, ())) = found {
                     let location = Location::from_word(slot);
                     self.pointer = location.map(|location| Pointer { location, incarnation });
@@ -490,6 +473,13 @@ impl Session {
             self.core.total.fallbacks += 1;
         }
         self.ask(operation, table, key, route)
+    }
+
+    /// What every operation on one key begins with.
+    #[inline(always)]
+    fn begin(&mut self, operation: &'static str, key: &[u8]) -> Result<()> {
+        check_key(operation, key)?;
+        self.note_operation()
     }
 
     /// Drives a one-sided read to its end. `false`: the shard must be asked.

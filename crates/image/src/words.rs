@@ -155,12 +155,14 @@ impl<'a> Words<'a> {
             return true;
         }
         let from = self.base.cast::<u8>();
-        let last = count - 16;
-        let mut done = 0;
-        while done < last {
+        let (mut done, last) = (0, count - 16);
+        loop {
             // SAFETY: 16 bytes from there on are in view, by the check above.
             into[done..][..16].copy_from_slice(&unsafe { load_unaligned_pair(from, at + done) });
             done += 16;
+            if done >= last {
+                break;
+            }
         }
         // SAFETY: as above. Some of these bytes may have been copied already.
         into[last..].copy_from_slice(&unsafe { load_unaligned_pair(from, at + last) });

@@ -78,6 +78,12 @@ impl Slot {
     pub fn location(self) -> Location {
         Location::from_word(self.0).expect("a slot this index wrote")
     }
+
+    /// Where its item stands; `None` if it is free, or no pointer.
+    #[inline]
+    pub fn pointer(self) -> Option<Location> {
+        if self.is_free() { None } else { Location::from_word(self.0) }
+    }
 }
 
 /// A bucket in a private copy, as a reader sees it.
@@ -111,7 +117,7 @@ impl Bucket<'_> {
     /// Where the item of a slot stands; `None` if the word is no pointer.
     #[inline]
     pub fn location(self, slot: usize) -> Option<Location> {
-        if self.0[slot] == 0 { None } else { Location::from_word(self.0[slot]) }
+        Slot(self.0[slot]).pointer()
     }
 }
 

@@ -8,7 +8,7 @@ use kelix_image::words::Words;
 use kelix_image::{Image, ItemHeader, Kind, NoRoom, header_word, holds_key};
 use kelix_types::{Guardian, KeyHash, Location, Place, TableId, key_hash};
 
-use crate::bucket::{BUCKET_WORDS, BUCKETS, Bucket, BucketHeader, Slot, alternate};
+use crate::bucket::{BUCKET_WORDS, BUCKETS, Bucket, BucketHeader, Slot, alternate, guess};
 use crate::directory::DirectoryRoot;
 
 /// Slots of a subtable.
@@ -82,23 +82,20 @@ impl HashIndex {
         words
     }
 
-    /// Asks the processor for the main bucket of a hash.
+    /// Asks the processor for the main bucket of a hash, and says where it stands now.
     #[inline]
-    pub fn prefetch_bucket(&self, image: &Image, hash: KeyHash) {
+    pub fn prefetch_bucket(&self, image: &Image, hash: KeyHash) -> Place {
         let place = bucket_place(self.subtable(image, hash), hash.bucket());
-        image.words(place, BUCKET_WORDS).prefetch(BUCKET_WORDS);
+        image.words(place, BUCKET_WORDS).prefetch_line();
+        place
     }
 
-    /// Asks the processor for the item a hash probably leads to.
+    /// Asks the processor for the item that a hash's main bucket probably leads to.
     #[inline]
-    pub fn prefetch_item(&self, image: &Image, hash: KeyHash) {
-        let words = Self::load_bucket(image, bucket_place(self.subtable(image, hash), hash.bucket()));
-        let mask = Bucket(&words).candidates(hash, false);
-        if mask == 0 {
-            return;
-        }
-        if let Some(location) = Bucket(&words).location(mask.trailing_zeros() as usize) {
-            image.slot(location).prefetch(8);
+    pub fn prefetch_item(image: &Image, bucket: Place, hash: KeyHash) {
+        let slot = guess(image.words(bucket, BUCKET_WORDS), hash);
+        if let Some(item) = slot.and_then(|slot| image.map().view().words_from(Location::place_of(slot))) {
+            item.prefetch_line();
         }
     }
 
@@ -107,8 +104,23 @@ impl HashIndex {
     pub fn find(&self, image: &Image, hash: KeyHash, table: TableId, key: &[u8]) -> Option<Found> {
         let subtable = self.subtable(image, hash);
         let main = bucket_place(subtable, hash.bucket());
+        let words = image.words(main, BUCKET_WORDS);
+        debug_assert!(Bucket(&Self::load_bucket(image, main)).serves(hash));
+        // Most often it is the first slot with its signature.
+        if let Some(slot) = words.find_upper_quarter(hash.signature()) {
+            if let Some(location) = Slot(words.load(slot)).pointer() {
+                if holds_key(image.slot(location), table, key) {
+                    return Some(Found { location, slot: main.plus(slot as u64 * 8) });
+                }
+            }
+        }
+        self.find_further(image, hash, table, key)
+    }
+
+    fn find_further(&self, image: &Image, hash: KeyHash, table: TableId, key: &[u8]) -> Option<Found> {
+        let subtable = self.subtable(image, hash);
+        let main = bucket_place(subtable, hash.bucket());
         let words = Self::load_bucket(image, main);
-        debug_assert!(Bucket(&words).serves(hash));
         if let Some(found) = Self::find_in(image, main, &words, hash, false, table, key) {
             return Some(found);
         }
@@ -119,7 +131,6 @@ impl HashIndex {
         Self::find_in(image, other, &Self::load_bucket(image, other), hash, true, table, key)
     }
 
-    #[inline]
     fn find_in(
         image: &Image,
         bucket: Place,

@@ -61,6 +61,7 @@ impl Shard {
             key_bytes: key.len(),
             body_bytes: body.len(),
         };
-        self.put(key, None, NewItem { header, expires: None, tail: &tail }).map(drop)
+        let hash = self.index.hash(TableId::CATALOGUE, key);
+        self.put((hash, key), None, NewItem { header, expires: None, tail: &tail }).map(drop)
     }
 }

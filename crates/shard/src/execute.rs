@@ -1,6 +1,5 @@
 //! The operations. Each runs whole before the next begins.
 
-use kelix_fabric::PeerId;
 use kelix_image::words::Words;
 use kelix_image::{Attributes, ItemFlags, ItemHeader, ItemView, LargeBody, NoRoom, Value};
 use kelix_index::Found;
@@ -8,7 +7,7 @@ use kelix_types::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX};
 use kelix_types::{Guardian, Incarnation, KeyHash, Location, TableId, Version};
 use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, Status, encode_reply};
 
-use crate::shard::{Now, Shard};
+use crate::shard::{Now, Shard, Task};
 
 /// An answer without an item.
 pub(crate) struct Answer {
@@ -39,26 +38,21 @@ pub(crate) struct NewItem<'a> {
 
 impl Shard {
     /// Executes a request and writes its reply into `frame`. `Err`: there is no room, and nothing was done.
-    pub(crate) fn execute(
-        &mut self,
-        now: Now,
-        peer: PeerId,
-        request: &Request<'_>,
-        frame: &mut FrameBuffer,
-    ) -> Result<(), NoRoom> {
+    pub(crate) fn execute(&mut self, now: Now, task: &Task, frame: &mut FrameBuffer) -> Result<(), NoRoom> {
+        let (peer, hash, request) = (task.peer, task.hash, &task.request());
         let head = &request.head;
         let answer = match head.op {
             Op::Get => {
-                self.get(request, frame);
+                self.get(request, hash, frame);
                 return Ok(());
             }
-            Op::Put => self.put_request(now, request),
-            Op::Delete => Ok(self.delete(request)),
+            Op::Put => self.put_request(now, request, hash),
+            Op::Delete => Ok(self.delete(request, hash)),
             Op::Intern => self.intern(request),
-            Op::RepairLink => Ok(self.repair_link(request)),
+            Op::RepairLink => Ok(self.repair_link(request, hash)),
             Op::LargeBegin => self.large_begin(now, peer, request),
             Op::LargePiece => Ok(self.large_piece(peer, request)),
-            Op::LargeCommit => self.large_commit(peer, request),
+            Op::LargeCommit => self.large_commit(peer, request, hash),
             Op::Ping => Ok(Answer::of(Status::Ok)),
         };
         let Answer { status, version, location } = answer?;
@@ -79,10 +73,9 @@ impl Shard {
         ItemView::with_header(&words, header).version().0
     }
 
-    fn get(&mut self, request: &Request<'_>, frame: &mut FrameBuffer) {
+    fn get(&mut self, request: &Request<'_>, hash: KeyHash, frame: &mut FrameBuffer) {
         self.counters.gets += 1;
         let RequestHead { id, table, .. } = request.head;
-        let hash = self.index.hash(table, request.key);
         let Some(found) = self.index.find(&self.image, hash, table, request.key) else {
             encode_reply(frame, ReplyHead { id, status: Status::Absent, version: 0, location: 0 });
             return;
@@ -108,53 +101,52 @@ impl Shard {
         Answer { status: Status::Mismatch, version: self.version(found), location }
     }
 
-    fn put_request(&mut self, now: Now, request: &Request<'_>) -> Result<Answer, NoRoom> {
+    fn put_request(&mut self, now: Now, request: &Request<'_>, hash: KeyHash) -> Result<Answer, NoRoom> {
         let RequestHead { table, expect, expires, attributes, .. } = request.head;
         if table == TableId::CATALOGUE || (attributes && !Attributes::check(request.body)) {
             return Ok(Answer::of(Status::Refused));
         }
         if expires.is_some_and(|expires| expires <= now.wall_ns) {
             // Already over: the same as putting it and deleting it.
-            let answer = self.delete(request);
+            let answer = self.delete(request, hash);
             return Ok(if answer.status == Status::Absent { Answer::of(Status::Ok) } else { answer });
         }
         let flags = item_flags(attributes, expires);
         let header =
             ItemHeader { table, flags, key_bytes: request.key.len(), body_bytes: request.body.len() };
-        self.put(request.key, expect, NewItem { header, expires, tail: request.tail })
+        self.put((hash, request.key), expect, NewItem { header, expires, tail: request.tail })
     }
 
     /// Puts an item.
     pub(crate) fn put(
         &mut self,
-        key: &[u8],
+        (hash, key): (KeyHash, &[u8]),
         expect: Option<Option<Version>>,
         item: NewItem<'_>,
     ) -> Result<Answer, NoRoom> {
         let table = item.header.table;
-        let hash = self.index.hash(table, key);
         let found = self.index.find(&self.image, hash, table, key);
         if !self.expectation_holds(expect, found) {
             return Ok(self.mismatch(found));
         }
         let location = self.image.allocate_item(item.header.item_bytes())?;
         let incarnation = self.image.next_incarnation();
-        self.write_body(location, &item);
+        let slot = self.image.slot(location);
+        self.write_body(slot, &item);
         match found {
             Some(found) => {
                 self.drop_live(found.location);
-                self.image.slot(location).publish(0, incarnation.live().0);
+                slot.publish(0, incarnation.live().0);
                 self.index.replace(&self.image, found, location);
                 self.release(found.location);
             }
             None => {
-                self.image.slot(location).publish(0, incarnation.live().0);
+                // The pointer first, since there may be no room for it: what was live was committed.
                 if let Err(no_room) = self.index.insert(&mut self.image, hash, location) {
-                    // No pointer to it was published, so nobody has seen it live.
-                    self.drop_live(location);
                     self.image.discard_item(location);
                     return Err(no_room);
                 }
+                self.image.slot(location).publish(0, incarnation.live().0);
                 self.counters.items += 1;
             }
         }
@@ -166,8 +158,7 @@ impl Shard {
     }
 
     /// Writes everything of an item but its guardian, which stays dead.
-    fn write_body(&self, location: Location, item: &NewItem<'_>) {
-        let slot = self.image.slot(location);
+    fn write_body(&self, slot: Words<'_>, item: &NewItem<'_>) {
         slot.store(1, item.header.word());
         let key_word = item.header.key_start() / 8;
         if let Some(expires) = item.expires {
@@ -204,8 +195,8 @@ impl Shard {
 
     /// Drops an object's live bit.
     pub(crate) fn drop_live(&self, location: Location) {
-        let dead = self.guardian(location).incarnation().dead();
-        self.image.slot(location).publish(0, dead.0);
+        let slot = self.image.slot(location);
+        slot.publish(0, Guardian(slot.load(0)).incarnation().dead().0);
     }
 
     /// Releases a dead object that nothing names any more, with the runs of a large value.
@@ -233,12 +224,11 @@ impl Shard {
         result
     }
 
-    fn delete(&mut self, request: &Request<'_>) -> Answer {
+    fn delete(&mut self, request: &Request<'_>, hash: KeyHash) -> Answer {
         let table = request.head.table;
         if table == TableId::CATALOGUE {
             return Answer::of(Status::Refused);
         }
-        let hash = self.index.hash(table, request.key);
         let found = self.index.find(&self.image, hash, table, request.key);
         if !self.expectation_holds(request.head.expect, found) {
             return self.mismatch(found);
@@ -259,12 +249,11 @@ impl Shard {
 
     /// Writes the location words of a link. Where this shard owns the target it trusts only itself; another
     /// shard's target is taken on the client's word, which a reader checks against guardian, table and key anyway.
-    fn repair_link(&mut self, request: &Request<'_>) -> Answer {
+    fn repair_link(&mut self, request: &Request<'_>, hash: KeyHash) -> Answer {
         let RequestHead { table, expect, argument, .. } = request.head;
         let (Some(position), Ok(claim)) = (argument, <[u8; 16]>::try_from(request.body)) else {
             return Answer::of(Status::Refused);
         };
-        let hash = self.index.hash(table, request.key);
         let found = self.index.find(&self.image, hash, table, request.key);
         if !self.expectation_holds(expect, found) {
             return self.mismatch(found);

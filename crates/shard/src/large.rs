@@ -7,7 +7,7 @@ use kelix_fabric::PeerId;
 use kelix_image::words::bytes_of_mut;
 use kelix_image::{Attributes, ItemFlags, ItemHeader, LargeBody, NoRoom};
 use kelix_types::limits::{INLINE_BODY_BYTES_MAX, VALUE_BYTES_MAX};
-use kelix_types::{Place, TableId};
+use kelix_types::{KeyHash, Place, TableId};
 use kelix_wire::{Request, Status};
 
 use crate::execute::{Answer, NewItem, item_flags};
@@ -126,7 +126,12 @@ impl Shard {
     }
 
     /// Makes the value live.
-    pub(crate) fn large_commit(&mut self, peer: PeerId, request: &Request<'_>) -> Result<Answer, NoRoom> {
+    pub(crate) fn large_commit(
+        &mut self,
+        peer: PeerId,
+        request: &Request<'_>,
+        hash: KeyHash,
+    ) -> Result<Answer, NoRoom> {
         let Some(upload) = self.client_upload(peer).take() else { return Ok(Answer::of(Status::Refused)) };
         let whole = upload.written == upload.bytes
             && upload.table == request.head.table
@@ -139,7 +144,7 @@ impl Shard {
         let answer = match &upload.target {
             Target::Gathered(tail) => {
                 let flags = item_flags(upload.attributes, upload.expires);
-                self.put_upload(request, &upload, flags, upload.bytes as usize, tail)
+                self.put_upload((request, hash), &upload, flags, upload.bytes as usize, tail)
             }
             Target::Runs(runs) => {
                 let body = LargeBody { bytes: upload.bytes, runs: runs.clone() }.words();
@@ -147,7 +152,7 @@ impl Shard {
                 bytes_of_mut(&mut tail)[..upload.key.len()].copy_from_slice(&upload.key);
                 tail.extend_from_slice(&body);
                 let flags = item_flags(upload.attributes, upload.expires).with(ItemFlags::LARGE);
-                self.put_upload(request, &upload, flags, body.len() * 8, &tail)
+                self.put_upload((request, hash), &upload, flags, body.len() * 8, &tail)
             }
         };
         match &answer {
@@ -160,14 +165,14 @@ impl Shard {
 
     fn put_upload(
         &mut self,
-        request: &Request<'_>,
+        (request, hash): (&Request<'_>, KeyHash),
         upload: &Upload,
         flags: ItemFlags,
         body_bytes: usize,
         tail: &[u64],
     ) -> Result<Answer, NoRoom> {
         let header = ItemHeader { table: upload.table, flags, key_bytes: upload.key.len(), body_bytes };
-        self.put(&upload.key, request.head.expect, NewItem { header, expires: upload.expires, tail })
+        self.put((hash, &upload.key), request.head.expect, NewItem { header, expires: upload.expires, tail })
     }
 
     pub(crate) fn client_upload(&mut self, peer: PeerId) -> &mut Option<Upload> {

@@ -7,8 +7,10 @@ use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Image, ImageConfig, MemoryUse, SegmentSource, Span};
 use kelix_index::HashIndex;
 use kelix_types::limits::SHARD_BATCH;
-use kelix_types::{Error, ErrorKind, KeyHash, Result};
-use kelix_wire::{FrameBuffer, Op, Request, RingFault, RingReader, RingWriter, View};
+use kelix_types::{Error, ErrorKind, KeyHash, Place, Result, TableId};
+use kelix_wire::{
+    FrameBuffer, Op, Request, RequestHead, RequestShape, RingFault, RingReader, RingWriter, View,
+};
 
 use crate::large::Upload;
 use crate::waiting::{PARKED_MAX, Parked};
@@ -68,6 +70,34 @@ pub struct ShardCounters {
     pub evacuated: u64,
 }
 
+/// A request in a private copy.
+pub(crate) struct Task {
+    pub peer: PeerId,
+    pub payload: Vec<u64>,
+    pub shape: RequestShape,
+    /// Hash of its table and key.
+    pub hash: KeyHash,
+    /// Where its main bucket stood when it came.
+    bucket: Place,
+}
+
+impl Task {
+    pub fn new(peer: PeerId, payload: Vec<u64>, shape: RequestShape, hash: KeyHash) -> Task {
+        Task { peer, payload, shape, hash, bucket: Place(0) }
+    }
+
+    /// One that asks for nothing.
+    pub fn idle(peer: PeerId) -> Task {
+        let shape = RequestShape::of_head(RequestHead::new(Op::Ping, 0, TableId(0)));
+        Task::new(peer, Vec::new(), shape, KeyHash(0))
+    }
+
+    #[inline(always)]
+    pub fn request(&self) -> Request<'_> {
+        self.shape.of(&self.payload)
+    }
+}
+
 pub(crate) struct Client {
     reader: RingReader,
     writer: RingWriter,
@@ -96,8 +126,7 @@ pub struct Shard {
     pub(crate) slab_leaving: Option<crate::upkeep::LeavingSlab>,
     pub(crate) counters: ShardCounters,
     pub(crate) scratch: Vec<u64>,
-    batch: Vec<(PeerId, Vec<u64>)>,
-    hashes: Vec<KeyHash>,
+    batch: Vec<Task>,
     replied: Vec<PeerId>,
     pub(crate) frame: FrameBuffer,
     next_client: usize,
@@ -126,7 +155,6 @@ impl Shard {
             counters: ShardCounters::default(),
             scratch: Vec::new(),
             batch: Vec::new(),
-            hashes: Vec::new(),
             replied: Vec::new(),
             frame: FrameBuffer::default(),
             next_client: 0,
@@ -151,7 +179,7 @@ impl Shard {
     /// A client has gone. Its unfinished requests go with it.
     pub fn leave(&mut self, peer: PeerId) {
         if let Some(client) = self.clients.get_mut(peer.0 as usize).and_then(Option::take) {
-            self.parked.retain(|parked| parked.peer != peer);
+            self.parked.retain(|parked| parked.task.peer != peer);
             if let Some(upload) = client.upload {
                 self.abandon_upload(upload);
             }
@@ -199,11 +227,14 @@ impl Shard {
         let count = self.take_requests(fabric, &mut batch, &mut progress);
         progress.requests = count;
         self.counters.requests += count as u64;
-        self.prefetch(&batch[..count]);
-        for (peer, payload) in &mut batch[..count] {
-            if !self.handle(now, fabric, *peer, payload) {
-                progress.faulty.push((*peer, "a request that makes no sense"));
+        if count > 1 {
+            // The buckets are on their way.
+            for task in &batch[..count] {
+                HashIndex::prefetch_item(&self.image, task.bucket, task.hash);
             }
+        }
+        for task in &mut batch[..count] {
+            self.handle(now, fabric, task);
         }
         self.batch = batch;
         progress.next_ns = self.upkeep(now, fabric);
@@ -214,11 +245,12 @@ impl Shard {
         progress
     }
 
-    /// Copies waiting requests out of the rings, one client after another, beginning with another one each time.
+    /// Copies waiting requests out of the rings, one client after another, beginning with another one each time, and asks
+    /// for the memory they lead to first, so that the accesses of a batch overlap.
     fn take_requests(
         &mut self,
         fabric: &mut impl Fabric,
-        batch: &mut Vec<(PeerId, Vec<u64>)>,
+        batch: &mut Vec<Task>,
         progress: &mut Progress,
     ) -> usize {
         let clients = self.clients.len();
@@ -230,42 +262,34 @@ impl Shard {
             // While many writes of a client wait for memory nothing more is taken from it: its ring holds it back.
             while count < SHARD_BATCH && client.backlog.is_empty() && client.parked < PARKED_MAX {
                 if batch.len() == count {
-                    batch.push((peer, Vec::new()));
+                    batch.push(Task::idle(peer));
                 }
-                batch[count].0 = peer;
-                match client.reader.pop(fabric, peer, &mut batch[count].1) {
-                    Ok(true) => count += 1,
+                let task = &mut batch[count];
+                match client.reader.pop(fabric, peer, &mut task.payload) {
+                    Ok(true) => {}
                     Ok(false) => break,
                     Err(RingFault(what)) => {
                         progress.faulty.push((peer, what));
                         break;
                     }
                 }
+                let Some(shape) = RequestShape::parse(&task.payload) else {
+                    progress.faulty.push((peer, "a request that makes no sense"));
+                    break;
+                };
+                (task.peer, task.shape) = (peer, shape);
+                let request = task.request();
+                let hash = self.index.hash(request.head.table, request.key);
+                let bucket = self.index.prefetch_bucket(&self.image, hash);
+                if request.head.op == Op::Put {
+                    self.image.prefetch_free(16 + request.tail.len() * 8, count);
+                }
+                (task.hash, task.bucket) = (hash, bucket);
+                count += 1;
             }
         }
         self.next_client = (self.next_client + 1) % clients.max(1);
         count
-    }
-
-    /// Lets the memory accesses of a batch overlap: first all buckets, then all items.
-    fn prefetch(&mut self, batch: &[(PeerId, Vec<u64>)]) {
-        if batch.len() < 2 {
-            return;
-        }
-        self.hashes.clear();
-        let keyed = |request: &Request<'_>| !matches!(request.head.op, Op::LargePiece | Op::Ping);
-        for (ahead, (_, payload)) in batch.iter().enumerate() {
-            let Some(request) = Request::parse(payload).filter(keyed) else { continue };
-            let hash = self.index.hash(request.head.table, request.key);
-            self.index.prefetch_bucket(&self.image, hash);
-            self.hashes.push(hash);
-            if request.head.op == Op::Put {
-                self.image.prefetch_free(16 + request.tail.len() * 8, ahead);
-            }
-        }
-        for hash in &self.hashes {
-            self.index.prefetch_item(&self.image, *hash);
-        }
     }
 
     /// Posts a reply; if the client's ring is full it waits in the backlog.

@@ -76,8 +76,7 @@ impl Shard {
         let due = self.end_expired(now);
         if self.counters.expired > expired {
             let epoch = self.image.epoch();
-            let waiting = self.parked.iter_mut().filter(|parked| parked.came.wall_ns >= first);
-            waiting.for_each(|parked| parked.came.epoch = epoch);
+            self.parked.iter_mut().for_each(|parked| parked.wait_anew(first, epoch));
         }
         due
     }

@@ -19,9 +19,9 @@ use std::cmp::Reverse;
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::NoRoom;
 use kelix_types::limits::QUARANTINE_EPOCHS;
-use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, Status, encode_reply};
+use kelix_wire::{FrameBuffer, Op, ReplyHead, RequestHead, Status, encode_reply};
 
-use crate::shard::{Now, Shard};
+use crate::shard::{Now, Shard, Task};
 
 /// Most requests of a client that wait for memory.
 pub(crate) const PARKED_MAX: usize = 256;
@@ -30,83 +30,94 @@ const ROOM_PERCENT: u64 = 75;
 
 /// A request that waits for memory.
 pub(crate) struct Parked {
-    pub peer: PeerId,
-    pub payload: Vec<u64>,
-    pub came: Came,
+    pub task: Task,
+    came: Came,
+}
+
+impl Parked {
+    /// Something that a write of that time waits for came to its quarantine just now.
+    pub fn wait_anew(&mut self, since_wall_ns: u64, epoch: u64) {
+        if self.came.wall_ns >= since_wall_ns {
+            self.came.epoch = epoch;
+        }
+    }
 }
 
 /// The state of things when a write came: what there was then it may wait for.
 #[derive(Clone, Copy)]
-pub(crate) struct Came {
-    pub wall_ns: u64,
+struct Came {
+    wall_ns: u64,
     /// Later if something that it waited for came to its quarantine later.
-    pub epoch: u64,
+    epoch: u64,
     openings: u64,
 }
 
 /// What became of a request.
+#[derive(PartialEq, Eq)]
 enum Fate {
-    Senseless,
     Served,
     Parked,
     Refused,
 }
 
 impl Shard {
-    /// Executes one request and replies, or parks it. `false`: it makes no sense.
-    pub(crate) fn handle(
-        &mut self,
-        now: Now,
-        fabric: &mut impl Fabric,
-        peer: PeerId,
-        payload: &mut Vec<u64>,
-    ) -> bool {
-        let came = Came { wall_ns: now.wall_ns, epoch: self.image.epoch(), openings: self.image.openings() };
-        let fate = self.attempt(now, fabric, peer, payload, came);
-        self.counters.waited += u64::from(matches!(fate, Fate::Parked));
-        !matches!(fate, Fate::Senseless)
+    /// Executes one request and replies, or parks it.
+    pub(crate) fn handle(&mut self, now: Now, fabric: &mut impl Fabric, task: &mut Task) {
+        let mut frame = std::mem::take(&mut self.frame);
+        match self.execute(now, task, &mut frame) {
+            Ok(()) => self.reply(fabric, task.peer, &mut frame),
+            Err(no_room) => {
+                let wall_ns = now.wall_ns;
+                let came = Came { wall_ns, epoch: self.image.epoch(), openings: self.image.openings() };
+                if self.park_or_refuse(now, fabric, task, (no_room, came), &mut frame) == Fate::Parked {
+                    self.counters.waited += 1;
+                }
+            }
+        }
+        self.frame = frame;
     }
 
     /// Tries what waits for memory once more.
     pub(crate) fn retry_parked(&mut self, now: Now, fabric: &mut impl Fabric) {
         let mut served = false;
+        let mut frame = std::mem::take(&mut self.frame);
         for _ in 0..self.parked.len() {
-            let Parked { peer, mut payload, mut came } = self.parked.pop_front().expect("counted");
-            self.parked_of(peer, |count| count - 1);
+            let Parked { mut task, mut came } = self.parked.pop_front().expect("counted");
+            self.parked_of(task.peer, |count| count - 1);
             if served {
                 // An older one took what this one waited for, and left behind what it replaced.
                 came.epoch = self.image.epoch();
             }
-            served |= matches!(self.attempt(now, fabric, peer, &mut payload, came), Fate::Served);
+            let fate = match self.execute(now, &task, &mut frame) {
+                Ok(()) => {
+                    self.reply(fabric, task.peer, &mut frame);
+                    Fate::Served
+                }
+                Err(no_room) => self.park_or_refuse(now, fabric, &mut task, (no_room, came), &mut frame),
+            };
+            served |= fate == Fate::Served;
         }
+        self.frame = frame;
     }
 
-    fn attempt(
+    #[cold]
+    fn park_or_refuse(
         &mut self,
         now: Now,
         fabric: &mut impl Fabric,
-        peer: PeerId,
-        payload: &mut Vec<u64>,
-        came: Came,
+        task: &mut Task,
+        (no_room, came): (NoRoom, Came),
+        frame: &mut FrameBuffer,
     ) -> Fate {
-        let Some(request) = Request::parse(payload) else { return Fate::Senseless };
-        let mut frame = std::mem::take(&mut self.frame);
-        let fate = match self.execute(now, peer, &request, &mut frame) {
-            Ok(()) => Fate::Served,
-            Err(no_room) if self.may_find_room(now, no_room, came) => Fate::Parked,
-            Err(_) => {
-                self.refuse(peer, &request, &mut frame);
-                Fate::Refused
-            }
-        };
-        if let Fate::Parked = fate {
-            self.parked.push_back(Parked { peer, payload: std::mem::take(payload), came });
-            self.parked_of(peer, |count| count + 1);
-        } else {
-            self.reply(fabric, peer, &mut frame);
+        let peer = task.peer;
+        if !self.may_find_room(now, no_room, came) {
+            self.refuse(peer, &task.shape.head, frame);
+            self.reply(fabric, peer, frame);
+            return Fate::Refused;
         }
-        self.frame = frame;
-        fate
+        self.parked.push_back(Parked { task: std::mem::replace(task, Task::idle(peer)), came });
+        self.parked_of(peer, |count| count + 1);
+        Fate::Parked
     }
 
     /// Whether a write that just found no room is to wait. If only a segment that is still to be emptied can help,
@@ -130,14 +141,14 @@ impl Shard {
     }
 
     /// The answer to a write that finds no room. Pieces of a value that cannot be committed go.
-    fn refuse(&mut self, peer: PeerId, request: &Request<'_>, frame: &mut FrameBuffer) {
+    fn refuse(&mut self, peer: PeerId, request: &RequestHead, frame: &mut FrameBuffer) {
         self.counters.refused += 1;
-        if request.head.op == Op::LargeCommit {
+        if request.op == Op::LargeCommit {
             if let Some(upload) = self.client_upload(peer).take() {
                 self.abandon_upload(upload);
             }
         }
-        let head = ReplyHead { id: request.head.id, status: Status::NoRoom, version: 0, location: 0 };
+        let head = ReplyHead { id: request.id, status: Status::NoRoom, version: 0, location: 0 };
         encode_reply(frame, head);
     }
 
@@ -159,10 +170,11 @@ mod tests {
     use kelix_types::limits::{EPOCH_NS_MIN, MESSAGE_VALUE_BYTES_MAX};
     use kelix_types::{Result, TableId};
     use kelix_wire::{
-        FrameBuffer, MAILBOX_BYTES, Op, Reply, RequestHead, Status, View, encode_request, mailbox_word,
+        FrameBuffer, MAILBOX_BYTES, Op, Reply, RequestHead, RequestShape, Status, View, encode_request,
+        mailbox_word,
     };
 
-    use crate::shard::{Now, Shard, ShardConfig};
+    use crate::shard::{Now, Shard, ShardConfig, Task};
 
     const MIB: u64 = 1 << 20;
     const TABLE: TableId = TableId(1);
@@ -271,8 +283,10 @@ mod tests {
         fn submit(&mut self, head: RequestHead, key: &[u8], body: &[u8]) -> Option<Status> {
             let mut frame = FrameBuffer::default();
             encode_request(&mut frame, head, key, body);
-            let mut payload = frame.payload().to_vec();
-            assert!(self.shard.handle(self.now, &mut self.fabric, PEER, &mut payload));
+            let payload = frame.payload().to_vec();
+            let shape = RequestShape::parse(&payload).expect("a request");
+            let hash = self.shard.index.hash(head.table, key);
+            self.shard.handle(self.now, &mut self.fabric, &mut Task::new(PEER, payload, shape, hash));
             self.answer(head.id)
         }
 

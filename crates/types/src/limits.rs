@@ -83,9 +83,6 @@ pub const POINTER_TABLE_BYTES: u64 = 16 << 20;
 /// Retries of one one-sided read before it goes by message.
 pub const READ_RETRIES_MAX: u64 = 8;
 
-/// A write that finds no room is refused once it has waited this long for memory to come back.
-pub const ROOM_WAIT_NS: u64 = 500_000_000;
-
 /// A request without an answer for this long fails with an unknown outcome.
 pub const REQUEST_TIMEOUT_NS: u64 = 900_000_000;
 
@@ -107,5 +104,4 @@ const _: () = {
     assert!(crate::SizeClass::BYTES_MAX >= 32 + KEY_BYTES_MAX + INLINE_BODY_BYTES_MAX);
     assert!(SHARDS_MAX <= RING_ARCS);
     // A request that waits for room is answered before its client gives up.
-    assert!(ROOM_WAIT_NS > 4 * EPOCH_NS_MIN && ROOM_WAIT_NS < REQUEST_TIMEOUT_NS);
 };

@@ -12,8 +12,8 @@ mod ring;
 mod view;
 
 pub use message::{
-    FrameBuffer, Op, Reply, ReplyHead, Request, RequestFlags, RequestHead, Status, encode_reply,
-    encode_request,
+    FrameBuffer, Op, Reply, ReplyHead, Request, RequestFlags, RequestHead, RequestShape, Status,
+    encode_reply, encode_request,
 };
 pub use ring::{MAILBOX_BYTES, RingFault, RingReader, RingWriter, mailbox_word};
 pub use view::View;

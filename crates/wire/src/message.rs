@@ -39,6 +39,24 @@ pub enum Op {
     Ping = 9,
 }
 
+impl Op {
+    #[inline]
+    fn from_number(number: u8) -> Option<Op> {
+        Some(match number {
+            1 => Op::Get,
+            2 => Op::Put,
+            3 => Op::Delete,
+            4 => Op::Intern,
+            5 => Op::RepairLink,
+            6 => Op::LargeBegin,
+            7 => Op::LargePiece,
+            8 => Op::LargeCommit,
+            9 => Op::Ping,
+            _ => return None,
+        })
+    }
+}
+
 /// How a request was answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -120,6 +138,13 @@ impl FrameBuffer {
         self.0.extend_from_slice(&[0, 0]);
     }
 
+    /// Begins anew, with these words.
+    #[inline]
+    fn begin<const N: usize>(&mut self, words: [u64; N]) {
+        self.clear();
+        self.0.extend_from_slice(&words);
+    }
+
     /// Adds a word.
     #[inline]
     pub fn push(&mut self, word: u64) {
@@ -159,19 +184,18 @@ impl FrameBuffer {
 /// Writes a request. Sizes must be within the limits.
 #[inline]
 pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], body: &[u8]) {
-    frame.clear();
     let flag = |set: bool, bit: u8| if set { bit } else { 0 };
     let flags = flag(head.expect.is_some(), RequestFlags::EXPECT)
         | flag(head.expires.is_some(), RequestFlags::EXPIRES)
         | flag(head.argument.is_some(), RequestFlags::ARGUMENT)
         | flag(head.attributes, RequestFlags::ATTRIBUTES);
-    frame.push(
+    frame.begin([
         u64::from(head.op as u8)
             | u64::from(flags) << 8
             | u64::from(head.table.0) << 16
             | u64::from(head.id) << 32,
-    );
-    frame.push(key.len() as u64 | (body.len() as u64) << 32);
+        key.len() as u64 | (body.len() as u64) << 32,
+    ]);
     if let Some(expected) = head.expect {
         frame.push(expected.map_or(0, |version| version.0));
     }
@@ -182,35 +206,42 @@ pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], bo
     tail[body_start..body_start + body.len()].copy_from_slice(body);
 }
 
-impl<'a> Request<'a> {
+/// What a request's payload holds and where: a [`Request`] that borrows nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RequestShape {
+    /// The fixed part.
+    pub head: RequestHead,
+    /// Words before the key.
+    first: u32,
+    key_bytes: u32,
+    /// Counted from where the key begins.
+    body_start: u32,
+    body_bytes: u32,
+}
+
+impl RequestShape {
+    /// One without key and body, of an empty payload.
+    pub fn of_head(head: RequestHead) -> RequestShape {
+        RequestShape { head, first: 0, key_bytes: 0, body_start: 0, body_bytes: 0 }
+    }
+
     /// Reads a payload that was copied out of a ring. `None` when it is no request.
     #[inline]
-    pub fn parse(payload: &'a [u64]) -> Option<Request<'a>> {
-        let word = *payload.first()?;
-        let sizes = *payload.get(1)?;
-        let op = match word as u8 {
-            1 => Op::Get,
-            2 => Op::Put,
-            3 => Op::Delete,
-            4 => Op::Intern,
-            5 => Op::RepairLink,
-            6 => Op::LargeBegin,
-            7 => Op::LargePiece,
-            8 => Op::LargeCommit,
-            9 => Op::Ping,
-            _ => return None,
-        };
+    pub fn parse(payload: &[u64]) -> Option<RequestShape> {
+        let &[word, sizes, ref rest @ ..] = payload else { return None };
+        let op = Op::from_number(word as u8)?;
         let flags = (word >> 8) as u8;
         if flags & !RequestFlags::ALL != 0 {
             return None;
         }
-        let mut next = 2;
+        let mut tail = rest;
         let mut optional = |bit: u8| {
             if flags & bit == 0 {
                 return Some(None);
             }
-            next += 1;
-            payload.get(next - 1).copied().map(Some)
+            let (word, rest) = tail.split_first()?;
+            tail = rest;
+            Some(Some(*word))
         };
         let expect = optional(RequestFlags::EXPECT)?;
         let expires = optional(RequestFlags::EXPIRES)?;
@@ -224,22 +255,36 @@ impl<'a> Request<'a> {
             argument,
             attributes: flags & RequestFlags::ATTRIBUTES != 0,
         };
-        let (key_bytes, body_bytes) = (sizes as u32 as usize, (sizes >> 32) as usize);
-        if key_bytes > limits::KEY_BYTES_MAX || body_bytes > limits::FRAME_BYTES_MAX {
+        let (key_bytes, body_bytes) = (sizes as u32, (sizes >> 32) as u32);
+        if key_bytes > limits::KEY_BYTES_MAX as u32 || body_bytes > limits::FRAME_BYTES_MAX as u32 {
             return None;
         }
-        let tail = payload.get(next..)?;
         let body_start = if head.attributes { key_bytes.next_multiple_of(8) } else { key_bytes };
-        if (body_start + body_bytes).div_ceil(8) != tail.len() {
+        if (body_start + body_bytes).div_ceil(8) as usize != tail.len() {
             return None;
         }
+        let first = (payload.len() - tail.len()) as u32;
+        Some(RequestShape { head, first, key_bytes, body_start, body_bytes })
+    }
+
+    /// The request in the payload that this was read from.
+    #[inline]
+    pub fn of<'a>(&self, payload: &'a [u64]) -> Request<'a> {
+        let tail = &payload[self.first as usize..];
         let bytes = bytes_of(tail);
-        Some(Request {
-            head,
-            key: &bytes[..key_bytes],
-            body: &bytes[body_start..body_start + body_bytes],
+        Request {
+            head: self.head,
+            key: &bytes[..self.key_bytes as usize],
+            body: &bytes[self.body_start as usize..][..self.body_bytes as usize],
             tail,
-        })
+        }
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Reads a payload that was copied out of a ring. `None` when it is no request.
+    pub fn parse(payload: &'a [u64]) -> Option<Request<'a>> {
+        RequestShape::parse(payload).map(|shape| shape.of(payload))
     }
 }
 
@@ -268,10 +313,7 @@ pub struct Reply<'a> {
 /// Writes the fixed part of a reply; the item's words may follow in `frame`.
 #[inline]
 pub fn encode_reply(frame: &mut FrameBuffer, head: ReplyHead) {
-    frame.clear();
-    frame.push(u64::from(head.status as u8) | u64::from(head.id) << 32);
-    frame.push(head.version);
-    frame.push(head.location);
+    frame.begin([u64::from(head.status as u8) | u64::from(head.id) << 32, head.version, head.location]);
 }
 
 impl<'a> Reply<'a> {

@@ -180,7 +180,7 @@ impl RingReader {
             if words * 8 > FRAME_BYTES_MAX as u64 || at + words > RING_WORDS {
                 return Err(RingFault("a message longer than a frame can be"));
             }
-            payload.clear();
+            // All of it is written over.
             payload.resize(count as usize, 0);
             ring.copy_out((at + head) as usize, payload);
             if self.checksummed && checksum(indicator, payload) != ring.load(at as usize + 1) {

@@ -74,8 +74,11 @@ mod tests {
                 let fair = RING_ARCS / (shards + 1);
                 assert!(share * 3 > fair * 2 && share * 2 < fair * 3, "{share} arcs of a fair {fair}");
             }
-            let moved_elsewhere =
-                before.owners.iter().zip(after.owners().iter()).filter(|(b, a)| b != a && **a as usize != shards);
+            let moved_elsewhere = before
+                .owners
+                .iter()
+                .zip(after.owners().iter())
+                .filter(|(b, a)| b != a && **a as usize != shards);
             assert_eq!(moved_elsewhere.count(), 0);
         }
     }

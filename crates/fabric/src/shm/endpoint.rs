@@ -169,7 +169,7 @@ impl Fabric for ShmEndpoint {
     #[inline]
     fn doorbell(&mut self) {}
 
-    #[inline]
+    #[inline(always)]
     fn inbox(&self, peer: PeerId) -> Words<'_> {
         self.peer(peer).inbox.words()
     }
