@@ -3,7 +3,7 @@
 //! Operations of one batch have no order among each other. Their memory accesses and messages overlap.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::Duration;
 
 use kelix_fabric::Fabric;
 use kelix_types::limits::{MESSAGE_VALUE_BYTES_MAX, SESSION_READS_MAX};
@@ -74,7 +74,7 @@ pub(crate) struct Wanted<'k> {
 pub(crate) struct Waiting {
     queued: Queued,
     id: RequestId,
-    since: Instant,
+    since_ns: u64,
 }
 
 /// One of the reads of a batch.
@@ -488,7 +488,8 @@ impl Session {
                 match posted {
                     Ok(id) => {
                         self.sending = Patience::default();
-                        self.waiting.push(Waiting { queued, id, since: Instant::now() });
+                        let since_ns = self.core.fabric.now_ns();
+                        self.waiting.push(Waiting { queued, id, since_ns });
                     }
                     Err(PostError::Full) => {
                         self.unsent[shard].push_front(queued);
@@ -499,7 +500,9 @@ impl Session {
             }
         }
         self.send_all();
-        if self.unsent.iter().any(|unsent| !unsent.is_empty()) && self.sending.waited() >= self.timeout() {
+        if self.unsent.iter().any(|unsent| !unsent.is_empty())
+            && self.sending.waited(self.core.fabric.now_ns()) >= self.timeout()
+        {
             for queued in self.unsent.iter_mut().flat_map(std::mem::take).collect::<Vec<_>>() {
                 self.finish(queued.ticket, Err(self.timed_out("poll")));
             }
@@ -514,15 +517,15 @@ impl Session {
         self.core.poll_replies()?;
         self.note_broken();
         let given_up = self.check_server("poll").err().map(|error| error.kind());
-        let now = Instant::now();
-        for Waiting { queued, id, since } in std::mem::take(&mut self.waiting) {
+        let now_ns = self.core.fabric.now_ns();
+        for Waiting { queued, id, since_ns } in std::mem::take(&mut self.waiting) {
             let outcome = match self.core.take(id) {
                 Some(answer) => {
                     self.sending = Patience::default();
                     self.believe("poll", answer).and_then(|answer| self.outcome_of(&queued, answer))
                 }
-                None if given_up.is_none() && now - since < self.timeout() => {
-                    self.waiting.push(Waiting { queued, id, since });
+                None if given_up.is_none() && Duration::from_nanos(now_ns - since_ns) < self.timeout() => {
+                    self.waiting.push(Waiting { queued, id, since_ns });
                     continue;
                 }
                 None => {

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kelix_fabric::PeerId;
 use kelix_fabric::shm::{
     AUTHORITY_BYTES, AUTHORITY_MAGIC, Memfd, RunDirectory, ShmEndpoint, ShmPeer, SleepWord, Waker,
     WakerHandle, map_file, receive_frame, send_frame,
 };
+use kelix_fabric::{Endpoint, PeerId};
 use kelix_image::{Header, MemoryMap, Span};
 use kelix_types::limits::POINTER_TABLE_BYTES;
 use kelix_types::{Error, ErrorKind, Result};
@@ -39,6 +39,35 @@ fn connect(socket: &Path) -> std::io::Result<UnixStream> {
     stream.set_write_timeout(Some(ANSWER))?;
     rustix::net::connect(&stream, &SocketAddrUnix::new(socket)?)?;
     Ok(stream)
+}
+
+/// How a session was set up, and how it learns of new segments.
+pub(crate) enum Setup {
+    /// Over the socket of a run directory.
+    Socket(Link),
+    /// By a simulator, which knows the segments.
+    #[cfg(kelix_sim)]
+    Sim(crate::sim::MapSource),
+}
+
+impl Setup {
+    /// Brings a shard's map up to date.
+    pub fn refresh_map(&mut self, shard: u16, map: &MemoryMap) -> Result<Arc<MemoryMap>> {
+        match self {
+            Setup::Socket(link) => link.refresh_map(shard, map),
+            #[cfg(kelix_sim)]
+            Setup::Sim(source) => source(shard),
+        }
+    }
+
+    /// The run directory to connect to again.
+    pub fn directory(&self) -> Result<PathBuf> {
+        match self {
+            Setup::Socket(link) => Ok(link.directory.clone()),
+            #[cfg(kelix_sim)]
+            Setup::Sim(_) => Err(protocol("a simulated session is not connected again")),
+        }
+    }
 }
 
 /// The set-up connection.
@@ -149,7 +178,7 @@ impl Link {
     }
 
     /// Opens a session: maps every shard's image and connects its mailboxes.
-    pub fn session(directory: &Path, private_pointers: bool) -> Result<(Link, Core<ShmEndpoint>)> {
+    pub fn session(directory: &Path, private_pointers: bool) -> Result<(Link, Core<Endpoint>)> {
         let link = Link::open(directory)?;
         link.greet(Purpose::Session)?;
         let (Frame::Welcome { version, features, term, view, .. }, mut descriptors) = link.receive()? else {
@@ -179,7 +208,7 @@ impl Link {
         for shard in 0..view.shards() {
             peers.push(link.join_shard(&mut endpoint, shard as u16, &authority, &view)?);
         }
-        let core = Core::new(endpoint, view, term, &peers, PointerCache::new(pointers));
+        let core = Core::new(Endpoint::Shm(endpoint), view, term, &peers, PointerCache::new(pointers));
         Ok((link, core))
     }
 
@@ -225,10 +254,5 @@ impl Link {
             inbox,
             wake_key,
         }))
-    }
-
-    /// The run directory.
-    pub fn directory(&self) -> &Path {
-        &self.directory
     }
 }

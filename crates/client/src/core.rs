@@ -125,8 +125,9 @@ pub(crate) enum PostError {
     Failed(Error),
 }
 
-fn fault(RingFault(what): RingFault) -> Error {
-    Error::new(ErrorKind::Protocol, "talk to the server", what)
+fn fault(fault: RingFault) -> Error {
+    let kind = if fault == RingFault::GONE { ErrorKind::Unavailable } else { ErrorKind::Protocol };
+    Error::new(kind, "talk to the server", fault.0)
 }
 
 impl<F: Fabric> Core<F> {

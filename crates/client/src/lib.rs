@@ -57,6 +57,8 @@ mod links;
 mod pointers;
 mod read;
 mod session;
+#[cfg(kelix_sim)]
+pub mod sim;
 mod tables;
 
 pub use batch::{Completion, Outcome, Ticket};

@@ -3,10 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use kelix_fabric::Fabric;
-use kelix_fabric::shm::ShmEndpoint;
+use kelix_fabric::{Endpoint, Fabric};
 use kelix_image::ItemFlags;
 use kelix_types::limits::{KEY_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX, VALUE_BYTES_MAX};
 use kelix_types::{Effect, Error, ErrorKind, KeyHash, Location, Result, TableId, Version};
@@ -14,7 +13,7 @@ use kelix_wire::{Op, RequestHead, Status};
 
 use crate::Table;
 use crate::batch::{Queued, Waiting, Wanted};
-use crate::connect::Link;
+use crate::connect::{Link, Setup};
 use crate::core::{Answer, Core, Path, PostError, RequestId};
 use crate::item::{Item, Names};
 use crate::pointers::Pointer;
@@ -35,11 +34,11 @@ const PIECES_UNDER_WAY: usize = 4;
 /// How long has been waited since something last came of it. Requests that are under way together share one, so that a
 /// batch at a server that stands still ends when one request would.
 #[derive(Default)]
-pub(crate) struct Patience(Option<Instant>);
+pub(crate) struct Patience(Option<u64>);
 
 impl Patience {
-    pub(crate) fn waited(&mut self) -> Duration {
-        self.0.get_or_insert_with(Instant::now).elapsed()
+    pub(crate) fn waited(&mut self, now_ns: u64) -> Duration {
+        Duration::from_nanos(now_ns - *self.0.get_or_insert(now_ns))
     }
 }
 
@@ -79,7 +78,7 @@ impl Default for SessionOptions {
 /// reads that find nothing, are messages. A session that has lost its server goes on reading the last state for as
 /// long as no other server takes over; [`Session::is_detached`] tells.
 pub struct Session {
-    pub(crate) core: Core<ShmEndpoint>,
+    pub(crate) core: Core<Endpoint>,
     pub(crate) landing: Landing,
     /// Where the item just fetched stands.
     pub(crate) pointer: Option<Pointer>,
@@ -97,7 +96,7 @@ pub struct Session {
     pub(crate) slots: Vec<crate::batch::ReadSlot>,
     pub(crate) rest: Vec<usize>,
     pub(crate) missing: Vec<usize>,
-    link: Link,
+    setup: Setup,
     /// Tells this server from every other, before and after it and elsewhere.
     server: u64,
     pub(crate) options: SessionOptions,
@@ -116,7 +115,12 @@ pub(crate) fn check_key(operation: &'static str, key: &[u8]) -> Result<()> {
 
 impl Session {
     pub(crate) fn open(directory: &std::path::Path, options: SessionOptions) -> Result<Session> {
-        let (link, mut core) = Link::session(directory, options.private_pointers)?;
+        let (link, core) = Link::session(directory, options.private_pointers)?;
+        Session::over(Setup::Socket(link), core, options)
+    }
+
+    /// A session over what has been set up.
+    pub(crate) fn over(setup: Setup, mut core: Core<Endpoint>, options: SessionOptions) -> Result<Session> {
         core.set_path(options.path);
         let core_server = core.server();
         let segments_versions = vec![0; core.shards()];
@@ -136,7 +140,7 @@ impl Session {
             slots: Vec::new(),
             rest: Vec::new(),
             missing: Vec::new(),
-            link,
+            setup,
             server: core_server,
             options,
             operations: 0,
@@ -150,7 +154,7 @@ impl Session {
     /// Connects to whichever server serves the run directory now. Tables must be opened again; requests under way
     /// are given up.
     pub fn reconnect(&mut self) -> Result<()> {
-        *self = Session::open(self.link.directory(), self.options.clone())?;
+        *self = Session::open(&self.setup.directory()?, self.options.clone())?;
         Ok(())
     }
 
@@ -188,8 +192,7 @@ impl Session {
         self.note_broken();
         self.core.publish_counters();
         for shard in 0..self.core.shards() {
-            let header = self.core.fabric.peer(self.core.peer(shard)).header.as_ref();
-            let version = header.map_or(0, kelix_image::Header::segments_version);
+            let version = self.core.fabric.map_version(self.core.peer(shard));
             if version != self.segments_versions[shard] && !self.detached {
                 match self.refresh_map(shard) {
                     Ok(()) => self.segments_versions[shard] = version,
@@ -213,7 +216,8 @@ impl Session {
     /// Maps the segments that came, unmaps those that went.
     fn refresh_map(&mut self, shard: usize) -> Result<()> {
         let peer = self.core.peer(shard);
-        let map = self.link.refresh_map(shard as u16, &self.core.fabric.peer(peer).map);
+        let Some(map) = self.core.fabric.map(peer) else { return Ok(()) };
+        let map = self.setup.refresh_map(shard as u16, map);
         let map = match map {
             Ok(map) => map,
             // A dead server's segments stay as they are.
@@ -226,8 +230,9 @@ impl Session {
         self.core.fabric.set_map(peer, map);
         self.core.note_map(shard);
         let shards = 0..self.core.shards();
-        let mapped: usize =
-            shards.map(|shard| self.core.fabric.peer(self.core.peer(shard)).map.firsts().len() - 1).sum();
+        let mapped: usize = shards
+            .map(|shard| self.core.fabric.map(self.core.peer(shard)).map_or(0, |map| map.firsts().len() - 1))
+            .sum();
         self.core.set_segments_mapped(mapped as u64);
         Ok(())
     }
@@ -275,8 +280,8 @@ impl Session {
             }
             self.core.send(shard);
             self.core.poll_replies()?;
-            std::thread::yield_now();
-            if patience.waited() > self.options.timeout {
+            self.core.fabric.yield_now();
+            if patience.waited(self.core.fabric.now_ns()) > self.options.timeout {
                 return Err(Error::new(ErrorKind::TimedOut, operation, "the server does not take requests"));
             }
         }
@@ -316,7 +321,7 @@ impl Session {
             if round < SPINS {
                 continue;
             }
-            if let Some(error) = self.wait_a_little(operation, patience.waited()) {
+            if let Some(error) = self.wait_a_little(operation, patience.waited(self.core.fabric.now_ns())) {
                 // It may have come in the last moment.
                 if let Some(answer) = self.arrived(operation, id)? {
                     return Ok(answer);
@@ -362,7 +367,7 @@ impl Session {
             return Some(self.timed_out(operation));
         }
         if waited < YIELD {
-            std::thread::yield_now();
+            self.core.fabric.yield_now();
             return None;
         }
         self.core.fabric.announce_sleep();
@@ -720,13 +725,13 @@ impl Session {
         shard: usize,
     ) -> (Arc<kelix_image::MemoryMap>, kelix_index::Directory, u64) {
         let (directory, seed) = self.core.directory_for_measurement(shard);
-        (self.core.fabric.peer(self.core.peer(shard)).map.clone(), directory, seed)
+        (self.core.fabric.map(self.core.peer(shard)).expect("a fabric with maps").clone(), directory, seed)
     }
 
     /// The descriptor that becomes readable when answers to submitted operations have arrived. Valid while the
     /// session is. [`Session::poll`] says when to wait for it.
     pub fn fd(&self) -> RawFd {
-        self.core.fabric.fd().as_raw_fd()
+        self.core.fabric.fd().expect("a fabric with a descriptor").as_raw_fd()
     }
 }
 

@@ -8,6 +8,7 @@
 //! The read rule's checks (b) and (c) need two facts that only a fabric can give: a [stamp](Fabric::stamp) that
 //! bounds how long a READ took, and the [authority](Fabric::authority) in force. See docs/read-rule.md.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use kelix_image::words::{Words, load_fence};
@@ -15,7 +16,10 @@ use kelix_image::{MemoryMap, SharedWord};
 use kelix_types::Place;
 
 pub mod conformance;
+mod endpoint;
 pub mod shm;
+
+pub use endpoint::Endpoint;
 
 /// One connection of a fabric endpoint, by number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -95,6 +99,26 @@ pub trait Fabric {
     /// What this fabric promises.
     fn promises(&self) -> Promises;
 
+    /// The time on this side's clock, in nanoseconds since some moment. It never goes back.
+    fn now_ns(&self) -> u64;
+
+    /// Lets whoever else wants the processor have it for a moment.
+    fn yield_now(&mut self);
+
+    /// The memory of a peer that may be READ, as far as it is known here. Places outside it are
+    /// [`ReadState::Outside`]. `None` where nothing is READ.
+    fn map(&self, _peer: PeerId) -> Option<&Arc<MemoryMap>> {
+        None
+    }
+
+    /// Makes other memory of a peer known: segments came or went.
+    fn set_map(&mut self, _peer: PeerId, _map: Arc<MemoryMap>) {}
+
+    /// A number that changes when segments of the peer come or go, for whoever keeps its map; 0 where there is none.
+    fn map_version(&self, _peer: PeerId) -> u64 {
+        0
+    }
+
     /// Starts a READ. Nothing needs to move before [`Fabric::doorbell`].
     fn post_read(&mut self, read: Read);
 
@@ -135,8 +159,16 @@ pub trait Fabric {
     /// This side's mailbox, into which the peer WRITEs.
     fn inbox(&self, peer: PeerId) -> Words<'_>;
 
+    /// Looks, without sleeping, whether connections have gone.
+    fn look(&mut self);
+
     /// Whether the connection is known to be gone.
     fn is_broken(&self, peer: PeerId) -> bool;
+
+    /// The descriptor that is readable when this side, having announced its sleep, was woken; where there is one.
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Wakes the peer if it sleeps. Called after the WRITE it should find.
     fn wake(&mut self, peer: PeerId);

@@ -6,7 +6,8 @@
 //! through this file, the rule can be checked here, and a simulator can let a reader fall between any two stores.
 //!
 //! On x86-64 copies use 16-byte loads and stores in assembly, so that the compiler neither assumes that the
-//! memory stands still nor splits a word; elsewhere, and under Miri, they go word by word through atomics.
+//! memory stands still nor splits a word; elsewhere, under Miri and in the simulator, they go word by word through
+//! atomics.
 //!
 //! | store | load | what it orders |
 //! |---|---|---|
@@ -21,6 +22,44 @@ compile_error!(
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Where a simulator comes in: before each access to a single word of shared memory it may let others go on. Only built
+/// with `--cfg kelix_sim`; without it nothing of this is left.
+#[cfg(kelix_sim)]
+pub mod moment {
+    use std::cell::Cell;
+
+    /// What is about to happen.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub enum Access {
+        /// A load.
+        Load,
+        /// A store.
+        Store,
+    }
+
+    thread_local! {
+        static HOOK: Cell<Option<fn(Access)>> = const { Cell::new(None) };
+    }
+
+    /// Sets what this thread calls before each access, or nothing.
+    pub fn set_hook(hook: Option<fn(Access)>) {
+        HOOK.set(hook);
+    }
+
+    pub(super) fn pass(access: Access) {
+        if let Some(hook) = HOOK.get() {
+            hook(access);
+        }
+    }
+}
+
+macro_rules! moment {
+    ($access:ident) => {
+        #[cfg(kelix_sim)]
+        moment::pass(moment::Access::$access)
+    };
+}
 
 /// A view of words that others may touch meanwhile. It carries no right to tear: each access is one word or a
 /// copy whose words are each whole.
@@ -84,7 +123,9 @@ impl<'a> Words<'a> {
     /// Loads one word, ordered after nothing.
     #[inline(always)]
     pub fn load(self, index: usize) -> u64 {
-        self.word(index).load(Ordering::Relaxed)
+        let word = self.word(index);
+        moment!(Load);
+        word.load(Ordering::Relaxed)
     }
 
     /// Loads one word before all later loads.
@@ -93,7 +134,7 @@ impl<'a> Words<'a> {
     #[inline(always)]
     pub fn load_acquire(self, index: usize) -> u64 {
         // Of read-only mappings the language promises relaxed loads only, hence the fence beside it.
-        let value = self.word(index).load(Ordering::Relaxed);
+        let value = self.load(index);
         fence(Ordering::Acquire);
         value
     }
@@ -101,7 +142,9 @@ impl<'a> Words<'a> {
     /// Stores one word that is not yet reachable, or whose order does not matter.
     #[inline]
     pub fn store(self, index: usize, value: u64) {
-        self.word(index).store(value, Ordering::Relaxed);
+        let word = self.word(index);
+        moment!(Store);
+        word.store(value, Ordering::Relaxed);
     }
 
     /// Stores one word after all earlier stores: drops or raises a guardian, publishes a pointer.
@@ -109,12 +152,16 @@ impl<'a> Words<'a> {
     /// SYNC: pairs with [`Words::load_acquire`], and with the fence of [`load_fence`] after a plain load.
     #[inline]
     pub fn publish(self, index: usize, value: u64) {
-        self.word(index).store(value, Ordering::Release);
+        let word = self.word(index);
+        moment!(Store);
+        word.store(value, Ordering::Release);
     }
 
     /// Adds to one word and returns the sum. For words with several writers (the authority word).
     pub fn add(self, index: usize, value: u64) -> u64 {
-        self.word(index).fetch_add(value, Ordering::SeqCst) + value
+        let word = self.word(index);
+        moment!(Store);
+        word.fetch_add(value, Ordering::SeqCst) + value
     }
 
     /// Copies words out, in any order, each whole.
@@ -175,7 +222,7 @@ impl<'a> Words<'a> {
         if self.count < 8 {
             return None;
         }
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim))))]
         {
             use std::arch::x86_64::*;
             // SAFETY: SSE2 is part of x86-64, and the loads are inside the eight words.
@@ -190,7 +237,7 @@ impl<'a> Words<'a> {
             let found = found & 0x5554;
             if found == 0 { None } else { Some(found.trailing_zeros() as usize / 2) }
         }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim)))))]
         (1..8).find(|at| self.load(*at) >> 48 == u64::from(wanted))
     }
 
@@ -261,7 +308,7 @@ pub fn full_fence() {
 
 #[inline]
 fn prefetch_line<const WRITE: bool>(line: *const AtomicU64) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim))))]
     {
         use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch of any address has no effect a program can observe.
@@ -273,7 +320,7 @@ fn prefetch_line<const WRITE: bool>(line: *const AtomicU64) {
             }
         }
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim)))))]
     let _ = line;
 }
 
@@ -282,7 +329,7 @@ fn prefetch_line<const WRITE: bool>(line: *const AtomicU64) {
 ///
 /// # Safety
 /// These 16 bytes are mapped.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim))))]
 #[inline(always)]
 unsafe fn load_pair<const OFFSET: usize>(from: *const u64) -> std::arch::x86_64::__m128i {
     let pair;
@@ -304,7 +351,7 @@ unsafe fn load_pair<const OFFSET: usize>(from: *const u64) -> std::arch::x86_64:
 /// The words that hold them are mapped.
 #[inline(always)]
 unsafe fn load_unaligned(from: *const u8) -> u64 {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim))))]
     {
         let bytes;
         // SAFETY: a load from mapped memory, in assembly as in `load_pair`.
@@ -317,9 +364,10 @@ unsafe fn load_unaligned(from: *const u8) -> u64 {
         }
         bytes
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim)))))]
     {
         let beyond = from.addr() % 8;
+        moment!(Load);
         // SAFETY: the words are mapped, and the second is looked at only if it holds some of the bytes.
         unsafe {
             let word = from.sub(beyond).cast::<AtomicU64>();
@@ -335,7 +383,7 @@ unsafe fn load_unaligned(from: *const u8) -> u64 {
 /// As for `load_unaligned`.
 #[inline(always)]
 unsafe fn load_unaligned_pair(from: *const u8, at: usize) -> [u8; 16] {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim))))]
     {
         let pair: std::arch::x86_64::__m128i;
         // SAFETY: a load from mapped memory, in assembly as in `load_pair`; any bytes are an array of bytes.
@@ -348,7 +396,7 @@ unsafe fn load_unaligned_pair(from: *const u8, at: usize) -> [u8; 16] {
             std::mem::transmute(pair)
         }
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim)))))]
     {
         let mut bytes = [0; 16];
         // SAFETY: as promised by the caller.
@@ -363,7 +411,7 @@ unsafe fn load_unaligned_pair(from: *const u8, at: usize) -> [u8; 16] {
 ///
 /// # Safety
 /// Both ranges are mapped and aligned to 8 bytes, the destination is private, and they do not overlap.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim))))]
 #[inline(always)]
 unsafe fn copy_from_shared(mut from: *const u64, mut into: *mut u64, mut count: usize) {
     use std::arch::x86_64::_mm_storeu_si128;
@@ -392,7 +440,7 @@ unsafe fn copy_from_shared(mut from: *const u64, mut into: *mut u64, mut count: 
 /// # Safety
 /// Both ranges are mapped and aligned to 8 bytes, the source is private, the destination writable, and they do not
 /// overlap.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim))))]
 #[inline(always)]
 unsafe fn copy_to_shared(mut from: *const u64, mut into: *mut u64, mut count: usize) {
     use std::arch::x86_64::_mm_loadu_si128;
@@ -418,10 +466,11 @@ unsafe fn copy_to_shared(mut from: *const u64, mut into: *mut u64, mut count: us
 ///
 /// # Safety
 /// Both ranges are mapped and aligned to 8 bytes, the destination is private, and they do not overlap.
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim)))))]
 #[inline]
 unsafe fn copy_from_shared(from: *const u64, into: *mut u64, count: usize) {
     for index in 0..count {
+        moment!(Load);
         // SAFETY: inside the ranges the caller promised.
         unsafe { *into.add(index) = (*from.add(index).cast::<AtomicU64>()).load(Ordering::Relaxed) }
     }
@@ -432,10 +481,11 @@ unsafe fn copy_from_shared(from: *const u64, into: *mut u64, count: usize) {
 /// # Safety
 /// Both ranges are mapped and aligned to 8 bytes, the source is private, the destination writable, and they do not
 /// overlap.
-#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim)))))]
 #[inline]
 unsafe fn copy_to_shared(from: *const u64, into: *mut u64, count: usize) {
     for index in 0..count {
+        moment!(Store);
         // SAFETY: inside the ranges the caller promised.
         unsafe { (*into.add(index).cast::<AtomicU64>()).store(*from.add(index), Ordering::Relaxed) }
     }
@@ -444,7 +494,7 @@ unsafe fn copy_to_shared(from: *const u64, into: *mut u64, count: usize) {
 /// Which of eight private words have `wanted` in the upper half under `mask`, as a bit mask.
 #[inline(always)]
 pub fn match_upper_halves(words: &[u64; 8], mask: u32, wanted: u32) -> u8 {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim))))]
     {
         use std::arch::x86_64::*;
         // SAFETY: SSE2 is part of x86-64, and the loads are unaligned ones inside the array.
@@ -458,7 +508,7 @@ pub fn match_upper_halves(words: &[u64; 8], mask: u32, wanted: u32) -> u8 {
             equal(0) | equal(4) << 4
         }
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim)))))]
     {
         let equal = |word: u64| (word >> 32) as u32 & mask == wanted;
         (0..8).fold(0, |found, at| found | u8::from(equal(words[at])) << at)
@@ -469,7 +519,7 @@ pub fn match_upper_halves(words: &[u64; 8], mask: u32, wanted: u32) -> u8 {
 ///
 /// # Safety
 /// Of any processor that has SSE2, as all of x86-64 have.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim))))]
 #[inline(always)]
 unsafe fn upper_halves(
     low: std::arch::x86_64::__m128i,

@@ -202,6 +202,10 @@ mod tests {
         fn promises(&self) -> Promises {
             Promises { ordered_placement: true, ordered_loads: true }
         }
+        fn now_ns(&self) -> u64 {
+            0
+        }
+        fn yield_now(&mut self) {}
         fn post_read(&mut self, _: Read) {}
         fn poll_read(&mut self, _: Read, _: &mut [u64]) -> ReadState {
             ReadState::Broken
@@ -234,6 +238,7 @@ mod tests {
         fn inbox(&self, _: PeerId) -> Words<'_> {
             self.inbox.words()
         }
+        fn look(&mut self) {}
         fn is_broken(&self, _: PeerId) -> bool {
             false
         }

@@ -51,6 +51,11 @@ pub const MAILBOX_BYTES: u64 = (mailbox_word::RING as u64 + RING_WORDS) * 8;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RingFault(pub &'static str);
 
+impl RingFault {
+    /// Nobody is to blame: the connection is gone.
+    pub const GONE: RingFault = RingFault("the connection is gone");
+}
+
 fn next_sequence(sequence: u32) -> u32 {
     if sequence == u32::MAX { 1 } else { sequence + 1 }
 }
@@ -108,7 +113,7 @@ impl RingWriter {
 
     fn send(&self, fabric: &mut impl Fabric, peer: PeerId, at: u64, words: &[u64]) -> Result<(), RingFault> {
         let first = mailbox_word::RING + at as usize;
-        fabric.post_write(peer, first, words).map_err(|_| RingFault("the connection is gone"))
+        fabric.post_write(peer, first, words).map_err(|_| RingFault::GONE)
     }
 
     fn reported(&self, fabric: &impl Fabric, peer: PeerId) -> Result<u64, RingFault> {
@@ -250,6 +255,10 @@ mod tests {
         fn promises(&self) -> Promises {
             Promises { ordered_placement: false, ordered_loads: false }
         }
+        fn now_ns(&self) -> u64 {
+            0
+        }
+        fn yield_now(&mut self) {}
         fn post_read(&mut self, _: Read) {}
         fn poll_read(&mut self, _: Read, _: &mut [u64]) -> ReadState {
             ReadState::Outside
@@ -277,6 +286,7 @@ mod tests {
         fn inbox(&self, _: PeerId) -> kelix_image::words::Words<'_> {
             self.own.words()
         }
+        fn look(&mut self) {}
         fn is_broken(&self, _: PeerId) -> bool {
             false
         }

@@ -2,6 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use kelix_image::words::{Words, full_fence, load_fence};
 use kelix_image::{Header, MemoryMap, Span, header_word};
@@ -50,12 +51,19 @@ pub struct ShmEndpoint {
     waker: Waker,
     own_sleep_words: Vec<SleepWord>,
     broken: bool,
+    began: Instant,
 }
 
 impl ShmEndpoint {
     /// An endpoint without connections that sleeps on `waker`.
     pub fn new(waker: Waker) -> ShmEndpoint {
-        ShmEndpoint { peers: Vec::new(), waker, own_sleep_words: Vec::new(), broken: false }
+        ShmEndpoint {
+            peers: Vec::new(),
+            waker,
+            own_sleep_words: Vec::new(),
+            broken: false,
+            began: Instant::now(),
+        }
     }
 
     /// Adds a connection.
@@ -83,25 +91,10 @@ impl ShmEndpoint {
         &mut self.waker
     }
 
-    /// The descriptor that is readable when this side, having announced its sleep, was woken.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.waker.fd()
-    }
-
     /// The connection's map, header and mailboxes.
     #[inline(always)]
     pub fn peer(&self, peer: PeerId) -> &ShmPeer {
         self.peers[peer.0 as usize].as_ref().expect("a connection of this endpoint")
-    }
-
-    /// Looks, without sleeping, whether the other end has gone.
-    pub fn look(&mut self) {
-        self.broken |= self.waker.wait(Some(0));
-    }
-
-    /// Replaces the map after segments came or went.
-    pub fn set_map(&mut self, peer: PeerId, map: Arc<MemoryMap>) {
-        self.peers[peer.0 as usize].as_mut().expect("a connection of this endpoint").map = map;
     }
 }
 
@@ -112,6 +105,26 @@ impl Fabric for ShmEndpoint {
 
     fn promises(&self) -> Promises {
         Promises { ordered_placement: true, ordered_loads: true }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+
+    fn yield_now(&mut self) {
+        std::thread::yield_now();
+    }
+
+    fn map(&self, peer: PeerId) -> Option<&Arc<MemoryMap>> {
+        Some(&self.peer(peer).map)
+    }
+
+    fn set_map(&mut self, peer: PeerId, map: Arc<MemoryMap>) {
+        self.peers[peer.0 as usize].as_mut().expect("a connection of this endpoint").map = map;
+    }
+
+    fn map_version(&self, peer: PeerId) -> u64 {
+        self.peer(peer).header.as_ref().map_or(0, Header::segments_version)
     }
 
     #[inline]
@@ -174,8 +187,16 @@ impl Fabric for ShmEndpoint {
         self.peer(peer).inbox.words()
     }
 
+    fn look(&mut self) {
+        self.broken |= self.waker.wait(Some(0));
+    }
+
     fn is_broken(&self, _: PeerId) -> bool {
         self.broken
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.waker.fd())
     }
 
     /// SYNC: the fence stands between the WRITE and the look at the sleep word; `announce_sleep` has its twin

@@ -1,0 +1,129 @@
+//! An endpoint of whichever fabric a session uses, chosen when it connects.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use kelix_image::MemoryMap;
+use kelix_image::words::Words;
+
+use crate::shm::ShmEndpoint;
+use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState};
+
+/// One endpoint.
+pub enum Endpoint {
+    /// Shared memory.
+    Shm(ShmEndpoint),
+    /// Whatever a simulator makes of a fabric.
+    #[cfg(kelix_sim)]
+    Sim(Box<dyn Fabric>),
+}
+
+/// Calls a method of whichever endpoint it is.
+macro_rules! of {
+    ($endpoint:ident, $method:ident $(, $argument:expr)*) => {
+        match $endpoint {
+            Endpoint::Shm(endpoint) => endpoint.$method($($argument),*),
+            #[cfg(kelix_sim)]
+            Endpoint::Sim(endpoint) => endpoint.$method($($argument),*),
+        }
+    };
+}
+
+impl Fabric for Endpoint {
+    fn name(&self) -> &'static str {
+        of!(self, name)
+    }
+
+    fn promises(&self) -> Promises {
+        of!(self, promises)
+    }
+
+    fn now_ns(&self) -> u64 {
+        of!(self, now_ns)
+    }
+
+    fn yield_now(&mut self) {
+        of!(self, yield_now)
+    }
+
+    fn map(&self, peer: PeerId) -> Option<&Arc<MemoryMap>> {
+        of!(self, map, peer)
+    }
+
+    fn set_map(&mut self, peer: PeerId, map: Arc<MemoryMap>) {
+        of!(self, set_map, peer, map)
+    }
+
+    fn map_version(&self, peer: PeerId) -> u64 {
+        of!(self, map_version, peer)
+    }
+
+    #[inline]
+    fn post_read(&mut self, read: Read) {
+        of!(self, post_read, read)
+    }
+
+    #[inline]
+    fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState {
+        of!(self, poll_read, read, into)
+    }
+
+    fn direct(&self, peer: PeerId) -> Option<Direct> {
+        of!(self, direct, peer)
+    }
+
+    #[inline(always)]
+    fn stamp(&self, peer: PeerId) -> u64 {
+        of!(self, stamp, peer)
+    }
+
+    #[inline]
+    fn stamp_window(&self) -> u64 {
+        of!(self, stamp_window)
+    }
+
+    #[inline(always)]
+    fn authority(&self, peer: PeerId) -> u64 {
+        of!(self, authority, peer)
+    }
+
+    #[inline]
+    fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
+        of!(self, post_write, peer, first, words)
+    }
+
+    #[inline]
+    fn doorbell(&mut self) {
+        of!(self, doorbell)
+    }
+
+    #[inline(always)]
+    fn inbox(&self, peer: PeerId) -> Words<'_> {
+        of!(self, inbox, peer)
+    }
+
+    fn look(&mut self) {
+        of!(self, look)
+    }
+
+    fn is_broken(&self, peer: PeerId) -> bool {
+        of!(self, is_broken, peer)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        of!(self, fd)
+    }
+
+    #[inline]
+    fn wake(&mut self, peer: PeerId) {
+        of!(self, wake, peer)
+    }
+
+    fn announce_sleep(&mut self) {
+        of!(self, announce_sleep)
+    }
+
+    fn sleep(&mut self, timeout_ns: Option<u64>) {
+        of!(self, sleep, timeout_ns)
+    }
+}
