@@ -5,12 +5,15 @@
 CARGO ?= cargo
 PREFIX ?= /usr/local
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
+# The simulator puts a hook before each access to shared memory, so it is built apart from everything else.
+SIM_FLAGS = --cfg kelix_sim
+SIM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/sim
 KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
 
 # The steps of `make test` run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test fmt lint doc bench msrv install clean
+.PHONY: help build demo test fmt lint doc sim mutants bench msrv install clean
 .PHONY: toolchain test-tools fmt-check unit readme
 
 help: ## list the targets
@@ -35,6 +38,15 @@ lint: toolchain ## run clippy, with warnings as errors
 doc: toolchain ## build the documentation, with warnings as errors
 	@echo "== documentation"
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+sim: toolchain ## run the simulator: 20 seeds, each twice
+	@echo "== simulator"
+	RUSTFLAGS="$(SIM_FLAGS)" CARGO_TARGET_DIR="$(SIM_TARGET)" $(CARGO) build --release --locked --package kelix-sim
+	"$(SIM_TARGET)/release/kelix-sim" --seeds 20
+
+mutants: toolchain ## break one rule at a time; the simulator must notice
+	@echo "== mutants"
+	@scripts/mutants
 
 bench: build ## build, then run the spine benchmark
 	$(KELIX) bench spine

@@ -1,0 +1,379 @@
+//! The simulated fabric, in two kinds.
+//!
+//! | | ordered | unordered |
+//! |---|---|---|
+//! | like | shared memory | RDMA verbs |
+//! | a READ | copies word by word when it is polled | samples each word at a moment of its own between posting and completion |
+//! | its stamp | the reclamation epoch | the reader's clock |
+//! | reads without the state machine | yes (`Fabric::direct`) | no |
+//! | the words of a WRITE | land in order, the first one last | land in any order |
+//!
+//! WRITEs of one connection land one after the other in both, after a delay. A broken connection loses what has not
+//! landed. A sleeper is woken as in shared memory: its word says that it sleeps, and a wake-up that comes early is kept.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use kelix_fabric::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState};
+use kelix_image::words::{Words, full_fence, load_fence};
+use kelix_image::{Header, MemoryMap, Span, header_word};
+use kelix_types::limits::READ_EPOCHS_MAX;
+
+use crate::scheduler::{self, Shared, TaskId};
+
+/// Word of the authority page that holds the term in force, as in a run directory.
+pub const AUTHORITY_TERM: usize = 1;
+
+/// Which of the two kinds a fabric is, and how slow.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// Loads are ordered, as in shared memory.
+    pub ordered: bool,
+    /// Longest time a word of a READ or a WRITE is under way.
+    pub delay_ns_max: u64,
+    /// Distance of two reclamation epochs.
+    pub epoch_ns: u64,
+}
+
+/// What wakes an endpoint.
+#[derive(Clone)]
+pub struct Bell {
+    task: TaskId,
+    rung: Rc<Cell<bool>>,
+}
+
+impl Bell {
+    /// The bell of a task.
+    pub fn of(task: TaskId) -> Bell {
+        Bell { task, rung: Rc::new(Cell::new(false)) }
+    }
+
+    /// Rings: the task wakes, or does not fall asleep next time.
+    pub fn ring(&self) {
+        self.rung.set(true);
+        scheduler::wake(self.task);
+    }
+
+    /// Sleeps until it has rung, or for so long at most.
+    pub fn sleep(&self, for_ns: u64) {
+        if !self.rung.get() {
+            scheduler::sleep(for_ns);
+        }
+        self.rung.set(false);
+    }
+}
+
+/// A word by which an endpoint says that it sleeps.
+#[derive(Clone)]
+pub struct SleepWord(pub Span, pub usize);
+
+impl SleepWord {
+    fn words(&self) -> Words<'_> {
+        self.0.words().part(self.1, 1)
+    }
+}
+
+/// Both directions of a connection, as long as it holds.
+#[derive(Clone)]
+pub struct Wire {
+    broken: Rc<Cell<bool>>,
+}
+
+impl Wire {
+    /// A sound connection.
+    pub fn sound() -> Wire {
+        Wire { broken: Rc::new(Cell::new(false)) }
+    }
+
+    /// Breaks it for ever.
+    pub fn cut(&self) {
+        self.broken.set(true);
+    }
+
+    /// Whether it is broken.
+    pub fn is_broken(&self) -> bool {
+        self.broken.get()
+    }
+}
+
+/// One connection, seen from one side.
+pub struct Peer {
+    /// Memory to READ, with its header page; none on the server's side.
+    pub memory: Option<(Arc<MemoryMap>, Header)>,
+    /// The authority page, where there is memory to READ.
+    pub authority: Option<Span>,
+    /// The peer's mailbox.
+    pub outbox: Span,
+    /// This side's mailbox.
+    pub inbox: Span,
+    /// Says whether the peer sleeps.
+    pub sleeps: SleepWord,
+    /// Wakes the peer.
+    pub bell: Bell,
+    /// Whether the connection holds.
+    pub wire: Wire,
+}
+
+struct Connection {
+    peer: Peer,
+    /// When the last word of the last WRITE lands.
+    last_landing_ns: u64,
+}
+
+/// A READ whose words are sampled one by one.
+struct Sampling {
+    words: Vec<u64>,
+    missing: usize,
+}
+
+/// Things worth counting about READs, for the coverage of a run.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct ReadCounts {
+    /// READs done.
+    pub reads: u64,
+    /// READs some of whose words were sampled while others of them changed.
+    pub torn: u64,
+}
+
+/// One side's endpoint.
+pub struct SimEndpoint {
+    kind: Kind,
+    bell: Bell,
+    /// How much faster this node's clock runs than the true one, in parts per million.
+    drift_ppm: i64,
+    own_sleep_words: Vec<SleepWord>,
+    connections: Vec<Option<Connection>>,
+    samplings: HashMap<(PeerId, u32), Shared<Sampling>>,
+    counts: Shared<ReadCounts>,
+}
+
+impl SimEndpoint {
+    /// An endpoint without connections.
+    pub fn new(kind: Kind, bell: Bell, drift_ppm: i64, counts: Shared<ReadCounts>) -> SimEndpoint {
+        SimEndpoint {
+            kind,
+            bell,
+            drift_ppm,
+            own_sleep_words: Vec::new(),
+            connections: Vec::new(),
+            samplings: HashMap::new(),
+            counts,
+        }
+    }
+
+    /// Adds a connection.
+    pub fn add(&mut self, peer: Peer) -> PeerId {
+        self.connections.push(Some(Connection { peer, last_landing_ns: 0 }));
+        PeerId(self.connections.len() as u32 - 1)
+    }
+
+    /// Ends a connection.
+    pub fn remove(&mut self, peer: PeerId) {
+        self.connections[peer.0 as usize] = None;
+    }
+
+    /// A word in which this side announces its sleep.
+    pub fn add_sleep_word(&mut self, word: SleepWord) {
+        self.own_sleep_words.push(word);
+    }
+
+    /// The connections that have broken.
+    pub fn broken(&self) -> Vec<PeerId> {
+        let gone = |(index, connection): (usize, &Option<Connection>)| {
+            connection.as_ref().filter(|it| it.peer.wire.is_broken()).map(|_| PeerId(index as u32))
+        };
+        self.connections.iter().enumerate().filter_map(gone).collect()
+    }
+
+    fn peer(&self, peer: PeerId) -> &Peer {
+        &self.connections[peer.0 as usize].as_ref().expect("a connection of this endpoint").peer
+    }
+
+    fn clock_ns(&self) -> u64 {
+        let now = scheduler::now_ns() as i128;
+        (now + now * self.drift_ppm as i128 / 1_000_000) as u64
+    }
+}
+
+impl Fabric for SimEndpoint {
+    fn name(&self) -> &'static str {
+        if self.kind.ordered { "sim-ordered" } else { "sim-unordered" }
+    }
+
+    fn promises(&self) -> Promises {
+        Promises { ordered_placement: self.kind.ordered, ordered_loads: self.kind.ordered }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.clock_ns()
+    }
+
+    fn yield_now(&mut self) {
+        scheduler::give_way();
+    }
+
+    fn map(&self, peer: PeerId) -> Option<&Arc<MemoryMap>> {
+        self.peer(peer).memory.as_ref().map(|(map, _)| map)
+    }
+
+    fn set_map(&mut self, peer: PeerId, map: Arc<MemoryMap>) {
+        let connection = self.connections[peer.0 as usize].as_mut().expect("a connection of this endpoint");
+        connection.peer.memory.as_mut().expect("memory to READ").0 = map;
+    }
+
+    fn map_version(&self, peer: PeerId) -> u64 {
+        self.peer(peer).memory.as_ref().map_or(0, |(_, header)| header.segments_version())
+    }
+
+    fn post_read(&mut self, read: Read) {
+        if self.kind.ordered {
+            return;
+        }
+        let sampling = Rc::new(RefCell::new(Sampling { words: vec![0; read.words], missing: read.words }));
+        let Some((map, _)) = &self.peer(read.peer).memory else { return };
+        let first_ns = scheduler::now_ns();
+        for index in 0..read.words {
+            // Each at its own time, in no order.
+            let delay_ns = scheduler::random_below(self.kind.delay_ns_max);
+            let (map, sampling) = (map.clone(), sampling.clone());
+            let (place, counts) = (read.place.plus(index as u64 * 8), self.counts.clone());
+            scheduler::after(delay_ns, move || {
+                let mut sampling = sampling.borrow_mut();
+                sampling.missing -= 1;
+                if let Some(words) = map.words(place, 1) {
+                    sampling.words[index] = words.load(0);
+                }
+                let _ = (first_ns, &counts);
+            });
+        }
+        self.samplings.insert((read.peer, read.tag), sampling);
+    }
+
+    fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState {
+        let peer = self.peer(read.peer);
+        let Some((map, _)) = &peer.memory else { return ReadState::Broken };
+        let Some(words) = map.words(read.place, read.words) else {
+            self.samplings.remove(&(read.peer, read.tag));
+            return ReadState::Outside;
+        };
+        if self.kind.ordered {
+            words.copy_out(0, into);
+        } else {
+            let Some(sampling) = self.samplings.get(&(read.peer, read.tag)) else { return ReadState::Broken };
+            if sampling.borrow().missing > 0 {
+                scheduler::give_way();
+                if self.samplings[&(read.peer, read.tag)].borrow().missing > 0 {
+                    return ReadState::Pending;
+                }
+            }
+            // A late poller.
+            scheduler::give_way();
+            let sampling = self.samplings.remove(&(read.peer, read.tag)).expect("just seen");
+            into.copy_from_slice(&sampling.borrow().words);
+        }
+        let now = scheduler::unnoticed(|| {
+            let mut now = vec![0; read.words];
+            let peer = self.peer(read.peer);
+            let words = peer.memory.as_ref().and_then(|(map, _)| map.words(read.place, read.words));
+            words.map(|words| words.copy_out(0, &mut now)).map(|()| now)
+        });
+        let mut counts = self.counts.borrow_mut();
+        counts.reads += 1;
+        counts.torn += u64::from(now.is_some_and(|now| now != into));
+        ReadState::Done
+    }
+
+    fn direct(&self, peer: PeerId) -> Option<Direct> {
+        let peer = self.peer(peer);
+        let ((map, header), authority) = (peer.memory.as_ref()?, peer.authority.as_ref()?);
+        self.kind.ordered.then(|| Direct {
+            map: map.clone(),
+            epoch: header.word(header_word::EPOCH),
+            authority: authority.word(AUTHORITY_TERM),
+        })
+    }
+
+    fn stamp(&self, peer: PeerId) -> u64 {
+        if !self.kind.ordered {
+            return self.clock_ns();
+        }
+        load_fence();
+        self.peer(peer).memory.as_ref().map_or(0, |(_, header)| header.epoch())
+    }
+
+    fn stamp_window(&self) -> u64 {
+        if self.kind.ordered { READ_EPOCHS_MAX } else { self.kind.epoch_ns * 3 / 4 }
+    }
+
+    fn authority(&self, peer: PeerId) -> u64 {
+        let page = self.peer(peer).authority.as_ref();
+        page.map_or(0, |page| page.words().load_acquire(AUTHORITY_TERM))
+    }
+
+    fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
+        let Kind { ordered, delay_ns_max, .. } = self.kind;
+        let connection = self.connections[peer.0 as usize].as_mut().expect("a connection of this endpoint");
+        if connection.peer.wire.is_broken() {
+            return Err(Broken);
+        }
+        let now = scheduler::now_ns();
+        let begins = now.max(connection.last_landing_ns);
+        let mut landing = begins;
+        // In order: the first word, which says that the others are there, last.
+        let order: Vec<usize> = (1..words.len()).chain([0]).collect();
+        for index in order {
+            let at = begins + 1 + scheduler::random_below(delay_ns_max);
+            let at = if ordered { at.max(landing) } else { at };
+            landing = landing.max(at);
+            let (outbox, word, wire) =
+                (connection.peer.outbox.clone(), words[index], connection.peer.wire.clone());
+            scheduler::after(at - now, move || {
+                if !wire.is_broken() {
+                    outbox.words().store(first + index, word);
+                }
+            });
+        }
+        connection.last_landing_ns = landing;
+        Ok(())
+    }
+
+    fn doorbell(&mut self) {}
+
+    fn inbox(&self, peer: PeerId) -> Words<'_> {
+        self.peer(peer).inbox.words()
+    }
+
+    fn look(&mut self) {}
+
+    fn is_broken(&self, peer: PeerId) -> bool {
+        self.peer(peer).wire.is_broken()
+    }
+
+    fn wake(&mut self, peer: PeerId) {
+        let Connection { peer, last_landing_ns } =
+            self.connections[peer.0 as usize].as_ref().expect("a connection of this endpoint");
+        // The wake-up comes after the WRITE it is for, as a completion would.
+        let delay_ns = last_landing_ns.saturating_sub(scheduler::now_ns()) + 1;
+        let (sleeps, bell, ordered) = (peer.sleeps.clone(), peer.bell.clone(), self.kind.ordered);
+        full_fence();
+        scheduler::after(delay_ns, move || {
+            if !ordered || sleeps.words().load(0) != 0 {
+                bell.ring();
+            }
+        });
+    }
+
+    fn announce_sleep(&mut self) {
+        self.own_sleep_words.iter().for_each(|word| word.words().store(0, 1));
+        full_fence();
+    }
+
+    fn sleep(&mut self, timeout_ns: Option<u64>) {
+        if timeout_ns != Some(0) {
+            self.bell.sleep(timeout_ns.unwrap_or(u64::MAX));
+        }
+        self.own_sleep_words.iter().for_each(|word| word.words().store(0, 0));
+    }
+}

@@ -1,0 +1,19 @@
+//! A cluster in one process under a seeded simulator: production code, virtual time, every interleaving of words.
+//!
+//! The simulator itself is only built with `--cfg kelix_sim` (`make sim`), which puts a hook before each access to shared
+//! memory. The checkers are always built, since tests of other kinds use them too.
+
+pub mod check;
+#[cfg(kelix_sim)]
+pub mod client;
+#[cfg(kelix_sim)]
+pub mod fabric;
+pub mod history;
+pub mod random;
+#[cfg(kelix_sim)]
+pub mod run;
+#[cfg(kelix_sim)]
+pub mod scheduler;
+#[cfg(kelix_sim)]
+pub mod server;
+pub mod value;
