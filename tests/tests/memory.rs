@@ -53,7 +53,10 @@ impl World {
                 match result {
                     Ok(version) => stored.push(Known { key, counter: 0, bytes, version }),
                     Err(error) => {
-                        assert_eq!((error.kind(), error.effect()), (ErrorKind::OutOfMemory, Effect::No));
+                        let what = (error.kind(), error.effect());
+                        // The statistics tell whether the shard had the processor, and what it did with it.
+                        let now = || statistics(&self.client);
+                        assert_eq!(what, (ErrorKind::OutOfMemory, Effect::No), "{error}; {}", now());
                         // One that was refused may be followed by one that was not: keep the keys in a row.
                         let put = |known: &Known| known.key < key;
                         let (stored, stray): (Vec<Known>, Vec<Known>) = stored.into_iter().partition(put);

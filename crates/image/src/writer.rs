@@ -121,6 +121,8 @@ struct Evacuation {
     short: Option<u64>,
     /// Free slots of the segment, kept for the case that it is opened again.
     set_aside: Vec<(Kind, u64)>,
+    /// Segments that were added for the objects that leave.
+    lent: Vec<usize>,
 }
 
 const STAMP_SHIFT: u32 = 40;
@@ -305,6 +307,9 @@ impl Image {
     ) -> std::result::Result<(usize, usize, usize), NoRoom> {
         for attempt in 0..2 {
             for index in 0..self.segments.len() {
+                if self.is_lent(index) {
+                    continue;
+                }
                 // Partial rows are taken only once no segment has a whole one.
                 let allow = partial && attempt == 1;
                 if let Some((page, taken)) = self.segments[index].take(count, usage, allow) {
@@ -328,6 +333,13 @@ impl Image {
         }
         self.missing = count as u64 * PAGE_BYTES;
         Err(NoRoom { wait: true })
+    }
+
+    /// Whether the pages of a segment are for the objects that leave another, and nothing else is to take them yet.
+    fn is_lent(&self, segment: usize) -> bool {
+        let holds =
+            |evacuation: &Evacuation| evacuation.emptied.is_none() && evacuation.lent.contains(&segment);
+        !self.moving && self.evacuating.as_ref().is_some_and(holds)
     }
 
     fn clear_dirty(&mut self, segment: usize, first: usize, count: usize) {
@@ -367,6 +379,9 @@ impl Image {
         self.segments.push(Segment::new(first, bytes, self.openings));
         self.granules.resize(first + bytes.div_ceil(GRANULE_BYTES) as usize, index as u32);
         self.use_.segments += bytes;
+        if let Some(evacuation) = self.evacuating.as_mut().filter(|_| self.moving) {
+            evacuation.lent.push(index);
+        }
         self.bump_segments_version();
         Ok(Some(index))
     }
@@ -574,8 +589,14 @@ impl Image {
     fn begin_to_empty(&mut self, chosen: Option<usize>) -> bool {
         let (None, Some(segment)) = (&self.evacuating, chosen) else { return false };
         self.segments[segment].state = SegmentState::Evacuating;
-        self.evacuating =
-            Some(Evacuation { segment, page: 0, emptied: None, short: None, set_aside: Vec::new() });
+        self.evacuating = Some(Evacuation {
+            segment,
+            page: 0,
+            emptied: None,
+            short: None,
+            set_aside: vec![],
+            lent: vec![],
+        });
         true
     }
 
@@ -824,6 +845,14 @@ mod tests {
         assert!(image.allocate_run(1 << 20).is_ok());
         let now = image.memory_use();
         assert!(now.segments > now.limit);
+        // Others took pages of the new segment, and with them the room for what had yet to leave.
+        image.set_moving(false);
+        assert!(image.allocate_run(1 << 20).is_err());
+        image.set_moving(true);
+        assert!(image.allocate_run(1 << 20).is_ok());
+        image.set_moving(false);
+        image.abandon_evacuation();
+        assert!(image.allocate_run(1 << 20).is_ok());
     }
 
     #[test]

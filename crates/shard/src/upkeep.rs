@@ -45,7 +45,7 @@ impl Shard {
         } else if stepped {
             self.image.begin_evacuation(SPARSE_PERCENT);
         }
-        let evacuation_due = self.evacuate(now);
+        let evacuation_due = self.evacuate(now, fabric);
         let parked_due = (!self.parked.is_empty()).then_some(self.parked_retry_ns);
         [self.image.epoch_due(), expiry_due, evacuation_due, parked_due].into_iter().flatten().min()
     }
@@ -111,7 +111,7 @@ impl Shard {
     }
 
     /// Moves some objects out of the segment that is being emptied.
-    fn evacuate(&mut self, now: Now) -> Option<u64> {
+    fn evacuate(&mut self, now: Now, fabric: &mut impl Fabric) -> Option<u64> {
         if !self.image.is_evacuating() || self.image.is_emptied() {
             return None;
         }
@@ -129,9 +129,10 @@ impl Shard {
                 self.image.abandon_evacuation();
             }
         }
-        // Either way there is room that was not there before.
-        self.parked_retry_ns = now.monotonic_ns;
-        None
+        // Either way there is room that was not there before, and it is for those who waited: requests that come next are
+        // not to take it, nor to begin the next emptying.
+        self.retry_parked(now, fabric);
+        (self.image.is_evacuating() && !self.image.is_emptied()).then_some(now.monotonic_ns)
     }
 
     /// Goes on with emptying where it ended last. Whether nothing is left to be moved; `Err`: an object finds no room.

@@ -174,6 +174,7 @@ mod tests {
         mailbox_word,
     };
 
+    use super::PARKED_MAX;
     use crate::shard::{Now, Shard, ShardConfig, Task};
 
     const MIB: u64 = 1 << 20;
@@ -322,6 +323,20 @@ mod tests {
                 assert!(answer.is_some() || next.is_some(), "a write waits for nothing");
             }
             answer.expect("the loop ended")
+        }
+
+        /// Takes the answers to requests that came then and found so many ahead of them. Checks that none waited longer
+        /// than docs/design/0001-the-spine.md says, and says how many epochs the longest waited.
+        fn settle(&mut self, came: &mut HashMap<u32, (u64, u64)>, segments: u64) -> u64 {
+            let mut longest = 0;
+            for id in std::mem::take(&mut self.fabric.answers).into_keys() {
+                let Some((since_ns, ahead)) = came.remove(&id) else { continue };
+                let epochs = (self.now.monotonic_ns - since_ns).div_ceil(EPOCH_NS_MIN);
+                let bound = 4 * (segments + 1) + 2 * (ahead + 1);
+                assert!(epochs <= bound, "{epochs} epochs behind {ahead} writes, with {segments} segments");
+                longest = longest.max(epochs);
+            }
+            longest
         }
 
         fn put(&mut self, key: u64, bytes: usize) -> Status {
@@ -493,6 +508,78 @@ mod tests {
             world.until_quiet();
             let now = world.shard.memory_use();
             assert!(now.segments <= now.limit, "round {round}: {now:?}");
+        }
+    }
+
+    /// Requests that came when an emptying ended were executed before the writes that had waited for it: they took the
+    /// room, and could begin the next emptying. And they took pages of the segment that was added for what had to leave.
+    #[test]
+    fn what_an_emptying_brings_is_for_the_oldest_write_that_waits() {
+        for bytes in [2 * MIB, 4 * MIB, 6 * MIB] {
+            let mut world = world(32 * MIB);
+            world.fill_and_thin_out(1000, 4);
+            world.until_quiet();
+            let oldest = RequestHead { argument: Some(bytes), ..world.head(Op::LargeBegin) };
+            let mut answer = world.submit(oldest, b"oldest", &[]);
+            assert!(answer.is_none());
+            while answer.is_none() {
+                let other = RequestHead { argument: Some(bytes), ..world.head(Op::LargeBegin) };
+                let served = world.submit(other, b"other", &[]);
+                assert_eq!(served, None, "{bytes} bytes for one that came later");
+                world.step();
+                answer = world.answer(oldest.id);
+            }
+            assert_eq!(answer, Some(Status::Ok));
+        }
+    }
+
+    /// What the other tests leave to chance: how long a write waits in the worst case. As many writes wait as one client
+    /// may have, and each is answered within the bound that the design states (`World::settle`).
+    #[test]
+    fn a_write_is_answered_within_a_bounded_number_of_epochs() {
+        // Of a hundred requests so many replace values, so many are new, and the rest are large; one value in so many is
+        // kept, and so many slots more are free.
+        for (replace, add, keep, spare) in
+            [(100, 0, 1, 1), (100, 0, 1, 3), (50, 50, 3, 0), (40, 40, 2, 7), (0, 100, 2, 0), (0, 0, 2, 0)]
+        {
+            let mut world = world(16 * MIB);
+            let count = world.fill(1000);
+            (0..count).filter(|key| key % keep != 0 || key / keep < spare).for_each(|key| world.delete(key));
+            world.until_quiet();
+            let segments = world.shard.image.segments().count() as u64;
+            let mut came = HashMap::new();
+            for asked in 0..10_000 {
+                if world.shard.parked.len() == PARKED_MAX {
+                    break;
+                }
+                let kind = asked * 37 % 100;
+                let (head, key, bytes) = if kind < replace {
+                    (world.head(Op::Put), (asked * 7919 % count).max(spare * keep) / keep * keep, 1000)
+                } else if kind < replace + add {
+                    (world.head(Op::Put), 1 << 32 | asked, 1000 + asked % 2 * 2000)
+                } else {
+                    let bytes = MIB + asked * 7919 % (7 * MIB);
+                    (RequestHead { argument: Some(bytes), ..world.head(Op::LargeBegin) }, 1 << 60, 0)
+                };
+                let ahead = world.shard.parked.len() as u64;
+                if world.submit(head, &key.to_le_bytes(), &vec![8; bytes as usize]).is_none() {
+                    came.insert(head.id, (world.now.monotonic_ns, ahead));
+                }
+                if asked % 64 == 0 {
+                    world.step();
+                    world.settle(&mut came, segments);
+                }
+            }
+            let mut longest = 0;
+            while !came.is_empty() {
+                let next = world.step();
+                longest = longest.max(world.settle(&mut came, segments));
+                assert!(next.is_some() || came.is_empty(), "a write waits for nothing");
+            }
+            if (replace, spare) == (100, 1) {
+                // One slot, which each of them leaves to the next after two epochs.
+                assert!(longest > 2 * (PARKED_MAX as u64 - 2), "{longest} epochs");
+            }
         }
     }
 }
