@@ -109,4 +109,13 @@ mod tests {
         assert_eq!(root.entry(KeyHash(0x2005)), Place(0x400_1040 + 5 * 8));
         assert_eq!((DirectoryRoot::from_word(0), DirectoryRoot::from_word(27 << 40 | 1)), (None, None));
     }
+
+    /// Found by fuzzing: an entry that no writer writes overflowed when the bucket's distance was added, which ended
+    /// debug builds of a reader whose copy of the directory was torn or foreign.
+    #[test]
+    fn an_entry_that_is_no_place_leads_nowhere_and_does_not_panic() {
+        let directory = Directory::new(0, vec![u64::MAX]);
+        let place = directory.bucket(KeyHash(0), 63).unwrap();
+        assert!(kelix_image::MemoryMap::default().words(place, BUCKET_WORDS).is_none());
+    }
 }

@@ -14,10 +14,11 @@ use crate::{SizeClass, limits};
 pub struct Place(pub u64);
 
 impl Place {
-    /// The place `bytes` further on.
+    /// The place `bytes` further on. A reader counts on from words that nobody has checked, so this wraps; whether there
+    /// is memory is for the map to say.
     #[inline]
     pub const fn plus(self, bytes: u64) -> Place {
-        Place(self.0 + bytes)
+        Place(self.0.wrapping_add(bytes))
     }
 
     /// The granule this place stands in.
