@@ -153,7 +153,12 @@ impl Frame {
             },
             3 => Frame::Image { shard: from.u16()?, bytes: from.u64()? },
             4 => {
-                let (shard, last) = (from.u16()?, from.u8()? != 0);
+                let shard = from.u16()?;
+                let last = match from.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return None,
+                };
                 let mut list = Vec::new();
                 while !from.0.is_empty() {
                     list.push((from.u64()?, from.u64()?));
@@ -201,6 +206,14 @@ mod tests {
             }
         }
         assert_eq!(Frame::decode(99, &[]), None);
+    }
+
+    /// Found by fuzzing: any byte but 0 said that a frame of segments was the last one.
+    #[test]
+    fn whether_segments_are_the_last_is_told_by_0_or_1() {
+        let last = |byte| Frame::decode(4, &[1, 0, byte]).map(|frame| frame.encode().1);
+        assert_eq!((last(0), last(1)), (Some(vec![1, 0, 0]), Some(vec![1, 0, 1])));
+        assert_eq!((last(2), last(255)), (None, None));
     }
 
     #[test]
