@@ -38,10 +38,14 @@ impl View {
         View { number, hash_seed, owners }
     }
 
-    /// A view as it was received; `None` when it is not whole.
+    /// A view as it was received; `None` when it is not whole or names more shards than a server can have.
     pub fn from_parts(number: u64, hash_seed: u64, owners: Vec<u8>) -> Option<View> {
-        let owners = owners.try_into().ok()?;
-        Some(View { number, hash_seed, owners })
+        let owners: Box<[u8; RING_ARCS]> = owners.try_into().ok()?;
+        owners.iter().all(|owner| usize::from(*owner) < SHARDS_MAX).then_some(View {
+            number,
+            hash_seed,
+            owners,
+        })
     }
 
     /// The shard that owns a key.
@@ -81,5 +85,18 @@ mod tests {
                 .filter(|(b, a)| b != a && **a as usize != shards);
             assert_eq!(moved_elsewhere.count(), 0);
         }
+    }
+
+    /// Found by fuzzing: a view with shards beyond the limit was accepted, and a client went on to join 256 of them.
+    #[test]
+    fn views_with_too_many_shards_are_refused() {
+        let with_owner = |owner: usize| {
+            let mut owners = vec![0; RING_ARCS];
+            owners[7] = owner as u8;
+            View::from_parts(1, 0, owners)
+        };
+        assert_eq!(with_owner(SHARDS_MAX - 1).map(|view| view.shards()), Some(SHARDS_MAX));
+        assert_eq!(with_owner(SHARDS_MAX), None);
+        assert_eq!(View::from_parts(1, 0, vec![0; RING_ARCS - 1]), None);
     }
 }
