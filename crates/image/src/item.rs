@@ -321,8 +321,11 @@ impl LargeBody {
         words
     }
 
-    /// Reads the body of a large item; `None` when the runs do not add up.
+    /// Reads the body of a large item; `None` when the runs do not add up, or something stands behind them.
     pub fn parse(body: &[u8]) -> Option<LargeBody> {
+        if body.len() % 16 != 8 {
+            return None;
+        }
         let mut words =
             body.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
         let bytes = words.next()?;
@@ -386,5 +389,16 @@ mod tests {
         assert_eq!(LargeBody::parse(bytes_of(&words)), Some(body));
         assert_eq!(LargeBody::parse(&bytes_of(&words)[..24]), None);
         assert_eq!(LargeBody::parse(&[]), None);
+    }
+
+    /// Found by fuzzing: what stood behind the last run and was too short to be one was ignored.
+    #[test]
+    fn large_bodies_end_with_their_last_run() {
+        let mut body = bytes_of(&[20, 65536, 20]).to_vec();
+        assert!(LargeBody::parse(&body).is_some());
+        for _ in 0..15 {
+            body.push(0);
+            assert_eq!(LargeBody::parse(&body), None, "{} bytes", body.len());
+        }
     }
 }
