@@ -26,7 +26,7 @@ build: toolchain ## build everything in release mode
 demo: build ## build, then show the store at work
 	$(KELIX) demo
 
-test: test-tools toolchain fmt-check lint doc msrv build unit readme ## run everything that CI runs
+test: test-tools toolchain fmt-check lint doc msrv build unit sim readme ## run everything that CI runs
 
 fmt: toolchain ## format the code
 	$(CARGO) fmt --all
@@ -34,6 +34,7 @@ fmt: toolchain ## format the code
 lint: toolchain ## run clippy, with warnings as errors
 	@echo "== clippy"
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	RUSTFLAGS="$(SIM_FLAGS)" CARGO_TARGET_DIR="$(SIM_TARGET)" $(CARGO) clippy --package kelix-sim --all-targets --locked -- -D warnings
 
 doc: toolchain ## build the documentation, with warnings as errors
 	@echo "== documentation"

@@ -21,7 +21,7 @@ use crate::value;
 /// Keys that come and go, so that the index grows and shrinks.
 const COLD_KEYS: u64 = 900;
 /// Operations after which the cold keys come instead of going, or the other way round.
-const SEASON: u64 = 2_500;
+const SEASON: u64 = 2_000;
 /// How long a request may take.
 const TIMEOUT_NS: u64 = 200_000;
 
@@ -163,7 +163,7 @@ impl Client {
     }
 
     fn key(&mut self) -> u64 {
-        if self.random.once_in(2) {
+        if !self.random.once_in(3) {
             self.stage.hot_keys + self.random.below(COLD_KEYS)
         } else {
             self.random.below(self.stage.hot_keys)
@@ -181,12 +181,13 @@ impl Client {
         open.session.set_path(paths[self.random.below(6) as usize]);
         let key = self.key();
         if key >= self.stage.hot_keys {
-            // Cold keys come for a season and go for the next.
-            let coming = *self.stage.remaining.borrow() / SEASON % 2 == 0;
+            // Cold keys come for a season and go for the next, one after the other, so that few are left.
+            let remaining = *self.stage.remaining.borrow();
+            let coming = remaining / SEASON % 2 == 1;
             return match self.random.below(4) {
                 0 => self.get(open, key, seen),
                 _ if coming => self.put(open, key, seen),
-                _ => self.delete(open, key),
+                _ => self.delete(open, self.stage.hot_keys + remaining % COLD_KEYS),
             };
         }
         match self.random.below(16) {

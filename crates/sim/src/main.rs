@@ -16,7 +16,7 @@ mod command {
     use std::process::ExitCode;
     use std::time::Instant;
 
-    use kelix_sim::run::{Outcome, Plan, run};
+    use kelix_sim::run::{Coverage, Outcome, Plan, run};
 
     const HELP: &str = "kelix-sim: production code under a seeded simulator that tries to break the read rule
 
@@ -30,6 +30,9 @@ mod command {
 
 Exit code 0: nothing found; 1: something found; 2: bad arguments.
 ";
+
+    /// So many seeds must together have met everything that a run is for.
+    const SEEDS_THAT_COVER: u64 = 20;
 
     struct Arguments {
         seeds: u64,
@@ -83,6 +86,7 @@ Exit code 0: nothing found; 1: something found; 2: bad arguments.
             }
         };
         let (mut good, mut bad) = (0, 0);
+        let mut coverage = Coverage::default();
         for seed in arguments.first..arguments.first + arguments.seeds {
             let began = Instant::now();
             let plan = Plan::of(seed, arguments.operations);
@@ -99,7 +103,17 @@ Exit code 0: nothing found; 1: something found; 2: bad arguments.
                 continue;
             }
             report(&outcome, began.elapsed().as_secs_f64(), arguments.trace);
+            coverage.add(&outcome.coverage);
             if outcome.findings.is_empty() { good += 1 } else { bad += 1 }
+        }
+        if arguments.seeds >= SEEDS_THAT_COVER && arguments.operations >= 10_000 {
+            let wanted = coverage.wanted();
+            let met: Vec<String> = wanted.iter().map(|(what, times)| format!("{times} {what}")).collect();
+            println!("met: {}", met.join(", "));
+            if let Some((what, _)) = wanted.iter().find(|(_, times)| *times == 0) {
+                println!("no {what} in all these runs: they say too little");
+                bad += 1;
+            }
         }
         println!("{good} passed, {bad} failed");
         if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -108,6 +108,49 @@ pub struct Coverage {
     pub take_overs: u64,
 }
 
+impl Coverage {
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Coverage) {
+        let (mine, theirs) = (&mut self.tally, &other.tally);
+        mine.cost.add(theirs.cost);
+        mine.unknown += theirs.unknown;
+        mine.answered += theirs.answered;
+        mine.superseded += theirs.superseded;
+        mine.timed_out += theirs.timed_out;
+        mine.disconnected += theirs.disconnected;
+        mine.refused += theirs.refused;
+        self.reads.reads += other.reads.reads;
+        self.reads.torn += other.reads.torn;
+        self.servers.splits += other.servers.splits;
+        self.servers.merges += other.servers.merges;
+        self.servers.epoch += other.servers.epoch;
+        self.stops += other.stops;
+        self.cuts += other.cuts;
+        self.kills += other.kills;
+        self.take_overs += other.take_overs;
+    }
+
+    /// What a set of runs must have met to mean anything, and how often it did.
+    pub fn wanted(&self) -> [(&'static str, u64); 13] {
+        let tally = &self.tally;
+        [
+            ("answers", tally.answered),
+            ("unknown outcomes", tally.unknown),
+            ("time-outs", tally.timed_out),
+            ("sessions superseded", tally.superseded),
+            ("torn READs", self.reads.torn),
+            ("READs tried again", tally.cost.retries),
+            ("READs given up", tally.cost.fallbacks),
+            ("index blocks split", self.servers.splits),
+            ("index blocks merged", self.servers.merges),
+            ("stops", self.stops),
+            ("connections cut", self.cuts),
+            ("clients killed", self.kills),
+            ("take-overs", self.take_overs),
+        ]
+    }
+}
+
 #[derive(Default)]
 struct Faults {
     stops: u64,

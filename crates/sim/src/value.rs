@@ -36,7 +36,7 @@ pub fn encode(id: ValueId) -> Vec<u8> {
     };
     let mut bytes = id.0.to_le_bytes().to_vec();
     while bytes.len() < length {
-        bytes.extend_from_slice(&random.next().to_le_bytes());
+        bytes.extend_from_slice(&random.bits().to_le_bytes());
     }
     bytes.truncate(length);
     bytes
