@@ -4,6 +4,7 @@
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 10
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 # The simulator puts a hook before each access to shared memory, so it is built apart from everything else.
 SIM_FLAGS = --cfg kelix_sim
@@ -13,7 +14,7 @@ KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
 # The steps of `make test` run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test fmt lint doc sim mutants bench msrv install clean
+.PHONY: help build demo test fmt lint doc sim mutants fuzz bench msrv install clean
 .PHONY: toolchain test-tools fmt-check unit readme
 
 help: ## list the targets
@@ -30,6 +31,7 @@ test: test-tools toolchain fmt-check lint doc msrv build unit sim readme ## run 
 
 fmt: toolchain ## format the code
 	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 
 lint: toolchain ## run clippy, with warnings as errors
 	@echo "== clippy"
@@ -52,6 +54,10 @@ mutants: toolchain ## break one rule at a time; the simulator must notice
 bench: build ## build, then run the spine benchmark
 	$(KELIX) bench spine
 
+fuzz: toolchain ## run every fuzz target for FUZZ_SECONDS (default 10)
+	@echo "== fuzz targets"
+	@scripts/fuzz $(FUZZ_SECONDS)
+
 msrv: toolchain ## check that the minimum Rust version, 1.85, still builds it
 	@echo "== minimum Rust version"
 	@scripts/msrv
@@ -72,6 +78,7 @@ test-tools:
 fmt-check: toolchain
 	@echo "== formatting"
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 
 unit: toolchain
 	@echo "== tests"

@@ -1,0 +1,58 @@
+//! What the program reads on its command line: keys, values, attributes, links, sizes, times. What it shows can be read
+//! back.
+
+#![no_main]
+
+use bytes::{AttributeArgument, Bytes, LinkArgument, parse, show, show_name, show_target};
+use kelix_fuzz::Input;
+use libfuzzer_sys::fuzz_target;
+use units::{parse_size, parse_time, show_mib, show_size, show_time};
+
+// The program is no library.
+#[path = "../../crates/cli/src/bytes.rs"]
+#[allow(dead_code)]
+mod bytes;
+#[path = "../../crates/cli/src/units.rs"]
+#[allow(dead_code)]
+mod units;
+
+fuzz_target!(|data: &[u8]| {
+    let mut input = Input(data);
+    let (key_bytes, own_bytes) = (usize::from(input.u8()), usize::from(input.u8()));
+    let (key, own, rest) = (input.bytes(key_bytes), input.bytes(own_bytes), input.0);
+    for bytes in [key, own, rest] {
+        let shown = show(bytes);
+        assert_eq!(parse(&shown).as_deref(), Ok(bytes));
+        assert!(!shown.chars().any(char::is_control), "a terminal would obey this");
+    }
+    let Ok(text) = std::str::from_utf8(rest) else { return };
+    assert!(!show_name(text).chars().any(char::is_control));
+    if let Ok(bytes) = parse(text) {
+        assert_eq!(parse(&show(&bytes)), Ok(bytes.clone()));
+        assert_eq!(text.parse::<Bytes>(), Ok(Bytes(bytes)));
+    }
+    if let Ok(attribute) = text.parse::<AttributeArgument>() {
+        assert!(text.starts_with(&attribute.name) && !attribute.name.is_empty());
+    }
+    if let Ok(link) = text.parse::<LinkArgument>() {
+        check_target(&link.name, &link.table, &link.key, &link.bytes);
+    }
+    check_target("name", text, key, own);
+    if let Ok(size) = parse_size(text) {
+        let _ = (show_size(size), show_mib(size));
+    }
+    if let Ok(time) = parse_time(text) {
+        assert!(!time.is_zero());
+        show_time(time);
+    }
+});
+
+/// A link is shown as it is read, where the table has a name that a table may have.
+fn check_target(name: &str, table: &str, key: &[u8], own: &[u8]) {
+    if table.is_empty() || table.contains('/') || show_name(table) != table {
+        return;
+    }
+    let shown = show_target(table, key, own);
+    let link: LinkArgument = format!("{name}={shown}").parse().expect("what was shown");
+    assert_eq!((&link.name[..], &link.table[..], &link.key[..], &link.bytes[..]), (name, table, key, own));
+}

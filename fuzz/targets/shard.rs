@@ -1,0 +1,188 @@
+//! A shard and a client that asks for anything at all, in requests that parse and others.
+
+#![no_main]
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use kelix_fabric::shm::MemfdSegments;
+use kelix_fuzz::{Input, Mailboxes, PEER, words};
+use kelix_image::{Header, ImageConfig, ItemFlags, ItemView, Span};
+use kelix_shard::{Now, Shard, ShardConfig};
+use kelix_types::limits::{EPOCH_NS_MIN, SHARD_BYTES_MIN};
+use kelix_types::{Location, TableId, Version};
+use kelix_wire::{
+    FrameBuffer, Op, Reply, Request, RequestHead, RingReader, RingWriter, Status, View, encode_request,
+};
+use libfuzzer_sys::fuzz_target;
+
+static MAILBOXES: LazyLock<Mailboxes> = LazyLock::new(Mailboxes::new);
+static VIEW: LazyLock<View> = LazyLock::new(|| View::of_shards(1, SEED, SHARDS));
+
+const OPS: [Op; 9] = [
+    Op::Get,
+    Op::Put,
+    Op::Delete,
+    Op::Intern,
+    Op::RepairLink,
+    Op::LargeBegin,
+    Op::LargePiece,
+    Op::LargeCommit,
+    Op::Ping,
+];
+
+/// This is the first of so many: some links lead to another shard.
+const SHARDS: usize = 2;
+const SEED: u64 = 42;
+
+struct World {
+    shard: Shard,
+    shard_side: Mailboxes,
+    client_side: Mailboxes,
+    writer: RingWriter,
+    reader: RingReader,
+    now_ns: u64,
+    /// What plain puts left.
+    model: HashMap<(TableId, Vec<u8>), Vec<u8>>,
+    version: u64,
+    location: u64,
+}
+
+fuzz_target!(|data: &[u8]| {
+    let shard_side = MAILBOXES.clone();
+    let image = ImageConfig {
+        image_id: 1,
+        hash_seed: SEED,
+        term: 3,
+        epoch_ns: EPOCH_NS_MIN,
+        memory_bytes: SHARD_BYTES_MIN,
+        segment_bytes_first: SHARD_BYTES_MIN,
+        segment_bytes_max: SHARD_BYTES_MIN,
+    };
+    let config = ShardConfig { number: 0, view: VIEW.clone(), image };
+    let source = Box::new(MemfdSegments::default());
+    let mut shard = Shard::create(config, Span::private(Header::BYTES), source).expect("an empty shard");
+    shard.join(PEER, true);
+    let mut world = World {
+        shard,
+        client_side: shard_side.turned(),
+        shard_side,
+        writer: RingWriter::new(true),
+        reader: RingReader::new(true),
+        now_ns: 1,
+        model: HashMap::new(),
+        version: 0,
+        location: 0,
+    };
+    let mut input = Input(data);
+    while !input.is_empty() && world.step(&mut input) {}
+    world.client_side.wipe();
+    world.shard_side.wipe();
+});
+
+impl World {
+    /// `false`: the connection has ended.
+    fn step(&mut self, input: &mut Input<'_>) -> bool {
+        let what = input.u8();
+        let mut frame = FrameBuffer::default();
+        match what >> 4 {
+            0..9 => self.compose(OPS[usize::from(what >> 4)], what, input, &mut frame),
+            9 => {
+                self.now_ns += u64::from(input.u16()) << 20;
+                self.shard.step(self.now(), &mut self.shard_side);
+                return true;
+            }
+            _ => {
+                frame.clear();
+                let length = usize::from(input.u8());
+                words(input.bytes(length)).into_iter().for_each(|word| frame.push(word));
+            }
+        }
+        let payload = frame.payload().to_vec();
+        assert_eq!(self.writer.push(&mut self.client_side, PEER, &mut frame), Ok(true));
+        let progress = self.shard.step(self.now(), &mut self.shard_side);
+        let Some(request) = Request::parse(&payload) else {
+            assert_eq!(progress.faulty.len(), 1, "nonsense that was taken");
+            return false;
+        };
+        assert!(progress.faulty.is_empty(), "{:?} of {request:?}", progress.faulty);
+        self.answer(&request);
+        true
+    }
+
+    fn now(&self) -> Now {
+        Now { monotonic_ns: self.now_ns, wall_ns: self.now_ns }
+    }
+
+    /// A request that parses. What was answered last comes back in it now and then.
+    fn compose(&self, op: Op, what: u8, input: &mut Input<'_>, frame: &mut FrameBuffer) {
+        let mut head = RequestHead::new(op, u32::from(what), TableId(u16::from(input.u8() & 3)));
+        let flags = input.u8();
+        if what & 1 != 0 {
+            head.expect = Some(match flags & 3 {
+                0 => None,
+                1 => Some(Version(input.u64().max(1))),
+                _ => Some(Version(self.version.max(1))),
+            });
+        }
+        if what & 2 != 0 {
+            head.expires = Some(self.now_ns + (u64::from(input.u16()) << 20));
+        }
+        if what & 4 != 0 {
+            head.argument = Some(if flags & 4 == 0 { u64::from(input.u16()) } else { input.u64() });
+        }
+        head.attributes = what & 8 != 0;
+        let key_bytes = usize::from(input.u8() & 31);
+        let key = input.bytes(key_bytes);
+        let body_bytes = usize::from(input.u16() & 0x3ff);
+        let mut body = input.bytes(body_bytes).to_vec();
+        if flags & 8 != 0 {
+            // A body longer than the input, as a piece of a large value needs.
+            body.resize(usize::from(flags >> 4) << 11, b'x');
+        }
+        if flags & 3 == 3 && body.len() >= 8 {
+            body[..8].copy_from_slice(&self.location.to_le_bytes());
+        }
+        encode_request(frame, head, key, &body);
+    }
+
+    /// Every request gets one answer, which makes sense for it.
+    fn answer(&mut self, request: &Request<'_>) {
+        let mut payload = Vec::new();
+        let popped = self.reader.pop(&mut self.client_side, PEER, &mut payload);
+        assert_eq!(popped, Ok(true), "no answer to {request:?}");
+        let reply = Reply::parse(&payload).expect("a reply");
+        assert_eq!(reply.head.id, request.head.id);
+        (self.version, self.location) = (reply.head.version, reply.head.location);
+        let key = (request.head.table, request.key.to_vec());
+        let done = reply.head.status == Status::Ok;
+        match request.head.op {
+            Op::Get => self.got(&key, &reply),
+            Op::Put if done && request.head.expires.is_none() && !request.head.attributes => {
+                self.model.insert(key, request.body.to_vec());
+            }
+            Op::Put | Op::Delete | Op::LargeCommit if done => drop(self.model.remove(&key)),
+            _ => {}
+        }
+        // Nothing else comes.
+        assert_eq!(self.reader.pop(&mut self.client_side, PEER, &mut payload), Ok(false));
+    }
+
+    fn got(&self, key: &(TableId, Vec<u8>), reply: &Reply<'_>) {
+        let known = self.model.get(key);
+        if reply.head.status != Status::Ok {
+            assert!(reply.head.status == Status::Absent && known.is_none(), "{key:?} was lost");
+            return;
+        }
+        assert!(Location::from_word(reply.head.location).is_some());
+        let Some(item) = ItemView::new(reply.item) else {
+            assert!(reply.item.is_empty() && known.is_none());
+            return;
+        };
+        assert!(item.guardian().is_live() && item.is_for(key.0, &key.1));
+        assert_eq!(item.version().0, reply.head.version);
+        if let Some(known) = known {
+            assert_eq!((item.header().flags, item.body()), (ItemFlags::default(), &known[..]));
+        }
+    }
+}
