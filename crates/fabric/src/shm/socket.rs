@@ -10,6 +10,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use kelix_types::{Error, ErrorKind, Result};
+use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
@@ -58,8 +59,11 @@ pub fn send_frame(
     if !descriptors.is_empty() {
         assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)), "space for all descriptors");
     }
-    let sent = rustix::net::sendmsg(stream, &[IoSlice::new(&frame)], &mut control, SendFlags::NOSIGNAL)
-        .map_err(lost)?;
+    // A process that was stopped and goes on finds its calls interrupted.
+    let sent = retry_on_intr(|| {
+        rustix::net::sendmsg(stream, &[IoSlice::new(&frame)], &mut control, SendFlags::NOSIGNAL)
+    })
+    .map_err(lost)?;
     (&mut &*stream).write_all(&frame[sent..]).map_err(lost)
 }
 
@@ -69,8 +73,10 @@ pub fn receive_frame(stream: &UnixStream) -> Result<(u16, Vec<u8>, Vec<OwnedFd>)
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC;
-    let received = rustix::net::recvmsg(stream, &mut [IoSliceMut::new(&mut header)], &mut control, flags)
-        .map_err(lost)?;
+    let received = retry_on_intr(|| {
+        rustix::net::recvmsg(stream, &mut [IoSliceMut::new(&mut header)], &mut control, flags)
+    })
+    .map_err(lost)?;
     let mut descriptors = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(fds) = message {
