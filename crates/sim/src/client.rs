@@ -51,6 +51,8 @@ pub struct Stage {
     pub next_value: Shared<ValueId>,
     /// Keys that are wanted all the time: those below this.
     pub hot_keys: u64,
+    /// How many operations in six are on keys that come and go.
+    pub cold_in_6: u64,
 }
 
 /// What clients went through, summed up.
@@ -163,7 +165,7 @@ impl Client {
     }
 
     fn key(&mut self) -> u64 {
-        if !self.random.once_in(3) {
+        if self.random.below(6) < self.stage.cold_in_6 {
             self.stage.hot_keys + self.random.below(COLD_KEYS)
         } else {
             self.random.below(self.stage.hot_keys)

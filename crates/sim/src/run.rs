@@ -35,6 +35,8 @@ pub struct Plan {
     pub clients: u32,
     /// Keys that are wanted all the time.
     pub hot_keys: u64,
+    /// How many operations in six are on keys that come and go.
+    pub cold_in_6: u64,
     /// How long values are.
     pub sizes: Sizes,
     /// Most memory of a server.
@@ -50,7 +52,7 @@ impl Plan {
         let ordered = seed % 2 == 0;
         let delay_ns_max = 20 + random.below(400);
         // An unordered READ must have a chance to be done within an epoch, and a chain of them too.
-        let epoch_ns = if ordered { 1_000 + random.below(20_000) } else { 20_000 + random.below(60_000) };
+        let epoch_ns = if ordered { 1_000 + random.below(20_000) } else { 8_000 + random.below(50_000) };
         Plan {
             seed,
             operations,
@@ -63,7 +65,8 @@ impl Plan {
                 pauses_a_long_one: [3, 24, 24, 100][random.below(4) as usize],
                 long_pause_ns_max: 4 * epoch_ns,
             },
-            hot_keys: 1 + random.below(12),
+            hot_keys: [1, 2, 3, 12][random.below(4) as usize],
+            cold_in_6: [0, 1, 4, 4][random.below(4) as usize],
             sizes: [Sizes::Mixed, Sizes::Mixed, Sizes::Short, Sizes::Long][random.below(4) as usize],
             clients: 2 + random.below(4) as u32,
             memory_bytes: 16 << 20,
@@ -204,6 +207,7 @@ fn run_plan(plan: Plan) -> Outcome {
             terms: Rc::new(RefCell::new(HashMap::from([(1, 0)]))),
             next_value: Rc::new(RefCell::new(plan.sizes.first_value())),
             hot_keys: plan.hot_keys,
+            cold_in_6: plan.cold_in_6,
         });
         *stage.borrow_mut() = Some(set.clone());
         for number in 0..plan.clients {
