@@ -106,7 +106,7 @@ Exit code 0: nothing found; 1: something found; 2: bad arguments.
             coverage.add(&outcome.coverage);
             if outcome.findings.is_empty() { good += 1 } else { bad += 1 }
         }
-        if arguments.seeds >= SEEDS_THAT_COVER && arguments.operations >= 10_000 {
+        if !arguments.until_found && arguments.seeds >= SEEDS_THAT_COVER && arguments.operations >= 10_000 {
             let wanted = coverage.wanted();
             let met: Vec<String> = wanted.iter().map(|(what, times)| format!("{times} {what}")).collect();
             println!("met: {}", met.join(", "));
