@@ -50,9 +50,11 @@ impl Plan {
     pub fn of(seed: u64, operations: u64) -> Plan {
         let mut random = Random::new(seed ^ 0xD1CE);
         let ordered = seed % 2 == 0;
-        let delay_ns_max = 20 + random.below(400);
         // An unordered READ must have a chance to be done within an epoch, and a chain of them too.
         let epoch_ns = if ordered { 1_000 + random.below(20_000) } else { 8_000 + random.below(50_000) };
+        // A slow READ meets several puts.
+        let slow = if ordered { 400 } else { epoch_ns / 4 };
+        let delay_ns_max = [20 + random.below(400), 20 + random.below(slow)][random.below(2) as usize];
         Plan {
             seed,
             operations,
