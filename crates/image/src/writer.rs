@@ -9,6 +9,9 @@
 //!    (asserted in `Image::reuse`).
 //! 2. A slot in an evacuating or retired segment is never handed out (`Image::reuse`).
 //! 3. The epoch steps only while something waits for it, and never twice within L (`Image::advance_epoch`).
+//!
+//! The file is long because giving out, taking back and emptying change the same few queues and counts; a quarter of it is
+//! tests.
 
 use std::collections::VecDeque;
 
