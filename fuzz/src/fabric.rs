@@ -54,6 +54,10 @@ impl Fabric for Mailboxes {
     fn promises(&self) -> Promises {
         Promises { ordered_placement: true, ordered_loads: false }
     }
+    fn now_ns(&self) -> u64 {
+        0
+    }
+    fn yield_now(&mut self) {}
     fn post_read(&mut self, _: Read) {}
     fn poll_read(&mut self, _: Read, _: &mut [u64]) -> ReadState {
         ReadState::Outside
@@ -76,6 +80,7 @@ impl Fabric for Mailboxes {
     fn inbox(&self, _: PeerId) -> Words<'_> {
         self.own.words()
     }
+    fn look(&mut self) {}
     fn is_broken(&self, _: PeerId) -> bool {
         false
     }

@@ -121,7 +121,7 @@ fn judge(guardian: Guardian, stamps: (u64, u64), window: u64, authority: u64, te
 /// place that somebody guessed. `None`: it is not that case; nothing is lost, begin a [`ReadOp`]. What `copy` makes of the
 /// item counts only if this returns it.
 ///
-/// A guess suffices, because the guardian is sampled before the rest: see docs/read-rule.md, "Guesses".
+/// A guess suffices, because the guardian is sampled before the rest: see docs/read-rule.md, "Lemma 5".
 #[inline(always)]
 pub(crate) fn take_direct<R>(
     direct: &Direct,
