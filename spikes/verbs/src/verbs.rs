@@ -163,6 +163,8 @@ pub struct Region {
 
 // SAFETY: as for a device.
 unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
 
 impl Region {
     /// Registers all of a span.
@@ -325,6 +327,8 @@ pub struct Pair {
 
 // SAFETY: as for a device.
 unsafe impl Send for Pair {}
+// SAFETY: as above; the library locks the queues of a pair.
+unsafe impl Sync for Pair {}
 
 impl Pair {
     /// A queue pair that is not connected yet.
