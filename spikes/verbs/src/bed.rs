@@ -13,8 +13,8 @@ use crate::endpoint::VerbsEndpoint;
 const RING: usize = 64;
 const MAILBOX_BYTES: u64 = (RING * 8 + MESSAGE_RING_BYTES) as u64;
 
-/// Verbs. The memory is what the server makes for shared memory: sealed memfds and a page of a file, registered as they
-/// are. `ordered`: see [`VerbsEndpoint::new`].
+/// Verbs. The memory is what the server makes for shared memory: sealed memfds and a page of a file,
+/// registered as they are. `ordered`: see [`VerbsEndpoint::new`].
 pub struct Verbs {
     /// Whether WRITEs are posted in two pieces.
     pub ordered: bool,

@@ -6,14 +6,14 @@
 //! | a WRITE | RDMA WRITE, inline if it is small, else from a registered buffer |
 //! | a stamp | this side's clock |
 //! | the authority, the version of the map | an RDMA READ of one word, waited for |
-//! | to announce a sleep | arms the completion channel, then stores the sleep's number in a word the peers may READ |
-//! | to wake | an RDMA READ of that word behind the WRITE on the same queue pair; if the peer sleeps, a WRITE of nothing with immediate data |
+//! | to announce a sleep | arms the completion channel, then numbers the sleep in a word that peers may READ |
+//! | to wake | a READ of that word behind the WRITE; if the peer sleeps, an empty WRITE with immediate data |
 //! | a connection that ends | the hang-up of a socket beside it, or a completion with an error |
 //!
-//! Why no wake-up is lost: the sleeper stores its word, fences, and looks for WRITEs. The waker's READ of the word is
-//! executed after its WRITE was placed. So either the READ finds the word, or the word was stored after the WRITE was
-//! placed and the look finds the WRITE. One wake-up a sleep and peer suffices, so a few receives are enough, and a peer
-//! that is awake spends nothing on wake-ups.
+//! Why no wake-up is lost: the sleeper stores its word, fences, and looks for WRITEs. The waker's READ of the
+//! word is executed after its WRITE was placed, since both use one queue pair. So either the READ finds the
+//! word, or the word was stored after the WRITE was placed and the look finds the WRITE. One wake-up a sleep
+//! and peer suffices, so a few receives are enough, and a peer that is awake spends nothing on wake-ups.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -122,8 +122,8 @@ pub struct VerbsEndpoint {
 }
 
 impl VerbsEndpoint {
-    /// An endpoint without connections. `ordered`: it posts the first word of a WRITE as a WRITE of its own, after the
-    /// others.
+    /// An endpoint without connections. `ordered`: it posts the first word of a WRITE as a WRITE of its own, after
+    /// the others.
     pub fn new(ordered: bool) -> Result<VerbsEndpoint> {
         let device = Device::open()?;
         let receives = Completions::new(&device, 1024)?;
@@ -240,8 +240,8 @@ impl VerbsEndpoint {
             self.progress(state);
         }
         state.outstanding[index] += work.len();
-        // SAFETY: memory is that of buffers, which are registered, busy until their completion, and dropped after the
-        // pair; or it is inline and borrowed by the caller.
+        // SAFETY: memory is that of buffers, which are registered, busy until their completion, and dropped
+        // after the pair; or it is inline and borrowed by the caller.
         let posted = unsafe { self.connections[index].pair.post(&mut work) };
         posted.expect("a queue with room");
     }
@@ -250,11 +250,11 @@ impl VerbsEndpoint {
     fn progress(&self, state: &mut State) {
         let mut completions = [Wc::default(); 32];
         for completion in self.sends.poll(&mut completions) {
-            let (peer, index) =
-                ((completion.wr_id >> 32 & 0xffff) as usize, completion.wr_id as u32 as usize);
+            let id = completion.wr_id;
+            let (peer, index) = ((id >> 32 & 0xffff) as usize, id as u32 as usize);
             state.outstanding[peer] -= 1;
             state.broken[peer] |= completion.status != 0;
-            let kind = completion.wr_id >> 48;
+            let kind = id >> 48;
             if kind == Kind::Read as u64 {
                 state.buffers[index].1 = Buffer::Done;
             } else if kind == Kind::Write as u64 && index != INLINE {
@@ -385,7 +385,8 @@ impl Fabric for VerbsEndpoint {
                     return ReadState::Pending;
                 }
                 *buffer = Buffer::Free;
-                // A READ that was done before the connection broke counts as broken too: its completion is not kept.
+                // A READ that was done before the connection broke counts as broken too: its completion is
+                // not kept.
                 if state.broken[read.peer.0 as usize] {
                     ReadState::Broken
                 } else {

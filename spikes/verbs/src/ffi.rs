@@ -1,10 +1,10 @@
 //! The few structures and functions of libibverbs that the spike needs, written by hand.
 //!
-//! No header, no libclang and no rdma-core is needed to build: the library is loaded when the first device is opened.
-//! Its interface has two halves. Set-up calls are exported functions. The data path (`ibv_post_send`, `ibv_poll_cq`,
-//! `ibv_req_notify_cq`) is inline functions of the header that call through a table in the context, so the layout of
-//! that table is part of the binary interface, which has not changed since version 1.1. `layout.c` has the compiler
-//! compare the sizes and offsets asserted here with those of the installed header (`./run layout`).
+//! No header, no libclang and no rdma-core is needed to build: the library is loaded when the first device is
+//! opened. Its interface has two halves. Set-up calls are exported functions. The data path (`ibv_post_send`,
+//! `ibv_poll_cq`, `ibv_req_notify_cq`) is inline functions of the header that call through a table in the context,
+//! so the layout of that table is part of the binary interface. `layout.c` has the compiler compare the sizes and
+//! offsets asserted here with those of the library's header (`./run layout`).
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
@@ -310,6 +310,23 @@ unsafe extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
 }
 
+/// Finds an exported function.
+///
+/// # Safety
+/// 1. The library is open.
+/// 2. `F` is a pointer to a function, with the signature of the one of this name.
+unsafe fn function<F: Copy>(library: *mut c_void, name: &'static str) -> Result<F, String> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    let c_name = CStr::from_bytes_with_nul(name.as_bytes()).expect("a name with its zero");
+    // SAFETY: an open library, and a name that ends in zero.
+    let symbol = unsafe { dlsym(library, c_name.as_ptr()) };
+    if symbol.is_null() {
+        return Err(format!("libibverbs has no {name}"));
+    }
+    // SAFETY: as promised by the caller, and of the same size by the assertion.
+    Ok(unsafe { std::mem::transmute_copy(&symbol) })
+}
+
 macro_rules! library {
     ($($name:ident: fn($($argument:ty),*) -> $result:ty;)*) => {
         /// The functions that the library exports.
@@ -325,17 +342,8 @@ macro_rules! library {
                 if library.is_null() {
                     return Err("libibverbs.so.1 is not installed".into());
                 }
-                let symbol = |name: &CStr| {
-                    // SAFETY: an open library and a name that ends in zero.
-                    let symbol = unsafe { dlsym(library, name.as_ptr()) };
-                    if symbol.is_null() { Err(format!("libibverbs has no {name:?}")) } else { Ok(symbol) }
-                };
-                Ok(Library { $($name: {
-                    let name = concat!(stringify!($name), "\0");
-                    let name = CStr::from_bytes_with_nul(name.as_bytes()).expect("a name with its zero");
-                    // SAFETY: the exported function of this name has this signature; see the header.
-                    unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($argument),*) -> $result>(symbol(name)?) }
-                },)* })
+                // SAFETY: the signatures are those of the header.
+                Ok(unsafe { Library { $($name: function(library, concat!(stringify!($name), "\0"))?,)* } })
             }
         }
     };
@@ -377,8 +385,9 @@ pub fn library() -> Result<&'static Library, String> {
 /// `ibv_post_send`.
 ///
 /// # Safety
-/// 1. The queue pair exists. 2. The list of requests, its entries and their memory are as the library wants them; memory
-/// that is not inline stays registered until the completion.
+/// 1. The queue pair exists.
+/// 2. The list of requests, its entries and their memory are as the library wants them. Memory that is not inline
+///    stays registered until the completion.
 pub unsafe fn post_send(qp: *mut Qp, wr: *mut SendWr, bad: &mut *mut SendWr) -> c_int {
     // SAFETY: as promised by the caller; the table belongs to the queue pair's context.
     unsafe { ((*(*qp).context).post_send)(qp, wr, bad) }

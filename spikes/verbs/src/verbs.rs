@@ -43,7 +43,8 @@ impl Device {
     /// Opens the first device.
     pub fn open() -> Result<Arc<Device>> {
         let library = ffi::library().map_err(Error::other)?;
-        // SAFETY: the calls take what the calls before them returned, and results are checked before they are used.
+        // SAFETY: the calls take what the calls before them returned, and results are checked before they are
+        // used.
         unsafe {
             let mut count = 0;
             let list = (library.ibv_get_device_list)(&mut count);
@@ -170,8 +171,8 @@ impl Region {
     /// Registers all of a span.
     pub fn register(device: &Arc<Device>, span: Span, access: c_int) -> Result<Region> {
         let base = span.words().as_ptr() as *mut c_void;
-        // SAFETY: the span stays mapped as long as the region, which holds it; it is reached through `Words` and by a
-        // device only, as a span wants it.
+        // SAFETY: the span stays mapped as long as the region, which holds it; it is reached through `Words`
+        // and by a device only, as a span wants it.
         let mr = unsafe { (device.library.ibv_reg_mr)(device.domain, base, span.bytes() as usize, access) };
         if mr.is_null() {
             return Err(failed("register memory"));
@@ -428,7 +429,8 @@ impl Pair {
     /// Posts work requests with one doorbell. Each makes a completion with its identifier.
     ///
     /// # Safety
-    /// 1. Memory of a READ or a WRITE that is not inline stays registered, and nothing else uses it, until its completion
+    /// 1. Memory of a READ or a WRITE that is not inline stays registered, and nothing else uses it, until
+    ///    its completion
     ///    or the end of the pair. 2. Memory of a WRITE that is inline is readable now.
     pub unsafe fn post(&self, work: &mut [(u64, Work, ffi::Sge, Remote)]) -> Result<()> {
         let mut requests: Vec<ffi::SendWr> = work

@@ -1,6 +1,8 @@
 //! What things cost on the software device, and what it allows.
 
 use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::{Memfd, map_file};
@@ -78,7 +80,7 @@ pub fn authority() {
     });
     let behind = timed(3000, || this.done(&[item, authority]));
     println!(
-        "authority: a READ of 64 B {alone:.0} us; with the authority READ after its completion {after:.0} us, behind it with \
+        "authority: a READ of 64 B {alone:.0} us; with the authority READ after it {after:.0} us, behind it with \
          one doorbell {behind:.0} us (emulated)"
     );
 }
@@ -104,12 +106,26 @@ pub fn registration() {
             back.push(begin.elapsed());
         }
         println!(
-            "registration: {megabytes:3} MiB: untouched {:.0} us/MiB, touched {:.0} us/MiB, taken back {:.0} us/MiB (emulated)",
+            "registration: {megabytes:3} MiB, us/MiB: untouched {:.0}, touched {:.0}, taken back {:.0} (emulated)",
             first.as_micros() as f64 / megabytes as f64,
             median_us(&mut again) / megabytes as f64,
             median_us(&mut back) / megabytes as f64
         );
     }
+    let (memfd, span) = Memfd::create("sparse", 64 << 20, true).expect("memory");
+    let resident = || rustix::fs::fstat(memfd.fd()).expect("a status").st_blocks / 2048;
+    let before = resident();
+    let _region = Region::register(&device, span, ACCESS_REMOTE_READ).expect("memory to register");
+    println!(
+        "registration: an untouched memfd of 64 MiB: {before} MiB resident before, {} after",
+        resident()
+    );
+
+    let program = std::env::current_exe().expect("the name of this program");
+    let script = format!("ulimit -l 8192; exec {} {UNPRIVILEGED}", program.display());
+    let mut child = Command::new("sh").args(["-c", &script]).uid(1000).gid(1000).spawn().expect("a process");
+    child.wait().expect("its end");
+
     let (memfd, sealed) = Memfd::create("sealed", 1 << 20, true).expect("memory");
     let file =
         File::options().read(true).write(true).create(true).truncate(true).open("/tmp/page").expect("a file");
@@ -124,6 +140,19 @@ pub fn registration() {
     tell("a page of a file, mapped read-only", map_file(&file, 4096, false).expect("a mapping"));
 }
 
+/// First argument of a process without privileges that may lock 8 MiB.
+pub const UNPRIVILEGED: &str = "unprivileged";
+
+/// How much it may register.
+pub fn unprivileged() {
+    let device = Device::open().expect("a verbs device");
+    for kilobytes in [4096, 8184, 8192, 16384] {
+        let result = Region::register(&device, Span::private(kilobytes << 10), 1);
+        let result = result.err().map_or("works".into(), |error| error.to_string());
+        println!("registration: {kilobytes} KiB, unprivileged, `ulimit -l` of 8192 KiB: {result}");
+    }
+}
+
 /// READs end in registered memory of the fabric's; `poll_read` wants them in the caller's.
 pub fn landing() {
     let (this, other) = End::connected();
@@ -135,7 +164,7 @@ pub fn landing() {
         let register =
             timed(100, || drop(Region::register(&this.device, Span::private(count as u64 * 8), 1)));
         println!(
-            "landing: {} B: READ {read:.1} us, copy {copy:.2} us, to register and take back instead {register:.0} us (emulated)",
+            "landing: {} B: READ {read:.1} us, copy {copy:.2} us, to register instead {register:.0} us (emulated)",
             count * 8
         );
     }
@@ -145,8 +174,8 @@ pub fn limits() {
     let device = Device::open().expect("a verbs device");
     let (limits, port) = (device.limits().expect("limits"), device.port().expect("a port"));
     println!(
-        "limits: region {} B, message {} B, queue pairs {}, requests of one {}, entries {} (READ {}), completion queues {} of \
-         {}, regions {}, READs under way at the responder {} and initiator {}, mtu code {}",
+        "limits: region {} B, message {} B, queue pairs {}, requests of one {}, entries {} (READ {}), completion \
+         queues {} of {}, regions {}, READs under way at the responder {} and initiator {}, mtu code {}",
         limits.max_mr_size,
         port.max_msg_sz,
         limits.max_qp,

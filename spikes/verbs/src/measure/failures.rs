@@ -1,5 +1,6 @@
 //! What goes wrong, and what the other side learns of it.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -147,33 +148,42 @@ impl Victim {
 }
 
 pub fn killed() {
+    // READs one behind the other, so that some are under way when it ends.
+    let (mut outcomes, mut longest) = (BTreeMap::<String, u32>::new(), Duration::ZERO);
+    for _ in 0..20 {
+        let mut victim = Victim::start(PATIENCE);
+        victim.signal(Signal::KILL);
+        let begin = Instant::now();
+        loop {
+            victim.this.post(&[victim.read()]);
+            let completions = victim.this.completions(1, LONG);
+            let status =
+                completions.first().map_or("nothing".into(), |(_, it)| victim.this.device.status_name(*it));
+            if status != "success" {
+                *outcomes.entry(status).or_default() += 1;
+                break;
+            }
+        }
+        longest = longest.max(begin.elapsed());
+        victim.process.wait().expect("its end");
+    }
+    println!("killed: with READs under way, {PATIENCE:?}: {outcomes:?}, all within {longest:?}");
+
     for (timeout, retries) in
         [(14, 0), (14, 1), (14, 3), (14, 5), (14, 6), (14, 7), (10, 5), (12, 5), (16, 5), (18, 2)]
     {
         let mut victim = Victim::start(Patience { timeout, retries, rnr_retries: 7 });
-        // READs one behind the other, so that some are under way when it ends.
         victim.signal(Signal::KILL);
+        victim.process.wait().expect("its end");
         let begin = Instant::now();
-        let mut reads = 0;
-        let outcome = loop {
-            victim.this.post(&[victim.read(), victim.read()]);
-            let completions = victim.this.completions(2, LONG);
-            if completions.len() < 2 {
-                break "nothing".into();
-            }
-            if completions.iter().any(|(_, status)| *status != 0) {
-                break victim.this.names(&completions).join("; ");
-            }
-            reads += 2;
-        };
+        victim.this.post(&[victim.read(), victim.read()]);
+        let completions = victim.this.completions(2, LONG);
         println!(
-            "killed: timeout {timeout} ({:.1} ms a try), {retries} retries: {reads} READs done, then {outcome} after {:?}",
+            "killed: timeout {timeout} ({:.1} ms a try), {retries} retries, READs after its end: {:?} after {:?}",
             4.096e-3 * f64::from(1u32 << timeout),
+            victim.this.names(&completions),
             begin.elapsed()
         );
-        victim.process.wait().expect("its end");
-        // Its memory must not be registered any more when the next one starts.
-        drop(victim);
     }
     let this = Victim::start(PATIENCE).end();
     let event = this.device.next_event(3000);

@@ -1,7 +1,7 @@
 //! Measurements on real verbs: what words, orders, errors and costs are like. `./run measure [WHAT...]`.
 //!
-//! Each prints lines that begin with its name. Counts and statuses are facts about the software device; times are those of
-//! an emulated processor and say nothing about any other.
+//! Each prints lines that begin with its name. Counts and statuses are facts about the software device; times
+//! are those of an emulated processor and say nothing about any other.
 
 mod costs;
 mod failures;
@@ -12,12 +12,13 @@ mod words;
 /// Name, what it tells, how.
 type Measurement = (&'static str, &'static str, fn());
 
-const MEASUREMENTS: [Measurement; 12] = [
+const MEASUREMENTS: [Measurement; 13] = [
     (
         "words",
         "READs and WRITEs beside local stores and loads: torn words, mixtures, order of words",
         words::words,
     ),
+    ("copies", "the processor's string copy beside local stores; needs no device", words::copies),
     ("order", "WRITE then READ, WRITE then WRITE, READ then READ of one queue pair", order::order),
     ("handshake", "the sleeper's and the waker's: store and look, WRITE and READ", order::handshake),
     ("outside", "a READ that reaches out of a region", failures::outside),
@@ -33,8 +34,10 @@ const MEASUREMENTS: [Measurement; 12] = [
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();
-    if wanted.first().is_some_and(|first| first == failures::VICTIM) {
-        return failures::victim();
+    match wanted.first().map(String::as_str) {
+        Some(failures::VICTIM) => return failures::victim(),
+        Some(costs::UNPRIVILEGED) => return costs::unprivileged(),
+        _ => {}
     }
     let known = |name: &String| MEASUREMENTS.iter().any(|(known, _, _)| known == name);
     if !wanted.iter().all(known) {

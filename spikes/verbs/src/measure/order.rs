@@ -64,7 +64,7 @@ fn writes_and_looks() {
         }
     });
     println!(
-        "order: WRITE of {} B, then WRITE of 8 B: of {looks} looks {between} fall between, {overtaken} see the second first",
+        "order: WRITE of {} B, then of 8 B: {looks} looks, {between} between, {overtaken} see the second first",
         COUNT * 8
     );
 }
@@ -100,16 +100,16 @@ fn reads_and_stores() {
             over.store(true, Ordering::Relaxed);
         });
         println!(
-            "order: READ of {} B, then READ of 8 B: {before} of {} times the second was sampled before the first; posted \
-             the other way round {power} times",
+            "order: READ of {} B, then READ of 8 B: {before} of {} times the second was sampled before the \
+             first; posted the other way round {power} times",
             count * 8,
             ROUNDS / 2
         );
     }
 }
 
-/// The sleeper stores its word, fences, and loads the message; the waker WRITEs the message and READs the word, with one
-/// doorbell. If neither sees the other a wake-up is lost.
+/// The sleeper stores its word, fences, and loads the message; the waker WRITEs the message and READs the
+/// word, with one doorbell. If neither sees the other a wake-up is lost.
 pub fn handshake() {
     const ROUNDS: u64 = 10_000;
     let (this, other) = End::connected();

@@ -1,9 +1,10 @@
 //! Is a word ever torn, and in which order are the words of one READ or WRITE handled?
 //!
-//! All words of a stretch hold the number of the round they were stored in, in both halves. A READ beside a writer that
-//! stores from the first word on proves by `word i < word j`, where i < j, that i was sampled before j: when j was stored, i
-//! had that round already. Beside a writer that stores from the last word on, `word i > word j` proves the opposite. So
-//! each direction of storing makes one order of sampling visible. A WRITE is looked at in the same two ways.
+//! All words of a stretch hold the number of the round they were stored in, in both halves. A READ beside a
+//! writer that stores from the first word on proves by `word i < word j`, where i < j, that i was sampled
+//! before j: when j was stored, i had that round already. Beside a writer that stores from the last word on,
+//! `word i > word j` proves the opposite. So each direction of storing makes one order of sampling visible. A
+//! WRITE is looked at in the same two ways.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,10 +20,13 @@ const PLACES: [usize; 4] = [0, 1, 6, 509];
 
 #[derive(Default)]
 struct Tally {
+    /// Copies looked at: READs, or looks at what is being WRITten.
     transfers: u64,
     words: u64,
     torn: u64,
+    /// Copies with words of different rounds.
     mixed: u64,
+    /// Copies that prove an order.
     ascending: u64,
     descending: u64,
 }
@@ -35,11 +39,22 @@ impl Tally {
         self.mixed += u64::from(words.iter().any(|word| *word != words[0]));
     }
 
+    /// Whether some word is older than a later one, and whether some is newer. Torn words have no age.
+    fn ages(words: &[u64]) -> (bool, bool) {
+        let (mut least, mut most) = (u64::MAX, 0);
+        let (mut older, mut newer) = (false, false);
+        for word in words.iter().filter(|word| !is_torn(**word)) {
+            (least, most) = (least.min(*word), most.max(*word));
+            (older, newer) = (older | (least < *word), newer | (most > *word));
+        }
+        (older, newer)
+    }
+
     fn print(&self, what: &str, count: usize) {
         let Tally { transfers, words, torn, mixed, ascending, descending } = self;
         println!(
-            "words: {what} of {:4} B: {words:8} words, {torn} torn; {transfers:6} transfers, {mixed} mixed, \
-             first before last {ascending}, last before first {descending}",
+            "words: {what} of {:4} B: {words:8} words, {torn} torn; {transfers:7} copies, {mixed} mixed, \
+             an earlier word first {ascending}, a later word first {descending}",
             count * 8
         );
     }
@@ -91,13 +106,7 @@ fn read(count: usize, transfers: usize, place: usize, ascending: bool, tally: &m
             for index in 0..BATCH {
                 into.words().copy_out(index * count, &mut words);
                 tally.add(&words);
-                // Any earlier word that is older, or newer, than a later one.
-                let (mut least, mut most) = (u64::MAX, 0);
-                let (mut older, mut newer) = (false, false);
-                for word in &words {
-                    (least, most) = (least.min(*word), most.max(*word));
-                    (older, newer) = (older | (least < *word), newer | (most > *word));
-                }
+                let (older, newer) = Tally::ages(&words);
                 tally.ascending += u64::from(ascending && older);
                 tally.descending += u64::from(!ascending && newer);
             }
@@ -127,20 +136,54 @@ fn write(count: usize, transfers: usize, place: usize, ascending: bool, tally: &
                 words[index] = memory.load(index);
                 load_fence();
             });
-            if words[0] == words[count - 1] && tally.words > 50_000_000 {
-                continue;
-            }
             tally.add(&words);
-            // Loaded from the first on: an earlier word that is newer was placed before the later one. Loaded from the
-            // last on: a later word that is newer was placed before the earlier one.
-            let (mut least, mut most) = (u64::MAX, 0);
-            let (mut older, mut newer) = (false, false);
-            for word in &words {
-                (least, most) = (least.min(*word), most.max(*word));
-                (older, newer) = (older | (least < *word), newer | (most > *word));
-            }
+            // Loaded from the first on: an earlier word that is newer was placed before the later one. Loaded
+            // from the last on: a later word that is newer was placed before the earlier one.
+            let (older, newer) = Tally::ages(&words);
             tally.ascending += u64::from(ascending && newer);
             tally.descending += u64::from(!ascending && older);
         }
     });
+}
+
+/// Copies by `rep movsb`, as kernels make them where the processor says that it is fast, beside local stores.
+/// Needs no device, so it tells about a real processor too: run the program outside of the machine.
+pub fn copies() {
+    const COUNT: usize = 32;
+    const COPIES: u64 = 300_000;
+    let memory = kelix_image::Span::private(COUNT as u64 * 8);
+    let over = AtomicBool::new(false);
+    let mut tally = Tally::default();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1u64.. {
+                each(COUNT, true, |index| memory.words().store(index, doubled(round & 0xffff_ffff)));
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        let mut words = [0u64; COUNT];
+        for _ in 0..COPIES {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: both stretches are mapped and as long; the assembly may do anything to memory, as far as the
+            // compiler knows.
+            unsafe {
+                std::arch::asm!(
+                    "rep movsb",
+                    inout("rsi") memory.words().as_ptr() => _,
+                    inout("rdi") words.as_mut_ptr() => _,
+                    inout("rcx") COUNT * 8 => _,
+                    options(nostack, preserves_flags)
+                );
+            }
+            tally.add(&words);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    let Tally { words, torn, mixed, .. } = tally;
+    println!(
+        "copies: rep movsb of {} B: {words} words, {torn} torn; {COPIES} copies, {mixed} mixed",
+        COUNT * 8
+    );
 }
