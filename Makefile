@@ -9,12 +9,15 @@ RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 # The simulator puts a hook before each access to shared memory, so it is built apart from everything else.
 SIM_FLAGS = --cfg kelix_sim
 SIM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/sim
+# Model tests are built apart too: in them all shared memory is loom's.
+LOOM_FLAGS = --cfg loom
+LOOM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/loom
 KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
 
 # The steps of `make test` run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test fmt lint doc sim mutants fuzz bench msrv install clean
+.PHONY: help build demo test fmt lint doc loom sim mutants fuzz bench msrv install clean
 .PHONY: toolchain test-tools fmt-check unit readme
 
 help: ## list the targets
@@ -27,7 +30,7 @@ build: toolchain ## build everything in release mode
 demo: build ## build, then show the store at work
 	$(KELIX) demo
 
-test: test-tools toolchain fmt-check lint doc msrv build unit sim readme ## run everything that CI runs
+test: test-tools toolchain fmt-check lint doc msrv build unit loom sim readme ## run everything that CI runs
 
 fmt: toolchain ## format the code
 	$(CARGO) fmt --all
@@ -41,6 +44,10 @@ lint: toolchain ## run clippy, with warnings as errors
 doc: toolchain ## build the documentation, with warnings as errors
 	@echo "== documentation"
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+loom: toolchain ## run the model tests of lock-free code
+	@echo "== model tests"
+	RUSTFLAGS="$(LOOM_FLAGS)" CARGO_TARGET_DIR="$(LOOM_TARGET)" $(CARGO) test --release --locked --lib --package kelix-fabric --package kelix-wire --package kelix -- model:: --nocapture
 
 sim: toolchain ## run the simulator: 20 seeds, each twice
 	@echo "== simulator"

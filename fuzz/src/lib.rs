@@ -1,13 +1,11 @@
-//! What the fuzz targets share: input taken apart, memory with an end that cannot be read across, and a fabric that
-//! goes nowhere.
+//! What the fuzz targets share: input taken apart, and memory with an end that cannot be read across.
 //!
 //! A target takes any bytes and must neither panic nor hang. Where a parser accepts, the target writes the result again
 //! and compares; bits that the format leaves to nobody are named in the target and left out of the comparison.
 
-mod fabric;
 mod memory;
 
-pub use fabric::{Mailboxes, PEER};
+pub use kelix_wire::mailboxes::{Mailboxes, PEER};
 pub use memory::Guarded;
 
 /// Input, taken from the front. What is not there any more is zero.

@@ -54,6 +54,8 @@ mod connect;
 mod core;
 mod item;
 mod links;
+#[cfg(all(test, loom))]
+mod model;
 mod pointers;
 mod read;
 mod session;

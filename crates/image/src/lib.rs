@@ -13,6 +13,8 @@ mod attributes;
 mod header;
 mod item;
 mod map;
+#[cfg(loom)]
+pub mod model;
 mod pages;
 pub mod words;
 mod writer;

@@ -34,14 +34,13 @@ impl Span {
 
     /// Zeroed private memory, for tests, tools and the simulator.
     pub fn private(bytes: u64) -> Span {
-        #[repr(align(64))]
-        #[derive(Clone)]
-        struct Line(#[allow(dead_code, reason = "reached only through the span")] [u64; 8]);
-        let lines = vec![Line([0; 8]); (bytes as usize).div_ceil(64)];
-        let base = lines.as_ptr().cast();
-        // SAFETY: the vector's buffer is aligned to 64 bytes, never moves, and lives in the owner, where nothing
-        // else reaches it.
-        unsafe { Span::new(base, bytes, Arc::new(lines)) }
+        // Aligned to a cache line by hand, since only memory of plain zeros is had without writing them.
+        let words = vec![0u64; bytes.div_ceil(64) as usize * 8 + 7];
+        let base = words.as_ptr();
+        let base = base.wrapping_add(base.addr().wrapping_neg() % 64 / 8);
+        // SAFETY: aligned to 64 bytes, and so many bytes are left from there on. The vector's buffer never moves, and lives
+        // in the owner, where nothing else reaches it.
+        unsafe { Span::new(base, bytes, Arc::new(words)) }
     }
 
     /// Length in bytes.

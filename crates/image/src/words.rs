@@ -6,8 +6,8 @@
 //! through this file, the rule can be checked here, and a simulator can let a reader fall between any two stores.
 //!
 //! On x86-64 copies use 16-byte loads and stores in assembly, so that the compiler neither assumes that the
-//! memory stands still nor splits a word; elsewhere, under Miri and in the simulator, they go word by word through
-//! atomics.
+//! memory stands still nor splits a word; elsewhere, under Miri, in the simulator and in model tests, they go word by
+//! word through atomics. In model tests these are loom's.
 //!
 //! | store | load | what it orders |
 //! |---|---|---|
@@ -21,7 +21,12 @@ compile_error!(
 );
 
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::Ordering;
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU64, fence};
+
+#[cfg(loom)]
+use crate::model::{AtomicU64, fence};
 
 /// Where a simulator comes in: before each access to a single word of shared memory it may let others go on. Only built
 /// with `--cfg kelix_sim`; without it nothing of this is left.
@@ -222,7 +227,7 @@ impl<'a> Words<'a> {
         if self.count < 8 {
             return None;
         }
-        #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim))))]
+        #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
         {
             use std::arch::x86_64::*;
             // SAFETY: SSE2 is part of x86-64, and the loads are inside the eight words.
@@ -237,7 +242,7 @@ impl<'a> Words<'a> {
             let found = found & 0x5554;
             if found == 0 { None } else { Some(found.trailing_zeros() as usize / 2) }
         }
-        #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim)))))]
+        #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom)))))]
         (1..8).find(|at| self.load(*at) >> 48 == u64::from(wanted))
     }
 
@@ -308,7 +313,7 @@ pub fn full_fence() {
 
 #[inline]
 fn prefetch_line<const WRITE: bool>(line: *const AtomicU64) {
-    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim))))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
     {
         use std::arch::x86_64::{_MM_HINT_ET0, _MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch of any address has no effect a program can observe.
@@ -320,7 +325,7 @@ fn prefetch_line<const WRITE: bool>(line: *const AtomicU64) {
             }
         }
     }
-    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim)))))]
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom)))))]
     let _ = line;
 }
 
@@ -329,7 +334,7 @@ fn prefetch_line<const WRITE: bool>(line: *const AtomicU64) {
 ///
 /// # Safety
 /// These 16 bytes are mapped.
-#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim))))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
 #[inline(always)]
 unsafe fn load_pair<const OFFSET: usize>(from: *const u64) -> std::arch::x86_64::__m128i {
     let pair;
@@ -351,7 +356,7 @@ unsafe fn load_pair<const OFFSET: usize>(from: *const u64) -> std::arch::x86_64:
 /// The words that hold them are mapped.
 #[inline(always)]
 unsafe fn load_unaligned(from: *const u8) -> u64 {
-    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim))))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
     {
         let bytes;
         // SAFETY: a load from mapped memory, in assembly as in `load_pair`.
@@ -364,7 +369,7 @@ unsafe fn load_unaligned(from: *const u8) -> u64 {
         }
         bytes
     }
-    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim)))))]
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom)))))]
     {
         let beyond = from.addr() % 8;
         moment!(Load);
@@ -383,7 +388,7 @@ unsafe fn load_unaligned(from: *const u8) -> u64 {
 /// As for `load_unaligned`.
 #[inline(always)]
 unsafe fn load_unaligned_pair(from: *const u8, at: usize) -> [u8; 16] {
-    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim))))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
     {
         let pair: std::arch::x86_64::__m128i;
         // SAFETY: a load from mapped memory, in assembly as in `load_pair`; any bytes are an array of bytes.
@@ -396,7 +401,7 @@ unsafe fn load_unaligned_pair(from: *const u8, at: usize) -> [u8; 16] {
             std::mem::transmute(pair)
         }
     }
-    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim)))))]
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom)))))]
     {
         let mut bytes = [0; 16];
         // SAFETY: as promised by the caller.
@@ -411,7 +416,7 @@ unsafe fn load_unaligned_pair(from: *const u8, at: usize) -> [u8; 16] {
 ///
 /// # Safety
 /// Both ranges are mapped and aligned to 8 bytes, the destination is private, and they do not overlap.
-#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim))))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
 #[inline(always)]
 unsafe fn copy_from_shared(mut from: *const u64, mut into: *mut u64, mut count: usize) {
     use std::arch::x86_64::_mm_storeu_si128;
@@ -440,7 +445,7 @@ unsafe fn copy_from_shared(mut from: *const u64, mut into: *mut u64, mut count: 
 /// # Safety
 /// Both ranges are mapped and aligned to 8 bytes, the source is private, the destination writable, and they do not
 /// overlap.
-#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim))))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
 #[inline(always)]
 unsafe fn copy_to_shared(mut from: *const u64, mut into: *mut u64, mut count: usize) {
     use std::arch::x86_64::_mm_loadu_si128;
@@ -466,7 +471,7 @@ unsafe fn copy_to_shared(mut from: *const u64, mut into: *mut u64, mut count: us
 ///
 /// # Safety
 /// Both ranges are mapped and aligned to 8 bytes, the destination is private, and they do not overlap.
-#[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim)))))]
+#[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom)))))]
 #[inline]
 unsafe fn copy_from_shared(from: *const u64, into: *mut u64, count: usize) {
     for index in 0..count {
@@ -481,7 +486,7 @@ unsafe fn copy_from_shared(from: *const u64, into: *mut u64, count: usize) {
 /// # Safety
 /// Both ranges are mapped and aligned to 8 bytes, the source is private, the destination writable, and they do not
 /// overlap.
-#[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim)))))]
+#[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom)))))]
 #[inline]
 unsafe fn copy_to_shared(from: *const u64, into: *mut u64, count: usize) {
     for index in 0..count {
@@ -494,7 +499,7 @@ unsafe fn copy_to_shared(from: *const u64, into: *mut u64, count: usize) {
 /// Which of eight private words have `wanted` in the upper half under `mask`, as a bit mask.
 #[inline(always)]
 pub fn match_upper_halves(words: &[u64; 8], mask: u32, wanted: u32) -> u8 {
-    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim))))]
+    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
     {
         use std::arch::x86_64::*;
         // SAFETY: SSE2 is part of x86-64, and the loads are unaligned ones inside the array.
@@ -508,7 +513,7 @@ pub fn match_upper_halves(words: &[u64; 8], mask: u32, wanted: u32) -> u8 {
             equal(0) | equal(4) << 4
         }
     }
-    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim)))))]
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom)))))]
     {
         let equal = |word: u64| (word >> 32) as u32 & mask == wanted;
         (0..8).fold(0, |found, at| found | u8::from(equal(words[at])) << at)
@@ -519,7 +524,7 @@ pub fn match_upper_halves(words: &[u64; 8], mask: u32, wanted: u32) -> u8 {
 ///
 /// # Safety
 /// Of any processor that has SSE2, as all of x86-64 have.
-#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim))))]
+#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
 #[inline(always)]
 unsafe fn upper_halves(
     low: std::arch::x86_64::__m128i,

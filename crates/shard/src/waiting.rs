@@ -164,14 +164,12 @@ impl Shard {
 mod tests {
     use std::collections::HashMap;
 
-    use kelix_fabric::{Broken, Fabric, PeerId, Promises, Read, ReadState};
-    use kelix_image::words::Words;
     use kelix_image::{ImageConfig, SegmentSource, Span};
     use kelix_types::limits::{EPOCH_NS_MIN, MESSAGE_VALUE_BYTES_MAX};
     use kelix_types::{Result, TableId};
+    use kelix_wire::mailboxes::{Mailboxes, PEER};
     use kelix_wire::{
-        FrameBuffer, MAILBOX_BYTES, Op, Reply, RequestHead, RequestShape, Status, View, encode_request,
-        mailbox_word,
+        FrameBuffer, Op, Reply, RequestHead, RequestShape, RingReader, Status, View, encode_request,
     };
 
     use super::PARKED_MAX;
@@ -190,76 +188,19 @@ mod tests {
         fn retired(&mut self, _: usize) {}
     }
 
-    /// A fabric that keeps the replies; requests are handed to the shard by hand.
-    struct Replies {
-        inbox: Span,
-        answers: HashMap<u32, Status>,
-    }
-
-    impl Fabric for Replies {
-        fn name(&self) -> &'static str {
-            "replies"
-        }
-        fn promises(&self) -> Promises {
-            Promises { ordered_placement: true, ordered_loads: true }
-        }
-        fn now_ns(&self) -> u64 {
-            0
-        }
-        fn yield_now(&mut self) {}
-        fn post_read(&mut self, _: Read) {}
-        fn poll_read(&mut self, _: Read, _: &mut [u64]) -> ReadState {
-            ReadState::Broken
-        }
-        fn stamp(&self, _: PeerId) -> u64 {
-            0
-        }
-        fn stamp_window(&self) -> u64 {
-            1
-        }
-        fn authority(&self, _: PeerId) -> u64 {
-            1
-        }
-        fn post_write(&mut self, _: PeerId, first: usize, words: &[u64]) -> std::result::Result<(), Broken> {
-            // A skip to the start of the ring has no payload.
-            if first >= mailbox_word::RING && words.len() > 1 {
-                let reply = Reply::parse(&words[1..]).expect("a reply");
-                self.answers.insert(reply.head.id, reply.head.status);
-                // All of it is consumed at once.
-                let written = self.inbox.words().load(mailbox_word::CONSUMED) + words.len() as u64;
-                self.inbox.words().store(mailbox_word::CONSUMED, written);
-            } else if first >= mailbox_word::RING {
-                let rest = MAILBOX_BYTES / 8 - first as u64;
-                let written = self.inbox.words().load(mailbox_word::CONSUMED) + rest;
-                self.inbox.words().store(mailbox_word::CONSUMED, written);
-            }
-            Ok(())
-        }
-        fn doorbell(&mut self) {}
-        fn inbox(&self, _: PeerId) -> Words<'_> {
-            self.inbox.words()
-        }
-        fn look(&mut self) {}
-        fn is_broken(&self, _: PeerId) -> bool {
-            false
-        }
-        fn wake(&mut self, _: PeerId) {}
-        fn announce_sleep(&mut self) {}
-        fn sleep(&mut self, _: Option<u64>) {}
-    }
-
-    /// A shard with one client, and the time.
+    /// A shard with one client, and the time. Requests are handed to the shard by hand.
     struct World {
         shard: Shard,
-        fabric: Replies,
+        fabric: Mailboxes,
+        clients_side: Mailboxes,
+        replies: RingReader,
+        answers: HashMap<u32, Status>,
         now: Now,
         /// How much time goes by between two steps at least: what a shard sees that is not given the processor.
         pause_ns: u64,
         next_id: u32,
         steps: usize,
     }
-
-    const PEER: PeerId = PeerId(0);
 
     fn world(memory_bytes: u64) -> World {
         let image = ImageConfig {
@@ -274,9 +215,11 @@ mod tests {
         let config = ShardConfig { number: 0, view: View::of_shards(1, 2, 1), image };
         let mut shard = Shard::create(config, Span::private(4096), Box::new(Plain)).unwrap();
         shard.join(PEER, true);
-        let fabric = Replies { inbox: Span::private(MAILBOX_BYTES), answers: HashMap::new() };
+        let fabric = Mailboxes::new();
+        let (clients_side, replies) = (fabric.turned(), RingReader::new(true));
         let now = Now { monotonic_ns: LONG, wall_ns: LONG };
-        World { shard, fabric, now, pause_ns: 0, next_id: 0, steps: 0 }
+        let answers = HashMap::new();
+        World { shard, fabric, clients_side, replies, answers, now, pause_ns: 0, next_id: 0, steps: 0 }
     }
 
     impl World {
@@ -297,7 +240,16 @@ mod tests {
         }
 
         fn answer(&mut self, id: u32) -> Option<Status> {
-            self.fabric.answers.remove(&id)
+            self.take_answers();
+            self.answers.remove(&id)
+        }
+
+        fn take_answers(&mut self) {
+            let mut payload = Vec::new();
+            while self.replies.pop(&mut self.clients_side, PEER, &mut payload).expect("a sound ring") {
+                let reply = Reply::parse(&payload).expect("a reply");
+                self.answers.insert(reply.head.id, reply.head.status);
+            }
         }
 
         /// Lets the time go by until the shard has something to do, and lets it.
@@ -329,7 +281,8 @@ mod tests {
         /// than docs/design/0001-the-spine.md says, and says how many epochs the longest waited.
         fn settle(&mut self, came: &mut HashMap<u32, (u64, u64)>, segments: u64) -> u64 {
             let mut longest = 0;
-            for id in std::mem::take(&mut self.fabric.answers).into_keys() {
+            self.take_answers();
+            for id in std::mem::take(&mut self.answers).into_keys() {
                 let Some((since_ns, ahead)) = came.remove(&id) else { continue };
                 let epochs = (self.now.monotonic_ns - since_ns).div_ceil(EPOCH_NS_MIN);
                 let bound = 4 * (segments + 1) + 2 * (ahead + 1);

@@ -7,6 +7,7 @@
 
 pub mod catalogue;
 pub mod control;
+pub mod mailboxes;
 mod message;
 mod ring;
 mod view;

@@ -22,7 +22,7 @@ pub struct SleepWord {
 }
 
 impl SleepWord {
-    fn words(&self) -> Words<'_> {
+    pub(super) fn words(&self) -> Words<'_> {
         self.span.words().part(self.word, 1)
     }
 }

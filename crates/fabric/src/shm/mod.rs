@@ -11,8 +11,14 @@
 
 mod endpoint;
 mod memory;
+#[cfg(loom)]
+pub mod model;
 mod rundir;
 mod socket;
+#[cfg(not(loom))]
+mod wake;
+#[cfg(loom)]
+#[path = "bell.rs"]
 mod wake;
 
 pub use endpoint::{ShmEndpoint, ShmPeer, SleepWord};

@@ -1,14 +1,14 @@
-//! A fabric of two mailboxes and nothing else.
+//! A fabric of two mailboxes and nothing else, for tests of what stands above a fabric: nothing can be READ, no time
+//! passes, nobody sleeps.
 
 use kelix_fabric::{Broken, Fabric, PeerId, Promises, Read, ReadState};
 use kelix_image::Span;
 use kelix_image::words::Words;
-use kelix_wire::MAILBOX_BYTES;
+
+use crate::ring::MAILBOX_BYTES;
 
 /// The only peer.
 pub const PEER: PeerId = PeerId(0);
-
-static EMPTY: [u64; MAILBOX_BYTES as usize / 8] = [0; MAILBOX_BYTES as usize / 8];
 
 /// The two mailboxes of a connection, as one side sees them: `own` is read here, `other` written.
 #[derive(Clone)]
@@ -33,10 +33,10 @@ impl Mailboxes {
         Mailboxes { own: self.other.clone(), other: self.own.clone(), written: Vec::new() }
     }
 
-    /// Puts zeros where something was written, for the next run. The mailboxes are large.
+    /// Puts zeros where something was written, for the next test. The mailboxes are large.
     pub fn wipe(&mut self) {
         for (first, count) in self.written.drain(..) {
-            self.other.words().copy_in(first, &EMPTY[..count]);
+            self.other.words().clear(first, count);
         }
     }
 }

@@ -1,0 +1,3 @@
+//! Model tests of what clients do without a lock.
+
+mod pointers;
