@@ -14,11 +14,11 @@ KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
 # The steps of `make test` run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test fmt lint doc sim mutants fuzz bench msrv install clean
+.PHONY: help build demo test fmt lint doc sim mutants second-opinion fuzz bench msrv install clean
 .PHONY: toolchain test-tools fmt-check unit readme
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-8s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
 
 build: toolchain ## build everything in release mode
 	@echo "== release build"
@@ -50,6 +50,10 @@ sim: toolchain ## run the simulator: 20 seeds, each twice
 mutants: toolchain ## break one rule at a time; the simulator must notice
 	@echo "== mutants"
 	@scripts/mutants
+
+second-opinion: toolchain ## let porcupine judge histories of the simulator (needs Go)
+	@echo "== second opinion"
+	@scripts/second-opinion
 
 bench: build ## build, then run the spine benchmark
 	$(KELIX) bench spine
