@@ -81,7 +81,11 @@ fn parse(line: &str) -> Result<Operation, String> {
     let action = match member("op")?.as_str() {
         Some("get") => Action::Get { found: value("found")? },
         Some("put") => Action::Put { value: ValueId(required("value")?) },
-        Some("delete") => Action::Delete { was_there: member("was_there")?.as_bool() },
+        Some("delete") => match member("was_there")? {
+            Value::Null => Action::Delete { was_there: None },
+            Value::Bool(was_there) => Action::Delete { was_there: Some(*was_there) },
+            _ => return Err("was_there is neither true nor false".to_string()),
+        },
         Some("cas") => {
             let outcome = match member("outcome")? {
                 Value::Null => None,
@@ -142,6 +146,7 @@ mod tests {
             (r#"{"op":"get"}"#, "no found"),
             (r#"{"op":"put","value":null}"#, "value is null"),
             (r#"{"op":"put","value":-1}"#, "value is no number"),
+            (r#"{"op":"delete","was_there":1}"#, "was_there is neither"),
             (r#"{"op":"put","value":1,"client":4294967296}"#, "client is too large"),
             (r#"{"op":"cas","outcome":"perhaps"}"#, "no outcome is called \"perhaps\""),
         ] {
