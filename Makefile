@@ -1,6 +1,6 @@
 # Everything that is done often with this repository has a target here, and CI
-# runs `make test` and nothing else. Each target but `help` first checks that a
-# usable Rust toolchain is there.
+# runs `make test` and nothing else, with CI set for what takes long. Each target
+# but `help` first checks that a usable Rust toolchain is there.
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
@@ -28,7 +28,7 @@ build: toolchain ## build everything in release mode
 demo: build ## build, then show the store at work
 	$(KELIX) demo
 
-test: test-tools toolchain fmt-check lint doc msrv build unit sim fuzz readme ## run everything that CI runs
+test: test-tools toolchain fmt-check lint doc msrv build unit sim $(if $(CI),mutants) fuzz readme ## run everything that CI runs
 
 fmt: toolchain ## format the code
 	$(CARGO) fmt --all
