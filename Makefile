@@ -1,10 +1,11 @@
 # Everything that is done often with this repository has a target here, and CI
-# runs `make test` and nothing else. Each target but `help` first checks that a
-# usable Rust toolchain is there.
+# runs `make test` and nothing else, with CI set for what takes long. Each target
+# but `help` first checks that a usable Rust toolchain is there.
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
-FUZZ_SECONDS ?= 10
+# CI sets it to 60.
+FUZZ_SECONDS ?= 5
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 # The simulator puts a hook before each access to shared memory, so it is built apart from everything else.
 SIM_FLAGS = --cfg kelix_sim
@@ -17,11 +18,11 @@ KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
 # The steps of `make test` run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test fmt lint doc loom sim mutants fuzz bench msrv install clean
+.PHONY: help build demo test fmt lint doc loom sim mutants second-opinion fuzz bench msrv install clean
 .PHONY: toolchain test-tools fmt-check unit readme
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-8s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
 
 build: toolchain ## build everything in release mode
 	@echo "== release build"
@@ -30,7 +31,7 @@ build: toolchain ## build everything in release mode
 demo: build ## build, then show the store at work
 	$(KELIX) demo
 
-test: test-tools toolchain fmt-check lint doc msrv build unit loom sim readme ## run everything that CI runs
+test: test-tools toolchain fmt-check lint doc msrv build unit loom sim $(if $(CI),mutants) fuzz readme ## run everything that CI runs
 
 fmt: toolchain ## format the code
 	$(CARGO) fmt --all
@@ -58,10 +59,14 @@ mutants: toolchain ## break one rule at a time; the simulator must notice
 	@echo "== mutants"
 	@scripts/mutants
 
+second-opinion: toolchain ## let porcupine judge histories of the simulator (needs Go)
+	@echo "== second opinion"
+	@scripts/second-opinion
+
 bench: build ## build, then run the spine benchmark
 	$(KELIX) bench spine
 
-fuzz: toolchain ## run every fuzz target for FUZZ_SECONDS (default 10)
+fuzz: toolchain ## run every fuzz target for FUZZ_SECONDS (default 5)
 	@echo "== fuzz targets"
 	@scripts/fuzz $(FUZZ_SECONDS)
 

@@ -6,6 +6,9 @@
 
 use std::fmt;
 
+pub mod corrupt;
+pub mod lines;
+
 /// Which value stands under a key. Every write of a history writes another one, so that a read tells which write it saw.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ValueId(pub u64);

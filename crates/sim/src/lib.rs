@@ -9,6 +9,7 @@ pub mod client;
 #[cfg(kelix_sim)]
 pub mod fabric;
 pub mod history;
+pub mod opinion;
 pub mod random;
 #[cfg(kelix_sim)]
 pub mod run;

@@ -13,9 +13,11 @@ fn main() -> std::process::ExitCode {
 
 #[cfg(kelix_sim)]
 mod command {
+    use std::path::PathBuf;
     use std::process::ExitCode;
     use std::time::Instant;
 
+    use kelix_sim::opinion;
     use kelix_sim::run::{Coverage, Outcome, Plan, run};
 
     const HELP: &str = "kelix-sim: production code under a seeded simulator that tries to break the read rule
@@ -27,6 +29,10 @@ mod command {
       stops at the first seed that finds something, and says what
   kelix-sim --seed S [--operations N] [--trace]
       runs one seed; --trace prints its history
+  kelix-sim ... --histories DIR [--corruptions N]
+      also writes each seed's history to a file in DIR, and N (0) corrupted copies of it
+  kelix-sim --check FILE...
+      judges histories from such files, without running anything
 
 Exit code 0: nothing found; 1: something found; 2: bad arguments.
 ";
@@ -41,6 +47,9 @@ Exit code 0: nothing found; 1: something found; 2: bad arguments.
         once: bool,
         until_found: bool,
         trace: bool,
+        histories: Option<PathBuf>,
+        corruptions: u64,
+        check: Vec<String>,
     }
 
     fn parse() -> Result<Option<Arguments>, String> {
@@ -51,6 +60,9 @@ Exit code 0: nothing found; 1: something found; 2: bad arguments.
             once: false,
             until_found: false,
             trace: false,
+            histories: None,
+            corruptions: 0,
+            check: Vec::new(),
         };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
@@ -66,6 +78,11 @@ Exit code 0: nothing found; 1: something found; 2: bad arguments.
                 "--once" => arguments.once = true,
                 "--until-found" => (arguments.once, arguments.until_found) = (true, true),
                 "--trace" => arguments.trace = true,
+                "--corruptions" => arguments.corruptions = number()?,
+                "--histories" => {
+                    arguments.histories = Some(words.next().ok_or("--histories wants a directory")?.into());
+                }
+                "--check" => arguments.check = words.by_ref().collect(),
                 "--help" | "-h" => return Ok(None),
                 _ => return Err(format!("what is {word}? See kelix-sim --help")),
             }
@@ -85,12 +102,21 @@ Exit code 0: nothing found; 1: something found; 2: bad arguments.
                 return ExitCode::from(2);
             }
         };
+        if !arguments.check.is_empty() {
+            return opinion::print(&arguments.check);
+        }
         let (mut good, mut bad) = (0, 0);
         let mut coverage = Coverage::default();
         for seed in arguments.first..arguments.first + arguments.seeds {
             let began = Instant::now();
             let plan = Plan::of(seed, arguments.operations);
             let mut outcome = run(plan);
+            if let Some(directory) = &arguments.histories {
+                if let Err(what) = opinion::write(directory, seed, &outcome.history, arguments.corruptions) {
+                    eprintln!("{what}");
+                    return ExitCode::from(2);
+                }
+            }
             if !arguments.once && run(plan).fingerprint != outcome.fingerprint {
                 outcome.findings.push("two runs of the seed were not the same".to_string());
             }

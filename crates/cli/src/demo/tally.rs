@@ -95,7 +95,7 @@ impl Tally {
         })
     }
 
-    /// Reads such a line.
+    /// Reads such a line. `None`: it is none, or counts what cannot be counted.
     pub fn parse(line: &str) -> Option<Tally> {
         let value: Value = serde_json::from_str(line).ok()?;
         let numbers =
@@ -104,9 +104,12 @@ impl Tally {
             return None;
         };
         let mut latencies = Histogram::default();
+        let mut all = 0u64;
         for pair in value["latencies"].as_array()? {
             let [bucket, count] = numbers(pair)?[..] else { return None };
-            latencies.0.insert(u32::try_from(bucket).ok()?, count);
+            let bucket = u32::try_from(bucket).ok().filter(|bucket| *bucket <= bucket_of(u64::MAX))?;
+            all = all.checked_add(count)?;
+            latencies.0.insert(bucket, count);
         }
         Some(Tally {
             items: value["items"].as_u64()?,
@@ -170,6 +173,13 @@ mod tests {
         let mut twice = tally.clone();
         twice.add(&tally);
         assert_eq!((twice.items, twice.items_per_s, twice.cost.read_bytes), (14, 2469.0, 8960));
+        // Found by fuzzing: a bucket beyond the last one made the quantile overflow, and so did counts.
+        let bucket = |bucket: u32| line.replace("\"latencies\":[", &format!("\"latencies\":[[{bucket},1],"));
+        let last = Tally::parse(&bucket(bucket_of(u64::MAX))).expect("a latency of 584 years");
+        assert!(last.latencies.quantile_ns(1.0) > Some(u64::MAX / 32 * 31));
+        assert_eq!(Tally::parse(&bucket(bucket_of(u64::MAX) + 1)), None);
+        let counts = line.replace("\"latencies\":[", &format!("\"latencies\":[[1,{}],", u64::MAX));
+        assert_eq!(Tally::parse(&counts), None);
         for broken in ["", "{}", "[1]", &line.replace("[14,", "["), &line.replace('7', "-7")] {
             assert_eq!(Tally::parse(broken), None, "{broken}");
         }

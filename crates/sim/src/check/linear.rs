@@ -60,32 +60,52 @@ const DETAILS_MAX: usize = 60;
 /// The checker's name in its findings.
 const CHECKER: &str = "linearizability";
 
-/// Looks for a key whose operations no order explains, lowest first. `Err`: what cannot be, and the operations that show
-/// it, by the time of their call.
-///
-/// A record that contradicts itself is a finding as well, and so is a key that takes too long to decide; both say so.
+/// What is known of a history after the check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// Every key's operations have an order that explains them.
+    Linearizable,
+    /// What cannot be, and the operations that show it, by the time of their call.
+    Not(Finding),
+    /// Nothing: the record contradicts itself, or a key takes too long to decide. Which of the two it says.
+    Undecided(Finding),
+}
+
+/// Looks for something to report, as [`judge`] does: also that a history could not be judged.
 pub fn check(history: &[Operation]) -> Result<(), Finding> {
-    record::check(history)?;
+    match judge(history) {
+        Judgement::Linearizable => Ok(()),
+        Judgement::Not(finding) | Judgement::Undecided(finding) => Err(finding),
+    }
+}
+
+/// Looks for a key whose operations no order explains, lowest first.
+pub fn judge(history: &[Operation]) -> Judgement {
+    if let Err(finding) = record::check(history) {
+        return Judgement::Undecided(finding);
+    }
     let mut keys: BTreeMap<u64, Vec<Operation>> = BTreeMap::new();
     for operation in history {
         keys.entry(operation.key).or_default().push(operation.clone());
     }
-    necessary::check(history, &keys)?;
+    if let Err(finding) = necessary::check(history, &keys) {
+        return Judgement::Not(finding);
+    }
     for (key, operations) in &keys {
         let mut configurations_left = CONFIGURATIONS_MAX;
         match verdict(operations, &mut configurations_left) {
             Verdict::Explained => {}
-            Verdict::Unexplained => return Err(unexplained(*key, operations)),
+            Verdict::Unexplained => return Judgement::Not(unexplained(*key, operations)),
             Verdict::Undecided => {
                 let what = format!(
                     "key {key}: undecided, its {} operations have more than {CONFIGURATIONS_MAX} configurations",
                     operations.len()
                 );
-                return Err(finding(what, []));
+                return Judgement::Undecided(finding(what, []));
             }
         }
     }
-    Ok(())
+    Judgement::Linearizable
 }
 
 /// Whether an order explains these operations on one key; takes what the search met from the configurations left.

@@ -1,0 +1,294 @@
+//! One-sided reads of an image that is not as its server left it: words of it are changed before a read and between its
+//! steps. Whatever a read then makes of index, items and pieces, it ends, and what it calls valid is an item of the key.
+
+#![no_main]
+
+use std::sync::{Arc, LazyLock, Mutex};
+
+use kelix_fabric::{Broken, Fabric, PeerId, Promises, ReadState};
+use kelix_fuzz::{Input, Mailboxes, PEER};
+use kelix_image::words::Words;
+use kelix_image::{AttributeBuilder, Header, ImageConfig, MemoryMap, SegmentSource, Span};
+use kelix_index::Directory;
+use kelix_shard::{Now, Shard, ShardConfig};
+use kelix_types::limits::{EPOCH_NS_MIN, GRANULE_BYTES, READ_EPOCHS_MAX, SHARD_BYTES_MIN};
+use kelix_types::{Incarnation, Location, NameId, Place, Result, TableId, key_hash};
+use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, RingReader, RingWriter, Status, View, encode_request};
+use libfuzzer_sys::fuzz_target;
+use pointers::Pointer;
+use read::{Landing, ReadOp, ShardReader, Step};
+
+// The client keeps them to itself.
+#[path = "../../crates/client/src/pointers.rs"]
+#[allow(missing_docs, dead_code)]
+mod pointers;
+#[path = "../../crates/client/src/read.rs"]
+#[allow(missing_docs, dead_code)]
+mod read;
+
+const SEED: u64 = 42;
+const TERM: u64 = 3;
+const TABLE: TableId = TableId(5);
+/// Steps after which a read does not end any more. A whole directory and a large value take fewer.
+const STEPS_MAX: usize = 20_000;
+/// Longer than a message, so that it stands in pieces.
+const LARGE_BYTES: usize = 3 << 20;
+
+static IMAGE: LazyLock<Image> = LazyLock::new(Image::new);
+
+/// An image of a few items of all kinds, and which of its words say something.
+struct Image {
+    map: Arc<MemoryMap>,
+    places: Vec<Place>,
+    keys: Vec<Vec<u8>>,
+    pointers: Vec<Pointer>,
+}
+
+/// Segments of private memory.
+#[derive(Clone, Default)]
+struct Segments(Arc<Mutex<Vec<(usize, Span)>>>);
+
+impl SegmentSource for Segments {
+    fn create(&mut self, first: usize, bytes: u64) -> Result<Span> {
+        let span = Span::private(bytes);
+        self.0.lock().expect("one thread").push((first, span.clone()));
+        Ok(span)
+    }
+    fn retired(&mut self, first: usize) {
+        self.0.lock().expect("one thread").retain(|(start, _)| *start != first);
+    }
+}
+
+impl Image {
+    fn new() -> Image {
+        let image = ImageConfig {
+            image_id: 1,
+            hash_seed: SEED,
+            term: TERM,
+            epoch_ns: EPOCH_NS_MIN,
+            memory_bytes: SHARD_BYTES_MIN,
+            segment_bytes_first: SHARD_BYTES_MIN,
+            segment_bytes_max: SHARD_BYTES_MIN,
+        };
+        let config = ShardConfig { number: 0, view: View::of_shards(1, SEED, 1), image };
+        let (header, segments) = (Span::private(Header::BYTES), Segments::default());
+        let mut shard =
+            Shard::create(config, header.clone(), Box::new(segments.clone())).expect("an empty shard");
+        shard.join(PEER, true);
+        let mut keys: Vec<Vec<u8>> = (0..60u8).map(|number| vec![b'k'; 1 + usize::from(number)]).collect();
+        let mut pointers = Vec::new();
+        let mut server = Server::new(shard);
+        for (number, key) in keys.iter().enumerate() {
+            let mut head = RequestHead::new(Op::Put, 0, TABLE);
+            let mut body = vec![b'v'; number * 7];
+            if number % 3 == 0 {
+                let mut section = AttributeBuilder::default();
+                section.bytes(NameId(0), &body);
+                section.link(NameId(1), TABLE, b"k", b"");
+                body = section.finish();
+                head.attributes = true;
+            }
+            let (version, location) = server.call(head, key, &body);
+            let location = Location::from_word(location).expect("where it stands");
+            pointers.push(Pointer { location, incarnation: Incarnation(version) });
+        }
+        let (large, head) = (b"large".to_vec(), |op| RequestHead::new(op, 0, TABLE));
+        server.call(RequestHead { argument: Some(LARGE_BYTES as u64), ..head(Op::LargeBegin) }, &large, &[]);
+        for at in (0..LARGE_BYTES).step_by(32 << 10) {
+            let head = RequestHead { argument: Some(at as u64), ..head(Op::LargePiece) };
+            server.call(head, &[], &[0; 32 << 10]);
+        }
+        server.call(head(Op::LargeCommit), &large, &[]);
+        keys.push(large);
+        keys.push(b"absent".to_vec());
+
+        let mut map = MemoryMap::default();
+        map.add(0, header);
+        for (first, span) in segments.0.lock().expect("one thread").iter() {
+            map.add(*first, span.clone());
+        }
+        let mut places = Vec::new();
+        for first in map.firsts() {
+            let start = Place(first as u64 * GRANULE_BYTES);
+            let words = map.view().words_from(start).expect("a segment");
+            let said = (0..words.count()).filter(|index| words.load(*index) != 0);
+            places.extend(said.map(|index| start.plus(index as u64 * 8)));
+        }
+        Image { map: Arc::new(map), places, keys, pointers }
+    }
+
+    fn word(&self, place: Place) -> Words<'_> {
+        self.map.words(place, 1).expect("a place of the image")
+    }
+}
+
+/// The shard that makes the image, and its one client.
+struct Server {
+    shard: Shard,
+    shard_side: Mailboxes,
+    client_side: Mailboxes,
+    writer: RingWriter,
+    reader: RingReader,
+    now_ns: u64,
+}
+
+impl Server {
+    fn new(shard: Shard) -> Server {
+        let shard_side = Mailboxes::new();
+        let client_side = shard_side.turned();
+        let (writer, reader) = (RingWriter::new(true), RingReader::new(true));
+        Server { shard, shard_side, client_side, writer, reader, now_ns: 1 }
+    }
+
+    /// Asks for something that is done; returns its version and location.
+    fn call(&mut self, head: RequestHead, key: &[u8], body: &[u8]) -> (u64, u64) {
+        let mut frame = FrameBuffer::default();
+        encode_request(&mut frame, head, key, body);
+        assert_eq!(self.writer.push(&mut self.client_side, PEER, &mut frame), Ok(true));
+        self.now_ns += 1;
+        let now = Now { monotonic_ns: self.now_ns, wall_ns: self.now_ns };
+        let progress = self.shard.step(now, &mut self.shard_side);
+        assert!(progress.faulty.is_empty());
+        let mut payload = Vec::new();
+        assert_eq!(self.reader.pop(&mut self.client_side, PEER, &mut payload), Ok(true));
+        let reply = Reply::parse(&payload).expect("a reply");
+        assert_eq!(reply.head.status, Status::Ok, "{head:?}");
+        (reply.head.version, reply.head.location)
+    }
+}
+
+/// A fabric whose READs are copies of the image, done as soon as they are looked at.
+struct Copies {
+    stamp: u64,
+    term: u64,
+}
+
+impl Fabric for Copies {
+    fn name(&self) -> &'static str {
+        "copies"
+    }
+    fn promises(&self) -> Promises {
+        Promises { ordered_placement: true, ordered_loads: true }
+    }
+    fn now_ns(&self) -> u64 {
+        0
+    }
+    fn yield_now(&mut self) {}
+    fn map(&self, _: PeerId) -> Option<&Arc<MemoryMap>> {
+        Some(&IMAGE.map)
+    }
+    fn post_read(&mut self, _: kelix_fabric::Read) {}
+    fn poll_read(&mut self, read: kelix_fabric::Read, into: &mut [u64]) -> ReadState {
+        assert_eq!(read.words, into.len());
+        match IMAGE.map.words(read.place, read.words) {
+            Some(words) => {
+                words.copy_out(0, into);
+                ReadState::Done
+            }
+            None => ReadState::Outside,
+        }
+    }
+    fn stamp(&self, _: PeerId) -> u64 {
+        self.stamp
+    }
+    fn stamp_window(&self) -> u64 {
+        READ_EPOCHS_MAX
+    }
+    fn authority(&self, _: PeerId) -> u64 {
+        self.term
+    }
+    fn post_write(&mut self, _: PeerId, _: usize, _: &[u64]) -> std::result::Result<(), Broken> {
+        Err(Broken)
+    }
+    fn doorbell(&mut self) {}
+    fn inbox(&self, _: PeerId) -> Words<'_> {
+        unreachable!("nothing is written to a reader here")
+    }
+    fn look(&mut self) {}
+    fn is_broken(&self, _: PeerId) -> bool {
+        false
+    }
+    fn wake(&mut self, _: PeerId) {}
+    fn announce_sleep(&mut self) {}
+    fn sleep(&mut self, _: Option<u64>) {}
+}
+
+/// What was changed: where, and what stood there.
+#[derive(Default)]
+struct Changes(Vec<(Place, u64)>);
+
+impl Changes {
+    fn change(&mut self, input: &mut Input<'_>, what: u8, fabric: &mut Copies) {
+        let any = |input: &mut Input<'_>| IMAGE.places[usize::from(input.u16()) % IMAGE.places.len()];
+        let place = any(input);
+        let was = IMAGE.word(place).load(0);
+        let is = match what & 7 {
+            0 => was ^ (1 << (input.u8() & 63)),
+            1 => was.wrapping_add(u64::from(input.u8())),
+            2 => IMAGE.word(any(input)).load(0),
+            3 => u64::from(input.u16()),
+            4 => input.u64(),
+            // As a value is changed in a copy of the whole item.
+            5 => was.rotate_left(8),
+            6 => return fabric.stamp += u64::from(input.u8() & 3),
+            _ => return fabric.term = TERM + u64::from(what >> 7),
+        };
+        self.0.push((place, was));
+        IMAGE.word(place).store(0, is);
+    }
+}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        self.0.iter().rev().for_each(|(place, was)| IMAGE.word(*place).store(0, *was));
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let mut input = Input(data);
+    let mut changes = Changes::default();
+    let mut fabric = Copies { stamp: 7, term: TERM };
+    let mut shard =
+        ShardReader { peer: PEER, term: TERM, directory: Directory::default(), direct: None, direct_gets: 0 };
+    let mut landing = Landing::default();
+    while !input.is_empty() {
+        let what = input.u8();
+        if what & 3 != 0 {
+            changes.change(&mut input, what >> 2, &mut fabric);
+            continue;
+        }
+        let number = usize::from(input.u8()) % IMAGE.keys.len();
+        let key = &IMAGE.keys[number][..];
+        let hash = key_hash(SEED, TABLE, key);
+        let pointer = IMAGE.pointers.get(number).copied().filter(|_| what & 4 != 0);
+        let untouched = changes.0.is_empty() && fabric.term == TERM;
+        // Bits that say before which steps something is changed.
+        let mut between = if what & 8 != 0 { input.u8() } else { 0 };
+        let steady = between == 0;
+        let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash), pointer);
+        let mut end = None;
+        for _ in 0..STEPS_MAX {
+            if between & 1 != 0 {
+                let what = input.u8();
+                changes.change(&mut input, what, &mut fabric);
+            }
+            between >>= 1;
+            let mut step = op.advance(&mut fabric, &mut shard, key, &mut landing);
+            if step == Step::UnknownSegment {
+                step = op.restart(&mut fabric, &shard);
+            }
+            if step != Step::Pending {
+                end = Some(step);
+                break;
+            }
+        }
+        let end = end.expect("a read ends");
+        if end == Step::Valid {
+            assert!(landing.view().is_for(TABLE, key));
+            let _ = landing.value().len();
+        }
+        if untouched && steady {
+            assert_eq!(end == Step::Valid, key != b"absent", "{end:?}");
+        }
+    }
+});
