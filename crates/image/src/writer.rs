@@ -503,20 +503,21 @@ impl Image {
         waits.then_some(self.epoch_step_ns + self.config.epoch_ns)
     }
 
-    /// Steps the reclamation epoch if something waits for it and L has passed. Returns when to call again, or
-    /// `None` when nothing waits.
+    /// Steps the reclamation epoch if something waits for it and L has passed at `now_ns`. Returns when to call again, or
+    /// `None` when nothing waits. `clock` tells the time: L begins anew once the step can be seen, however long ago
+    /// `now_ns` was, because the other form of check (b) rests on that distance.
     ///
     /// SYNC: the publishing store pairs with [`Header::epoch`]: a reader that loads the new epoch also sees every
     /// guardian dropped before.
-    pub fn advance_epoch(&mut self, now_ns: u64) -> Option<u64> {
+    pub fn advance_epoch(&mut self, now_ns: u64, clock: impl FnOnce() -> u64) -> Option<u64> {
         self.youngest_dead()?;
         if now_ns >= self.epoch_step_ns + self.config.epoch_ns {
             mark!("epoch stepped");
             self.epoch += 1;
-            self.epoch_step_ns = now_ns;
             self.header.words().publish(header_word::EPOCH, self.epoch);
             // Reuse may follow at once, and must not become visible before the epoch that allows it.
             full_fence();
+            self.epoch_step_ns = clock();
             self.ripen();
         }
         self.epoch_due()
@@ -755,13 +756,13 @@ mod tests {
         image.release_item(all[0]);
         assert_eq!(image.allocate_item(4096), Err(NoRoom { wait: true }));
         assert_eq!(image.memory_use().quarantined, 4096);
-        assert_eq!(image.advance_epoch(L), Some(2 * L));
-        assert_eq!(image.advance_epoch(2 * L - 1), Some(2 * L));
+        assert_eq!(image.advance_epoch(L, || L), Some(2 * L));
+        assert_eq!(image.advance_epoch(2 * L - 1, || 2 * L - 1), Some(2 * L));
         assert!(image.allocate_item(4096).is_err());
-        assert_eq!(image.advance_epoch(2 * L), None);
+        assert_eq!(image.advance_epoch(2 * L, || 2 * L), None);
         assert_eq!(image.allocate_item(4096), Ok(all[0]));
         assert_eq!(image.memory_use().quarantined, 0);
-        assert_eq!(image.advance_epoch(9 * L), None, "nothing waits, so the epoch stands still");
+        assert_eq!(image.advance_epoch(9 * L, || 9 * L), None, "nothing waits, so the epoch stands still");
         assert_eq!(image.epoch(), 3);
     }
 
@@ -773,8 +774,8 @@ mod tests {
         image.words(place, 1).store(0, u64::MAX);
         assert!(image.allocate_item(64).is_err());
         image.release_run(place, bytes);
-        image.advance_epoch(L);
-        image.advance_epoch(2 * L);
+        image.advance_epoch(L, || L);
+        image.advance_epoch(2 * L, || 2 * L);
         let item = image.allocate_item(64).unwrap();
         assert_eq!(image.slot(item).load(0), 0, "a slab page must begin with dead guardians");
     }
@@ -785,8 +786,8 @@ mod tests {
         let all = fill(&mut image, 60_000);
         let keep = all[0];
         all[1..].iter().for_each(|location| image.release_item(*location));
-        image.advance_epoch(L);
-        image.advance_epoch(2 * L);
+        image.advance_epoch(L, || L);
+        image.advance_epoch(2 * L, || 2 * L);
         assert!(image.begin_evacuation_for_write(50, image.openings()));
         let mut moved = Vec::new();
         while let Some((kind, first, slots)) = image.next_leaving_slab() {
@@ -801,8 +802,8 @@ mod tests {
         let version = image.header().segments_version();
         let segments: Vec<_> = image.segments().collect();
         assert!(image.finish_evacuation());
-        image.advance_epoch(3 * L);
-        image.advance_epoch(4 * L);
+        image.advance_epoch(3 * L, || 3 * L);
+        image.advance_epoch(4 * L, || 4 * L);
         assert!(!image.is_evacuating() && image.header().segments_version() == version + 1);
         let gone: Vec<_> = segments.into_iter().filter(|s| !image.segments().any(|t| t == *s)).collect();
         assert_eq!(gone.len(), 1);
@@ -818,8 +819,8 @@ mod tests {
         let all = fill(&mut image, 60_000);
         let gone = all.iter().enumerate().filter(|(index, _)| index % 4 != 0);
         gone.for_each(|(_, location)| image.release_item(*location));
-        image.advance_epoch(L);
-        image.advance_epoch(2 * L);
+        image.advance_epoch(L, || L);
+        image.advance_epoch(2 * L, || 2 * L);
         image
     }
 
@@ -828,9 +829,9 @@ mod tests {
         let mut image = image(4 << 20);
         let all = fill(&mut image, 4096);
         image.release_item(all[0]);
-        image.advance_epoch(L);
+        image.advance_epoch(L, || L);
         image.release_item(all[1]);
-        image.advance_epoch(2 * L);
+        image.advance_epoch(2 * L, || 2 * L);
         for _ in 0..3 {
             assert_eq!(image.allocate_item(4096), Ok(all[0]));
             image.discard_item(all[0]);
@@ -881,10 +882,10 @@ mod tests {
     fn slots_used_after_an_emptying_was_given_up_are_found_by_the_next() {
         let mut image = image(16 << 20);
         let kept = image.allocate_item(4096).unwrap();
-        image.advance_epoch(L);
+        image.advance_epoch(L, || L);
         fill(&mut image, 60_000).iter().for_each(|location| image.release_item(*location));
-        image.advance_epoch(2 * L);
-        image.advance_epoch(3 * L);
+        image.advance_epoch(2 * L, || 2 * L);
+        image.advance_epoch(3 * L, || 3 * L);
         let audit = |image: &Image, used: &[Location]| {
             let slots = used.iter().map(|it| (Kind::item(it.class()), it.place())).collect();
             image.audit(&InUse { slots, runs: Vec::new() }).unwrap();

@@ -640,7 +640,7 @@ mod tests {
                 }
                 (false, None) => {}
             }
-            image.advance_epoch(step * limits::EPOCH_NS_MIN);
+            image.advance_epoch(step * limits::EPOCH_NS_MIN, || step * limits::EPOCH_NS_MIN);
         }
         let (splits, merges) = index.splits_and_merges();
         assert!(cfg!(miri) || (splits > 50 && merges > 20), "{splits} splits, {merges} merges");

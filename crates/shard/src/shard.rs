@@ -18,7 +18,7 @@ use crate::waiting::{PARKED_MAX, Parked};
 /// Time as the shell tells it.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// From any fixed moment, never back.
+    /// By the fabric's clock, not long ago.
     pub monotonic_ns: u64,
     /// Since 1970, for expiry.
     pub wall_ns: u64,

@@ -35,7 +35,7 @@ impl Shard {
         // some itself.
         let expiry_due = self.expire(now);
         let epoch = self.image.epoch();
-        self.image.advance_epoch(now.monotonic_ns);
+        self.image.advance_epoch(now.monotonic_ns, || fabric.now_ns());
         let stepped = self.image.epoch() != epoch;
         if !self.parked.is_empty() {
             if stepped || now.monotonic_ns >= self.parked_retry_ns {

@@ -195,6 +195,7 @@ mod tests {
 
     /// A fabric that keeps the replies; requests are handed to the shard by hand.
     struct Replies {
+        now_ns: u64,
         inbox: Span,
         answers: HashMap<u32, Status>,
     }
@@ -207,7 +208,7 @@ mod tests {
             Promises { ordered_placement: true, ordered_loads: true }
         }
         fn now_ns(&self) -> u64 {
-            0
+            self.now_ns
         }
         fn yield_now(&mut self) {}
         fn post_read(&mut self, _: Read) {}
@@ -277,7 +278,7 @@ mod tests {
         let config = ShardConfig { number: 0, view: View::of_shards(1, 2, 1), image };
         let mut shard = Shard::create(config, Span::private(4096), Box::new(Plain)).unwrap();
         shard.join(PEER, true);
-        let fabric = Replies { inbox: Span::private(MAILBOX_BYTES), answers: HashMap::new() };
+        let fabric = Replies { now_ns: LONG, inbox: Span::private(MAILBOX_BYTES), answers: HashMap::new() };
         let now = Now { monotonic_ns: LONG, wall_ns: LONG };
         World { shard, fabric, now, pause_ns: 0, next_id: 0, steps: 0 }
     }
@@ -310,6 +311,7 @@ mod tests {
             let passed = next.saturating_sub(self.now.monotonic_ns).max(self.pause_ns);
             self.now.monotonic_ns += passed;
             self.now.wall_ns += passed;
+            self.fabric.now_ns = self.now.monotonic_ns;
             Some(next)
         }
 

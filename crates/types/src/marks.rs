@@ -29,8 +29,8 @@ pub use counted::{pass, take};
 /// Counts something rare, for the simulator's coverage.
 #[macro_export]
 macro_rules! mark {
-    ($what:literal) => {
+    ($what:literal) => {{
         #[cfg(kelix_sim)]
         $crate::marks::pass($what);
-    };
+    }};
 }
