@@ -6,7 +6,9 @@ use kelix_image::PlainItem;
 use kelix_image::words::Words;
 use kelix_index::{BUCKET_WORDS, Directory, guess};
 use kelix_types::limits::SESSION_READS_MAX;
-use kelix_types::{Error, ErrorKind, Guardian, Incarnation, KeyHash, Location, TableId, Version, key_hash};
+use kelix_types::{
+    Error, ErrorKind, Guardian, Incarnation, KeyHash, Location, TableId, Version, key_hash, mark,
+};
 use kelix_wire::{
     FrameBuffer, Op, Reply, RequestHead, RingFault, RingReader, RingWriter, Status, View, encode_request,
     mailbox_word,
@@ -460,6 +462,7 @@ impl<F: Fabric> Core<F> {
                 // Replies to requests that were given up still count as no longer outstanding.
                 state.outstanding -= 1;
                 if pending.generation != generation {
+                    mark!("answer to a request that was given up");
                     continue;
                 }
                 match pending.state {

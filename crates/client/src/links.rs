@@ -1,7 +1,7 @@
 //! Following links: one READ each while the link is fresh (KELI, section 3.2).
 
 use kelix_image::{LinkView, Value};
-use kelix_types::{Error, ErrorKind, Result, TableId};
+use kelix_types::{Error, ErrorKind, Result, TableId, mark};
 use kelix_wire::{Op, RequestHead};
 
 use crate::batch::Wanted;
@@ -98,6 +98,7 @@ impl Session {
         let mut claim = [0; 16];
         claim[..8].copy_from_slice(&location.word().to_le_bytes());
         claim[8..].copy_from_slice(&incarnation.0.to_le_bytes());
+        mark!("link repaired by a reader");
         // If the ring is full the next reader will try again.
         if self.core.post(shard, head, view.key(), &claim, false).is_ok() {
             self.core.send(shard);

@@ -24,7 +24,7 @@ use kelix_image::{
 };
 use kelix_index::{BUCKET_WORDS, Bucket, Directory, DirectoryRoot, alternate};
 use kelix_types::limits::{READ_EPOCHS_MAX, READ_RETRIES_MAX};
-use kelix_types::{Guardian, Incarnation, KeyHash, Location, Place, TableId};
+use kelix_types::{Guardian, Incarnation, KeyHash, Location, Place, TableId, mark};
 
 use crate::pointers::Pointer;
 
@@ -109,10 +109,12 @@ enum Verdict {
 #[inline(always)]
 fn judge(guardian: Guardian, stamps: (u64, u64), window: u64, authority: u64, term: u64) -> Verdict {
     if authority != term {
+        mark!("READ of a superseded image");
         Verdict::Superseded
     } else if stamps.1.wrapping_sub(stamps.0) <= window && guardian.is_live() {
         Verdict::Valid
     } else {
+        mark!("READ of a dead object, or too slow");
         Verdict::Invalid
     }
 }
@@ -316,6 +318,7 @@ impl ReadOp {
     pub fn restart<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) -> Step {
         self.retries += 1;
         if self.retries > READ_RETRIES_MAX {
+            mark!("READ given up");
             return Step::Ask;
         }
         self.post_bucket(fabric, shard);
@@ -447,7 +450,10 @@ impl ReadOp {
         }
         match self.poll(fabric, shard, &mut landing.item) {
             Ok(()) => {}
-            Err(Step::UnknownSegment) if by_pointer => return self.restart(fabric, shard),
+            Err(Step::UnknownSegment) if by_pointer => {
+                mark!("pointer into a segment that is gone");
+                return self.restart(fabric, shard);
+            }
             Err(step) => return step,
         }
         let guardian = Guardian(landing.item[0]);
@@ -457,6 +463,7 @@ impl ReadOp {
             Verdict::Superseded => return Step::Superseded,
         }
         if self.incarnation.is_some_and(|incarnation| guardian.incarnation() != incarnation) {
+            mark!("memory reused under a stale pointer");
             return self.restart(fabric, shard);
         }
         let Some(view) = ItemView::new(&landing.item).filter(|view| view.is_for(self.table, key)) else {
@@ -538,13 +545,18 @@ impl ReadOp {
             return Step::Superseded;
         }
         let incarnation = self.incarnation.expect("set with the first guardian");
-        if Guardian(word[0]) == incarnation.live() { Step::Valid } else { self.restart(fabric, shard) }
+        if Guardian(word[0]) == incarnation.live() {
+            return Step::Valid;
+        }
+        mark!("large value died while it was read");
+        self.restart(fabric, shard)
     }
 
     /// A bucket does not serve the hash: the directory copy is old.
     #[cold]
     #[inline(never)]
     fn renew_directory<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) -> Step {
+        mark!("directory copy was old");
         self.retries += 1;
         if self.retries > READ_RETRIES_MAX {
             return Step::Ask;
@@ -643,6 +655,7 @@ impl ReadOp {
             return step;
         }
         if word[0] != value[0] {
+            mark!("directory died while it was read");
             return self.renew_directory(fabric, shard);
         }
         let entries = value[Kind::DIRECTORY_ENTRIES_START as usize / 8..].to_vec();

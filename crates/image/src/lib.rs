@@ -24,7 +24,7 @@ pub use header::{Header, ImageState, header_word};
 pub use item::{ItemFlags, ItemHeader, ItemView, LargeBody, PlainItem, holds_key};
 pub use map::{MapView, MemoryMap, SharedWord, Span};
 pub use pages::Kind;
-pub use writer::{Image, ImageConfig, MemoryUse, NoRoom, SegmentSource, SegmentSummary};
+pub use writer::{Image, ImageConfig, InUse, MemoryUse, NoRoom, SegmentSource, SegmentSummary};
 
 /// Version of the image layout. A reader refuses any other by name.
 pub const LAYOUT_VERSION: u32 = 1;

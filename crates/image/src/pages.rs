@@ -54,7 +54,6 @@ impl Kind {
         self.0 as usize
     }
 
-    #[cfg(test)]
     pub(crate) const fn from_index(index: usize) -> Kind {
         Kind(index as u16)
     }

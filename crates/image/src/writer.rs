@@ -16,12 +16,16 @@
 use std::collections::VecDeque;
 
 use kelix_types::limits::{self, GRANULE_BYTES, PAGE_BYTES, QUARANTINE_EPOCHS};
-use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Location, Place, Result, SizeClass};
+use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Location, Place, Result, SizeClass, mark};
 
 use crate::header::{Header, ImageState, header_word};
 use crate::map::{MemoryMap, Span};
 use crate::pages::{Kind, PageUse, Segment, SegmentState};
 use crate::words::{Words, full_fence};
+
+mod audit;
+
+pub use audit::InUse;
 
 /// Where segments' memory comes from: memfds in production, plain memory in tests and simulation.
 pub trait SegmentSource: Send {
@@ -247,6 +251,9 @@ impl Image {
             if age < QUARANTINE_EPOCHS && !self.dead.is_empty() {
                 return None;
             }
+            if age == QUARANTINE_EPOCHS {
+                mark!("memory reused as soon as its quarantine was over");
+            }
             self.kinds[kind.index()].free.pop_front();
             debug_assert!(!kind.is_item() || !Guardian(self.words(place, 1).load(0)).is_live());
             return Some(place);
@@ -294,12 +301,18 @@ impl Image {
     /// The rest of a slab in a segment being emptied is free memory again if the segment is opened again.
     fn set_fresh_aside(&mut self, kind: Kind) {
         let state = &mut self.kinds[kind.index()];
-        for _ in 0..std::mem::take(&mut state.fresh_slots) {
-            if let Some(evacuation) = &mut self.evacuating {
-                evacuation.set_aside.push((kind, state.fresh.0 / limits::PLACE_ALIGN));
-            }
-            state.fresh = state.fresh.plus(kind.slot_bytes());
+        let (count, first) = (std::mem::take(&mut state.fresh_slots), state.fresh);
+        let Some(evacuation) = &mut self.evacuating else { return };
+        let segment = self.granules[first.granule()] as usize;
+        if count == 0 || segment != evacuation.segment {
+            return;
         }
+        let places = (0..count).map(|slot| first.plus(u64::from(slot) * kind.slot_bytes()));
+        evacuation.set_aside.extend(places.map(|place| (kind, place.0 / limits::PLACE_ALIGN)));
+        // They count as used from now on, so that whatever stands there later is found when the segment is emptied again.
+        let (_, page) = self.page_of(first);
+        let head = self.segments[segment].pages[page].head as usize;
+        self.segments[segment].pages[head].carved += count;
     }
 
     fn take_pages(
@@ -471,6 +484,7 @@ impl Image {
 
     /// Takes back a run whose value is dead.
     pub fn release_run(&mut self, place: Place, bytes: u64) {
+        mark!("large value's memory released");
         let held = bytes.next_multiple_of(PAGE_BYTES);
         self.count(place, -(held as i64));
         self.mark_dead(held);
@@ -489,19 +503,21 @@ impl Image {
         waits.then_some(self.epoch_step_ns + self.config.epoch_ns)
     }
 
-    /// Steps the reclamation epoch if something waits for it and L has passed. Returns when to call again, or
-    /// `None` when nothing waits.
+    /// Steps the reclamation epoch if something waits for it and L has passed at `now_ns`. Returns when to call again, or
+    /// `None` when nothing waits. `clock` tells the time: L begins anew once the step can be seen, however long ago
+    /// `now_ns` was, because the other form of check (b) rests on that distance.
     ///
     /// SYNC: the publishing store pairs with [`Header::epoch`]: a reader that loads the new epoch also sees every
     /// guardian dropped before.
-    pub fn advance_epoch(&mut self, now_ns: u64) -> Option<u64> {
+    pub fn advance_epoch(&mut self, now_ns: u64, clock: impl FnOnce() -> u64) -> Option<u64> {
         self.youngest_dead()?;
         if now_ns >= self.epoch_step_ns + self.config.epoch_ns {
+            mark!("epoch stepped");
             self.epoch += 1;
-            self.epoch_step_ns = now_ns;
             self.header.words().publish(header_word::EPOCH, self.epoch);
             // Reuse may follow at once, and must not become visible before the epoch that allows it.
             full_fence();
+            self.epoch_step_ns = clock();
             self.ripen();
         }
         self.epoch_due()
@@ -664,6 +680,7 @@ impl Image {
     /// Gives up emptying because the objects find no room.
     pub fn abandon_evacuation(&mut self) {
         if let Some(evacuation) = self.evacuating.take() {
+            mark!("emptying of a segment given up");
             self.openings += 1;
             self.segments[evacuation.segment].state = SegmentState::Open;
             self.segments[evacuation.segment].opened = self.openings;
@@ -674,6 +691,7 @@ impl Image {
     }
 
     fn retire(&mut self) {
+        mark!("segment retired");
         let evacuation = self.evacuating.take().expect("an evacuation");
         let segment = &mut self.segments[evacuation.segment];
         segment.state = SegmentState::Retired;
@@ -738,13 +756,13 @@ mod tests {
         image.release_item(all[0]);
         assert_eq!(image.allocate_item(4096), Err(NoRoom { wait: true }));
         assert_eq!(image.memory_use().quarantined, 4096);
-        assert_eq!(image.advance_epoch(L), Some(2 * L));
-        assert_eq!(image.advance_epoch(2 * L - 1), Some(2 * L));
+        assert_eq!(image.advance_epoch(L, || L), Some(2 * L));
+        assert_eq!(image.advance_epoch(2 * L - 1, || 2 * L - 1), Some(2 * L));
         assert!(image.allocate_item(4096).is_err());
-        assert_eq!(image.advance_epoch(2 * L), None);
+        assert_eq!(image.advance_epoch(2 * L, || 2 * L), None);
         assert_eq!(image.allocate_item(4096), Ok(all[0]));
         assert_eq!(image.memory_use().quarantined, 0);
-        assert_eq!(image.advance_epoch(9 * L), None, "nothing waits, so the epoch stands still");
+        assert_eq!(image.advance_epoch(9 * L, || 9 * L), None, "nothing waits, so the epoch stands still");
         assert_eq!(image.epoch(), 3);
     }
 
@@ -756,8 +774,8 @@ mod tests {
         image.words(place, 1).store(0, u64::MAX);
         assert!(image.allocate_item(64).is_err());
         image.release_run(place, bytes);
-        image.advance_epoch(L);
-        image.advance_epoch(2 * L);
+        image.advance_epoch(L, || L);
+        image.advance_epoch(2 * L, || 2 * L);
         let item = image.allocate_item(64).unwrap();
         assert_eq!(image.slot(item).load(0), 0, "a slab page must begin with dead guardians");
     }
@@ -768,8 +786,8 @@ mod tests {
         let all = fill(&mut image, 60_000);
         let keep = all[0];
         all[1..].iter().for_each(|location| image.release_item(*location));
-        image.advance_epoch(L);
-        image.advance_epoch(2 * L);
+        image.advance_epoch(L, || L);
+        image.advance_epoch(2 * L, || 2 * L);
         assert!(image.begin_evacuation_for_write(50, image.openings()));
         let mut moved = Vec::new();
         while let Some((kind, first, slots)) = image.next_leaving_slab() {
@@ -784,8 +802,8 @@ mod tests {
         let version = image.header().segments_version();
         let segments: Vec<_> = image.segments().collect();
         assert!(image.finish_evacuation());
-        image.advance_epoch(3 * L);
-        image.advance_epoch(4 * L);
+        image.advance_epoch(3 * L, || 3 * L);
+        image.advance_epoch(4 * L, || 4 * L);
         assert!(!image.is_evacuating() && image.header().segments_version() == version + 1);
         let gone: Vec<_> = segments.into_iter().filter(|s| !image.segments().any(|t| t == *s)).collect();
         assert_eq!(gone.len(), 1);
@@ -801,8 +819,8 @@ mod tests {
         let all = fill(&mut image, 60_000);
         let gone = all.iter().enumerate().filter(|(index, _)| index % 4 != 0);
         gone.for_each(|(_, location)| image.release_item(*location));
-        image.advance_epoch(L);
-        image.advance_epoch(2 * L);
+        image.advance_epoch(L, || L);
+        image.advance_epoch(2 * L, || 2 * L);
         image
     }
 
@@ -811,9 +829,9 @@ mod tests {
         let mut image = image(4 << 20);
         let all = fill(&mut image, 4096);
         image.release_item(all[0]);
-        image.advance_epoch(L);
+        image.advance_epoch(L, || L);
         image.release_item(all[1]);
-        image.advance_epoch(2 * L);
+        image.advance_epoch(2 * L, || 2 * L);
         for _ in 0..3 {
             assert_eq!(image.allocate_item(4096), Ok(all[0]));
             image.discard_item(all[0]);
@@ -856,6 +874,35 @@ mod tests {
         image.set_moving(false);
         image.abandon_evacuation();
         assert!(image.allocate_run(1 << 20).is_ok());
+    }
+
+    /// The slots of a slab that had yet to be used when its segment was to be emptied, and was not, were used later and not
+    /// looked at when the segment was to be emptied again.
+    #[test]
+    fn slots_used_after_an_emptying_was_given_up_are_found_by_the_next() {
+        let mut image = image(16 << 20);
+        let kept = image.allocate_item(4096).unwrap();
+        image.advance_epoch(L, || L);
+        fill(&mut image, 60_000).iter().for_each(|location| image.release_item(*location));
+        image.advance_epoch(2 * L, || 2 * L);
+        image.advance_epoch(3 * L, || 3 * L);
+        let audit = |image: &Image, used: &[Location]| {
+            let slots = used.iter().map(|it| (Kind::item(it.class()), it.place())).collect();
+            image.audit(&InUse { slots, runs: Vec::new() }).unwrap();
+        };
+        let openings = image.openings();
+        assert!(image.begin_evacuation_for_write(75, openings));
+        while !image.is_leaving(kept.place()) {
+            image.abandon_evacuation();
+            assert!(image.begin_evacuation_for_write(75, openings), "each is chosen once");
+        }
+        assert!(image.allocate_item(4096).is_err(), "no page is free elsewhere");
+        audit(&image, &[kept]);
+        image.abandon_evacuation();
+        let back: Vec<Location> = fill(&mut image, 4096);
+        audit(&image, &[&[kept], &back[..]].concat());
+        let slab = back.iter().filter(|location| location.place().0 >> 16 == kept.place().0 >> 16).count();
+        assert_eq!(slab, 15, "the slots beside the first one");
     }
 
     #[test]

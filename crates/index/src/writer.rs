@@ -6,7 +6,7 @@
 
 use kelix_image::words::Words;
 use kelix_image::{Image, ItemHeader, Kind, NoRoom, header_word, holds_key};
-use kelix_types::{Guardian, KeyHash, Location, Place, TableId, key_hash};
+use kelix_types::{Guardian, KeyHash, Location, Place, TableId, key_hash, mark};
 
 use crate::bucket::{BUCKET_WORDS, BUCKETS, Bucket, BucketHeader, Slot, alternate, guess};
 use crate::directory::DirectoryRoot;
@@ -253,6 +253,7 @@ impl HashIndex {
         publish_changes(subtable_words(image, place), &old, &kept);
         self.depths[depth as usize] -= 1;
         self.depths[depth as usize + 1] += 2;
+        mark!("index block split");
         self.splits += 1;
         Ok(())
     }
@@ -337,6 +338,7 @@ impl HashIndex {
         self.drop_subtable(image, goes_place);
         self.depths[depth as usize] -= 2;
         self.depths[depth as usize - 1] += 1;
+        mark!("index block merged");
         self.merges += 1;
         while self.root.depth > 0 && self.depths[self.root.depth as usize] == 0 {
             if self.resize_directory(image, self.root.depth - 1).is_err() {
@@ -360,22 +362,35 @@ impl HashIndex {
             subtable_words(image, to).copy_in(0, &words);
             self.point_entries(image, header.suffix, header.depth, to);
             self.drop_subtable(image, place);
+            mark!("index block moved");
         } else if place == self.root.place {
+            mark!("directory moved");
             self.resize_directory(image, self.root.depth)?;
         }
         Ok(())
     }
 
-    /// Every location in the index, for checks and for dropping tables.
+    /// Every location in the index, for checks.
     pub fn for_each(&self, image: &Image, mut visit: impl FnMut(Location)) {
+        self.for_each_subtable(image, |_, words| {
+            let used = slots().filter(|index| words[*index] != 0);
+            used.for_each(|index| visit(Slot(words[index]).location()));
+        });
+    }
+
+    /// Every slot of memory that the index uses, for checks.
+    pub fn for_each_block(&self, image: &Image, mut visit: impl FnMut(Kind, Place)) {
+        visit(Kind::directory(self.root.depth), self.root.place);
+        self.for_each_subtable(image, |place, _| visit(Kind::SUBTABLE, place));
+    }
+
+    fn for_each_subtable(&self, image: &Image, mut visit: impl FnMut(Place, &Subtable)) {
         for entry in 0..self.root.entries() as u64 {
             let place = self.subtable(image, KeyHash(entry));
             let words = Self::load_subtable(image, place);
             // A subtable stands in the directory once for each suffix that extends its own.
             if Self::header_of(&words).suffix == entry {
-                slots()
-                    .filter(|index| words[*index] != 0)
-                    .for_each(|index| visit(Slot(words[index]).location()));
+                visit(place, &words);
             }
         }
     }
@@ -625,7 +640,7 @@ mod tests {
                 }
                 (false, None) => {}
             }
-            image.advance_epoch(step * limits::EPOCH_NS_MIN);
+            image.advance_epoch(step * limits::EPOCH_NS_MIN, || step * limits::EPOCH_NS_MIN);
         }
         let (splits, merges) = index.splits_and_merges();
         assert!(cfg!(miri) || (splits > 50 && merges > 20), "{splits} splits, {merges} merges");

@@ -84,7 +84,6 @@ impl ShardHandle {
             pending: pending.clone(),
             report: report.clone(),
             connections: Vec::new(),
-            started: Instant::now(),
             sleeps: 0,
         };
         let thread = std::thread::Builder::new()
@@ -144,7 +143,6 @@ struct ShardThread {
     pending: Arc<AtomicUsize>,
     report: Arc<Mutex<Report>>,
     connections: Vec<Connection>,
-    started: Instant,
     sleeps: u64,
 }
 
@@ -157,7 +155,7 @@ struct Connection {
 impl ShardThread {
     fn now(&self) -> Now {
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Now { monotonic_ns: self.started.elapsed().as_nanos() as u64, wall_ns: wall.as_nanos() as u64 }
+        Now { monotonic_ns: self.endpoint.now_ns(), wall_ns: wall.as_nanos() as u64 }
     }
 
     fn run(&mut self) {
@@ -209,7 +207,7 @@ impl ShardThread {
                 }
             }
             let waited = began.elapsed();
-            let due = next_ns.is_some_and(|next| self.started.elapsed().as_nanos() as u64 >= next);
+            let due = next_ns.is_some_and(|next| self.endpoint.now_ns() >= next);
             if due || self.stop.load(Ordering::Relaxed) || !self.authority.in_force() {
                 return;
             }
@@ -226,7 +224,7 @@ impl ShardThread {
             Some(0)
         } else {
             self.sleeps += 1;
-            next_ns.map(|next| next.saturating_sub(self.started.elapsed().as_nanos() as u64).max(1))
+            next_ns.map(|next| next.saturating_sub(self.endpoint.now_ns()).max(1))
         };
         self.endpoint.sleep(timeout);
     }

@@ -4,7 +4,7 @@ use kelix_image::words::Words;
 use kelix_image::{Attributes, ItemFlags, ItemHeader, ItemView, LargeBody, NoRoom, Value};
 use kelix_index::Found;
 use kelix_types::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX};
-use kelix_types::{Guardian, Incarnation, KeyHash, Location, TableId, Version};
+use kelix_types::{Guardian, Incarnation, KeyHash, Location, TableId, Version, mark};
 use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, Status, encode_reply};
 
 use crate::shard::{Now, Shard, Task};
@@ -274,6 +274,7 @@ impl Shard {
             self.target(target_table, &target_key)
         } else {
             let number = |at: usize| u64::from_le_bytes(claim[at..at + 8].try_into().expect("8 bytes"));
+            mark!("link repaired on a client's word");
             Location::from_word(number(0)).map(|location| (location.word(), number(8)))
         };
         let Some((location, incarnation)) = words else { return Answer::of(Status::Absent) };

@@ -21,10 +21,10 @@ pub(crate) struct Upload {
     expires: Option<u64>,
     bytes: u64,
     written: u64,
-    target: Target,
+    pub target: Target,
 }
 
-enum Target {
+pub(crate) enum Target {
     /// Key and body as they will stand in the item.
     Gathered(Vec<u64>),
     Runs(Vec<(Place, u64)>),

@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod audit;
 mod catalogue;
 mod execute;
 mod large;

@@ -7,7 +7,7 @@ use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Image, ImageConfig, MemoryUse, SegmentSource, Span};
 use kelix_index::HashIndex;
 use kelix_types::limits::SHARD_BATCH;
-use kelix_types::{Error, ErrorKind, KeyHash, Place, Result, TableId};
+use kelix_types::{Error, ErrorKind, KeyHash, Place, Result, TableId, mark};
 use kelix_wire::{
     FrameBuffer, Op, Request, RequestHead, RequestShape, RingFault, RingReader, RingWriter, View,
 };
@@ -18,7 +18,7 @@ use crate::waiting::{PARKED_MAX, Parked};
 /// Time as the shell tells it.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
-    /// From any fixed moment, never back.
+    /// By the fabric's clock, not long ago.
     pub monotonic_ns: u64,
     /// Since 1970, for expiry.
     pub wall_ns: u64,
@@ -181,6 +181,7 @@ impl Shard {
         if let Some(client) = self.clients.get_mut(peer.0 as usize).and_then(Option::take) {
             self.parked.retain(|parked| parked.task.peer != peer);
             if let Some(upload) = client.upload {
+                mark!("client gone in the middle of an upload");
                 self.abandon_upload(upload);
             }
         }
@@ -297,6 +298,7 @@ impl Shard {
         let Some(client) = self.clients[peer.0 as usize].as_mut() else { return };
         // A writer's fault shows again in the flush, which reports it.
         if !client.backlog.is_empty() || !client.writer.push(fabric, peer, frame).unwrap_or(false) {
+            mark!("answer waited for room in a ring");
             client.backlog.push_back(frame.clone());
         }
         if self.replied.last() != Some(&peer) {

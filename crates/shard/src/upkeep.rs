@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use kelix_fabric::Fabric;
 use kelix_image::{ItemFlags, ItemHeader, Kind, NoRoom};
 use kelix_types::limits::EPOCH_NS_MIN;
-use kelix_types::{Guardian, Incarnation, Location, Place, TableId};
+use kelix_types::{Guardian, Incarnation, Location, Place, TableId, mark};
 
 use crate::shard::{Now, Shard};
 
@@ -35,7 +35,7 @@ impl Shard {
         // some itself.
         let expiry_due = self.expire(now);
         let epoch = self.image.epoch();
-        self.image.advance_epoch(now.monotonic_ns);
+        self.image.advance_epoch(now.monotonic_ns, || fabric.now_ns());
         let stepped = self.image.epoch() != epoch;
         if !self.parked.is_empty() {
             if stepped || now.monotonic_ns >= self.parked_retry_ns {
@@ -197,6 +197,7 @@ impl Shard {
         if let Some(expires) = expires {
             self.note_expiry(expires, to, incarnation);
         }
+        mark!("item moved");
         self.counters.evacuated += 1;
         Ok(())
     }

@@ -19,6 +19,7 @@ use std::cmp::Reverse;
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::NoRoom;
 use kelix_types::limits::QUARANTINE_EPOCHS;
+use kelix_types::mark;
 use kelix_wire::{FrameBuffer, Op, ReplyHead, RequestHead, Status, encode_reply};
 
 use crate::shard::{Now, Shard, Task};
@@ -70,6 +71,7 @@ impl Shard {
                 let wall_ns = now.wall_ns;
                 let came = Came { wall_ns, epoch: self.image.epoch(), openings: self.image.openings() };
                 if self.park_or_refuse(now, fabric, task, (no_room, came), &mut frame) == Fate::Parked {
+                    mark!("write waited for memory");
                     self.counters.waited += 1;
                 }
             }
@@ -142,6 +144,7 @@ impl Shard {
 
     /// The answer to a write that finds no room. Pieces of a value that cannot be committed go.
     fn refuse(&mut self, peer: PeerId, request: &RequestHead, frame: &mut FrameBuffer) {
+        mark!("write refused for lack of memory");
         self.counters.refused += 1;
         if request.op == Op::LargeCommit {
             if let Some(upload) = self.client_upload(peer).take() {
@@ -215,7 +218,7 @@ mod tests {
         let config = ShardConfig { number: 0, view: View::of_shards(1, 2, 1), image };
         let mut shard = Shard::create(config, Span::private(4096), Box::new(Plain)).unwrap();
         shard.join(PEER, true);
-        let fabric = Mailboxes::new();
+        let fabric = Mailboxes { now_ns: LONG, ..Mailboxes::new() };
         let (clients_side, replies) = (fabric.turned(), RingReader::new(true));
         let now = Now { monotonic_ns: LONG, wall_ns: LONG };
         let answers = HashMap::new();
@@ -259,6 +262,7 @@ mod tests {
             let passed = next.saturating_sub(self.now.monotonic_ns).max(self.pause_ns);
             self.now.monotonic_ns += passed;
             self.now.wall_ns += passed;
+            self.fabric.now_ns = self.now.monotonic_ns;
             Some(next)
         }
 

@@ -8,8 +8,8 @@
 //! | reads without the state machine | yes (`Fabric::direct`) | no |
 //! | the words of a WRITE | land in order, the first one last | land in any order |
 //!
-//! WRITEs of one connection land one after the other in both, after a delay. A broken connection loses what has not
-//! landed. A sleeper is woken as in shared memory: its word says that it sleeps, and a wake-up that comes early is kept.
+//! WRITEs of one connection land one after the other in both, after a delay, and nothing lands while the connection is
+//! held up. A broken connection loses what has not landed. A sleeper is woken as in shared memory: its word says that it sleeps, and a wake-up that comes early is kept.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -20,6 +20,7 @@ use kelix_fabric::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState};
 use kelix_image::words::{Words, full_fence, load_fence};
 use kelix_image::{Header, MemoryMap, Span, header_word};
 use kelix_types::limits::READ_EPOCHS_MAX;
+use kelix_types::mark;
 
 use crate::scheduler::{self, Shared, TaskId};
 
@@ -79,17 +80,28 @@ impl SleepWord {
 #[derive(Clone)]
 pub struct Wire {
     broken: Rc<Cell<bool>>,
+    held_up_until_ns: Rc<Cell<u64>>,
 }
 
 impl Wire {
     /// A sound connection.
     pub fn sound() -> Wire {
-        Wire { broken: Rc::new(Cell::new(false)) }
+        Wire { broken: Rc::new(Cell::new(false)), held_up_until_ns: Rc::new(Cell::new(0)) }
     }
 
     /// Breaks it for ever.
     pub fn cut(&self) {
         self.broken.set(true);
+    }
+
+    /// Lets nothing arrive for so much time.
+    pub fn hold_up(&self, for_ns: u64) {
+        self.held_up_until_ns.set(scheduler::now_ns() + for_ns);
+    }
+
+    /// How much longer nothing arrives.
+    fn held_up_ns(&self) -> u64 {
+        self.held_up_until_ns.get().saturating_sub(scheduler::now_ns())
     }
 
     /// Whether it is broken.
@@ -128,15 +140,6 @@ struct Sampling {
     missing: usize,
 }
 
-/// Things worth counting about READs, for the coverage of a run.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct ReadCounts {
-    /// READs done.
-    pub reads: u64,
-    /// READs some of whose words were sampled while others of them changed.
-    pub torn: u64,
-}
-
 /// One side's endpoint.
 pub struct SimEndpoint {
     kind: Kind,
@@ -146,12 +149,11 @@ pub struct SimEndpoint {
     own_sleep_words: Vec<SleepWord>,
     connections: Vec<Option<Connection>>,
     samplings: HashMap<(PeerId, u32), Shared<Sampling>>,
-    counts: Shared<ReadCounts>,
 }
 
 impl SimEndpoint {
     /// An endpoint without connections.
-    pub fn new(kind: Kind, bell: Bell, drift_ppm: i64, counts: Shared<ReadCounts>) -> SimEndpoint {
+    pub fn new(kind: Kind, bell: Bell, drift_ppm: i64) -> SimEndpoint {
         SimEndpoint {
             kind,
             bell,
@@ -159,7 +161,6 @@ impl SimEndpoint {
             own_sleep_words: Vec::new(),
             connections: Vec::new(),
             samplings: HashMap::new(),
-            counts,
         }
     }
 
@@ -233,19 +234,18 @@ impl Fabric for SimEndpoint {
         }
         let sampling = Rc::new(RefCell::new(Sampling { words: vec![0; read.words], missing: read.words }));
         let Some((map, _)) = &self.peer(read.peer).memory else { return };
-        let first_ns = scheduler::now_ns();
+        let held_up_ns = self.peer(read.peer).wire.held_up_ns();
         for index in 0..read.words {
             // Each at its own time, in no order.
-            let delay_ns = scheduler::random_below(self.kind.delay_ns_max);
+            let delay_ns = held_up_ns + scheduler::random_below(self.kind.delay_ns_max);
             let (map, sampling) = (map.clone(), sampling.clone());
-            let (place, counts) = (read.place.plus(index as u64 * 8), self.counts.clone());
+            let place = read.place.plus(index as u64 * 8);
             scheduler::after(delay_ns, move || {
                 let mut sampling = sampling.borrow_mut();
                 sampling.missing -= 1;
                 if let Some(words) = map.words(place, 1) {
                     sampling.words[index] = words.load(0);
                 }
-                let _ = (first_ns, &counts);
             });
         }
         self.samplings.insert((read.peer, read.tag), sampling);
@@ -279,9 +279,9 @@ impl Fabric for SimEndpoint {
             let words = peer.memory.as_ref().and_then(|(map, _)| map.words(read.place, read.words));
             words.map(|words| words.copy_out(0, &mut now)).map(|()| now)
         });
-        let mut counts = self.counts.borrow_mut();
-        counts.reads += 1;
-        counts.torn += u64::from(now.is_some_and(|now| now != into));
+        if now.is_some_and(|now| now != into) {
+            mark!("READ torn");
+        }
         ReadState::Done
     }
 
@@ -319,7 +319,7 @@ impl Fabric for SimEndpoint {
             return Err(Broken);
         }
         let now = scheduler::now_ns();
-        let begins = now.max(connection.last_landing_ns);
+        let begins = (now + connection.peer.wire.held_up_ns()).max(connection.last_landing_ns);
         let mut landing = begins;
         // In order: the first word, which says that the others are there, last.
         let order: Vec<usize> = (1..words.len()).chain([0]).collect();

@@ -3,13 +3,19 @@
 //! The simulator itself is only built with `--cfg kelix_sim` (`make sim`), which puts a hook before each access to shared
 //! memory. The checkers are always built, since tests of other kinds use them too.
 
+#[cfg(kelix_sim)]
+pub mod chaos;
 pub mod check;
 #[cfg(kelix_sim)]
 pub mod client;
 #[cfg(kelix_sim)]
+pub mod coverage;
+#[cfg(kelix_sim)]
 pub mod fabric;
 pub mod history;
 pub mod opinion;
+#[cfg(kelix_sim)]
+pub mod plan;
 pub mod random;
 #[cfg(kelix_sim)]
 pub mod run;

@@ -101,6 +101,8 @@ struct World {
 
 thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
+    /// Set while words are moved that no reader can fall between.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
     /// Set while an event happens or the scheduler itself is at work: moments pass unnoticed then.
     static AT_WORK: Cell<bool> = const { Cell::new(true) };
     static YIELDER: Cell<*const Yielder<(), ()>> = const { Cell::new(std::ptr::null()) };
@@ -116,6 +118,23 @@ pub fn unnoticed<R>(act: impl FnOnce() -> R) -> R {
     let result = act();
     AT_WORK.set(before);
     result
+}
+
+/// From now on, or from now on no more, accesses to shared memory take no time and are no moments: to set a run up.
+pub fn set_quiet(quiet: bool) {
+    QUIET.set(quiet);
+}
+
+/// Waits until a task has ended.
+pub fn join(task: TaskId) {
+    while with(|world| world.tasks[task.0].state != State::Ended) {
+        sleep(10_000);
+    }
+}
+
+/// The name of a task.
+pub fn name(task: TaskId) -> String {
+    with(|world| world.tasks[task.0].name.clone())
 }
 
 /// The time.
@@ -195,7 +214,7 @@ fn suspend() {
 
 /// What passes before each access to a word.
 fn pass(access: Access) {
-    if AT_WORK.get() {
+    if AT_WORK.get() || QUIET.get() {
         return;
     }
     let switch = with(|world| {
@@ -278,6 +297,7 @@ pub fn run(
     WORLD.with_borrow_mut(|slot| *slot = Some(world));
     moment::set_hook(Some(pass));
     AT_WORK.set(true);
+    QUIET.set(false);
     set_up();
     let end = loop {
         happen();

@@ -1,4 +1,4 @@
-//! A server node: one shard of production code, and the loop around it.
+//! Server nodes: shards of production code, each with the loop around it.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use kelix::sim::Connected;
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, ImageConfig, MemoryMap, SegmentSource, Span, header_word};
-use kelix_shard::{Now, Shard, ShardConfig, ShardCounters};
-use kelix_types::Result;
+use kelix_shard::{Now, Shard, ShardConfig};
+use kelix_types::{Result, mark};
 use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
 
-use crate::fabric::{AUTHORITY_TERM, Bell, Kind, Peer, ReadCounts, SimEndpoint, SleepWord, Wire};
+use crate::fabric::{AUTHORITY_TERM, Bell, Kind, Peer, SimEndpoint, SleepWord, Wire};
 use crate::scheduler::{self, Shared, TaskId};
 
 /// Segments in private memory, and who asks for them.
@@ -38,36 +38,25 @@ struct Join {
     wire: Wire,
 }
 
-/// What a shard has done, as it says after each step.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Report {
-    /// Its counters.
-    pub counters: ShardCounters,
-    /// Index blocks split.
-    pub splits: u64,
-    /// Index blocks merged.
-    pub merges: u64,
-    /// The reclamation epoch.
-    pub epoch: u64,
+/// A shard of a server, as its clients see it.
+#[derive(Clone)]
+struct ShardNode {
+    task: TaskId,
+    bell: Bell,
+    header: Span,
+    segments: Segments,
+    joins: Shared<VecDeque<Join>>,
 }
 
 /// A server, as its clients see it.
 #[derive(Clone)]
 pub struct Server {
-    /// Its task.
-    pub task: TaskId,
-    /// The term of its image.
+    /// The term of its images.
     pub term: u64,
-    /// What it has done.
-    pub report: Shared<Report>,
-    bell: Bell,
     kind: Kind,
     view: View,
-    header: Span,
     authority: Span,
-    segments: Segments,
-    joins: Shared<VecDeque<Join>>,
-    counts: Shared<ReadCounts>,
+    shards: Vec<ShardNode>,
 }
 
 /// How servers of a run are made.
@@ -75,12 +64,16 @@ pub struct Server {
 pub struct ServerPlan {
     /// The fabric.
     pub kind: Kind,
-    /// Most memory of the image.
+    /// Number of shards.
+    pub shards: usize,
+    /// Most memory of all images together.
     pub memory_bytes: u64,
     /// The page that says which term is in force.
     pub authority: Span,
-    /// What is counted about READs.
-    pub counts: Shared<ReadCounts>,
+    /// How wrong clocks may be.
+    pub drift_ppm_max: u64,
+    /// What is wrong, found on the way.
+    pub findings: Shared<Vec<String>>,
 }
 
 impl ServerPlan {
@@ -89,59 +82,56 @@ impl ServerPlan {
         // It is in force before it says anything.
         let term = scheduler::unnoticed(|| self.authority.words().add(AUTHORITY_TERM, 1));
         let hash_seed = scheduler::random_below(u64::MAX);
-        let view = View::of_shards(term, hash_seed, 1);
+        let view = View::of_shards(term, hash_seed, self.shards);
+        let shards =
+            (0..self.shards).map(|number| self.start_shard(number, &view, term, hash_seed)).collect();
+        Server { term, kind: self.kind, view, authority: self.authority.clone(), shards }
+    }
+
+    fn start_shard(&self, number: usize, view: &View, term: u64, hash_seed: u64) -> ShardNode {
         let segments = Segments::default();
         let header = Span::private(Header::BYTES);
         let config = ShardConfig {
-            number: 0,
+            number,
             view: view.clone(),
             image: ImageConfig {
-                image_id: hash_seed,
+                image_id: hash_seed + number as u64,
                 hash_seed,
                 term,
                 epoch_ns: self.kind.epoch_ns,
-                memory_bytes: self.memory_bytes,
+                memory_bytes: self.memory_bytes / self.shards as u64,
                 segment_bytes_first: 4 << 20,
                 segment_bytes_max: 4 << 20,
             },
         };
         let shard =
             scheduler::unnoticed(|| Shard::create(config, header.clone(), Box::new(segments.clone())));
-        let shard = shard.expect("enough memory for an image");
         let joins: Shared<VecDeque<Join>> = Rc::default();
-        let report: Shared<Report> = Rc::default();
         let bell: Shared<Option<Bell>> = Rc::default();
         let node = Node {
-            shard,
+            shard: shard.expect("enough memory for an image"),
             term,
             authority: self.authority.clone(),
             header: header.clone(),
             kind: self.kind,
+            drift_ppm: drift_ppm(self.drift_ppm_max),
             joins: joins.clone(),
-            report: report.clone(),
-            counts: self.counts.clone(),
             bell: bell.clone(),
+            findings: self.findings.clone(),
         };
-        let task = scheduler::spawn(&format!("server {term}"), move || node.run());
-        let own_bell = Bell::of(task);
-        *bell.borrow_mut() = Some(own_bell.clone());
-        Server {
-            task,
-            term,
-            report,
-            bell: own_bell,
-            kind: self.kind,
-            view,
-            header,
-            authority: self.authority.clone(),
-            segments,
-            joins,
-            counts: self.counts.clone(),
-        }
+        let task = scheduler::spawn(&format!("server {term} shard {number}"), move || node.run());
+        *bell.borrow_mut() = Some(Bell::of(task));
+        let bell = bell.borrow().clone().expect("just set");
+        ShardNode { task, bell, header, segments, joins }
     }
 }
 
-impl Server {
+/// How wrong one node's clock is, in parts per million.
+pub fn drift_ppm(most: u64) -> i64 {
+    scheduler::random_below(2 * most + 1) as i64 - most as i64
+}
+
+impl ShardNode {
     fn map(&self) -> Arc<MemoryMap> {
         let mut map = MemoryMap::default();
         map.add(0, self.header.clone());
@@ -149,67 +139,95 @@ impl Server {
         segments.iter().for_each(|(first, span)| map.add(*first, span.clone()));
         Arc::new(map)
     }
+}
 
-    /// Sets up a session of the running task. Also returns the connection, to be cut.
-    pub fn connect(&self, drift_ppm: i64, pointers: Span) -> (Connected, Wire) {
-        let own_bell = Bell::of(scheduler::current());
-        let (server_mailbox, client_mailbox) = (Span::private(MAILBOX_BYTES), Span::private(MAILBOX_BYTES));
+/// One end of the connections to a server.
+pub struct Connecting {
+    /// For a session.
+    pub connected: Connected,
+    /// The connections, to be cut.
+    pub wire: Wire,
+    /// What answers wake.
+    pub bell: Bell,
+}
+
+impl Server {
+    /// The tasks of its shards.
+    pub fn tasks(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.shards.iter().map(|shard| shard.task)
+    }
+
+    /// Sets up a session of the running task.
+    pub fn connect(&self, drift_ppm: i64, pointers: Span) -> Connecting {
+        let bell = Bell::of(scheduler::current());
         let wire = Wire::sound();
-        self.joins.borrow_mut().push_back(Join {
-            server_mailbox: server_mailbox.clone(),
-            client_mailbox: client_mailbox.clone(),
-            client_bell: own_bell.clone(),
-            wire: wire.clone(),
-        });
-        self.bell.ring();
-        let mut endpoint = SimEndpoint::new(self.kind, own_bell, drift_ppm, self.counts.clone());
-        endpoint.add_sleep_word(SleepWord(client_mailbox.clone(), mailbox_word::SLEEPS));
-        let header = scheduler::unnoticed(|| Header::open(self.header.clone())).expect("a sound header page");
-        let peer = endpoint.add(Peer {
-            memory: Some((self.map(), header)),
-            authority: Some(self.authority.clone()),
-            outbox: server_mailbox,
-            inbox: client_mailbox,
-            sleeps: SleepWord(self.header.clone(), header_word::SLEEPING),
-            bell: self.bell.clone(),
-            wire: wire.clone(),
-        });
+        let mut endpoint = SimEndpoint::new(self.kind, bell.clone(), drift_ppm);
+        let peers = self.shards.iter().map(|shard| self.join(&mut endpoint, shard, &bell, &wire)).collect();
         let server = self.clone();
         let connected = Connected {
             fabric: Box::new(endpoint),
             view: self.view.clone(),
             term: self.term,
-            peers: vec![peer],
-            maps: Box::new(move |_| Ok(server.map())),
+            peers,
+            maps: Box::new(move |shard| Ok(server.shards[usize::from(shard)].map())),
             pointers: Some(pointers),
         };
-        (connected, wire)
+        Connecting { connected, wire, bell }
+    }
+
+    fn join(&self, endpoint: &mut SimEndpoint, shard: &ShardNode, bell: &Bell, wire: &Wire) -> PeerId {
+        let (server_mailbox, client_mailbox) = (Span::private(MAILBOX_BYTES), Span::private(MAILBOX_BYTES));
+        shard.joins.borrow_mut().push_back(Join {
+            server_mailbox: server_mailbox.clone(),
+            client_mailbox: client_mailbox.clone(),
+            client_bell: bell.clone(),
+            wire: wire.clone(),
+        });
+        shard.bell.ring();
+        endpoint.add_sleep_word(SleepWord(client_mailbox.clone(), mailbox_word::SLEEPS));
+        let header =
+            scheduler::unnoticed(|| Header::open(shard.header.clone())).expect("a sound header page");
+        endpoint.add(Peer {
+            memory: Some((shard.map(), header)),
+            authority: Some(self.authority.clone()),
+            outbox: server_mailbox,
+            inbox: client_mailbox,
+            sleeps: SleepWord(shard.header.clone(), header_word::SLEEPING),
+            bell: shard.bell.clone(),
+            wire: wire.clone(),
+        })
     }
 }
 
-/// The server's side, owned by its task.
+/// One in so many steps is followed by a look at all the shard's memory.
+const STEPS_AN_AUDIT: u64 = 400;
+
+/// The server's side of a shard, owned by its task.
 struct Node {
     shard: Shard,
     term: u64,
     authority: Span,
     header: Span,
     kind: Kind,
+    drift_ppm: i64,
     joins: Shared<VecDeque<Join>>,
-    report: Shared<Report>,
-    counts: Shared<ReadCounts>,
     bell: Shared<Option<Bell>>,
+    findings: Shared<Vec<String>>,
 }
 
 impl Node {
     fn run(mut self) {
         let bell = self.bell.borrow().clone().expect("set when the task was made");
-        let mut endpoint = SimEndpoint::new(self.kind, bell, 0, self.counts.clone());
+        let mut endpoint = SimEndpoint::new(self.kind, bell, self.drift_ppm);
         endpoint.add_sleep_word(SleepWord(self.header.clone(), header_word::SLEEPING));
         let mut peers: Vec<PeerId> = Vec::new();
         while self.authority.words().load_acquire(AUTHORITY_TERM) == self.term {
             self.obey(&mut endpoint, &mut peers);
             let now_ns = endpoint.now_ns();
             let progress = self.shard.step(Now { monotonic_ns: now_ns, wall_ns: now_ns }, &mut endpoint);
+            for (_, what) in progress.faulty.iter().filter(|(peer, _)| !endpoint.is_broken(*peer)) {
+                self.findings.borrow_mut().push(format!("server {}: a client is faulty: {what}", self.term));
+            }
             let faulty = progress.faulty.iter().map(|(peer, _)| *peer);
             for peer in faulty.chain(endpoint.broken()) {
                 if let Some(index) = peers.iter().position(|known| *known == peer) {
@@ -218,15 +236,24 @@ impl Node {
                     endpoint.remove(peer);
                 }
             }
-            let (splits, merges) = self.shard.splits_and_merges();
-            let epoch = self.shard.image().epoch();
-            *self.report.borrow_mut() = Report { counters: self.shard.counters(), splits, merges, epoch };
+            if scheduler::random_below(STEPS_AN_AUDIT) == 0 {
+                self.audit();
+            }
             if progress.requests == 0 && progress.next_ns.is_none_or(|next| next > now_ns) {
                 endpoint.announce_sleep();
                 let idle = !self.shard.has_news(&endpoint) && self.joins.borrow().is_empty();
                 let until = progress.next_ns.map(|next| next.saturating_sub(endpoint.now_ns()).max(1));
                 endpoint.sleep(if idle { until } else { Some(0) });
             }
+        }
+        self.audit();
+    }
+
+    /// Looks whether memory leaks or is used twice.
+    fn audit(&mut self) {
+        mark!("memory audited");
+        if let Err(what) = scheduler::unnoticed(|| self.shard.audit()) {
+            self.findings.borrow_mut().push(format!("server {}: {what}", self.term));
         }
     }
 

@@ -9,6 +9,7 @@ mod class;
 mod error;
 mod hash;
 pub mod limits;
+pub mod marks;
 mod place;
 
 pub use class::SizeClass;

@@ -1,5 +1,5 @@
-//! A fabric of two mailboxes and nothing else, for tests of what stands above a fabric: nothing can be READ, no time
-//! passes, nobody sleeps.
+//! A fabric of two mailboxes and nothing else, for tests of what stands above a fabric: nothing can be READ, the clock
+//! shows what it was set to, nobody sleeps.
 
 use kelix_fabric::{Broken, Fabric, PeerId, Promises, Read, ReadState};
 use kelix_image::Span;
@@ -17,6 +17,8 @@ pub struct Mailboxes {
     pub own: Span,
     /// The peer's.
     pub other: Span,
+    /// What the clock shows.
+    pub now_ns: u64,
     /// Which words of the peer's were written from here: first and count.
     written: Vec<(usize, usize)>,
 }
@@ -25,12 +27,17 @@ impl Mailboxes {
     /// Two empty mailboxes.
     pub fn new() -> Mailboxes {
         let [own, other] = [(), ()].map(|()| Span::private(MAILBOX_BYTES));
-        Mailboxes { own, other, written: Vec::new() }
+        Mailboxes { own, other, now_ns: 0, written: Vec::new() }
     }
 
     /// The same as the peer sees them.
     pub fn turned(&self) -> Mailboxes {
-        Mailboxes { own: self.other.clone(), other: self.own.clone(), written: Vec::new() }
+        Mailboxes {
+            own: self.other.clone(),
+            other: self.own.clone(),
+            now_ns: self.now_ns,
+            written: Vec::new(),
+        }
     }
 
     /// Puts zeros where something was written, for the next test. The mailboxes are large.
@@ -55,7 +62,7 @@ impl Fabric for Mailboxes {
         Promises { ordered_placement: true, ordered_loads: false }
     }
     fn now_ns(&self) -> u64 {
-        0
+        self.now_ns
     }
     fn yield_now(&mut self) {}
     fn post_read(&mut self, _: Read) {}

@@ -1,0 +1,78 @@
+//! How clients write down what they did.
+
+use kelix::{Effect, Error, Version};
+use kelix_types::mark;
+
+use super::Client;
+use crate::history::{Action, Operation, ValueId};
+use crate::scheduler;
+use crate::value;
+
+/// Each term begins with an empty store, so its keys are keys of their own.
+fn key_of(term: u64, key: u64) -> u64 {
+    term << 32 | key
+}
+
+impl Client {
+    /// Writes a read down.
+    pub(super) fn record(&self, term: u64, key: u64, called_ns: u64, found: Option<ValueId>) {
+        let position = self.begin(term, key, called_ns, Action::Get { found });
+        self.finish(position, Action::Get { found });
+    }
+
+    /// Writes down that a write was called; its outcome is unknown as yet, and stays so if the client is killed.
+    pub(super) fn begin(&self, term: u64, key: u64, called_ns: u64, action: Action) -> usize {
+        let mut history = self.stage.history.borrow_mut();
+        let key = key_of(term, key);
+        history.push(Some(Operation { client: self.number, key, called_ns, returned_ns: None, action }));
+        history.len() - 1
+    }
+
+    /// Writes down what came of it.
+    pub(super) fn finish(&self, position: usize, action: Action) {
+        mark!("operation answered");
+        let mut history = self.stage.history.borrow_mut();
+        let operation = history[position].as_mut().expect("begun and not taken back");
+        let term = operation.key >> 32;
+        let successor = self.stage.terms.borrow().get(&(term + 1)).copied();
+        if let Some(since_ns) = successor.filter(|since_ns| *since_ns < operation.called_ns) {
+            self.find(format!(
+                "an answer of term {term} to what was called at {}, after term {} began at {since_ns}: {action:?}",
+                operation.called_ns,
+                term + 1
+            ));
+        }
+        operation.returned_ns = Some(scheduler::now_ns());
+        operation.action = action;
+    }
+
+    /// A write failed. Takes it back if it certainly had no effect.
+    pub(super) fn fail(&self, position: usize, error: &Error) {
+        if error.effect() == Effect::Unknown {
+            mark!("outcome unknown");
+        } else {
+            self.stage.history.borrow_mut()[position] = None;
+        }
+    }
+
+    /// Something cannot be.
+    pub(super) fn find(&self, what: String) {
+        self.stage.findings.borrow_mut().push(format!("client {}: {what}", self.number));
+    }
+
+    /// The value of some bytes that were read; a finding if there is none.
+    pub(super) fn decode(&self, bytes: &[u8]) -> ValueId {
+        value::decode(bytes).unwrap_or_else(|what| {
+            self.find(what);
+            ValueId(0)
+        })
+    }
+
+    /// A version of a key belongs to one value.
+    pub(super) fn learn(&self, term: u64, key: u64, version: Version, id: ValueId) {
+        let before = self.stage.versions.borrow_mut().insert((key_of(term, key), version), id);
+        if let Some(before) = before.filter(|before| *before != id) {
+            self.find(format!("{version:?} is that of {id:?}, and was that of {before:?}"));
+        }
+    }
+}

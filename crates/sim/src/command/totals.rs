@@ -1,0 +1,131 @@
+//! The sum of many runs: what `--json` prints, and what `--minutes` goes on with.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+
+use kelix_sim::coverage::Coverage;
+use kelix_sim::run::Outcome;
+use serde_json::{Value, json};
+
+/// Findings that are kept in words.
+const FINDINGS_MAX: usize = 100;
+
+/// The sum of runs by one program.
+#[derive(Default)]
+pub struct Totals {
+    /// Tells this program from every other: what another one did says nothing about it.
+    program: u64,
+    /// Operations of each run.
+    operations: u64,
+    pub next_seed: u64,
+    pub seeds: u64,
+    /// Seeds that found something.
+    pub failed: u64,
+    words: u64,
+    reads: u64,
+    read_bytes: u64,
+    messages: u64,
+    retries: u64,
+    fallbacks: u64,
+    pub coverage: Coverage,
+    pub findings: Vec<String>,
+}
+
+impl Totals {
+    pub fn new(operations: u64, first: u64) -> Totals {
+        let mut hasher = DefaultHasher::new();
+        std::env::current_exe().and_then(fs::read).unwrap_or_default().hash(&mut hasher);
+        // As a number of JSON it must be one that every reader keeps.
+        let program = hasher.finish() >> 12;
+        Totals { program, operations, next_seed: first, ..Totals::default() }
+    }
+
+    /// What the file says, if this program wrote it about as many operations a run; otherwise a new beginning.
+    pub fn resume(file: &Path, operations: u64) -> Result<Totals, String> {
+        let mut totals = Totals::new(operations, 1);
+        let text = match fs::read_to_string(file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(totals),
+            Err(error) => return Err(format!("{}: {error}", file.display())),
+        };
+        let bad = || format!("{}: not a file that kelix-sim wrote; remove it to begin anew", file.display());
+        let value: Value = serde_json::from_str(&text).map_err(|_| bad())?;
+        let number = |name: &str| value[name].as_u64().ok_or_else(bad);
+        if number("program")? != totals.program || number("operations_a_seed")? != operations {
+            eprintln!("{} is of another program or other runs: beginning anew", file.display());
+            return Ok(totals);
+        }
+        totals.next_seed = number("next_seed")?;
+        totals.seeds = number("seeds")?;
+        totals.failed = number("seeds_with_findings")?;
+        totals.words = number("words")?;
+        totals.reads = number("reads")?;
+        totals.read_bytes = number("read_bytes")?;
+        totals.messages = number("messages")?;
+        totals.retries = number("retries")?;
+        totals.fallbacks = number("fallbacks")?;
+        for (what, times) in value["coverage"].as_object().ok_or_else(bad)? {
+            totals.coverage.count(what, times.as_u64().ok_or_else(bad)?);
+        }
+        for finding in value["findings"].as_array().ok_or_else(bad)? {
+            totals.findings.push(finding.as_str().ok_or_else(bad)?.to_string());
+        }
+        Ok(totals)
+    }
+
+    /// Writes it down, whole or not at all.
+    pub fn keep(&self, file: &Path) -> Result<(), String> {
+        let new = file.with_extension("new");
+        let written = fs::write(&new, format!("{}\n", self.json())).and_then(|()| fs::rename(&new, file));
+        written.map_err(|error| format!("{}: {error}", file.display()))
+    }
+
+    pub fn add(&mut self, outcome: &Outcome) {
+        self.next_seed = outcome.plan.seed + 1;
+        self.seeds += 1;
+        self.failed += u64::from(!outcome.findings.is_empty());
+        self.words += outcome.moments;
+        self.reads += outcome.cost.reads;
+        self.read_bytes += outcome.cost.read_bytes;
+        self.messages += outcome.cost.messages;
+        self.retries += outcome.cost.retries;
+        self.fallbacks += outcome.cost.fallbacks;
+        self.coverage.add(&outcome.coverage);
+        for finding in &outcome.findings {
+            if self.findings.len() < FINDINGS_MAX {
+                self.findings.push(format!("seed {}: {finding}", outcome.plan.seed));
+            }
+        }
+    }
+
+    pub fn json(&self) -> Value {
+        let coverage: serde_json::Map<String, Value> =
+            self.coverage.iter().map(|(what, times)| (what.to_string(), json!(times))).collect();
+        let sum = |names: &[&str]| names.iter().map(|name| self.coverage.times(name)).sum::<u64>();
+        json!({
+            "program": self.program,
+            "operations_a_seed": self.operations,
+            "next_seed": self.next_seed,
+            "seeds": self.seeds,
+            "seeds_with_findings": self.failed,
+            "operations": self.seeds * self.operations,
+            "words": self.words,
+            "reads": self.reads,
+            "read_bytes": self.read_bytes,
+            "messages": self.messages,
+            "retries": self.retries,
+            "fallbacks": self.fallbacks,
+            "faults_injected": sum(&[
+                "client stopped",
+                "shard stopped",
+                "connection cut",
+                "connection delayed",
+                "client killed",
+                "server superseded",
+            ]),
+            "coverage": coverage,
+            "findings": self.findings,
+        })
+    }
+}

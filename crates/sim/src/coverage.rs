@@ -1,0 +1,100 @@
+//! What runs came past, counted by name: marks in the code under test and in the simulator itself.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use kelix_types::marks;
+
+/// What a set of runs must have come past for its silence to mean anything.
+pub const WANTED: [&str; 40] = [
+    "READ of a dead object, or too slow",
+    "READ of a superseded image",
+    "READ given up",
+    "READ torn",
+    "answer to a request that was given up",
+    "answer waited for room in a ring",
+    "authority lapsed under a session",
+    "client gone in the middle of an upload",
+    "client killed",
+    "client stopped",
+    "connection cut",
+    "connection delayed",
+    "connection lost",
+    "directory copy was old",
+    "directory died while it was read",
+    "directory moved",
+    "emptying of a segment given up",
+    "epoch stepped",
+    "index block merged",
+    "index block moved",
+    "index block split",
+    "item moved",
+    "large value died while it was read",
+    "large value read",
+    "large value's memory released",
+    "link followed",
+    "link repaired by a reader",
+    "link repaired on a client's word",
+    "memory audited",
+    "memory reused as soon as its quarantine was over",
+    "memory reused under a stale pointer",
+    "operation answered",
+    "operation timed out",
+    "outcome unknown",
+    "pointer into a segment that is gone",
+    "segment retired",
+    "server superseded",
+    "shard stopped",
+    "write refused for lack of memory",
+    "write waited for memory",
+];
+
+/// How often each thing happened.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Coverage(BTreeMap<String, u64>);
+
+impl Coverage {
+    /// What was counted on this thread since it was asked last.
+    pub fn take() -> Coverage {
+        Coverage(marks::take().into_iter().map(|(what, times)| (what.to_string(), times)).collect())
+    }
+
+    /// Adds more of a thing.
+    pub fn count(&mut self, what: &str, times: u64) {
+        *self.0.entry(what.to_string()).or_default() += times;
+    }
+
+    /// Adds what other runs came past.
+    pub fn add(&mut self, other: &Coverage) {
+        other.0.iter().for_each(|(what, times)| self.count(what, *times));
+    }
+
+    /// How often a thing happened.
+    pub fn times(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or_default()
+    }
+
+    /// Everything by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.0.iter().map(|(what, times)| (&what[..], *times))
+    }
+
+    /// What should have happened and did not.
+    pub fn missing(&self) -> Vec<&'static str> {
+        WANTED.into_iter().filter(|what| self.times(what) == 0).collect()
+    }
+
+    /// What happened and has no place among what is wanted: a mark that was added in one place only.
+    pub fn unknown(&self) -> Vec<&str> {
+        self.0.keys().map(|what| &what[..]).filter(|what| !WANTED.contains(what)).collect()
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut things: Vec<(&str, u64)> = self.iter().collect();
+        things.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+        let things: Vec<String> = things.into_iter().map(|(what, times)| format!("{what} {times}")).collect();
+        f.write_str(&things.join(", "))
+    }
+}

@@ -1,0 +1,125 @@
+//! What a seed decides.
+
+use crate::fabric::Kind;
+use crate::random::Random;
+use crate::scheduler::Temper;
+use crate::value::Shape;
+
+/// What a run is about, beside keys that are wanted all the time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Theme {
+    /// Keys of all kinds that come and go, so that the index grows and shrinks.
+    Index,
+    /// Memory so full that writes wait for it, and segments that are emptied.
+    Memory,
+    /// Items with links, which are followed.
+    Links,
+    /// Values that do not fit a message, and such that do not fit a slot.
+    Large,
+}
+
+/// How often each kind of harm is done, of all harm.
+#[derive(Clone, Copy, Debug)]
+pub struct Faults {
+    /// Average time between two.
+    pub pause_ns: u64,
+    /// Clients that are stopped for a while.
+    pub stopped_clients: u64,
+    /// Shards that are stopped for a while.
+    pub stopped_shards: u64,
+    /// Connections that are cut.
+    pub cuts: u64,
+    /// Connections on which nothing arrives for a while.
+    pub delays: u64,
+    /// Clients that are killed.
+    pub kills: u64,
+    /// Servers that are superseded.
+    pub take_overs: u64,
+}
+
+/// What a seed decides.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// The seed.
+    pub seed: u64,
+    /// Operations to be done.
+    pub operations: u64,
+    /// What the run is about.
+    pub theme: Theme,
+    /// The fabric.
+    pub kind: Kind,
+    /// How moments are dealt with.
+    pub temper: Temper,
+    /// Number of shards of a server.
+    pub shards: usize,
+    /// Number of clients.
+    pub clients: u32,
+    /// Keys that are wanted all the time.
+    pub hot_keys: u64,
+    /// How many operations in six are on keys that come and go.
+    pub cold_in_6: u64,
+    /// How most values are made.
+    pub shape: Shape,
+    /// Most memory of a server.
+    pub memory_bytes: u64,
+    /// How much faster or slower than the true time a clock may run, in parts per million.
+    pub drift_ppm_max: u64,
+    /// How long a request may take.
+    pub timeout_ns: u64,
+    /// The harm that is done.
+    pub faults: Faults,
+}
+
+/// Clocks may be wrong by so much where time bounds a READ: a reader waits 3/4 of an epoch at most by its own clock, and the
+/// shard an epoch by its own.
+const DRIFT_PPM_MAX: u64 = 120_000;
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(seed: u64, operations: u64) -> Plan {
+        let mut random = Random::new(seed ^ 0xD1CE);
+        let ordered = seed % 2 == 0;
+        let theme = [Theme::Index, Theme::Memory, Theme::Links, Theme::Large, Theme::Index, Theme::Links]
+            [random.below(6) as usize];
+        // An unordered READ must have a chance to be done within an epoch, and a chain of them too.
+        let epoch_ns = if ordered { 1_000 + random.below(20_000) } else { 8_000 + random.below(50_000) };
+        // A slow READ meets several puts.
+        let slow = if ordered { 400 } else { epoch_ns / 4 };
+        let delay_ns_max = [20 + random.below(400), 20 + random.below(slow)][random.below(2) as usize];
+        let temper = Temper {
+            loads_a_switch: 3 + random.below(60),
+            stores_a_switch: 2 + random.below(20),
+            moment_ns_max: 1 + random.below(8),
+            pause_ns_max: 10 + random.below(3_000),
+            pauses_a_long_one: [3, 24, 24, 100][random.below(4) as usize],
+            long_pause_ns_max: 4 * epoch_ns,
+        };
+        // Where much is to happen to one server, that is to live for a while; and words by the ten thousand take theirs.
+        let slow_theme = matches!(theme, Theme::Memory | Theme::Large);
+        let faults = Faults {
+            pause_ns: (100_000 + random.below(2_000_000)) * if slow_theme { 20 } else { 1 },
+            stopped_clients: 10,
+            stopped_shards: 4,
+            cuts: 3,
+            delays: 2,
+            kills: 2,
+            take_overs: [1, 1, 0][random.below(3) as usize],
+        };
+        Plan {
+            seed,
+            operations,
+            theme,
+            kind: Kind { ordered, delay_ns_max, epoch_ns },
+            temper,
+            shards: if theme == Theme::Memory { 1 } else { [1, 1, 2, 3][random.below(4) as usize] },
+            hot_keys: [1, 2, 3, 12][random.below(4) as usize],
+            cold_in_6: if theme == Theme::Index { 2 + 2 * random.below(2) } else { random.below(2) },
+            shape: [Shape::Mixed, Shape::Mixed, Shape::Short, Shape::Long][random.below(4) as usize],
+            clients: 2 + random.below(4) as u32,
+            memory_bytes: if theme == Theme::Memory { 12 << 20 } else { 32 << 20 },
+            drift_ppm_max: if ordered { 1_000 } else { DRIFT_PPM_MAX },
+            timeout_ns: if theme == Theme::Large { 20_000_000 } else { 200_000 },
+            faults,
+        }
+    }
+}
