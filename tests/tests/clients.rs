@@ -166,6 +166,9 @@ fn a_hundred_sessions_leave_nothing_behind() {
     assert!(server.held().mailboxes >= before.mailboxes + 30 * 4, "two mailboxes a shard and session");
     drop(many);
     server.until_given_back(before);
-    until("the memory of uploads is given back", || asked_sum(&asking, "memory/live_bytes") <= live);
+    // The bystander may have had keys to put for the first time; an upload is larger.
+    until("the memory of uploads is given back", || {
+        asked_sum(&asking, "memory/live_bytes") <= live + kelix_types::limits::PAGE_BYTES
+    });
     bystander.end();
 }

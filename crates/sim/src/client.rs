@@ -121,11 +121,15 @@ impl Client {
     /// Fills memory before anything else happens.
     pub fn load(mut self) {
         let mut connection = None;
-        for first in (0..BULK_KEYS_LOADED).step_by(32) {
+        for first in (0..BULK_KEYS_LOADED).step_by(8) {
             self.insist("load", &mut connection, |client, open| {
-                let keys = (first..first + 32).map(|key| BULK_KEYS.0 + key);
+                let keys = (first..first + 8).map(|key| BULK_KEYS.0 + key);
                 let values = keys.map(|key| (key, client.new_bulk(false))).collect();
-                client.put_many(open, values)
+                match client.put_many(open, values) {
+                    // Full is what it is to be.
+                    Err(error) if error.kind() == ErrorKind::OutOfMemory => Ok(()),
+                    outcome => outcome,
+                }
             });
         }
     }

@@ -80,7 +80,7 @@ impl Plan {
         let mut random = Random::new(seed ^ 0xD1CE);
         let ordered = seed % 2 == 0;
         let theme = [Theme::Index, Theme::Memory, Theme::Links, Theme::Large, Theme::Index, Theme::Links]
-            [random.below(6) as usize];
+            [(seed / 2 % 6) as usize];
         // An unordered READ must have a chance to be done within an epoch, and a chain of them too.
         let epoch_ns = if ordered { 1_000 + random.below(20_000) } else { 8_000 + random.below(50_000) };
         // A slow READ meets several puts.
@@ -116,9 +116,9 @@ impl Plan {
             cold_in_6: if theme == Theme::Index { 2 + 2 * random.below(2) } else { random.below(2) },
             shape: [Shape::Mixed, Shape::Mixed, Shape::Short, Shape::Long][random.below(4) as usize],
             clients: 2 + random.below(4) as u32,
-            memory_bytes: if theme == Theme::Memory { 12 << 20 } else { 32 << 20 },
+            memory_bytes: if theme == Theme::Memory { (8 + random.below(5)) << 20 } else { 32 << 20 },
             drift_ppm_max: if ordered { 1_000 } else { DRIFT_PPM_MAX },
-            timeout_ns: if theme == Theme::Large { 20_000_000 } else { 200_000 },
+            timeout_ns: if slow_theme { 20_000_000 } else { 200_000 },
             faults,
         }
     }
