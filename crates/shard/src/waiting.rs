@@ -218,7 +218,8 @@ mod tests {
         let config = ShardConfig { number: 0, view: View::of_shards(1, 2, 1), image };
         let mut shard = Shard::create(config, Span::private(4096), Box::new(Plain)).unwrap();
         shard.join(PEER, true);
-        let fabric = Mailboxes { now_ns: LONG, ..Mailboxes::new() };
+        let mut fabric = Mailboxes::new();
+        fabric.now_ns = LONG;
         let (clients_side, replies) = (fabric.turned(), RingReader::new(true));
         let now = Now { monotonic_ns: LONG, wall_ns: LONG };
         let answers = HashMap::new();
