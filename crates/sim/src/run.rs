@@ -176,7 +176,7 @@ fn conduct(
 fn make_out_mismatches(stage: &Stage, history: &mut [Option<Operation>]) {
     let versions = stage.versions.borrow();
     for (position, version) in stage.mismatches.borrow().iter() {
-        let key = history[*position].as_ref().map_or(0, |operation| operation.key);
+        let key = history[*position].as_ref().map_or(0, |operation| operation.key & 0xffff_ffff);
         let known = versions.get(&(key, *version)).copied();
         match (known, &mut history[*position]) {
             (Some(id), Some(Operation { action: Action::CompareAndSet { outcome, .. }, .. })) => {

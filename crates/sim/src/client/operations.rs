@@ -134,7 +134,7 @@ impl Client {
         let called_ns = scheduler::now_ns();
         let item = open.session.get(open.table, &bytes_of(key))?;
         let found = item.map(|item| {
-            let id = self.look_at(open.term, &item, key);
+            let id = self.look_at(&item, key);
             seen.insert(key, (item.version(), id));
             (item, id)
         });
@@ -143,7 +143,7 @@ impl Client {
     }
 
     /// Checks an item that was read under a key; its value.
-    fn look_at(&self, term: u64, item: &Item, key: u64) -> ValueId {
+    fn look_at(&self, item: &Item, key: u64) -> ValueId {
         let id = self.decode(item.value());
         if item.key() != bytes_of(key) {
             self.find(format!("an item of another key than {key}"));
@@ -152,7 +152,7 @@ impl Client {
         if item.link_count(NEXT) != links {
             self.find(format!("{} links of {id:?}, which was written with {links}", item.link_count(NEXT)));
         }
-        self.learn(term, key, item.version(), id);
+        self.learn(key, item.version(), id);
         id
     }
 
@@ -170,7 +170,7 @@ impl Client {
             open.session.follow_all(&item, NEXT)?
         };
         for (target, item) in targets.iter().zip(items) {
-            let found = item.map(|item| self.look_at(open.term, &item, *target));
+            let found = item.map(|item| self.look_at(&item, *target));
             self.record(open.term, *target, called_ns, found);
         }
         Ok(())
@@ -182,7 +182,7 @@ impl Client {
         let found = open.session.get_into(open.table, &bytes_of(key), &mut buffer)?;
         let found = found.map(|(length, version)| {
             let id = self.decode(&buffer[..length]);
-            self.learn(open.term, key, version, id);
+            self.learn(key, version, id);
             id
         });
         self.record(open.term, key, called_ns, found);
@@ -201,7 +201,7 @@ impl Client {
         } else {
             let items = open.session.multi_get(open.table, &slices)?;
             let items = items.into_iter().zip(&keys);
-            items.map(|(item, key)| item.map(|item| self.look_at(open.term, &item, *key))).collect()
+            items.map(|(item, key)| item.map(|item| self.look_at(&item, *key))).collect()
         };
         for (key, found) in keys.iter().zip(found) {
             self.record(open.term, *key, called_ns, found);
@@ -230,7 +230,7 @@ impl Client {
             open.session.put_item(open.table, &bytes_of(key), &item)
         };
         let version = outcome.inspect_err(|error| self.fail(position, error))?;
-        self.learn(open.term, key, version, id);
+        self.learn(key, version, id);
         seen.insert(key, (version, id));
         self.finish(position, action);
         Ok(())
@@ -256,7 +256,7 @@ impl Client {
         for ((result, position), (key, id)) in results.into_iter().zip(positions).zip(values) {
             match result {
                 Ok(version) => {
-                    self.learn(open.term, key, version, id);
+                    self.learn(key, version, id);
                     self.finish(position, Action::Put { value: id });
                 }
                 Err(error) => {
@@ -286,7 +286,7 @@ impl Client {
         let outcome = open.session.compare_and_set(open.table, &bytes_of(key), version, &bytes);
         let outcome = outcome.inspect_err(|error| self.fail(position, error))?;
         if let CompareAndSet::Done(Some(version)) = outcome {
-            self.learn(open.term, key, version, id);
+            self.learn(key, version, id);
             seen.insert(key, (version, id));
         }
         self.finish_comparison(position, action, outcome, (key, seen));
@@ -394,11 +394,11 @@ impl Client {
     ) {
         match (outcome, action, position) {
             (Outcome::Item(item), Action::Get { .. }, None) => {
-                let found = item.map(|item| self.look_at(term, &item, key));
+                let found = item.map(|item| self.look_at(&item, key));
                 self.record(term, key, called_ns, found);
             }
             (Outcome::Written(version), Action::Put { value }, Some(position)) => {
-                self.learn(term, key, version, *value);
+                self.learn(key, version, *value);
                 self.finish(position, action.clone());
             }
             (Outcome::Deleted(was_there), Action::Delete { .. }, Some(position)) => {

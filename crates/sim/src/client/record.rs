@@ -68,9 +68,9 @@ impl Client {
         })
     }
 
-    /// A version of a key belongs to one value.
-    pub(super) fn learn(&self, term: u64, key: u64, version: Version, id: ValueId) {
-        let before = self.stage.versions.borrow_mut().insert((key_of(term, key), version), id);
+    /// A version of a key belongs to one value, whatever server tells it.
+    pub(super) fn learn(&self, key: u64, version: Version, id: ValueId) {
+        let before = self.stage.versions.borrow_mut().insert((key, version), id);
         if let Some(before) = before.filter(|before| *before != id) {
             self.find(format!("{version:?} is that of {id:?}, and was that of {before:?}"));
         }
