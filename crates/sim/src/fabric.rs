@@ -234,20 +234,18 @@ impl Fabric for SimEndpoint {
         }
         let sampling = Rc::new(RefCell::new(Sampling { words: vec![0; read.words], missing: read.words }));
         let Some((map, _)) = &self.peer(read.peer).memory else { return };
-        let held_up_ns = self.peer(read.peer).wire.held_up_ns();
-        for index in 0..read.words {
-            // Each at its own time, in no order.
-            let delay_ns = held_up_ns + scheduler::random_below(self.kind.delay_ns_max);
-            let (map, sampling) = (map.clone(), sampling.clone());
-            let place = read.place.plus(index as u64 * 8);
-            scheduler::after(delay_ns, move || {
-                let mut sampling = sampling.borrow_mut();
-                sampling.missing -= 1;
-                if let Some(words) = map.words(place, 1) {
-                    sampling.words[index] = words.load(0);
-                }
-            });
-        }
+        let begins_ns = scheduler::now_ns() + self.peer(read.peer).wire.held_up_ns();
+        // Each at its own time, in no order.
+        let moment = |_| begins_ns + scheduler::random_below(self.kind.delay_ns_max);
+        let moments: Vec<u64> = (0..read.words).map(moment).collect();
+        let (map, sampled) = (map.clone(), sampling.clone());
+        scheduler::each_at(&moments, move |index| {
+            let mut sampled = sampled.borrow_mut();
+            sampled.missing -= 1;
+            if let Some(words) = map.words(read.place.plus(index as u64 * 8), 1) {
+                sampled.words[index] = words.load(0);
+            }
+        });
         self.samplings.insert((read.peer, read.tag), sampling);
     }
 
@@ -318,24 +316,23 @@ impl Fabric for SimEndpoint {
         if connection.peer.wire.is_broken() {
             return Err(Broken);
         }
-        let now = scheduler::now_ns();
-        let begins = (now + connection.peer.wire.held_up_ns()).max(connection.last_landing_ns);
-        let mut landing = begins;
-        // In order: the first word, which says that the others are there, last.
-        let order: Vec<usize> = (1..words.len()).chain([0]).collect();
-        for index in order {
-            let at = begins + 1 + scheduler::random_below(delay_ns_max);
-            let at = if ordered { at.max(landing) } else { at };
-            landing = landing.max(at);
-            let (outbox, word, wire) =
-                (connection.peer.outbox.clone(), words[index], connection.peer.wire.clone());
-            scheduler::after(at - now, move || {
-                if !wire.is_broken() {
-                    outbox.words().store(first + index, word);
-                }
-            });
+        let begins_ns =
+            (scheduler::now_ns() + connection.peer.wire.held_up_ns()).max(connection.last_landing_ns) + 1;
+        let moment = |_| begins_ns + scheduler::random_below(delay_ns_max);
+        let mut moments: Vec<u64> = words.iter().map(moment).collect();
+        if ordered {
+            // The first word, which says that the others are there, last.
+            moments.sort_unstable();
+            moments.rotate_right(1);
         }
-        connection.last_landing_ns = landing;
+        connection.last_landing_ns = moments.iter().copied().max().unwrap_or(begins_ns);
+        let (outbox, wire) = (connection.peer.outbox.clone(), connection.peer.wire.clone());
+        let words = words.to_vec();
+        scheduler::each_at(&moments, move |index| {
+            if !wire.is_broken() {
+                outbox.words().store(first + index, words[index]);
+            }
+        });
         Ok(())
     }
 

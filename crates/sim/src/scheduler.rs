@@ -28,8 +28,8 @@ const STACK_BYTES: usize = 1 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TaskId(usize);
 
-/// Something that happens at its time, in one go.
-type Event = Box<dyn FnOnce()>;
+/// Something that happens at its time, in one go; it says when it happens again.
+type Event = Box<dyn FnMut() -> Option<u64>>;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -44,6 +44,17 @@ struct Task {
     /// It does not run before this time, whatever happens: it was stopped.
     stopped_until_ns: u64,
     coroutine: Option<Coroutine<(), (), (), DefaultStack>>,
+}
+
+impl Task {
+    /// From when on it may run, unless it has ended.
+    fn ready_ns(&self) -> Option<u64> {
+        match self.state {
+            State::Ready => Some(self.stopped_until_ns),
+            State::Sleeping { until_ns } => Some(until_ns.max(self.stopped_until_ns)),
+            State::Ended => None,
+        }
+    }
 }
 
 struct Due {
@@ -99,6 +110,18 @@ struct World {
     moments: u64,
 }
 
+impl World {
+    /// Whether an event is due.
+    fn is_due(&self) -> bool {
+        self.events.peek().is_some_and(|Reverse(due)| due.at_ns <= self.now_ns)
+    }
+
+    fn expect(&mut self, at_ns: u64, event: Event) {
+        self.events_made += 1;
+        self.events.push(Reverse(Due { at_ns, number: self.events_made, event }));
+    }
+}
+
 thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
     /// Set while words are moved that no reader can fall between.
@@ -149,11 +172,32 @@ pub fn random_below(end: u64) -> u64 {
 
 /// Lets something happen after so much time.
 pub fn after(delay_ns: u64, event: impl FnOnce() + 'static) {
-    with(|world| {
-        world.events_made += 1;
-        let due = Due { at_ns: world.now_ns + delay_ns, number: world.events_made, event: Box::new(event) };
-        world.events.push(Reverse(due));
-    });
+    let mut event = Some(event);
+    let once = move || {
+        event.take().expect("it happens once")();
+        None
+    };
+    let at_ns = now_ns() + delay_ns;
+    with(|world| world.expect(at_ns, Box::new(once)));
+}
+
+/// Lets something happen to each of many words, the one of index `i` at `times_ns[i]`; those of one time in their order.
+pub fn each_at(times_ns: &[u64], mut event: impl FnMut(usize) + 'static) {
+    let Some(begin_ns) = times_ns.iter().copied().min() else { return };
+    // Time and index in one word, since most of a run's words come past here.
+    let word = |(at_ns, index): (&u64, u64)| {
+        assert!(at_ns - begin_ns < 1 << 32 && index < 1 << 32);
+        (at_ns - begin_ns) << 32 | index
+    };
+    let mut order: Vec<u64> = times_ns.iter().zip(0..).map(word).collect();
+    order.sort_unstable();
+    let mut order = order.into_iter().peekable();
+    let series = move || {
+        let index = order.next().expect("it happens once a word") as u32;
+        event(index as usize);
+        order.peek().map(|word| begin_ns + (word >> 32))
+    };
+    with(|world| world.expect(begin_ns, Box::new(series)));
 }
 
 /// The running task.
@@ -220,16 +264,18 @@ fn pass(access: Access) {
     if QUIET.get() {
         return with(|world| world.now_ns += 1);
     }
-    let switch = with(|world| {
+    let (due, switch) = with(|world| {
         world.moments += 1;
         world.now_ns += 1 + world.random.below(world.temper.moment_ns_max);
         let odds = match access {
             Access::Load => world.temper.loads_a_switch,
             Access::Store => world.temper.stores_a_switch,
         };
-        world.random.once_in(odds)
+        (world.is_due(), world.random.once_in(odds))
     });
-    happen();
+    if due {
+        happen();
+    }
     if switch {
         give_way();
     }
@@ -237,14 +283,11 @@ fn pass(access: Access) {
 
 /// Lets everything happen that is due.
 fn happen() {
-    let next = || {
-        with(|world| match world.events.peek() {
-            Some(Reverse(due)) if due.at_ns <= world.now_ns => world.events.pop(),
-            _ => None,
-        })
-    };
-    while let Some(Reverse(due)) = next() {
-        unnoticed(due.event);
+    let next = || with(|world| if world.is_due() { world.events.pop() } else { None });
+    while let Some(Reverse(Due { mut event, .. })) = next() {
+        if let Some(again_ns) = unnoticed(&mut event) {
+            with(|world| world.expect(again_ns, event));
+        }
     }
 }
 
@@ -335,25 +378,14 @@ enum Choice {
 fn choose() -> Choice {
     with(|world| {
         let now = world.now_ns;
-        let ready: Vec<usize> = (0..world.tasks.len())
-            .filter(|task| {
-                let task = &world.tasks[*task];
-                let awake = match task.state {
-                    State::Ready => true,
-                    State::Sleeping { until_ns } => until_ns <= now,
-                    State::Ended => false,
-                };
-                awake && task.stopped_until_ns <= now
-            })
-            .collect();
-        if !ready.is_empty() {
-            return Choice::Task(TaskId(ready[world.random.below(ready.len() as u64) as usize]));
+        let ready =
+            || (0..).zip(&world.tasks).filter(|(_, task)| task.ready_ns().is_some_and(|at| at <= now));
+        let count = ready().count();
+        if count > 0 {
+            let chosen = world.random.below(count as u64) as usize;
+            return Choice::Task(TaskId(ready().nth(chosen).expect("counted").0));
         }
-        let times = world.tasks.iter().filter_map(|task| match task.state {
-            State::Ready => Some(task.stopped_until_ns),
-            State::Sleeping { until_ns } => Some(until_ns.max(task.stopped_until_ns)),
-            State::Ended => None,
-        });
+        let times = world.tasks.iter().filter_map(Task::ready_ns);
         let event = world.events.peek().map(|Reverse(due)| due.at_ns);
         match times.chain(event).min().filter(|time| *time < u64::MAX) {
             Some(time) => {
