@@ -3,17 +3,16 @@
 
 #![no_main]
 
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 
 use kelix_fabric::{Broken, Fabric, PeerId, Promises, ReadState};
-use kelix_fuzz::{Input, Mailboxes, PEER};
+use kelix_fuzz::{Input, Mailboxes, PEER, Server};
 use kelix_image::words::Words;
-use kelix_image::{AttributeBuilder, Header, ImageConfig, MemoryMap, SegmentSource, Span};
+use kelix_image::{AttributeBuilder, Header, MemoryMap, PrivateSegments, Span};
 use kelix_index::Directory;
-use kelix_shard::{Now, Shard, ShardConfig};
-use kelix_types::limits::{EPOCH_NS_MIN, GRANULE_BYTES, READ_EPOCHS_MAX, SHARD_BYTES_MIN};
-use kelix_types::{Incarnation, Location, NameId, Place, Result, TableId, key_hash};
-use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, RingReader, RingWriter, Status, View, encode_request};
+use kelix_types::limits::{GRANULE_BYTES, READ_EPOCHS_MAX};
+use kelix_types::{Incarnation, Location, NameId, Place, TableId, key_hash};
+use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Status, View, encode_request};
 use libfuzzer_sys::fuzz_target;
 use pointers::Pointer;
 use read::{Landing, ReadOp, ShardReader, Step};
@@ -26,8 +25,6 @@ mod pointers;
 #[allow(missing_docs, dead_code)]
 mod read;
 
-const SEED: u64 = 42;
-const TERM: u64 = 3;
 const TABLE: TableId = TableId(5);
 /// Steps after which a read does not end any more. A whole directory and a large value take fewer.
 const STEPS_MAX: usize = 20_000;
@@ -44,40 +41,13 @@ struct Image {
     pointers: Vec<Pointer>,
 }
 
-/// Segments of private memory.
-#[derive(Clone, Default)]
-struct Segments(Arc<Mutex<Vec<(usize, Span)>>>);
-
-impl SegmentSource for Segments {
-    fn create(&mut self, first: usize, bytes: u64) -> Result<Span> {
-        let span = Span::private(bytes);
-        self.0.lock().expect("one thread").push((first, span.clone()));
-        Ok(span)
-    }
-    fn retired(&mut self, first: usize) {
-        self.0.lock().expect("one thread").retain(|(start, _)| *start != first);
-    }
-}
-
 impl Image {
     fn new() -> Image {
-        let image = ImageConfig {
-            image_id: 1,
-            hash_seed: SEED,
-            term: TERM,
-            epoch_ns: EPOCH_NS_MIN,
-            memory_bytes: SHARD_BYTES_MIN,
-            segment_bytes_first: SHARD_BYTES_MIN,
-            segment_bytes_max: SHARD_BYTES_MIN,
-        };
-        let config = ShardConfig { number: 0, view: View::of_shards(1, SEED, 1), image };
-        let (header, segments) = (Span::private(Header::BYTES), Segments::default());
-        let mut shard =
-            Shard::create(config, header.clone(), Box::new(segments.clone())).expect("an empty shard");
-        shard.join(PEER, true);
+        let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
+        let view = View::of_shards(1, Server::SEED, 1);
+        let mut server = Server::new(view, &Mailboxes::new(), header.clone(), segments.clone());
         let mut keys: Vec<Vec<u8>> = (0..60u8).map(|number| vec![b'k'; 1 + usize::from(number)]).collect();
         let mut pointers = Vec::new();
-        let mut server = Server::new(shard);
         for (number, key) in keys.iter().enumerate() {
             let mut head = RequestHead::new(Op::Put, 0, TABLE);
             let mut body = vec![b'v'; number * 7];
@@ -88,25 +58,26 @@ impl Image {
                 body = section.finish();
                 head.attributes = true;
             }
-            let (version, location) = server.call(head, key, &body);
+            let (version, location) = call(&mut server, head, key, &body);
             let location = Location::from_word(location).expect("where it stands");
             pointers.push(Pointer { location, incarnation: Incarnation(version) });
         }
         let (large, head) = (b"large".to_vec(), |op| RequestHead::new(op, 0, TABLE));
-        server.call(RequestHead { argument: Some(LARGE_BYTES as u64), ..head(Op::LargeBegin) }, &large, &[]);
+        call(
+            &mut server,
+            RequestHead { argument: Some(LARGE_BYTES as u64), ..head(Op::LargeBegin) },
+            &large,
+            &[],
+        );
         for at in (0..LARGE_BYTES).step_by(32 << 10) {
             let head = RequestHead { argument: Some(at as u64), ..head(Op::LargePiece) };
-            server.call(head, &[], &[0; 32 << 10]);
+            call(&mut server, head, &[], &[0; 32 << 10]);
         }
-        server.call(head(Op::LargeCommit), &large, &[]);
+        call(&mut server, head(Op::LargeCommit), &large, &[]);
         keys.push(large);
         keys.push(b"absent".to_vec());
 
-        let mut map = MemoryMap::default();
-        map.add(0, header);
-        for (first, span) in segments.0.lock().expect("one thread").iter() {
-            map.add(*first, span.clone());
-        }
+        let map = segments.map(&header);
         let mut places = Vec::new();
         for first in map.firsts() {
             let start = Place(first as u64 * GRANULE_BYTES);
@@ -114,7 +85,7 @@ impl Image {
             let said = (0..words.count()).filter(|index| words.load(*index) != 0);
             places.extend(said.map(|index| start.plus(index as u64 * 8)));
         }
-        Image { map: Arc::new(map), places, keys, pointers }
+        Image { map, places, keys, pointers }
     }
 
     fn word(&self, place: Place) -> Words<'_> {
@@ -122,39 +93,15 @@ impl Image {
     }
 }
 
-/// The shard that makes the image, and its one client.
-struct Server {
-    shard: Shard,
-    shard_side: Mailboxes,
-    client_side: Mailboxes,
-    writer: RingWriter,
-    reader: RingReader,
-    now_ns: u64,
-}
-
-impl Server {
-    fn new(shard: Shard) -> Server {
-        let shard_side = Mailboxes::new();
-        let client_side = shard_side.turned();
-        let (writer, reader) = (RingWriter::new(true), RingReader::new(true));
-        Server { shard, shard_side, client_side, writer, reader, now_ns: 1 }
-    }
-
-    /// Asks for something that is done; returns its version and location.
-    fn call(&mut self, head: RequestHead, key: &[u8], body: &[u8]) -> (u64, u64) {
-        let mut frame = FrameBuffer::default();
-        encode_request(&mut frame, head, key, body);
-        assert_eq!(self.writer.push(&mut self.client_side, PEER, &mut frame), Ok(true));
-        self.now_ns += 1;
-        let now = Now { monotonic_ns: self.now_ns, wall_ns: self.now_ns };
-        let progress = self.shard.step(now, &mut self.shard_side);
-        assert!(progress.faulty.is_empty());
-        let mut payload = Vec::new();
-        assert_eq!(self.reader.pop(&mut self.client_side, PEER, &mut payload), Ok(true));
-        let reply = Reply::parse(&payload).expect("a reply");
-        assert_eq!(reply.head.status, Status::Ok, "{head:?}");
-        (reply.head.version, reply.head.location)
-    }
+/// Asks for something that is done; its version and location.
+fn call(server: &mut Server, head: RequestHead, key: &[u8], body: &[u8]) -> (u64, u64) {
+    let mut frame = FrameBuffer::default();
+    encode_request(&mut frame, head, key, body);
+    assert!(server.send(&mut frame).faulty.is_empty());
+    let payload = server.answer().expect("an answer");
+    let reply = Reply::parse(&payload).expect("a reply");
+    assert_eq!(reply.head.status, Status::Ok, "{head:?}");
+    (reply.head.version, reply.head.location)
 }
 
 /// A fabric whose READs are copies of the image, done as soon as they are looked at.
@@ -231,7 +178,7 @@ impl Changes {
             // As a value is changed in a copy of the whole item.
             5 => was.rotate_left(8),
             6 => return fabric.stamp += u64::from(input.u8() & 3),
-            _ => return fabric.term = TERM + u64::from(what >> 7),
+            _ => return fabric.term = Server::TERM + u64::from(what >> 7),
         };
         self.0.push((place, was));
         IMAGE.word(place).store(0, is);
@@ -247,9 +194,14 @@ impl Drop for Changes {
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     let mut changes = Changes::default();
-    let mut fabric = Copies { stamp: 7, term: TERM };
-    let mut shard =
-        ShardReader { peer: PEER, term: TERM, directory: Directory::default(), direct: None, direct_gets: 0 };
+    let mut fabric = Copies { stamp: 7, term: Server::TERM };
+    let mut shard = ShardReader {
+        peer: PEER,
+        term: Server::TERM,
+        directory: Directory::default(),
+        direct: None,
+        direct_gets: 0,
+    };
     let mut landing = Landing::default();
     while !input.is_empty() {
         let what = input.u8();
@@ -259,9 +211,9 @@ fuzz_target!(|data: &[u8]| {
         }
         let number = usize::from(input.u8()) % IMAGE.keys.len();
         let key = &IMAGE.keys[number][..];
-        let hash = key_hash(SEED, TABLE, key);
+        let hash = key_hash(Server::SEED, TABLE, key);
         let pointer = IMAGE.pointers.get(number).copied().filter(|_| what & 4 != 0);
-        let untouched = changes.0.is_empty() && fabric.term == TERM;
+        let untouched = changes.0.is_empty() && fabric.term == Server::TERM;
         // Bits that say before which steps something is changed.
         let mut between = if what & 8 != 0 { input.u8() } else { 0 };
         let steady = between == 0;

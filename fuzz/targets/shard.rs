@@ -5,19 +5,14 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use kelix_fabric::shm::MemfdSegments;
-use kelix_fuzz::{Input, Mailboxes, PEER, words};
-use kelix_image::{Header, ImageConfig, ItemFlags, ItemView, Span};
-use kelix_shard::{Now, Shard, ShardConfig};
-use kelix_types::limits::{EPOCH_NS_MIN, SHARD_BYTES_MIN};
+use kelix_fuzz::{Input, Mailboxes, Server, words};
+use kelix_image::{ItemFlags, ItemView};
 use kelix_types::{Location, TableId, Version};
-use kelix_wire::{
-    FrameBuffer, Op, Reply, Request, RequestHead, RingReader, RingWriter, Status, View, encode_request,
-};
+use kelix_wire::{FrameBuffer, Op, Reply, Request, RequestHead, Status, View, encode_request};
 use libfuzzer_sys::fuzz_target;
 
 static MAILBOXES: LazyLock<Mailboxes> = LazyLock::new(Mailboxes::new);
-static VIEW: LazyLock<View> = LazyLock::new(|| View::of_shards(1, SEED, SHARDS));
+static VIEW: LazyLock<View> = LazyLock::new(|| View::of_shards(1, Server::SEED, SHARDS));
 
 const OPS: [Op; 9] = [
     Op::Get,
@@ -33,15 +28,9 @@ const OPS: [Op; 9] = [
 
 /// This is the first of so many: some links lead to another shard.
 const SHARDS: usize = 2;
-const SEED: u64 = 42;
 
 struct World {
-    shard: Shard,
-    shard_side: Mailboxes,
-    client_side: Mailboxes,
-    writer: RingWriter,
-    reader: RingReader,
-    now_ns: u64,
+    server: Server,
     /// What plain puts left.
     model: HashMap<(TableId, Vec<u8>), Vec<u8>>,
     version: u64,
@@ -49,35 +38,11 @@ struct World {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let shard_side = MAILBOXES.clone();
-    let image = ImageConfig {
-        image_id: 1,
-        hash_seed: SEED,
-        term: 3,
-        epoch_ns: EPOCH_NS_MIN,
-        memory_bytes: SHARD_BYTES_MIN,
-        segment_bytes_first: SHARD_BYTES_MIN,
-        segment_bytes_max: SHARD_BYTES_MIN,
-    };
-    let config = ShardConfig { number: 0, view: VIEW.clone(), image };
-    let source = Box::new(MemfdSegments::default());
-    let mut shard = Shard::create(config, Span::private(Header::BYTES), source).expect("an empty shard");
-    shard.join(PEER, true);
-    let mut world = World {
-        shard,
-        client_side: shard_side.turned(),
-        shard_side,
-        writer: RingWriter::new(true),
-        reader: RingReader::new(true),
-        now_ns: 1,
-        model: HashMap::new(),
-        version: 0,
-        location: 0,
-    };
+    let server = Server::alone(VIEW.clone(), &MAILBOXES);
+    let mut world = World { server, model: HashMap::new(), version: 0, location: 0 };
     let mut input = Input(data);
     while !input.is_empty() && world.step(&mut input) {}
-    world.client_side.wipe();
-    world.shard_side.wipe();
+    world.server.wipe();
 });
 
 impl World {
@@ -88,8 +53,8 @@ impl World {
         match what >> 4 {
             0..9 => self.compose(OPS[usize::from(what >> 4)], what, input, &mut frame),
             9 => {
-                self.now_ns += u64::from(input.u16()) << 20;
-                self.shard.step(self.now(), &mut self.shard_side);
+                self.server.now_ns += u64::from(input.u16()) << 20;
+                self.server.step();
                 return true;
             }
             _ => {
@@ -99,8 +64,7 @@ impl World {
             }
         }
         let payload = frame.payload().to_vec();
-        assert_eq!(self.writer.push(&mut self.client_side, PEER, &mut frame), Ok(true));
-        let progress = self.shard.step(self.now(), &mut self.shard_side);
+        let progress = self.server.send(&mut frame);
         let Some(request) = Request::parse(&payload) else {
             assert_eq!(progress.faulty.len(), 1, "nonsense that was taken");
             return false;
@@ -108,10 +72,6 @@ impl World {
         assert!(progress.faulty.is_empty(), "{:?} of {request:?}", progress.faulty);
         self.answer(&request);
         true
-    }
-
-    fn now(&self) -> Now {
-        Now { monotonic_ns: self.now_ns, wall_ns: self.now_ns }
     }
 
     /// A request that parses. What was answered last comes back in it now and then.
@@ -126,7 +86,7 @@ impl World {
             });
         }
         if what & 2 != 0 {
-            head.expires = Some(self.now_ns + (u64::from(input.u16()) << 20));
+            head.expires = Some(self.server.now_ns + (u64::from(input.u16()) << 20));
         }
         if what & 4 != 0 {
             head.argument = Some(if flags & 4 == 0 { u64::from(input.u16()) } else { input.u64() });
@@ -146,11 +106,9 @@ impl World {
         encode_request(frame, head, key, &body);
     }
 
-    /// Every request gets one answer, which makes sense for it.
+    /// Every request gets one answer, which makes sense for it; a write may wait for memory.
     fn answer(&mut self, request: &Request<'_>) {
-        let mut payload = Vec::new();
-        let popped = self.reader.pop(&mut self.client_side, PEER, &mut payload);
-        assert_eq!(popped, Ok(true), "no answer to {request:?}");
+        let payload = self.server.answer().unwrap_or_else(|| panic!("no answer to {request:?}"));
         let reply = Reply::parse(&payload).expect("a reply");
         assert_eq!(reply.head.id, request.head.id);
         (self.version, self.location) = (reply.head.version, reply.head.location);
@@ -164,8 +122,7 @@ impl World {
             Op::Put | Op::Delete | Op::LargeCommit if done => drop(self.model.remove(&key)),
             _ => {}
         }
-        // Nothing else comes.
-        assert_eq!(self.reader.pop(&mut self.client_side, PEER, &mut payload), Ok(false));
+        assert!(!self.server.has_more(), "two answers to {request:?}");
     }
 
     fn got(&self, key: &(TableId, Vec<u8>), reply: &Reply<'_>) {

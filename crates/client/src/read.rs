@@ -52,6 +52,17 @@ impl Cost {
         self.retries += other.retries;
         self.fallbacks += other.fallbacks;
     }
+
+    /// What was added since it was `before`.
+    pub fn since(self, before: Cost) -> Cost {
+        Cost {
+            reads: self.reads - before.reads,
+            read_bytes: self.read_bytes - before.read_bytes,
+            messages: self.messages - before.messages,
+            retries: self.retries - before.retries,
+            fallbacks: self.fallbacks - before.fallbacks,
+        }
+    }
 }
 
 /// What a reader knows of a shard.

@@ -16,6 +16,7 @@ mod map;
 #[cfg(loom)]
 pub mod model;
 mod pages;
+mod segments;
 pub mod words;
 mod writer;
 
@@ -24,7 +25,8 @@ pub use header::{Header, ImageState, header_word};
 pub use item::{ItemFlags, ItemHeader, ItemView, LargeBody, PlainItem, holds_key};
 pub use map::{MapView, MemoryMap, SharedWord, Span};
 pub use pages::Kind;
-pub use writer::{Image, ImageConfig, InUse, MemoryUse, NoRoom, SegmentSource, SegmentSummary};
+pub use segments::{PrivateSegments, SegmentSource};
+pub use writer::{Image, ImageConfig, InUse, MemoryUse, NoRoom, SegmentSummary};
 
 /// Version of the image layout. A reader refuses any other by name.
 pub const LAYOUT_VERSION: u32 = 1;

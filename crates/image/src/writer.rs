@@ -21,19 +21,12 @@ use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Location, Place, Resu
 use crate::header::{Header, ImageState, header_word};
 use crate::map::{MemoryMap, Span};
 use crate::pages::{Kind, PageUse, Segment, SegmentState};
+use crate::segments::SegmentSource;
 use crate::words::{Words, full_fence};
 
 mod audit;
 
 pub use audit::InUse;
-
-/// Where segments' memory comes from: memfds in production, plain memory in tests and simulation.
-pub trait SegmentSource: Send {
-    /// Zeroed memory for the segment that begins at granule `first`.
-    fn create(&mut self, first: usize, bytes: u64) -> Result<Span>;
-    /// The segment is no longer part of the image.
-    fn retired(&mut self, first: usize);
-}
 
 /// How an image is made.
 #[derive(Clone, Copy, Debug)]
@@ -720,14 +713,7 @@ fn page_place(segment: &Segment, page: usize) -> Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct Plain;
-    impl SegmentSource for Plain {
-        fn create(&mut self, _: usize, bytes: u64) -> Result<Span> {
-            Ok(Span::private(bytes))
-        }
-        fn retired(&mut self, _: usize) {}
-    }
+    use crate::PrivateSegments;
 
     const L: u64 = limits::EPOCH_NS_MIN;
 
@@ -741,7 +727,7 @@ mod tests {
             segment_bytes_first: 4 << 20,
             segment_bytes_max: 8 << 20,
         };
-        Image::create(config, Span::private(4096), Box::new(Plain)).unwrap()
+        Image::create(config, Span::private(4096), Box::new(PrivateSegments::default())).unwrap()
     }
 
     fn fill(image: &mut Image, bytes: usize) -> Vec<Location> {

@@ -537,19 +537,11 @@ fn bring_home(words: &mut Subtable) {
 mod tests {
     use std::collections::HashMap;
 
-    use kelix_image::{ImageConfig, ItemFlags, SegmentSource, Span};
-    use kelix_types::{Result, limits};
+    use kelix_image::{ImageConfig, ItemFlags, PrivateSegments, Span};
+    use kelix_types::limits;
 
     use super::*;
     use crate::Directory;
-
-    struct Plain;
-    impl SegmentSource for Plain {
-        fn create(&mut self, _: usize, bytes: u64) -> Result<Span> {
-            Ok(Span::private(bytes))
-        }
-        fn retired(&mut self, _: usize) {}
-    }
 
     fn image() -> Image {
         let config = ImageConfig {
@@ -561,7 +553,7 @@ mod tests {
             segment_bytes_first: 16 << 20,
             segment_bytes_max: 64 << 20,
         };
-        Image::create(config, Span::private(4096), Box::new(Plain)).unwrap()
+        Image::create(config, Span::private(4096), Box::new(PrivateSegments::default())).unwrap()
     }
 
     fn write_item(image: &mut Image, key: u64) -> Location {

@@ -167,9 +167,9 @@ impl Shard {
 mod tests {
     use std::collections::HashMap;
 
-    use kelix_image::{ImageConfig, SegmentSource, Span};
+    use kelix_image::{ImageConfig, PrivateSegments, Span};
+    use kelix_types::TableId;
     use kelix_types::limits::{EPOCH_NS_MIN, MESSAGE_VALUE_BYTES_MAX};
-    use kelix_types::{Result, TableId};
     use kelix_wire::mailboxes::{Mailboxes, PEER};
     use kelix_wire::{
         FrameBuffer, Op, Reply, RequestHead, RequestShape, RingReader, Status, View, encode_request,
@@ -182,14 +182,6 @@ mod tests {
     const TABLE: TableId = TableId(1);
     /// More than a write waits for anything in its client.
     const LONG: u64 = 10_000_000_000;
-
-    struct Plain;
-    impl SegmentSource for Plain {
-        fn create(&mut self, _: usize, bytes: u64) -> Result<Span> {
-            Ok(Span::private(bytes))
-        }
-        fn retired(&mut self, _: usize) {}
-    }
 
     /// A shard with one client, and the time. Requests are handed to the shard by hand.
     struct World {
@@ -216,7 +208,8 @@ mod tests {
             segment_bytes_max: 4 * MIB,
         };
         let config = ShardConfig { number: 0, view: View::of_shards(1, 2, 1), image };
-        let mut shard = Shard::create(config, Span::private(4096), Box::new(Plain)).unwrap();
+        let mut shard =
+            Shard::create(config, Span::private(4096), Box::new(PrivateSegments::default())).unwrap();
         shard.join(PEER, true);
         let mut fabric = Mailboxes::new();
         fabric.now_ns = LONG;

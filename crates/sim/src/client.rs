@@ -140,7 +140,7 @@ impl Client {
         let relevant = |range: &&(u64, u64)| match self.stage.plan.theme {
             Theme::Memory => **range != LARGE_KEYS && **range != COLD_KEYS,
             Theme::Large => **range != BULK_KEYS && **range != COLD_KEYS,
-            Theme::Index | Theme::Links => **range != BULK_KEYS && **range != LARGE_KEYS,
+            Theme::Index | Theme::Hot | Theme::Links => **range != BULK_KEYS && **range != LARGE_KEYS,
         };
         let ranges: Vec<(u64, u64)> = ranges.iter().filter(relevant).copied().collect();
         let mut connection = None;
@@ -174,7 +174,7 @@ impl Client {
                 Err(error) => last = error.to_string(),
             }
         }
-        self.stage.findings.borrow_mut().push(format!("could not {what}, at last: {last}"));
+        self.find(format!("could not {what}, at last: {last}"));
     }
 
     /// Takes note of a failure, and says whether the session is of further use.
@@ -188,7 +188,7 @@ impl Client {
                 mark!("operation timed out");
                 return !self.random.once_in(3);
             }
-            _ => self.stage.findings.borrow_mut().push(format!("an error that cannot be: {error}")),
+            _ => self.find(format!("an error that cannot be: {error}")),
         }
         false
     }
@@ -217,19 +217,13 @@ impl Client {
         let mut longest_ns = self.stage.longest_ns.borrow_mut();
         *longest_ns = took_ns.max(*longest_ns);
         if took_ns > OPERATION_NS_MAX {
-            let what = format!("client {}: an operation called at {began_ns} took {took_ns} ns", self.number);
-            self.stage.findings.borrow_mut().push(what);
+            self.find(format!("an operation called at {began_ns} took {took_ns} ns"));
         }
     }
 
     fn count(&self, connection: &mut Connection) {
         let now = connection.session.cost();
-        let mut cost = self.stage.cost.borrow_mut();
-        cost.reads += now.reads - connection.counted.reads;
-        cost.read_bytes += now.read_bytes - connection.counted.read_bytes;
-        cost.messages += now.messages - connection.counted.messages;
-        cost.retries += now.retries - connection.counted.retries;
-        cost.fallbacks += now.fallbacks - connection.counted.fallbacks;
+        self.stage.cost.borrow_mut().add(now.since(connection.counted));
         connection.counted = now;
     }
 }

@@ -27,6 +27,9 @@ use crate::scheduler::{self, Shared, TaskId};
 /// Word of the authority page that holds the term in force, as in a run directory.
 pub const AUTHORITY_TERM: usize = 1;
 
+/// One in so many unordered READs is a slow one.
+const READS_A_SLOW_ONE: u64 = 40;
+
 /// Which of the two kinds a fabric is, and how slow.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
@@ -34,6 +37,8 @@ pub struct Kind {
     pub ordered: bool,
     /// Longest time a word of a READ or a WRITE is under way.
     pub delay_ns_max: u64,
+    /// The same for one in [`READS_A_SLOW_ONE`] READs, of which a part was sent again.
+    pub slow_ns_max: u64,
     /// Distance of two reclamation epochs.
     pub epoch_ns: u64,
 }
@@ -236,7 +241,9 @@ impl Fabric for SimEndpoint {
         let Some((map, _)) = &self.peer(read.peer).memory else { return };
         let begins_ns = scheduler::now_ns() + self.peer(read.peer).wire.held_up_ns();
         // Each at its own time, in no order.
-        let moment = |_| begins_ns + scheduler::random_below(self.kind.delay_ns_max);
+        let slow = scheduler::random_below(READS_A_SLOW_ONE) == 0;
+        let longest_ns = if slow { self.kind.slow_ns_max } else { self.kind.delay_ns_max };
+        let moment = |_| begins_ns + scheduler::random_below(longest_ns);
         let moments: Vec<u64> = (0..read.words).map(moment).collect();
         let (map, sampled) = (map.clone(), sampling.clone());
         scheduler::each_at(&moments, move |index| {
@@ -368,8 +375,10 @@ impl Fabric for SimEndpoint {
     }
 
     fn sleep(&mut self, timeout_ns: Option<u64>) {
-        if timeout_ns != Some(0) {
-            self.bell.sleep(timeout_ns.unwrap_or(u64::MAX));
+        match timeout_ns {
+            // Somebody who polls, but not alone on its processor.
+            Some(0) => scheduler::give_way(),
+            _ => self.bell.sleep(timeout_ns.unwrap_or(u64::MAX)),
         }
         self.own_sleep_words.iter().for_each(|word| word.words().store(0, 0));
     }

@@ -10,6 +10,8 @@ use crate::value::Shape;
 pub enum Theme {
     /// Keys of all kinds that come and go, so that the index grows and shrinks.
     Index,
+    /// One or two keys, whose values follow each other in the same few slots within a READ or two.
+    Hot,
     /// Memory so full that writes wait for it, and segments that are emptied.
     Memory,
     /// Items with links, which are followed.
@@ -79,10 +81,16 @@ impl Plan {
     pub fn of(seed: u64, operations: u64) -> Plan {
         let mut random = Random::new(seed ^ 0xD1CE);
         let ordered = seed % 2 == 0;
-        let theme = [Theme::Index, Theme::Memory, Theme::Links, Theme::Large, Theme::Index, Theme::Links]
-            [(seed / 2 % 6) as usize];
+        let themes = [Theme::Index, Theme::Hot, Theme::Memory, Theme::Links, Theme::Large];
+        let theme = themes[(seed / 2) as usize % themes.len()];
+        let hot = theme == Theme::Hot;
         // An unordered READ must have a chance to be done within an epoch, and a chain of them too.
-        let epoch_ns = if ordered { 1_000 + random.below(20_000) } else { 8_000 + random.below(50_000) };
+        let epoch_ns = match (hot, ordered) {
+            (true, true) => 200 + random.below(2_000),
+            (true, false) => 2_000 + random.below(10_000),
+            (false, true) => 1_000 + random.below(20_000),
+            (false, false) => 8_000 + random.below(50_000),
+        };
         // A slow READ meets several puts.
         let slow = if ordered { 400 } else { epoch_ns / 4 };
         let delay_ns_max = [20 + random.below(400), 20 + random.below(slow)][random.below(2) as usize];
@@ -90,7 +98,7 @@ impl Plan {
             loads_a_switch: 3 + random.below(60),
             stores_a_switch: 2 + random.below(20),
             moment_ns_max: 1 + random.below(8),
-            pause_ns_max: 10 + random.below(3_000),
+            pause_ns_max: 10 + random.below(if hot { epoch_ns } else { 3_000 }),
             pauses_a_long_one: [3, 24, 24, 100][random.below(4) as usize],
             long_pause_ns_max: 4 * epoch_ns,
         };
@@ -109,12 +117,20 @@ impl Plan {
             seed,
             operations,
             theme,
-            kind: Kind { ordered, delay_ns_max, epoch_ns },
+            kind: Kind { ordered, delay_ns_max, slow_ns_max: 3 * epoch_ns, epoch_ns },
             temper,
-            shards: if theme == Theme::Memory { 1 } else { [1, 1, 2, 3][random.below(4) as usize] },
-            hot_keys: [1, 2, 3, 12][random.below(4) as usize],
-            cold_in_6: if theme == Theme::Index { 2 + 2 * random.below(2) } else { random.below(2) },
-            shape: [Shape::Mixed, Shape::Mixed, Shape::Short, Shape::Long][random.below(4) as usize],
+            shards: if hot || theme == Theme::Memory { 1 } else { [1, 1, 2, 3][random.below(4) as usize] },
+            hot_keys: if hot { 1 + random.below(2) } else { [1, 2, 3, 12][random.below(4) as usize] },
+            cold_in_6: match theme {
+                Theme::Index => 2 + 2 * random.below(2),
+                Theme::Hot => 0,
+                _ => random.below(2),
+            },
+            shape: if hot {
+                [Shape::Short, Shape::Long][random.below(2) as usize]
+            } else {
+                [Shape::Mixed, Shape::Mixed, Shape::Short, Shape::Long][random.below(4) as usize]
+            },
             clients: 2 + random.below(4) as u32,
             memory_bytes: if theme == Theme::Memory { (8 + random.below(5)) << 20 } else { 32 << 20 },
             drift_ppm_max: if ordered { 1_000 } else { DRIFT_PPM_MAX },

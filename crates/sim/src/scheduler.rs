@@ -47,12 +47,12 @@ struct Task {
 }
 
 impl Task {
-    /// From when on it may run, unless it has ended.
-    fn ready_ns(&self) -> Option<u64> {
+    /// From when on it may run.
+    fn ready_ns(&self) -> u64 {
         match self.state {
-            State::Ready => Some(self.stopped_until_ns),
-            State::Sleeping { until_ns } => Some(until_ns.max(self.stopped_until_ns)),
-            State::Ended => None,
+            State::Ready => self.stopped_until_ns,
+            State::Sleeping { until_ns } => until_ns.max(self.stopped_until_ns),
+            State::Ended => u64::MAX,
         }
     }
 }
@@ -103,6 +103,8 @@ struct World {
     random: Random,
     temper: Temper,
     tasks: Vec<Task>,
+    /// Those that have not ended.
+    alive: Vec<TaskId>,
     events: BinaryHeap<Reverse<Due>>,
     events_made: u64,
     running: Option<TaskId>,
@@ -111,6 +113,11 @@ struct World {
 }
 
 impl World {
+    fn end(&mut self, task: TaskId) {
+        self.tasks[task.0].state = State::Ended;
+        self.alive.retain(|alive| *alive != task);
+    }
+
     /// Whether an event is due.
     fn is_due(&self) -> bool {
         self.events.peek().is_some_and(|Reverse(due)| due.at_ns <= self.now_ns)
@@ -222,7 +229,7 @@ pub fn stop(task: TaskId, for_ns: u64) {
 /// Ends a task where it is, as SIGKILL does a process. Not for the running one.
 pub fn kill(task: TaskId) {
     let coroutine = with(|world| {
-        world.tasks[task.0].state = State::Ended;
+        world.end(task);
         world.tasks[task.0].coroutine.take()
     });
     // What its stack owns is dropped. None of it touches what others can see.
@@ -307,7 +314,9 @@ pub fn spawn(name: &str, body: impl FnOnce() + 'static) -> TaskId {
             stopped_until_ns: 0,
             coroutine: Some(coroutine),
         });
-        TaskId(world.tasks.len() - 1)
+        let task = TaskId(world.tasks.len() - 1);
+        world.alive.push(task);
+        task
     })
 }
 
@@ -335,6 +344,7 @@ pub fn run(
         random: Random::new(seed),
         temper,
         tasks: Vec::new(),
+        alive: Vec::new(),
         events: BinaryHeap::new(),
         events_made: 0,
         running: None,
@@ -378,24 +388,20 @@ enum Choice {
 fn choose() -> Choice {
     with(|world| {
         let now = world.now_ns;
-        let ready =
-            || (0..).zip(&world.tasks).filter(|(_, task)| task.ready_ns().is_some_and(|at| at <= now));
+        let times = || world.alive.iter().map(|task| (world.tasks[task.0].ready_ns(), *task));
+        let ready = || times().filter(|(at_ns, _)| *at_ns <= now).map(|(_, task)| task);
         let count = ready().count();
         if count > 0 {
             let chosen = world.random.below(count as u64) as usize;
-            return Choice::Task(TaskId(ready().nth(chosen).expect("counted").0));
+            return Choice::Task(ready().nth(chosen).expect("counted"));
         }
-        let times = world.tasks.iter().filter_map(Task::ready_ns);
         let event = world.events.peek().map(|Reverse(due)| due.at_ns);
-        match times.chain(event).min().filter(|time| *time < u64::MAX) {
+        match times().map(|(at_ns, _)| at_ns).chain(event).min().filter(|time| *time < u64::MAX) {
             Some(time) => {
                 world.now_ns = world.now_ns.max(time);
                 Choice::Later
             }
-            None => {
-                let asleep = |task: &&Task| task.state != State::Ended;
-                Choice::Never(world.tasks.iter().filter(asleep).map(|task| task.name.clone()).collect())
-            }
+            None => Choice::Never(world.alive.iter().map(|task| world.tasks[task.0].name.clone()).collect()),
         }
     })
 }
@@ -413,7 +419,7 @@ fn resume(task: TaskId) {
         world.running = None;
         match result {
             CoroutineResult::Yield(()) => world.tasks[task.0].coroutine = Some(coroutine),
-            CoroutineResult::Return(()) => world.tasks[task.0].state = State::Ended,
+            CoroutineResult::Return(()) => world.end(task),
         }
     });
 }

@@ -2,33 +2,16 @@
 
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex};
 
 use kelix::sim::Connected;
 use kelix_fabric::{Fabric, PeerId};
-use kelix_image::{Header, ImageConfig, MemoryMap, SegmentSource, Span, header_word};
+use kelix_image::{Header, ImageConfig, PrivateSegments, Span, header_word};
 use kelix_shard::{Now, Shard, ShardConfig};
-use kelix_types::{Result, mark};
+use kelix_types::mark;
 use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
 
 use crate::fabric::{AUTHORITY_TERM, Bell, Kind, Peer, SimEndpoint, SleepWord, Wire};
 use crate::scheduler::{self, Shared, TaskId};
-
-/// Segments in private memory, and who asks for them.
-#[derive(Clone, Default)]
-struct Segments(Arc<Mutex<Vec<(usize, Span)>>>);
-
-impl SegmentSource for Segments {
-    fn create(&mut self, first: usize, bytes: u64) -> Result<Span> {
-        let span = Span::private(bytes);
-        self.0.lock().expect("one thread").push((first, span.clone()));
-        Ok(span)
-    }
-
-    fn retired(&mut self, first: usize) {
-        self.0.lock().expect("one thread").retain(|(start, _)| *start != first);
-    }
-}
 
 /// A client that wants to be served.
 struct Join {
@@ -44,7 +27,7 @@ struct ShardNode {
     task: TaskId,
     bell: Bell,
     header: Span,
-    segments: Segments,
+    segments: PrivateSegments,
     joins: Shared<VecDeque<Join>>,
 }
 
@@ -89,7 +72,7 @@ impl ServerPlan {
     }
 
     fn start_shard(&self, number: usize, view: &View, term: u64, hash_seed: u64) -> ShardNode {
-        let segments = Segments::default();
+        let segments = PrivateSegments::default();
         let header = Span::private(Header::BYTES);
         let config = ShardConfig {
             number,
@@ -131,16 +114,6 @@ pub fn drift_ppm(most: u64) -> i64 {
     scheduler::random_below(2 * most + 1) as i64 - most as i64
 }
 
-impl ShardNode {
-    fn map(&self) -> Arc<MemoryMap> {
-        let mut map = MemoryMap::default();
-        map.add(0, self.header.clone());
-        let segments = self.segments.0.lock().expect("one thread");
-        segments.iter().for_each(|(first, span)| map.add(*first, span.clone()));
-        Arc::new(map)
-    }
-}
-
 /// One end of the connections to a server.
 pub struct Connecting {
     /// For a session.
@@ -169,7 +142,10 @@ impl Server {
             view: self.view.clone(),
             term: self.term,
             peers,
-            maps: Box::new(move |shard| Ok(server.shards[usize::from(shard)].map())),
+            maps: Box::new(move |shard| {
+                let shard = &server.shards[usize::from(shard)];
+                Ok(shard.segments.map(&shard.header))
+            }),
             pointers: Some(pointers),
         };
         Connecting { connected, wire, bell }
@@ -188,7 +164,7 @@ impl Server {
         let header =
             scheduler::unnoticed(|| Header::open(shard.header.clone())).expect("a sound header page");
         endpoint.add(Peer {
-            memory: Some((shard.map(), header)),
+            memory: Some((shard.segments.map(&shard.header), header)),
             authority: Some(self.authority.clone()),
             outbox: server_mailbox,
             inbox: client_mailbox,
@@ -198,6 +174,9 @@ impl Server {
         })
     }
 }
+
+/// A shard that sleeps looks at least this often whether its server is still in force.
+const AUTHORITY_NS: u64 = 1_000_000;
 
 /// One in so many steps is followed by a look at all the shard's memory.
 const STEPS_AN_AUDIT: u64 = 400;
@@ -242,8 +221,9 @@ impl Node {
             if progress.requests == 0 && progress.next_ns.is_none_or(|next| next > now_ns) {
                 endpoint.announce_sleep();
                 let idle = !self.shard.has_news(&endpoint) && self.joins.borrow().is_empty();
-                let until = progress.next_ns.map(|next| next.saturating_sub(endpoint.now_ns()).max(1));
-                endpoint.sleep(if idle { until } else { Some(0) });
+                let due_ns = progress.next_ns.map(|next| next.saturating_sub(endpoint.now_ns()).max(1));
+                let longest_ns = due_ns.map_or(AUTHORITY_NS, |due_ns| due_ns.min(AUTHORITY_NS));
+                endpoint.sleep(Some(if idle { longest_ns } else { 0 }));
             }
         }
         self.audit();

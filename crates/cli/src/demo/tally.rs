@@ -173,7 +173,7 @@ mod tests {
         let mut twice = tally.clone();
         twice.add(&tally);
         assert_eq!((twice.items, twice.items_per_s, twice.cost.read_bytes), (14, 2469.0, 8960));
-        // Found by fuzzing: a bucket beyond the last one made the quantile overflow, and so did counts.
+        // A bucket beyond the last one once made the quantile overflow, and so did counts.
         let bucket = |bucket: u32| line.replace("\"latencies\":[", &format!("\"latencies\":[[{bucket},1],"));
         let last = Tally::parse(&bucket(bucket_of(u64::MAX))).expect("a latency of 584 years");
         assert!(last.latencies.quantile_ns(1.0) > Some(u64::MAX / 32 * 31));

@@ -31,10 +31,19 @@ impl Client {
         if key >= plan.hot_keys {
             // Cold keys come for a season and go for the next, one after the other, so that few are left.
             let (remaining, coming) = self.season();
-            return match self.random.below(4) {
-                0 => self.get(open, key, seen).map(|_| ()),
-                _ if coming => self.put(open, key, seen),
-                _ => self.delete(open, COLD_KEYS.0 + remaining % COLD_KEYS.1),
+            let following = |count| {
+                let key = move |index| COLD_KEYS.0 + (remaining * count + index) % COLD_KEYS.1;
+                (0..count).map(key)
+            };
+            return match self.random.below(8) {
+                0..=1 => self.get(open, key, seen).map(|_| ()),
+                2..=4 if coming => self.put(open, key, seen),
+                2..=4 => self.delete(open, COLD_KEYS.0 + remaining % COLD_KEYS.1),
+                _ if coming => self.put_many(open, following(8).map(|key| (key, self.new_id())).collect()),
+                _ => {
+                    let delete = |key| (key, Action::Delete { was_there: None });
+                    self.submit_all(open, following(8).map(delete).collect())
+                }
             };
         }
         match self.random.below(16) {

@@ -4,6 +4,7 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
+use kelix::Cost;
 use kelix_sim::coverage::Coverage;
 use kelix_sim::run::Outcome;
 use serde_json::{Value, json};
@@ -23,11 +24,7 @@ pub struct Totals {
     /// Seeds that found something.
     pub failed: u64,
     words: u64,
-    reads: u64,
-    read_bytes: u64,
-    messages: u64,
-    retries: u64,
-    fallbacks: u64,
+    cost: Cost,
     pub coverage: Coverage,
     pub findings: Vec<String>,
 }
@@ -60,11 +57,13 @@ impl Totals {
         totals.seeds = number("seeds")?;
         totals.failed = number("seeds_with_findings")?;
         totals.words = number("words")?;
-        totals.reads = number("reads")?;
-        totals.read_bytes = number("read_bytes")?;
-        totals.messages = number("messages")?;
-        totals.retries = number("retries")?;
-        totals.fallbacks = number("fallbacks")?;
+        totals.cost = Cost {
+            reads: number("reads")?,
+            read_bytes: number("read_bytes")?,
+            messages: number("messages")?,
+            retries: number("retries")?,
+            fallbacks: number("fallbacks")?,
+        };
         for (what, times) in value["coverage"].as_object().ok_or_else(bad)? {
             totals.coverage.count(what, times.as_u64().ok_or_else(bad)?);
         }
@@ -86,11 +85,7 @@ impl Totals {
         self.seeds += 1;
         self.failed += u64::from(!outcome.findings.is_empty());
         self.words += outcome.moments;
-        self.reads += outcome.cost.reads;
-        self.read_bytes += outcome.cost.read_bytes;
-        self.messages += outcome.cost.messages;
-        self.retries += outcome.cost.retries;
-        self.fallbacks += outcome.cost.fallbacks;
+        self.cost.add(outcome.cost);
         self.coverage.add(&outcome.coverage);
         for finding in &outcome.findings {
             if self.findings.len() < FINDINGS_MAX {
@@ -111,11 +106,11 @@ impl Totals {
             "seeds_with_findings": self.failed,
             "operations": self.seeds * self.operations,
             "words": self.words,
-            "reads": self.reads,
-            "read_bytes": self.read_bytes,
-            "messages": self.messages,
-            "retries": self.retries,
-            "fallbacks": self.fallbacks,
+            "reads": self.cost.reads,
+            "read_bytes": self.cost.read_bytes,
+            "messages": self.cost.messages,
+            "retries": self.cost.retries,
+            "fallbacks": self.cost.fallbacks,
             "faults_injected": sum(&[
                 "client stopped",
                 "shard stopped",
