@@ -4,11 +4,9 @@
 //! and compares; bits that the format leaves to nobody are named in the target and left out of the comparison.
 
 mod memory;
-mod server;
 
 pub use kelix_wire::mailboxes::{Mailboxes, PEER};
 pub use memory::Guarded;
-pub use server::Server;
 
 /// Input, taken from the front. What is not there any more is zero.
 pub struct Input<'a>(pub &'a [u8]);

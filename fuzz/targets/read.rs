@@ -6,13 +6,14 @@
 use std::sync::{Arc, LazyLock};
 
 use kelix_fabric::{Broken, Fabric, PeerId, Promises, ReadState};
-use kelix_fuzz::{Input, Mailboxes, PEER, Server};
+use kelix_fuzz::{Input, Mailboxes, PEER};
 use kelix_image::words::Words;
-use kelix_image::{AttributeBuilder, Header, MemoryMap, PrivateSegments, Span};
+use kelix_image::{AttributeBuilder, MemoryMap};
 use kelix_index::Directory;
+use kelix_shard::alone::Alone;
 use kelix_types::limits::{GRANULE_BYTES, READ_EPOCHS_MAX};
 use kelix_types::{Incarnation, Location, NameId, Place, TableId, key_hash};
-use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Status, View, encode_request};
+use kelix_wire::{Op, ReplyHead, RequestHead};
 use libfuzzer_sys::fuzz_target;
 use pointers::Pointer;
 use read::{Landing, ReadOp, ShardReader, Step};
@@ -43,9 +44,7 @@ struct Image {
 
 impl Image {
     fn new() -> Image {
-        let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
-        let view = View::of_shards(1, Server::SEED, 1);
-        let mut server = Server::new(view, &Mailboxes::new(), header.clone(), segments.clone());
+        let mut server = Alone::new(1, &Mailboxes::new());
         let mut keys: Vec<Vec<u8>> = (0..60u8).map(|number| vec![b'k'; 1 + usize::from(number)]).collect();
         let mut pointers = Vec::new();
         for (number, key) in keys.iter().enumerate() {
@@ -58,26 +57,21 @@ impl Image {
                 body = section.finish();
                 head.attributes = true;
             }
-            let (version, location) = call(&mut server, head, key, &body);
+            let ReplyHead { version, location, .. } = server.call(head, key, &body);
             let location = Location::from_word(location).expect("where it stands");
             pointers.push(Pointer { location, incarnation: Incarnation(version) });
         }
         let (large, head) = (b"large".to_vec(), |op| RequestHead::new(op, 0, TABLE));
-        call(
-            &mut server,
-            RequestHead { argument: Some(LARGE_BYTES as u64), ..head(Op::LargeBegin) },
-            &large,
-            &[],
-        );
+        server.call(RequestHead { argument: Some(LARGE_BYTES as u64), ..head(Op::LargeBegin) }, &large, &[]);
         for at in (0..LARGE_BYTES).step_by(32 << 10) {
             let head = RequestHead { argument: Some(at as u64), ..head(Op::LargePiece) };
-            call(&mut server, head, &[], &[0; 32 << 10]);
+            server.call(head, &[], &[0; 32 << 10]);
         }
-        call(&mut server, head(Op::LargeCommit), &large, &[]);
+        server.call(head(Op::LargeCommit), &large, &[]);
         keys.push(large);
         keys.push(b"absent".to_vec());
 
-        let map = segments.map(&header);
+        let map = server.map();
         let mut places = Vec::new();
         for first in map.firsts() {
             let start = Place(first as u64 * GRANULE_BYTES);
@@ -91,17 +85,6 @@ impl Image {
     fn word(&self, place: Place) -> Words<'_> {
         self.map.words(place, 1).expect("a place of the image")
     }
-}
-
-/// Asks for something that is done; its version and location.
-fn call(server: &mut Server, head: RequestHead, key: &[u8], body: &[u8]) -> (u64, u64) {
-    let mut frame = FrameBuffer::default();
-    encode_request(&mut frame, head, key, body);
-    assert!(server.send(&mut frame).faulty.is_empty());
-    let payload = server.answer().expect("an answer");
-    let reply = Reply::parse(&payload).expect("a reply");
-    assert_eq!(reply.head.status, Status::Ok, "{head:?}");
-    (reply.head.version, reply.head.location)
 }
 
 /// A fabric whose READs are copies of the image, done as soon as they are looked at.
@@ -178,7 +161,7 @@ impl Changes {
             // As a value is changed in a copy of the whole item.
             5 => was.rotate_left(8),
             6 => return fabric.stamp += u64::from(input.u8() & 3),
-            _ => return fabric.term = Server::TERM + u64::from(what >> 7),
+            _ => return fabric.term = Alone::TERM + u64::from(what >> 7),
         };
         self.0.push((place, was));
         IMAGE.word(place).store(0, is);
@@ -194,10 +177,10 @@ impl Drop for Changes {
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     let mut changes = Changes::default();
-    let mut fabric = Copies { stamp: 7, term: Server::TERM };
+    let mut fabric = Copies { stamp: 7, term: Alone::TERM };
     let mut shard = ShardReader {
         peer: PEER,
-        term: Server::TERM,
+        term: Alone::TERM,
         directory: Directory::default(),
         direct: None,
         direct_gets: 0,
@@ -211,9 +194,9 @@ fuzz_target!(|data: &[u8]| {
         }
         let number = usize::from(input.u8()) % IMAGE.keys.len();
         let key = &IMAGE.keys[number][..];
-        let hash = key_hash(Server::SEED, TABLE, key);
+        let hash = key_hash(Alone::SEED, TABLE, key);
         let pointer = IMAGE.pointers.get(number).copied().filter(|_| what & 4 != 0);
-        let untouched = changes.0.is_empty() && fabric.term == Server::TERM;
+        let untouched = changes.0.is_empty() && fabric.term == Alone::TERM;
         // Bits that say before which steps something is changed.
         let mut between = if what & 8 != 0 { input.u8() } else { 0 };
         let steady = between == 0;

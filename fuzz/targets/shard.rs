@@ -5,14 +5,14 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use kelix_fuzz::{Input, Mailboxes, Server, words};
+use kelix_fuzz::{Input, Mailboxes, words};
 use kelix_image::{ItemFlags, ItemView};
+use kelix_shard::alone::Alone;
 use kelix_types::{Location, TableId, Version};
-use kelix_wire::{FrameBuffer, Op, Reply, Request, RequestHead, Status, View, encode_request};
+use kelix_wire::{FrameBuffer, Op, Reply, Request, RequestHead, Status, encode_request};
 use libfuzzer_sys::fuzz_target;
 
 static MAILBOXES: LazyLock<Mailboxes> = LazyLock::new(Mailboxes::new);
-static VIEW: LazyLock<View> = LazyLock::new(|| View::of_shards(1, Server::SEED, SHARDS));
 
 const OPS: [Op; 9] = [
     Op::Get,
@@ -30,7 +30,7 @@ const OPS: [Op; 9] = [
 const SHARDS: usize = 2;
 
 struct World {
-    server: Server,
+    server: Alone,
     /// What plain puts left.
     model: HashMap<(TableId, Vec<u8>), Vec<u8>>,
     version: u64,
@@ -38,7 +38,7 @@ struct World {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let server = Server::alone(VIEW.clone(), &MAILBOXES);
+    let server = Alone::new(SHARDS, &MAILBOXES);
     let mut world = World { server, model: HashMap::new(), version: 0, location: 0 };
     let mut input = Input(data);
     while !input.is_empty() && world.step(&mut input) {}

@@ -61,15 +61,7 @@ pub(crate) fn measured<T>(
 ) -> Result<(T, Cost), Failure> {
     let before = session.cost();
     let result = operation(session)?;
-    let after = session.cost();
-    let cost = Cost {
-        reads: after.reads - before.reads,
-        read_bytes: after.read_bytes - before.read_bytes,
-        messages: after.messages - before.messages,
-        retries: after.retries - before.retries,
-        fallbacks: after.fallbacks - before.fallbacks,
-    };
-    Ok((result, cost))
+    Ok((result, session.cost().since(before)))
 }
 
 /// A cost as JSON.

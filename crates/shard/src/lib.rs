@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod alone;
 mod audit;
 mod catalogue;
 mod execute;

@@ -120,17 +120,6 @@ impl Tally {
     }
 }
 
-/// The difference of two states of a session's costs.
-pub(super) fn cost_between(before: Cost, after: Cost) -> Cost {
-    Cost {
-        reads: after.reads - before.reads,
-        read_bytes: after.read_bytes - before.read_bytes,
-        messages: after.messages - before.messages,
-        retries: after.retries - before.retries,
-        fallbacks: after.fallbacks - before.fallbacks,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

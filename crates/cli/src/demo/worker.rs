@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use kelix::{Attribute, Client, CompareAndSet, Item, NewItem, Path, Session, Values};
 
 use super::load::Tables;
-use super::tally::{Tally, cost_between};
+use super::tally::Tally;
 use super::walk::{check_place, wrong};
 use super::world::{World, place_key};
 use crate::Failure;
@@ -206,7 +206,7 @@ impl Worker {
         let began = Instant::now();
         let result = read(self)?;
         let time = began.elapsed();
-        self.tally.cost.add(cost_between(before, self.session.cost()));
+        self.tally.cost.add(self.session.cost().since(before));
         self.tally.items += items as u64;
         Ok((result, time))
     }

@@ -1,3 +1,4 @@
 //! Model tests of what clients do without a lock.
 
 mod pointers;
+mod reads;

@@ -1,0 +1,126 @@
+//! A shard with one client and no threads, for tests of what it does and of what it leaves in memory: what is sent is
+//! handled at once, and time passes when it is told to.
+
+use std::sync::Arc;
+
+use kelix_image::{Header, ImageConfig, MemoryMap, PrivateSegments, Span};
+use kelix_types::limits::{EPOCH_NS_MIN, SHARD_BYTES_MIN};
+use kelix_wire::mailboxes::{Mailboxes, PEER};
+use kelix_wire::{
+    FrameBuffer, Reply, ReplyHead, RequestHead, RingReader, RingWriter, Status, View, encode_request,
+};
+
+use crate::shard::{Now, Progress, Shard, ShardConfig};
+
+/// Steps after which a request is answered, whatever it waits for: an epoch each.
+const STEPS_MAX: usize = 100;
+
+/// The first shard of a server, with the smallest memory there is, and the client's end of its rings.
+pub struct Alone {
+    shard: Shard,
+    header: Span,
+    segments: PrivateSegments,
+    shard_side: Mailboxes,
+    client_side: Mailboxes,
+    writer: RingWriter,
+    reader: RingReader,
+    /// What the clocks show.
+    pub now_ns: u64,
+}
+
+impl Alone {
+    /// Seed of the key hash.
+    pub const SEED: u64 = 42;
+    /// Term of the image.
+    pub const TERM: u64 = 3;
+
+    /// The first of so many shards, over mailboxes that are empty.
+    pub fn new(shards: usize, mailboxes: &Mailboxes) -> Alone {
+        let image = ImageConfig {
+            image_id: 1,
+            hash_seed: Alone::SEED,
+            term: Alone::TERM,
+            epoch_ns: EPOCH_NS_MIN,
+            memory_bytes: SHARD_BYTES_MIN,
+            segment_bytes_first: SHARD_BYTES_MIN,
+            segment_bytes_max: SHARD_BYTES_MIN,
+        };
+        let config = ShardConfig { number: 0, view: View::of_shards(1, Alone::SEED, shards), image };
+        let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
+        let mut shard =
+            Shard::create(config, header.clone(), Box::new(segments.clone())).expect("an empty shard");
+        shard.join(PEER, true);
+        Alone {
+            shard,
+            header,
+            segments,
+            shard_side: mailboxes.clone(),
+            client_side: mailboxes.turned(),
+            writer: RingWriter::new(true),
+            reader: RingReader::new(true),
+            now_ns: 1,
+        }
+    }
+
+    /// The header page.
+    pub fn header(&self) -> &Span {
+        &self.header
+    }
+
+    /// Its memory, as a reader maps it.
+    pub fn map(&self) -> Arc<MemoryMap> {
+        self.segments.map(&self.header)
+    }
+
+    /// Lets the shard do what is to be done.
+    pub fn step(&mut self) -> Progress {
+        self.shard_side.now_ns = self.now_ns;
+        self.shard.step(Now { monotonic_ns: self.now_ns, wall_ns: self.now_ns }, &mut self.shard_side)
+    }
+
+    /// Lets an epoch pass.
+    pub fn pass_epoch(&mut self) {
+        self.now_ns += EPOCH_NS_MIN;
+        assert!(self.step().faulty.is_empty());
+    }
+
+    /// Sends a message, and lets the shard look at it.
+    pub fn send(&mut self, frame: &mut FrameBuffer) -> Progress {
+        assert_eq!(self.writer.push(&mut self.client_side, PEER, frame), Ok(true));
+        self.step()
+    }
+
+    /// The answer to what was sent, for which time may have to pass. `None`: it never comes.
+    pub fn answer(&mut self) -> Option<Vec<u64>> {
+        let mut payload = Vec::new();
+        for _ in 0..STEPS_MAX {
+            if self.reader.pop(&mut self.client_side, PEER, &mut payload).expect("a ring of the shard's") {
+                return Some(payload);
+            }
+            self.pass_epoch();
+        }
+        None
+    }
+
+    /// Whether something else has come.
+    pub fn has_more(&mut self) -> bool {
+        self.reader.pop(&mut self.client_side, PEER, &mut Vec::new()).expect("a ring of the shard's")
+    }
+
+    /// Asks for something that is done.
+    pub fn call(&mut self, head: RequestHead, key: &[u8], body: &[u8]) -> ReplyHead {
+        let mut frame = FrameBuffer::default();
+        encode_request(&mut frame, head, key, body);
+        assert!(self.send(&mut frame).faulty.is_empty());
+        let payload = self.answer().expect("an answer");
+        let reply = Reply::parse(&payload).expect("a reply");
+        assert_eq!(reply.head.status, Status::Ok, "{head:?}");
+        reply.head
+    }
+
+    /// Leaves the mailboxes as if they were new.
+    pub fn wipe(mut self) {
+        self.client_side.wipe();
+        self.shard_side.wipe();
+    }
+}
