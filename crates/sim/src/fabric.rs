@@ -242,7 +242,9 @@ impl Fabric for SimEndpoint {
         let begins_ns = scheduler::now_ns() + self.peer(read.peer).wire.held_up_ns();
         // Each at its own time, in no order.
         let slow = scheduler::random_below(READS_A_SLOW_ONE) == 0;
-        let longest_ns = if slow { self.kind.slow_ns_max } else { self.kind.delay_ns_max };
+        let way_ns = if slow { self.kind.slow_ns_max } else { self.kind.delay_ns_max };
+        // A word takes its time on the wire, too.
+        let longest_ns = way_ns + read.words as u64;
         let moment = |_| begins_ns + scheduler::random_below(longest_ns);
         let moments: Vec<u64> = (0..read.words).map(moment).collect();
         let (map, sampled) = (map.clone(), sampling.clone());

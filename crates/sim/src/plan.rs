@@ -119,7 +119,10 @@ impl Plan {
             theme,
             kind: Kind { ordered, delay_ns_max, slow_ns_max: 3 * epoch_ns, epoch_ns },
             temper,
-            shards: if hot || theme == Theme::Memory { 1 } else { [1, 1, 2, 3][random.below(4) as usize] },
+            shards: match theme {
+                Theme::Index | Theme::Links => [1, 1, 2, 3][random.below(4) as usize],
+                Theme::Hot | Theme::Memory | Theme::Large => 1,
+            },
             hot_keys: if hot { 1 + random.below(2) } else { [1, 2, 3, 12][random.below(4) as usize] },
             cold_in_6: match theme {
                 Theme::Index => 2 + 2 * random.below(2),
@@ -132,7 +135,12 @@ impl Plan {
                 [Shape::Mixed, Shape::Mixed, Shape::Short, Shape::Long][random.below(4) as usize]
             },
             clients: 2 + random.below(4) as u32,
-            memory_bytes: if theme == Theme::Memory { (8 + random.below(5)) << 20 } else { 32 << 20 },
+            // So little that what was given back is soon used again.
+            memory_bytes: match theme {
+                Theme::Memory => (8 + random.below(5)) << 20,
+                Theme::Large => (12 + random.below(5)) << 20,
+                _ => 32 << 20,
+            },
             drift_ppm_max: if ordered { 1_000 } else { DRIFT_PPM_MAX },
             timeout_ns: if slow_theme { 20_000_000 } else { 200_000 },
             faults,
