@@ -86,7 +86,7 @@ impl World {
             });
         }
         if what & 2 != 0 {
-            head.expires = Some(self.server.now_ns + (u64::from(input.u16()) << 20));
+            head.expires_in = Some(u64::from(input.u16()) << 20);
         }
         if what & 4 != 0 {
             head.argument = Some(if flags & 4 == 0 { u64::from(input.u16()) } else { input.u64() });
@@ -116,7 +116,7 @@ impl World {
         let done = reply.head.status == Status::Ok;
         match request.head.op {
             Op::Get => self.got(&key, &reply),
-            Op::Put if done && request.head.expires.is_none() && !request.head.attributes => {
+            Op::Put if done && request.head.expires_in.is_none() && !request.head.attributes => {
                 self.model.insert(key, request.body.to_vec());
             }
             Op::Put | Op::Delete | Op::LargeCommit if done => drop(self.model.remove(&key)),

@@ -152,7 +152,7 @@ impl std::fmt::Debug for Item {
 #[derive(Clone, Debug, Default)]
 pub struct NewItem {
     pub(crate) attributes: Vec<(String, NewAttribute)>,
-    pub(crate) expires: Option<SystemTime>,
+    pub(crate) expires_in: Option<Duration>,
 }
 
 #[derive(Clone, Debug)]
@@ -186,10 +186,9 @@ impl NewItem {
         self
     }
 
-    /// Lets the item end some time from now, in the year 2554 at the latest.
+    /// Lets the item end so long after it was put, in the year 2554 at the latest.
     pub fn expires_in(&mut self, time: Duration) -> &mut NewItem {
-        let last = || SystemTime::UNIX_EPOCH + Duration::from_nanos(u64::MAX);
-        self.expires = Some(SystemTime::now().checked_add(time).unwrap_or_else(last));
+        self.expires_in = Some(time);
         self
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use kelix_fabric::{Endpoint, Fabric};
 use kelix_image::ItemFlags;
@@ -680,7 +680,7 @@ impl Session {
             self.core.abandon(id);
         }
         sent?;
-        let commit = RequestHead { op: Op::LargeCommit, expires: None, ..head };
+        let commit = RequestHead { op: Op::LargeCommit, expires_in: None, ..head };
         self.call(operation, shard, commit, key, &[])
     }
 
@@ -709,12 +709,6 @@ impl Session {
             }
         }
         Ok(())
-    }
-
-    /// Nanoseconds since 1970 of an expiry. One beyond the year 2554 becomes the last there is.
-    pub(crate) fn expiry_ns(expires: SystemTime) -> u64 {
-        let since = expires.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// The memory of a shard's image and this session's copy of its directory, for measurements that read the same

@@ -168,8 +168,8 @@ impl Session {
         expect: Option<Option<Version>>,
         item: &'i NewItem,
     ) -> Result<(RequestHead, Cow<'i, [u8]>)> {
-        let expires = item.expires.map(Session::expiry_ns);
-        let head = RequestHead { expect, expires, ..RequestHead::new(Op::Put, 0, table) };
+        let expires_in = item.expires_in.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let head = RequestHead { expect, expires_in, ..RequestHead::new(Op::Put, 0, table) };
         match item.plain() {
             Some(value) => Ok((head, Cow::Borrowed(value))),
             None => {

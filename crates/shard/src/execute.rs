@@ -102,15 +102,11 @@ impl Shard {
     }
 
     fn put_request(&mut self, now: Now, request: &Request<'_>, hash: KeyHash) -> Result<Answer, NoRoom> {
-        let RequestHead { table, expect, expires, attributes, .. } = request.head;
+        let RequestHead { table, expect, attributes, .. } = request.head;
         if table == TableId::CATALOGUE || (attributes && !Attributes::check(request.body)) {
             return Ok(Answer::of(Status::Refused));
         }
-        if expires.is_some_and(|expires| expires <= now.wall_ns) {
-            // Already over: the same as putting it and deleting it.
-            let answer = self.delete(request, hash);
-            return Ok(if answer.status == Status::Absent { Answer::of(Status::Ok) } else { answer });
-        }
+        let expires = now.end_of(&request.head);
         let flags = item_flags(attributes, expires);
         let header =
             ItemHeader { table, flags, key_bytes: request.key.len(), body_bytes: request.body.len() };

@@ -47,9 +47,6 @@ impl Shard {
         if head.table == TableId::CATALOGUE || bytes == 0 || bytes > VALUE_BYTES_MAX {
             return Ok(Answer::of(Status::Refused));
         }
-        if head.expires.is_some_and(|expires| expires <= now.wall_ns) {
-            return Ok(Answer::of(Status::Refused));
-        }
         if bytes > self.image.memory_use().limit {
             return Ok(Answer::of(Status::NoRoom));
         }
@@ -68,7 +65,7 @@ impl Shard {
             table: head.table,
             key: request.key.to_vec(),
             attributes: head.attributes,
-            expires: head.expires,
+            expires: now.end_of(head),
             bytes,
             written: 0,
             target,

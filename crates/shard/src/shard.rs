@@ -24,6 +24,22 @@ pub struct Now {
     pub wall_ns: u64,
 }
 
+impl Now {
+    /// The same, but for a request whose item is to end: then a time at which the request had come.
+    pub(crate) fn not_before(self, head: &RequestHead, fabric: &impl Fabric) -> Now {
+        if head.expires_in.is_none() {
+            return self;
+        }
+        let passed_ns = fabric.now_ns().saturating_sub(self.monotonic_ns);
+        Now { monotonic_ns: self.monotonic_ns + passed_ns, wall_ns: self.wall_ns + passed_ns }
+    }
+
+    /// When an item ends that is put now, in nanoseconds since 1970.
+    pub(crate) fn end_of(self, head: &RequestHead) -> Option<u64> {
+        head.expires_in.map(|time| self.wall_ns.saturating_add(time))
+    }
+}
+
 /// How a shard is made.
 pub struct ShardConfig {
     /// Its number in the view.

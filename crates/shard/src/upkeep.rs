@@ -97,6 +97,7 @@ impl Shard {
                 let (table, key) =
                     self.copy_item(location, |item| (item.header().table, item.key().to_vec()));
                 self.remove_key(table, &key);
+                mark!("item ended");
                 self.counters.expired += 1;
             }
         }

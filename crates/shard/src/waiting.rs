@@ -65,6 +65,7 @@ impl Shard {
     /// Executes one request and replies, or parks it.
     pub(crate) fn handle(&mut self, now: Now, fabric: &mut impl Fabric, task: &mut Task) {
         let mut frame = std::mem::take(&mut self.frame);
+        let now = now.not_before(&task.shape.head, fabric);
         match self.execute(now, task, &mut frame) {
             Ok(()) => self.reply(fabric, task.peer, &mut frame),
             Err(no_room) => {
@@ -90,6 +91,7 @@ impl Shard {
                 // An older one took what this one waited for, and left behind what it replaced.
                 came.epoch = self.image.epoch();
             }
+            let now = now.not_before(&task.shape.head, fabric);
             let fate = match self.execute(now, &task, &mut frame) {
                 Ok(()) => {
                     self.reply(fabric, task.peer, &mut frame);
@@ -374,16 +376,32 @@ mod tests {
     #[test]
     fn a_write_waits_for_items_whose_time_is_over() {
         let mut world = world(16 * MIB);
-        let end = world.now.wall_ns + 1000 * LONG;
+        let ends_in = 1000 * LONG;
         for key in 0u64.. {
-            let head = RequestHead { expires: Some(end), ..world.head(Op::Put) };
+            let head = RequestHead { expires_in: Some(ends_in), ..world.head(Op::Put) };
             if world.call(head, &key.to_le_bytes(), &[7; 1000]) == Status::NoRoom {
                 break;
             }
         }
-        world.now.wall_ns = end;
+        world.now.wall_ns += ends_in;
         // The memory of all of them has to come back for it.
         assert_eq!(world.large_begin(b"large", 8 * MIB), Status::Ok);
+    }
+
+    /// A shard that was stopped takes requests that came after it had looked at its clock.
+    #[test]
+    fn an_item_lives_as_long_as_its_put_says() {
+        let mut world = world(16 * MIB);
+        world.fabric.now_ns += LONG;
+        let head = RequestHead { expires_in: Some(LONG / 2), ..world.head(Op::Put) };
+        assert_eq!(world.submit(head, b"key", b"value"), Some(Status::Ok));
+        for (passed_ns, status) in [(LONG, Status::Ok), (LONG / 2, Status::Absent)] {
+            world.now.monotonic_ns += passed_ns;
+            world.now.wall_ns += passed_ns;
+            world.step();
+            let head = world.head(Op::Get);
+            assert_eq!(world.submit(head, b"key", b""), Some(status));
+        }
     }
 
     /// Writes that replace values need a slot first and give one back. With more of them under way than there are slots

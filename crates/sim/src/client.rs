@@ -60,6 +60,8 @@ pub struct Stage {
     pub longest_ns: Shared<u64>,
     /// The connections that hold.
     pub wires: Shared<HashMap<TaskId, Wire>>,
+    /// When values end at the latest that were put for a while, by a true clock.
+    pub ends: Shared<HashMap<ValueId, u64>>,
     /// When each term began.
     pub terms: Shared<HashMap<u64, u64>>,
     /// The number of the last value.
@@ -148,7 +150,9 @@ impl Client {
             for key in ranges.iter().flat_map(|(first, count)| *first..first + count) {
                 self.insist("read all keys at the end", &mut connection, |client, open| {
                     open.session.set_path(path);
-                    client.get(open, key, &mut Seen::new()).map(|_| ())
+                    let found = client.get(open, key, &mut Seen::new())?;
+                    found.inspect(|(_, id)| client.look_at_end(*id));
+                    Ok(())
                 });
             }
         }

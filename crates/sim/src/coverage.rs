@@ -6,7 +6,7 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 38] = [
+pub const WANTED: [&str; 39] = [
     "READ of a dead object, or too slow",
     "READ of a superseded image",
     "READ given up",
@@ -26,6 +26,7 @@ pub const WANTED: [&str; 38] = [
     "index block merged",
     "index block moved",
     "index block split",
+    "item ended",
     "item moved",
     "large value died while it was read",
     "large value read",

@@ -96,6 +96,7 @@ fn run_plan(plan: Plan) -> Outcome {
             cost: Rc::default(),
             longest_ns: Rc::default(),
             wires: Rc::default(),
+            ends: Rc::default(),
             terms: Rc::new(RefCell::new(HashMap::from([(1, 0)]))),
             values: Rc::default(),
         });

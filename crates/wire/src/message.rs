@@ -96,8 +96,8 @@ pub struct RequestHead {
     pub table: TableId,
     /// Do it only if the key's version is this (`Some(None)`: only if it is absent).
     pub expect: Option<Option<Version>>,
-    /// When the item ends, in nanoseconds since 1970.
-    pub expires: Option<u64>,
+    /// The item ends so many nanoseconds after the shard has taken it. Only the shard's clock is asked.
+    pub expires_in: Option<u64>,
     /// See [`Op`].
     pub argument: Option<u64>,
     /// The body is an attribute section.
@@ -107,7 +107,7 @@ pub struct RequestHead {
 impl RequestHead {
     /// A request with nothing optional.
     pub fn new(op: Op, id: u32, table: TableId) -> RequestHead {
-        RequestHead { op, id, table, expect: None, expires: None, argument: None, attributes: false }
+        RequestHead { op, id, table, expect: None, expires_in: None, argument: None, attributes: false }
     }
 }
 
@@ -186,7 +186,7 @@ impl FrameBuffer {
 pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], body: &[u8]) {
     let flag = |set: bool, bit: u8| if set { bit } else { 0 };
     let flags = flag(head.expect.is_some(), RequestFlags::EXPECT)
-        | flag(head.expires.is_some(), RequestFlags::EXPIRES)
+        | flag(head.expires_in.is_some(), RequestFlags::EXPIRES)
         | flag(head.argument.is_some(), RequestFlags::ARGUMENT)
         | flag(head.attributes, RequestFlags::ATTRIBUTES);
     frame.begin([
@@ -199,7 +199,7 @@ pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], bo
     if let Some(expected) = head.expect {
         frame.push(expected.map_or(0, |version| version.0));
     }
-    head.expires.into_iter().chain(head.argument).for_each(|word| frame.push(word));
+    head.expires_in.into_iter().chain(head.argument).for_each(|word| frame.push(word));
     let body_start = if head.attributes { key.len().next_multiple_of(8) } else { key.len() };
     let tail = bytes_of_mut(frame.reserve((body_start + body.len()).div_ceil(8)));
     tail[..key.len()].copy_from_slice(key);
@@ -244,14 +244,14 @@ impl RequestShape {
             Some(Some(*word))
         };
         let expect = optional(RequestFlags::EXPECT)?;
-        let expires = optional(RequestFlags::EXPIRES)?;
+        let expires_in = optional(RequestFlags::EXPIRES)?;
         let argument = optional(RequestFlags::ARGUMENT)?;
         let head = RequestHead {
             op,
             id: (word >> 32) as u32,
             table: TableId((word >> 16) as u16),
             expect: expect.map(|version| if version == 0 { None } else { Some(Version(version)) }),
-            expires,
+            expires_in,
             argument,
             attributes: flags & RequestFlags::ATTRIBUTES != 0,
         };
@@ -347,7 +347,7 @@ mod tests {
         let mut frame = FrameBuffer::default();
         let head = RequestHead {
             expect: Some(Some(Version(9))),
-            expires: Some(1000),
+            expires_in: Some(1000),
             ..RequestHead::new(Op::Put, 0x0102_0304, TableId(5))
         };
         encode_request(&mut frame, head, b"stu001", b"ABY");
@@ -370,7 +370,7 @@ mod tests {
         );
         let request = Request::parse(frame.payload()).unwrap();
         assert_eq!((request.key, request.body), (&b"stu001"[..], &b"ABY"[..]));
-        assert_eq!((request.head.expect, request.head.expires), (Some(Some(Version(9))), Some(1000)));
+        assert_eq!((request.head.expect, request.head.expires_in), (Some(Some(Version(9))), Some(1000)));
     }
 
     #[test]

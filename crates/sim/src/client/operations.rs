@@ -1,5 +1,7 @@
 //! What clients do.
 
+use std::time::Duration;
+
 use kelix::{CompareAndSet, Error, ErrorKind, Item, NewItem, Outcome, Path, Ticket, Values};
 use kelix_types::mark;
 
@@ -222,11 +224,23 @@ impl Client {
         self.put_value(open, key, id, seen)
     }
 
-    fn put_value(&self, open: &mut Connection, key: u64, id: ValueId, seen: &mut Seen) -> Result<(), Error> {
+    /// Puts a value, one in a few only for a while.
+    fn put_value(
+        &mut self,
+        open: &mut Connection,
+        key: u64,
+        id: ValueId,
+        seen: &mut Seen,
+    ) -> Result<(), Error> {
         let links = value::links(id, self.stage.plan.hot_keys);
+        let time_ns = self.random.once_in(8).then(|| self.random.below(20 * self.stage.plan.kind.epoch_ns));
         let action = Action::Put { value: id };
-        let position = self.begin(open.term, key, scheduler::now_ns(), action.clone());
-        let outcome = if links.is_empty() {
+        let called_ns = scheduler::now_ns();
+        let position = self.begin(open.term, key, called_ns, action.clone());
+        if let Some(time_ns) = time_ns {
+            self.begin_end(open.term, key, called_ns + time_ns, id);
+        }
+        let outcome = if links.is_empty() && time_ns.is_none() {
             open.session.put(open.table, &bytes_of(key), &value::encode(id))
         } else {
             let mut item = NewItem::new();
@@ -234,12 +248,18 @@ impl Client {
             links.iter().for_each(|target| {
                 item.link(NEXT, open.table, &bytes_of(*target));
             });
+            if let Some(time_ns) = time_ns {
+                item.expires_in(Duration::from_nanos(time_ns));
+            }
             open.session.put_item(open.table, &bytes_of(key), &item)
         };
         let version = outcome.inspect_err(|error| self.fail(position, error))?;
         self.learn(key, version, id);
         seen.insert(key, (version, id));
         self.finish(position, action);
+        if let Some(time_ns) = time_ns {
+            self.stage.ends.borrow_mut().insert(id, scheduler::now_ns() + time_ns);
+        }
         Ok(())
     }
 

@@ -8,6 +8,9 @@ use crate::history::{Action, Operation, ValueId};
 use crate::scheduler;
 use crate::value;
 
+/// No item outlives its end by more, when all harm is over.
+const LATE_NS_MAX: u64 = 10_000_000;
+
 /// Each term begins with an empty store, so its keys are keys of their own.
 fn key_of(term: u64, key: u64) -> u64 {
     term << 32 | key
@@ -26,6 +29,23 @@ impl Client {
         let key = key_of(term, key);
         history.push(Some(Operation { client: self.number, key, called_ns, returned_ns: None, action }));
         history.len() - 1
+    }
+
+    /// Writes down that a value may end from a time on, by a clock that may be fast: a delete if it still stands there, whose
+    /// outcome nobody is told.
+    pub(super) fn begin_end(&self, term: u64, key: u64, ends_ns: u64, id: ValueId) {
+        let now_ns = scheduler::now_ns();
+        let early_ns = (ends_ns - now_ns) * self.stage.plan.drift_ppm_max / 1_000_000;
+        let end = Action::CompareAndSet { expected: Some(id), value: None, outcome: None };
+        self.begin(term, key, ends_ns - early_ns, end);
+    }
+
+    /// Looks whether a value that was found at the end of a run should have ended long before.
+    pub(super) fn look_at_end(&self, id: ValueId) {
+        let ended_ns = self.stage.ends.borrow().get(&id).copied();
+        if let Some(ended_ns) = ended_ns.filter(|ended_ns| ended_ns + LATE_NS_MAX < scheduler::now_ns()) {
+            self.find(format!("{id:?} is there at {}, and ended at {ended_ns}", scheduler::now_ns()));
+        }
     }
 
     /// Writes down what came of it.
