@@ -734,6 +734,21 @@ mod tests {
         std::iter::from_fn(|| image.allocate_item(bytes).ok()).collect()
     }
 
+    /// The other form of check (b) rests on that.
+    #[test]
+    fn an_epoch_lasts_from_when_it_could_be_seen() {
+        let mut image = image(4 << 20);
+        let location = image.allocate_item(100).unwrap();
+        image.release_item(location);
+        // Stopped for 2 L between a look at the clock and the step.
+        assert_eq!(image.advance_epoch(L, || 3 * L), Some(4 * L));
+        let stepped = image.epoch();
+        image.advance_epoch(4 * L - 1, || 4 * L - 1);
+        assert_eq!(image.epoch(), stepped);
+        image.advance_epoch(4 * L, || 4 * L);
+        assert_eq!(image.epoch(), stepped + 1);
+    }
+
     #[test]
     fn a_dead_slot_is_reused_after_two_epochs_and_not_before() {
         let mut image = image(4 << 20);

@@ -129,10 +129,11 @@ impl Plan {
                 Theme::Hot => 0,
                 _ => random.below(2),
             },
-            shape: if hot {
-                [Shape::Short, Shape::Long][random.below(2) as usize]
-            } else {
-                [Shape::Mixed, Shape::Mixed, Shape::Short, Shape::Long][random.below(4) as usize]
+            shape: match theme {
+                Theme::Hot => [Shape::Short, Shape::Long][random.below(2) as usize],
+                // Of the size that fills memory, so that a new value waits for the slot of an old one.
+                Theme::Memory if random.once_in(2) => Shape::Bulk,
+                _ => [Shape::Mixed, Shape::Mixed, Shape::Short, Shape::Long][random.below(4) as usize],
             },
             clients: 2 + random.below(4) as u32,
             // So little that what was given back is soon used again.

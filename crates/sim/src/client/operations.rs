@@ -187,7 +187,7 @@ impl Client {
 
     fn get_into(&self, open: &mut Connection, key: u64) -> Result<(), Error> {
         let called_ns = scheduler::now_ns();
-        let mut buffer = [0; 512];
+        let mut buffer = [0; 4096];
         let found = open.session.get_into(open.table, &bytes_of(key), &mut buffer)?;
         let found = found.map(|(length, version)| {
             let id = self.decode(&buffer[..length]);
