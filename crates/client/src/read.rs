@@ -125,7 +125,7 @@ fn judge(guardian: Guardian, stamps: (u64, u64), window: u64, authority: u64, te
     } else if stamps.1.wrapping_sub(stamps.0) <= window && guardian.is_live() {
         Verdict::Valid
     } else {
-        mark!("READ of a dead object, or too slow");
+        mark!(if guardian.is_live() { "READ too slow" } else { "READ of a dead object" });
         Verdict::Invalid
     }
 }

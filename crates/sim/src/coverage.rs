@@ -6,10 +6,11 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 39] = [
-    "READ of a dead object, or too slow",
+pub const WANTED: [&str; 40] = [
+    "READ of a dead object",
     "READ of a superseded image",
     "READ given up",
+    "READ too slow",
     "READ torn",
     "answer to a request that was given up",
     "answer waited for room in a ring",

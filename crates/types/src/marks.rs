@@ -29,7 +29,7 @@ pub use counted::{pass, take};
 /// Counts something rare, for the simulator's coverage.
 #[macro_export]
 macro_rules! mark {
-    ($what:literal) => {{
+    ($what:expr) => {{
         #[cfg(kelix_sim)]
         $crate::marks::pass($what);
     }};
