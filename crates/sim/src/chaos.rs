@@ -15,8 +15,6 @@ use crate::server::ServerPlan;
 pub struct Chaos {
     /// How often which harm is done.
     pub faults: Faults,
-    /// Distance of two reclamation epochs.
-    pub epoch_ns: u64,
     /// What the clients share.
     pub stage: Rc<Stage>,
     /// How servers are made.
@@ -49,7 +47,7 @@ impl Chaos {
                 drawn = drawn.wrapping_sub(*share);
                 here
             });
-            let for_ns = self.random.below(20 * self.epoch_ns);
+            let for_ns = self.random.below(self.faults.longest_ns);
             let done = match chosen.expect("drawn below the sum") {
                 0 => {
                     mark!("client stopped");

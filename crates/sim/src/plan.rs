@@ -25,6 +25,8 @@ pub enum Theme {
 pub struct Faults {
     /// Average time between two.
     pub pause_ns: u64,
+    /// The longest that a node is stopped, or a connection held up.
+    pub longest_ns: u64,
     /// Clients that are stopped for a while.
     pub stopped_clients: u64,
     /// Shards that are stopped for a while.
@@ -104,8 +106,10 @@ impl Plan {
         };
         // Where much is to happen to one server, that is to live for a while; and words by the ten thousand take theirs.
         let slow_theme = matches!(theme, Theme::Memory | Theme::Large);
+        let slowness = if slow_theme { 20 } else { 1 };
         let faults = Faults {
-            pause_ns: (100_000 + random.below(2_000_000)) * if slow_theme { 20 } else { 1 },
+            pause_ns: (100_000 + random.below(2_000_000)) * slowness,
+            longest_ns: 20 * epoch_ns * slowness,
             stopped_clients: 10,
             stopped_shards: 4,
             cuts: 3,
@@ -139,7 +143,7 @@ impl Plan {
             // So little that what was given back is soon used again.
             memory_bytes: match theme {
                 Theme::Memory => (8 + random.below(5)) << 20,
-                Theme::Large => (12 + random.below(5)) << 20,
+                Theme::Large => (9 + random.below(5)) << 20,
                 _ => 32 << 20,
             },
             drift_ppm_max: if ordered { 1_000 } else { DRIFT_PPM_MAX },

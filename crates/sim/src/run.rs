@@ -159,7 +159,6 @@ fn conduct(
     }
     let chaos = Chaos {
         faults: plan.faults,
-        epoch_ns: plan.kind.epoch_ns,
         stage: stage.clone(),
         servers,
         working,
