@@ -5,13 +5,12 @@
 
 use std::sync::{Arc, LazyLock};
 
-use kelix_fabric::{Broken, Fabric, PeerId, Promises, ReadState};
 use kelix_fuzz::{Input, Mailboxes, PEER};
 use kelix_image::words::Words;
 use kelix_image::{AttributeBuilder, MemoryMap};
 use kelix_index::Directory;
 use kelix_shard::alone::Alone;
-use kelix_types::limits::{GRANULE_BYTES, READ_EPOCHS_MAX};
+use kelix_types::limits::GRANULE_BYTES;
 use kelix_types::{Incarnation, Location, NameId, Place, TableId, key_hash};
 use kelix_wire::{Op, ReplyHead, RequestHead};
 use libfuzzer_sys::fuzz_target;
@@ -32,6 +31,7 @@ const STEPS_MAX: usize = 20_000;
 /// Longer than a message, so that it stands in pieces.
 const LARGE_BYTES: usize = 3 << 20;
 
+static MAILBOXES: LazyLock<Mailboxes> = LazyLock::new(Mailboxes::new);
 static IMAGE: LazyLock<Image> = LazyLock::new(Image::new);
 
 /// An image of a few items of all kinds, and which of its words say something.
@@ -44,7 +44,7 @@ struct Image {
 
 impl Image {
     fn new() -> Image {
-        let mut server = Alone::new(1, &Mailboxes::new());
+        let mut server = Alone::new(1, &MAILBOXES);
         let mut keys: Vec<Vec<u8>> = (0..60u8).map(|number| vec![b'k'; 1 + usize::from(number)]).collect();
         let mut pointers = Vec::new();
         for (number, key) in keys.iter().enumerate() {
@@ -61,13 +61,8 @@ impl Image {
             let location = Location::from_word(location).expect("where it stands");
             pointers.push(Pointer { location, incarnation: Incarnation(version) });
         }
-        let (large, head) = (b"large".to_vec(), |op| RequestHead::new(op, 0, TABLE));
-        server.call(RequestHead { argument: Some(LARGE_BYTES as u64), ..head(Op::LargeBegin) }, &large, &[]);
-        for at in (0..LARGE_BYTES).step_by(32 << 10) {
-            let head = RequestHead { argument: Some(at as u64), ..head(Op::LargePiece) };
-            server.call(head, &[], &[0; 32 << 10]);
-        }
-        server.call(head(Op::LargeCommit), &large, &[]);
+        let large = b"large".to_vec();
+        server.put_in_pieces(TABLE, &large, &[0; LARGE_BYTES]);
         keys.push(large);
         keys.push(b"absent".to_vec());
 
@@ -87,68 +82,12 @@ impl Image {
     }
 }
 
-/// A fabric whose READs are copies of the image, done as soon as they are looked at.
-struct Copies {
-    stamp: u64,
-    term: u64,
-}
-
-impl Fabric for Copies {
-    fn name(&self) -> &'static str {
-        "copies"
-    }
-    fn promises(&self) -> Promises {
-        Promises { ordered_placement: true, ordered_loads: true }
-    }
-    fn now_ns(&self) -> u64 {
-        0
-    }
-    fn yield_now(&mut self) {}
-    fn map(&self, _: PeerId) -> Option<&Arc<MemoryMap>> {
-        Some(&IMAGE.map)
-    }
-    fn post_read(&mut self, _: kelix_fabric::Read) {}
-    fn poll_read(&mut self, read: kelix_fabric::Read, into: &mut [u64]) -> ReadState {
-        assert_eq!(read.words, into.len());
-        match IMAGE.map.words(read.place, read.words) {
-            Some(words) => {
-                words.copy_out(0, into);
-                ReadState::Done
-            }
-            None => ReadState::Outside,
-        }
-    }
-    fn stamp(&self, _: PeerId) -> u64 {
-        self.stamp
-    }
-    fn stamp_window(&self) -> u64 {
-        READ_EPOCHS_MAX
-    }
-    fn authority(&self, _: PeerId) -> u64 {
-        self.term
-    }
-    fn post_write(&mut self, _: PeerId, _: usize, _: &[u64]) -> std::result::Result<(), Broken> {
-        Err(Broken)
-    }
-    fn doorbell(&mut self) {}
-    fn inbox(&self, _: PeerId) -> Words<'_> {
-        unreachable!("nothing is written to a reader here")
-    }
-    fn look(&mut self) {}
-    fn is_broken(&self, _: PeerId) -> bool {
-        false
-    }
-    fn wake(&mut self, _: PeerId) {}
-    fn announce_sleep(&mut self) {}
-    fn sleep(&mut self, _: Option<u64>) {}
-}
-
 /// What was changed: where, and what stood there.
 #[derive(Default)]
 struct Changes(Vec<(Place, u64)>);
 
 impl Changes {
-    fn change(&mut self, input: &mut Input<'_>, what: u8, fabric: &mut Copies) {
+    fn change(&mut self, input: &mut Input<'_>, what: u8, fabric: &mut Mailboxes) {
         let any = |input: &mut Input<'_>| IMAGE.places[usize::from(input.u16()) % IMAGE.places.len()];
         let place = any(input);
         let was = IMAGE.word(place).load(0);
@@ -177,7 +116,8 @@ impl Drop for Changes {
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     let mut changes = Changes::default();
-    let mut fabric = Copies { stamp: 7, term: Alone::TERM };
+    let mut fabric = MAILBOXES.clone();
+    (fabric.memory, fabric.stamp, fabric.term) = (Some(IMAGE.map.clone()), 7, Alone::TERM);
     let mut shard = ShardReader {
         peer: PEER,
         term: Alone::TERM,

@@ -682,3 +682,58 @@ const ROOT: Place = Place(header_word::DIRECTORY as u64 * 8);
 fn directory_words(root: DirectoryRoot) -> usize {
     Kind::DIRECTORY_ENTRIES_START as usize / 8 + root.entries()
 }
+
+#[cfg(test)]
+mod tests {
+    use kelix_image::Header;
+    use kelix_shard::alone::Alone;
+    use kelix_types::key_hash;
+    use kelix_wire::mailboxes::{Mailboxes, PEER};
+
+    use super::*;
+
+    const TABLE: TableId = TableId(1);
+    const KEY: &[u8] = b"key";
+    const BYTES: usize = 3 << 20;
+
+    /// A value dies after its header was found valid, and before its pieces are read: then those of another one stand in
+    /// its memory. However long ago that was, the guardian tells.
+    #[test]
+    fn a_large_value_dies_while_it_is_read() {
+        let mut server = Alone::new(1, &Mailboxes::new());
+        server.put_in_pieces(TABLE, KEY, &[1; BYTES]);
+        let header = Header::open(server.header().clone()).unwrap();
+        let mut fabric = Mailboxes::new();
+        (fabric.memory, fabric.term) = (Some(server.map()), Alone::TERM);
+        let mut shard = ShardReader {
+            peer: PEER,
+            term: Alone::TERM,
+            directory: Directory::default(),
+            direct: None,
+            direct_gets: 0,
+        };
+        let mut landing = Landing::default();
+        let hash = key_hash(Alone::SEED, TABLE, KEY);
+        let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash), None);
+        while !matches!(op.state, State::Pieces { .. }) {
+            assert_eq!(op.advance(&mut fabric, &mut shard, KEY, &mut landing), Step::Pending);
+        }
+        // Pages are given out in turn, so the last one gets its memory.
+        for (key, byte) in [(KEY, 2), (b"a", 3), (b"b", 4), (b"c", 5), (b"d", 6)] {
+            server.put_in_pieces(TABLE, key, &vec![byte; BYTES]);
+            server.pass_epoch();
+            server.pass_epoch();
+        }
+        let mut others = false;
+        loop {
+            fabric.stamp = header.epoch();
+            match op.advance(&mut fabric, &mut shard, KEY, &mut landing) {
+                Step::Pending => others |= landing.large().first().is_some_and(|byte| *byte > 2),
+                Step::Valid => break,
+                step => panic!("{step:?}"),
+            }
+        }
+        assert!(others, "its memory was used by others when it was read");
+        assert!(landing.large() == vec![2; BYTES], "bytes of {}", landing.large()[0]);
+    }
+}

@@ -4,16 +4,20 @@
 use std::sync::Arc;
 
 use kelix_image::{Header, ImageConfig, MemoryMap, PrivateSegments, Span};
+use kelix_types::TableId;
 use kelix_types::limits::{EPOCH_NS_MIN, SHARD_BYTES_MIN};
 use kelix_wire::mailboxes::{Mailboxes, PEER};
 use kelix_wire::{
-    FrameBuffer, Reply, ReplyHead, RequestHead, RingReader, RingWriter, Status, View, encode_request,
+    FrameBuffer, Op, Reply, ReplyHead, RequestHead, RingReader, RingWriter, Status, View, encode_request,
 };
 
 use crate::shard::{Now, Progress, Shard, ShardConfig};
 
 /// Steps after which a request is answered, whatever it waits for: an epoch each.
 const STEPS_MAX: usize = 100;
+
+/// Bytes of a piece of an upload.
+const PIECE_BYTES: usize = 32 << 10;
 
 /// The first shard of a server, with the smallest memory there is, and the client's end of its rings.
 pub struct Alone {
@@ -116,6 +120,16 @@ impl Alone {
         let reply = Reply::parse(&payload).expect("a reply");
         assert_eq!(reply.head.status, Status::Ok, "{head:?}");
         reply.head
+    }
+
+    /// Puts a value by an upload.
+    pub fn put_in_pieces(&mut self, table: TableId, key: &[u8], value: &[u8]) {
+        let head = |op, argument| RequestHead { argument, ..RequestHead::new(op, 0, table) };
+        self.call(head(Op::LargeBegin, Some(value.len() as u64)), key, &[]);
+        for (number, piece) in value.chunks(PIECE_BYTES).enumerate() {
+            self.call(head(Op::LargePiece, Some((number * PIECE_BYTES) as u64)), &[], piece);
+        }
+        self.call(head(Op::LargeCommit, None), key, &[]);
     }
 
     /// Leaves the mailboxes as if they were new.

@@ -1,9 +1,12 @@
-//! A fabric of two mailboxes and nothing else, for tests of what stands above a fabric: nothing can be READ, the clock
-//! shows what it was set to, nobody sleeps.
+//! A fabric of two mailboxes and the memory it is given, for tests of what stands above a fabric: clock, stamp and term show
+//! what they were set to, a READ is done when it is looked at, nobody sleeps.
+
+use std::sync::Arc;
 
 use kelix_fabric::{Broken, Fabric, PeerId, Promises, Read, ReadState};
-use kelix_image::Span;
 use kelix_image::words::Words;
+use kelix_image::{MemoryMap, Span};
+use kelix_types::limits::READ_EPOCHS_MAX;
 
 use crate::ring::MAILBOX_BYTES;
 
@@ -19,6 +22,12 @@ pub struct Mailboxes {
     pub other: Span,
     /// What the clock shows.
     pub now_ns: u64,
+    /// Memory of the peer that can be READ.
+    pub memory: Option<Arc<MemoryMap>>,
+    /// Its reclamation epoch.
+    pub stamp: u64,
+    /// The term in force.
+    pub term: u64,
     /// Which words of the peer's were written from here: first and count.
     written: Vec<(usize, usize)>,
 }
@@ -27,7 +36,7 @@ impl Mailboxes {
     /// Two empty mailboxes.
     pub fn new() -> Mailboxes {
         let [own, other] = [(), ()].map(|()| Span::private(MAILBOX_BYTES));
-        Mailboxes { own, other, now_ns: 0, written: Vec::new() }
+        Mailboxes { own, other, now_ns: 0, memory: None, stamp: 0, term: 0, written: Vec::new() }
     }
 
     /// The same as the peer sees them.
@@ -36,6 +45,9 @@ impl Mailboxes {
             own: self.other.clone(),
             other: self.own.clone(),
             now_ns: self.now_ns,
+            memory: None,
+            stamp: 0,
+            term: 0,
             written: Vec::new(),
         }
     }
@@ -59,24 +71,32 @@ impl Fabric for Mailboxes {
         "mailboxes"
     }
     fn promises(&self) -> Promises {
-        Promises { ordered_placement: true, ordered_loads: false }
+        Promises { ordered_placement: true, ordered_loads: true }
     }
     fn now_ns(&self) -> u64 {
         self.now_ns
     }
     fn yield_now(&mut self) {}
+    fn map(&self, _: PeerId) -> Option<&Arc<MemoryMap>> {
+        self.memory.as_ref()
+    }
     fn post_read(&mut self, _: Read) {}
-    fn poll_read(&mut self, _: Read, _: &mut [u64]) -> ReadState {
-        ReadState::Outside
+    fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState {
+        assert_eq!(read.words, into.len());
+        let Some(words) = self.memory.as_ref().and_then(|map| map.words(read.place, read.words)) else {
+            return ReadState::Outside;
+        };
+        words.copy_out(0, into);
+        ReadState::Done
     }
     fn stamp(&self, _: PeerId) -> u64 {
-        0
+        self.stamp
     }
     fn stamp_window(&self) -> u64 {
-        0
+        READ_EPOCHS_MAX
     }
     fn authority(&self, _: PeerId) -> u64 {
-        0
+        self.term
     }
     fn post_write(&mut self, _: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
         self.other.words().copy_in(first, words);
