@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use kelix::{Cost, Error, ErrorKind, Path, Session, SessionOptions, Table, TableId, Version};
 use kelix_image::Span;
+use kelix_types::limits::POINTER_TABLE_BYTES;
 use kelix_types::mark;
 
 use crate::fabric::{Bell, Wire};
@@ -199,8 +200,10 @@ impl Client {
 
     fn connect(&mut self) -> Option<Connection> {
         let server = self.stage.server.borrow().clone();
-        let Connecting { connected, wire, bell } =
-            server.connect(self.drift_ppm, self.stage.pointers.clone());
+        // Some know only what they learnt by themselves, and that is soon old.
+        let private = self.random.once_in(2);
+        let pointers = if private { Span::private(POINTER_TABLE_BYTES) } else { self.stage.pointers.clone() };
+        let Connecting { connected, wire, bell } = server.connect(self.drift_ppm, pointers);
         self.stage.wires.borrow_mut().insert(scheduler::current(), wire.clone());
         let options = SessionOptions {
             path: Path::Auto,
