@@ -17,9 +17,9 @@ const HELP: &str = "kelix-sim: production code under a seeded simulator that tri
   kelix-sim [--seeds N] [--first S] [--operations N] [--once] [--json]
       runs N seeds (20) from S (1) on, each with so many operations (10000), and each
       twice, to see that both are the same; --once runs each once
-  kelix-sim --minutes M [--state FILE] [--operations N] [--json]
-      runs seeds, each once, for M minutes, and goes on where the last such call with this
-      program and as many operations ended, as FILE (kelix-sim.state.json) says
+  kelix-sim --minutes M [--state FILE] [--first S] [--operations N] [--json]
+      runs seeds from S (1) on, each once, for M minutes, and goes on where the last such call
+      with this program and as many operations ended, as FILE (kelix-sim.state.json) says
   kelix-sim --until-found [--seeds N] [--first S] [--operations N]
       stops at the first seed that finds something, and says what
   kelix-sim --seed S [--operations N] [--trace]
@@ -136,7 +136,7 @@ fn look_for_one(arguments: &Arguments) -> Result<bool, String> {
 fn run_seeds(arguments: &Arguments) -> Result<bool, String> {
     let began = Instant::now();
     let mut totals = match arguments.minutes {
-        Some(_) => Totals::resume(&arguments.state, arguments.operations)?,
+        Some(_) => Totals::resume(&arguments.state, arguments.operations, arguments.first)?,
         None => Totals::new(arguments.operations, arguments.first),
     };
     if totals.seeds > 0 && !arguments.json {

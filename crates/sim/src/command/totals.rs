@@ -39,8 +39,8 @@ impl Totals {
     }
 
     /// What the file says, if this program wrote it about as many operations a run; otherwise a new beginning.
-    pub fn resume(file: &Path, operations: u64) -> Result<Totals, String> {
-        let mut totals = Totals::new(operations, 1);
+    pub fn resume(file: &Path, operations: u64, first: u64) -> Result<Totals, String> {
+        let mut totals = Totals::new(operations, first);
         let text = match fs::read_to_string(file) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(totals),
