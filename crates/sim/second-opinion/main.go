@@ -8,7 +8,9 @@
 // It shares nothing with our own checker, and nothing of its cleverness either:
 // its model of a key is a register in twenty lines, and an operation of unknown
 // outcome is one that never returned. That covers the case that it never took
-// effect: it can always do so after everything else, when nobody sees it.
+// effect: it can always do so after everything else, when nobody sees it. Only
+// the ends of items are cut short where they cannot matter any more, because
+// too many would be open at once: see bound.
 package main
 
 import (
@@ -108,7 +110,7 @@ var model = porcupine.Model{
 		}
 		var partitions [][]porcupine.Operation
 		for _, partition := range keys {
-			partitions = append(partitions, partition)
+			partitions = append(partitions, bound(partition))
 		}
 		return partitions
 	},
@@ -117,6 +119,65 @@ var model = porcupine.Model{
 		return step(state.(register), input.(*operation))
 	},
 	Hash: func(state interface{}) uint64 { return state.(register).value * 0x9e3779b97f4a7c15 },
+}
+
+// The value that an operation certainly wrote or saw, once it returned.
+func (did *operation) showed() *uint64 {
+	switch {
+	case did.Return == nil:
+		return nil
+	case did.Op == "get":
+		return did.Found
+	case did.Op == "cas" && *did.Outcome != "done":
+		return did.Found
+	}
+	return did.Value
+}
+
+// Whether an operation certainly left something else than it found, or absence.
+func (did *operation) wrote() bool {
+	return did.Return != nil && (did.Op == "put" || did.Op == "delete" || did.Op == "cas" && *did.Outcome == "done")
+}
+
+// Bounds the deletes of a certain value whose outcome is unknown, among the
+// operations on one key. A value is written once. Where somebody has shown it
+// by some time, a write that was called later follows its put, so when that
+// write has returned the value is gone for good, and the delete can do nothing
+// from then on. It may take effect until then, or never, which is the same as
+// right after that write: nothing is lost if it returned then. One that was
+// called later still is left out.
+func bound(key []porcupine.Operation) []porcupine.Operation {
+	shown := make(map[uint64]int64)
+	written := make(map[uint64]int)
+	for _, one := range key {
+		did := one.Input.(*operation)
+		if value := did.showed(); value != nil {
+			if before, known := shown[*value]; !known || one.Return < before {
+				shown[*value] = one.Return
+			}
+		}
+		if did.Value != nil && did.Op != "get" {
+			written[*did.Value]++
+		}
+	}
+	var bounded []porcupine.Operation
+	for _, one := range key {
+		did := one.Input.(*operation)
+		if did.Op == "cas" && did.Return == nil && did.Expected != nil && did.Value == nil && written[*did.Expected] == 1 {
+			if since, known := shown[*did.Expected]; known {
+				for _, other := range key {
+					write := other.Input.(*operation)
+					if other.Call > since && write.wrote() && other.Return < one.Return {
+						one.Return = other.Return
+					}
+				}
+			}
+		}
+		if one.Return >= one.Call {
+			bounded = append(bounded, one)
+		}
+	}
+	return bounded
 }
 
 // The history of a file, and how many keys it has.
