@@ -8,7 +8,6 @@ use std::sync::{Arc, LazyLock};
 use kelix_fuzz::{Input, Mailboxes, PEER};
 use kelix_image::words::Words;
 use kelix_image::{AttributeBuilder, MemoryMap};
-use kelix_index::Directory;
 use kelix_shard::alone::Alone;
 use kelix_types::limits::GRANULE_BYTES;
 use kelix_types::{Incarnation, Location, NameId, Place, TableId, key_hash};
@@ -118,13 +117,7 @@ fuzz_target!(|data: &[u8]| {
     let mut changes = Changes::default();
     let mut fabric = MAILBOXES.clone();
     (fabric.memory, fabric.stamp, fabric.term) = (Some(IMAGE.map.clone()), 7, Alone::TERM);
-    let mut shard = ShardReader {
-        peer: PEER,
-        term: Alone::TERM,
-        directory: Directory::default(),
-        direct: None,
-        direct_gets: 0,
-    };
+    let mut shard = ShardReader::new(PEER, Alone::TERM, None);
     let mut landing = Landing::default();
     while !input.is_empty() {
         let what = input.u8();

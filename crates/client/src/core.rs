@@ -136,13 +136,7 @@ impl<F: Fabric> Core<F> {
     pub fn new(fabric: F, view: View, term: u64, peers: &[PeerId], pointers: PointerCache) -> Core<F> {
         let ordered = fabric.promises().ordered_placement;
         let shards = peers.iter().map(|peer| ShardState {
-            reader: ShardReader {
-                peer: *peer,
-                term,
-                directory: Directory::default(),
-                direct: fabric.direct(*peer),
-                direct_gets: 0,
-            },
+            reader: ShardReader::new(*peer, term, fabric.direct(*peer)),
             writer: RingWriter::new(ordered),
             ring: RingReader::new(ordered),
             outstanding: 0,

@@ -77,6 +77,13 @@ pub(crate) struct ShardReader {
     pub direct_gets: u64,
 }
 
+impl ShardReader {
+    /// A reader of the image of a term, who knows nothing of it yet.
+    pub fn new(peer: PeerId, term: u64, direct: Option<Direct>) -> ShardReader {
+        ShardReader { peer, term, directory: Directory::default(), direct, direct_gets: 0 }
+    }
+}
+
 /// How far a read is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
@@ -705,13 +712,7 @@ mod tests {
         let header = Header::open(server.header().clone()).unwrap();
         let mut fabric = Mailboxes::new();
         (fabric.memory, fabric.term) = (Some(server.map()), Alone::TERM);
-        let mut shard = ShardReader {
-            peer: PEER,
-            term: Alone::TERM,
-            directory: Directory::default(),
-            direct: None,
-            direct_gets: 0,
-        };
+        let mut shard = ShardReader::new(PEER, Alone::TERM, None);
         let mut landing = Landing::default();
         let hash = key_hash(Alone::SEED, TABLE, KEY);
         let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash), None);
