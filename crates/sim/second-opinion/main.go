@@ -9,8 +9,8 @@
 // its model of a key is a register in twenty lines, and an operation of unknown
 // outcome is one that never returned. That covers the case that it never took
 // effect: it can always do so after everything else, when nobody sees it. Only
-// the ends of items are cut short where they cannot matter any more, because
-// too many would be open at once: see bound.
+// what would leave too much open at once is cut short first, where that changes
+// nothing: see lighten.
 package main
 
 import (
@@ -110,7 +110,7 @@ var model = porcupine.Model{
 		}
 		var partitions [][]porcupine.Operation
 		for _, partition := range keys {
-			partitions = append(partitions, bound(partition))
+			partitions = append(partitions, lighten(partition))
 		}
 		return partitions
 	},
@@ -139,14 +139,14 @@ func (did *operation) wrote() bool {
 	return did.Return != nil && (did.Op == "put" || did.Op == "delete" || did.Op == "cas" && *did.Outcome == "done")
 }
 
-// Bounds the deletes of a certain value whose outcome is unknown, among the
-// operations on one key. A value is written once. Where somebody has shown it
+// Leaves out what says nothing among the operations on one key, and bounds the
+// deletes of a certain value whose outcome is unknown. A value is written once. Where somebody has shown it
 // by some time, a write that was called later follows its put, so when that
 // write has returned the value is gone for good, and the delete can do nothing
 // from then on. It may take effect until then, or never, which is the same as
 // right after that write: nothing is lost if it returned then. One that was
 // called later still is left out.
-func bound(key []porcupine.Operation) []porcupine.Operation {
+func lighten(key []porcupine.Operation) []porcupine.Operation {
 	shown := make(map[uint64]int64)
 	written := make(map[uint64]int)
 	for _, one := range key {
@@ -160,9 +160,22 @@ func bound(key []porcupine.Operation) []porcupine.Operation {
 			written[*did.Value]++
 		}
 	}
-	var bounded []porcupine.Operation
+	// Gets that were called and returned together and found the same say it once.
+	type get struct {
+		call, returned int64
+		found          register
+	}
+	gets := make(map[get]bool)
+	var lighter []porcupine.Operation
 	for _, one := range key {
 		did := one.Input.(*operation)
+		if did.Op == "get" {
+			same := get{one.Call, one.Return, holding(did.Found)}
+			if gets[same] {
+				continue
+			}
+			gets[same] = true
+		}
 		if did.Op == "cas" && did.Return == nil && did.Expected != nil && did.Value == nil && written[*did.Expected] == 1 {
 			if since, known := shown[*did.Expected]; known {
 				for _, other := range key {
@@ -174,10 +187,10 @@ func bound(key []porcupine.Operation) []porcupine.Operation {
 			}
 		}
 		if one.Return >= one.Call {
-			bounded = append(bounded, one)
+			lighter = append(lighter, one)
 		}
 	}
-	return bounded
+	return lighter
 }
 
 // The history of a file, and how many keys it has.
