@@ -80,11 +80,11 @@ impl Client {
         }
     }
 
-    /// Keys of a batch, some of them twice.
+    /// Keys of a batch, some of them up to four times.
     fn some_keys(&mut self) -> Vec<u64> {
         let mut keys: Vec<u64> = (0..8).map(|_| self.key()).collect();
         keys.sort_unstable();
-        let again = |index: &usize| *index < 2 || keys[*index] != keys[*index - 2];
+        let again = |index: &usize| *index < 4 || keys[*index] != keys[*index - 4];
         (0..keys.len()).filter(again).map(|index| keys[index]).collect()
     }
 
