@@ -1,5 +1,6 @@
 //! The operations. Each runs whole before the next begins.
 
+use kelix_fabric::Fabric;
 use kelix_image::words::Words;
 use kelix_image::{Attributes, ItemFlags, ItemHeader, ItemView, LargeBody, NoRoom, Value};
 use kelix_index::Found;
@@ -38,7 +39,13 @@ pub(crate) struct NewItem<'a> {
 
 impl Shard {
     /// Executes a request and writes its reply into `frame`. `Err`: there is no room, and nothing was done.
-    pub(crate) fn execute(&mut self, now: Now, task: &Task, frame: &mut FrameBuffer) -> Result<(), NoRoom> {
+    pub(crate) fn execute(
+        &mut self,
+        now: Now,
+        fabric: &impl Fabric,
+        task: &Task,
+        frame: &mut FrameBuffer,
+    ) -> Result<(), NoRoom> {
         let (peer, hash, request) = (task.peer, task.hash, &task.request());
         let head = &request.head;
         let answer = match head.op {
@@ -46,11 +53,11 @@ impl Shard {
                 self.get(request, hash, frame);
                 return Ok(());
             }
-            Op::Put => self.put_request(now, request, hash),
+            Op::Put => self.put_request(now.end_of(head, fabric), request, hash),
             Op::Delete => Ok(self.delete(request, hash)),
             Op::Intern => self.intern(request),
             Op::RepairLink => Ok(self.repair_link(request, hash)),
-            Op::LargeBegin => self.large_begin(now, peer, request),
+            Op::LargeBegin => self.large_begin(now.end_of(head, fabric), peer, request),
             Op::LargePiece => Ok(self.large_piece(peer, request)),
             Op::LargeCommit => self.large_commit(peer, request, hash),
             Op::Ping => Ok(Answer::of(Status::Ok)),
@@ -101,12 +108,16 @@ impl Shard {
         Answer { status: Status::Mismatch, version: self.version(found), location }
     }
 
-    fn put_request(&mut self, now: Now, request: &Request<'_>, hash: KeyHash) -> Result<Answer, NoRoom> {
+    fn put_request(
+        &mut self,
+        expires: Option<u64>,
+        request: &Request<'_>,
+        hash: KeyHash,
+    ) -> Result<Answer, NoRoom> {
         let RequestHead { table, expect, attributes, .. } = request.head;
         if table == TableId::CATALOGUE || (attributes && !Attributes::check(request.body)) {
             return Ok(Answer::of(Status::Refused));
         }
-        let expires = now.end_of(&request.head);
         let flags = item_flags(attributes, expires);
         let header =
             ItemHeader { table, flags, key_bytes: request.key.len(), body_bytes: request.body.len() };

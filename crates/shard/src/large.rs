@@ -11,7 +11,7 @@ use kelix_types::{KeyHash, Place, TableId};
 use kelix_wire::{Request, Status};
 
 use crate::execute::{Answer, NewItem, item_flags};
-use crate::shard::{Now, Shard};
+use crate::shard::Shard;
 
 /// A value on its way in. A client has at most one.
 pub(crate) struct Upload {
@@ -38,7 +38,7 @@ impl Shard {
     /// Makes room for a value.
     pub(crate) fn large_begin(
         &mut self,
-        now: Now,
+        expires: Option<u64>,
         peer: PeerId,
         request: &Request<'_>,
     ) -> Result<Answer, NoRoom> {
@@ -65,7 +65,7 @@ impl Shard {
             table: head.table,
             key: request.key.to_vec(),
             attributes: head.attributes,
-            expires: now.end_of(head),
+            expires,
             bytes,
             written: 0,
             target,

@@ -25,18 +25,12 @@ pub struct Now {
 }
 
 impl Now {
-    /// The same, but for a request whose item is to end: then a time at which the request had come.
-    pub(crate) fn not_before(self, head: &RequestHead, fabric: &impl Fabric) -> Now {
-        if head.expires_in.is_none() {
-            return self;
-        }
+    /// When an item ends that a request puts, in nanoseconds since 1970. The request may have come since this was the time,
+    /// so the clock is asked again.
+    pub(crate) fn end_of(self, head: &RequestHead, fabric: &impl Fabric) -> Option<u64> {
+        let time_ns = head.expires_in?;
         let passed_ns = fabric.now_ns().saturating_sub(self.monotonic_ns);
-        Now { monotonic_ns: self.monotonic_ns + passed_ns, wall_ns: self.wall_ns + passed_ns }
-    }
-
-    /// When an item ends that is put now, in nanoseconds since 1970.
-    pub(crate) fn end_of(self, head: &RequestHead) -> Option<u64> {
-        head.expires_in.map(|time| self.wall_ns.saturating_add(time))
+        Some((self.wall_ns + passed_ns).saturating_add(time_ns))
     }
 }
 

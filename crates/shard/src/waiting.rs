@@ -65,8 +65,7 @@ impl Shard {
     /// Executes one request and replies, or parks it.
     pub(crate) fn handle(&mut self, now: Now, fabric: &mut impl Fabric, task: &mut Task) {
         let mut frame = std::mem::take(&mut self.frame);
-        let now = now.not_before(&task.shape.head, fabric);
-        match self.execute(now, task, &mut frame) {
+        match self.execute(now, fabric, task, &mut frame) {
             Ok(()) => self.reply(fabric, task.peer, &mut frame),
             Err(no_room) => {
                 let wall_ns = now.wall_ns;
@@ -91,8 +90,7 @@ impl Shard {
                 // An older one took what this one waited for, and left behind what it replaced.
                 came.epoch = self.image.epoch();
             }
-            let now = now.not_before(&task.shape.head, fabric);
-            let fate = match self.execute(now, &task, &mut frame) {
+            let fate = match self.execute(now, fabric, &task, &mut frame) {
                 Ok(()) => {
                     self.reply(fabric, task.peer, &mut frame);
                     Fate::Served

@@ -89,6 +89,23 @@ fn authority(term: u64) -> Span {
     page
 }
 
+/// Lets one thread do something to the server while another reads; what that has seen.
+fn race<T: Send + 'static>(
+    mut server: Alone,
+    write: impl FnOnce(&mut Alone) + Send + 'static,
+    read: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    let writer = spawn(move || {
+        write(&mut server);
+        server
+    });
+    let reader = spawn(read);
+    let server = writer.join().unwrap();
+    let seen = reader.join().unwrap();
+    server.wipe();
+    seen
+}
+
 /// The value is replaced by one in a slot where an older value of the same key stood. Of two reads the second never finds
 /// what was before the first one's.
 #[test]
@@ -102,14 +119,11 @@ fn a_value_is_replaced() {
         server.pass_epoch();
         let reader = Reader::new(&server, &authority(Alone::TERM));
         reader.share(&[older, old]);
-        let writer = spawn(move || {
-            assert_eq!(put(&mut server, &KEY, 3), older, "its slot is used again");
-            server
-        });
-        let reader = spawn(move || (reader.read(), reader.read()));
-        let server = writer.join().unwrap();
-        let seen = reader.join().unwrap();
-        server.wipe();
+        let seen = race(
+            server,
+            move |server| assert_eq!(put(server, &KEY, 3), older, "its slot is used again"),
+            move || (reader.read(), reader.read()),
+        );
         for read in [seen.0, seen.1].into_iter().flatten() {
             assert!(read == 2 || read == 3, "{seen:?}: over before the reads began");
         }
@@ -130,17 +144,13 @@ fn a_slot_is_used_again() {
         // Fresh memory is used in order.
         let new = old.plus(ITEM_WORDS as u64 * 8);
         reader.share(&[old, new]);
-        let writer = spawn(move || {
-            assert_eq!(put(&mut server, &KEY, 2), new);
+        let write = move |server: &mut Alone| {
+            assert_eq!(put(server, &KEY, 2), new);
             server.pass_epoch();
             server.pass_epoch();
-            assert_eq!(put(&mut server, &OTHER, 3), old, "its quarantine has passed");
-            server
-        });
-        let reader = spawn(move || reader.read());
-        let server = writer.join().unwrap();
-        let seen = reader.join().unwrap();
-        server.wipe();
+            assert_eq!(put(server, &OTHER, 3), old, "its quarantine has passed");
+        };
+        let seen = race(server, write, move || reader.read());
         assert!(seen.is_none_or(|seen| seen == 1 || seen == 2), "{seen:?}: a value of another key");
         seen
     });
@@ -158,21 +168,14 @@ fn a_server_is_superseded() {
         let reader = Reader::new(&server, &page);
         share(page.words().part(0, 1));
         share(answer.words().part(0, 1));
-        let successor = {
-            let (page, answer) = (page.clone(), answer.clone());
-            spawn(move || {
-                // As `Authority::take` does.
-                page.words().add(0, 1);
-                answer.words().publish(0, 1);
-            })
+        let answered = answer.clone();
+        let succeed = move |_: &mut Alone| {
+            // As `Authority::take` does.
+            page.words().add(0, 1);
+            answered.words().publish(0, 1);
         };
-        let reader = spawn(move || {
-            let heard = answer.words().load_acquire(0) == 1;
-            (heard, reader.read())
-        });
-        successor.join().unwrap();
-        let (heard, seen) = reader.join().unwrap();
-        server.wipe();
+        let read = move || (answer.words().load_acquire(0) == 1, reader.read());
+        let (heard, seen) = race(server, succeed, read);
         assert!(!heard || seen.is_none(), "a value of an image that was superseded");
         (heard, seen)
     });
