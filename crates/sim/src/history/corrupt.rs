@@ -153,7 +153,7 @@ fn answer(operations: &mut [Operation], index: usize, random: &mut Random) -> bo
     true
 }
 
-/// A delete that was told the key was there was a compare-and-set to absence, as the clients of the simulator never do.
+/// A delete that was told the key was there was a compare-and-set to absence.
 fn compare_before_delete(operations: &mut [Operation], index: usize, random: &mut Random) -> bool {
     let Action::Delete { was_there: Some(true) } = operations[index].action else { return false };
     let Some(expected) = another(operations, index, random) else { return false };
