@@ -14,10 +14,10 @@
 //! none of these, or too many retries: ask the shard
 //! ```
 //!
-//! The stamp of check (b) is taken before the first READ of a chain whose pointers carry no incarnation (buckets),
-//! and anew for an item whose pointer carries one.
+//! Check (b) looks at the time since before the first READ of a chain whose pointers carry no incarnation (buckets), and at
+//! that of the one READ of an item whose pointer carries one.
 
-use kelix_fabric::{Direct, Fabric, PeerId, Read, ReadState};
+use kelix_fabric::{Direct, Fabric, PeerId, Read, ReadState, Sampled};
 use kelix_image::words::{Words, bytes_of};
 use kelix_image::{
     Attributes, ItemFlags, ItemHeader, ItemView, Kind, LargeBody, PlainItem, Value, header_word,
@@ -122,14 +122,14 @@ enum Verdict {
     Superseded,
 }
 
-/// Checks (a), (b) and (c) of the read rule: the guardian is live, no more than the window has passed between the two
-/// stamps, and the image is still in force. The second stamp and the authority are taken after the words.
+/// Checks (a), (b) and (c) of the read rule: the guardian is live, no more than the window has passed between the stamps
+/// before the first READ and after the last one, and the image, that of `term`, is still in force.
 #[inline(always)]
-fn judge(guardian: Guardian, stamps: (u64, u64), window: u64, authority: u64, term: u64) -> Verdict {
-    if authority != term {
+fn judge(guardian: Guardian, sampled: Sampled, window: u64, term: u64) -> Verdict {
+    if sampled.term != term {
         mark!("READ of a superseded image");
         Verdict::Superseded
-    } else if stamps.1.wrapping_sub(stamps.0) <= window && guardian.is_live() {
+    } else if sampled.after.wrapping_sub(sampled.before) <= window && guardian.is_live() {
         Verdict::Valid
     } else {
         mark!(if guardian.is_live() { "READ too slow" } else { "READ of a dead object" });
@@ -150,11 +150,10 @@ pub(crate) fn take_direct<R>(
     (table, key): (TableId, &[u8]),
     copy: impl FnOnce(PlainItem<'_>) -> Option<R>,
 ) -> Option<(Incarnation, R)> {
-    let stamp = direct.stamp();
+    let before = direct.begin();
     let item = PlainItem::find(place, table, key).filter(|item| item.guardian().is_live())?;
     let copied = copy(item)?;
-    let stamps = (stamp, direct.stamp());
-    let verdict = judge(item.guardian(), stamps, READ_EPOCHS_MAX, direct.authority(), term);
+    let verdict = judge(item.guardian(), direct.sampled(before), READ_EPOCHS_MAX, term);
     (verdict == Verdict::Valid).then(|| (item.guardian().incarnation(), copied))
 }
 
@@ -248,7 +247,8 @@ pub(crate) struct ReadOp {
     pub pointer: Option<Pointer>,
     tag: u32,
     state: State,
-    stamp: u64,
+    /// The stamp from before the first READ of the chain, once that is done.
+    before: Option<u64>,
     candidates: u8,
     /// Where the READ under way begins.
     place: Place,
@@ -279,7 +279,7 @@ impl ReadOp {
             pointer: None,
             tag,
             state: State::Bucket { alt: false },
-            stamp: 0,
+            before: None,
             candidates: 0,
             place: Place(0),
             location: Location::new(Place(0), kelix_types::SizeClass(0)),
@@ -314,7 +314,7 @@ impl ReadOp {
         self.state = State::Item { alt: false, by_pointer: true };
         self.location = pointer.location;
         self.incarnation = Some(pointer.incarnation);
-        self.stamp = fabric.stamp(shard.peer);
+        self.before = None;
         self.post(fabric, shard, pointer.location.place(), pointer.location.class().words());
     }
 
@@ -323,7 +323,7 @@ impl ReadOp {
     fn post_bucket<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) {
         self.state = State::Bucket { alt: false };
         self.incarnation = None;
-        self.stamp = fabric.stamp(shard.peer);
+        self.before = None;
         match shard.directory.bucket(self.hash, self.hash.bucket()) {
             Some(place) => self.post(fabric, shard, place, BUCKET_WORDS),
             None => self.post_root(fabric, shard),
@@ -343,22 +343,24 @@ impl ReadOp {
         Step::Pending
     }
 
-    /// Polls the READ under way, of `into.len()` words; `Err` when they are not here (yet).
+    /// Polls the READ under way, of `into.len()` words; `Err` when they are not here (yet). What it tells is for the chain
+    /// since its first READ.
     #[inline(always)]
-    fn poll<F: Fabric>(&self, fabric: &mut F, shard: &ShardReader, into: &mut [u64]) -> Result<(), Step> {
+    fn poll<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        shard: &ShardReader,
+        into: &mut [u64],
+    ) -> Result<Sampled, Step> {
         let read = Read { peer: shard.peer, place: self.place, words: into.len(), tag: self.tag };
         match fabric.poll_read(read, into) {
-            ReadState::Done => Ok(()),
+            ReadState::Done(sampled) => {
+                Ok(Sampled { before: *self.before.get_or_insert(sampled.before), ..sampled })
+            }
             ReadState::Pending => Err(Step::Pending),
             ReadState::Outside => Err(Step::UnknownSegment),
             ReadState::Broken => Err(Step::Ask),
         }
-    }
-
-    #[inline(always)]
-    fn judge<F: Fabric>(&self, fabric: &F, shard: &ShardReader, guardian: Guardian) -> Verdict {
-        let stamps = (self.stamp, fabric.stamp(shard.peer));
-        judge(guardian, stamps, fabric.stamp_window(), fabric.authority(shard.peer), shard.term)
     }
 
     /// Looks at the READ under way and, if it is done, posts the next one. A batch goes round its reads, so that the
@@ -410,7 +412,7 @@ impl ReadOp {
         alt: bool,
     ) -> Step {
         match self.poll(fabric, shard, &mut landing.bucket) {
-            Ok(()) => {}
+            Ok(_) => {}
             // A subtable in a segment that is gone: the directory copy is old. If it is not, the segment is new.
             Err(Step::UnknownSegment) if !self.renewed => return self.renew_directory(fabric, shard),
             Err(step) => return step,
@@ -466,16 +468,16 @@ impl ReadOp {
         if landing.item.len() != words {
             landing.item.resize(words, 0);
         }
-        match self.poll(fabric, shard, &mut landing.item) {
-            Ok(()) => {}
+        let sampled = match self.poll(fabric, shard, &mut landing.item) {
+            Ok(sampled) => sampled,
             Err(Step::UnknownSegment) if by_pointer => {
                 mark!("pointer into a segment that is gone");
                 return self.restart(fabric, shard);
             }
             Err(step) => return step,
-        }
+        };
         let guardian = Guardian(landing.item[0]);
-        match self.judge(fabric, shard, guardian) {
+        match judge(guardian, sampled, fabric.stamp_window(), shard.term) {
             Verdict::Valid => {}
             Verdict::Invalid => return self.restart(fabric, shard),
             Verdict::Superseded => return Step::Superseded,
@@ -552,14 +554,12 @@ impl ReadOp {
 
     fn on_last_guardian<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) -> Step {
         let mut word = [0];
-        // Orders the pieces' loads before this one where loads are ordered at all.
-        let _ = fabric.stamp(shard.peer);
-        match self.poll(fabric, shard, &mut word) {
-            Ok(()) => {}
+        let sampled = match self.poll(fabric, shard, &mut word) {
+            Ok(sampled) => sampled,
             Err(Step::Pending) => return Step::Pending,
             Err(_) => return Step::Ask,
-        }
-        if fabric.authority(shard.peer) != shard.term {
+        };
+        if sampled.term != shard.term {
             return Step::Superseded;
         }
         let incarnation = self.incarnation.expect("set with the first guardian");
@@ -588,7 +588,7 @@ impl ReadOp {
     #[inline(never)]
     fn post_root<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) {
         self.state = State::Root;
-        self.stamp = fabric.stamp(shard.peer);
+        self.before = None;
         self.post(fabric, shard, ROOT, 1);
     }
 
@@ -638,11 +638,12 @@ impl ReadOp {
         let all = directory_words(at);
         let words = (all - done).min(DIRECTORY_PIECE_WORDS);
         value.resize(all, 0);
-        if let Err(step) = self.poll(fabric, shard, &mut value[done..done + words]) {
-            return step;
-        }
+        let sampled = match self.poll(fabric, shard, &mut value[done..done + words]) {
+            Ok(sampled) => sampled,
+            Err(step) => return step,
+        };
         if done == 0 {
-            match self.judge(fabric, shard, Guardian(value[0])) {
+            match judge(Guardian(value[0]), sampled, fabric.stamp_window(), shard.term) {
                 Verdict::Valid => {}
                 Verdict::Invalid => return self.renew_directory(fabric, shard),
                 Verdict::Superseded => return Step::Superseded,
@@ -668,7 +669,6 @@ impl ReadOp {
         root: u64,
     ) -> Step {
         let mut word = [0];
-        let _ = fabric.stamp(shard.peer);
         if let Err(step) = self.poll(fabric, shard, &mut word) {
             return step;
         }

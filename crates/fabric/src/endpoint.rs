@@ -72,11 +72,6 @@ impl Fabric for Endpoint {
         of!(self, direct, peer)
     }
 
-    #[inline(always)]
-    fn stamp(&self, peer: PeerId) -> u64 {
-        of!(self, stamp, peer)
-    }
-
     #[inline]
     fn stamp_window(&self) -> u64 {
         of!(self, stamp_window)
@@ -95,6 +90,11 @@ impl Fabric for Endpoint {
     #[inline]
     fn doorbell(&mut self) {
         of!(self, doorbell)
+    }
+
+    #[inline(always)]
+    fn progress(&mut self) {
+        of!(self, progress)
     }
 
     #[inline(always)]

@@ -5,8 +5,8 @@
 //! - a *map* of memory that may be READ (the image of a shard), addressed by place; and
 //! - a *mailbox* in each direction that may be written with WRITE, addressed by word.
 //!
-//! The read rule's checks (b) and (c) need two facts that only a fabric can give: a [stamp](Fabric::stamp) that
-//! bounds how long a READ took, and the [authority](Fabric::authority) in force. See docs/read-rule.md.
+//! The read rule's checks (b) and (c) need two facts that only a fabric can give: stamps that bound how long a READ took,
+//! and the authority in force after it. A READ that is done brings both ([`Sampled`]). See docs/read-rule.md.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -44,11 +44,23 @@ pub enum ReadState {
     /// Under way.
     Pending,
     /// The words are here.
-    Done,
+    Done(Sampled),
     /// The place is in no segment known here; the map may be old.
     Outside,
     /// The connection is gone, and so is the READ.
     Broken,
+}
+
+/// When the words of a READ were sampled, and whose they were.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sampled {
+    /// Stamp taken before the first word was sampled.
+    pub before: u64,
+    /// Stamp taken after the last one was. READs are valid only if the first one's `before` and the last one's `after`
+    /// differ by at most [`Fabric::stamp_window`].
+    pub after: u64,
+    /// The term in force after that.
+    pub term: u64,
 }
 
 /// What a fabric promises about order. Code above may use a promise, and must be right without it.
@@ -65,8 +77,8 @@ pub struct Promises {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Broken;
 
-/// A peer's memory within reach of loads: READ, stamp and authority without the way between. Loads are ordered, and stamps
-/// are reclamation epochs.
+/// A peer's memory within reach of loads: READs without the way between. Loads are ordered, and stamps are reclamation
+/// epochs.
 pub struct Direct {
     /// Memory by place, as it is mapped now: to be taken anew after segments came or went.
     pub map: Arc<MemoryMap>,
@@ -77,17 +89,17 @@ pub struct Direct {
 }
 
 impl Direct {
-    /// See [`Fabric::stamp`].
+    /// The stamp to take before words are loaded: later loads stay behind it.
     #[inline(always)]
-    pub fn stamp(&self) -> u64 {
+    pub fn begin(&self) -> u64 {
         load_fence();
         self.epoch.words().load_acquire(0)
     }
 
-    /// See [`Fabric::authority`].
+    /// What to judge words by that were loaded since `begin` said `before`.
     #[inline(always)]
-    pub fn authority(&self) -> u64 {
-        self.authority.words().load_acquire(0)
+    pub fn sampled(&self, before: u64) -> Sampled {
+        Sampled { before, after: self.begin(), term: self.authority.words().load_acquire(0) }
     }
 }
 
@@ -124,7 +136,7 @@ pub trait Fabric {
 
     /// Asks how far a posted READ is and, when it is done, puts its words into `into`, whose length is
     /// `read.words`. Words were sampled one by one at any moments between posting and now. After any answer but
-    /// `Pending` the READ is over.
+    /// `Pending` the READ is over. Loads of later READs stay behind those of a READ that is done.
     fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState;
 
     /// The peer's memory itself, where READs complete at once because they are loads. Code that uses it must be able
@@ -133,21 +145,20 @@ pub trait Fabric {
         None
     }
 
-    /// A READ through [`Fabric::direct`]. `false`: there is no such way, or the place is unknown; nothing was read.
-    fn read_now(&self, peer: PeerId, place: Place, into: &mut [u64]) -> bool {
-        let direct = self.direct(peer);
-        let words = direct.as_ref().and_then(|direct| direct.map.words(place, into.len()));
-        words.map(|words| words.copy_out(0, into)).is_some()
+    /// A READ through [`Fabric::direct`]. `None`: there is no such way, or the place is unknown; nothing was read.
+    fn read_now(&self, peer: PeerId, place: Place, into: &mut [u64]) -> Option<Sampled> {
+        let direct = self.direct(peer)?;
+        let words = direct.map.words(place, into.len())?;
+        let before = direct.begin();
+        words.copy_out(0, into);
+        Some(direct.sampled(before))
     }
 
-    /// A stamp for check (b): taken before READs are posted and again after they are done, the two may differ by
-    /// at most [`Fabric::stamp_window`] if the READs are to be valid. Orders the loads around it.
-    fn stamp(&self, peer: PeerId) -> u64;
-
-    /// See [`Fabric::stamp`].
+    /// How far the stamps of a valid READ may be apart: check (b).
     fn stamp_window(&self) -> u64;
 
-    /// The term in force at the peer's run directory, for check (c). Compared with the term of the image.
+    /// The term in force at the peer, for check (c) of answers to requests: it was looked at after everything that is in
+    /// this side's mailbox had been sent.
     fn authority(&self, peer: PeerId) -> u64;
 
     /// Starts a WRITE of `words` from word `first` of the peer's mailbox on.
@@ -155,6 +166,11 @@ pub trait Fabric {
 
     /// Sends off everything posted.
     fn doorbell(&mut self);
+
+    /// Sends off everything posted, and takes in what has arrived: for whoever waits for a READ or for words in a mailbox
+    /// to call each time before it looks. Nothing to do where the one is done by others, and the other by nobody.
+    #[inline(always)]
+    fn progress(&mut self) {}
 
     /// This side's mailbox, into which the peer WRITEs.
     fn inbox(&self, peer: PeerId) -> Words<'_>;

@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | like | shared memory | RDMA verbs |
 //! | a READ | copies word by word when it is polled | samples each word at a moment of its own between posting and completion |
-//! | its stamp | the reclamation epoch | the reader's clock |
+//! | its stamps | the reclamation epoch | the reader's clock |
+//! | its term | loaded after the words | sampled after the last word |
 //! | reads without the state machine | yes (`Fabric::direct`) | no |
 //! | the words of a WRITE | land in order, the first one last | land in any order |
 //!
@@ -16,7 +17,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kelix_fabric::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState};
+use kelix_fabric::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState, Sampled};
 use kelix_image::words::{Words, full_fence, load_fence};
 use kelix_image::{Header, MemoryMap, Span, header_word};
 use kelix_types::limits::READ_EPOCHS_MAX;
@@ -143,6 +144,9 @@ struct Connection {
 struct Sampling {
     words: Vec<u64>,
     missing: usize,
+    /// The reader's clock when the READ was posted.
+    posted_ns: u64,
+    term: u64,
 }
 
 /// One side's endpoint.
@@ -197,6 +201,12 @@ impl SimEndpoint {
         &self.connections[peer.0 as usize].as_ref().expect("a connection of this endpoint").peer
     }
 
+    /// The stamp where loads are ordered.
+    fn epoch(&self, peer: PeerId) -> u64 {
+        load_fence();
+        self.peer(peer).memory.as_ref().map_or(0, |(_, header)| header.epoch())
+    }
+
     fn clock_ns(&self) -> u64 {
         let now = scheduler::now_ns() as i128;
         (now + now * self.drift_ppm as i128 / 1_000_000) as u64
@@ -237,8 +247,15 @@ impl Fabric for SimEndpoint {
         if self.kind.ordered {
             return;
         }
-        let sampling = Rc::new(RefCell::new(Sampling { words: vec![0; read.words], missing: read.words }));
-        let Some((map, _)) = &self.peer(read.peer).memory else { return };
+        let sampling = Rc::new(RefCell::new(Sampling {
+            words: vec![0; read.words],
+            missing: read.words,
+            posted_ns: self.clock_ns(),
+            term: 0,
+        }));
+        let Peer { memory: Some((map, _)), authority: Some(authority), .. } = self.peer(read.peer) else {
+            return;
+        };
         let begins_ns = scheduler::now_ns() + self.peer(read.peer).wire.held_up_ns();
         // Each at its own time, in no order.
         let slow = scheduler::random_below(READS_A_SLOW_ONE) == 0;
@@ -247,12 +264,16 @@ impl Fabric for SimEndpoint {
         let longest_ns = way_ns + read.words as u64;
         let moment = |_| begins_ns + scheduler::random_below(longest_ns);
         let moments: Vec<u64> = (0..read.words).map(moment).collect();
-        let (map, sampled) = (map.clone(), sampling.clone());
+        let (map, authority, sampled) = (map.clone(), authority.clone(), sampling.clone());
         scheduler::each_at(&moments, move |index| {
             let mut sampled = sampled.borrow_mut();
             sampled.missing -= 1;
             if let Some(words) = map.words(read.place.plus(index as u64 * 8), 1) {
                 sampled.words[index] = words.load(0);
+            }
+            if sampled.missing == 0 {
+                // As early as a READ behind this one could look.
+                sampled.term = authority.words().load_acquire(AUTHORITY_TERM);
             }
         });
         self.samplings.insert((read.peer, read.tag), sampling);
@@ -265,8 +286,10 @@ impl Fabric for SimEndpoint {
             self.samplings.remove(&(read.peer, read.tag));
             return ReadState::Outside;
         };
-        if self.kind.ordered {
+        let sampled = if self.kind.ordered {
+            let before = self.epoch(read.peer);
             words.copy_out(0, into);
+            Sampled { before, after: self.epoch(read.peer), term: self.authority(read.peer) }
         } else {
             let Some(sampling) = self.samplings.get(&(read.peer, read.tag)) else { return ReadState::Broken };
             if sampling.borrow().missing > 0 {
@@ -278,8 +301,10 @@ impl Fabric for SimEndpoint {
             // A late poller.
             scheduler::give_way();
             let sampling = self.samplings.remove(&(read.peer, read.tag)).expect("just seen");
-            into.copy_from_slice(&sampling.borrow().words);
-        }
+            let sampling = sampling.borrow();
+            into.copy_from_slice(&sampling.words);
+            Sampled { before: sampling.posted_ns, after: self.clock_ns(), term: sampling.term }
+        };
         let now = scheduler::unnoticed(|| {
             let mut now = vec![0; read.words];
             let peer = self.peer(read.peer);
@@ -289,7 +314,7 @@ impl Fabric for SimEndpoint {
         if now.is_some_and(|now| now != into) {
             mark!("READ torn");
         }
-        ReadState::Done
+        ReadState::Done(sampled)
     }
 
     fn direct(&self, peer: PeerId) -> Option<Direct> {
@@ -300,14 +325,6 @@ impl Fabric for SimEndpoint {
             epoch: header.word(header_word::EPOCH),
             authority: authority.word(AUTHORITY_TERM),
         })
-    }
-
-    fn stamp(&self, peer: PeerId) -> u64 {
-        if !self.kind.ordered {
-            return self.clock_ns();
-        }
-        load_fence();
-        self.peer(peer).memory.as_ref().map_or(0, |(_, header)| header.epoch())
     }
 
     fn stamp_window(&self) -> u64 {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use kelix_fabric::{Broken, Fabric, PeerId, Promises, Read, ReadState};
+use kelix_fabric::{Broken, Fabric, PeerId, Promises, Read, ReadState, Sampled};
 use kelix_image::words::Words;
 use kelix_image::{MemoryMap, Span};
 use kelix_types::limits::READ_EPOCHS_MAX;
@@ -87,10 +87,7 @@ impl Fabric for Mailboxes {
             return ReadState::Outside;
         };
         words.copy_out(0, into);
-        ReadState::Done
-    }
-    fn stamp(&self, _: PeerId) -> u64 {
-        self.stamp
+        ReadState::Done(Sampled { before: self.stamp, after: self.stamp, term: self.term })
     }
     fn stamp_window(&self) -> u64 {
         READ_EPOCHS_MAX

@@ -40,7 +40,7 @@ pub use stamps::*;
 pub use waking::*;
 pub use writes::*;
 
-use crate::{Fabric, PeerId, Promises, Read, ReadState};
+use crate::{Fabric, PeerId, Promises, Read, ReadState, Sampled};
 
 /// First granule and bytes of each segment that a testbed makes, besides the header page in granule 0.
 pub const SEGMENTS: [(usize, u64); 2] = [(1, 2 << 20), (3, GRANULE_BYTES + (2 << 20))];
@@ -88,7 +88,15 @@ pub struct Side<E> {
 
 impl<E: Fabric> Side<E> {
     /// READs from the first peer and waits for the words.
-    fn read(&mut self, place: Place, into: &mut [u64]) -> ReadState {
+    fn read(&mut self, place: Place, into: &mut [u64]) -> Sampled {
+        match self.try_read(place, into) {
+            ReadState::Done(sampled) => sampled,
+            state => panic!("a READ of {} words at {place:x?}: {state:?}", into.len()),
+        }
+    }
+
+    /// READs from the first peer and waits for what comes of it.
+    fn try_read(&mut self, place: Place, into: &mut [u64]) -> ReadState {
         let read = Read { peer: self.peers[0], place, words: into.len(), tag: 0 };
         self.endpoint.post_read(read);
         self.endpoint.doorbell();
@@ -99,6 +107,7 @@ impl<E: Fabric> Side<E> {
     fn wait_for(&mut self, read: Read, into: &mut [u64]) -> ReadState {
         let mut state = ReadState::Pending;
         until("a READ is over", || {
+            self.endpoint.progress();
             state = self.endpoint.poll_read(read, into);
             state != ReadState::Pending
         });
@@ -112,7 +121,8 @@ impl<E: Fabric> Side<E> {
     }
 
     /// Whether a word of the mailbox from a peer has this value.
-    fn has(&self, peer: usize, word: usize, value: u64) -> bool {
+    fn has(&mut self, peer: usize, word: usize, value: u64) -> bool {
+        self.endpoint.progress();
         self.endpoint.inbox(self.peers[peer]).load_acquire(word) == value
     }
 }

@@ -10,7 +10,7 @@ use kelix_types::limits;
 
 use super::rundir::AUTHORITY_TERM;
 use super::wake::Waker;
-use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState};
+use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState, Sampled};
 
 /// A word that says whether its owner sleeps.
 #[derive(Clone)]
@@ -43,6 +43,19 @@ pub struct ShmPeer {
     pub sleeps: SleepWord,
     /// This side's end of the connection's wake-up pair: key in the endpoint's [`Waker`].
     pub wake_key: usize,
+}
+
+impl ShmPeer {
+    #[inline(always)]
+    fn stamp(&self) -> u64 {
+        load_fence();
+        self.header.as_ref().map_or(0, Header::epoch)
+    }
+
+    #[inline(always)]
+    fn term(&self) -> u64 {
+        self.authority.as_ref().map_or(0, |page| page.words().load_acquire(AUTHORITY_TERM))
+    }
 }
 
 /// One side's endpoint.
@@ -136,13 +149,11 @@ impl Fabric for ShmEndpoint {
 
     #[inline]
     fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState {
-        match self.peer(read.peer).map.words(read.place, read.words) {
-            Some(words) => {
-                words.copy_out(0, into);
-                ReadState::Done
-            }
-            None => ReadState::Outside,
-        }
+        let peer = self.peer(read.peer);
+        let Some(words) = peer.map.words(read.place, read.words) else { return ReadState::Outside };
+        let before = peer.stamp();
+        words.copy_out(0, into);
+        ReadState::Done(Sampled { before, after: peer.stamp(), term: peer.term() })
     }
 
     fn direct(&self, peer: PeerId) -> Option<Direct> {
@@ -155,12 +166,6 @@ impl Fabric for ShmEndpoint {
         })
     }
 
-    #[inline(always)]
-    fn stamp(&self, peer: PeerId) -> u64 {
-        load_fence();
-        self.peer(peer).header.as_ref().map_or(0, Header::epoch)
-    }
-
     #[inline]
     fn stamp_window(&self) -> u64 {
         limits::READ_EPOCHS_MAX
@@ -168,7 +173,7 @@ impl Fabric for ShmEndpoint {
 
     #[inline(always)]
     fn authority(&self, peer: PeerId) -> u64 {
-        self.peer(peer).authority.as_ref().map_or(0, |page| page.words().load_acquire(AUTHORITY_TERM))
+        self.peer(peer).term()
     }
 
     #[inline]
