@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use kelix_fabric::shm::AUTHORITY_TERM;
-use kelix_fabric::{Broken, Fabric, PeerId, Promises, Read, ReadState};
+use kelix_fabric::{Broken, Fabric, PeerId, Promises, Read, ReadState, Sampled};
 use kelix_image::words::{Words, full_fence};
 use kelix_image::{Span, header_word};
 use kelix_types::Place;
@@ -86,7 +86,8 @@ enum Kind {
 }
 
 enum UnderWay {
-    Buffer(usize),
+    /// Its number, and when the READ was posted.
+    Buffer(usize, u64),
     Outside,
     Refused,
 }
@@ -237,7 +238,7 @@ impl VerbsEndpoint {
     fn post(&self, state: &mut State, peer: PeerId, mut work: Vec<(u64, Work, Sge, Remote)>) {
         let index = peer.0 as usize;
         while state.outstanding[index] + work.len() > SENDS_MAX {
-            self.progress(state);
+            self.take_completions(state);
         }
         state.outstanding[index] += work.len();
         // SAFETY: memory is that of buffers, which are registered, busy until their completion, and dropped
@@ -247,7 +248,7 @@ impl VerbsEndpoint {
     }
 
     /// Takes completions in.
-    fn progress(&self, state: &mut State) {
+    fn take_completions(&self, state: &mut State) {
         let mut completions = [Wc::default(); 32];
         for completion in self.sends.poll(&mut completions) {
             let id = completion.wr_id;
@@ -293,7 +294,7 @@ impl VerbsEndpoint {
         self.post(state, peer, vec![(identifier(Kind::Fetch, peer, index), Work::Read, local, from)]);
         state.fetched = false;
         for look in 1u64.. {
-            self.progress(state);
+            self.take_completions(state);
             if state.fetched {
                 break;
             }
@@ -306,6 +307,34 @@ impl VerbsEndpoint {
     }
 
     /// Waits for events, and notes which connections have ended.
+    /// As `poll_read`, but for the term.
+    fn poll_words(&self, read: Read, into: &mut [u64]) -> ReadState {
+        let state = &mut *self.state.borrow_mut();
+        let over = match state.reads.get(&(read.peer, read.tag)) {
+            None | Some(UnderWay::Refused) => ReadState::Broken,
+            Some(UnderWay::Outside) => ReadState::Outside,
+            Some(UnderWay::Buffer(index, posted_ns)) => {
+                let (index, before) = (*index, *posted_ns);
+                self.take_completions(state);
+                let (region, buffer) = &mut state.buffers[index];
+                if !matches!(buffer, Buffer::Done) {
+                    return ReadState::Pending;
+                }
+                *buffer = Buffer::Free;
+                // A READ that was done before the connection broke counts as broken too: its completion is
+                // not kept.
+                if state.broken[read.peer.0 as usize] {
+                    ReadState::Broken
+                } else {
+                    region.words().copy_out(0, into);
+                    ReadState::Done(Sampled { before, after: self.now_ns(), term: 0 })
+                }
+            }
+        };
+        state.reads.remove(&(read.peer, read.tag));
+        over
+    }
+
     fn wait(&mut self, timeout_ns: Option<u64>) {
         let timeout = timeout_ns
             .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ });
@@ -366,41 +395,19 @@ impl Fabric for VerbsEndpoint {
                 let local = state.buffers[index].0.part(0, read.words);
                 let work = (identifier(Kind::Read, read.peer, index), Work::Read, local, remote);
                 state.queued[read.peer.0 as usize].push(work);
-                UnderWay::Buffer(index)
+                UnderWay::Buffer(index, self.now_ns())
             }
         };
         state.reads.insert((read.peer, read.tag), under_way);
     }
 
     fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState {
-        let state = &mut *self.state.borrow_mut();
-        let over = match state.reads.get(&(read.peer, read.tag)) {
-            None | Some(UnderWay::Refused) => ReadState::Broken,
-            Some(UnderWay::Outside) => ReadState::Outside,
-            Some(UnderWay::Buffer(index)) => {
-                let index = *index;
-                self.progress(state);
-                let (region, buffer) = &mut state.buffers[index];
-                if !matches!(buffer, Buffer::Done) {
-                    return ReadState::Pending;
-                }
-                *buffer = Buffer::Free;
-                // A READ that was done before the connection broke counts as broken too: its completion is
-                // not kept.
-                if state.broken[read.peer.0 as usize] {
-                    ReadState::Broken
-                } else {
-                    region.words().copy_out(0, into);
-                    ReadState::Done
-                }
+        match self.poll_words(read, into) {
+            ReadState::Done(sampled) => {
+                ReadState::Done(Sampled { term: self.authority(read.peer), ..sampled })
             }
-        };
-        state.reads.remove(&(read.peer, read.tag));
-        over
-    }
-
-    fn stamp(&self, _peer: PeerId) -> u64 {
-        self.now_ns()
+            over => over,
+        }
     }
 
     fn stamp_window(&self) -> u64 {
@@ -443,7 +450,7 @@ impl Fabric for VerbsEndpoint {
             let queued = std::mem::take(&mut state.queued[index]);
             self.post(state, PeerId(index as u32), queued);
         }
-        self.progress(state);
+        self.take_completions(state);
     }
 
     fn inbox(&self, peer: PeerId) -> Words<'_> {
@@ -452,7 +459,7 @@ impl Fabric for VerbsEndpoint {
 
     fn look(&mut self) {
         self.wait(Some(0));
-        self.progress(&mut self.state.borrow_mut());
+        self.take_completions(&mut self.state.borrow_mut());
     }
 
     fn is_broken(&self, peer: PeerId) -> bool {
