@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::{
-    Memfd, RunDirectory, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, receive_frame, send_frame,
+    Memfd, RunDirectory, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way, receive_frame, send_frame,
 };
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, MemoryMap, Span, header_word};
@@ -189,10 +189,12 @@ fn receive_shard(stream: &UnixStream, endpoint: &mut ShmEndpoint) -> RawShard {
         map: map.clone(),
         header: Some(header.clone()),
         authority: None,
-        outbox: outbox.clone(),
         inbox: inbox.clone(),
-        sleeps: SleepWord { span: header_span, word: header_word::SLEEPING },
-        wake_key,
+        way: Way::Shared {
+            outbox: outbox.clone(),
+            sleeps: SleepWord { span: header_span, word: header_word::SLEEPING },
+            wake_key,
+        },
     });
     let (writer, reader) = (RingWriter::new(true), RingReader::new(true));
     RawShard { header, map, outbox, inbox, peer, writer, reader }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use kelix_fabric::shm::{
     AUTHORITY_BYTES, AUTHORITY_MAGIC, Memfd, RunDirectory, ShmEndpoint, ShmPeer, SleepWord, Waker,
-    WakerHandle, map_file, receive_frame, send_frame,
+    WakerHandle, Way, map_file, receive_frame, send_frame,
 };
 use kelix_fabric::{Endpoint, PeerId};
 use kelix_image::{Header, MemoryMap, Span};
@@ -247,12 +247,14 @@ impl Link {
         endpoint.add_sleep_word(SleepWord { span: inbox.clone(), word: mailbox_word::SLEEPS });
         Ok(endpoint.add(ShmPeer {
             map: Arc::new(map),
-            sleeps: SleepWord { span: header_span, word: kelix_image::header_word::SLEEPING },
             header: Some(header),
             authority: Some(authority.clone()),
-            outbox,
             inbox,
-            wake_key,
+            way: Way::Shared {
+                outbox,
+                sleeps: SleepWord { span: header_span, word: kelix_image::header_word::SLEEPING },
+                wake_key,
+            },
         }))
     }
 }

@@ -7,12 +7,15 @@ use kelix_image::MemoryMap;
 use kelix_image::words::Words;
 
 use crate::shm::ShmEndpoint;
+use crate::tcp::TcpEndpoint;
 use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState};
 
 /// One endpoint.
 pub enum Endpoint {
     /// Shared memory.
     Shm(ShmEndpoint),
+    /// TCP.
+    Tcp(TcpEndpoint),
     /// Whatever a simulator makes of a fabric.
     #[cfg(kelix_sim)]
     Sim(Box<dyn Fabric>),
@@ -23,6 +26,7 @@ macro_rules! of {
     ($endpoint:ident, $method:ident $(, $argument:expr)*) => {
         match $endpoint {
             Endpoint::Shm(endpoint) => endpoint.$method($($argument),*),
+            Endpoint::Tcp(endpoint) => endpoint.$method($($argument),*),
             #[cfg(kelix_sim)]
             Endpoint::Sim(endpoint) => endpoint.$method($($argument),*),
         }

@@ -18,6 +18,7 @@ use kelix_types::Place;
 pub mod conformance;
 mod endpoint;
 pub mod shm;
+pub mod tcp;
 
 pub use endpoint::Endpoint;
 
@@ -34,7 +35,7 @@ pub struct Read {
     pub place: Place,
     /// How many 8-byte words.
     pub words: usize,
-    /// A number that no other READ under way has.
+    /// A number below [`SESSION_READS_MAX`](kelix_types::limits::SESSION_READS_MAX) that no other READ under way has.
     pub tag: u32,
 }
 
@@ -186,7 +187,7 @@ pub trait Fabric {
         None
     }
 
-    /// Wakes the peer if it sleeps. Called after the WRITE it should find.
+    /// Wakes the peer if it sleeps. Called after the WRITE it should find; without one it need not wake anybody.
     fn wake(&mut self, peer: PeerId);
 
     /// Announces that this side is about to sleep. The caller then looks once more for work, and calls

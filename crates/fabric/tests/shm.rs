@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use kelix_fabric::conformance::{Network, SEGMENTS, Side, Testbed};
 use kelix_fabric::shm::{
-    AUTHORITY_BYTES, Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, map_file,
+    AUTHORITY_BYTES, Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way, map_file,
 };
 use kelix_image::{Header, MemoryMap, SegmentSource, Span, header_word};
 use kelix_types::limits::{EPOCH_NS_MIN, MESSAGE_RING_BYTES};
@@ -39,8 +39,8 @@ impl Memory {
         let header = received(&self.header, false);
         let mut map = MemoryMap::default();
         map.add(0, header.clone());
-        for (first, memfd) in self.segments.list() {
-            map.add(first, received(&memfd, false));
+        for segment in self.segments.list() {
+            map.add(segment.first, received(&segment.memory, false));
         }
         (header, map)
     }
@@ -60,10 +60,12 @@ fn connect(
         map: Arc::new(MemoryMap::default()),
         header: None,
         authority: None,
-        sleeps: SleepWord { span: server_outbox.clone(), word: SLEEPS },
-        outbox: server_outbox,
         inbox: server_inbox,
-        wake_key,
+        way: Way::Shared {
+            sleeps: SleepWord { span: server_outbox.clone(), word: SLEEPS },
+            outbox: server_outbox,
+            wake_key,
+        },
     });
 
     let (header, map) = memory.map();
@@ -77,10 +79,12 @@ fn connect(
         map: Arc::new(map),
         header: Some(Header::open(header.clone()).unwrap()),
         authority: Some(map_file(&memory.authority, AUTHORITY_BYTES, false).unwrap()),
-        sleeps: SleepWord { span: header, word: header_word::SLEEPING },
-        outbox: received(&requests, true),
         inbox,
-        wake_key,
+        way: Way::Shared {
+            outbox: received(&requests, true),
+            sleeps: SleepWord { span: header, word: header_word::SLEEPING },
+            wake_key,
+        },
     });
     (client_id, Side { endpoint, peers: vec![server_id], holds: Box::new(()) })
 }

@@ -151,8 +151,8 @@ fn send_segments(shared: &Arc<Shared>, stream: &UnixStream, shard: u16) -> Resul
     let segments = shared.shards[usize::from(shard)].segments.list();
     let mut chunks = segments.chunks(SEGMENTS_A_FRAME).peekable();
     while let Some(chunk) = chunks.next() {
-        let list = chunk.iter().map(|(first, memory)| (*first as u64, memory.bytes())).collect();
-        let descriptors: Vec<_> = chunk.iter().map(|(_, memory)| memory.fd()).collect();
+        let list = chunk.iter().map(|segment| (segment.first as u64, segment.memory.bytes())).collect();
+        let descriptors: Vec<_> = chunk.iter().map(|segment| segment.memory.fd()).collect();
         send(stream, &Frame::Segments { shard, last: chunks.peek().is_none(), list }, &descriptors)?;
     }
     Ok(())

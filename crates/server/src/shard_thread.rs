@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use kelix_fabric::shm::{Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle};
+use kelix_fabric::shm::{Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way};
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, ImageState, MemoryMap, MemoryUse, Span, header_word};
 use kelix_shard::{Now, Shard, ShardConfig, ShardCounters};
@@ -262,10 +262,12 @@ impl ShardThread {
                         map: Arc::new(MemoryMap::default()),
                         header: None,
                         authority: None,
-                        sleeps: SleepWord { span: client_mailbox.clone(), word: mailbox_word::SLEEPS },
-                        outbox: client_mailbox,
                         inbox: server_mailbox,
-                        wake_key,
+                        way: Way::Shared {
+                            sleeps: SleepWord { span: client_mailbox.clone(), word: mailbox_word::SLEEPS },
+                            outbox: client_mailbox,
+                            wake_key,
+                        },
                     });
                     self.shard.join(peer, self.endpoint.promises().ordered_placement);
                     self.connections.push(Connection { number: connection, peer, wake_key });

@@ -196,9 +196,10 @@ pub fn a_wake_up_of_nobody_is_no_harm<T: Testbed>(bed: &T) {
 /// block, ends its sleep, and is forgotten then.
 pub fn a_thousand_wake_ups_are_one<T: Testbed>(bed: &T) {
     let _watchdog = Watchdog::new("a_thousand_wake_ups_are_one");
-    both_ways(bed, |sleeper, waker, _| {
+    both_ways(bed, |sleeper, waker, mailbox| {
         for wake_ups in [2, 3, 1000, 100_000] {
             sleeper.endpoint.announce_sleep();
+            waker.write(0, mailbox.start, &[wake_ups]);
             for _ in 0..wake_ups {
                 waker.endpoint.wake(waker.peers[0]);
             }
@@ -230,6 +231,7 @@ pub fn a_wake_up_is_for_one_peer<T: Testbed>(bed: &T) {
         let mut undisturbed = [false; CLIENTS];
         for _ in 0..SPURIOUS_MAX {
             clients.iter_mut().for_each(|client| client.endpoint.announce_sleep());
+            server.write(meant, mailbox.start, &[meant as u64]);
             server.endpoint.wake(server.peers[meant]);
             clients[meant].endpoint.sleep(None);
             for (index, client) in clients.iter_mut().enumerate().filter(|(index, _)| *index != meant) {

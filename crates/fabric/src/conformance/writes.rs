@@ -20,6 +20,7 @@ pub fn a_write_lands_where_it_was_posted<T: Testbed>(bed: &T) {
                 expected[at..at + count].copy_from_slice(&words);
                 let mut found = vec![0; mailbox.len()];
                 until("a WRITE has landed", || {
+                    to.endpoint.progress();
                     to.endpoint.inbox(to.peers[0]).copy_out(mailbox.start, &mut found);
                     found[at..at + count] == *words
                 });
@@ -58,15 +59,17 @@ pub fn the_first_word_becomes_visible_last<T: Testbed>(bed: &T) {
     let Network { server, mut clients, mailbox, .. } = bed.network(1);
     let client = &mut clients[0];
     let inbox = server.endpoint.inbox(server.peers[0]);
+    // Words of their own for each size: the last WRITEs of one may land when the next has begun.
+    let mut start = mailbox.start;
     for count in [2, 3, 9, 64, 1000, 8192] {
-        let inbox = inbox.part(mailbox.start, count);
-        inbox.clear(0, count);
+        let (at, inbox) = (start, inbox.part(start, count));
+        start += count;
         let mut round = 0;
         let mut words = vec![0; count];
         let write = || {
             round += 1;
             words.fill(round);
-            client.write(0, mailbox.start, &words);
+            client.write(0, at, &words);
         };
         meanwhile(write, || {
             let (mut seen, mut last) = (0, 0);
@@ -95,17 +98,17 @@ pub fn writes_become_visible_in_their_order<T: Testbed>(bed: &T) {
     const APART: usize = 37;
     let Network { server, mut clients, mailbox, .. } = bed.network(1);
     let client = &mut clients[0];
-    let inbox = server.endpoint.inbox(server.peers[0]).part(mailbox.start, mailbox.len());
+    let inbox = server.endpoint.inbox(server.peers[0]);
     // Of one word and of several, so that none overtakes another because of its size.
     let size = |index: usize| if index % 3 == 0 { 1 } else { APART };
-    for doorbell_each in [true, false] {
-        inbox.clear(0, WRITES * APART);
+    for (turn, doorbell_each) in [true, false].into_iter().enumerate() {
+        let start = mailbox.start + turn * WRITES * APART;
         let mut round = 0;
         let write = || {
             round += 1;
             for index in 0..WRITES {
                 let words = &[round; APART][..size(index)];
-                let first = mailbox.start + index * APART;
+                let first = start + index * APART;
                 assert_eq!(client.endpoint.post_write(client.peers[0], first, words), Ok(()));
                 if doorbell_each {
                     client.endpoint.doorbell();
@@ -118,7 +121,7 @@ pub fn writes_become_visible_in_their_order<T: Testbed>(bed: &T) {
             until("enough WRITEs were seen", || {
                 let mut later = 0;
                 for index in (0..WRITES).rev() {
-                    let word = inbox.load_acquire(index * APART);
+                    let word = inbox.load_acquire(start + index * APART);
                     assert!(word >= later, "WRITE {index} is of round {word}, a later one of round {later}");
                     later = word;
                 }
@@ -147,6 +150,7 @@ pub fn peers_have_mailboxes_of_their_own<T: Testbed>(bed: &T) {
                     let answer = words(CLIENTS + index, round);
                     let mut found = [0; WORDS];
                     until("the server's words are in the mailbox of a client", || {
+                        client.endpoint.progress();
                         let inbox = client.endpoint.inbox(client.peers[0]);
                         inbox.copy_out(mailbox.start, &mut found);
                         let stranger =

@@ -35,6 +35,11 @@ impl WakerHandle {
         unimplemented!("models have no descriptors")
     }
 
+    /// Models have no agent.
+    pub(crate) fn drain(&self) {
+        unimplemented!("models have no agent")
+    }
+
     /// Wakes the other end.
     pub fn wake(&self) {
         let bell = self.other.get().expect("both ends are waited for");

@@ -10,6 +10,7 @@ use kelix_types::limits;
 
 use super::rundir::AUTHORITY_TERM;
 use super::wake::Waker;
+use crate::tcp::AgentLink;
 use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState, Sampled};
 
 /// A word that says whether its owner sleeps.
@@ -35,15 +36,29 @@ pub struct ShmPeer {
     pub header: Option<Header>,
     /// The authority page, where there is a map.
     pub authority: Option<Span>,
-    /// The peer's mailbox.
-    pub outbox: Span,
     /// This side's mailbox.
     pub inbox: Span,
-    /// Says whether the peer sleeps.
-    pub sleeps: SleepWord,
-    /// This side's end of the connection's wake-up pair: key in the endpoint's [`Waker`].
-    pub wake_key: usize,
+    /// How words reach the peer.
+    pub way: Way,
 }
+
+/// How words reach a peer.
+pub enum Way {
+    /// It is on this host.
+    Shared {
+        /// Its mailbox.
+        outbox: Span,
+        /// Says whether it sleeps.
+        sleeps: SleepWord,
+        /// This side's end of the connection's wake-up pair: key in the endpoint's [`Waker`].
+        wake_key: usize,
+    },
+    /// It is a client over TCP; the agent sends it what is for it.
+    Agent(AgentLink),
+}
+
+/// What whoever names a peer promises.
+const CONNECTED: &str = "a connection of this endpoint";
 
 impl ShmPeer {
     #[inline(always)]
@@ -63,6 +78,8 @@ pub struct ShmEndpoint {
     peers: Vec<Option<ShmPeer>>,
     waker: Waker,
     own_sleep_words: Vec<SleepWord>,
+    /// Peers for whom the agent has something.
+    posted: Vec<PeerId>,
     broken: bool,
     began: Instant,
 }
@@ -74,6 +91,7 @@ impl ShmEndpoint {
             peers: Vec::new(),
             waker,
             own_sleep_words: Vec::new(),
+            posted: Vec::new(),
             broken: false,
             began: Instant::now(),
         }
@@ -107,7 +125,7 @@ impl ShmEndpoint {
     /// The connection's map, header and mailboxes.
     #[inline(always)]
     pub fn peer(&self, peer: PeerId) -> &ShmPeer {
-        self.peers[peer.0 as usize].as_ref().expect("a connection of this endpoint")
+        self.peers[peer.0 as usize].as_ref().expect(CONNECTED)
     }
 }
 
@@ -133,7 +151,7 @@ impl Fabric for ShmEndpoint {
     }
 
     fn set_map(&mut self, peer: PeerId, map: Arc<MemoryMap>) {
-        self.peers[peer.0 as usize].as_mut().expect("a connection of this endpoint").map = map;
+        self.peers[peer.0 as usize].as_mut().expect(CONNECTED).map = map;
     }
 
     fn map_version(&self, peer: PeerId) -> u64 {
@@ -178,14 +196,31 @@ impl Fabric for ShmEndpoint {
 
     #[inline]
     fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
-        let outbox = self.peer(peer).outbox.words();
-        outbox.copy_in(first + 1, &words[1..]);
-        outbox.publish(first, words[0]);
-        Ok(())
+        match &mut self.peers[peer.0 as usize].as_mut().expect(CONNECTED).way {
+            Way::Shared { outbox, .. } => {
+                let outbox = outbox.words();
+                outbox.copy_in(first + 1, &words[1..]);
+                outbox.publish(first, words[0]);
+                Ok(())
+            }
+            Way::Agent(link) => {
+                if self.posted.last() != Some(&peer) {
+                    self.posted.push(peer);
+                }
+                link.write(first, words)
+            }
+        }
     }
 
     #[inline]
-    fn doorbell(&mut self) {}
+    fn doorbell(&mut self) {
+        for peer in self.posted.drain(..) {
+            // It may have been removed since.
+            if let Some(ShmPeer { way: Way::Agent(link), .. }) = &self.peers[peer.0 as usize] {
+                link.ring();
+            }
+        }
+    }
 
     #[inline(always)]
     fn inbox(&self, peer: PeerId) -> Words<'_> {
@@ -208,10 +243,15 @@ impl Fabric for ShmEndpoint {
     /// between the sleep word and the last look for WRITEs. One of the two sees the other's store.
     #[inline]
     fn wake(&mut self, peer: PeerId) {
-        full_fence();
-        let peer = self.peer(peer);
-        if peer.sleeps.words().load(0) != 0 {
-            self.waker.wake(peer.wake_key);
+        match &self.peer(peer).way {
+            Way::Shared { sleeps, wake_key, .. } => {
+                full_fence();
+                if sleeps.words().load(0) != 0 {
+                    self.waker.wake(*wake_key);
+                }
+            }
+            // Nobody sleeps so deep that it misses what arrives.
+            Way::Agent(_) => {}
         }
     }
 

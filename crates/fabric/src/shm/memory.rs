@@ -120,8 +120,16 @@ pub fn map_file(file: &File, bytes: u64, writable: bool) -> Result<Span> {
         .map_err(|source| Error::system("map file", "cannot map the authority page".to_string(), source))
 }
 
-/// First granule and memory of a segment.
-type Segment = (usize, Arc<Memfd>);
+/// A segment of an image.
+#[derive(Clone)]
+pub struct Segment {
+    /// Its first granule.
+    pub first: usize,
+    /// Its memory, to be sent to clients.
+    pub memory: Arc<Memfd>,
+    /// Its memory as the writer has it mapped, for those who read it in the same process.
+    pub span: Span,
+}
 
 /// Segments made of memfds, and the list of them that the server hands to its clients.
 #[derive(Clone, Default)]
@@ -130,7 +138,7 @@ pub struct MemfdSegments {
 }
 
 impl MemfdSegments {
-    /// First granule and memory of each segment of the image.
+    /// The segments of the image.
     pub fn list(&self) -> Vec<Segment> {
         self.list.lock().expect("no panic under this lock").clone()
     }
@@ -139,12 +147,16 @@ impl MemfdSegments {
 impl SegmentSource for MemfdSegments {
     fn create(&mut self, first: usize, bytes: u64) -> Result<Span> {
         let (memfd, span) = Memfd::create("kelix-segment", bytes, true)?;
-        self.list.lock().expect("no panic under this lock").push((first, Arc::new(memfd)));
+        self.list.lock().expect("no panic under this lock").push(Segment {
+            first,
+            memory: Arc::new(memfd),
+            span: span.clone(),
+        });
         Ok(span)
     }
 
     fn retired(&mut self, first: usize) {
-        self.list.lock().expect("no panic under this lock").retain(|(start, _)| *start != first);
+        self.list.lock().expect("no panic under this lock").retain(|segment| segment.first != first);
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kelix_image::{MemoryMap, Span};
 
-use super::{ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle};
+use super::{ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way};
 use crate::PeerId;
 
 /// The client's sleep word in its mailbox, as in `kelix_wire::ring`.
@@ -23,10 +23,8 @@ fn connect(
         map: Arc::new(MemoryMap::default()),
         header: None,
         authority: None,
-        outbox: outbox.clone(),
         inbox: inbox.clone(),
-        sleeps: sleeps.clone(),
-        wake_key,
+        way: Way::Shared { outbox: outbox.clone(), sleeps: sleeps.clone(), wake_key },
     })
 }
 

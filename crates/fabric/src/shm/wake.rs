@@ -34,7 +34,7 @@ impl WakerHandle {
     }
 
     /// Takes back wake-ups that have been heard. What is left, if the other end writes without end, only wakes again.
-    fn drain(&self) {
+    pub(crate) fn drain(&self) {
         let _ = recv(&self.0, &mut [0u8; 256], RecvFlags::DONTWAIT);
     }
 }

@@ -1,0 +1,571 @@
+//! The agent: READs and WRITEs of all TCP clients of a server, by one thread.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kelix_image::words::{full_fence, load_fence};
+use kelix_image::{Header, MemoryMap, SharedWord, Span, header_word};
+use kelix_types::{Error, Place, Result};
+use rtrb::Consumer;
+use rustix::event::{Timespec, epoll};
+
+use super::frame::{Head, Kind};
+use super::link::{AgentBell, AgentLink};
+use super::stream::Stream;
+use crate::shm::{MemfdSegments, WakerHandle};
+
+/// Bytes that wait for a slow reader before nothing more is taken from it.
+const UNSENT_BYTES_MAX: usize = 256 << 10;
+/// Events of one look.
+const EVENTS: usize = 64;
+/// How long no more connections are taken after none could be.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Between two looks at what rarely changes.
+const TICK: Duration = Duration::from_millis(250);
+
+const LISTENER: u64 = u64::MAX;
+const BELL: u64 = u64::MAX - 1;
+
+/// What the agent reads and writes for one shard.
+pub struct AgentShard {
+    /// The header page.
+    pub header: Span,
+    /// The segments, as the shard makes and retires them.
+    pub segments: MemfdSegments,
+    /// Wakes the shard's thread.
+    pub waker: Arc<WakerHandle>,
+}
+
+struct Shard {
+    header: Header,
+    memory: AgentShard,
+    map: MemoryMap,
+    /// Which segments the map has.
+    version: Option<u64>,
+    /// Something was written into one of its mailboxes since it was last woken.
+    written: bool,
+}
+
+impl Shard {
+    fn new(memory: AgentShard) -> Result<Shard> {
+        let header = Header::open(memory.header.clone())?;
+        Ok(Shard { header, memory, map: MemoryMap::default(), version: None, written: false })
+    }
+
+    /// Takes note of segments that came or went.
+    fn look(&mut self) {
+        let version = self.header.segments_version();
+        if self.version == Some(version) {
+            return;
+        }
+        self.map = MemoryMap::default();
+        self.map.add(0, self.memory.header.clone());
+        for segment in self.memory.segments.list() {
+            self.map.add(segment.first, segment.span);
+        }
+        self.version = Some(version);
+    }
+
+    /// Lets segments that were retired go.
+    fn forget(&mut self) {
+        (self.map, self.version) = (MemoryMap::default(), None);
+    }
+
+    /// SYNC: as in `ShmEndpoint::wake`.
+    fn wake(&mut self) {
+        if std::mem::take(&mut self.written) {
+            full_fence();
+            if self.memory.header.words().load(header_word::SLEEPING) != 0 {
+                self.memory.waker.wake();
+            }
+        }
+    }
+}
+
+/// What a connection is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectionId {
+    slot: usize,
+    number: u64,
+}
+
+struct Connection {
+    number: u64,
+    stream: Stream,
+    /// The term that the client was last told.
+    told: u64,
+    /// By shard: the mailbox into which the client WRITEs, and what the shard has written.
+    shards: Vec<Option<(Span, Consumer<u64>)>>,
+    /// Until when it has to be established.
+    deadline: Option<Instant>,
+    /// It is to be served in the next turn.
+    touched: bool,
+    /// Frames have arrived that were not looked at, because too much waits to be sent.
+    left: bool,
+    /// What the epoll set watches for.
+    watches: epoll::EventFlags,
+    /// Something has arrived since the last tick.
+    busy: bool,
+}
+
+/// What happened that is not the agent's business alone.
+#[derive(Debug)]
+pub enum Event {
+    /// A frame of the set-up conversation.
+    Control(ConnectionId, u16, Vec<u8>),
+    /// A connection is over, and why. Nothing comes of it any more.
+    Over(ConnectionId, &'static str),
+}
+
+/// How many may connect, and how long they may take to say who they are.
+#[derive(Clone, Copy, Debug)]
+pub struct AgentLimits {
+    /// Most connections at once.
+    pub connections: usize,
+    /// Time until [`Agent::establish`] has to be called for a connection.
+    pub greeting: Duration,
+    /// Longest WRITE of a client, in words.
+    pub write_words: usize,
+}
+
+/// One thread's agent.
+pub struct Agent {
+    epoll: OwnedFd,
+    listener: Option<TcpListener>,
+    /// Since when no connections are taken, if so.
+    paused: Option<Instant>,
+    limits: AgentLimits,
+    shards: Vec<Shard>,
+    authority: SharedWord,
+    /// The term of the server, and the one in force when it was last looked for.
+    own_term: u64,
+    term: u64,
+    connections: Vec<Option<Connection>>,
+    next_number: u64,
+    bell: Arc<AgentBell>,
+    bell_end: WakerHandle,
+    touched: Vec<usize>,
+    ticked: Instant,
+    over: Vec<Event>,
+}
+
+fn system(what: &'static str, source: impl Into<std::io::Error>) -> Error {
+    Error::system("serve over TCP", what, source.into())
+}
+
+impl Agent {
+    /// An agent for the shards of a server of this term, with the word in which the authority stands. Nobody is connected.
+    pub fn new(
+        shards: Vec<AgentShard>,
+        authority: SharedWord,
+        term: u64,
+        limits: AgentLimits,
+    ) -> Result<Agent> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|source| system("no descriptor for an epoll set", source))?;
+        let (bell, bell_end) = AgentBell::new(limits.connections)?;
+        let data = epoll::EventData::new_u64(BELL);
+        epoll::add(&epoll, &bell_end, data, epoll::EventFlags::IN)
+            .map_err(|source| system("cannot watch the bell", source))?;
+        Ok(Agent {
+            epoll,
+            listener: None,
+            paused: None,
+            limits,
+            shards: shards.into_iter().map(Shard::new).collect::<Result<_>>()?,
+            authority,
+            own_term: term,
+            term,
+            connections: Vec::new(),
+            next_number: 1,
+            bell: Arc::new(bell),
+            bell_end,
+            touched: Vec::new(),
+            ticked: Instant::now(),
+            over: Vec::new(),
+        })
+    }
+
+    /// What wakes it.
+    pub fn bell(&self) -> Arc<AgentBell> {
+        self.bell.clone()
+    }
+
+    /// Takes connections from now on.
+    pub fn listen(&mut self, listener: TcpListener) -> Result<()> {
+        listener.set_nonblocking(true).map_err(|source| system("a socket that blocks", source))?;
+        let data = epoll::EventData::new_u64(LISTENER);
+        epoll::add(&self.epoll, &listener, data, epoll::EventFlags::IN)
+            .map_err(|source| system("cannot watch the socket", source))?;
+        self.listener = Some(listener);
+        Ok(())
+    }
+
+    /// Number of connections.
+    pub fn connections(&self) -> usize {
+        self.connections.iter().flatten().count()
+    }
+
+    /// Serves a connection that was taken elsewhere.
+    pub fn add(&mut self, socket: TcpStream) -> std::io::Result<ConnectionId> {
+        let slot = self.connections.iter().position(Option::is_none).unwrap_or(self.connections.len());
+        if slot == self.limits.connections {
+            // Best effort: whoever asks too often is told so, if the words find room.
+            let _ = Stream::new(socket, 0).map(|mut stream| refuse(&mut stream, "too many connections"));
+            return Err(std::io::Error::other("too many connections"));
+        }
+        let stream = Stream::new(socket, self.limits.write_words)?;
+        let watches = epoll::EventFlags::IN;
+        epoll::add(&self.epoll, stream.fd(), epoll::EventData::new_u64(slot as u64), watches)?;
+        let number = self.next_number;
+        self.next_number += 1;
+        if slot == self.connections.len() {
+            self.connections.push(None);
+        }
+        self.connections[slot] = Some(Connection {
+            number,
+            stream,
+            told: self.own_term,
+            shards: (0..self.shards.len()).map(|_| None).collect(),
+            deadline: Some(Instant::now() + self.limits.greeting),
+            touched: false,
+            left: false,
+            watches,
+            busy: true,
+        });
+        Ok(ConnectionId { slot, number })
+    }
+
+    fn find(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        let connection = self.connections.get_mut(id.slot)?.as_mut();
+        connection.filter(|connection| connection.number == id.number)
+    }
+
+    /// Where a connection comes from.
+    pub fn address(&mut self, id: ConnectionId) -> Option<SocketAddr> {
+        self.find(id)?.stream.peer()
+    }
+
+    /// Says that a connection is known, and may stay for as long as it likes.
+    pub fn establish(&mut self, id: ConnectionId) {
+        if let Some(connection) = self.find(id) {
+            connection.deadline = None;
+        }
+    }
+
+    /// Queues a frame of the set-up conversation.
+    pub fn send(&mut self, id: ConnectionId, kind: u16, bytes: &[u8]) {
+        if let Some(connection) = self.find(id) {
+            connection.stream.control(kind, bytes);
+            self.touch(id.slot);
+        }
+    }
+
+    /// Lets a connection READ a shard's memory and WRITE into a mailbox of its. Returns the shard's way back, with room for
+    /// so many words.
+    pub fn open(&mut self, id: ConnectionId, shard: usize, mailbox: Span, words: usize) -> Option<AgentLink> {
+        let bell = self.bell.clone();
+        let connection = self.find(id)?;
+        let (link, queue) = AgentLink::new(words, bell, id.slot, shard as u8);
+        connection.shards[shard] = Some((mailbox, queue));
+        Some(link)
+    }
+
+    /// Ends a connection, once what was queued for it was offered to its socket.
+    pub fn close(&mut self, id: ConnectionId, why: &'static str) {
+        if let Some(connection) = self.find(id) {
+            connection.stream.flush();
+            connection.stream.end(why);
+            self.touch(id.slot);
+        }
+    }
+
+    fn touch(&mut self, slot: usize) {
+        if let Some(Some(connection)) = self.connections.get_mut(slot) {
+            if !connection.touched {
+                connection.touched = true;
+                self.touched.push(slot);
+            }
+        }
+    }
+
+    /// Does what there is to do, without waiting. Returns whether there was anything.
+    pub fn turn(&mut self, events: &mut Vec<Event>) -> bool {
+        self.look(Some(Duration::ZERO));
+        let bell = self.bell.clone();
+        bell.take(|slot| {
+            self.take_written(slot);
+            self.touch(slot);
+        });
+        let mut touched = std::mem::take(&mut self.touched);
+        let mut served = 0;
+        for slot in touched.drain(..) {
+            served += 1;
+            self.serve(slot, events);
+        }
+        if self.touched.is_empty() {
+            self.touched = touched;
+        }
+        self.shards.iter_mut().for_each(Shard::wake);
+        if self.ticked.elapsed() >= TICK {
+            self.tick();
+        }
+        events.append(&mut self.over);
+        served > 0 || !events.is_empty()
+    }
+
+    /// Sleeps until something happens or the time is over.
+    pub fn wait(&mut self, timeout: Option<Duration>) {
+        // Ticks have work only while somebody is connected.
+        let tick = (self.connections() > 0 || self.paused.is_some()).then_some(TICK);
+        let timeout = match (timeout, tick) {
+            (Some(timeout), Some(tick)) => Some(timeout.min(tick)),
+            (timeout, tick) => timeout.or(tick),
+        };
+        if self.bell.begin_sleep() && self.touched.is_empty() {
+            self.look(timeout);
+        }
+        self.bell.end_sleep();
+    }
+
+    /// Notes who is ready.
+    fn look(&mut self, timeout: Option<Duration>) {
+        let timeout = timeout
+            .map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });
+        let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut ready = [none; EVENTS];
+        // An interrupted wait is a short one.
+        let count = epoll::wait(&self.epoll, &mut ready[..], timeout.as_ref()).unwrap_or(0);
+        let mut knocks = false;
+        for event in &ready[..count] {
+            match event.data.u64() {
+                LISTENER => knocks = true,
+                BELL => self.bell_end.drain(),
+                slot => {
+                    if let Some(Some(connection)) = self.connections.get_mut(slot as usize) {
+                        connection.busy = true;
+                    }
+                    self.touch(slot as usize);
+                }
+            }
+        }
+        if knocks {
+            self.accept();
+        }
+    }
+
+    fn accept(&mut self) {
+        let Some(listener) = self.listener.take() else { return };
+        for _ in 0..EVENTS {
+            match listener.accept() {
+                Ok((socket, _)) => {
+                    let _ = self.add(socket);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
+                // Out of descriptors or memory: those who are connected go on, new ones wait in the socket's queue.
+                Err(_) => {
+                    self.paused = Some(Instant::now());
+                    self.watch_listener(&listener, epoll::EventFlags::empty());
+                    break;
+                }
+            }
+        }
+        self.listener = Some(listener);
+    }
+
+    fn watch_listener(&self, listener: &TcpListener, events: epoll::EventFlags) {
+        let _ = epoll::modify(&self.epoll, listener, epoll::EventData::new_u64(LISTENER), events);
+    }
+
+    /// Does what has no moment of its own.
+    fn tick(&mut self) {
+        self.ticked = Instant::now();
+        if self.paused.is_some_and(|since| since.elapsed() >= PAUSE) {
+            self.paused = None;
+            if let Some(listener) = &self.listener {
+                self.watch_listener(listener, epoll::EventFlags::IN);
+            }
+        }
+        let now = Instant::now();
+        for slot in 0..self.connections.len() {
+            let Some(connection) = &mut self.connections[slot] else { continue };
+            if connection.deadline.is_some_and(|deadline| deadline < now) {
+                connection.stream.end("no greeting in time");
+                self.serve(slot, &mut Vec::new());
+            } else if !std::mem::take(&mut connection.busy) {
+                connection.stream.shrink();
+            }
+        }
+        if self.connections() == 0 {
+            self.shards.iter_mut().for_each(Shard::forget);
+        } else {
+            self.shards.iter_mut().for_each(Shard::look);
+        }
+        if self.told_term_is_old() {
+            (0..self.connections.len()).for_each(|slot| self.touch(slot));
+        }
+    }
+
+    fn told_term_is_old(&mut self) -> bool {
+        let term = self.authority.words().load_acquire(0);
+        std::mem::replace(&mut self.term, term) != term
+    }
+
+    /// Moves what shards have written to a connection's stream.
+    fn take_written(&mut self, slot: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
+        for (_, queue) in connection.shards.iter_mut().flatten() {
+            let Ok(chunk) = queue.read_chunk(queue.slots()) else { continue };
+            if chunk.is_empty() {
+                continue;
+            }
+            // Looked at after what is sent under it.
+            let term = self.authority.words().load_acquire(0);
+            let out = &mut connection.stream.out;
+            if connection.told != term {
+                connection.told = term;
+                out.extend([Head::new(Kind::Term, 0, 0, 0).word(), term]);
+            }
+            let (front, back) = chunk.as_slices();
+            out.extend_from_slice(front);
+            out.extend_from_slice(back);
+            chunk.commit_all();
+        }
+    }
+
+    /// Receives, answers and sends what a connection has.
+    fn serve(&mut self, slot: usize, events: &mut Vec<Event>) {
+        let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { return };
+        let id = ConnectionId { slot, number: connection.number };
+        connection.touched = false;
+        if connection.told != self.term {
+            connection.told = self.term;
+            connection.stream.out.extend([Head::new(Kind::Term, 0, 0, 0).word(), self.term]);
+        }
+        if connection.stream.unsent() <= UNSENT_BYTES_MAX {
+            // What is left comes first, so that a client who asks and asks fills no memory.
+            if !connection.left {
+                connection.stream.fill();
+            }
+            connection.left = answer(connection, id, &mut self.shards, &self.authority, events);
+        }
+        connection.stream.flush();
+        if let Some(why) = connection.stream.over() {
+            let _ = epoll::delete(&self.epoll, connection.stream.fd());
+            self.connections[slot] = None;
+            self.over.push(Event::Over(id, why));
+            return;
+        }
+        let unsent = connection.stream.unsent();
+        let mut watches = epoll::EventFlags::empty();
+        if unsent <= UNSENT_BYTES_MAX {
+            watches |= epoll::EventFlags::IN;
+        }
+        if unsent > 0 {
+            watches |= epoll::EventFlags::OUT;
+        }
+        if watches != connection.watches {
+            connection.watches = watches;
+            let data = epoll::EventData::new_u64(slot as u64);
+            if epoll::modify(&self.epoll, connection.stream.fd(), data, watches).is_err() {
+                connection.stream.end("the system cannot watch it");
+            }
+        }
+        if connection.left && unsent <= UNSENT_BYTES_MAX {
+            // The others first.
+            self.touch(slot);
+        }
+    }
+}
+
+impl AsFd for Agent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+/// Tells a client why it is refused, and ends the connection.
+fn refuse(stream: &mut Stream, why: &'static str) {
+    stream.control(super::REFUSED, why.as_bytes());
+    stream.flush();
+    stream.end(why);
+}
+
+/// Answers the frames that have arrived, as far as their answers may be queued. Returns whether frames are left.
+fn answer(
+    connection: &mut Connection,
+    id: ConnectionId,
+    shards: &mut [Shard],
+    authority: &SharedWord,
+    events: &mut Vec<Event>,
+) -> bool {
+    while connection.stream.unsent() <= UNSENT_BYTES_MAX {
+        let Some((head, body)) = connection.stream.next() else { return false };
+        let number = usize::from(head.small);
+        let opened = connection.shards.get(number).and_then(Option::as_ref);
+        match (head.kind, opened) {
+            (Kind::Read, Some(_)) => {
+                let place = Place(connection.stream.words()[body.start]);
+                let out = &mut connection.stream.out;
+                read(&mut shards[number], head, place, authority, &mut connection.told, out);
+            }
+            (Kind::Write, Some((mailbox, _))) => {
+                let (words, first) = (&connection.stream.words()[body], head.name as usize);
+                if (first + words.len()) as u64 * 8 > mailbox.bytes() {
+                    connection.stream.end("a WRITE beyond the mailbox");
+                    return false;
+                }
+                let mailbox = mailbox.words();
+                mailbox.copy_in(first + 1, &words[1..]);
+                mailbox.publish(first, words[0]);
+                shards[number].written = true;
+            }
+            (Kind::Control, _) => {
+                let words = &connection.stream.words()[body];
+                let bytes = kelix_image::words::bytes_of(words)[..head.count as usize].to_vec();
+                events.push(Event::Control(id, head.name as u16, bytes));
+            }
+            _ => {
+                connection.stream.end("a frame that makes no sense here");
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// Answers a READ: epoch, words, epoch, authority, in this order.
+fn read(
+    shard: &mut Shard,
+    head: Head,
+    place: Place,
+    authority: &SharedWord,
+    told: &mut u64,
+    out: &mut Vec<u64>,
+) {
+    let count = head.count as usize;
+    if shard.version.is_none() || shard.map.words(place, count).is_none() {
+        shard.look();
+    }
+    let Some(words) = shard.map.words(place, count) else {
+        return out.push(Head::new(Kind::Outside, 0, head.name, 0).word());
+    };
+    let at = out.len();
+    out.resize(at + 2 + count, 0);
+    load_fence();
+    let before = shard.header.epoch();
+    words.copy_out(0, &mut out[at + 2..]);
+    load_fence();
+    let passed = shard.header.epoch().wrapping_sub(before).min(255) as u8;
+    out[at] = Head::new(Kind::Sampled, passed, head.name, count).word();
+    out[at + 1] = before;
+    let term = authority.words().load_acquire(0);
+    if *told != term {
+        *told = term;
+        out.splice(at..at, [Head::new(Kind::Term, 0, 0, 0).word(), term]);
+    }
+}

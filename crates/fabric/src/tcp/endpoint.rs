@@ -1,0 +1,335 @@
+//! A client's end of a connection.
+
+use std::net::TcpStream;
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+use kelix_image::Span;
+use kelix_image::words::Words;
+use kelix_types::limits::{READ_EPOCHS_MAX, SESSION_READS_MAX};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::frame::{Head, Kind, READ_WORDS_MAX};
+use super::stream::Stream;
+use crate::{Broken, Fabric, PeerId, Promises, Read, ReadState, Sampled};
+
+/// Pieces of one READ that are under way at once.
+const PIECES: usize = 16;
+/// A READ's buffer that is longer is not kept.
+const KEPT_WORDS: usize = 128 << 10;
+/// Bytes that may wait to be sent, and how long they may do so before the connection is given up.
+const UNSENT_BYTES_MAX: usize = 4 << 20;
+const NAP_NS: u64 = 100_000_000;
+const NAPS: u32 = 100;
+/// READs that the agent has not answered, those that nobody waits for any more among them.
+const SLOTS: usize = 4 * SESSION_READS_MAX;
+/// Bits of a tag that number the pieces of a READ; the rest are the slot.
+const PIECE_BITS: u32 = 16;
+
+/// A READ under way. Its pieces are answered in their order.
+#[derive(Default)]
+struct Slot {
+    state: State,
+    shard: u8,
+    place: u64,
+    words: Vec<u64>,
+    /// Pieces asked for, and answered.
+    asked: usize,
+    answered: usize,
+    sampled: Sampled,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    #[default]
+    Free,
+    UnderWay,
+    Done,
+    Outside,
+    /// Nobody waits for it any more; its answers are still to come.
+    Abandoned,
+}
+
+impl Slot {
+    fn pieces(&self) -> usize {
+        self.words.len().div_ceil(READ_WORDS_MAX)
+    }
+
+    /// Asks for more pieces, if the READ has more.
+    fn ask(&mut self, slot: usize, out: &mut Vec<u64>) {
+        while self.asked < self.pieces() && self.asked - self.answered < PIECES {
+            let first = self.asked * READ_WORDS_MAX;
+            let count = READ_WORDS_MAX.min(self.words.len() - first);
+            let tag = (slot as u32) << PIECE_BITS | self.asked as u32;
+            out.push(Head::new(Kind::Read, self.shard, tag, count).word());
+            out.push(self.place + first as u64 * 8);
+            self.asked += 1;
+        }
+    }
+
+    /// Nothing more comes for it.
+    fn is_answered(&self) -> bool {
+        self.answered == self.asked
+    }
+
+    fn free(&mut self) {
+        self.state = State::Free;
+        if self.words.len() > KEPT_WORDS {
+            self.words = Vec::new();
+        }
+    }
+}
+
+/// A client's endpoint: one connection, whose peers are the shards of the server, by their numbers.
+pub struct TcpEndpoint {
+    stream: Stream,
+    /// This side's mailbox for each shard.
+    inboxes: Vec<Span>,
+    slots: Vec<Slot>,
+    /// Slot of the READ with a tag.
+    tags: Vec<Option<usize>>,
+    term: u64,
+    began: Instant,
+}
+
+impl TcpEndpoint {
+    /// A session's endpoint over a connection that was set up under a term: a mailbox of so many bytes for each shard.
+    pub fn new(
+        socket: TcpStream,
+        term: u64,
+        shards: usize,
+        mailbox_bytes: u64,
+    ) -> std::io::Result<TcpEndpoint> {
+        Ok(TcpEndpoint {
+            stream: Stream::new(socket, mailbox_bytes as usize / 8)?,
+            inboxes: (0..shards).map(|_| Span::private(mailbox_bytes)).collect(),
+            slots: Vec::new(),
+            tags: Vec::new(),
+            term,
+            began: Instant::now(),
+        })
+    }
+
+    /// The slot of a READ under way.
+    fn slot(&self, read: Read) -> Option<usize> {
+        self.tags.get(read.tag as usize).copied().flatten()
+    }
+
+    /// Takes the frames that have arrived.
+    fn take(&mut self) {
+        while let Some((head, body)) = self.stream.next() {
+            let (words, out) = self.stream.parts();
+            let body = &words[body];
+            let understood = match head.kind {
+                Kind::Term => {
+                    self.term = body[0];
+                    true
+                }
+                Kind::Write => match self.inboxes.get(usize::from(head.small)) {
+                    Some(inbox) if (head.name as usize + body.len()) as u64 * 8 <= inbox.bytes() => {
+                        let inbox = inbox.words();
+                        inbox.copy_in(head.name as usize + 1, &body[1..]);
+                        inbox.publish(head.name as usize, body[0]);
+                        true
+                    }
+                    _ => false,
+                },
+                Kind::Sampled | Kind::Outside => {
+                    let (slot, piece) = (head.name >> PIECE_BITS, head.name & ((1 << PIECE_BITS) - 1));
+                    match self.slots.get_mut(slot as usize) {
+                        Some(it) if it.answered == piece as usize && !it.is_answered() => {
+                            let sampled = (head.kind == Kind::Sampled).then(|| Sampled {
+                                before: body[0],
+                                after: body[0].wrapping_add(u64::from(head.small)),
+                                term: self.term,
+                            });
+                            land(it, slot as usize, sampled, body.get(1..).unwrap_or(&[]), out)
+                        }
+                        _ => false,
+                    }
+                }
+                // Why the connection ends, if anything.
+                Kind::Control => true,
+                Kind::Read => false,
+            };
+            if !understood {
+                self.stream.end("the server sent a frame that makes no sense here");
+            }
+        }
+    }
+}
+
+/// Takes in the answer to the next piece of a READ. `false`: it is none.
+fn land(slot: &mut Slot, number: usize, sampled: Option<Sampled>, words: &[u64], out: &mut Vec<u64>) -> bool {
+    let first = slot.answered * READ_WORDS_MAX;
+    slot.answered += 1;
+    match (slot.state, sampled) {
+        (State::UnderWay, Some(sampled)) => {
+            let end = slot.words.len().min(first + READ_WORDS_MAX);
+            let Some(target) = slot.words.get_mut(first..end).filter(|target| target.len() == words.len())
+            else {
+                return false;
+            };
+            target.copy_from_slice(words);
+            let before = if first == 0 { sampled.before } else { slot.sampled.before };
+            slot.sampled = Sampled { before, ..sampled };
+            slot.ask(number, out);
+            if slot.is_answered() {
+                slot.state = State::Done;
+            }
+        }
+        // Some of its pieces may lie in a segment.
+        (State::UnderWay | State::Outside, _) => slot.state = State::Outside,
+        (State::Abandoned, _) if slot.is_answered() => slot.free(),
+        (State::Abandoned, _) => {}
+        (State::Free | State::Done, _) => return false,
+    }
+    true
+}
+
+impl Fabric for TcpEndpoint {
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn promises(&self) -> Promises {
+        Promises { ordered_placement: true, ordered_loads: true }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+
+    fn yield_now(&mut self) {
+        std::thread::yield_now();
+    }
+
+    fn post_read(&mut self, read: Read) {
+        let tag = read.tag as usize;
+        if self.tags.len() <= tag {
+            self.tags.resize(tag + 1, None);
+        }
+        if let Some(old) = self.tags[tag].take() {
+            // Its reader has given it up.
+            let slot = &mut self.slots[old];
+            if slot.is_answered() { slot.free() } else { slot.state = State::Abandoned }
+        }
+        if self.stream.over().is_some() {
+            return;
+        }
+        let free = self.slots.iter().position(|slot| slot.state == State::Free);
+        let number = free.unwrap_or(self.slots.len());
+        if number == SLOTS {
+            // An agent that has not answered for so long is as good as gone: without a slot the READ is broken.
+            return;
+        }
+        if number == self.slots.len() {
+            self.slots.push(Slot::default());
+        }
+        let slot = &mut self.slots[number];
+        slot.state = State::UnderWay;
+        (slot.shard, slot.place) = (read.peer.0 as u8, read.place.0);
+        (slot.asked, slot.answered) = (0, 0);
+        slot.words.resize(read.words, 0);
+        slot.ask(number, &mut self.stream.out);
+        self.tags[tag] = Some(number);
+    }
+
+    fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState {
+        let Some(number) = self.slot(read) else { return ReadState::Broken };
+        let over = self.stream.over().is_some();
+        let slot = &mut self.slots[number];
+        let state = match slot.state {
+            State::Done => {
+                into.copy_from_slice(&slot.words);
+                ReadState::Done(slot.sampled)
+            }
+            State::Outside if slot.is_answered() => ReadState::Outside,
+            _ if over => ReadState::Broken,
+            _ => return ReadState::Pending,
+        };
+        slot.free();
+        self.tags[read.tag as usize] = None;
+        state
+    }
+
+    fn stamp_window(&self) -> u64 {
+        READ_EPOCHS_MAX
+    }
+
+    fn authority(&self, _: PeerId) -> u64 {
+        self.term
+    }
+
+    fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
+        if self.stream.over().is_some() {
+            return Err(Broken);
+        }
+        self.stream.out.push(Head::new(Kind::Write, peer.0 as u8, first as u32, words.len()).word());
+        self.stream.out.extend_from_slice(words);
+        // Rings hold their writers back long before; this bounds whoever is not held back.
+        let mut naps = 0;
+        while self.stream.unsent() > UNSENT_BYTES_MAX && self.stream.over().is_none() {
+            let before = self.stream.unsent();
+            self.sleep(Some(NAP_NS));
+            naps = if self.stream.unsent() < before { 0 } else { naps + 1 };
+            if naps == NAPS {
+                self.stream.end("the server takes nothing in");
+            }
+        }
+        Ok(())
+    }
+
+    fn doorbell(&mut self) {
+        self.stream.flush();
+    }
+
+    fn progress(&mut self) {
+        self.stream.flush();
+        if self.stream.fill() {
+            self.take();
+            // Further pieces of long READs.
+            self.stream.flush();
+        }
+    }
+
+    fn inbox(&self, peer: PeerId) -> Words<'_> {
+        self.inboxes[peer.0 as usize].words()
+    }
+
+    fn look(&mut self) {
+        self.progress();
+    }
+
+    fn is_broken(&self, _: PeerId) -> bool {
+        self.stream.over().is_some()
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.stream.fd())
+    }
+
+    /// The agent wakes its shards.
+    fn wake(&mut self, _: PeerId) {}
+
+    fn announce_sleep(&mut self) {
+        self.progress();
+    }
+
+    fn sleep(&mut self, timeout_ns: Option<u64>) {
+        if timeout_ns == Some(0) || self.stream.over().is_some() {
+            return;
+        }
+        let timeout = timeout_ns
+            .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ });
+        let mut events = PollFlags::IN;
+        if self.stream.unsent() > 0 {
+            events |= PollFlags::OUT;
+        }
+        // An interrupted sleep is a short one.
+        let _ = poll(&mut [PollFd::from_borrowed_fd(self.stream.fd(), events)], timeout.as_ref());
+        self.progress();
+    }
+}
+
+const _: () = assert!(SLOTS << PIECE_BITS <= 1 << 24);

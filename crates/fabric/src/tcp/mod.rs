@@ -1,0 +1,36 @@
+//! The TCP fabric: one connection a session, and in the server process an agent thread that does what a NIC would.
+//!
+//! ```text
+//! frame from a client          words that follow
+//!   READ    shard, tag, count  place
+//!   WRITE   shard, first, count  the words
+//! frame from the agent
+//!   SAMPLED epochs passed, tag, count   the epoch before, the words
+//!   OUTSIDE tag
+//!   WRITE   shard, first, count  the words
+//!   TERM                       the term that came into force
+//! either
+//!   CONTROL kind, bytes        a frame of the set-up conversation
+//!
+//! first word of a frame: [ kind 8 | shard or epochs 8 | tag, first or kind 24 | count 24 ]
+//! ```
+//!
+//! The agent answers a READ by itself: it samples the epoch, the words, the epoch again and the authority, in this order,
+//! into the buffer that it sends, never from the image to the socket; so check (b) needs no clock, and neither a long way
+//! nor a pause of the client counts. A client's WRITE it stores into the mailbox as a client on shared memory would. What a
+//! shard WRITEs goes to the agent through a queue. Before anything that was sampled or written under a term, the client has
+//! been told that term.
+
+mod agent;
+mod endpoint;
+mod frame;
+mod link;
+mod stream;
+
+/// Kind of the set-up frame that tells a client why it is refused.
+pub const REFUSED: u16 = 9;
+
+pub use agent::{Agent, AgentLimits, AgentShard, Event};
+pub use endpoint::TcpEndpoint;
+pub use frame::{CONTROL_BYTES_MAX, READ_WORDS_MAX};
+pub use link::{AgentBell, AgentLink};

@@ -1,0 +1,187 @@
+//! A socket that does not block, with what is to be sent and what has arrived.
+
+use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use kelix_image::words::{bytes_of, bytes_of_mut};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+
+use super::frame::{self, CONTROL_BYTES_MAX, Head, Kind};
+
+/// Words that are received at once at most, unless a frame is longer.
+const RECEIVE_WORDS: usize = 8 << 10;
+
+/// One end of a connection.
+pub(super) struct Stream {
+    socket: TcpStream,
+    /// Words to be sent, and how many bytes of them have been.
+    pub out: Vec<u64>,
+    sent: usize,
+    arrived: Vec<u64>,
+    /// Bytes that have arrived, and words of them that were taken.
+    arrived_bytes: usize,
+    taken: usize,
+    /// Longest frame that is accepted, in words.
+    longest: usize,
+    /// Why the connection is over.
+    over: Option<&'static str>,
+}
+
+impl Stream {
+    /// `write_words_max`: longest WRITE that the other side may send.
+    pub fn new(socket: TcpStream, write_words_max: usize) -> std::io::Result<Stream> {
+        socket.set_nonblocking(true)?;
+        socket.set_nodelay(true)?;
+        // A host that lost its power says nothing.
+        sockopt::set_socket_keepalive(&socket, true)?;
+        sockopt::set_tcp_keepidle(&socket, Duration::from_secs(30))?;
+        sockopt::set_tcp_keepintvl(&socket, Duration::from_secs(10))?;
+        sockopt::set_tcp_keepcnt(&socket, 3)?;
+        Ok(Stream {
+            socket,
+            out: Vec::new(),
+            sent: 0,
+            arrived: Vec::new(),
+            arrived_bytes: 0,
+            taken: 0,
+            longest: 1 + (CONTROL_BYTES_MAX / 8).max(write_words_max),
+            over: None,
+        })
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// The other side's address.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.socket.peer_addr().ok()
+    }
+
+    /// Why the connection is over, if it is.
+    pub fn over(&self) -> Option<&'static str> {
+        self.over
+    }
+
+    /// Ends the connection.
+    pub fn end(&mut self, why: &'static str) {
+        self.over.get_or_insert(why);
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+    }
+
+    /// Bytes that wait to be sent.
+    pub fn unsent(&self) -> usize {
+        self.out.len() * 8 - self.sent
+    }
+
+    /// Queues a frame of the set-up conversation.
+    pub fn control(&mut self, kind: u16, bytes: &[u8]) {
+        assert!(bytes.len() <= CONTROL_BYTES_MAX, "a set-up frame of {} bytes", bytes.len());
+        self.out.push(Head::new(Kind::Control, 0, u32::from(kind), bytes.len()).word());
+        let begin = self.out.len();
+        self.out.resize(begin + bytes.len().div_ceil(8), 0);
+        bytes_of_mut(&mut self.out[begin..])[..bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Sends as much as the socket takes.
+    pub fn flush(&mut self) {
+        while self.sent < self.out.len() * 8 && self.over.is_none() {
+            let rest = &bytes_of(&self.out)[self.sent..];
+            match send(&self.socket, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(bytes) => self.sent += bytes,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    // What has been sent goes, once it is most of what there is.
+                    if self.sent > self.out.len() * 4 {
+                        self.out.drain(..self.sent / 8);
+                        self.sent %= 8;
+                    }
+                    return;
+                }
+                Err(_) => self.end("the connection broke"),
+            }
+        }
+        self.out.clear();
+        self.sent = 0;
+    }
+
+    /// Receives what is there, as far as there is room. Returns whether anything came.
+    pub fn fill(&mut self) -> bool {
+        if self.over.is_some() {
+            return false;
+        }
+        self.make_room();
+        loop {
+            let room = &mut bytes_of_mut(&mut self.arrived)[self.arrived_bytes..];
+            match recv(&self.socket, room, RecvFlags::DONTWAIT) {
+                Ok((_, 0)) => self.end("the other side closed the connection"),
+                Ok((_, bytes)) => {
+                    self.arrived_bytes += bytes;
+                    return true;
+                }
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => {}
+                Err(_) => self.end("the connection broke"),
+            }
+            return false;
+        }
+    }
+
+    /// Moves what is left to the front, and has room for the whole of a frame that has begun.
+    fn make_room(&mut self) {
+        let left = self.arrived_bytes - self.taken * 8;
+        if self.taken > 0 {
+            let words = left.div_ceil(8);
+            self.arrived.copy_within(self.taken..self.taken + words, 0);
+            (self.taken, self.arrived_bytes) = (0, left);
+        }
+        let begun = (left >= 8).then(|| Head::parse(self.arrived[0])).flatten();
+        let wanted = begun.map_or(0, |head| 1 + head.body_words()).min(self.longest).max(RECEIVE_WORDS);
+        // All of it may be whole frames that nobody took: then there is room for more.
+        let wanted = wanted.max((left / 8 + 1).next_multiple_of(RECEIVE_WORDS));
+        if self.arrived.len() < wanted {
+            self.arrived.resize(wanted, 0);
+        }
+    }
+
+    /// Gives the memory of a connection that is silent back.
+    pub fn shrink(&mut self) {
+        if self.arrived_bytes == self.taken * 8 {
+            (self.arrived, self.arrived_bytes, self.taken) = (Vec::new(), 0, 0);
+        }
+        if self.out.is_empty() {
+            self.out = Vec::new();
+        }
+    }
+
+    /// The next frame that has arrived whole, and where its body stands in [`Stream::words`]. Ends the connection if what
+    /// came is no frame.
+    pub fn next(&mut self) -> Option<(Head, Range<usize>)> {
+        let whole = self.arrived_bytes / 8;
+        match frame::next(&self.arrived[self.taken..whole.max(self.taken)], self.longest) {
+            Ok(Some((head, body))) => {
+                let at = self.taken;
+                self.taken += body.end;
+                Some((head, at + body.start..at + body.end))
+            }
+            Ok(None) => None,
+            Err(why) => {
+                self.end(why);
+                None
+            }
+        }
+    }
+
+    /// What has arrived.
+    pub fn words(&self) -> &[u64] {
+        &self.arrived
+    }
+
+    /// What has arrived, and what is to be sent.
+    pub fn parts(&mut self) -> (&[u64], &mut Vec<u64>) {
+        (&self.arrived, &mut self.out)
+    }
+}

@@ -1,0 +1,119 @@
+//! The conformance suite on the TCP fabric: the server's endpoint of shared memory on one side, with an agent thread between
+//! it and clients on sockets of the loopback interface.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use kelix_fabric::conformance::{Network, SEGMENTS, Side, Testbed};
+use kelix_fabric::shm::{
+    AUTHORITY_BYTES, AUTHORITY_TERM, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way,
+};
+use kelix_fabric::tcp::{Agent, AgentBell, AgentLimits, AgentLink, AgentShard, TcpEndpoint};
+use kelix_fabric::{Endpoint, PeerId};
+use kelix_image::{Header, MemoryMap, SegmentSource, Span, header_word};
+use kelix_types::limits::{EPOCH_NS_MIN, MESSAGE_RING_BYTES};
+
+const MAILBOX_BYTES: u64 = MESSAGE_RING_BYTES as u64;
+const LIMITS: AgentLimits = AgentLimits {
+    connections: 8,
+    greeting: Duration::from_secs(60),
+    write_words: MAILBOX_BYTES as usize / 8,
+};
+
+struct Tcp;
+
+/// Ends the agent's thread.
+struct Running {
+    stop: Arc<AtomicBool>,
+    bell: Arc<AgentBell>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.bell.wake();
+        self.thread.take().into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+fn connect(agent: &mut Agent, listener: &TcpListener, mailbox: &Span) -> (AgentLink, TcpEndpoint) {
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let connection = agent.add(listener.accept().unwrap().0).unwrap();
+    agent.establish(connection);
+    let link = agent.open(connection, 0, mailbox.clone(), MAILBOX_BYTES as usize / 4).unwrap();
+    (link, TcpEndpoint::new(socket, 0, 1, MAILBOX_BYTES).unwrap())
+}
+
+impl Testbed for Tcp {
+    type Endpoint = Endpoint;
+
+    fn network(&self, clients: usize) -> Network<Endpoint> {
+        let header_span = Span::private(Header::BYTES);
+        let header = Header::create(header_span.clone(), 1, 2, EPOCH_NS_MIN, 3);
+        let mut segments = MemfdSegments::default();
+        let mut map = MemoryMap::default();
+        map.add(0, header_span.clone());
+        for (first, bytes) in SEGMENTS {
+            map.add(first, segments.create(first, bytes).unwrap());
+        }
+        let authority = Span::private(AUTHORITY_BYTES);
+
+        let (waker, server_end) = WakerHandle::pair().unwrap();
+        let mut endpoint = ShmEndpoint::new(Waker::create().unwrap());
+        endpoint.waker().add(server_end).unwrap();
+        endpoint.add_sleep_word(SleepWord { span: header_span.clone(), word: header_word::SLEEPING });
+
+        let shard = AgentShard { header: header_span, segments, waker: Arc::new(waker) };
+        let mut agent = Agent::new(vec![shard], authority.word(AUTHORITY_TERM), 0, LIMITS).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (mut peers, mut sides) = (Vec::new(), Vec::new());
+        for _ in 0..clients {
+            let inbox = Span::private(MAILBOX_BYTES);
+            let (link, client) = connect(&mut agent, &listener, &inbox);
+            peers.push(endpoint.add(ShmPeer {
+                map: Arc::new(MemoryMap::default()),
+                header: None,
+                authority: None,
+                inbox,
+                way: Way::Agent(link),
+            }));
+            let endpoint = Endpoint::Tcp(client);
+            sides.push(Side { endpoint, peers: vec![PeerId(0)], holds: Box::new(()) });
+        }
+        let (stop, bell) = (Arc::new(AtomicBool::new(false)), agent.bell());
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut events = Vec::new();
+            while !stopped.load(Ordering::Relaxed) {
+                if !agent.turn(&mut events) {
+                    agent.wait(None);
+                }
+                events.clear();
+            }
+        });
+        Network {
+            server: Side {
+                endpoint: Endpoint::Shm(endpoint),
+                peers,
+                holds: Box::new(Running { stop, bell, thread: Some(thread) }),
+            },
+            clients: sides,
+            map,
+            header,
+            authority,
+            mailbox: 0..(MAILBOX_BYTES / 8) as usize,
+        }
+    }
+}
+
+kelix_fabric::conformance_tests! {
+    bed: Tcp,
+    ordered_placement: yes,
+    ordered_loads: yes,
+    reads_at_once: no,
+    notices_clients: no,
+}
