@@ -6,7 +6,8 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use kelix::{Client, Session, SessionOptions};
+use kelix::{Address, Client, Session, SessionOptions};
+use kelix_fabric::shm::RunDirectory;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::until;
@@ -197,6 +198,23 @@ impl ServerProcess {
     pub fn session_by(&self, path: kelix::Path) -> Session {
         let options = SessionOptions { path, private_pointers: true, ..patient() };
         self.client().session_with(options).expect("a server that serves")
+    }
+
+    /// Where it listens over TCP.
+    pub fn tcp_address(&self) -> String {
+        let told = std::fs::read_to_string(RunDirectory(self.directory.clone()).tcp());
+        told.expect("a server that listens").trim().to_string()
+    }
+
+    /// A client over TCP.
+    pub fn tcp_client(&self) -> Client {
+        Client::connect(Address::Tcp(self.tcp_address())).expect("a server that serves")
+    }
+
+    /// A session over TCP that looks items up in this way.
+    pub fn tcp_session_by(&self, path: kelix::Path) -> Session {
+        let options = SessionOptions { path, ..patient() };
+        self.tcp_client().session_with(options).expect("a server that serves")
     }
 
     /// Asks it to stop in good order and waits for its end; returns how it says that it ended.

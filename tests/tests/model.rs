@@ -59,7 +59,9 @@ fn describe(bytes: &[u8]) -> String {
 
 impl World {
     fn new(server: &ServerProcess, seed: u64) -> World {
-        let mut sessions = vec![server.session(), server.session_by(Path::Pointer)];
+        // Over shared memory and over TCP at once.
+        let by = Path::Pointer;
+        let mut sessions = vec![server.session(), server.session_by(by), server.tcp_session_by(by)];
         let open =
             |session: &mut Session| ["first", "second"].map(|name| session.create_table(name).unwrap());
         let tables = sessions.iter_mut().map(open).collect();
@@ -68,7 +70,7 @@ impl World {
     }
 
     fn session(&mut self) -> usize {
-        let session = self.random.below(2) as usize;
+        let session = self.random.below(self.sessions.len() as u64) as usize;
         let path = [Path::Auto, Path::Pointer, Path::Index, Path::Message][self.random.below(4) as usize];
         self.sessions[session].set_path(path);
         session

@@ -3,15 +3,17 @@
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
-use kelix::{Client, Cost, ErrorKind, Path, Session, SessionOptions, Table};
+use kelix::{Address, Client, Cost, ErrorKind, FabricChoice, Path, Session, SessionOptions, Table};
 use serde_json::{Value, json};
 
 use crate::Failure;
 
 /// The global options.
 pub(crate) struct Context {
-    /// The run directory.
-    pub directory: PathBuf,
+    /// Where the server is.
+    pub address: Address,
+    /// The fabric to insist on.
+    pub fabric: Option<FabricChoice>,
     /// Whether results and errors are printed as JSON.
     pub json: bool,
 }
@@ -19,7 +21,18 @@ pub(crate) struct Context {
 impl Context {
     /// Connects to the server.
     pub fn client(&self) -> Result<Client, Failure> {
-        Ok(Client::connect(&self.directory)?)
+        Ok(Client::connect(&self.address)?)
+    }
+
+    /// The run directory, for commands that need one.
+    pub fn run_directory(&self, operation: &str) -> Result<PathBuf, Failure> {
+        match &self.address {
+            Address::Directory(directory) => Ok(directory.clone()),
+            Address::Tcp(_) => Err(Failure::usage(
+                operation,
+                "this needs a run directory, not --server or KELIX_SERVER".to_string(),
+            )),
+        }
     }
 
     /// Opens a session.
@@ -29,7 +42,8 @@ impl Context {
 
     /// Opens a session whose gets take one path.
     pub fn session_by(&self, path: Path) -> Result<Session, Failure> {
-        Ok(self.client()?.session_with(SessionOptions { path, ..SessionOptions::default() })?)
+        let options = SessionOptions { path, fabric: self.fabric, ..SessionOptions::default() };
+        Ok(self.client()?.session_with(options)?)
     }
 
     /// Prints one JSON value: indented for people, on one line for programs.

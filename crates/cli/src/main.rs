@@ -25,6 +25,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind as UsageKind;
+use kelix::{Address, FabricChoice};
 
 pub(crate) use failure::{Exit, Failure};
 
@@ -55,6 +56,12 @@ struct Cli {
     /// /tmp/kelix-UID]
     #[arg(long, global = true, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// A server that listens over TCP, instead of a run directory [default: $KELIX_SERVER, if that is set]
+    #[arg(long, global = true, value_name = "HOST:PORT", conflicts_with = "dir")]
+    server: Option<String>,
+    /// The fabric to insist on: shm or tcp [default: shm with a run directory, tcp with a server's address]
+    #[arg(long, global = true, value_name = "NAME")]
+    fabric: Option<FabricChoice>,
     /// Print results and errors as JSON
     #[arg(long, global = true)]
     json: bool,
@@ -120,13 +127,32 @@ fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(error.exit_code() as u8)
 }
 
+/// Where the server is: what is said is preferred to what is set.
+fn address(cli: &Cli) -> kelix::Result<Address> {
+    let set = || std::env::var("KELIX_SERVER").ok().filter(|server| !server.is_empty());
+    match (&cli.dir, cli.server.clone().or_else(set)) {
+        (Some(directory), _) => Ok(directory.into()),
+        (None, None) => Ok(kelix::Client::default_directory().into()),
+        (None, Some(server)) => match server.parse()? {
+            Address::Tcp(address) => Ok(Address::Tcp(address)),
+            Address::Directory(_) => {
+                let context = format!("{server} is no HOST:PORT; a run directory is named with --dir");
+                Err(kelix::Error::new(kelix::ErrorKind::InvalidArgument, "connect", context))
+            }
+        },
+    }
+}
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
-    let directory = cli.dir.unwrap_or_else(kelix::Client::default_directory);
-    let context = context::Context { directory, json: cli.json };
+    let address = match address(&cli) {
+        Ok(address) => address,
+        Err(error) => return Failure::from(error).report(cli.json),
+    };
+    let context = context::Context { address, fabric: cli.fabric, json: cli.json };
     match run(&context, &cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(context.json),

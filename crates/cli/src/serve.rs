@@ -4,6 +4,7 @@
 //! ends by itself with exit code 3, so that a supervisor does not restart it against its successor.
 
 use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -31,6 +32,7 @@ const SHARD_BYTES_MIN: u64 = 4 << 20;
 Examples:
   kelix serve
   kelix serve --dir /run/kelix --memory 4G --shards 2
+  kelix serve --listen 7117          # also take clients over TCP, from this host
   kelix serve --take-over            # supersede the server that holds the directory")]
 pub(crate) struct ServeArgs {
     /// Threads that write, each with a part of the memory; reads need none
@@ -45,6 +47,18 @@ pub(crate) struct ServeArgs {
     /// Supersede a server that holds the directory, even one that is stopped
     #[arg(long)]
     take_over: bool,
+    /// Also take clients over TCP: PORT on 127.0.0.1, or HOST:PORT of this host's loopback; port 0 is any that is free
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
+    listen: Option<SocketAddr>,
+}
+
+/// A port, or a host and a port.
+fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    let mut found = text.to_socket_addrs().map_err(|error| format!("neither PORT nor HOST:PORT: {error}"))?;
+    found.next().ok_or_else(|| "the name stands for no address".into())
 }
 
 /// Checked before the server takes the directory, so that a slip does not end a server that holds it.
@@ -72,11 +86,12 @@ fn check_memory(memory_bytes: u64, shards: usize, half_bytes: u64) -> Result<(),
 pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     let usual = ServerConfig::default();
     let config = ServerConfig {
-        directory: context.directory.clone(),
+        directory: context.run_directory("serve")?,
         shards: args.shards,
         memory_bytes: args.memory.unwrap_or(usual.memory_bytes),
         pin: !args.no_pin,
         take_over: args.take_over,
+        listen: args.listen,
     };
     check_memory(config.memory_bytes, config.shards, usual.memory_bytes)?;
     // Before the server starts, so that a signal that comes meanwhile is not lost.
@@ -89,7 +104,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         }
     });
     // A reader that has gone is no reason not to serve.
-    let _ = writeln!(std::io::stdout(), "{}", ready(context, &config, server.term()));
+    let _ = writeln!(std::io::stdout(), "{}", ready(context, &config, &server));
     server.wait();
     match server.stop() {
         Ended::Stopped => Ok(()),
@@ -110,8 +125,9 @@ fn watch_signals() -> Result<Signals, Failure> {
 }
 
 /// The line that tells that clients can connect.
-fn ready(context: &Context, config: &ServerConfig, term: u64) -> String {
-    let pages = page_bytes();
+fn ready(context: &Context, config: &ServerConfig, server: &Server) -> String {
+    let (pages, term) = (page_bytes(), server.term());
+    let tcp = server.tcp_address().map(|address| address.to_string());
     if context.json {
         return json!({
             "directory": config.directory.display().to_string(),
@@ -119,17 +135,18 @@ fn ready(context: &Context, config: &ServerConfig, term: u64) -> String {
             "term": term,
             "shards": config.shards,
             "memory_bytes": config.memory_bytes,
-            "fabric": "shm",
+            "tcp": tcp,
             "page_bytes": pages,
         })
         .to_string();
     }
     format!(
-        "serving {}: term {term}, {}, {} of memory, fabric shm in pages of {}",
+        "serving {}: term {term}, {}, {} of memory, shared in pages of {}{}",
         config.directory.display(),
         plural(config.shards as u64, "shard"),
         show_size(config.memory_bytes),
-        show_size(pages)
+        show_size(pages),
+        tcp.map_or(String::new(), |address| format!(", TCP at {address}"))
     )
 }
 

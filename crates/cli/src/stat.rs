@@ -36,6 +36,7 @@ enum Form {
     Count,
     Mib,
     Seconds,
+    Text,
 }
 
 const fn column(title: &'static str, pointer: &'static str, form: Form) -> Column {
@@ -79,9 +80,11 @@ const MEMORY: [Column; 7] = [
     column("retired segments", "/memory/segments_retired", Form::Count),
 ];
 
-const CLIENTS: [Column; 8] = [
+const CLIENTS: [Column; 10] = [
+    Column { form: Form::Text, ..label("fabric", "/fabric") },
     label("process", "/pid"),
     label("user", "/uid"),
+    Column { form: Form::Text, ..label("address", "/address") },
     column("reads", "/reads", Form::Count),
     column("read MiB", "/read_bytes", Form::Mib),
     column("messages", "/messages", Form::Count),
@@ -90,8 +93,9 @@ const CLIENTS: [Column; 8] = [
     label("segments", "/segments_mapped"),
 ];
 
-fn show(value: Option<f64>, form: Form) -> String {
-    match (value, form) {
+fn show(value: &Value, form: Form) -> String {
+    match (value.as_f64(), form) {
+        (_, Form::Text) => value.as_str().unwrap_or("-").into(),
         // A server of another release may tell less.
         (None, _) => "-".into(),
         (Some(value), Form::Count) => format!("{value:.0}"),
@@ -102,15 +106,18 @@ fn show(value: Option<f64>, form: Form) -> String {
 
 /// A table with a row for each object, and one for their sum if there are several.
 fn table(title: &str, columns: &[Column], rows: &[Value]) -> String {
-    let value = |row: &Value, column: &Column| row.pointer(column.pointer).and_then(Value::as_f64);
+    let value = |row: &Value, column: &Column| row.pointer(column.pointer).cloned().unwrap_or_default();
+    let number = |row: &Value, column: &Column| value(row, column).as_f64();
     let mut lines: Vec<Vec<String>> = vec![columns.iter().map(|column| column.title.to_string()).collect()];
     for row in rows {
-        lines.push(columns.iter().map(|column| show(value(row, column), column.form)).collect());
+        lines.push(columns.iter().map(|column| show(&value(row, column), column.form)).collect());
     }
     if rows.len() > 1 {
         let sum = |(index, column): (usize, &Column)| match (index, column.sums) {
             (0, _) => "all".to_string(),
-            (_, true) => show(Some(rows.iter().filter_map(|row| value(row, column)).sum()), column.form),
+            (_, true) => {
+                show(&rows.iter().filter_map(|row| number(row, column)).sum::<f64>().into(), column.form)
+            }
             (_, false) => String::new(),
         };
         lines.push(columns.iter().enumerate().map(sum).collect());
@@ -136,13 +143,13 @@ fn report(statistics: &Value) -> String {
     let uptime = Duration::from_secs_f64(statistics["uptime_s"].as_f64().unwrap_or(0.0).max(0.0));
     let (shards, clients) = (rows("shards"), rows("clients"));
     let mut report = format!(
-        "server: process {}, kelix {}, term {}, up {}, fabric {} in pages of {}\n\n",
+        "server: process {}, kelix {}, term {}, up {}, shared memory in pages of {}, TCP {}\n\n",
         text("pid"),
         text("version"),
         text("term"),
         show_time(uptime),
-        text("fabric"),
         show_size(statistics["page_bytes"].as_u64().unwrap_or(0)),
+        text("tcp"),
     );
     report += &table("requests", &REQUESTS, &shards);
     report.push('\n');

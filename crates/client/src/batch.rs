@@ -114,7 +114,9 @@ impl Session {
         }
         let mut result = Ok(());
         let mut under_way = count;
+        let mut patience = Patience::default();
         while under_way > 0 {
+            let before = under_way;
             for (index, slot) in slots[..count].iter_mut().enumerate() {
                 let Some(op) = slot.op.as_mut() else { continue };
                 let step = self.core.advance_read(op, wanted(index).key, &mut slot.landing);
@@ -144,6 +146,15 @@ impl Session {
                 } else {
                     self.core.total.fallbacks += 1;
                     missing.push(index);
+                }
+            }
+            if under_way < before {
+                patience = Patience::default();
+            }
+            if under_way > 0 {
+                if let Err(error) = self.pause(operation, &mut patience) {
+                    result = Err(error);
+                    break;
                 }
             }
         }
@@ -514,6 +525,7 @@ impl Session {
         if self.waiting.is_empty() {
             return Ok(());
         }
+        self.core.fabric.progress();
         self.core.poll_replies()?;
         self.note_broken();
         let given_up = self.check_server("poll").err().map(|error| error.kind());

@@ -1,19 +1,19 @@
 //! The client: where the server is, and the way to sessions.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use kelix_fabric::shm::RunDirectory;
 use kelix_types::Result;
 
-use crate::connect::Link;
+use crate::connect::{self, Address};
 use crate::session::{Session, SessionOptions};
 
 /// A server's clients in this process. Cheap to clone and shared by threads, each of which opens its own
 /// [`Session`].
 #[derive(Clone, Debug)]
 pub struct Client {
-    directory: Arc<PathBuf>,
+    address: Arc<Address>,
 }
 
 impl Client {
@@ -23,10 +23,11 @@ impl Client {
         RunDirectory::default_path()
     }
 
-    /// Finds the server of a run directory. An error if none answers.
-    pub fn connect(directory: &Path) -> Result<Client> {
-        Link::open(directory)?;
-        Ok(Client { directory: Arc::new(directory.to_path_buf()) })
+    /// Finds the server at an address: a run directory, or a host and port. An error if none answers.
+    pub fn connect(address: impl Into<Address>) -> Result<Client> {
+        let address = address.into();
+        connect::knock(&address)?;
+        Ok(Client { address: Arc::new(address) })
     }
 
     /// Opens a session for the calling thread.
@@ -36,11 +37,11 @@ impl Client {
 
     /// Opens a session with other than the usual options.
     pub fn session_with(&self, options: SessionOptions) -> Result<Session> {
-        Session::open(&self.directory, options)
+        Session::open(&self.address, options)
     }
 
     /// What the server tells of itself, its shards and its clients, as JSON.
     pub fn statistics(&self) -> Result<String> {
-        Link::statistics(&self.directory)
+        connect::statistics(&self.address)
     }
 }

@@ -225,7 +225,7 @@ impl<F: Fabric> Core<F> {
         self.path = path;
         self.caches_pointers = match path {
             Path::Pointer => true,
-            Path::Auto => !self.fabric.promises().ordered_loads,
+            Path::Auto => self.shards[0].reader.direct.is_none(),
             Path::Index | Path::Message => false,
         };
         self.begins_with_index = !self.caches_pointers && path != Path::Message;

@@ -65,6 +65,7 @@ mod tables;
 
 pub use batch::{Completion, Outcome, Ticket};
 pub use client::Client;
+pub use connect::{Address, FabricChoice};
 pub use core::Path;
 pub use item::{Attribute, Item, NewItem, Values};
 pub use kelix_types::{Effect, Error, ErrorKind, Result, TableId, Version};

@@ -13,14 +13,16 @@ use kelix_wire::{Op, RequestHead, Status};
 
 use crate::Table;
 use crate::batch::{Queued, Waiting, Wanted};
-use crate::connect::{Link, Setup};
+use crate::connect::{self, Address, FabricChoice, Setup};
 use crate::core::{Answer, Core, Path, PostError, RequestId};
 use crate::item::{Item, Names};
 use crate::pointers::Pointer;
 use crate::read::{Cost, Landing, ReadOp, Step};
 
-/// Polling without giving the core away.
-const SPINS: u32 = 4_000;
+/// Looking again and again without giving the core away.
+const SPIN: Duration = Duration::from_micros(40);
+/// Looks between two looks at the clock meanwhile.
+const LOOKS_A_CLOCK: u32 = 64;
 /// Polling while giving the core to whoever wants it.
 const YIELD: Duration = Duration::from_micros(200);
 /// Operations between two looks at what rarely changes: the server's life, the set of segments, the counters.
@@ -34,11 +36,14 @@ const PIECES_UNDER_WAY: usize = 4;
 /// How long has been waited since something last came of it. Requests that are under way together share one, so that a
 /// batch at a server that stands still ends when one request would.
 #[derive(Default)]
-pub(crate) struct Patience(Option<u64>);
+pub(crate) struct Patience {
+    since_ns: Option<u64>,
+    looks: u32,
+}
 
 impl Patience {
     pub(crate) fn waited(&mut self, now_ns: u64) -> Duration {
-        Duration::from_nanos(now_ns - *self.0.get_or_insert(now_ns))
+        Duration::from_nanos(now_ns - *self.since_ns.get_or_insert(now_ns))
     }
 }
 
@@ -56,6 +61,9 @@ pub enum CompareAndSet {
 pub struct SessionOptions {
     /// How gets look for their item.
     pub path: Path,
+    /// The fabric to insist on: connecting fails where it cannot be had. Otherwise shared memory at a run directory, TCP at
+    /// a host and port.
+    pub fabric: Option<FabricChoice>,
     /// Keep cached pointers to this session instead of sharing them with the user's other processes.
     pub private_pointers: bool,
     /// How long a request may take before it fails with an unknown outcome.
@@ -66,6 +74,7 @@ impl Default for SessionOptions {
     fn default() -> Self {
         SessionOptions {
             path: Path::Auto,
+            fabric: None,
             private_pointers: false,
             timeout: Duration::from_nanos(kelix_types::limits::REQUEST_TIMEOUT_NS),
         }
@@ -96,6 +105,7 @@ pub struct Session {
     pub(crate) slots: Vec<crate::batch::ReadSlot>,
     pub(crate) rest: Vec<usize>,
     pub(crate) missing: Vec<usize>,
+    address: Address,
     setup: Setup,
     /// Tells this server from every other, before and after it and elsewhere.
     server: u64,
@@ -114,13 +124,18 @@ pub(crate) fn check_key(operation: &'static str, key: &[u8]) -> Result<()> {
 }
 
 impl Session {
-    pub(crate) fn open(directory: &std::path::Path, options: SessionOptions) -> Result<Session> {
-        let (link, core) = Link::session(directory, options.private_pointers)?;
-        Session::over(Setup::Socket(link), core, options)
+    pub(crate) fn open(address: &Address, options: SessionOptions) -> Result<Session> {
+        let (setup, core) = connect::session(address, &options)?;
+        Session::over(address.clone(), setup, core, options)
     }
 
     /// A session over what has been set up.
-    pub(crate) fn over(setup: Setup, mut core: Core<Endpoint>, options: SessionOptions) -> Result<Session> {
+    pub(crate) fn over(
+        address: Address,
+        setup: Setup,
+        mut core: Core<Endpoint>,
+        options: SessionOptions,
+    ) -> Result<Session> {
         core.set_path(options.path);
         let core_server = core.server();
         let segments_versions = vec![0; core.shards()];
@@ -140,6 +155,7 @@ impl Session {
             slots: Vec::new(),
             rest: Vec::new(),
             missing: Vec::new(),
+            address,
             setup,
             server: core_server,
             options,
@@ -151,10 +167,10 @@ impl Session {
         Ok(session)
     }
 
-    /// Connects to whichever server serves the run directory now. Tables must be opened again; requests under way
+    /// Connects to whichever server is at the address now. Tables must be opened again; requests under way
     /// are given up.
     pub fn reconnect(&mut self) -> Result<()> {
-        *self = Session::open(&self.setup.directory()?, self.options.clone())?;
+        *self = Session::open(&self.address, self.options.clone())?;
         Ok(())
     }
 
@@ -279,6 +295,7 @@ impl Session {
                 Err(PostError::Full) => {}
             }
             self.core.send(shard);
+            self.core.fabric.progress();
             self.core.poll_replies()?;
             self.core.fabric.yield_now();
             if patience.waited(self.core.fabric.now_ns()) > self.options.timeout {
@@ -309,19 +326,12 @@ impl Session {
         id: RequestId,
         patience: &mut Patience,
     ) -> Result<Answer> {
-        for round in 0u32.. {
+        loop {
             if let Some(answer) = self.arrived(operation, id)? {
-                patience.0 = None;
+                *patience = Patience::default();
                 return Ok(answer);
             }
-            // A pause takes as long as a cache line on its way, so not every look has one.
-            if round % 8 == 7 {
-                std::hint::spin_loop();
-            }
-            if round < SPINS {
-                continue;
-            }
-            if let Some(error) = self.wait_a_little(operation, patience.waited(self.core.fabric.now_ns())) {
+            if let Err(error) = self.pause(operation, patience) {
                 // It may have come in the last moment.
                 if let Some(answer) = self.arrived(operation, id)? {
                     return Ok(answer);
@@ -330,7 +340,22 @@ impl Session {
                 return Err(error.with_effect(effect));
             }
         }
-        unreachable!("the loop ends by a return")
+    }
+
+    /// Between two looks for what has to arrive: takes in what has come, and if that lasts gives the core away, and then
+    /// sleeps. An error if there is nothing to wait for any more.
+    #[inline]
+    pub(crate) fn pause(&mut self, operation: &'static str, patience: &mut Patience) -> Result<()> {
+        self.core.fabric.progress();
+        patience.looks = patience.looks.wrapping_add(1);
+        // A pause of the processor takes as long as a cache line on its way, so not every look has one.
+        if patience.looks % 8 == 0 {
+            std::hint::spin_loop();
+        }
+        if patience.looks % LOOKS_A_CLOCK != 0 {
+            return Ok(());
+        }
+        self.wait_a_little(operation, patience)
     }
 
     /// The answer to a request, if it has come: alone or together with an earlier one.
@@ -357,31 +382,38 @@ impl Session {
         Error::new(ErrorKind::TimedOut, operation, context)
     }
 
-    /// Gives the core away, or sleeps. An error if there is nothing to wait for any more.
-    fn wait_a_little(&mut self, operation: &'static str, waited: Duration) -> Option<Error> {
+    #[cold]
+    fn wait_a_little(&mut self, operation: &'static str, patience: &mut Patience) -> Result<()> {
+        let waited = patience.waited(self.core.fabric.now_ns());
+        if waited < SPIN {
+            return Ok(());
+        }
+        // From now on each look is worth a while.
+        patience.looks = LOOKS_A_CLOCK - 1;
         let deadline = self.options.timeout;
         if !self.core.in_force() {
-            return Some(Self::superseded(operation));
+            return Err(Self::superseded(operation));
         }
         if waited >= deadline {
-            return Some(self.timed_out(operation));
+            return Err(self.timed_out(operation));
         }
         if waited < YIELD {
             self.core.fabric.yield_now();
-            return None;
+            return Ok(());
         }
         self.core.fabric.announce_sleep();
         let nap = if self.core.has_news() { 0 } else { (deadline - waited).as_nanos() as u64 };
         self.core.fabric.sleep(Some(nap));
         if self.core.fabric.is_broken(self.core.peer(0)) && !self.core.has_news() {
             self.detached = true;
-            return Some(Self::gone(operation));
+            return Err(Self::gone(operation));
         }
-        None
+        Ok(())
     }
 
     pub(crate) fn gone(operation: &'static str) -> Error {
-        let context = "the server has gone; reads go on from its last state, writes need a server";
+        let context =
+            "the server has gone; in shared memory reads go on from its last state, writes need a server";
         Error::new(ErrorKind::Unavailable, operation, context)
     }
 
@@ -496,9 +528,10 @@ impl Session {
         key: &[u8],
         known: Option<Pointer>,
     ) -> Result<bool> {
+        let mut patience = Patience::default();
         let found = loop {
             match self.core.advance_read(op, key, &mut self.landing) {
-                Step::Pending => {}
+                Step::Pending => self.pause(operation, &mut patience)?,
                 Step::Valid => break true,
                 Step::Ask => break false,
                 Step::UnknownSegment => {

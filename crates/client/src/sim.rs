@@ -8,7 +8,7 @@ use kelix_types::Result;
 use kelix_types::limits::POINTER_TABLE_BYTES;
 use kelix_wire::View;
 
-use crate::connect::Setup;
+use crate::connect::{Address, Setup};
 use crate::core::Core;
 use crate::pointers::PointerCache;
 use crate::{Session, SessionOptions};
@@ -38,6 +38,8 @@ impl Session {
         let Connected { fabric, view, term, peers, maps, pointers } = connected;
         let pointers = pointers.unwrap_or_else(|| Span::private(POINTER_TABLE_BYTES));
         let core = Core::new(Endpoint::Sim(fabric), view, term, &peers, PointerCache::new(pointers));
-        Session::over(Setup::Sim(maps), core, options)
+        // Nobody connects to it again.
+        let address = Address::Directory("a simulated server".into());
+        Session::over(address, Setup::Sim(maps), core, options)
     }
 }

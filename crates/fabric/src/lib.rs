@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use kelix_image::words::{Words, load_fence};
 use kelix_image::{MemoryMap, SharedWord};
-use kelix_types::Place;
+use kelix_types::{Error, ErrorKind, Place};
 
 pub mod conformance;
 mod endpoint;
@@ -21,6 +21,19 @@ pub mod shm;
 pub mod tcp;
 
 pub use endpoint::Endpoint;
+
+/// What came of a call on a set-up connection.
+fn lost(source: impl Into<std::io::Error>) -> Error {
+    let source = source.into();
+    let (kind, context) = match source.kind() {
+        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+            (ErrorKind::TimedOut, "no answer in time; is the server stopped?")
+        }
+        std::io::ErrorKind::UnexpectedEof => (ErrorKind::Unavailable, "the other side closed the connection"),
+        _ => (ErrorKind::Unavailable, "the connection broke"),
+    };
+    Error::new(kind, "talk to the server", context).with_source(source)
+}
 
 /// One connection of a fabric endpoint, by number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -194,7 +207,7 @@ pub trait Fabric {
     /// [`Fabric::sleep`] only if there is none: so no wake-up is lost.
     fn announce_sleep(&mut self);
 
-    /// Sleeps until a peer wakes this side, a connection breaks, or `timeout_ns` has passed; then takes the
+    /// Sleeps until a peer wakes this side, a READ is done, a connection breaks, or `timeout_ns` has passed; then takes the
     /// announcement back. A timeout of zero only takes it back.
     fn sleep(&mut self, timeout_ns: Option<u64>);
 }

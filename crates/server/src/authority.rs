@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 
@@ -129,6 +130,18 @@ impl Authority {
         UnixStream::connect(self.directory.socket(self.term))
     }
 
+    /// Says where the server also listens over TCP.
+    pub fn tell_address(&self, address: Option<SocketAddr>) -> Result<()> {
+        let told = match address {
+            Some(address) => fs::write(self.directory.tcp(), format!("{address}\n")),
+            None => match fs::remove_file(self.directory.tcp()) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            },
+        };
+        told.map_err(|source| system("say where the server listens", &self.directory, source))
+    }
+
     /// Opens the socket, and removes those that dead servers left.
     pub fn listen(&self) -> Result<UnixListener> {
         for entry in fs::read_dir(&self.directory.0).into_iter().flatten().flatten() {
@@ -152,5 +165,8 @@ impl Authority {
 impl Drop for Authority {
     fn drop(&mut self) {
         let _ = fs::remove_file(self.directory.socket(self.term));
+        if self.in_force() {
+            let _ = fs::remove_file(self.directory.tcp());
+        }
     }
 }

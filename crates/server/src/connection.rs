@@ -7,30 +7,19 @@ use std::time::Duration;
 
 use kelix_fabric::shm::{Memfd, WakerHandle, receive_frame, send_frame};
 use kelix_image::Span;
-use kelix_types::limits::POINTER_TABLE_BYTES;
+use kelix_types::limits::{GREETING_NS, POINTER_TABLE_BYTES};
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::{Frame, Purpose};
 use kelix_wire::{MAILBOX_BYTES, PROTOCOL_VERSION};
 
+use crate::clients::{ClientRecord, ClientWay};
 use crate::server::Shared;
-use crate::shard_thread::Command;
+use crate::shard_thread::{Command, Outbox};
 
-/// How long a client may take for its first frame.
-const HELLO: Duration = Duration::from_secs(5);
 /// How long a client may leave an answer unread.
 const SEND: Duration = Duration::from_secs(5);
 /// Segments in one frame.
 const SEGMENTS_A_FRAME: usize = 32;
-
-/// What the server knows of a client.
-pub(crate) struct ClientRecord {
-    pub connection: u64,
-    pub pid: i32,
-    pub uid: u32,
-    /// For a session that is set up: the server's mailboxes, in which the client publishes its counters.
-    pub mailboxes: Vec<Span>,
-    pub stream: UnixStream,
-}
 
 fn refused(text: impl Into<String>) -> Error {
     Error::new(ErrorKind::Protocol, "accept client", text)
@@ -41,13 +30,18 @@ fn send(stream: &UnixStream, frame: &Frame, descriptors: &[std::os::fd::Borrowed
     send_frame(stream, kind, &bytes, descriptors)
 }
 
+/// Why another version is refused.
+pub(crate) fn other_version(version: u32, features: u64) -> String {
+    format!(
+        "protocol version {version} with features {features:#x}; this server speaks version {PROTOCOL_VERSION}: use \
+         the same release on both sides"
+    )
+}
+
 /// Serves one connection until it ends.
 pub(crate) fn serve(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) {
     let result = converse(shared, connection, stream);
-    for shard in &shared.shards {
-        shard.command(Command::Leave { connection });
-    }
-    shared.clients.lock().expect("no panic under this lock").retain(|client| client.connection != connection);
+    shared.leave(connection);
     if let Err(error) = result {
         // Best effort: the client may be gone.
         let _ = send(stream, &Frame::Refused { text: error.context().to_string() }, &[]);
@@ -55,32 +49,23 @@ pub(crate) fn serve(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) 
 }
 
 fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Result<()> {
-    let _ = stream.set_read_timeout(Some(HELLO));
+    let _ = stream.set_read_timeout(Some(Duration::from_nanos(GREETING_NS)));
     let _ = stream.set_write_timeout(Some(SEND));
     let (kind, bytes, _) = receive_frame(stream)?;
     let Some(Frame::Hello { version, features, purpose }) = Frame::decode(kind, &bytes) else {
         return Err(refused("the first frame was no greeting"));
     };
     if version != PROTOCOL_VERSION || features != 0 {
-        return Err(refused(format!(
-            "protocol version {version} with features {features:#x}; this server speaks version {PROTOCOL_VERSION}: \
-             use the same release on both sides"
-        )));
+        return Err(refused(other_version(version, features)));
     }
     let credentials = rustix::net::sockopt::socket_peercred(stream);
     let (pid, uid) =
         credentials.map_or((0, u32::MAX), |peer| (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw()));
-    let record = ClientRecord {
-        connection,
-        pid,
-        uid,
-        mailboxes: Vec::new(),
-        stream: stream
-            .try_clone()
-            .map_err(|source| Error::system("accept client", "too many files", source))?,
-    };
+    let stream_too =
+        stream.try_clone().map_err(|source| Error::system("accept client", "too many files", source))?;
+    let way = ClientWay::Shm { pid, uid, stream: stream_too };
     // Known before its first mailbox is joined: a fault is reported once, and must find whom to disconnect.
-    shared.clients.lock().expect("no panic under this lock").push(record);
+    shared.enter(ClientRecord { connection, mailboxes: Vec::new(), way });
     if purpose == Purpose::Session {
         let mailboxes = begin_session(shared, connection, stream, uid)?;
         let mut clients = shared.clients.lock().expect("no panic under this lock");
@@ -130,7 +115,8 @@ fn begin_session(shared: &Arc<Shared>, connection: u64, stream: &UnixStream, uid
         let descriptors = [server_memory.fd(), client_memory.fd(), clients_end.as_fd()];
         send(stream, &Frame::Mailboxes { shard: number, bytes: MAILBOX_BYTES }, &descriptors)?;
         mailboxes.push(server_mailbox.clone());
-        shard.command(Command::Join { connection, server_mailbox, client_mailbox, waker });
+        let outbox = Outbox::Mailbox { memory: client_mailbox, waker };
+        shard.command(Command::Join { connection, inbox: server_mailbox, outbox });
     }
     Ok(mailboxes)
 }

@@ -1,12 +1,14 @@
 //! The shell around the shards: threads, sockets, clocks, the run directory.
 //!
-//! One thread runs each shard, one accepts connections, and each connection has a small thread of its own for the
-//! set-up frames and to notice the client's end; it sleeps in the kernel otherwise. The data path runs through none
-//! of these but the shard thread.
+//! One thread runs each shard, one accepts connections on the Unix socket, and each of these has a small thread of its own
+//! for the set-up frames and to notice the client's end; it sleeps in the kernel otherwise. Clients over TCP have one thread
+//! together, the agent. The data path runs through none of these but the shard thread, and over TCP the agent.
 
 #![forbid(unsafe_code)]
 
+mod agent;
 mod authority;
+mod clients;
 mod connection;
 mod server;
 mod shard_thread;

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::{Memfd, RunDirectory};
@@ -19,9 +20,14 @@ use kelix_types::limits::{
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::View;
 
+use crate::agent::AgentHandle;
 use crate::authority::Authority;
-use crate::connection::{self, ClientRecord};
+use crate::clients::ClientRecord;
+use crate::connection;
 use crate::shard_thread::ShardHandle;
+
+/// How long a server that was superseded may take to give its address up.
+const GIVEN_UP: Duration = Duration::from_secs(2);
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -36,6 +42,8 @@ pub struct ServerConfig {
     pub pin: bool,
     /// Supersede a server that holds the directory.
     pub take_over: bool,
+    /// Also take clients over TCP, at this address. Port 0: any that is free.
+    pub listen: Option<SocketAddr>,
 }
 
 impl Default for ServerConfig {
@@ -51,6 +59,7 @@ impl Default for ServerConfig {
             memory_bytes: kilobytes * 1024 / 2,
             pin: true,
             take_over: false,
+            listen: None,
         }
     }
 }
@@ -70,6 +79,11 @@ pub(crate) struct Shared {
     pub view: View,
     pub shards: Vec<ShardHandle>,
     pub clients: Mutex<Vec<ClientRecord>>,
+    /// The number of the next connection, whichever way it comes.
+    pub next_connection: AtomicU64,
+    /// The agent, and where it listens.
+    pub agent: OnceLock<AgentHandle>,
+    pub tcp: Option<SocketAddr>,
     /// The table of cached pointers that all processes of a user share, by user id.
     pub pointers: Mutex<HashMap<u32, Arc<Memfd>>>,
     pub started: Instant,
@@ -104,6 +118,7 @@ impl Server {
             );
             return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
         }
+        config.listen.map_or(Ok(()), check_address)?;
         let authority = Arc::new(Authority::take(RunDirectory(config.directory.clone()), config.take_over)?);
         let view = View::of_shards(1, random_u64()?, config.shards);
         let stop = Arc::new(AtomicBool::new(false));
@@ -127,11 +142,17 @@ impl Server {
             shards.push(ShardHandle::start(shard, authority.clone(), stop.clone(), faulty.clone(), core)?);
         }
         let listener = authority.listen()?;
+        let tcp_listener = config.listen.map(|address| listen(address, config.take_over)).transpose()?;
+        let tcp = tcp_listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        authority.tell_address(tcp)?;
         let shared = Arc::new(Shared {
             authority,
             view,
             shards,
             clients: Mutex::new(Vec::new()),
+            next_connection: AtomicU64::new(1),
+            agent: OnceLock::new(),
+            tcp,
             pointers: Mutex::default(),
             started: Instant::now(),
         });
@@ -139,7 +160,17 @@ impl Server {
             accept(shared, &stop, &listener)
         })?;
         spawn("kelix-faults", shared.clone(), stop.clone(), move |shared, _| disconnect(&shared, &faults))?;
+        if let Some(listener) = tcp_listener {
+            let shards = shared.shards.iter().map(ShardHandle::for_agent).collect();
+            let agent = AgentHandle::start(shared.clone(), stop.clone(), listener, shards)?;
+            let _ = shared.agent.set(agent);
+        }
         Ok(Server { shared, stop })
+    }
+
+    /// Where it takes clients over TCP, if it does.
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        self.shared.tcp
     }
 
     /// The term this server serves in.
@@ -186,8 +217,35 @@ impl Stopper {
         self.shared.shards.iter().for_each(ShardHandle::join);
         // The accepting thread sees the flag when somebody connects.
         let _ = self.shared.authority.connect();
-        for client in self.shared.clients.lock().expect("no panic under this lock").iter() {
-            let _ = client.stream.shutdown(std::net::Shutdown::Both);
+        self.shared.agent.get().into_iter().for_each(AgentHandle::join);
+        self.shared.disconnect_all();
+    }
+}
+
+/// Whoever can reach the address can read and write everything, so it must be this host's alone.
+fn check_address(address: SocketAddr) -> Result<()> {
+    if address.ip().is_loopback() {
+        return Ok(());
+    }
+    let context = format!(
+        "{address} can be reached from other hosts, and clients over TCP are not authenticated: listen on 127.0.0.1 or \
+         [::1]"
+    );
+    Err(Error::new(ErrorKind::InvalidArgument, "serve", context))
+}
+
+/// Listens. A server that was superseded gives the address up within a moment.
+fn listen(address: SocketAddr, take_over: bool) -> Result<TcpListener> {
+    let began = Instant::now();
+    loop {
+        match TcpListener::bind(address) {
+            Ok(listener) => return Ok(listener),
+            Err(_) if take_over && began.elapsed() < GIVEN_UP => {
+                std::thread::sleep(Duration::from_millis(20))
+            }
+            Err(source) => {
+                return Err(Error::system("serve", format!("cannot listen on {address}"), source));
+            }
         }
     }
 }
@@ -207,7 +265,7 @@ fn spawn(
 }
 
 fn accept(shared: Arc<Shared>, stop: &AtomicBool, listener: &UnixListener) {
-    for (number, stream) in listener.incoming().enumerate() {
+    for stream in listener.incoming() {
         if stop.load(Ordering::Relaxed) {
             return;
         }
@@ -218,22 +276,19 @@ fn accept(shared: Arc<Shared>, stop: &AtomicBool, listener: &UnixListener) {
         };
         let shared = shared.clone();
         // Out of threads: the stream closes and the client is told to try again by its error.
-        let _ = std::thread::Builder::new()
-            .name("kelix-client".into())
-            .stack_size(256 << 10)
-            .spawn(move || connection::serve(&shared, number as u64 + 1, &stream));
+        let _ =
+            std::thread::Builder::new().name("kelix-client".into()).stack_size(256 << 10).spawn(move || {
+                let number = shared.next_connection.fetch_add(1, Ordering::Relaxed);
+                connection::serve(&shared, number, &stream);
+            });
     }
 }
 
 /// Ends the connections of clients that broke the protocol.
 fn disconnect(shared: &Shared, faults: &Receiver<(u64, &'static str)>) {
     while let Ok((connection, what)) = faults.recv() {
-        let clients = shared.clients.lock().expect("no panic under this lock");
-        let Some(client) = clients.iter().find(|client| client.connection == connection) else { continue };
-        let _ = client.stream.shutdown(std::net::Shutdown::Both);
-        let pid = client.pid;
-        drop(clients);
+        let Some(who) = shared.disconnect(connection, what) else { continue };
         // `eprintln` would panic where nobody can be told, and an output that nobody reads makes this thread wait.
-        let _ = writeln!(std::io::stderr(), "kelix: client process {pid} disconnected: {what}");
+        let _ = writeln!(std::io::stderr(), "kelix: {who} disconnected: {what}");
     }
 }

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use kelix_fabric::shm::{Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way};
+use kelix_fabric::tcp::{AgentLink, AgentShard};
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, ImageState, MemoryMap, MemoryUse, Span, header_word};
 use kelix_shard::{Now, Shard, ShardConfig, ShardCounters};
@@ -36,20 +37,29 @@ pub(crate) struct Report {
     pub sleeps: u64,
 }
 
-/// What a connection thread asks of the shard thread.
+/// What those who set connections up ask of the shard thread.
 pub(crate) enum Command {
-    Join { connection: u64, server_mailbox: Span, client_mailbox: Span, waker: WakerHandle },
+    Join { connection: u64, inbox: Span, outbox: Outbox },
     Leave { connection: u64 },
+}
+
+/// Where the answers to a client go.
+pub(crate) enum Outbox {
+    /// Into its mailbox; the other end of the pair wakes it.
+    Mailbox { memory: Span, waker: WakerHandle },
+    /// To the agent.
+    Agent(AgentLink),
 }
 
 /// The rest of the server's handle to a shard.
 pub(crate) struct ShardHandle {
     pub header: Arc<Memfd>,
+    header_span: Span,
     pub segments: MemfdSegments,
     pub report: Arc<Mutex<Report>>,
     commands: Sender<Command>,
     pending: Arc<AtomicUsize>,
-    waker: WakerHandle,
+    waker: Arc<WakerHandle>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -70,7 +80,7 @@ impl ShardHandle {
         let mut waker = Waker::create()?;
         waker.add(threads_end)?;
         let mut endpoint = ShmEndpoint::new(waker);
-        endpoint.add_sleep_word(SleepWord { span: header_span, word: header_word::SLEEPING });
+        endpoint.add_sleep_word(SleepWord { span: header_span.clone(), word: header_word::SLEEPING });
         let (commands, received) = channel();
         let pending = Arc::new(AtomicUsize::new(0));
         let report = Arc::new(Mutex::new(Report::default()));
@@ -101,13 +111,23 @@ impl ShardHandle {
         let thread = Mutex::new(Some(thread));
         Ok(ShardHandle {
             header: Arc::new(header),
+            header_span,
             segments,
             report,
             commands,
             pending,
-            waker: waker_handle,
+            waker: Arc::new(waker_handle),
             thread,
         })
+    }
+
+    /// What the agent needs of it.
+    pub fn for_agent(&self) -> AgentShard {
+        AgentShard {
+            header: self.header_span.clone(),
+            segments: self.segments.clone(),
+            waker: self.waker.clone(),
+        }
     }
 
     /// Sends a command and wakes the thread.
@@ -149,7 +169,8 @@ struct ShardThread {
 struct Connection {
     number: u64,
     peer: PeerId,
-    wake_key: usize,
+    /// Its end of a wake-up pair in the epoll set, if it has one.
+    wake_key: Option<usize>,
 }
 
 impl ShardThread {
@@ -244,7 +265,7 @@ impl ShardThread {
         *self.report.lock().expect("no panic under this lock") = report;
     }
 
-    /// Does what the connection threads ask for.
+    /// Does what those who set connections up ask for.
     fn obey(&mut self) {
         if self.pending.load(Ordering::Relaxed) == 0 {
             return;
@@ -252,26 +273,7 @@ impl ShardThread {
         while let Ok(command) = self.received.try_recv() {
             self.pending.fetch_sub(1, Ordering::SeqCst);
             match command {
-                Command::Join { connection, server_mailbox, client_mailbox, waker } => {
-                    // Without a place in the epoll set the client could not wake us; its connection ends.
-                    let Ok(wake_key) = self.endpoint.waker().add(waker) else {
-                        let _ = self.faulty.send((connection, "no descriptor to watch it with"));
-                        continue;
-                    };
-                    let peer = self.endpoint.add(ShmPeer {
-                        map: Arc::new(MemoryMap::default()),
-                        header: None,
-                        authority: None,
-                        inbox: server_mailbox,
-                        way: Way::Shared {
-                            sleeps: SleepWord { span: client_mailbox.clone(), word: mailbox_word::SLEEPS },
-                            outbox: client_mailbox,
-                            wake_key,
-                        },
-                    });
-                    self.shard.join(peer, self.endpoint.promises().ordered_placement);
-                    self.connections.push(Connection { number: connection, peer, wake_key });
-                }
+                Command::Join { connection, inbox, outbox } => self.join(connection, inbox, outbox),
                 Command::Leave { connection } => {
                     let Some(index) = self.connections.iter().position(|known| known.number == connection)
                     else {
@@ -280,9 +282,28 @@ impl ShardThread {
                     let Connection { peer, wake_key, .. } = self.connections.swap_remove(index);
                     self.shard.leave(peer);
                     self.endpoint.remove(peer);
-                    self.endpoint.waker().remove(wake_key);
+                    wake_key.into_iter().for_each(|key| self.endpoint.waker().remove(key));
                 }
             }
         }
+    }
+
+    fn join(&mut self, connection: u64, inbox: Span, outbox: Outbox) {
+        let (way, wake_key) = match outbox {
+            Outbox::Mailbox { memory, waker } => {
+                // Without a place in the epoll set the client could not wake us; its connection ends.
+                let Ok(wake_key) = self.endpoint.waker().add(waker) else {
+                    let _ = self.faulty.send((connection, "no descriptor to watch it with"));
+                    return;
+                };
+                let sleeps = SleepWord { span: memory.clone(), word: mailbox_word::SLEEPS };
+                (Way::Shared { outbox: memory, sleeps, wake_key }, Some(wake_key))
+            }
+            Outbox::Agent(link) => (Way::Agent(link), None),
+        };
+        let map = Arc::new(MemoryMap::default());
+        let peer = self.endpoint.add(ShmPeer { map, header: None, authority: None, inbox, way });
+        self.shard.join(peer, self.endpoint.promises().ordered_placement);
+        self.connections.push(Connection { number: connection, peer, wake_key });
     }
 }

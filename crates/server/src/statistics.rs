@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kelix_wire::mailbox_word;
 use serde_json::{Value, json};
 
+use crate::clients::ClientWay;
 use crate::server::Shared;
 
 /// Statistics of the whole server.
@@ -56,9 +57,15 @@ pub(crate) fn json(shared: &Arc<Shared>) -> String {
                     sum.wrapping_add(mailbox.words().load(mailbox_word::COUNTERS + word))
                 })
             };
+            let (fabric, pid, uid, address) = match &client.way {
+                ClientWay::Shm { pid, uid, .. } => ("shm", Some(pid), Some(uid), None),
+                ClientWay::Tcp { address, .. } => ("tcp", None, None, Some(address.to_string())),
+            };
             json!({
-                "pid": client.pid,
-                "uid": client.uid,
+                "fabric": fabric,
+                "pid": pid,
+                "uid": uid,
+                "address": address,
                 "reads": sum(0),
                 "read_bytes": sum(1),
                 "messages": sum(2),
@@ -72,7 +79,7 @@ pub(crate) fn json(shared: &Arc<Shared>) -> String {
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
         "term": shared.authority.term,
-        "fabric": "shm",
+        "tcp": shared.tcp.map(|address| address.to_string()),
         "page_bytes": kelix_fabric::shm::page_bytes(),
         "uptime_s": shared.started.elapsed().as_secs_f64(),
         "shards": shards,

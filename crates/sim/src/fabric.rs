@@ -264,7 +264,8 @@ impl Fabric for SimEndpoint {
         let longest_ns = way_ns + read.words as u64;
         let moment = |_| begins_ns + scheduler::random_below(longest_ns);
         let moments: Vec<u64> = (0..read.words).map(moment).collect();
-        let (map, authority, sampled) = (map.clone(), authority.clone(), sampling.clone());
+        let (map, authority, sampled, bell) =
+            (map.clone(), authority.clone(), sampling.clone(), self.bell.clone());
         scheduler::each_at(&moments, move |index| {
             let mut sampled = sampled.borrow_mut();
             sampled.missing -= 1;
@@ -274,6 +275,7 @@ impl Fabric for SimEndpoint {
             if sampled.missing == 0 {
                 // As early as a READ behind this one could look.
                 sampled.term = authority.words().load_acquire(AUTHORITY_TERM);
+                bell.ring();
             }
         });
         self.samplings.insert((read.peer, read.tag), sampling);

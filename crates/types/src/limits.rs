@@ -86,6 +86,12 @@ pub const READ_RETRIES_MAX: u64 = 8;
 /// A request without an answer for this long fails with an unknown outcome.
 pub const REQUEST_TIMEOUT_NS: u64 = 900_000_000;
 
+/// Most clients over TCP at once.
+pub const CLIENTS_MAX: usize = 4096;
+
+/// How long a client may take to say who it is.
+pub const GREETING_NS: u64 = 5_000_000_000;
+
 /// Longest name of a table or an attribute.
 pub const NAME_BYTES_MAX: usize = 255;
 

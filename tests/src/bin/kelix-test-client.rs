@@ -23,7 +23,7 @@ use kelix_tests::{Random, value};
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [mode, directory, table, rest @ ..] = &arguments[..] else { panic!("see the source") };
-    let client = Client::connect(directory.as_ref()).expect("a server");
+    let client = Client::connect(directory.parse::<kelix::Address>().expect("an address")).expect("a server");
     let numbers: Vec<u64> = rest.iter().map(|number| number.parse().expect("a number")).collect();
     match (mode.as_str(), &numbers[..]) {
         ("read", [keys, seed]) => Reader::new(&client, table, *keys, *seed).run(),

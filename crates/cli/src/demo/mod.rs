@@ -82,7 +82,7 @@ pub(crate) struct DemoArgs {
 /// Runs the demo.
 pub(crate) fn run(context: &Context, args: &DemoArgs) -> Result<(), Failure> {
     if let (Some(_), Some(file)) = (&args.role, &args.data) {
-        return worker::run(&context.directory, file, args.seed);
+        return worker::run(&context.run_directory("demo")?, file, args.seed);
     }
     let interrupt = Interrupt::register()?;
     let file = data::find(args.data.as_deref())?;
@@ -110,7 +110,7 @@ impl Demo<'_> {
 
     /// Loads the places and leaves the server running.
     fn keep(&self) -> Result<(), Failure> {
-        let server = RunningServer::start_in(&self.context.directory, &self.interrupt)?;
+        let server = RunningServer::start_in(&self.context.run_directory("demo")?, &self.interrupt)?;
         let loaded = self.load(&server)?;
         if self.context.json {
             self.context.print_json(&self.summary(&server, &loaded)?)?;
@@ -219,8 +219,9 @@ impl Demo<'_> {
     fn suggest(&self, first: &[String]) -> Result<(), Failure> {
         let mut program =
             shell_word(Path::new(&std::env::args_os().next().unwrap_or_else(|| "kelix".into())));
-        if self.context.directory != Client::default_directory() {
-            program += &format!(" --dir {}", shell_word(&self.context.directory));
+        let directory = self.context.run_directory("demo").unwrap_or_default();
+        if directory != Client::default_directory() {
+            program += &format!(" --dir {}", shell_word(&directory));
         }
         let place = self.world.example("Brest", "FR");
         let path = self.world.path_up(place).join(".");

@@ -277,6 +277,7 @@ macro_rules! conformance_tests {
             an_announcement_is_taken_back
             a_wake_up_of_nobody_is_no_harm
             a_thousand_wake_ups_are_one
+            a_read_that_is_done_ends_a_sleep
             a_wake_up_is_for_one_peer
             the_end_of_the_server_ends_a_sleep
             the_end_of_a_client_harms_no_other

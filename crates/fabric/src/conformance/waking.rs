@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Network, Numbers, Side, Testbed, Watchdog, both_ways, until};
-use crate::{Fabric, ReadState};
+use kelix_types::Place;
+
+use crate::{Fabric, Read, ReadState};
 
 /// A sleep that was long enough for any wake-up on its way.
 const LOST: Duration = Duration::from_secs(5);
@@ -211,6 +213,32 @@ pub fn a_thousand_wake_ups_are_one<T: Testbed>(bed: &T) {
     });
 }
 
+/// A READ that was pending ends the sleep of its reader when it is done, even if that was before the announcement: between
+/// that and the sleep nobody looks for READs.
+pub fn a_read_that_is_done_ends_a_sleep<T: Testbed>(bed: &T) {
+    let _watchdog = Watchdog::new("a_read_that_is_done_ends_a_sleep");
+    let Network { server: _server, mut clients, .. } = bed.network(1);
+    let client = &mut clients[0];
+    let mut numbers = Numbers(24);
+    for round in 0..2000 {
+        let mut into = vec![0; 1 + round % 200];
+        let read = Read { peer: client.peers[0], place: Place(0), words: into.len(), tag: 3 };
+        client.endpoint.post_read(read);
+        client.endpoint.doorbell();
+        let mut sleeps = 0;
+        while client.endpoint.poll_read(read, &mut into) == ReadState::Pending {
+            (0..numbers.below(200)).for_each(|_| std::hint::spin_loop());
+            if numbers.below(2) == 0 {
+                client.endpoint.progress();
+            }
+            client.endpoint.announce_sleep();
+            client.endpoint.sleep(None);
+            sleeps += 1;
+            assert!(sleeps <= SPURIOUS_MAX, "sleeps end, and the READ is not done");
+        }
+    }
+}
+
 /// Each client wakes the server, and the server wakes the one that it means.
 pub fn a_wake_up_is_for_one_peer<T: Testbed>(bed: &T) {
     const CLIENTS: usize = 3;
@@ -276,8 +304,7 @@ pub fn the_end_of_the_server_ends_a_sleep<T: Testbed>(bed: &T) {
         client.endpoint.announce_sleep();
         client.endpoint.sleep(None);
         // The last state may stay readable. A WRITE and a wake-up reach nobody.
-        let place = kelix_types::Place(0);
-        let state = client.try_read(place, &mut [0; 8]);
+        let state = client.try_read(Place(0), &mut [0; 8]);
         assert!(matches!(state, ReadState::Done(_) | ReadState::Broken), "{state:?}");
         for _ in 0..1000 {
             let _ = client.endpoint.post_write(peer, mailbox.start, &[1, 2, 3]);

@@ -6,6 +6,7 @@
 //! authority   one page: word 0 the magic, word 1 the term in force. Every server that starts here raises it before
 //!             its first reply; a reader believes an image only while its term is the one in force.
 //! lock        held by the server; holds its process id
+//! tcp         where the server also listens over TCP, if it does
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -52,6 +53,11 @@ impl RunDirectory {
     /// The authority page.
     pub fn authority(&self) -> PathBuf {
         self.0.join("authority")
+    }
+
+    /// Where the server also listens over TCP: one line, host and port.
+    pub fn tcp(&self) -> PathBuf {
+        self.0.join("tcp")
     }
 
     /// The lock.

@@ -16,22 +16,13 @@ use rustix::net::{
     SendFlags,
 };
 
+use crate::lost;
+
 const MAGIC: u32 = u32::from_le_bytes(*b"KLX1");
 /// Most bytes of one frame: enough for any handshake, too little to be a burden.
 const BYTES_MAX: usize = 1 << 20;
 /// Most descriptors of one frame (the kernel's own limit is 253).
 const DESCRIPTORS_MAX: usize = 64;
-
-fn lost(source: impl Into<std::io::Error>) -> Error {
-    let source = source.into();
-    let (kind, context) = match source.kind() {
-        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
-            (ErrorKind::TimedOut, "no answer in time; is the server stopped?")
-        }
-        _ => (ErrorKind::Unavailable, "the connection broke"),
-    };
-    Error::new(kind, "talk to the server", context).with_source(source)
-}
 
 fn protocol(what: &str) -> Error {
     Error::new(ErrorKind::Protocol, "talk to the server", what.to_string())

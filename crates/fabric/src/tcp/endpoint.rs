@@ -89,6 +89,8 @@ pub struct TcpEndpoint {
     /// Slot of the READ with a tag.
     tags: Vec<Option<usize>>,
     term: u64,
+    /// Something has arrived since this side last slept.
+    news: bool,
     began: Instant,
 }
 
@@ -106,6 +108,7 @@ impl TcpEndpoint {
             slots: Vec::new(),
             tags: Vec::new(),
             term,
+            news: false,
             began: Instant::now(),
         })
     }
@@ -140,7 +143,7 @@ impl TcpEndpoint {
                         Some(it) if it.answered == piece as usize && !it.is_answered() => {
                             let sampled = (head.kind == Kind::Sampled).then(|| Sampled {
                                 before: body[0],
-                                after: body[0].wrapping_add(u64::from(head.small)),
+                                after: later(body[0], head.small),
                                 term: self.term,
                             });
                             land(it, slot as usize, sampled, body.get(1..).unwrap_or(&[]), out)
@@ -157,6 +160,11 @@ impl TcpEndpoint {
             }
         }
     }
+}
+
+/// The stamp so many epochs after another one. How many more than 254 it were is not told: too many.
+fn later(before: u64, passed: u8) -> u64 {
+    if passed == u8::MAX { u64::MAX } else { before.wrapping_add(u64::from(passed)) }
 }
 
 /// Takes in the answer to the next piece of a READ. `false`: it is none.
@@ -271,6 +279,7 @@ impl Fabric for TcpEndpoint {
         let mut naps = 0;
         while self.stream.unsent() > UNSENT_BYTES_MAX && self.stream.over().is_none() {
             let before = self.stream.unsent();
+            self.news = false;
             self.sleep(Some(NAP_NS));
             naps = if self.stream.unsent() < before { 0 } else { naps + 1 };
             if naps == NAPS {
@@ -287,6 +296,7 @@ impl Fabric for TcpEndpoint {
     fn progress(&mut self) {
         self.stream.flush();
         if self.stream.fill() {
+            self.news = true;
             self.take();
             // Further pieces of long READs.
             self.stream.flush();
@@ -317,7 +327,8 @@ impl Fabric for TcpEndpoint {
     }
 
     fn sleep(&mut self, timeout_ns: Option<u64>) {
-        if timeout_ns == Some(0) || self.stream.over().is_some() {
+        // What has arrived since the last sleep may not have been looked at.
+        if std::mem::take(&mut self.news) || timeout_ns == Some(0) || self.stream.over().is_some() {
             return;
         }
         let timeout = timeout_ns

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,18 +17,15 @@ use kelix_image::{Header, MemoryMap, Span};
 use kelix_types::limits::POINTER_TABLE_BYTES;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::{Frame, Purpose};
-use kelix_wire::{MAILBOX_BYTES, PROTOCOL_VERSION, View, mailbox_word};
+use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
+use super::{greeting, protocol, understand};
 use crate::core::Core;
 use crate::pointers::PointerCache;
 
 /// How long the server may take to answer a set-up frame.
-const ANSWER: Duration = Duration::from_millis(900);
-
-fn protocol(what: &str) -> Error {
-    Error::new(ErrorKind::Protocol, "connect", what.to_string())
-}
+pub(super) const ANSWER: Duration = Duration::from_millis(900);
 
 /// Connects to a socket. The time-outs are set first, because at a server that stands still connecting may wait too: for
 /// room in the queue of its socket.
@@ -41,39 +38,9 @@ fn connect(socket: &Path) -> std::io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// How a session was set up, and how it learns of new segments.
-pub(crate) enum Setup {
-    /// Over the socket of a run directory.
-    Socket(Link),
-    /// By a simulator, which knows the segments.
-    #[cfg(kelix_sim)]
-    Sim(crate::sim::MapSource),
-}
-
-impl Setup {
-    /// Brings a shard's map up to date.
-    pub fn refresh_map(&mut self, shard: u16, map: &MemoryMap) -> Result<Arc<MemoryMap>> {
-        match self {
-            Setup::Socket(link) => link.refresh_map(shard, map),
-            #[cfg(kelix_sim)]
-            Setup::Sim(source) => source(shard),
-        }
-    }
-
-    /// The run directory to connect to again.
-    pub fn directory(&self) -> Result<PathBuf> {
-        match self {
-            Setup::Socket(link) => Ok(link.directory.clone()),
-            #[cfg(kelix_sim)]
-            Setup::Sim(_) => Err(protocol("a simulated session is not connected again")),
-        }
-    }
-}
-
 /// The set-up connection.
 pub(crate) struct Link {
     stream: UnixStream,
-    directory: PathBuf,
     /// Shards whose segments were asked for and have not arrived.
     owed: VecDeque<u16>,
 }
@@ -96,7 +63,7 @@ impl Link {
             let context = format!("no server in {}: {hint}", directory.display());
             Error::new(ErrorKind::Unavailable, "connect", context).with_source(source)
         })?;
-        Ok(Link { stream, directory: directory.to_path_buf(), owed: VecDeque::new() })
+        Ok(Link { stream, owed: VecDeque::new() })
     }
 
     fn send(&self, frame: &Frame) -> Result<()> {
@@ -106,19 +73,11 @@ impl Link {
 
     fn receive(&self) -> Result<(Frame, Vec<OwnedFd>)> {
         let (kind, bytes, descriptors) = receive_frame(&self.stream)?;
-        match Frame::decode(kind, &bytes) {
-            Some(Frame::Refused { text }) => {
-                let kind =
-                    if text.contains("version") { ErrorKind::Incompatible } else { ErrorKind::Unavailable };
-                Err(Error::new(kind, "connect", format!("the server refused: {text}")))
-            }
-            Some(frame) => Ok((frame, descriptors)),
-            None => Err(protocol("the server sent a frame that this release does not know")),
-        }
+        Ok((understand(kind, &bytes)?, descriptors))
     }
 
     fn greet(&self, purpose: Purpose) -> Result<()> {
-        self.send(&Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose })
+        self.send(&greeting(purpose))
     }
 
     /// Asks for statistics, as JSON.
@@ -181,14 +140,9 @@ impl Link {
     pub fn session(directory: &Path, private_pointers: bool) -> Result<(Link, Core<Endpoint>)> {
         let link = Link::open(directory)?;
         link.greet(Purpose::Session)?;
-        let (Frame::Welcome { version, features, term, view, .. }, mut descriptors) = link.receive()? else {
+        let (Frame::Welcome { term, view, .. }, mut descriptors) = link.receive()? else {
             return Err(protocol("the server did not greet"));
         };
-        if version != PROTOCOL_VERSION || features != 0 {
-            let context =
-                format!("the server speaks protocol version {version}, this client {PROTOCOL_VERSION}");
-            return Err(Error::new(ErrorKind::Incompatible, "connect", context));
-        }
         let (Some(pointers), Some(authority)) = (descriptors.pop(), descriptors.pop()) else {
             return Err(protocol("the server sent no authority page"));
         };

@@ -1,0 +1,241 @@
+//! Connecting: where the server is, and over which fabric.
+
+mod shm;
+mod tcp;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use kelix_fabric::Endpoint;
+use kelix_fabric::shm::RunDirectory;
+use kelix_image::MemoryMap;
+use kelix_types::{Error, ErrorKind, Result};
+use kelix_wire::PROTOCOL_VERSION;
+use kelix_wire::control::{Frame, Purpose};
+
+use crate::core::Core;
+use crate::session::SessionOptions;
+use shm::Link;
+
+/// Where a server is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Address {
+    /// On this host: its run directory.
+    Directory(PathBuf),
+    /// Over TCP: host and port.
+    Tcp(String),
+}
+
+impl From<&Path> for Address {
+    fn from(directory: &Path) -> Address {
+        Address::Directory(directory.to_path_buf())
+    }
+}
+
+impl From<&PathBuf> for Address {
+    fn from(directory: &PathBuf) -> Address {
+        Address::Directory(directory.clone())
+    }
+}
+
+impl From<PathBuf> for Address {
+    fn from(directory: PathBuf) -> Address {
+        Address::Directory(directory)
+    }
+}
+
+impl From<&Address> for Address {
+    fn from(address: &Address) -> Address {
+        address.clone()
+    }
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    /// `HOST:PORT`, or a directory, which has a `/` in its name or no `:`.
+    fn from_str(text: &str) -> Result<Address> {
+        if text.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidArgument, "connect", "an empty address"));
+        }
+        if text.contains('/') || !text.contains(':') {
+            return Ok(Address::Directory(text.into()));
+        }
+        let port = text.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
+        if port.is_none_or(|port| port == 0) {
+            let context = format!("{text} is no HOST:PORT; a directory with a colon is written ./{text}");
+            return Err(Error::new(ErrorKind::InvalidArgument, "connect", context));
+        }
+        Ok(Address::Tcp(text.into()))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Directory(directory) => write!(f, "{}", directory.display()),
+            Address::Tcp(address) => f.write_str(address),
+        }
+    }
+}
+
+/// A fabric to insist on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FabricChoice {
+    /// Shared memory.
+    Shm,
+    /// TCP.
+    Tcp,
+}
+
+impl FromStr for FabricChoice {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<FabricChoice> {
+        match text {
+            "shm" => Ok(FabricChoice::Shm),
+            "tcp" => Ok(FabricChoice::Tcp),
+            _ => {
+                let context = format!("no fabric is called {text}; there are shm and tcp");
+                Err(Error::new(ErrorKind::InvalidArgument, "connect", context))
+            }
+        }
+    }
+}
+
+/// How a session was set up, and how it learns of new segments.
+pub(crate) enum Setup {
+    /// Over the socket of a run directory.
+    Shm(Link),
+    /// Over TCP, where nothing is mapped.
+    Tcp,
+    /// By a simulator, which knows the segments.
+    #[cfg(kelix_sim)]
+    Sim(crate::sim::MapSource),
+}
+
+impl Setup {
+    /// Brings a shard's map up to date.
+    pub fn refresh_map(&mut self, shard: u16, map: &MemoryMap) -> Result<Arc<MemoryMap>> {
+        match self {
+            Setup::Shm(link) => link.refresh_map(shard, map),
+            Setup::Tcp => Err(protocol("nothing is mapped over TCP")),
+            #[cfg(kelix_sim)]
+            Setup::Sim(source) => source(shard),
+        }
+    }
+}
+
+/// An address and the fabric that leads there.
+enum Route<'a> {
+    Shm(&'a Path),
+    Tcp(String),
+}
+
+fn route(address: &Address, wanted: Option<FabricChoice>) -> Result<Route<'_>> {
+    match (address, wanted) {
+        (Address::Directory(directory), None | Some(FabricChoice::Shm)) => Ok(Route::Shm(directory)),
+        (Address::Directory(directory), Some(FabricChoice::Tcp)) => {
+            let told = std::fs::read_to_string(RunDirectory(directory.clone()).tcp());
+            let told = told.map_err(|source| {
+                let context = format!(
+                    "no server that listens over TCP in {}: start one with `kelix serve --listen PORT`",
+                    directory.display()
+                );
+                Error::new(ErrorKind::Unavailable, "connect", context).with_source(source)
+            })?;
+            Ok(Route::Tcp(told.trim().into()))
+        }
+        (Address::Tcp(address), None | Some(FabricChoice::Tcp)) => Ok(Route::Tcp(address.clone())),
+        (Address::Tcp(address), Some(FabricChoice::Shm)) => {
+            let context =
+                format!("{address} is reached over TCP; shared memory needs the server's run directory");
+            Err(Error::new(ErrorKind::InvalidArgument, "connect", context))
+        }
+    }
+}
+
+/// Finds out whether a server answers.
+pub(crate) fn knock(address: &Address) -> Result<()> {
+    match route(address, None)? {
+        Route::Shm(directory) => Link::open(directory).map(drop),
+        Route::Tcp(address) => tcp::open(&address).map(drop),
+    }
+}
+
+/// Asks a server for statistics, as JSON.
+pub(crate) fn statistics(address: &Address) -> Result<String> {
+    match route(address, None)? {
+        Route::Shm(directory) => Link::statistics(directory),
+        Route::Tcp(address) => tcp::statistics(&address),
+    }
+}
+
+/// Opens a session.
+pub(crate) fn session(address: &Address, options: &SessionOptions) -> Result<(Setup, Core<Endpoint>)> {
+    match route(address, options.fabric)? {
+        Route::Shm(directory) => {
+            Link::session(directory, options.private_pointers).map(|(link, core)| (Setup::Shm(link), core))
+        }
+        Route::Tcp(address) => tcp::session(&address).map(|core| (Setup::Tcp, core)),
+    }
+}
+
+fn protocol(what: &str) -> Error {
+    Error::new(ErrorKind::Protocol, "connect", what.to_string())
+}
+
+/// The client's first frame.
+fn greeting(purpose: Purpose) -> Frame {
+    Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose }
+}
+
+/// Understands a frame of the server; a refusal is an error.
+fn understand(kind: u16, bytes: &[u8]) -> Result<Frame> {
+    match Frame::decode(kind, bytes) {
+        Some(Frame::Refused { text }) => {
+            let kind =
+                if text.contains("version") { ErrorKind::Incompatible } else { ErrorKind::Unavailable };
+            Err(Error::new(kind, "connect", format!("the server refused: {text}")))
+        }
+        Some(Frame::Welcome { version, features, .. }) if version != PROTOCOL_VERSION || features != 0 => {
+            let context =
+                format!("the server speaks protocol version {version}, this client {PROTOCOL_VERSION}");
+            Err(Error::new(ErrorKind::Incompatible, "connect", context))
+        }
+        Some(frame) => Ok(frame),
+        None => Err(protocol("the server sent a frame that this release does not know")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_directories_or_hosts_with_ports() {
+        let directory = |text: &str| Address::Directory(text.into());
+        for text in ["/run/kelix", "kelix", "./a:1", "/tmp/a:7117"] {
+            assert_eq!(text.parse::<Address>().unwrap(), directory(text));
+        }
+        for text in ["localhost:7117", "127.0.0.1:1", "[::1]:65535"] {
+            assert_eq!(text.parse::<Address>().unwrap(), Address::Tcp(text.into()));
+        }
+        for text in ["", "localhost:", "localhost:x", "localhost:65536", "localhost:0"] {
+            assert_eq!(text.parse::<Address>().unwrap_err().kind(), ErrorKind::InvalidArgument, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_fabric_is_insisted_on() {
+        let tcp = Address::Tcp("localhost:7117".into());
+        let refused = route(&tcp, Some(FabricChoice::Shm)).err().unwrap();
+        assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+        let nowhere = Address::Directory("/nonexistent".into());
+        let refused = route(&nowhere, Some(FabricChoice::Tcp)).err().unwrap();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable);
+        assert!(matches!(route(&nowhere, None), Ok(Route::Shm(_))));
+    }
+}

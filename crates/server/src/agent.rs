@@ -1,0 +1,174 @@
+//! The agent thread: clients over TCP, their set-up and their data.
+
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use kelix_fabric::shm::AUTHORITY_TERM;
+use kelix_fabric::tcp::{Agent, AgentBell, AgentLimits, AgentShard, ConnectionId, Event};
+use kelix_image::Span;
+use kelix_types::limits::{CLIENTS_MAX, FRAME_BYTES_MAX, GREETING_NS};
+use kelix_types::{Error, Result};
+use kelix_wire::control::{Frame, Purpose};
+use kelix_wire::{MAILBOX_BYTES, PROTOCOL_VERSION};
+
+use crate::clients::{ClientRecord, ClientWay};
+use crate::server::Shared;
+use crate::shard_thread::{Command, Outbox};
+
+/// Looking for work while giving the core to whoever wants it.
+const YIELD: Duration = Duration::from_micros(50);
+/// Words that a shard may have written for a client and the agent not yet taken: what a ring holds, with a head for each
+/// message in it.
+const QUEUE_WORDS: usize = MAILBOX_BYTES as usize / 8 * 3 / 2;
+
+/// The rest of the server's handle to the agent.
+pub(crate) struct AgentHandle {
+    orders: Sender<(ConnectionId, &'static str)>,
+    bell: Arc<AgentBell>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl AgentHandle {
+    /// Starts the agent's thread, which takes clients from `listener`.
+    pub fn start(
+        shared: Arc<Shared>,
+        stop: Arc<AtomicBool>,
+        listener: TcpListener,
+        shards: Vec<AgentShard>,
+    ) -> Result<AgentHandle> {
+        let limits = AgentLimits {
+            connections: CLIENTS_MAX,
+            greeting: Duration::from_nanos(GREETING_NS),
+            write_words: FRAME_BYTES_MAX / 8,
+        };
+        let authority = shared.authority.page.word(AUTHORITY_TERM);
+        let mut agent = Agent::new(shards, authority, shared.authority.term, limits)?;
+        agent.listen(listener)?;
+        let (orders, ordered) = channel();
+        let bell = agent.bell();
+        let mut thread = AgentThread { agent, shared, ordered, sessions: Vec::new() };
+        let thread = std::thread::Builder::new()
+            .name("kelix-agent".into())
+            .spawn(move || thread.run(&stop))
+            .map_err(|source| Error::system("serve", "cannot start the agent thread", source))?;
+        Ok(AgentHandle { orders, bell, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Ends a client's connection.
+    pub fn close(&self, connection: ConnectionId, why: &'static str) {
+        let _ = self.orders.send((connection, why));
+        self.bell.wake();
+    }
+
+    /// Waits for the thread's end, once the stop flag is set.
+    pub fn join(&self) {
+        self.bell.wake();
+        if let Some(thread) = self.thread.lock().expect("no panic under this lock").take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct AgentThread {
+    agent: Agent,
+    shared: Arc<Shared>,
+    ordered: Receiver<(ConnectionId, &'static str)>,
+    /// Those who have greeted, with the number that the rest of the server knows them by.
+    sessions: Vec<(ConnectionId, u64)>,
+}
+
+impl AgentThread {
+    fn run(&mut self, stop: &AtomicBool) {
+        let mut events = Vec::new();
+        let mut idle_since = None;
+        while !stop.load(Ordering::Relaxed) {
+            while let Ok((connection, why)) = self.ordered.try_recv() {
+                self.refuse(connection, why);
+            }
+            if self.agent.turn(&mut events) {
+                events.drain(..).for_each(|event| self.on(event));
+                idle_since = None;
+            } else if idle_since.get_or_insert_with(Instant::now).elapsed() < YIELD {
+                std::thread::yield_now();
+            } else {
+                self.agent.wait(None);
+            }
+        }
+        // What the shards said last.
+        self.agent.turn(&mut events);
+    }
+
+    fn send(&mut self, connection: ConnectionId, frame: &Frame) {
+        let (kind, bytes) = frame.encode();
+        self.agent.send(connection, kind, &bytes);
+    }
+
+    fn refuse(&mut self, connection: ConnectionId, why: &'static str) {
+        self.send(connection, &Frame::Refused { text: why.into() });
+        self.agent.close(connection, why);
+    }
+
+    fn on(&mut self, event: Event) {
+        match event {
+            Event::Over(connection, _) => {
+                let known = self.sessions.iter().position(|(id, _)| *id == connection);
+                if let Some(index) = known {
+                    let (_, number) = self.sessions.swap_remove(index);
+                    self.shared.leave(number);
+                }
+            }
+            Event::Control(connection, kind, bytes) => {
+                let greeted = self.sessions.iter().any(|(id, _)| *id == connection);
+                match Frame::decode(kind, &bytes) {
+                    Some(Frame::Hello { version, features, purpose }) if !greeted => {
+                        if version == PROTOCOL_VERSION && features == 0 {
+                            self.greet(connection, purpose);
+                        } else {
+                            let text = crate::connection::other_version(version, features);
+                            self.send(connection, &Frame::Refused { text });
+                            self.agent.close(connection, "another protocol version");
+                        }
+                    }
+                    Some(Frame::AskStatistics) if greeted => {
+                        let text = crate::statistics::json(&self.shared);
+                        self.send(connection, &Frame::Statistics { text });
+                    }
+                    _ => self.refuse(connection, "a frame that makes no sense here"),
+                }
+            }
+        }
+    }
+
+    fn greet(&mut self, connection: ConnectionId, purpose: Purpose) {
+        let Some(address) = self.agent.address(connection) else { return };
+        let number = self.shared.next_connection.fetch_add(1, Ordering::Relaxed);
+        self.sessions.push((connection, number));
+        let mut mailboxes = Vec::new();
+        if purpose == Purpose::Session {
+            for (shard, handle) in self.shared.shards.iter().enumerate() {
+                let mailbox = Span::private(MAILBOX_BYTES);
+                let Some(link) = self.agent.open(connection, shard, mailbox.clone(), QUEUE_WORDS) else {
+                    return;
+                };
+                mailboxes.push(mailbox.clone());
+                let outbox = Outbox::Agent(link);
+                handle.command(Command::Join { connection: number, inbox: mailbox, outbox });
+            }
+        }
+        let way = ClientWay::Tcp { connection, address };
+        self.shared.enter(ClientRecord { connection: number, mailboxes, way });
+        self.agent.establish(connection);
+        let welcome = Frame::Welcome {
+            version: PROTOCOL_VERSION,
+            features: 0,
+            pid: std::process::id(),
+            term: self.shared.authority.term,
+            view: self.shared.view.clone(),
+        };
+        self.send(connection, &welcome);
+    }
+}

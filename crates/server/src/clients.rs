@@ -1,0 +1,76 @@
+//! Who is connected.
+
+use std::net::{Shutdown, SocketAddr};
+use std::os::unix::net::UnixStream;
+
+use kelix_fabric::tcp::ConnectionId;
+use kelix_image::Span;
+
+use crate::server::Shared;
+use crate::shard_thread::Command;
+
+/// What the server knows of a client.
+pub(crate) struct ClientRecord {
+    pub connection: u64,
+    /// For a session that is set up: the server's mailboxes, in which the client publishes its counters.
+    pub mailboxes: Vec<Span>,
+    pub way: ClientWay,
+}
+
+/// How a client is connected.
+pub(crate) enum ClientWay {
+    /// Over the Unix socket.
+    Shm { pid: i32, uid: u32, stream: UnixStream },
+    /// Over TCP.
+    Tcp { connection: ConnectionId, address: SocketAddr },
+}
+
+impl ClientRecord {
+    /// Who it is, in words.
+    pub fn who(&self) -> String {
+        match &self.way {
+            ClientWay::Shm { pid, .. } => format!("client process {pid}"),
+            ClientWay::Tcp { address, .. } => format!("client at {address}"),
+        }
+    }
+}
+
+impl Shared {
+    /// Takes note of a client.
+    pub fn enter(&self, record: ClientRecord) {
+        self.clients.lock().expect("no panic under this lock").push(record);
+    }
+
+    /// A client has gone.
+    pub fn leave(&self, connection: u64) {
+        for shard in &self.shards {
+            shard.command(Command::Leave { connection });
+        }
+        self.clients
+            .lock()
+            .expect("no panic under this lock")
+            .retain(|client| client.connection != connection);
+    }
+
+    /// Ends the connection of a client. Returns who it was, if it is still there.
+    pub fn disconnect(&self, connection: u64, why: &'static str) -> Option<String> {
+        let clients = self.clients.lock().expect("no panic under this lock");
+        let client = clients.iter().find(|client| client.connection == connection)?;
+        match &client.way {
+            ClientWay::Shm { stream, .. } => drop(stream.shutdown(Shutdown::Both)),
+            ClientWay::Tcp { connection, .. } => {
+                self.agent.get().into_iter().for_each(|agent| agent.close(*connection, why));
+            }
+        }
+        Some(client.who())
+    }
+
+    /// Ends the connections of all clients on the Unix socket; the agent ends the others.
+    pub fn disconnect_all(&self) {
+        for client in self.clients.lock().expect("no panic under this lock").iter() {
+            if let ClientWay::Shm { stream, .. } = &client.way {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        }
+    }
+}
