@@ -1,9 +1,11 @@
 //! The benchmarks of `kelix bench`: each measures us beside another in one run, verifies answers, and says which
 //! wanted figures hold.
 
+mod everywhere;
 mod interleave;
 mod report;
 mod spine;
+mod store;
 
 use std::path::PathBuf;
 
@@ -21,13 +23,16 @@ pub struct Options {
 }
 
 /// The names of all benchmarks, with what they show.
-pub const NAMES: &[(&str, &str)] =
-    &[("spine", "gets and puts in shared memory against plain loops over the same table in one process")];
+pub const NAMES: &[(&str, &str)] = &[
+    ("spine", "gets and puts in shared memory against plain loops over the same table in one process"),
+    ("everywhere", "gets over TCP against a bare echo, and many clients against few"),
+];
 
 /// Runs the benchmark `name` and prints its result.
 pub fn run(name: &str, options: &Options) -> Result<(), String> {
     let report = match name {
         "spine" => spine::run(options)?,
+        "everywhere" => everywhere::run(options)?,
         _ => {
             let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
             return Err(format!("no benchmark \"{name}\"; there are: {}", names.join(", ")));

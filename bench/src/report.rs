@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::interleave::Comparison;
+
 /// Which side of the wanted figure is good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sense {
@@ -59,6 +61,37 @@ impl Row {
             "holds": self.holds(),
             "note": self.note,
         })
+    }
+}
+
+/// A row of times: ours should be at most so many times the other.
+pub(crate) fn compared(
+    id: &'static str,
+    name: &'static str,
+    unit: &'static str,
+    wanted: f64,
+    comparison: Comparison,
+    note: &str,
+) -> Row {
+    Row {
+        id,
+        name,
+        ours: comparison.ours_ns,
+        other: Some(comparison.other_ns),
+        unit,
+        ratio: comparison.ratio,
+        wanted: Some(wanted),
+        sense: Sense::AtMost,
+        note: format!("{note}{}", comparison.spread()),
+    }
+}
+
+/// Turns a comparison of times into one of rates.
+pub(crate) fn as_rate(comparison: Comparison) -> Comparison {
+    Comparison {
+        ratio: 1.0 / comparison.ratio,
+        quartiles: (1.0 / comparison.quartiles.1, 1.0 / comparison.quartiles.0),
+        ..comparison
     }
 }
 

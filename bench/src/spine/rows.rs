@@ -7,39 +7,12 @@ use std::time::{Duration, Instant};
 use kelix::{Path, SessionOptions, Values};
 
 use super::plain::PlainTable;
-use super::{BATCH, Store, key_of, pin, verify};
-use crate::interleave::{Comparison, compare};
-use crate::report::{Row, Sense};
+use kelix_server::ServerConfig;
 
-fn compared(
-    id: &'static str,
-    name: &'static str,
-    unit: &'static str,
-    wanted: f64,
-    comparison: Comparison,
-    note: &str,
-) -> Row {
-    Row {
-        id,
-        name,
-        ours: comparison.ours_ns,
-        other: Some(comparison.other_ns),
-        unit,
-        ratio: comparison.ratio,
-        wanted: Some(wanted),
-        sense: Sense::AtMost,
-        note: format!("{note}{}", comparison.spread()),
-    }
-}
-
-/// Turns a comparison of times into one of rates.
-fn as_rate(comparison: Comparison) -> Comparison {
-    Comparison {
-        ratio: 1.0 / comparison.ratio,
-        quartiles: (1.0 / comparison.quartiles.1, 1.0 / comparison.quartiles.0),
-        ..comparison
-    }
-}
+use super::BATCH;
+use crate::interleave::compare;
+use crate::report::{Row, Sense, as_rate, compared};
+use crate::store::{Store, key_of, pin, verify};
 
 /// Loads the records and counts the memory they take.
 pub(super) fn item_bytes(store: &mut Store, records: u64) -> Result<Row, String> {
@@ -392,7 +365,8 @@ pub(super) fn cpu(store: &mut Store) -> Result<Vec<Row>, String> {
 /// nearly full.
 pub(super) fn quarantine(records: u64, time: Duration) -> Result<Row, String> {
     // Just enough for the records and the dead of two to three epochs.
-    let mut store = Store::start("quarantine", 64 << 20)?;
+    let mut store =
+        Store::start("quarantine", ServerConfig { memory_bytes: 64 << 20, ..ServerConfig::default() })?;
     let records = records.min(400_000);
     store.load(records)?;
     let wanted = random_records(records, 1 << 16);

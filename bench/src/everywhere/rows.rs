@@ -1,0 +1,103 @@
+//! The rows.
+
+use kelix::{FabricChoice, Path, Session, SessionOptions, Table, Values};
+
+use super::echo::Echo;
+use crate::interleave::compare;
+use crate::report::{Row, Sense, as_rate, compared};
+use crate::store::{Store, key_of, verify};
+
+/// Gets of a batch, sent at once.
+const BATCH: usize = 64;
+/// Bytes of a READ frame and of the answer with an item of the benchmark's records.
+const READ_BYTES: (usize, usize) = (16, 80);
+/// The same of a get by message: the frame, the ring's indicator, the request or reply.
+const MESSAGE_BYTES: (usize, usize) = (48, 104);
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn session(store: &Store, path: Path) -> Result<(Session, Table), String> {
+    let options = SessionOptions { fabric: Some(FabricChoice::Tcp), path, ..SessionOptions::default() };
+    let mut session = store.client.session_with(options).map_err(text)?;
+    let table = session.table("records").map_err(text)?;
+    Ok((session, table))
+}
+
+/// Gets over TCP, one at a time and many at once, beside an echo.
+pub(super) fn tcp(store: &mut Store) -> Result<Vec<Row>, String> {
+    let (rounds, records) = (store.rounds, store.records);
+    // So few that the pointer cache has them all, and so many that the processor's caches have not.
+    let hot = records.min(100_000);
+    let mut rows = Vec::new();
+    for (id, name, path, (request, reply)) in [
+        ("tcp_get_echo", "get by cached pointer over TCP / a bare echo", Path::Pointer, READ_BYTES),
+        ("tcp_get_message", "get by message over TCP / a bare echo", Path::Message, MESSAGE_BYTES),
+    ] {
+        let (mut session, table) = session(store, path)?;
+        let mut echo = Echo::start(request, reply).map_err(text)?;
+        let mut value = [0; 32];
+        let mut record = 0;
+        let mut get = |session: &mut Session| {
+            let found = session.get_into(table, &key_of(record), &mut value).expect("a get");
+            assert_eq!(found.map(|(bytes, _)| bytes), Some(32), "record {record}");
+            verify(&value, record);
+            record = (record + 1) % hot;
+            1
+        };
+        if path == Path::Pointer {
+            // Once by the index, so that pointers are known.
+            (0..hot).for_each(|_| {
+                get(&mut session);
+            });
+        }
+        let before = session.cost();
+        let comparison = compare(rounds, &mut || get(&mut session), &mut || {
+            echo.exchange(1).expect("an echo");
+            1
+        });
+        let cost = session.cost().since(before);
+        let note = format!("{} READs, {} messages; ", cost.reads, cost.messages);
+        rows.push(compared(id, name, "ns", 1.3, comparison, &note));
+    }
+    rows.push(pipeline(store, rounds, hot)?);
+    Ok(rows)
+}
+
+fn pipeline(store: &Store, rounds: usize, hot: u64) -> Result<Row, String> {
+    let (mut session, table) = session(store, Path::Pointer)?;
+    let mut echo = Echo::start(READ_BYTES.0, READ_BYTES.1).map_err(text)?;
+    let mut values = Values::new();
+    let mut record = 0;
+    let mut batch = |session: &mut Session| {
+        let records: Vec<u64> = (0..BATCH as u64).map(|step| (record + step) % hot).collect();
+        let keys: Vec<[u8; 16]> = records.iter().map(|record| key_of(*record)).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        session.multi_get_into(table, &keys, &mut values).expect("a batch");
+        for (index, record) in records.iter().enumerate() {
+            verify(values.get(index).expect("a record"), *record);
+        }
+        record = (record + BATCH as u64) % hot;
+        BATCH as u64
+    };
+    (0..hot).step_by(BATCH).for_each(|_| {
+        batch(&mut session);
+    });
+    let before = session.cost();
+    let comparison = as_rate(compare(rounds, &mut || batch(&mut session), &mut || {
+        echo.exchange(BATCH).expect("an echo");
+        BATCH as u64
+    }));
+    let cost = session.cost().since(before);
+    let note = format!("{} READs, {} messages; ratio of rates; ", cost.reads, cost.messages);
+    let row = compared(
+        "tcp_pipeline",
+        "64 gets at once over TCP / a bare echo of 64 at once",
+        "ns an item",
+        0.5,
+        comparison,
+        &note,
+    );
+    Ok(Row { sense: Sense::AtLeast, ..row })
+}
