@@ -80,6 +80,8 @@ pub(crate) struct Waiting {
 /// One of the reads of a batch.
 #[derive(Default)]
 pub(crate) struct ReadSlot {
+    /// Hash of the key, and its shard.
+    route: (KeyHash, usize),
     op: Option<ReadOp>,
     known: Option<Pointer>,
     found: Option<Pointer>,
@@ -107,10 +109,14 @@ impl Session {
             slots.resize_with(count, ReadSlot::default);
         }
         for (index, slot) in slots[..count].iter_mut().enumerate() {
-            let Wanted { table, key, pointer } = wanted(index);
-            let route = self.core.route(table, key);
-            slot.known = pointer.or_else(|| self.core.known_pointer(route.0));
-            slot.op = Some(self.core.start_read(index as u32, table, route, slot.known));
+            let Wanted { table, key, .. } = wanted(index);
+            slot.route = self.core.route(table, key);
+            self.core.prefetch_pointer(slot.route.0);
+        }
+        for (index, slot) in slots[..count].iter_mut().enumerate() {
+            let Wanted { table, pointer, .. } = wanted(index);
+            slot.known = pointer.or_else(|| self.core.known_pointer(slot.route.0));
+            slot.op = Some(self.core.start_read(index as u32, table, slot.route, slot.known));
         }
         let mut result = Ok(());
         let mut under_way = count;
@@ -151,11 +157,15 @@ impl Session {
             if under_way < before {
                 patience = Patience::default();
             }
-            if under_way > 0 {
-                if let Err(error) = self.pause(operation, &mut patience) {
-                    result = Err(error);
-                    break;
+            let mut changed = under_way == 0;
+            while !changed && result.is_ok() {
+                match self.pause(operation, &mut patience) {
+                    Ok(progress) => changed = progress,
+                    Err(error) => result = Err(error),
                 }
+            }
+            if !changed {
+                break;
             }
         }
         self.slots = slots;

@@ -220,6 +220,14 @@ impl<F: Fabric> Core<F> {
         if self.caches_pointers { self.pointers.get(hash) } else { None }
     }
 
+    /// Asks the processor for the place where the pointer of a key would be cached.
+    #[inline(always)]
+    pub fn prefetch_pointer(&self, hash: KeyHash) {
+        if self.caches_pointers {
+            self.pointers.prefetch(hash);
+        }
+    }
+
     /// How gets look for their item from now on.
     pub fn set_path(&mut self, path: Path) {
         self.path = path;

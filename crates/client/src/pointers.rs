@@ -43,6 +43,12 @@ impl PointerCache {
         (hash.0 & 0xffff) << 48
     }
 
+    /// Asks the processor for where the pointer of a hash is.
+    #[inline]
+    pub fn prefetch(&self, hash: KeyHash) {
+        self.table.words().part(Self::set(hash), SET_WORDS).prefetch_line();
+    }
+
     /// The pointer cached for a hash, if any.
     #[inline]
     pub fn get(&self, hash: KeyHash) -> Option<Pointer> {

@@ -343,19 +343,19 @@ impl Session {
     }
 
     /// Between two looks for what has to arrive: takes in what has come, and if that lasts gives the core away, and then
-    /// sleeps. An error if there is nothing to wait for any more.
+    /// sleeps. `Ok(false)`: certainly nothing has come yet. An error if there is nothing to wait for any more.
     #[inline]
-    pub(crate) fn pause(&mut self, operation: &'static str, patience: &mut Patience) -> Result<()> {
-        self.core.fabric.progress();
+    pub(crate) fn pause(&mut self, operation: &'static str, patience: &mut Patience) -> Result<bool> {
+        let progress = self.core.fabric.progress();
         patience.looks = patience.looks.wrapping_add(1);
         // A pause of the processor takes as long as a cache line on its way, so not every look has one.
         if patience.looks % 8 == 0 {
             std::hint::spin_loop();
         }
-        if patience.looks % LOOKS_A_CLOCK != 0 {
-            return Ok(());
+        if patience.looks % LOOKS_A_CLOCK == 0 {
+            self.wait_a_little(operation, patience)?;
         }
-        self.wait_a_little(operation, patience)
+        Ok(progress)
     }
 
     /// The answer to a request, if it has come: alone or together with an earlier one.
@@ -531,7 +531,7 @@ impl Session {
         let mut patience = Patience::default();
         let found = loop {
             match self.core.advance_read(op, key, &mut self.landing) {
-                Step::Pending => self.pause(operation, &mut patience)?,
+                Step::Pending => while !self.pause(operation, &mut patience)? {},
                 Step::Valid => break true,
                 Step::Ask => break false,
                 Step::UnknownSegment => {

@@ -97,7 +97,7 @@ impl Fabric for Endpoint {
     }
 
     #[inline(always)]
-    fn progress(&mut self) {
+    fn progress(&mut self) -> bool {
         of!(self, progress)
     }
 

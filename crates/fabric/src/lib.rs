@@ -182,9 +182,12 @@ pub trait Fabric {
     fn doorbell(&mut self);
 
     /// Sends off everything posted, and takes in what has arrived: for whoever waits for a READ or for words in a mailbox
-    /// to call each time before it looks. Nothing to do where the one is done by others, and the other by nobody.
+    /// to call each time before it looks. `false`: nothing has changed since the last call. Nothing to do where the one is
+    /// done by others, and the other by nobody.
     #[inline(always)]
-    fn progress(&mut self) {}
+    fn progress(&mut self) -> bool {
+        true
+    }
 
     /// This side's mailbox, into which the peer WRITEs.
     fn inbox(&self, peer: PeerId) -> Words<'_>;

@@ -92,6 +92,9 @@ impl AgentThread {
             if self.agent.turn(&mut events) {
                 events.drain(..).for_each(|event| self.on(event));
                 idle_since = None;
+                if self.agent.take_asked() {
+                    std::thread::yield_now();
+                }
             } else if idle_since.get_or_insert_with(Instant::now).elapsed() < YIELD {
                 std::thread::yield_now();
             } else {

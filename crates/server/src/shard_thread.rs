@@ -95,6 +95,7 @@ impl ShardHandle {
             report: report.clone(),
             connections: Vec::new(),
             sleeps: 0,
+            agent_waits: false,
         };
         let thread = std::thread::Builder::new()
             .name(format!("kelix-shard-{number}"))
@@ -164,6 +165,8 @@ struct ShardThread {
     report: Arc<Mutex<Report>>,
     connections: Vec<Connection>,
     sleeps: u64,
+    /// The last requests came over TCP: the agent may need this thread's core to send the answers.
+    agent_waits: bool,
 }
 
 struct Connection {
@@ -191,6 +194,9 @@ impl ShardThread {
                 {
                     let _ = self.faulty.send((connection.number, what));
                 }
+            }
+            if progress.requests > 0 {
+                self.agent_waits = self.endpoint.take_rung();
             }
             steps += 1;
             if progress.requests > 0 && steps % STEPS_A_CLOCK != 0 {
@@ -235,7 +241,7 @@ impl ShardThread {
             if waited > YIELD {
                 break;
             }
-            if waited > SPIN {
+            if waited > SPIN || self.agent_waits {
                 std::thread::yield_now();
             }
         }

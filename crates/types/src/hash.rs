@@ -11,7 +11,7 @@ use crate::{TableId, limits};
 ///   63      58 57            42 41                         0
 ///   [ bucket  ][ signature     ][ directory suffix          ]
 /// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct KeyHash(pub u64);
 
 /// Odd constant (2^64 divided by the golden ratio) that tells tables apart and remixes ring positions.

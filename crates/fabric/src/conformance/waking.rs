@@ -66,11 +66,13 @@ impl<E: Fabric> Waiter<'_, E> {
     fn wait(&mut self, round: u64) {
         // The other side answers within hundreds of nanoseconds while both are awake. Looking for a random time like
         // that lets its WRITE fall anywhere around the announcement.
-        let patience = self.numbers.below(8) * self.numbers.below(64);
-        if (0..patience).any(|_| self.side.has(0, self.word, round)) {
-            return;
-        }
+        let patience = Duration::from_nanos((self.numbers.below(8) * self.numbers.below(64) * 8) as u64);
         let begin = Instant::now();
+        while begin.elapsed() < patience {
+            if self.side.has(0, self.word, round) {
+                return;
+            }
+        }
         while !self.failed.load(Ordering::Relaxed) {
             self.side.endpoint.announce_sleep();
             if self.side.has(0, self.word, round) {
@@ -235,6 +237,17 @@ pub fn a_read_that_is_done_ends_a_sleep<T: Testbed>(bed: &T) {
             client.endpoint.sleep(None);
             sleeps += 1;
             assert!(sleeps <= SPURIOUS_MAX, "sleeps end, and the READ is not done");
+        }
+        // Somebody who looks only when he was told of progress, and sleeps before he looks.
+        client.endpoint.post_read(read);
+        let mut pending = client.endpoint.poll_read(read, &mut into) == ReadState::Pending;
+        while pending {
+            let progress = client.endpoint.progress();
+            client.endpoint.announce_sleep();
+            client.endpoint.sleep(None);
+            if progress {
+                pending = client.endpoint.poll_read(read, &mut into) == ReadState::Pending;
+            }
         }
     }
 }

@@ -80,6 +80,7 @@ pub struct ShmEndpoint {
     own_sleep_words: Vec<SleepWord>,
     /// Peers for whom the agent has something.
     posted: Vec<PeerId>,
+    rung: bool,
     broken: bool,
     began: Instant,
 }
@@ -92,6 +93,7 @@ impl ShmEndpoint {
             waker,
             own_sleep_words: Vec::new(),
             posted: Vec::new(),
+            rung: false,
             broken: false,
             began: Instant::now(),
         }
@@ -120,6 +122,11 @@ impl ShmEndpoint {
     /// What this side sleeps on.
     pub fn waker(&mut self) -> &mut Waker {
         &mut self.waker
+    }
+
+    /// Whether the agent was told of something since this was asked last.
+    pub fn take_rung(&mut self) -> bool {
+        std::mem::take(&mut self.rung)
     }
 
     /// The connection's map, header and mailboxes.
@@ -218,6 +225,7 @@ impl Fabric for ShmEndpoint {
             // It may have been removed since.
             if let Some(ShmPeer { way: Way::Agent(link), .. }) = &self.peers[peer.0 as usize] {
                 link.ring();
+                self.rung = true;
             }
         }
     }

@@ -18,12 +18,16 @@ use crate::shm::{MemfdSegments, WakerHandle};
 
 /// Bytes that wait for a slow reader before nothing more is taken from it.
 const UNSENT_BYTES_MAX: usize = 256 << 10;
+/// Words of a READ that are asked for ahead.
+const PREFETCH_WORDS: usize = 32;
 /// Events of one look.
 const EVENTS: usize = 64;
 /// How long no more connections are taken after none could be.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Between two looks at what rarely changes.
 const TICK: Duration = Duration::from_millis(250);
+/// Turns with work between two looks at the clock.
+const TURNS_A_CLOCK: u32 = 64;
 
 const LISTENER: u64 = u64::MAX;
 const BELL: u64 = u64::MAX - 1;
@@ -73,14 +77,16 @@ impl Shard {
         (self.map, self.version) = (MemoryMap::default(), None);
     }
 
-    /// SYNC: as in `ShmEndpoint::wake`.
-    fn wake(&mut self) {
-        if std::mem::take(&mut self.written) {
+    /// Wakes its thread if something was written for it. SYNC: as in `ShmEndpoint::wake`.
+    fn wake(&mut self) -> bool {
+        let written = std::mem::take(&mut self.written);
+        if written {
             full_fence();
             if self.memory.header.words().load(header_word::SLEEPING) != 0 {
                 self.memory.waker.wake();
             }
         }
+        written
     }
 }
 
@@ -102,6 +108,8 @@ struct Connection {
     deadline: Option<Instant>,
     /// It is to be served in the next turn.
     touched: bool,
+    /// Something may have arrived.
+    readable: bool,
     /// Frames have arrived that were not looked at, because too much waits to be sent.
     left: bool,
     /// What the epoll set watches for.
@@ -148,6 +156,8 @@ pub struct Agent {
     bell_end: WakerHandle,
     touched: Vec<usize>,
     ticked: Instant,
+    turns: u32,
+    asked: bool,
     over: Vec<Event>,
 }
 
@@ -184,6 +194,8 @@ impl Agent {
             bell_end,
             touched: Vec::new(),
             ticked: Instant::now(),
+            turns: 0,
+            asked: false,
             over: Vec::new(),
         })
     }
@@ -231,6 +243,7 @@ impl Agent {
             shards: (0..self.shards.len()).map(|_| None).collect(),
             deadline: Some(Instant::now() + self.limits.greeting),
             touched: false,
+            readable: false,
             left: false,
             watches,
             busy: true,
@@ -293,12 +306,17 @@ impl Agent {
 
     /// Does what there is to do, without waiting. Returns whether there was anything.
     pub fn turn(&mut self, events: &mut Vec<Event>) -> bool {
-        self.look(Some(Duration::ZERO));
-        let bell = self.bell.clone();
+        let (bell, mut rung) = (self.bell.clone(), false);
         bell.take(|slot| {
+            rung = true;
             self.take_written(slot);
             self.touch(slot);
         });
+        self.turns = self.turns.wrapping_add(1);
+        // Answers go first, but not for ever.
+        if !rung || self.turns % 2 == 0 {
+            self.look(Some(Duration::ZERO));
+        }
         let mut touched = std::mem::take(&mut self.touched);
         let mut served = 0;
         for slot in touched.drain(..) {
@@ -308,12 +326,19 @@ impl Agent {
         if self.touched.is_empty() {
             self.touched = touched;
         }
-        self.shards.iter_mut().for_each(Shard::wake);
-        if self.ticked.elapsed() >= TICK {
+        for shard in &mut self.shards {
+            self.asked |= shard.wake();
+        }
+        if (self.turns % TURNS_A_CLOCK == 0 || served == 0) && self.ticked.elapsed() >= TICK {
             self.tick();
         }
         events.append(&mut self.over);
         served > 0 || !events.is_empty()
+    }
+
+    /// Whether a shard was asked for something since this was called last: it may need this core to answer.
+    pub fn take_asked(&mut self) -> bool {
+        std::mem::take(&mut self.asked)
     }
 
     /// Sleeps until something happens or the time is over.
@@ -345,7 +370,7 @@ impl Agent {
                 BELL => self.bell_end.drain(),
                 slot => {
                     if let Some(Some(connection)) = self.connections.get_mut(slot as usize) {
-                        connection.busy = true;
+                        (connection.busy, connection.readable) = (true, true);
                     }
                     self.touch(slot as usize);
                 }
@@ -448,7 +473,8 @@ impl Agent {
         }
         if connection.stream.unsent() <= UNSENT_BYTES_MAX {
             // What is left comes first, so that a client who asks and asks fills no memory.
-            if !connection.left {
+            if connection.readable && !connection.left {
+                connection.readable = false;
                 connection.stream.fill();
             }
             connection.left = answer(connection, id, &mut self.shards, &self.authority, events);
@@ -503,7 +529,17 @@ fn answer(
     authority: &SharedWord,
     events: &mut Vec<Event>,
 ) -> bool {
+    let mut ahead = 0;
     while connection.stream.unsent() <= UNSENT_BYTES_MAX {
+        // The memory of a batch of READs is asked for before the first is answered.
+        if ahead == 0 {
+            ahead = connection.stream.ahead(|shard, place, count| {
+                if let Some(words) = shards.get(shard).and_then(|shard| shard.map.words(place, count)) {
+                    words.prefetch(count.min(PREFETCH_WORDS));
+                }
+            });
+        }
+        ahead = ahead.saturating_sub(1);
         let Some((head, body)) = connection.stream.next() else { return false };
         let number = usize::from(head.small);
         let opened = connection.shards.get(number).and_then(Option::as_ref);

@@ -71,13 +71,6 @@ impl Slot {
     fn is_answered(&self) -> bool {
         self.answered == self.asked
     }
-
-    fn free(&mut self) {
-        self.state = State::Free;
-        if self.words.len() > KEPT_WORDS {
-            self.words = Vec::new();
-        }
-    }
 }
 
 /// A client's endpoint: one connection, whose peers are the shards of the server, by their numbers.
@@ -86,11 +79,13 @@ pub struct TcpEndpoint {
     /// This side's mailbox for each shard.
     inboxes: Vec<Span>,
     slots: Vec<Slot>,
+    free: Vec<usize>,
     /// Slot of the READ with a tag.
     tags: Vec<Option<usize>>,
     term: u64,
-    /// Something has arrived since this side last slept.
+    /// Something has arrived since this side last slept, or was told of; and since it last asked.
     news: bool,
+    unseen: bool,
     began: Instant,
 }
 
@@ -106,16 +101,38 @@ impl TcpEndpoint {
             stream: Stream::new(socket, mailbox_bytes as usize / 8)?,
             inboxes: (0..shards).map(|_| Span::private(mailbox_bytes)).collect(),
             slots: Vec::new(),
+            free: Vec::new(),
             tags: Vec::new(),
             term,
             news: false,
+            unseen: false,
             began: Instant::now(),
         })
+    }
+
+    fn free_slot(&mut self, number: usize) {
+        let slot = &mut self.slots[number];
+        slot.state = State::Free;
+        if slot.words.len() > KEPT_WORDS {
+            slot.words = Vec::new();
+        }
+        self.free.push(number);
     }
 
     /// The slot of a READ under way.
     fn slot(&self, read: Read) -> Option<usize> {
         self.tags.get(read.tag as usize).copied().flatten()
+    }
+
+    /// Sends what waits, and takes in what has arrived.
+    fn receive(&mut self) {
+        self.stream.flush();
+        if self.stream.fill() {
+            (self.news, self.unseen) = (true, true);
+            self.take();
+            // Further pieces of long READs.
+            self.stream.flush();
+        }
     }
 
     /// Takes the frames that have arrived.
@@ -146,7 +163,11 @@ impl TcpEndpoint {
                                 after: later(body[0], head.small),
                                 term: self.term,
                             });
-                            land(it, slot as usize, sampled, body.get(1..).unwrap_or(&[]), out)
+                            let landed = land(it, slot as usize, sampled, body.get(1..).unwrap_or(&[]), out);
+                            if it.state == State::Abandoned && it.is_answered() {
+                                self.free_slot(slot as usize);
+                            }
+                            landed
                         }
                         _ => false,
                     }
@@ -188,7 +209,6 @@ fn land(slot: &mut Slot, number: usize, sampled: Option<Sampled>, words: &[u64],
         }
         // Some of its pieces may lie in a segment.
         (State::UnderWay | State::Outside, _) => slot.state = State::Outside,
-        (State::Abandoned, _) if slot.is_answered() => slot.free(),
         (State::Abandoned, _) => {}
         (State::Free | State::Done, _) => return false,
     }
@@ -219,14 +239,16 @@ impl Fabric for TcpEndpoint {
         }
         if let Some(old) = self.tags[tag].take() {
             // Its reader has given it up.
-            let slot = &mut self.slots[old];
-            if slot.is_answered() { slot.free() } else { slot.state = State::Abandoned }
+            if self.slots[old].is_answered() {
+                self.free_slot(old);
+            } else {
+                self.slots[old].state = State::Abandoned;
+            }
         }
         if self.stream.over().is_some() {
             return;
         }
-        let free = self.slots.iter().position(|slot| slot.state == State::Free);
-        let number = free.unwrap_or(self.slots.len());
+        let number = self.free.pop().unwrap_or(self.slots.len());
         if number == SLOTS {
             // An agent that has not answered for so long is as good as gone: without a slot the READ is broken.
             return;
@@ -256,7 +278,7 @@ impl Fabric for TcpEndpoint {
             _ if over => ReadState::Broken,
             _ => return ReadState::Pending,
         };
-        slot.free();
+        self.free_slot(number);
         self.tags[read.tag as usize] = None;
         state
     }
@@ -293,14 +315,17 @@ impl Fabric for TcpEndpoint {
         self.stream.flush();
     }
 
-    fn progress(&mut self) {
-        self.stream.flush();
-        if self.stream.fill() {
+    fn progress(&mut self) -> bool {
+        self.receive();
+        let unseen = std::mem::take(&mut self.unseen);
+        if unseen {
+            // Its caller looks only now.
             self.news = true;
-            self.take();
-            // Further pieces of long READs.
-            self.stream.flush();
+        } else {
+            // Whoever is to answer may have only this core to do it on.
+            std::thread::yield_now();
         }
+        unseen
     }
 
     fn inbox(&self, peer: PeerId) -> Words<'_> {
@@ -308,7 +333,7 @@ impl Fabric for TcpEndpoint {
     }
 
     fn look(&mut self) {
-        self.progress();
+        self.receive();
     }
 
     fn is_broken(&self, _: PeerId) -> bool {
@@ -323,7 +348,7 @@ impl Fabric for TcpEndpoint {
     fn wake(&mut self, _: PeerId) {}
 
     fn announce_sleep(&mut self) {
-        self.progress();
+        self.receive();
     }
 
     fn sleep(&mut self, timeout_ns: Option<u64>) {
@@ -339,7 +364,7 @@ impl Fabric for TcpEndpoint {
         }
         // An interrupted sleep is a short one.
         let _ = poll(&mut [PollFd::from_borrowed_fd(self.stream.fd(), events)], timeout.as_ref());
-        self.progress();
+        self.receive();
     }
 }
 

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use kelix_image::words::{bytes_of, bytes_of_mut};
+use kelix_types::Place;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
@@ -13,6 +14,9 @@ use super::frame::{self, CONTROL_BYTES_MAX, Head, Kind};
 
 /// Words that are received at once at most, unless a frame is longer.
 const RECEIVE_WORDS: usize = 8 << 10;
+
+/// Frames that are looked at ahead.
+const AHEAD: usize = 32;
 
 /// One end of a connection.
 pub(super) struct Stream {
@@ -173,6 +177,21 @@ impl Stream {
                 None
             }
         }
+    }
+
+    /// Tells the READs among the next frames, as far as they have arrived. Returns how many frames it looked at.
+    pub fn ahead(&self, mut each: impl FnMut(usize, Place, usize)) -> usize {
+        let mut words = &self.arrived[self.taken..(self.arrived_bytes / 8).max(self.taken)];
+        let mut frames = 0;
+        while frames < AHEAD {
+            let Ok(Some((head, body))) = frame::next(words, self.longest) else { break };
+            if head.kind == Kind::Read {
+                each(usize::from(head.small), Place(words[body.start]), head.count as usize);
+            }
+            words = &words[body.end..];
+            frames += 1;
+        }
+        frames
     }
 
     /// What has arrived.
