@@ -128,7 +128,9 @@ pub fn no_wake_up_is_lost<T: Testbed>(bed: &T) {
             client.wait(round);
         }
     });
-    assert!(client.sleeps.min(server.sleeps) > ROUNDS / 50, "hardly anybody slept: nothing was tried");
+    let slept = [client.sleeps, server.sleeps];
+    // On one core, whoever gives it away while it looks may find the answer there each time, and never sleep.
+    assert!(slept.iter().any(|sleeps| *sleeps > ROUNDS / 50), "{slept:?} sleeps: hardly anything was tried");
 }
 
 /// With nobody to wake it a sleep ends when its time is over, and not before.

@@ -1,0 +1,395 @@
+//! Clients over TCP: servers that die, stand still or are taken over; clients that break the protocol, say nothing, read
+//! nothing or die.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use kelix::{Address, Client, Effect, Error, ErrorKind, FabricChoice, Path, Session, SessionOptions, Table};
+use kelix_fabric::tcp::{receive_control, send_control};
+use kelix_tests::bystander::Bystander;
+use kelix_tests::process::{Process, ServerProcess, ServerProgram, patient};
+use kelix_tests::{ANSWERED_WITHIN, Random, RunDir, statistics, until, value, watchdog};
+use kelix_wire::PROTOCOL_VERSION;
+use kelix_wire::control::{Frame, Purpose};
+
+const KEYS: u64 = 100;
+const LARGE: u64 = 1000;
+
+fn serve(run: &RunDir, take_over: bool) -> ServerProcess {
+    let program = env!("CARGO_BIN_EXE_kelix-test-server");
+    ServerProgram { program, directory: run.path(), shards: 2, memory_bytes: 256 << 20, take_over }.serve()
+}
+
+/// An impatient session over TCP.
+fn session(server: &ServerProcess, path: Path) -> Session {
+    let options = SessionOptions { path, ..SessionOptions::default() };
+    server.tcp_client().session_with(options).expect("a server that serves")
+}
+
+fn fill(session: &mut Session, counter: u64) -> Table {
+    let table = session.create_table("t").unwrap();
+    for key in 0..KEYS {
+        session.put(table, &key.to_le_bytes(), &value::make(key, counter, 300)).unwrap();
+    }
+    session.put(table, &LARGE.to_le_bytes(), &value::make(LARGE, counter, 3 << 20)).unwrap();
+    table
+}
+
+#[track_caller]
+fn check(session: &mut Session, table: Table, counter: u64) {
+    for key in (0..KEYS).chain([LARGE]) {
+        let item = session.get(table, &key.to_le_bytes()).unwrap().expect("a key that is there");
+        assert_eq!(value::check(key, item.value()), Ok(counter), "key {key}");
+    }
+}
+
+/// Runs an operation that must fail in time.
+#[track_caller]
+fn fails<T: std::fmt::Debug>(what: &str, operation: impl FnOnce() -> Result<T, Error>) -> Error {
+    let began = Instant::now();
+    let error = operation().expect_err(what);
+    assert!(began.elapsed() < ANSWERED_WITHIN, "{what} took {:?} to fail", began.elapsed());
+    error
+}
+
+#[test]
+fn a_server_that_was_killed_is_an_error_in_time() {
+    let _watchdog = watchdog("a killed server over TCP");
+    for path in [Path::Pointer, Path::Index, Path::Message] {
+        let run = RunDir::new();
+        let mut server = serve(&run, false);
+        let mut session = session(&server, path);
+        let table = fill(&mut session, 1);
+        check(&mut session, table, 1);
+        server.process.kill();
+        let error = fails("a get", || session.get(table, &[0; 8]));
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::No), "{path:?}: {error}");
+        let error = fails("a put", || session.put(table, &[0; 8], b"value"));
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{path:?}: {error}");
+        let error = fails("a large get", || session.get(table, &LARGE.to_le_bytes()));
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{path:?}: {error}");
+        assert!(session.is_detached());
+    }
+}
+
+#[test]
+fn a_server_that_stands_still_is_an_error_in_time_and_goes_on_afterwards() {
+    let _watchdog = watchdog("a stopped server over TCP");
+    let run = RunDir::new();
+    let server = serve(&run, false);
+    let mut sessions: Vec<Session> =
+        [Path::Pointer, Path::Index, Path::Message].map(|path| session(&server, path)).into();
+    let table = fill(&mut sessions[0], 1);
+    sessions.iter_mut().for_each(|session| check(session, table, 1));
+    for round in 2..4 {
+        server.process.stop_still();
+        for session in &mut sessions {
+            let error = fails("a get", || session.get(table, &[0; 8]));
+            assert_eq!((error.kind(), error.effect()), (ErrorKind::TimedOut, Effect::No), "{error}");
+            let keys: Vec<[u8; 8]> = (0..KEYS).map(u64::to_le_bytes).collect();
+            let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+            let error = fails("a batch", || session.multi_get(table, &keys));
+            assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        }
+        let error = fails("a put", || sessions[0].put(table, b"unknown", b"value"));
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::TimedOut, Effect::Unknown), "{error}");
+        server.process.go_on();
+        // What was asked and given up is answered now, and must be taken for the answer to nothing else.
+        fill(&mut sessions[1], round);
+        sessions.iter_mut().for_each(|session| check(session, table, round));
+    }
+}
+
+#[test]
+fn a_successor_is_noticed_and_nothing_of_its_predecessor_is_believed() {
+    let _watchdog = watchdog("a successor over TCP");
+    let run = RunDir::new();
+    let first = serve(&run, false);
+    let options = SessionOptions { fabric: Some(FabricChoice::Tcp), ..SessionOptions::default() };
+    let client = Client::connect(run.path()).unwrap();
+    let mut sessions: Vec<Session> = (0..2).map(|_| client.session_with(options.clone()).unwrap()).collect();
+    assert_eq!(sessions[0].fabric(), "tcp");
+    let table = fill(&mut sessions[0], 1);
+    check(&mut sessions[1], table, 1);
+    let _second = serve(&run, true);
+    for session in &mut sessions {
+        // Once it has replied to anybody, no get may find the old value.
+        let error = fails("a get", || session.get(table, &[0; 8]));
+        assert!([ErrorKind::Superseded, ErrorKind::Unavailable].contains(&error.kind()), "{error}");
+        session.reconnect().unwrap();
+        assert_eq!(session.fabric(), "tcp");
+        let table = fill(session, 2);
+        check(session, table, 2);
+    }
+    drop(first);
+}
+
+/// A connection that has not said anything.
+fn connect(server: &ServerProcess) -> TcpStream {
+    let stream = TcpStream::connect(server.tcp_address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
+/// A connection that has greeted.
+fn greet(server: &ServerProcess, purpose: Purpose) -> TcpStream {
+    let stream = connect(server);
+    say(&stream, &Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose });
+    let (kind, bytes) = receive_control(&stream).unwrap();
+    assert!(matches!(Frame::decode(kind, &bytes), Some(Frame::Welcome { .. })));
+    stream
+}
+
+fn say(stream: &TcpStream, frame: &Frame) {
+    let (kind, bytes) = frame.encode();
+    send_control(stream, kind, &bytes).unwrap();
+}
+
+/// Reads to the end of a connection; false if it is still open after a while.
+fn is_closed(mut stream: &TcpStream) -> bool {
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Ok(_) => true,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+/// The first word of a frame: kind, shard, tag or first word, count.
+fn head(kind: u64, shard: u64, name: u64, count: u64) -> u64 {
+    kind | shard << 8 | name << 16 | count << 40
+}
+
+const READ: u64 = 1;
+const WRITE: u64 = 4;
+
+#[test]
+fn frames_that_make_no_sense_end_their_sender_alone() {
+    let _watchdog = watchdog("hostile frames over TCP");
+    let run = RunDir::new();
+    let server = serve(&run, false);
+    let (bystander, before) = (Bystander::start(&server), server.held());
+    let mailbox_words = kelix_wire::MAILBOX_BYTES / 8;
+    let frames: [(&str, Vec<u64>); 12] = [
+        ("nothing known", vec![0]),
+        ("another protocol", vec![u64::from_le_bytes(*b"GET / HT")]),
+        ("an agent's frame", vec![head(2, 0, 0, 1), 0, 0]),
+        ("a term", vec![head(5, 0, 0, 0), 77]),
+        ("a READ of nothing", vec![head(READ, 0, 0, 0), 0]),
+        ("a READ that is too long", vec![head(READ, 0, 0, 8193), 0]),
+        ("a READ of another shard", vec![head(READ, 2, 0, 1), 0]),
+        ("a WRITE of nothing", vec![head(WRITE, 0, 0, 0)]),
+        ("a WRITE beyond the mailbox", vec![head(WRITE, 0, mailbox_words, 1), 0]),
+        ("a WRITE across its end", vec![head(WRITE, 1, mailbox_words - 1, 2), 0, 0]),
+        ("a WRITE to another shard", vec![head(WRITE, 2, 0, 1), 0]),
+        ("a WRITE that is too long", vec![head(WRITE, 0, 0, 1 << 23)]),
+    ];
+    for (what, words) in &frames {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        for greeted in [true, false] {
+            let mut stream = if greeted { greet(&server, Purpose::Session) } else { connect(&server) };
+            stream.write_all(&bytes).unwrap();
+            assert!(is_closed(&stream), "{what}, greeted: {greeted}");
+        }
+    }
+    // What makes sense only after a greeting, or only once, or only from the server.
+    for words in [vec![head(READ, 0, 0, 1), 0], vec![head(WRITE, 0, 64, 1), 0]] {
+        let bytes: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+        for mut stream in [connect(&server), greet(&server, Purpose::Statistics)] {
+            stream.write_all(&bytes).unwrap();
+            assert!(is_closed(&stream), "{words:x?} without a session");
+        }
+    }
+    let hello = Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose: Purpose::Session };
+    for frame in [hello, Frame::AskSegments { shard: 0 }, Frame::Refused { text: "no".into() }] {
+        let stream = greet(&server, Purpose::Session);
+        say(&stream, &frame);
+        assert!(is_closed(&stream), "{frame:?}");
+    }
+    let stream = connect(&server);
+    say(&stream, &Frame::Hello { version: 77, features: 0, purpose: Purpose::Session });
+    let (kind, bytes) = receive_control(&stream).unwrap();
+    let Some(Frame::Refused { text }) = Frame::decode(kind, &bytes) else { panic!("not refused") };
+    assert!(text.contains("version 77"), "{text}");
+    bystander.goes_on();
+    server.until_given_back(before);
+    bystander.end();
+}
+
+#[test]
+fn random_bytes_end_their_sender_alone() {
+    let _watchdog = watchdog("random bytes over TCP");
+    let run = RunDir::new();
+    let server = serve(&run, false);
+    let (bystander, before) = (Bystander::start(&server), server.held());
+    let mut random = Random(5);
+    for round in 0..200 {
+        let mut stream = if round % 2 == 0 { greet(&server, Purpose::Session) } else { connect(&server) };
+        let mut bytes = Vec::new();
+        for _ in 0..random.below(200) {
+            // Mostly heads of real kinds with random fields.
+            let word =
+                if random.once_in(3) { random.next() } else { random.next() & !0xff | random.below(8) };
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        // It may be thrown out before it has said everything.
+        let _ = stream.write_all(&bytes);
+    }
+    bystander.goes_on();
+    server.until_given_back(before);
+    bystander.end();
+}
+
+#[test]
+fn whoever_says_nothing_is_not_waited_for() {
+    let _watchdog = watchdog("silent connections");
+    let run = RunDir::new();
+    let server = serve(&run, false);
+    let (bystander, before) = (Bystander::start(&server), server.held());
+    let silent: Vec<TcpStream> = (0..50).map(|_| connect(&server)).collect();
+    let mut slow = connect(&server);
+    slow.write_all(&[6, 0, 1]).unwrap();
+    bystander.goes_on();
+    assert!(silent.iter().chain([&slow]).all(is_closed), "a connection that does not greet is closed");
+    server.until_given_back(before);
+    bystander.end();
+}
+
+/// Memory that a process has in use, in bytes.
+fn resident_bytes(server: &ServerProcess) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.process.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a resident size");
+    line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
+}
+
+#[test]
+fn whoever_asks_and_never_reads_fills_no_memory() {
+    let _watchdog = watchdog("a client that reads nothing");
+    let run = RunDir::new();
+    let server = serve(&run, false);
+    let mut session = server.tcp_session_by(Path::Pointer);
+    let table = fill(&mut session, 1);
+    let bystander = Bystander::start(&server);
+    let before = resident_bytes(&server);
+    let greedy: Vec<TcpStream> = (0..4)
+        .map(|_| {
+            let mut stream = greet(&server, Purpose::Session);
+            stream.set_nonblocking(true).unwrap();
+            // 64 KiB for each 16 bytes, from the beginning of the first segment.
+            let asked =
+                [head(READ, 0, 1, 8192).to_le_bytes(), (64u64 << 20).to_le_bytes()].concat().repeat(4096);
+            let mut sent = 0;
+            // As much as the system takes while nobody reads the answers.
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(300) {
+                match stream.write(&asked) {
+                    Ok(bytes) => sent += bytes,
+                    Err(_) => std::thread::sleep(Duration::from_millis(5)),
+                }
+            }
+            assert!(sent > 0);
+            stream
+        })
+        .collect();
+    bystander.goes_on();
+    check(&mut session, table, 1);
+    let grown = resident_bytes(&server).saturating_sub(before);
+    assert!(grown < 32 << 20, "{grown} bytes for four clients that read nothing");
+    drop(greedy);
+    bystander.end();
+}
+
+#[test]
+fn clients_that_are_killed_leave_nothing_behind() {
+    let _watchdog = watchdog("killed clients over TCP");
+    let run = RunDir::new();
+    let server = serve(&run, false);
+    let mut session = server.tcp_session_by(Path::Index);
+    session.create_table("t").unwrap();
+    let (bystander, before) = (Bystander::start(&server), server.held());
+    let program = env!("CARGO_BIN_EXE_kelix-test-client");
+    for round in 0..4u64 {
+        let churn = |seed: u64| {
+            let arguments = ["churn".into(), server.tcp_address(), "t".into(), seed.to_string()];
+            Process::start(program, &arguments)
+        };
+        let mut clients: Vec<Process> = (0..3).map(|client| churn(round * 3 + client)).collect();
+        for client in &mut clients {
+            client.expect("churning");
+        }
+        std::thread::sleep(Duration::from_millis(20 * round));
+        clients.iter_mut().for_each(Process::kill);
+    }
+    bystander.goes_on();
+    server.until_given_back(before);
+    until("the dead are forgotten", || {
+        let all = statistics(&server.tcp_client());
+        // The bystander, the session here, and whoever asks.
+        all["clients"].as_array().is_some_and(|clients| clients.len() <= 3)
+    });
+    bystander.end();
+}
+
+#[test]
+fn a_server_without_descriptors_serves_whom_it_has_and_others_later() {
+    let _watchdog = watchdog("no descriptors left");
+    let run = RunDir::new();
+    let server = serve(&run, false);
+    let mut session = server.tcp_session_by(Path::Pointer);
+    let table = fill(&mut session, 1);
+    let bystander = Bystander::start(&server);
+    let pid = rustix::process::Pid::from_raw(server.process.pid() as i32);
+    let resource = rustix::process::Resource::Nofile;
+    let usual = rustix::process::getrlimit(resource);
+    let open = server.held().descriptors as u64 + 16;
+    let limit = |current| {
+        let limit = rustix::process::Rlimit { current: Some(current), maximum: usual.maximum };
+        rustix::process::prlimit(pid, resource, limit).expect("limits of a child");
+    };
+    limit(open + 4);
+    let waiting: Vec<TcpStream> = (0..40)
+        .map(|_| {
+            let stream = connect(&server);
+            say(
+                &stream,
+                &Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose: Purpose::Statistics },
+            );
+            stream
+        })
+        .collect();
+    bystander.goes_on();
+    check(&mut session, table, 1);
+    limit(usual.current.unwrap_or(1 << 16));
+    for stream in &waiting {
+        let (kind, bytes) = receive_control(stream).expect("a welcome, late");
+        assert!(matches!(Frame::decode(kind, &bytes), Some(Frame::Welcome { .. })));
+    }
+    bystander.end();
+}
+
+#[test]
+fn the_fabric_is_visible_and_can_be_insisted_on() {
+    let run = RunDir::new();
+    let server = serve(&run, false);
+    let over = |address: Address, fabric| {
+        let options = SessionOptions { fabric, ..patient() };
+        Client::connect(address).unwrap().session_with(options)
+    };
+    let (directory, tcp) = (Address::from(run.path()), Address::Tcp(server.tcp_address()));
+    for (address, fabric, got) in [
+        (&directory, None, "shm"),
+        (&directory, Some(FabricChoice::Shm), "shm"),
+        (&directory, Some(FabricChoice::Tcp), "tcp"),
+        (&tcp, None, "tcp"),
+        (&tcp, Some(FabricChoice::Tcp), "tcp"),
+    ] {
+        let session = over(address.clone(), fabric).unwrap();
+        assert_eq!(session.fabric(), got);
+        let all = statistics(&server.client());
+        let fabrics: Vec<_> = all["clients"].as_array().unwrap().iter().map(|it| &it["fabric"]).collect();
+        assert_eq!(fabrics, [got], "{address}, {fabric:?}");
+        drop(session);
+        until("it has gone", || statistics(&server.client())["clients"].as_array().unwrap().is_empty());
+    }
+    assert_eq!(over(tcp, Some(FabricChoice::Shm)).err().unwrap().kind(), ErrorKind::InvalidArgument);
+}
