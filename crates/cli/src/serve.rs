@@ -141,12 +141,12 @@ fn ready(context: &Context, config: &ServerConfig, server: &Server) -> String {
         .to_string();
     }
     format!(
-        "serving {}: term {term}, {}, {} of memory, shared in pages of {}{}",
+        "serving {}: term {term}, {}, {} of memory, shm in pages of {}{}",
         config.directory.display(),
         plural(config.shards as u64, "shard"),
         show_size(config.memory_bytes),
         show_size(pages),
-        tcp.map_or(String::new(), |address| format!(", TCP at {address}"))
+        tcp.map_or(String::new(), |address| format!(", tcp at {address}"))
     )
 }
 

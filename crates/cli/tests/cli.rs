@@ -300,7 +300,7 @@ fn a_successor_takes_over() {
         (&ready["term"], &ready["pid"], &ready["shards"]),
         (&json!(2), &json!(second.pid()), &json!(1))
     );
-    assert_eq!((&ready["memory_bytes"], &ready["fabric"]), (&json!(64 << 20), &json!("shm")));
+    assert_eq!((&ready["memory_bytes"], &ready["tcp"]), (&json!(64 << 20), &json!(null)));
     let (code, said) = first.end();
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("taken over") && said.contains(&second.pid().to_string()), "{said}");
@@ -337,6 +337,40 @@ fn statistics() {
         clients.contains(&pid).then_some(())
     });
     client.give(b"w").ok();
+}
+
+#[test]
+fn over_tcp() {
+    let place = Place::new();
+    place.kelix(&["serve", "--listen", "0.0.0.0:0"]).failed(2, &["0.0.0.0:0", "127.0.0.1"]);
+    place.kelix(&["serve", "--listen", "nonsense"]).failed(2, &["nonsense"]);
+    let deaf = place.serve(&[]);
+    place.kelix(&["--fabric", "tcp", "get", "t", "k"]).failed(3, &["kelix serve --listen"]);
+    drop(deaf);
+    let mut server = place.serve(&["--listen", "0"]);
+    let ready = server.ready.clone();
+    let (_, address) = ready.trim().split_once("tcp at ").expect("where it listens");
+    let elsewhere = Place::new();
+    let over = |arguments: &[&str]| elsewhere.kelix_at(address, arguments);
+    over(&["put", "people", "prof001", "--attr", "name=UVT"]).ok();
+    over(&["put", "people", "stu001", "--link", "supervisor=people/prof001"]).ok();
+    assert!(over(&["chase", "people", "stu001", "supervisor"]).ok().contains("name: UVT"));
+    // The same store, whichever way.
+    assert!(place.kelix(&["get", "people", "prof001"]).ok().contains("UVT"));
+    let got = place.kelix(&["--fabric", "tcp", "get", "people", "prof001", "--json"]).json();
+    assert_eq!((&got["cost"]["reads"], &got["cost"]["messages"]), (&json!(1), &json!(0)));
+    assert_eq!(over(&["stat", "--json"]).json()["tcp"], address);
+    assert!(over(&["stat"]).ok().contains(&format!("tcp at {address}")));
+    over(&["--fabric", "shm", "get", "people", "prof001"]).failed(2, &[address, "run directory"]);
+    over(&["--fabric", "pigeon", "get", "people", "prof001"]).failed(2, &["pigeon", "shm", "tcp"]);
+    over(&["serve"]).failed(2, &["run directory"]);
+    elsewhere.kelix_at("/nowhere", &["stat"]).failed(2, &["HOST:PORT"]);
+    // What is said is preferred to what is set.
+    elsewhere.kelix_at("127.0.0.1:1", &["--server", address, "stat"]).ok();
+    elsewhere.kelix_at("127.0.0.1:1", &["stat"]).failed(3, &["no server at 127.0.0.1:1"]);
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0, Some(0));
+    over(&["get", "people", "prof001"]).failed(3, &["no server"]);
 }
 
 #[test]

@@ -207,6 +207,7 @@ impl Client {
         self.stage.wires.borrow_mut().insert(scheduler::current(), wire.clone());
         let options = SessionOptions {
             path: Path::Auto,
+            fabric: None,
             private_pointers: false,
             timeout: Duration::from_nanos(self.stage.plan.timeout_ns),
         };

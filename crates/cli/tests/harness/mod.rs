@@ -112,7 +112,7 @@ impl Place {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kelix"));
-        command.env_remove("KELIX_DIR").arg("--dir").arg(self.path()).args(args);
+        command.env_remove("KELIX_DIR").env_remove("KELIX_SERVER").arg("--dir").arg(self.path()).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -120,6 +120,14 @@ impl Place {
     /// Runs a command to its end.
     pub fn kelix(&self, args: &[&str]) -> Done {
         finish(self.command(args).spawn().expect("the program starts"))
+    }
+
+    /// Runs a command for the server at an address, which is set and not said.
+    pub fn kelix_at(&self, address: &str, args: &[&str]) -> Done {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kelix"));
+        let command = command.env_remove("KELIX_DIR").env("KELIX_SERVER", address).args(args);
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        finish(command.spawn().expect("the program starts"))
     }
 
     /// Starts a command that reads standard input.
