@@ -1,5 +1,6 @@
 //! `kelix bench everywhere`: clients over TCP beside a bare echo of the same sizes, and many clients beside few.
 
+mod clients;
 mod echo;
 mod rows;
 
@@ -27,6 +28,9 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
     let mut store = Store::start("everywhere", config)?;
     (store.rounds, store.time) = if records < FULL_RECORDS { SMALL } else { FULL };
     store.load(records)?;
-    let rows = rows::tcp(&mut store)?;
+    let mut rows = rows::tcp(&mut store)?;
+    let (rounds, time) = (store.rounds, store.time);
+    drop(store);
+    rows.extend(clients::clients(rounds, time)?);
     Ok(Report { bench: "everywhere", records, rows })
 }

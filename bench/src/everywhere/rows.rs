@@ -14,7 +14,7 @@ const READ_BYTES: (usize, usize) = (16, 80);
 /// The same of a get by message: the frame, the ring's indicator, the request or reply.
 const MESSAGE_BYTES: (usize, usize) = (48, 104);
 
-fn text(error: impl std::fmt::Display) -> String {
+pub(super) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kelix_fabric::shm::{AUTHORITY_BYTES, AUTHORITY_MAGIC, AUTHORITY_TERM, RunDirectory, map_file};
 use kelix_image::Span;
@@ -17,6 +18,7 @@ pub(crate) struct Authority {
     pub file: File,
     pub page: Span,
     pub term: u64,
+    closed: AtomicBool,
     _lock: File,
 }
 
@@ -116,7 +118,7 @@ impl Authority {
         // Clients get a descriptor that cannot write.
         let file = File::open(directory.authority())
             .map_err(|source| system("open the authority page", &directory, source))?;
-        Ok(Authority { directory, file, page, term, _lock: lock })
+        Ok(Authority { directory, file, page, term, closed: AtomicBool::new(false), _lock: lock })
     }
 
     /// Whether no later server has taken over.
@@ -142,6 +144,18 @@ impl Authority {
         told.map_err(|source| system("say where the server listens", &self.directory, source))
     }
 
+    /// Takes the socket away. Once, and when the server ends: somebody else may serve the directory when the last thread
+    /// that knows of this is gone.
+    pub fn close(&self) {
+        if self.closed.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let _ = fs::remove_file(self.directory.socket(self.term));
+        if self.in_force() {
+            let _ = fs::remove_file(self.directory.tcp());
+        }
+    }
+
     /// Opens the socket, and removes those that dead servers left.
     pub fn listen(&self) -> Result<UnixListener> {
         for entry in fs::read_dir(&self.directory.0).into_iter().flatten().flatten() {
@@ -164,9 +178,6 @@ impl Authority {
 
 impl Drop for Authority {
     fn drop(&mut self) {
-        let _ = fs::remove_file(self.directory.socket(self.term));
-        if self.in_force() {
-            let _ = fs::remove_file(self.directory.tcp());
-        }
+        self.close();
     }
 }

@@ -219,6 +219,7 @@ impl Stopper {
         let _ = self.shared.authority.connect();
         self.shared.agent.get().into_iter().for_each(AgentHandle::join);
         self.shared.disconnect_all();
+        self.shared.authority.close();
     }
 }
 

@@ -216,6 +216,10 @@ impl ShardThread {
         self.shard.image().header().set_state(ImageState::Stopped);
     }
 
+    fn glance(&mut self) -> bool {
+        self.shard.glance(&self.endpoint) || self.pending.load(Ordering::Relaxed) > 0
+    }
+
     fn has_news(&self) -> bool {
         self.shard.has_news(&self.endpoint) || self.pending.load(Ordering::SeqCst) > 0
     }
@@ -225,7 +229,7 @@ impl ShardThread {
         let began = Instant::now();
         loop {
             for round in 0..64 {
-                if self.has_news() {
+                if self.glance() {
                     return;
                 }
                 // A pause takes as long as a cache line on its way, so not every look has one.

@@ -57,9 +57,9 @@ impl Shard {
             Op::Delete => Ok(self.delete(request, hash)),
             Op::Intern => self.intern(request),
             Op::RepairLink => Ok(self.repair_link(request, hash)),
-            Op::LargeBegin => self.large_begin(now.end_of(head, fabric), peer, request),
+            Op::LargeBegin => self.large_begin(now.end_of(head, fabric), (peer, task.order), request),
             Op::LargePiece => Ok(self.large_piece(peer, request)),
-            Op::LargeCommit => self.large_commit(peer, request, hash),
+            Op::LargeCommit => self.large_commit((peer, task.order), request, hash),
             Op::Ping => Ok(Answer::of(Status::Ok)),
         };
         let Answer { status, version, location } = answer?;

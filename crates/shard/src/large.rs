@@ -7,7 +7,7 @@ use kelix_fabric::PeerId;
 use kelix_image::words::bytes_of_mut;
 use kelix_image::{Attributes, ItemFlags, ItemHeader, LargeBody, NoRoom};
 use kelix_types::limits::{INLINE_BODY_BYTES_MAX, VALUE_BYTES_MAX};
-use kelix_types::{KeyHash, Place, TableId};
+use kelix_types::{KeyHash, Place, TableId, mark};
 use kelix_wire::{Request, Status};
 
 use crate::execute::{Answer, NewItem, item_flags};
@@ -15,6 +15,8 @@ use crate::shard::Shard;
 
 /// A value on its way in. A client has at most one.
 pub(crate) struct Upload {
+    /// Which request began it.
+    begun: u64,
     table: TableId,
     key: Vec<u8>,
     attributes: bool,
@@ -39,7 +41,7 @@ impl Shard {
     pub(crate) fn large_begin(
         &mut self,
         expires: Option<u64>,
-        peer: PeerId,
+        (peer, order): (PeerId, u64),
         request: &Request<'_>,
     ) -> Result<Answer, NoRoom> {
         let head = &request.head;
@@ -49,6 +51,11 @@ impl Shard {
         }
         if bytes > self.image.memory_use().limit {
             return Ok(Answer::of(Status::NoRoom));
+        }
+        if self.client_upload(peer).as_ref().is_some_and(|upload| upload.begun > order) {
+            // It waited for memory, and its client has begun another one since.
+            mark!("upload was given up before it began");
+            return Ok(Answer::of(Status::Refused));
         }
         if let Some(upload) = self.client_upload(peer).take() {
             self.abandon_upload(upload);
@@ -62,6 +69,7 @@ impl Shard {
             Target::Runs(self.allocate_runs(bytes)?)
         };
         *self.client_upload(peer) = Some(Upload {
+            begun: order,
             table: head.table,
             key: request.key.to_vec(),
             attributes: head.attributes,
@@ -125,11 +133,11 @@ impl Shard {
     /// Makes the value live.
     pub(crate) fn large_commit(
         &mut self,
-        peer: PeerId,
+        (peer, order): (PeerId, u64),
         request: &Request<'_>,
         hash: KeyHash,
     ) -> Result<Answer, NoRoom> {
-        let Some(upload) = self.client_upload(peer).take() else { return Ok(Answer::of(Status::Refused)) };
+        let Some(upload) = self.take_upload(peer, order) else { return Ok(Answer::of(Status::Refused)) };
         let whole = upload.written == upload.bytes
             && upload.table == request.head.table
             && upload.key == request.key
@@ -170,6 +178,11 @@ impl Shard {
     ) -> Result<Answer, NoRoom> {
         let header = ItemHeader { table: upload.table, flags, key_bytes: upload.key.len(), body_bytes };
         self.put((hash, &upload.key), request.head.expect, NewItem { header, expires: upload.expires, tail })
+    }
+
+    /// Takes the upload that a commit is for: one that was begun before it.
+    pub(crate) fn take_upload(&mut self, peer: PeerId, order: u64) -> Option<Upload> {
+        self.client_upload(peer).take_if(|upload| upload.begun < order)
     }
 
     pub(crate) fn client_upload(&mut self, peer: PeerId) -> &mut Option<Upload> {

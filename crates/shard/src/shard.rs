@@ -87,13 +87,15 @@ pub(crate) struct Task {
     pub shape: RequestShape,
     /// Hash of its table and key.
     pub hash: KeyHash,
+    /// Which of all requests it is, in the order in which they were first tried.
+    pub order: u64,
     /// Where its main bucket stood when it came.
     bucket: Place,
 }
 
 impl Task {
     pub fn new(peer: PeerId, payload: Vec<u64>, shape: RequestShape, hash: KeyHash) -> Task {
-        Task { peer, payload, shape, hash, bucket: Place(0) }
+        Task { peer, payload, shape, hash, order: 0, bucket: Place(0) }
     }
 
     /// One that asks for nothing.
@@ -116,7 +118,26 @@ pub(crate) struct Client {
     /// Requests that wait for memory.
     pub parked: usize,
     pub upload: Option<Upload>,
+    /// It is among the recent ones, and has sent nothing in so many steps.
+    recent: bool,
+    quiet: u32,
 }
+
+impl Client {
+    /// Whether a request or room for a blocked reply waits. Costs one load.
+    fn has_news(&self, fabric: &impl Fabric, peer: PeerId) -> bool {
+        if self.backlog.is_empty() {
+            self.parked < PARKED_MAX && self.reader.has_news(fabric, peer)
+        } else {
+            self.writer.has_news(fabric, peer)
+        }
+    }
+}
+
+/// Steps without a request after which a client is no longer looked at in each.
+const QUIET_STEPS: u32 = 4096;
+/// Clients that are not recent which are looked at in each step all the same, in turn.
+const OTHERS_A_STEP: usize = 8;
 
 /// One shard.
 pub struct Shard {
@@ -137,9 +158,17 @@ pub struct Shard {
     pub(crate) counters: ShardCounters,
     pub(crate) scratch: Vec<u64>,
     batch: Vec<Task>,
+    /// Requests tried so far.
+    pub(crate) tried: u64,
     replied: Vec<PeerId>,
     pub(crate) frame: FrameBuffer,
-    next_client: usize,
+    /// Clients that have sent something not long ago, and which one is next. Many may be connected of whom few do anything:
+    /// the others are looked at in turn, a few each time.
+    recent: Vec<PeerId>,
+    next_recent: usize,
+    next_other: usize,
+    /// Clients with replies in their backlog.
+    blocked: Vec<PeerId>,
 }
 
 impl Shard {
@@ -165,9 +194,13 @@ impl Shard {
             counters: ShardCounters::default(),
             scratch: Vec::new(),
             batch: Vec::new(),
+            tried: 0,
             replied: Vec::new(),
             frame: FrameBuffer::default(),
-            next_client: 0,
+            recent: Vec::new(),
+            next_recent: 0,
+            next_other: 0,
+            blocked: Vec::new(),
         })
     }
 
@@ -183,6 +216,8 @@ impl Shard {
             backlog: VecDeque::new(),
             parked: 0,
             upload: None,
+            recent: false,
+            quiet: 0,
         });
     }
 
@@ -190,6 +225,8 @@ impl Shard {
     pub fn leave(&mut self, peer: PeerId) {
         if let Some(client) = self.clients.get_mut(peer.0 as usize).and_then(Option::take) {
             self.parked.retain(|parked| parked.task.peer != peer);
+            self.recent.retain(|recent| *recent != peer);
+            self.blocked.retain(|blocked| *blocked != peer);
             if let Some(upload) = client.upload {
                 mark!("client gone in the middle of an upload");
                 self.abandon_upload(upload);
@@ -217,18 +254,34 @@ impl Shard {
         self.index.splits_and_merges()
     }
 
-    /// Whether a request or a blocked reply waits. Costs one load a client.
+    /// Whether a request or room for a blocked reply waits: to be asked before sleeping. Costs one load a client.
     pub fn has_news(&self, fabric: &impl Fabric) -> bool {
-        self.clients.iter().enumerate().any(|(index, client)| {
-            let peer = PeerId(index as u32);
-            client.as_ref().is_some_and(|client| {
-                if client.backlog.is_empty() {
-                    client.parked < PARKED_MAX && client.reader.has_news(fabric, peer)
-                } else {
-                    client.writer.has_news(fabric, peer)
-                }
-            })
+        let mut clients = self.clients.iter().enumerate();
+        clients.any(|(index, client)| {
+            client.as_ref().is_some_and(|client| client.has_news(fabric, PeerId(index as u32)))
         })
+    }
+
+    /// The same of recent clients and one of the others: for whoever asks over and over.
+    pub fn glance(&mut self, fabric: &impl Fabric) -> bool {
+        self.look_at_others(fabric, 1);
+        self.recent.iter().any(|peer| {
+            let client = self.clients[peer.0 as usize].as_ref();
+            client.is_some_and(|client| client.has_news(fabric, *peer))
+        })
+    }
+
+    /// Looks at the next clients that are not recent; those that have sent something are recent from now on.
+    fn look_at_others(&mut self, fabric: &impl Fabric, count: usize) {
+        for _ in 0..count.min(self.clients.len()) {
+            self.next_other = if self.next_other + 1 < self.clients.len() { self.next_other + 1 } else { 0 };
+            let peer = PeerId(self.next_other as u32);
+            let Some(client) = self.clients[self.next_other].as_mut() else { continue };
+            if !client.recent && client.has_news(fabric, peer) {
+                (client.recent, client.quiet) = (true, 0);
+                self.recent.push(peer);
+            }
+        }
     }
 
     /// Does what has arrived and what is due.
@@ -264,12 +317,13 @@ impl Shard {
         batch: &mut Vec<Task>,
         progress: &mut Progress,
     ) -> usize {
-        let clients = self.clients.len();
+        self.look_at_others(fabric, OTHERS_A_STEP);
+        let clients = self.recent.len();
         let mut count = 0;
         for turn in 0..clients {
-            let index = (self.next_client + turn) % clients;
-            let peer = PeerId(index as u32);
-            let Some(client) = self.clients[index].as_mut() else { continue };
+            let peer = self.recent[(self.next_recent + turn) % clients];
+            let Some(client) = self.clients[peer.0 as usize].as_mut() else { continue };
+            let before = count;
             // While many writes of a client wait for memory nothing more is taken from it: its ring holds it back.
             while count < SHARD_BATCH && client.backlog.is_empty() && client.parked < PARKED_MAX {
                 if batch.len() == count {
@@ -298,8 +352,14 @@ impl Shard {
                 (task.hash, task.bucket) = (hash, bucket);
                 count += 1;
             }
+            // With replies to send, or writes that wait, it is not silent.
+            let silent = count == before && client.backlog.is_empty() && client.parked == 0;
+            client.quiet = if silent { client.quiet + 1 } else { 0 };
+            client.recent = client.quiet < QUIET_STEPS;
         }
-        self.next_client = (self.next_client + 1) % clients.max(1);
+        self.next_recent = (self.next_recent + 1) % clients.max(1);
+        let Shard { recent, clients, .. } = self;
+        recent.retain(|peer| clients[peer.0 as usize].as_ref().is_some_and(|client| client.recent));
         count
     }
 
@@ -309,6 +369,9 @@ impl Shard {
         // A writer's fault shows again in the flush, which reports it.
         if !client.backlog.is_empty() || !client.writer.push(fabric, peer, frame).unwrap_or(false) {
             mark!("answer waited for room in a ring");
+            if client.backlog.is_empty() {
+                self.blocked.push(peer);
+            }
             client.backlog.push_back(frame.clone());
         }
         if self.replied.last() != Some(&peer) {
@@ -318,14 +381,15 @@ impl Shard {
 
     /// Sends what waits in backlogs and wakes everybody who got something.
     fn flush(&mut self, fabric: &mut impl Fabric, progress: &mut Progress) {
-        for index in 0..self.clients.len() {
-            let peer = PeerId(index as u32);
-            let Some(client) = self.clients[index].as_mut() else { continue };
+        let Shard { blocked, clients, replied, .. } = self;
+        blocked.retain(|peer| {
+            let peer = *peer;
+            let Some(client) = clients[peer.0 as usize].as_mut() else { return false };
             while let Some(frame) = client.backlog.front_mut() {
                 match client.writer.push(fabric, peer, frame) {
                     Ok(true) => {
                         client.backlog.pop_front();
-                        self.replied.push(peer);
+                        replied.push(peer);
                     }
                     Ok(false) => break,
                     Err(RingFault(what)) => {
@@ -334,7 +398,8 @@ impl Shard {
                     }
                 }
             }
-        }
+            !client.backlog.is_empty()
+        });
         if !self.replied.is_empty() {
             fabric.doorbell();
             for peer in self.replied.drain(..) {

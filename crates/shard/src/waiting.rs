@@ -65,6 +65,8 @@ impl Shard {
     /// Executes one request and replies, or parks it.
     pub(crate) fn handle(&mut self, now: Now, fabric: &mut impl Fabric, task: &mut Task) {
         let mut frame = std::mem::take(&mut self.frame);
+        self.tried += 1;
+        task.order = self.tried;
         match self.execute(now, fabric, task, &mut frame) {
             Ok(()) => self.reply(fabric, task.peer, &mut frame),
             Err(no_room) => {
@@ -113,7 +115,7 @@ impl Shard {
     ) -> Fate {
         let peer = task.peer;
         if !self.may_find_room(now, no_room, came) {
-            self.refuse(peer, &task.shape.head, frame);
+            self.refuse(peer, &task.shape.head, task.order, frame);
             self.reply(fabric, peer, frame);
             return Fate::Refused;
         }
@@ -143,11 +145,11 @@ impl Shard {
     }
 
     /// The answer to a write that finds no room. Pieces of a value that cannot be committed go.
-    fn refuse(&mut self, peer: PeerId, request: &RequestHead, frame: &mut FrameBuffer) {
+    fn refuse(&mut self, peer: PeerId, request: &RequestHead, order: u64, frame: &mut FrameBuffer) {
         mark!("write refused for lack of memory");
         self.counters.refused += 1;
         if request.op == Op::LargeCommit {
-            if let Some(upload) = self.client_upload(peer).take() {
+            if let Some(upload) = self.take_upload(peer, order) {
                 self.abandon_upload(upload);
             }
         }
@@ -317,14 +319,18 @@ mod tests {
         }
 
         fn large_rest(&mut self, key: &[u8], bytes: u64) -> Status {
+            self.large_pieces(bytes);
+            let head = self.head(Op::LargeCommit);
+            self.call(head, key, &[])
+        }
+
+        fn large_pieces(&mut self, bytes: u64) {
             let value = vec![7; bytes as usize];
             for (number, piece) in value.chunks(MESSAGE_VALUE_BYTES_MAX).enumerate() {
                 let at = (number * MESSAGE_VALUE_BYTES_MAX) as u64;
                 let head = RequestHead { argument: Some(at), ..self.head(Op::LargePiece) };
                 assert_eq!(self.call(head, &[], piece), Status::Ok);
             }
-            let head = self.head(Op::LargeCommit);
-            self.call(head, key, &[])
         }
 
         fn free_page_bytes(&self) -> u64 {
@@ -349,6 +355,38 @@ mod tests {
             assert!(world.shard.memory_use().segments_retired > before + 1);
             assert_eq!(world.large_rest(b"large", bytes), Status::Ok);
         }
+    }
+
+    /// A client gave an upload up whose beginning, or whose end, waited for memory, and began another one. What waited was
+    /// tried again, and took the place of the new upload, or ended it. Found by the simulator.
+    #[test]
+    fn an_upload_that_was_given_up_leaves_the_next_one_alone() {
+        let (new, new_bytes) = (b"new", 64 << 10);
+        let mut world = world(32 * MIB);
+        world.fill_and_thin_out(1000, 4);
+        world.until_quiet();
+        let old = RequestHead { argument: Some(9 * MIB), ..world.head(Op::LargeBegin) };
+        assert_eq!(world.submit(old, b"old", &[]), None);
+        assert_eq!(world.large_begin(new, new_bytes), Status::Ok);
+        world.until_quiet();
+        assert_eq!(world.answer(old.id), Some(Status::Refused));
+        assert_eq!(world.large_rest(new, new_bytes), Status::Ok);
+
+        let mut world = self::world(32 * MIB);
+        world.fill_and_thin_out(1000, 4);
+        world.until_quiet();
+        assert_eq!(world.large_begin(b"first", 3 * MIB), Status::Ok);
+        assert_eq!(world.large_rest(b"first", 3 * MIB), Status::Ok);
+        world.until_quiet();
+        let (key, bytes) = ([9; 5000], world.free_page_bytes());
+        assert_eq!(world.large_begin(&key, bytes), Status::Ok);
+        world.large_pieces(bytes);
+        let old = world.head(Op::LargeCommit);
+        assert_eq!(world.submit(old, &key, &[]), None);
+        assert_eq!(world.large_begin(new, new_bytes), Status::Ok);
+        world.until_quiet();
+        assert_eq!(world.answer(old.id), Some(Status::Refused));
+        assert_eq!(world.large_rest(new, new_bytes), Status::Ok);
     }
 
     /// The pieces stood in memory, and the value was refused because its header, or the slot's slab, came late.
