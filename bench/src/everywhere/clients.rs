@@ -65,18 +65,10 @@ impl Crowd {
     }
 }
 
-/// Lets this process have as many descriptors as the system allows: servers and clients are all in it.
-fn raise_limit() {
-    let resource = rustix::process::Resource::Nofile;
-    let limit = rustix::process::getrlimit(resource);
-    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
-    // Where that is refused, connecting fails with an error that says so.
-    let _ = rustix::process::setrlimit(resource, raised);
-}
-
 /// Puts by two clients beside many others, and what all cost when nobody does anything.
 pub(super) fn clients(rounds: usize, time: Duration) -> Result<Vec<Row>, String> {
-    raise_limit();
+    // Servers and clients are all in this process.
+    kelix_server::raise_descriptor_limit();
     let mut rows = Vec::new();
     for (fabric, few_ids, many_ids) in [
         (FabricChoice::Shm, "clients_50", "clients_500"),

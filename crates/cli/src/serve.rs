@@ -96,6 +96,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     check_memory(config.memory_bytes, config.shards, usual.memory_bytes)?;
     // Before the server starts, so that a signal that comes meanwhile is not lost.
     let mut signals = watch_signals()?;
+    kelix_server::raise_descriptor_limit();
     let server = Server::start(&config)?;
     let stopper = server.stopper();
     std::thread::spawn(move || {

@@ -15,3 +15,11 @@ mod shard_thread;
 mod statistics;
 
 pub use server::{Ended, Server, ServerConfig, Stopper};
+
+/// Lets this process have as many open files as the system allows it at most; each client needs a few. Where that is
+/// refused, clients for whom there is no descriptor wait until there is.
+pub fn raise_descriptor_limit() {
+    let resource = rustix::process::Resource::Nofile;
+    let limit = rustix::process::getrlimit(resource);
+    let _ = rustix::process::setrlimit(resource, rustix::process::Rlimit { current: limit.maximum, ..limit });
+}

@@ -10,13 +10,17 @@
 //! `kelix-test-client hoard DIRECTORY TABLE KEYS GETS` prints `ready`; told a line, it submits so many gets by message
 //! of keys 0 to KEYS - 1 and prints `posted`; told another, it takes the answers, checks them and prints `took GETS`.
 //!
+//! `kelix-test-client crowd DIRECTORY TABLE FIRST COUNT ROUND` opens so many sessions, every second one over TCP, each with
+//! a key of its own, FIRST and on. From ROUND on it puts the round's number under each, gets it back, and prints `round
+//! ROUND` when all have it, until it is killed.
+//!
 //! `kelix-test-client idle DIRECTORY TABLE` opens a session, reads once and prints `idle`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kelix::{Client, Item, Outcome, Path, Session, SessionOptions, Table, Values};
+use kelix::{Client, FabricChoice, Item, Outcome, Path, Session, SessionOptions, Table, Values};
 use kelix_tests::process::patient;
 use kelix_tests::{Random, value};
 
@@ -29,6 +33,7 @@ fn main() {
         ("read", [keys, seed]) => Reader::new(&client, table, *keys, *seed).run(),
         ("churn", [seed]) => churn(&client, table, *seed),
         ("hoard", [keys, gets]) => hoard(&client, table, *keys, *gets),
+        ("crowd", [first, count, round]) => crowd(&client, table, *first, *count, *round),
         ("idle", []) => {
             let mut session = client.session_with(patient()).expect("a session");
             let table = session.table(table).expect("a table");
@@ -189,6 +194,26 @@ fn churn(client: &Client, table: &str, seed: u64) {
         session.put(table, &key.to_le_bytes(), &bytes).expect("a large put");
         session.poll(&mut completions).expect("a poll");
         completions.clear();
+    }
+}
+
+fn crowd(client: &Client, table: &str, first: u64, count: u64, round: u64) {
+    let open = |key: u64| {
+        let fabric = if key % 2 == 0 { FabricChoice::Shm } else { FabricChoice::Tcp };
+        let options = SessionOptions { fabric: Some(fabric), ..patient() };
+        let mut session = client.session_with(options).expect("a session");
+        let table = session.table(table).expect("a table");
+        (key, session, table)
+    };
+    let mut sessions: Vec<(u64, Session, Table)> = (first..first + count).map(open).collect();
+    for round in round.. {
+        for (key, session, table) in &mut sessions {
+            let bytes = value::make(*key, round, 100 + (*key * 37 + round) as usize % 3000);
+            session.put(*table, &key.to_le_bytes(), &bytes).expect("a put");
+            let item = session.get(*table, &key.to_le_bytes()).expect("a get").expect("just put");
+            assert_eq!(value::check(*key, item.value()), Ok(round), "key {key}");
+        }
+        println!("round {round}");
     }
 }
 

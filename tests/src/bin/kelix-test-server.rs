@@ -19,6 +19,7 @@ fn main() {
         take_over: rest.first().is_some_and(|word| word == "take-over"),
         listen: Some((std::net::Ipv4Addr::LOCALHOST, 0).into()),
     };
+    kelix_server::raise_descriptor_limit();
     let server = match Server::start(&config) {
         Ok(server) => server,
         Err(error) => {

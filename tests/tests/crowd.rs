@@ -1,0 +1,118 @@
+//! 500 clients, half of them over TCP, that put and get and are killed at random, 25 at a time: nothing that was answered is
+//! lost, nobody else notices, and nothing is left of the dead.
+//!
+//! `KELIX_CROWD_SECONDS=n` goes on for so long.
+
+use std::time::{Duration, Instant};
+
+use kelix::{Path, Session, Table};
+use kelix_tests::bystander::Bystander;
+use kelix_tests::process::{Process, ServerProgram};
+use kelix_tests::{Random, RunDir, Watchdog, asked_sum, until, value};
+
+const PROCESSES: u64 = 20;
+const CLIENTS: u64 = 25;
+
+struct Member {
+    process: Process,
+    first: u64,
+    /// The last round that all of its clients have been answered.
+    round: u64,
+}
+
+impl Member {
+    fn start(run: &RunDir, first: u64, round: u64) -> Member {
+        let mut arguments = vec!["crowd".to_string(), run.path().display().to_string(), "t".into()];
+        arguments.extend([first, CLIENTS, round].map(|number| number.to_string()));
+        Member {
+            process: Process::start(env!("CARGO_BIN_EXE_kelix-test-client"), &arguments),
+            first,
+            round: 0,
+        }
+    }
+
+    /// Waits for a round more.
+    #[track_caller]
+    fn goes_on(&mut self) {
+        self.round = self.process.expect("round ").parse().expect("a number");
+    }
+
+    /// Kills it, and checks that what it was told is done is done. Returns the round to go on from.
+    fn kill(&mut self, session: &mut Session, table: Table) -> u64 {
+        self.process.kill();
+        while let Some(line) = self.process.line() {
+            let round = line.strip_prefix("round ").and_then(|round| round.parse().ok());
+            self.round = round.unwrap_or_else(|| panic!("a client says {line}"));
+        }
+        for key in self.first..self.first + CLIENTS {
+            let item = session.get(table, &key.to_le_bytes()).unwrap();
+            let item = item.unwrap_or_else(|| panic!("key {key} is lost"));
+            let round =
+                value::check(key, item.value()).unwrap_or_else(|what| panic!("a wrong value: {what}"));
+            assert!(
+                [self.round, self.round + 1].contains(&round),
+                "key {key} is of round {round}, all had been answered in {}",
+                self.round
+            );
+        }
+        self.round + 2
+    }
+}
+
+#[test]
+fn clients_that_are_killed_at_random_lose_nothing_and_leave_nothing() {
+    let seconds =
+        std::env::var("KELIX_CROWD_SECONDS").map_or(8, |seconds| seconds.parse().expect("a number"));
+    let _watchdog = Watchdog::new("a crowd of clients", Duration::from_secs(240 + seconds));
+    let run = RunDir::new();
+    let program = env!("CARGO_BIN_EXE_kelix-test-server");
+    let memory_bytes = 512 << 20;
+    let server =
+        ServerProgram { program, directory: run.path(), shards: 1, memory_bytes, take_over: false }.serve();
+    let mut session = server.session_by(Path::Index);
+    let table = session.create_table("t").unwrap();
+    let bystander = Bystander::start(&server);
+    let before = server.held();
+    let client = server.client();
+    let mut items = 0;
+    until("the shard has reported what there is", || {
+        let now = asked_sum(&client, "items");
+        std::mem::replace(&mut items, now) == now && now > 12
+    });
+    let mut members: Vec<Member> =
+        (0..PROCESSES).map(|process| Member::start(&run, process * CLIENTS, 1)).collect();
+    members.iter_mut().for_each(Member::goes_on);
+    let mut random = Random(seconds);
+    let (began, mut killed) = (Instant::now(), 0);
+    while began.elapsed() < Duration::from_secs(seconds) {
+        let victim = &mut members[random.below(PROCESSES) as usize];
+        std::thread::sleep(Duration::from_millis(random.below(200)));
+        let round = victim.kill(&mut session, table);
+        killed += CLIENTS;
+        *victim = Member::start(&run, victim.first, round);
+        // Some are killed while they connect, and some are at work.
+        if random.below(2) == 0 {
+            victim.goes_on();
+        } else {
+            std::thread::sleep(Duration::from_millis(random.below(20)));
+            victim.round = round - 2;
+            let round = victim.kill(&mut session, table);
+            killed += CLIENTS;
+            *victim = Member::start(&run, victim.first, round.max(victim.round + 2));
+            victim.goes_on();
+        }
+    }
+    for member in &mut members {
+        member.kill(&mut session, table);
+    }
+    eprintln!("{killed} clients were killed");
+    assert!(killed >= 4 * CLIENTS);
+    bystander.goes_on();
+    server.until_given_back(before);
+    // Each client's key and nothing more.
+    until("the shard has reported", || asked_sum(&client, "items") == items + PROCESSES * CLIENTS);
+    until("what was replaced has had its quarantine", || {
+        asked_sum(&client, "memory/quarantined_bytes") < 1 << 20
+    });
+    bystander.end();
+}
