@@ -3,6 +3,7 @@
 mod harness;
 
 use std::io::Write;
+use std::process::{Command, Stdio};
 
 use harness::{Place, open_pipe, wait_until};
 use rustix::process::Signal;
@@ -371,6 +372,57 @@ fn over_tcp() {
     server.signal(Signal::TERM);
     assert_eq!(server.end().0, Some(0));
     over(&["get", "people", "prof001"]).failed(3, &["no server"]);
+}
+
+/// A command in fresh namespaces, with a directory mounted at another place.
+fn contained(directory: &str, mounted_at: &str, args: &[&str]) -> Command {
+    let script = "mount --bind \"$0\" \"$1\" && shift && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "--net", "--pid", "--fork", "--kill-child"]);
+    command.args([
+        "sh",
+        "-c",
+        script,
+        directory,
+        mounted_at,
+        env!("CARGO_BIN_EXE_kelix"),
+        "--dir",
+        mounted_at,
+    ]);
+    command.args(args).env_remove("KELIX_SERVER").stdin(Stdio::null());
+    command
+}
+
+/// What containers share is the run directory, under different names; shared memory needs no more.
+#[test]
+fn shared_memory_works_between_containers() {
+    let place = Place::new();
+    let directory = place.path().to_str().unwrap();
+    let (here, there) = (Place::new(), Place::new());
+    let (here, there) = (here.path().to_str().unwrap(), there.path().to_str().unwrap());
+    let probe =
+        Command::new("unshare").args(["--user", "--map-root-user", "--mount", "--net", "true"]).status();
+    if !probe.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: this system makes no namespaces for this user");
+        return;
+    }
+    let mut server = contained(directory, here, &["serve", "--memory", "64M", "--no-pin"])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("unshare starts");
+    let run = |args: &[&str]| contained(directory, there, args).output().expect("unshare starts");
+    wait_until("the server serves", || {
+        let put = run(&["put", "t", "k", "v"]);
+        put.status.success().then_some(())
+    });
+    let got = run(&["--fabric", "shm", "get", "t", "k", "--json"]);
+    let said = String::from_utf8_lossy(&got.stdout);
+    assert!(got.status.success(), "{said} {}", String::from_utf8_lossy(&got.stderr));
+    let item: serde_json::Value = serde_json::from_slice(&got.stdout).expect("JSON");
+    assert_eq!((&item["value"], &item["cost"]["messages"]), (&"v".into(), &0.into()), "{said}");
+    assert_eq!(item["cost"]["reads"], 2, "{said}");
+    server.kill().expect("it runs");
+    let _ = server.wait();
 }
 
 #[test]
