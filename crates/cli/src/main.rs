@@ -14,6 +14,7 @@ mod demo;
 mod failure;
 mod get;
 mod items;
+mod metrics;
 mod serve;
 mod stat;
 mod table;

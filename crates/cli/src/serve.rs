@@ -17,7 +17,7 @@ use signal_hook::iterator::Signals;
 
 use crate::context::{Context, plural, say};
 use crate::units::{parse_size, show_size};
-use crate::{Exit, Failure};
+use crate::{Exit, Failure, metrics};
 
 /// The least memory of a shard: below this it cannot hold one of each thing it needs.
 const SHARD_BYTES_MIN: u64 = 4 << 20;
@@ -33,6 +33,7 @@ Examples:
   kelix serve
   kelix serve --dir /run/kelix --memory 4G --shards 2
   kelix serve --listen 7117          # also take clients over TCP, from this host
+  kelix serve --metrics 9117         # http://127.0.0.1:9117/metrics, for Prometheus
   kelix serve --take-over            # supersede the server that holds the directory")]
 pub(crate) struct ServeArgs {
     /// Threads that write, each with a part of the memory; reads need none
@@ -50,6 +51,9 @@ pub(crate) struct ServeArgs {
     /// Also take clients over TCP: PORT on 127.0.0.1, or HOST:PORT of this host's loopback; port 0 is any that is free
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
+    /// Also answer Prometheus over HTTP, at /metrics of this address: PORT on 127.0.0.1, or HOST:PORT
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
+    metrics: Option<SocketAddr>,
 }
 
 /// A port, or a host and a port.
@@ -98,6 +102,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     let mut signals = watch_signals()?;
     kelix_server::raise_descriptor_limit();
     let server = Server::start(&config)?;
+    let metrics = args.metrics.map(|address| metrics::serve(address, server.statistics())).transpose()?;
     let stopper = server.stopper();
     std::thread::spawn(move || {
         if signals.forever().next().is_some() {
@@ -105,7 +110,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         }
     });
     // A reader that has gone is no reason not to serve.
-    let _ = writeln!(std::io::stdout(), "{}", ready(context, &config, &server));
+    let _ = writeln!(std::io::stdout(), "{}", ready(context, &config, &server, metrics));
     server.wait();
     match server.stop() {
         Ended::Stopped => Ok(()),
@@ -126,7 +131,7 @@ fn watch_signals() -> Result<Signals, Failure> {
 }
 
 /// The line that tells that clients can connect.
-fn ready(context: &Context, config: &ServerConfig, server: &Server) -> String {
+fn ready(context: &Context, config: &ServerConfig, server: &Server, metrics: Option<SocketAddr>) -> String {
     let (pages, term) = (page_bytes(), server.term());
     let tcp = server.tcp_address().map(|address| address.to_string());
     if context.json {
@@ -137,17 +142,19 @@ fn ready(context: &Context, config: &ServerConfig, server: &Server) -> String {
             "shards": config.shards,
             "memory_bytes": config.memory_bytes,
             "tcp": tcp,
+            "metrics": metrics.map(|address| address.to_string()),
             "page_bytes": pages,
         })
         .to_string();
     }
     format!(
-        "serving {}: term {term}, {}, {} of memory, shm in pages of {}{}",
+        "serving {}: term {term}, {}, {} of memory, shm in pages of {}{}{}",
         config.directory.display(),
         plural(config.shards as u64, "shard"),
         show_size(config.memory_bytes),
         show_size(pages),
-        tcp.map_or(String::new(), |address| format!(", tcp at {address}"))
+        tcp.map_or(String::new(), |address| format!(", tcp at {address}")),
+        metrics.map_or(String::new(), |address| format!(", metrics at http://{address}/metrics")),
     )
 }
 

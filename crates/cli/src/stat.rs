@@ -14,13 +14,27 @@ use crate::units::{show_mib, show_size, show_time};
 /// Memory is in MiB: limit is what --memory allows, taken what the server holds, used what its pages are given to,
 /// live what items and the index fill, resting what was freed and waits until no reader can meet it. The clients'
 /// counters are those that the clients themselves publish, about every thousand operations; the server cannot see
-/// what they read.
+/// what they read. With --watch one line each so many seconds tells what has happened in them.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   kelix stat
+  kelix stat --watch
+  kelix stat --watch 10 --count 6
   kelix stat --json | jq '.shards[].memory.live_bytes'")]
-pub(crate) struct StatArgs {}
+pub(crate) struct StatArgs {
+    /// Go on, with a line each SECONDS
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = parse_seconds)]
+    watch: Option<Duration>,
+    /// End after so many lines
+    #[arg(long, value_name = "N", requires = "watch")]
+    count: Option<u64>,
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.01..1e6).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "from 0.01 to a million seconds".into())
+}
 
 /// A column: its title, and where its value stands in the object of a row.
 struct Column {
@@ -165,12 +179,99 @@ fn report(statistics: &Value) -> String {
     report
 }
 
-pub(crate) fn run(context: &Context, _: &StatArgs) -> Result<(), Failure> {
-    let text = context.client()?.statistics()?;
-    let statistics: Value = serde_json::from_str(&text).map_err(|error| {
+fn ask(client: &kelix::Client) -> Result<Value, Failure> {
+    serde_json::from_str(&client.statistics()?).map_err(|error| {
         Failure::new(crate::Exit::Other, "stat", format!("the server's statistics are no JSON: {error}"))
             .named(kelix::ErrorKind::Protocol.name())
-    })?;
+    })
+}
+
+/// Lines between two headings.
+const HEADING_EACH: u64 = 20;
+
+/// What has happened between two looks, a second: name, and where it stands in each shard or fabric.
+const RATES: [(&str, &str, &str, f64); 8] = [
+    ("reads/s", "fabrics", "/reads", 1.0),
+    ("MiB/s", "fabrics", "/read_bytes", 1.0 / (1 << 20) as f64),
+    ("again/s", "fabrics", "/retries", 1.0),
+    ("messages/s", "fabrics", "/messages", 1.0),
+    ("requests/s", "shards", "/requests", 1.0),
+    ("puts/s", "shards", "/puts", 1.0),
+    ("deletes/s", "shards", "/deletes", 1.0),
+    ("CPU %", "shards", "/cpu_s", 100.0),
+];
+
+/// How things are: name, where, and in which unit.
+const LEVELS: [(&str, &str, &str, f64); 3] = [
+    ("clients", "fabrics", "/connected", 1.0),
+    ("items", "shards", "/items", 1.0),
+    ("live MiB", "shards", "/memory/live_bytes", 1.0 / (1 << 20) as f64),
+];
+
+/// The sum of a number over all shards or fabrics.
+fn sum(statistics: &Value, part: &str, pointer: &str) -> f64 {
+    let number = |value: &Value| value.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
+    match &statistics[part] {
+        Value::Array(parts) => parts.iter().map(number).sum(),
+        Value::Object(parts) => parts.values().map(number).sum(),
+        _ => 0.0,
+    }
+}
+
+/// The names and the numbers of a line.
+fn watched(before: &Value, now: &Value) -> Vec<(&'static str, f64)> {
+    let seconds = uptime_s(now) - uptime_s(before);
+    let rate = |part: &str, pointer: &str| {
+        let grown = sum(now, part, pointer) - sum(before, part, pointer);
+        if seconds > 0.0 { (grown / seconds).max(0.0) } else { 0.0 }
+    };
+    let levels = LEVELS.iter().map(|(name, part, pointer, unit)| (*name, sum(now, part, pointer) * unit));
+    let rates = RATES.iter().map(|(name, part, pointer, unit)| (*name, rate(part, pointer) * unit));
+    levels.chain(rates).collect()
+}
+
+fn uptime_s(statistics: &Value) -> f64 {
+    statistics["uptime_s"].as_f64().unwrap_or(0.0)
+}
+
+fn watch(context: &Context, every: Duration, count: Option<u64>) -> Result<(), Failure> {
+    let client = context.client()?;
+    let mut before = ask(&client)?;
+    for number in 0..count.unwrap_or(u64::MAX) {
+        std::thread::sleep(every);
+        let mut now = ask(&client)?;
+        if now["term"] != before["term"] {
+            // Another server: its counters began anew.
+            before = std::mem::take(&mut now);
+            continue;
+        }
+        let line = watched(&before, &now);
+        let mut out = std::io::stdout().lock();
+        if context.json {
+            let line: serde_json::Map<_, _> =
+                line.into_iter().map(|(name, value)| (name.to_string(), value.into())).collect();
+            writeln!(out, "{}", Value::from(line))?;
+        } else {
+            if number % HEADING_EACH == 0 {
+                let heading: Vec<String> = line.iter().map(|(name, _)| format!("{name:>10}")).collect();
+                writeln!(out, "{}", heading.join(" "))?;
+            }
+            let digits = |name: &str| usize::from(name.contains("MiB") || name.contains('%'));
+            let numbers: Vec<String> =
+                line.iter().map(|(name, value)| format!("{value:>10.*}", digits(name))).collect();
+            writeln!(out, "{}", numbers.join(" "))?;
+        }
+        out.flush()?;
+        before = now;
+    }
+    Ok(())
+}
+
+pub(crate) fn run(context: &Context, args: &StatArgs) -> Result<(), Failure> {
+    if let Some(every) = args.watch {
+        return watch(context, every, args.count);
+    }
+    let statistics = ask(&context.client()?)?;
     if context.json {
         return context.print_json(&statistics);
     }
@@ -196,6 +297,21 @@ mod tests {
             table("memory", &columns, &rows),
             "memory\n  shard  limit\n      0   64.0\n      1   32.0\n    all   96.0\n"
         );
+    }
+
+    #[test]
+    fn what_is_watched_is_what_has_grown() {
+        let at = |uptime: f64, reads: u64, puts: u64| {
+            json!({
+                "uptime_s": uptime,
+                "shards": [{"puts": puts, "items": 5}, {"puts": 1, "items": 2}],
+                "fabrics": {"shm": {"connected": 2, "reads": reads}, "tcp": {"connected": 1, "reads": 10}},
+            })
+        };
+        let line = watched(&at(10.0, 100, 7), &at(12.0, 300, 8));
+        let value = |wanted: &str| line.iter().find(|(name, _)| *name == wanted).expect("a column").1;
+        assert_eq!((value("reads/s"), value("puts/s")), (100.0, 0.5));
+        assert_eq!((value("clients"), value("items")), (3.0, 7.0));
     }
 
     #[test]

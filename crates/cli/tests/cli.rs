@@ -374,6 +374,42 @@ fn over_tcp() {
     over(&["get", "people", "prof001"]).failed(3, &["no server"]);
 }
 
+#[test]
+fn metrics_and_watching() {
+    use std::io::Read;
+    let place = Place::new();
+    let server = place.serve(&["--metrics", "0"]);
+    let ready = server.ready.clone();
+    let (_, url) = ready.trim().split_once("metrics at http://").expect("where the metrics are");
+    let address = url.strip_suffix("/metrics").expect("their path");
+    place.kelix(&["put", "t", "k", "v"]).ok();
+    let ask = |request: &str| {
+        let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+        write!(stream, "{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    };
+    wait_until("the put is counted", || {
+        let answer = ask("GET /metrics");
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        let (_, puts) = answer.split_once("\nkelix_puts_total{shard=\"0\"} ").expect("the metric");
+        puts.lines().next().is_some_and(|puts| puts != "0").then_some(())
+    });
+    assert!(ask("GET /metrics").contains("\nkelix_client_reads_total{fabric=\"tcp\"} 0\n"));
+    assert!(ask("GET /").starts_with("HTTP/1.1 404"));
+    assert!(ask("POST /metrics").starts_with("HTTP/1.1 405"));
+    Place::new().kelix(&["serve", "--metrics", address]).failed(5, &["metrics", address]);
+
+    let watched = place.kelix(&["stat", "--watch", "0.05", "--count", "3"]);
+    let lines: Vec<&str> = watched.ok().lines().collect();
+    assert!(lines.len() == 4 && lines[0].contains("reads/s") && lines[0].contains("live MiB"), "{lines:?}");
+    let watched = place.kelix(&["stat", "--watch", "0.05", "--count", "1", "--json"]).json();
+    assert!(watched["items"].as_f64().is_some_and(|items| items >= 1.0), "{watched}");
+    place.kelix(&["stat", "--watch", "no"]).failed(2, &["seconds"]);
+    place.kelix(&["stat", "--count", "3"]).failed(2, &["--watch"]);
+}
+
 /// A command in fresh namespaces, with a directory mounted at another place.
 fn contained(directory: &str, mounted_at: &str, args: &[&str]) -> Command {
     let script = "mount --bind \"$0\" \"$1\" && shift && exec \"$@\"";

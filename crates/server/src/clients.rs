@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use kelix_fabric::tcp::ConnectionId;
 use kelix_image::Span;
+use kelix_wire::mailbox_word;
 
 use crate::server::Shared;
 use crate::shard_thread::Command;
@@ -25,7 +26,29 @@ pub(crate) enum ClientWay {
     Tcp { connection: ConnectionId, address: SocketAddr },
 }
 
+/// What clients tell of themselves: reads, bytes read, messages, retries, fallbacks.
+pub(crate) type Counters = [u64; 5];
+
 impl ClientRecord {
+    /// The name of its fabric.
+    pub fn fabric(&self) -> &'static str {
+        match &self.way {
+            ClientWay::Shm { .. } => "shm",
+            ClientWay::Tcp { .. } => "tcp",
+        }
+    }
+
+    /// One of the words that it publishes. They are the client's own: whatever they are, adding them up must not fail.
+    pub fn counter(&self, word: usize) -> u64 {
+        let at = mailbox_word::COUNTERS + word;
+        self.mailboxes.iter().fold(0, |sum, mailbox| sum.wrapping_add(mailbox.words().load(at)))
+    }
+
+    /// Adds its counters to others.
+    pub fn add_to(&self, sum: &mut Counters) {
+        sum.iter_mut().enumerate().for_each(|(word, sum)| *sum = sum.wrapping_add(self.counter(word)));
+    }
+
     /// Who it is, in words.
     pub fn who(&self) -> String {
         match &self.way {
@@ -46,10 +69,11 @@ impl Shared {
         for shard in &self.shards {
             shard.command(Command::Leave { connection });
         }
-        self.clients
-            .lock()
-            .expect("no panic under this lock")
-            .retain(|client| client.connection != connection);
+        let mut clients = self.clients.lock().expect("no panic under this lock");
+        let Some(index) = clients.iter().position(|client| client.connection == connection) else { return };
+        let client = clients.swap_remove(index);
+        let mut gone = self.gone.lock().expect("no panic under this lock");
+        client.add_to(gone.entry(client.fabric()).or_default());
     }
 
     /// Ends the connection of a client. Returns who it was, if it is still there.

@@ -14,7 +14,7 @@ mod server;
 mod shard_thread;
 mod statistics;
 
-pub use server::{Ended, Server, ServerConfig, Stopper};
+pub use server::{Ended, Server, ServerConfig, Statistics, Stopper};
 
 /// Lets this process have as many open files as the system allows it at most; each client needs a few. Where that is
 /// refused, clients for whom there is no descriptor wait until there is.

@@ -1,6 +1,6 @@
 //! Starting and stopping a server.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
@@ -22,7 +22,7 @@ use kelix_wire::View;
 
 use crate::agent::AgentHandle;
 use crate::authority::Authority;
-use crate::clients::ClientRecord;
+use crate::clients::{ClientRecord, Counters};
 use crate::connection;
 use crate::shard_thread::ShardHandle;
 
@@ -79,6 +79,8 @@ pub(crate) struct Shared {
     pub view: View,
     pub shards: Vec<ShardHandle>,
     pub clients: Mutex<Vec<ClientRecord>>,
+    /// What clients that have gone told of themselves, by fabric.
+    pub gone: Mutex<BTreeMap<&'static str, Counters>>,
     /// The number of the next connection, whichever way it comes.
     pub next_connection: AtomicU64,
     /// The agent, and where it listens.
@@ -150,6 +152,7 @@ impl Server {
             view,
             shards,
             clients: Mutex::new(Vec::new()),
+            gone: Mutex::default(),
             next_connection: AtomicU64::new(1),
             agent: OnceLock::new(),
             tcp,
@@ -166,6 +169,11 @@ impl Server {
             let _ = shared.agent.set(agent);
         }
         Ok(Server { shared, stop })
+    }
+
+    /// What tells how it is doing.
+    pub fn statistics(&self) -> Statistics {
+        Statistics { shared: self.shared.clone() }
     }
 
     /// Where it takes clients over TCP, if it does.
@@ -200,6 +208,19 @@ impl Server {
     pub fn stop(self) -> Ended {
         self.stopper().stop();
         self.ended()
+    }
+}
+
+/// Tells how a server is doing, also from other threads.
+#[derive(Clone)]
+pub struct Statistics {
+    shared: Arc<Shared>,
+}
+
+impl Statistics {
+    /// What `kelix stat` shows, as JSON.
+    pub fn json(&self) -> String {
+        crate::statistics::json(&self.shared)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use kelix_wire::mailbox_word;
 use serde_json::{Value, json};
 
 use crate::clients::ClientWay;
@@ -46,32 +45,40 @@ pub(crate) fn json(shared: &Arc<Shared>) -> String {
         })
         .collect();
     let clients = shared.clients.lock().expect("no panic under this lock");
-    let clients: Vec<Value> = clients
-        .iter()
-        .filter(|client| !client.mailboxes.is_empty())
+    let sessions = || clients.iter().filter(|client| !client.mailboxes.is_empty());
+    let mut sums = shared.gone.lock().expect("no panic under this lock").clone();
+    let fabrics = ["shm", "tcp"].map(|fabric| {
+        let sum = sums.entry(fabric).or_default();
+        let here = || sessions().filter(|client| client.fabric() == fabric);
+        here().for_each(|client| client.add_to(sum));
+        let [reads, read_bytes, messages, retries, fallbacks] = *sum;
+        let sums = json!({
+            "connected": here().count(),
+            "reads": reads,
+            "read_bytes": read_bytes,
+            "messages": messages,
+            "retries": retries,
+            "fallbacks": fallbacks,
+        });
+        (fabric.to_string(), sums)
+    });
+    let clients: Vec<Value> = sessions()
         .map(|client| {
-            let sum = |word: usize| -> u64 {
-                // The client's own words: whatever they are, adding them up must not fail.
-                let counters = client.mailboxes.iter();
-                counters.fold(0u64, |sum, mailbox| {
-                    sum.wrapping_add(mailbox.words().load(mailbox_word::COUNTERS + word))
-                })
-            };
-            let (fabric, pid, uid, address) = match &client.way {
-                ClientWay::Shm { pid, uid, .. } => ("shm", Some(pid), Some(uid), None),
-                ClientWay::Tcp { address, .. } => ("tcp", None, None, Some(address.to_string())),
+            let (pid, uid, address) = match &client.way {
+                ClientWay::Shm { pid, uid, .. } => (Some(pid), Some(uid), None),
+                ClientWay::Tcp { address, .. } => (None, None, Some(address.to_string())),
             };
             json!({
-                "fabric": fabric,
+                "fabric": client.fabric(),
                 "pid": pid,
                 "uid": uid,
                 "address": address,
-                "reads": sum(0),
-                "read_bytes": sum(1),
-                "messages": sum(2),
-                "retries": sum(3),
-                "fallbacks": sum(4),
-                "segments_mapped": sum(5),
+                "reads": client.counter(0),
+                "read_bytes": client.counter(1),
+                "messages": client.counter(2),
+                "retries": client.counter(3),
+                "fallbacks": client.counter(4),
+                "segments_mapped": client.counter(5),
             })
         })
         .collect();
@@ -83,6 +90,7 @@ pub(crate) fn json(shared: &Arc<Shared>) -> String {
         "page_bytes": kelix_fabric::shm::page_bytes(),
         "uptime_s": shared.started.elapsed().as_secs_f64(),
         "shards": shards,
+        "fabrics": serde_json::Map::from_iter(fabrics),
         "clients": clients,
     })
     .to_string()

@@ -1,0 +1,161 @@
+//! Metrics for Prometheus: the server's statistics in its text format, over HTTP.
+
+use std::fmt::Write;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kelix_server::Statistics;
+use serde_json::Value;
+use tiny_http::{Header, Method, Response, Server};
+
+use crate::Failure;
+
+/// A metric with a value for each shard: name, kind, help, and where it stands in the statistics of a shard.
+const SHARD: [(&str, &str, &str, &str); 15] = [
+    ("kelix_items", "gauge", "Items in the store.", "/items"),
+    ("kelix_requests_total", "counter", "Requests taken.", "/requests"),
+    ("kelix_gets_total", "counter", "Gets that were answered by message.", "/gets"),
+    ("kelix_puts_total", "counter", "Items put.", "/puts"),
+    ("kelix_deletes_total", "counter", "Keys deleted.", "/deletes"),
+    ("kelix_expired_total", "counter", "Items whose time was over.", "/expired"),
+    ("kelix_links_repaired_total", "counter", "Links repaired in place.", "/links_repaired"),
+    ("kelix_writes_waited_total", "counter", "Writes that waited for memory.", "/writes_waited"),
+    ("kelix_writes_refused_total", "counter", "Writes refused for lack of memory.", "/writes_refused"),
+    ("kelix_items_evacuated_total", "counter", "Items moved out of sparse segments.", "/items_evacuated"),
+    ("kelix_index_splits_total", "counter", "Splits of index blocks.", "/index_splits"),
+    ("kelix_index_merges_total", "counter", "Merges of index blocks.", "/index_merges"),
+    ("kelix_epochs_total", "counter", "Steps of the reclamation epoch.", "/epoch"),
+    ("kelix_cpu_seconds_total", "counter", "Processor time of the shard's thread.", "/cpu_s"),
+    ("kelix_segments_retired_total", "counter", "Segments given back.", "/memory/segments_retired"),
+];
+
+/// What the memory of a shard is used for.
+const MEMORY: [(&str, &str); 5] = [
+    ("limit", "/memory/limit_bytes"),
+    ("segments", "/memory/segment_bytes"),
+    ("used", "/memory/used_bytes"),
+    ("live", "/memory/live_bytes"),
+    ("quarantined", "/memory/quarantined_bytes"),
+];
+
+/// What clients tell of themselves, summed up by fabric, those that have gone included.
+const CLIENTS: [(&str, &str, &str, &str); 6] = [
+    ("kelix_clients", "gauge", "Clients connected.", "/connected"),
+    ("kelix_client_reads_total", "counter", "One-sided reads, which the server does not see.", "/reads"),
+    ("kelix_client_read_bytes_total", "counter", "Bytes read one-sidedly.", "/read_bytes"),
+    ("kelix_client_messages_total", "counter", "Messages sent.", "/messages"),
+    ("kelix_client_retries_total", "counter", "Reads that met a change and were done again.", "/retries"),
+    ("kelix_client_fallbacks_total", "counter", "Reads that ended in a message.", "/fallbacks"),
+];
+
+fn begin(text: &mut String, (name, kind, help): (&str, &str, &str)) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+/// One line, if there is such a value.
+fn line(text: &mut String, name: &str, labels: &str, from: &Value, pointer: &str) {
+    if let Some(value) = from.pointer(pointer).filter(|value| value.is_number()) {
+        let _ = writeln!(text, "{name}{{{labels}}} {value}");
+    }
+}
+
+/// The statistics in Prometheus's text format.
+fn exposition(statistics: &Value) -> String {
+    let mut text = String::new();
+    let shards = statistics["shards"].as_array().map_or(&[][..], Vec::as_slice);
+    for (name, kind, help, pointer) in SHARD {
+        begin(&mut text, (name, kind, help));
+        for shard in shards {
+            line(&mut text, name, &format!("shard=\"{}\"", shard["shard"]), shard, pointer);
+        }
+    }
+    begin(&mut text, ("kelix_memory_bytes", "gauge", "Memory of a shard, by what it is."));
+    for shard in shards {
+        for (what, pointer) in MEMORY {
+            let labels = format!("shard=\"{}\",what=\"{what}\"", shard["shard"]);
+            line(&mut text, "kelix_memory_bytes", &labels, shard, pointer);
+        }
+    }
+    let fabrics = statistics["fabrics"].as_object();
+    for (name, kind, help, pointer) in CLIENTS {
+        begin(&mut text, (name, kind, help));
+        for (fabric, sums) in fabrics.into_iter().flatten() {
+            line(&mut text, name, &format!("fabric=\"{fabric}\""), sums, pointer);
+        }
+    }
+    begin(&mut text, ("kelix_uptime_seconds", "gauge", "Time since the server started."));
+    line(&mut text, "kelix_uptime_seconds", "", statistics, "/uptime_s");
+    begin(&mut text, ("kelix_term", "gauge", "The term the server serves in."));
+    line(&mut text, "kelix_term", "", statistics, "/term");
+    begin(&mut text, ("kelix_info", "gauge", "Always 1."));
+    let _ = writeln!(text, "kelix_info{{version={}}} 1", statistics["version"]);
+    text.replace("{}", "")
+}
+
+/// Answers `GET /metrics` at an address, until the process ends. Returns the address.
+pub(crate) fn serve(address: SocketAddr, statistics: Statistics) -> Result<SocketAddr, Failure> {
+    let listening = |source: std::io::Error| {
+        Failure::io("serve", &format!("cannot listen for metrics on {address}"), &source)
+    };
+    let listener = TcpListener::bind(address).map_err(listening)?;
+    let bound = listener.local_addr().map_err(listening)?;
+    let server = Server::from_listener(listener, None)
+        .map_err(|error| listening(std::io::Error::new(ErrorKind::Other, error.to_string())))?;
+    let server = Arc::new(server);
+    std::thread::spawn(move || {
+        loop {
+            let Ok(request) = server.recv() else {
+                // Out of descriptors, say: there may be some later.
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            };
+            let answer = match (request.method(), request.url()) {
+                (Method::Get, "/metrics") => {
+                    let statistics = serde_json::from_str(&statistics.json()).unwrap_or_default();
+                    let kind = "Content-Type: text/plain; version=0.0.4; charset=utf-8";
+                    Response::from_string(exposition(&statistics))
+                        .with_header(kind.parse::<Header>().expect("a header"))
+                }
+                (Method::Get, _) => Response::from_string("see /metrics\n").with_status_code(404),
+                _ => Response::from_string("only GET\n").with_status_code(405),
+            };
+            // Whoever asked may have gone.
+            let _ = request.respond(answer);
+        }
+    });
+    Ok(bound)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_text_is_what_prometheus_reads() {
+        let text = exposition(&json!({
+            "version": "0.1.0", "term": 3, "uptime_s": 1.5,
+            "shards": [{"shard": 0, "items": 7, "memory": {"live_bytes": 100}}],
+            "fabrics": {"shm": {"connected": 1, "reads": 12}, "tcp": {"connected": 0, "reads": 5}},
+        }));
+        for line in [
+            "# TYPE kelix_items gauge",
+            "kelix_items{shard=\"0\"} 7",
+            "kelix_memory_bytes{shard=\"0\",what=\"live\"} 100",
+            "kelix_client_reads_total{fabric=\"shm\"} 12",
+            "kelix_client_reads_total{fabric=\"tcp\"} 5",
+            "kelix_uptime_seconds 1.5",
+            "kelix_info{version=\"0.1.0\"} 1",
+        ] {
+            assert!(text.lines().any(|has| has == line), "\"{line}\" is not in\n{text}");
+        }
+        // Every line is a comment or a name, perhaps labels, and a number.
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let (name, value) = line.rsplit_once(' ').expect("a value");
+            assert!(name.starts_with("kelix_") && value.parse::<f64>().is_ok(), "{line}");
+        }
+    }
+}
