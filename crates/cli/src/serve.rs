@@ -3,7 +3,7 @@
 //! SIGTERM and SIGINT end it in good order; a second one ends it at once. A server that another one has superseded
 //! ends by itself with exit code 3, so that a supervisor does not restart it against its successor.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +14,8 @@ use kelix_server::{Ended, Server, ServerConfig};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use tracing_appender::non_blocking::WorkerGuard;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::context::{Context, plural, say};
 use crate::units::{parse_size, show_size};
@@ -54,6 +56,26 @@ pub(crate) struct ServeArgs {
     /// Also answer Prometheus over HTTP, at /metrics of this address: PORT on 127.0.0.1, or HOST:PORT
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     metrics: Option<SocketAddr>,
+    /// What is logged on standard error: error, warn, info or debug
+    #[arg(long, value_name = "LEVEL", default_value = "warn", value_parser = ["error", "warn", "info", "debug"])]
+    log: String,
+    /// How: text, or json with an object a line
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    log_format: String,
+}
+
+/// Begins to log. Whoever logs never waits: what finds no reader in time is dropped. Ends when the guard is dropped, after
+/// what was logged has been written.
+fn log(args: &ServeArgs) -> WorkerGuard {
+    let (output, guard) = tracing_appender::non_blocking(std::io::stderr());
+    let level: LevelFilter = args.log.parse().expect("one of the possible values");
+    let log = tracing_subscriber::fmt().with_writer(output).with_max_level(level).with_target(false);
+    if args.log_format == "json" {
+        log.json().flatten_event(true).init();
+    } else {
+        log.with_ansi(std::io::stderr().is_terminal()).init();
+    }
+    guard
 }
 
 /// A port, or a host and a port.
@@ -100,6 +122,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     check_memory(config.memory_bytes, config.shards, usual.memory_bytes)?;
     // Before the server starts, so that a signal that comes meanwhile is not lost.
     let mut signals = watch_signals()?;
+    let _log = log(args);
     kelix_server::raise_descriptor_limit();
     let server = Server::start(&config)?;
     let metrics = args.metrics.map(|address| metrics::serve(address, server.statistics())).transpose()?;

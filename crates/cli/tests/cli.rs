@@ -410,6 +410,28 @@ fn metrics_and_watching() {
     place.kelix(&["stat", "--count", "3"]).failed(2, &["--watch"]);
 }
 
+#[test]
+fn logs() {
+    let place = Place::new();
+    let mut server = place.serve(&["--log", "debug", "--log-format", "json", "--listen", "0"]);
+    place.kelix(&["put", "t", "k", "v"]).ok();
+    place.kelix(&["--fabric", "tcp", "get", "t", "k"]).ok();
+    server.signal(Signal::TERM);
+    let (code, said) = server.end();
+    assert_eq!(code, Some(0), "{said}");
+    let lines: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect();
+    let logged = |level: &str, message: &str, field: &str, value: &serde_json::Value| {
+        let is = |line: &&serde_json::Value| line["level"] == level && line["message"] == message;
+        assert!(lines.iter().filter(is).any(|line| &line[field] == value), "{message}: {said}");
+    };
+    logged("INFO", "server started", "term", &json!(1));
+    logged("DEBUG", "client connected", "fabric", &json!("shm"));
+    logged("DEBUG", "client left", "fabric", &json!("tcp"));
+    logged("INFO", "server stopped", "term", &json!(1));
+    place.kelix(&["serve", "--log", "loud"]).failed(2, &["loud", "debug"]);
+}
+
 /// A command in fresh namespaces, with a directory mounted at another place.
 fn contained(directory: &str, mounted_at: &str, args: &[&str]) -> Command {
     let script = "mount --bind \"$0\" \"$1\" && shift && exec \"$@\"";

@@ -14,6 +14,7 @@ use kelix_types::limits::{CLIENTS_MAX, FRAME_BYTES_MAX, GREETING_NS};
 use kelix_types::{Error, Result};
 use kelix_wire::control::{Frame, Purpose};
 use kelix_wire::{MAILBOX_BYTES, PROTOCOL_VERSION};
+use tracing::debug;
 
 use crate::clients::{ClientRecord, ClientWay};
 use crate::server::Shared;
@@ -117,7 +118,8 @@ impl AgentThread {
 
     fn on(&mut self, event: Event) {
         match event {
-            Event::Over(connection, _) => {
+            Event::Over(connection, why) => {
+                debug!(?connection, why, "connection over");
                 let known = self.sessions.iter().position(|(id, _)| *id == connection);
                 if let Some(index) = known {
                     let (_, number) = self.sessions.swap_remove(index);

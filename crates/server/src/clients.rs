@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use kelix_fabric::tcp::ConnectionId;
 use kelix_image::Span;
 use kelix_wire::mailbox_word;
+use tracing::debug;
 
 use crate::server::Shared;
 use crate::shard_thread::Command;
@@ -61,6 +62,7 @@ impl ClientRecord {
 impl Shared {
     /// Takes note of a client.
     pub fn enter(&self, record: ClientRecord) {
+        debug!(client = record.who(), fabric = record.fabric(), "client connected");
         self.clients.lock().expect("no panic under this lock").push(record);
     }
 
@@ -72,6 +74,13 @@ impl Shared {
         let mut clients = self.clients.lock().expect("no panic under this lock");
         let Some(index) = clients.iter().position(|client| client.connection == connection) else { return };
         let client = clients.swap_remove(index);
+        debug!(
+            client = client.who(),
+            fabric = client.fabric(),
+            reads = client.counter(0),
+            messages = client.counter(2),
+            "client left"
+        );
         let mut gone = self.gone.lock().expect("no panic under this lock");
         client.add_to(gone.entry(client.fabric()).or_default());
     }

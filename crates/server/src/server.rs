@@ -1,7 +1,6 @@
 //! Starting and stopping a server.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -19,6 +18,7 @@ use kelix_types::limits::{
 };
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::View;
+use tracing::{info, warn};
 
 use crate::agent::AgentHandle;
 use crate::authority::Authority;
@@ -168,6 +168,14 @@ impl Server {
             let agent = AgentHandle::start(shared.clone(), stop.clone(), listener, shards)?;
             let _ = shared.agent.set(agent);
         }
+        info!(
+            directory = %config.directory.display(),
+            term = shared.authority.term,
+            shards = config.shards,
+            memory_bytes = config.memory_bytes,
+            tcp = shared.tcp.map(|address| address.to_string()),
+            "server started"
+        );
         Ok(Server { shared, stop })
     }
 
@@ -241,6 +249,11 @@ impl Stopper {
         self.shared.agent.get().into_iter().for_each(AgentHandle::join);
         self.shared.disconnect_all();
         self.shared.authority.close();
+        if self.shared.authority.in_force() {
+            info!(term = self.shared.authority.term, "server stopped");
+        } else {
+            warn!(term = self.shared.authority.term, "server superseded");
+        }
     }
 }
 
@@ -293,6 +306,7 @@ fn accept(shared: Arc<Shared>, stop: &AtomicBool, listener: &UnixListener) {
         }
         let Ok(stream) = stream else {
             // Out of descriptors: those who are connected go on, new ones wait in the socket's queue.
+            warn!("no descriptor for another client: it waits");
             std::thread::sleep(Duration::from_millis(50));
             continue;
         };
@@ -310,7 +324,6 @@ fn accept(shared: Arc<Shared>, stop: &AtomicBool, listener: &UnixListener) {
 fn disconnect(shared: &Shared, faults: &Receiver<(u64, &'static str)>) {
     while let Ok((connection, what)) = faults.recv() {
         let Some(who) = shared.disconnect(connection, what) else { continue };
-        // `eprintln` would panic where nobody can be told, and an output that nobody reads makes this thread wait.
-        let _ = writeln!(std::io::stderr(), "kelix: {who} disconnected: {what}");
+        warn!(client = who, why = what, "client disconnected");
     }
 }
