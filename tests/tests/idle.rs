@@ -70,8 +70,8 @@ fn one_sided_gets_take_nothing_of_the_server() {
     let mut values = Values::new();
     let messages = sessions.each_ref().map(|session| session.cost().messages);
     let mut gets = 0;
-    until("the shards have reported", || asked_sum(&client, "puts") >= 1000);
-    let requests = asked_sum(&client, "requests");
+    let requests = messages.iter().sum::<u64>() + writer.cost().messages;
+    until("the shards have reported", || asked_sum(&client, "requests") == requests);
     next_to_nothing(&[server.process.pid()], || {
         for session in &mut sessions {
             for key in &keys {

@@ -1,7 +1,6 @@
 //! Metrics for Prometheus: the server's statistics in its text format, over HTTP.
 
 use std::fmt::Write;
-use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,12 +96,12 @@ fn exposition(statistics: &Value) -> String {
 /// Answers `GET /metrics` at an address, until the process ends. Returns the address.
 pub(crate) fn serve(address: SocketAddr, statistics: Statistics) -> Result<SocketAddr, Failure> {
     let listening = |source: std::io::Error| {
-        Failure::io("serve", &format!("cannot listen for metrics on {address}"), &source)
+        Failure::io("serve", format!("cannot listen for metrics on {address}"), &source)
     };
     let listener = TcpListener::bind(address).map_err(listening)?;
     let bound = listener.local_addr().map_err(listening)?;
     let server = Server::from_listener(listener, None)
-        .map_err(|error| listening(std::io::Error::new(ErrorKind::Other, error.to_string())))?;
+        .map_err(|error| listening(std::io::Error::other(error.to_string())))?;
     let server = Arc::new(server);
     std::thread::spawn(move || {
         loop {
