@@ -3,6 +3,7 @@
 mod clients;
 mod echo;
 mod rows;
+mod zipf;
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -32,5 +33,6 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
     let (rounds, time) = (store.rounds, store.time);
     drop(store);
     rows.extend(clients::clients(rounds, time)?);
+    rows.push(zipf::zipf(records, rounds)?);
     Ok(Report { bench: "everywhere", records, rows })
 }

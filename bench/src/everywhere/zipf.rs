@@ -1,0 +1,72 @@
+//! Gets of a few popular keys over several shards, beside gets of all keys alike.
+
+use kelix_server::ServerConfig;
+
+use crate::interleave::compare;
+use crate::report::{Row, Sense, as_rate, compared};
+use crate::store::{Store, key_of, memory_for, verify};
+
+const SHARDS: usize = 4;
+/// Keys that are asked for, in turn.
+const SAMPLES: usize = 1 << 20;
+/// How much more popular the first key is than those after it: the k-th has 1 / k^EXPONENT of its share.
+const EXPONENT: f64 = 0.99;
+
+/// Numbers that look random and are the same in every run (splitmix64), from 0 to 1.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ mixed >> 31) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// Records drawn by their popularity. Which record has which popularity is no matter, since keys are hashed.
+fn popular(records: u64) -> Vec<u64> {
+    let mut sum = 0.0;
+    let sums: Vec<f64> = (1..=records)
+        .map(|rank| {
+            sum += (rank as f64).powf(-EXPONENT);
+            sum
+        })
+        .collect();
+    let mut numbers = Numbers(1);
+    (0..SAMPLES).map(|_| sums.partition_point(|upto| *upto < numbers.next() * sum) as u64).collect()
+}
+
+/// One-sided gets over four shards.
+pub(super) fn zipf(records: u64, rounds: usize) -> Result<Row, String> {
+    let config = ServerConfig {
+        memory_bytes: memory_for(records) * 2,
+        shards: SHARDS,
+        pin: false,
+        ..ServerConfig::default()
+    };
+    let mut store = Store::start("zipf", config)?;
+    store.load(records)?;
+    let mut numbers = Numbers(2);
+    let uniform: Vec<u64> = (0..SAMPLES).map(|_| (numbers.next() * records as f64) as u64).collect();
+    let popular: Vec<u64> = popular(records).into_iter().map(|record| record.min(records - 1)).collect();
+    let session = std::cell::RefCell::new(&mut store.session);
+    let table = store.table;
+    let get = |keys: &[u64], at: &mut usize| {
+        let record = keys[*at];
+        *at = (*at + 1) % keys.len();
+        let mut value = [0; 32];
+        let found = session.borrow_mut().get_into(table, &key_of(record), &mut value).expect("a get");
+        assert_eq!(found.map(|(bytes, _)| bytes), Some(32), "record {record}");
+        verify(&value, record);
+        1
+    };
+    let before = session.borrow().cost();
+    let (mut a, mut b) = (0, 0);
+    let comparison = as_rate(compare(rounds, &mut || get(&popular, &mut a), &mut || get(&uniform, &mut b)));
+    let cost = session.borrow().cost().since(before);
+    let note = format!("{} READs, {} messages; ratio of rates; ", cost.reads, cost.messages);
+    let row =
+        compared("zipf_shards", "gets, Zipf 0.99 over 4 shards / uniform", "ns", 1.0, comparison, &note);
+    Ok(Row { sense: Sense::AtLeast, ..row })
+}
