@@ -197,6 +197,9 @@ impl ShardThread {
             }
             if progress.requests > 0 {
                 self.agent_waits = self.endpoint.take_rung();
+                if self.agent_waits {
+                    std::thread::yield_now();
+                }
             }
             steps += 1;
             if progress.requests > 0 && steps % STEPS_A_CLOCK != 0 {
