@@ -118,8 +118,7 @@ pub(crate) struct Client {
     /// Requests that wait for memory.
     pub parked: usize,
     pub upload: Option<Upload>,
-    /// It is among the recent ones, and has sent nothing in so many steps.
-    recent: bool,
+    /// It has sent nothing in so many steps, while it was among the recent ones.
     quiet: u32,
 }
 
@@ -166,6 +165,7 @@ pub struct Shard {
     /// the others are looked at in turn, a few each time.
     recent: Vec<PeerId>,
     next_recent: usize,
+    others: Vec<PeerId>,
     next_other: usize,
     /// Clients with replies in their backlog.
     blocked: Vec<PeerId>,
@@ -199,6 +199,7 @@ impl Shard {
             frame: FrameBuffer::default(),
             recent: Vec::new(),
             next_recent: 0,
+            others: Vec::new(),
             next_other: 0,
             blocked: Vec::new(),
         })
@@ -216,9 +217,9 @@ impl Shard {
             backlog: VecDeque::new(),
             parked: 0,
             upload: None,
-            recent: false,
             quiet: 0,
         });
+        self.others.push(peer);
     }
 
     /// A client has gone. Its unfinished requests go with it.
@@ -226,6 +227,7 @@ impl Shard {
         if let Some(client) = self.clients.get_mut(peer.0 as usize).and_then(Option::take) {
             self.parked.retain(|parked| parked.task.peer != peer);
             self.recent.retain(|recent| *recent != peer);
+            self.others.retain(|other| *other != peer);
             self.blocked.retain(|blocked| *blocked != peer);
             if let Some(upload) = client.upload {
                 mark!("client gone in the middle of an upload");
@@ -273,13 +275,18 @@ impl Shard {
 
     /// Looks at the next clients that are not recent; those that have sent something are recent from now on.
     fn look_at_others(&mut self, fabric: &impl Fabric, count: usize) {
-        for _ in 0..count.min(self.clients.len()) {
-            self.next_other = if self.next_other + 1 < self.clients.len() { self.next_other + 1 } else { 0 };
-            let peer = PeerId(self.next_other as u32);
-            let Some(client) = self.clients[self.next_other].as_mut() else { continue };
-            if !client.recent && client.has_news(fabric, peer) {
-                (client.recent, client.quiet) = (true, 0);
+        for _ in 0..count.min(self.others.len()) {
+            if self.next_other >= self.others.len() {
+                self.next_other = 0;
+            }
+            let peer = self.others[self.next_other];
+            let client = self.clients[peer.0 as usize].as_mut().expect("a client that has not left");
+            if client.has_news(fabric, peer) {
+                client.quiet = 0;
+                self.others.swap_remove(self.next_other);
                 self.recent.push(peer);
+            } else {
+                self.next_other += 1;
             }
         }
     }
@@ -355,11 +362,16 @@ impl Shard {
             // With replies to send, or writes that wait, it is not silent.
             let silent = count == before && client.backlog.is_empty() && client.parked == 0;
             client.quiet = if silent { client.quiet + 1 } else { 0 };
-            client.recent = client.quiet < QUIET_STEPS;
         }
         self.next_recent = (self.next_recent + 1) % clients.max(1);
-        let Shard { recent, clients, .. } = self;
-        recent.retain(|peer| clients[peer.0 as usize].as_ref().is_some_and(|client| client.recent));
+        let Shard { recent, others, clients, .. } = self;
+        recent.retain(|peer| {
+            let quiet = clients[peer.0 as usize].as_ref().is_some_and(|client| client.quiet >= QUIET_STEPS);
+            if quiet {
+                others.push(*peer);
+            }
+            !quiet
+        });
         count
     }
 

@@ -147,7 +147,7 @@ impl Plan {
                 _ => 32 << 20,
             },
             drift_ppm_max: if ordered { 1_000 } else { DRIFT_PPM_MAX },
-            timeout_ns: if slow_theme { 20_000_000 } else { 200_000 },
+            timeout_ns: if slow_theme { 20_000_000 } else { 800_000 },
             faults,
         }
     }
