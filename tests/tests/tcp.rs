@@ -6,7 +6,6 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use kelix::{Address, Client, Effect, Error, ErrorKind, FabricChoice, Path, Session, SessionOptions, Table};
-use kelix_fabric::tcp::{receive_control, send_control};
 use kelix_tests::bystander::Bystander;
 use kelix_tests::process::{Process, ServerProcess, ServerProgram, patient};
 use kelix_tests::{ANSWERED_WITHIN, Random, RunDir, statistics, until, value, watchdog};
@@ -136,14 +135,28 @@ fn connect(server: &ServerProcess) -> TcpStream {
 fn greet(server: &ServerProcess, purpose: Purpose) -> TcpStream {
     let stream = connect(server);
     say(&stream, &Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose });
-    let (kind, bytes) = receive_control(&stream).unwrap();
-    assert!(matches!(Frame::decode(kind, &bytes), Some(Frame::Welcome { .. })));
+    assert!(matches!(heard(&stream), Some(Frame::Welcome { .. })));
     stream
 }
 
-fn say(stream: &TcpStream, frame: &Frame) {
+fn say(mut stream: &TcpStream, frame: &Frame) {
     let (kind, bytes) = frame.encode();
-    send_control(stream, kind, &bytes).unwrap();
+    let mut frame = head(CONTROL, 0, u64::from(kind), bytes.len() as u64).to_le_bytes().to_vec();
+    frame.extend_from_slice(&bytes);
+    frame.resize(frame.len().next_multiple_of(8), 0);
+    stream.write_all(&frame).unwrap();
+}
+
+/// Receives a frame of the set-up conversation.
+fn heard(mut stream: &TcpStream) -> Option<Frame> {
+    let mut first = [0; 8];
+    stream.read_exact(&mut first).unwrap();
+    let first = u64::from_le_bytes(first);
+    assert_eq!(first & 0xff, CONTROL);
+    let count = (first >> 40) as usize;
+    let mut bytes = vec![0; count.next_multiple_of(8)];
+    stream.read_exact(&mut bytes).unwrap();
+    Frame::decode((first >> 16) as u16, &bytes[..count])
 }
 
 /// Reads to the end of a connection; false if it is still open after a while.
@@ -162,6 +175,7 @@ fn head(kind: u64, shard: u64, name: u64, count: u64) -> u64 {
 
 const READ: u64 = 1;
 const WRITE: u64 = 4;
+const CONTROL: u64 = 6;
 
 #[test]
 fn frames_that_make_no_sense_end_their_sender_alone() {
@@ -208,8 +222,7 @@ fn frames_that_make_no_sense_end_their_sender_alone() {
     }
     let stream = connect(&server);
     say(&stream, &Frame::Hello { version: 77, features: 0, purpose: Purpose::Session });
-    let (kind, bytes) = receive_control(&stream).unwrap();
-    let Some(Frame::Refused { text }) = Frame::decode(kind, &bytes) else { panic!("not refused") };
+    let Some(Frame::Refused { text }) = heard(&stream) else { panic!("not refused") };
     assert!(text.contains("version 77"), "{text}");
     bystander.goes_on();
     server.until_given_back(before);
@@ -361,8 +374,8 @@ fn a_server_without_descriptors_serves_whom_it_has_and_others_later() {
     check(&mut session, table, 1);
     limit(usual.current.unwrap_or(1 << 16));
     for stream in &waiting {
-        let (kind, bytes) = receive_control(stream).expect("a welcome, late");
-        assert!(matches!(Frame::decode(kind, &bytes), Some(Frame::Welcome { .. })));
+        // Late, but it comes.
+        assert!(matches!(heard(stream), Some(Frame::Welcome { .. })));
     }
     bystander.end();
 }

@@ -1,11 +1,17 @@
 //! The rows.
 
-use kelix::{FabricChoice, Path, Session, SessionOptions, Table, Values};
+use std::net::Ipv4Addr;
+
+use kelix::{
+    Client, ClientTls, Credentials, FabricChoice, Identity, Path, Session, SessionOptions, Table, Values,
+};
+use kelix_fabric::tcp::ServerTls;
+use kelix_server::ServerConfig;
 
 use super::echo::Echo;
 use crate::interleave::compare;
 use crate::report::{Row, Sense, as_rate, compared};
-use crate::store::{Store, key_of, verify};
+use crate::store::{Store, key_of, memory_for, verify};
 
 /// Gets of a batch, sent at once.
 const BATCH: usize = 64;
@@ -65,31 +71,90 @@ pub(super) fn tcp(store: &mut Store) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-fn pipeline(store: &Store, rounds: usize, hot: u64) -> Result<Row, String> {
-    let (mut session, table) = session(store, Path::Pointer)?;
-    let mut echo = Echo::start(READ_BYTES.0, READ_BYTES.1).map_err(text)?;
-    let mut values = Values::new();
-    let mut record = 0;
-    let mut batch = |session: &mut Session| {
-        let records: Vec<u64> = (0..BATCH as u64).map(|step| (record + step) % hot).collect();
+/// A certificate for 127.0.0.1, its key, and who has issued it: known to everybody, and good for measuring only.
+const CERTIFICATE: [(&str, &[u8]); 3] = [
+    ("server.pem", include_bytes!("tls/server.pem")),
+    ("server.key", include_bytes!("tls/server.key")),
+    ("authority.pem", include_bytes!("tls/authority.pem")),
+];
+
+/// Many gets at once with TLS, beside the same without, each from a server of its own.
+pub(super) fn tls(plain: &mut Store, records: u64) -> Result<Row, String> {
+    let folder = plain.directory.join("tls");
+    std::fs::create_dir_all(&folder).map_err(text)?;
+    for (name, bytes) in CERTIFICATE {
+        std::fs::write(folder.join(name), bytes).map_err(text)?;
+    }
+    let [certificates, key, authority] = CERTIFICATE.map(|(name, _)| folder.join(name));
+    let own = Identity { certificates: &certificates, key: &key };
+    let config = ServerConfig {
+        memory_bytes: memory_for(records),
+        listen: Some((Ipv4Addr::LOCALHOST, 0).into()),
+        tls: Some(ServerTls::load(own, None).map_err(text)?),
+        pin: false,
+        ..ServerConfig::default()
+    };
+    let mut store = Store::start("tls", config)?;
+    store.load(records)?;
+    let credentials =
+        Credentials { token: None, tls: Some(ClientTls::load(&authority, None).map_err(text)?) };
+    store.client = Client::connect_with(&store.directory, credentials).map_err(text)?;
+    let hot = records.min(100_000);
+    let (mut sealed, mut open) = (Batches::new(&store, hot)?, Batches::new(plain, hot)?);
+    let comparison = as_rate(compare(plain.rounds, &mut || sealed.get(), &mut || open.get()));
+    let row = compared(
+        "tls",
+        "64 gets at once with TLS / without",
+        "ns an item",
+        0.0,
+        comparison,
+        "ratio of rates; ",
+    );
+    Ok(Row { sense: Sense::AtLeast, wanted: None, ..row })
+}
+
+/// Gets of many records at once, over TCP by cached pointers.
+struct Batches {
+    session: Session,
+    table: Table,
+    values: Values,
+    record: u64,
+    hot: u64,
+}
+
+impl Batches {
+    fn new(store: &Store, hot: u64) -> Result<Batches, String> {
+        let (session, table) = session(store, Path::Pointer)?;
+        let mut batches = Batches { session, table, values: Values::new(), record: 0, hot };
+        // Once by the index, so that pointers are known.
+        (0..hot).step_by(BATCH).for_each(|_| {
+            batches.get();
+        });
+        Ok(batches)
+    }
+
+    fn get(&mut self) -> u64 {
+        let records: Vec<u64> = (0..BATCH as u64).map(|step| (self.record + step) % self.hot).collect();
         let keys: Vec<[u8; 16]> = records.iter().map(|record| key_of(*record)).collect();
         let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
-        session.multi_get_into(table, &keys, &mut values).expect("a batch");
+        self.session.multi_get_into(self.table, &keys, &mut self.values).expect("a batch");
         for (index, record) in records.iter().enumerate() {
-            verify(values.get(index).expect("a record"), *record);
+            verify(self.values.get(index).expect("a record"), *record);
         }
-        record = (record + BATCH as u64) % hot;
+        self.record = (self.record + BATCH as u64) % self.hot;
         BATCH as u64
-    };
-    (0..hot).step_by(BATCH).for_each(|_| {
-        batch(&mut session);
-    });
-    let before = session.cost();
-    let comparison = as_rate(compare(rounds, &mut || batch(&mut session), &mut || {
+    }
+}
+
+fn pipeline(store: &Store, rounds: usize, hot: u64) -> Result<Row, String> {
+    let mut batches = Batches::new(store, hot)?;
+    let mut echo = Echo::start(READ_BYTES.0, READ_BYTES.1).map_err(text)?;
+    let before = batches.session.cost();
+    let comparison = as_rate(compare(rounds, &mut || batches.get(), &mut || {
         echo.exchange(BATCH).expect("an echo");
         BATCH as u64
     }));
-    let cost = session.cost().since(before);
+    let cost = batches.session.cost().since(before);
     let note = format!("{} READs, {} messages; ratio of rates; ", cost.reads, cost.messages);
     let row = compared(
         "tcp_pipeline",

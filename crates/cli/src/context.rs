@@ -3,10 +3,13 @@
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
-use kelix::{Address, Client, Cost, ErrorKind, FabricChoice, Path, Session, SessionOptions, Table};
+use kelix::{
+    Address, Client, Cost, Credentials, ErrorKind, FabricChoice, Path, Session, SessionOptions, Table,
+};
 use serde_json::{Value, json};
 
 use crate::Failure;
+use crate::trust::TrustArgs;
 
 /// The global options.
 pub(crate) struct Context {
@@ -14,6 +17,8 @@ pub(crate) struct Context {
     pub address: Address,
     /// The fabric to insist on.
     pub fabric: Option<FabricChoice>,
+    /// Who is trusted over TCP.
+    pub trust: TrustArgs,
     /// Whether results and errors are printed as JSON.
     pub json: bool,
 }
@@ -21,7 +26,11 @@ pub(crate) struct Context {
 impl Context {
     /// Connects to the server.
     pub fn client(&self) -> Result<Client, Failure> {
-        Ok(Client::connect(&self.address)?)
+        let credentials = match self.address {
+            Address::Directory(_) if self.fabric != Some(FabricChoice::Tcp) => Credentials::default(),
+            _ => self.trust.credentials()?,
+        };
+        Ok(Client::connect_with(&self.address, credentials)?)
     }
 
     /// The run directory, for commands that need one.

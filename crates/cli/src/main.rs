@@ -18,6 +18,7 @@ mod metrics;
 mod serve;
 mod stat;
 mod table;
+mod trust;
 mod units;
 mod write;
 
@@ -63,6 +64,8 @@ struct Cli {
     /// The fabric to insist on: shm or tcp [default: shm with a run directory, tcp with a server's address]
     #[arg(long, global = true, value_name = "NAME")]
     fabric: Option<FabricChoice>,
+    #[command(flatten)]
+    trust: trust::TrustArgs,
     /// Print results and errors as JSON
     #[arg(long, global = true)]
     json: bool,
@@ -153,7 +156,7 @@ fn main() -> ExitCode {
         Ok(address) => address,
         Err(error) => return Failure::from(error).report(cli.json),
     };
-    let context = context::Context { address, fabric: cli.fabric, json: cli.json };
+    let context = context::Context { address, fabric: cli.fabric, trust: cli.trust, json: cli.json };
     match run(&context, &cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(context.json),

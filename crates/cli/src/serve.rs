@@ -5,7 +5,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -18,6 +18,7 @@ use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::context::{Context, plural, say};
+use crate::trust::tokens;
 use crate::units::{parse_size, show_size};
 use crate::{Exit, Failure, metrics};
 
@@ -36,6 +37,7 @@ Examples:
   kelix serve --dir /run/kelix --memory 4G --shards 2
   kelix serve --listen 7117          # also take clients over TCP, from this host
   kelix serve --metrics 9117         # http://127.0.0.1:9117/metrics, for Prometheus
+  kelix serve --listen 0.0.0.0:7117 --tls-cert host.pem --tls-key host.key --tokens words
   kelix serve --take-over            # supersede the server that holds the directory")]
 pub(crate) struct ServeArgs {
     /// Threads that write, each with a part of the memory; reads need none
@@ -50,9 +52,13 @@ pub(crate) struct ServeArgs {
     /// Supersede a server that holds the directory, even one that is stopped
     #[arg(long)]
     take_over: bool,
-    /// Also take clients over TCP: PORT on 127.0.0.1, or HOST:PORT of this host's loopback; port 0 is any that is free
+    /// Also take clients over TCP: PORT on 127.0.0.1, or HOST:PORT; port 0 is any that is free. An address that other
+    /// hosts can reach needs TLS, and --tokens or --tls-ca
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
+    /// Take only clients over TCP that know one of the words in this file, one a line
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    tokens: Option<PathBuf>,
     /// Also answer Prometheus over HTTP, at /metrics of this address: PORT on 127.0.0.1, or HOST:PORT
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     metrics: Option<SocketAddr>,
@@ -118,6 +124,8 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         pin: !args.no_pin,
         take_over: args.take_over,
         listen: args.listen,
+        tls: context.trust.server_tls()?,
+        tokens: args.tokens.as_deref().map_or(Ok(Vec::new()), tokens)?,
     };
     check_memory(config.memory_bytes, config.shards, usual.memory_bytes)?;
     // Before the server starts, so that a signal that comes meanwhile is not lost.

@@ -432,6 +432,84 @@ fn logs() {
     place.kelix(&["serve", "--log", "loud"]).failed(2, &["loud", "debug"]);
 }
 
+/// Certificates and keys in files: of an authority, of this host, of a client, and of a stranger who vouches for himself.
+fn certificates(place: &Place) -> impl Fn(&str) -> String {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+    let key = || KeyPair::generate().expect("a key");
+    let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let (authority_key, stranger_key) = (key(), key());
+    let authority = params.clone().self_signed(&authority_key).expect("a certificate");
+    let stranger = params.self_signed(&stranger_key).expect("a certificate");
+    place.file("ca.pem", authority.pem().as_bytes());
+    place.file("stranger-ca.pem", stranger.pem().as_bytes());
+    for (name, issuer, issuer_key) in [
+        ("host", &authority, &authority_key),
+        ("client", &authority, &authority_key),
+        ("stranger", &stranger, &stranger_key),
+    ] {
+        let own = key();
+        let params = CertificateParams::new(vec!["127.0.0.1".to_string()]).expect("parameters");
+        let certificate = params.signed_by(&own, issuer, issuer_key).expect("a certificate");
+        place.file(&format!("{name}.pem"), certificate.pem().as_bytes());
+        place.file(&format!("{name}.key"), own.serialize_pem().as_bytes());
+    }
+    let path = place.path().to_str().expect("a name").to_string();
+    move |name| format!("{path}/{name}")
+}
+
+#[test]
+fn only_those_who_are_trusted_get_in_over_tls() {
+    let place = Place::new();
+    let file = certificates(&place);
+    let words = place.file("words", b"# who knows one of these may come in\nopen sesame\nanother\n");
+    let (word, wrong) = (place.file("word", b"another\n"), place.file("wrong", b"anothe\n"));
+    let [words, word, wrong] = [&words, &word, &wrong].map(|path| path.to_str().unwrap());
+    let own = ["--tls-cert", &file("host.pem"), "--tls-key", &file("host.key")];
+
+    // What others can reach has to be guarded.
+    place.kelix(&["serve", "--listen", "0.0.0.0:0", "--tokens", words]).failed(2, &["TLS"]);
+    place
+        .kelix(&[&["serve", "--listen", "0.0.0.0:0"], &own[..]].concat())
+        .failed(2, &["token", "certificate"]);
+    place.kelix(&["serve", "--listen", "0", "--tls-cert", &file("host.pem")]).failed(2, &["--tls-key"]);
+    let mixed = ["--tls-cert", &file("host.pem"), "--tls-key", &file("client.key")];
+    place.kelix(&[&["serve", "--listen", "0"], &mixed[..]].concat()).failed(2, &["does not go with"]);
+
+    let arguments = [&["--listen", "0.0.0.0:0", "--tokens", words], &own[..]].concat();
+    let server = place.serve(&arguments);
+    let port = server.ready.trim().rsplit(':').next().expect("a port").to_string();
+    let address = format!("127.0.0.1:{port}");
+    let (ca, stranger) = (file("ca.pem"), file("stranger-ca.pem"));
+    let over = |arguments: &[&str]| place.kelix_at(&address, arguments);
+    let large: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
+    let value = place.file("large", &large);
+    over(&["--tls-ca", &ca, "--token-file", word, "put", "t", "k", "v"]).ok();
+    over(&["--tls-ca", &ca, "--token-file", word, "put", "t", "large", "--file", value.to_str().unwrap()])
+        .ok();
+    assert_eq!(over(&["--tls-ca", &ca, "--token-file", word, "get", "t", "k"]).ok(), "v\n");
+    assert!(over(&["--tls-ca", &ca, "--token-file", word, "get", "t", "large", "--raw"]).out == large);
+    over(&["--tls-ca", &ca, "--token-file", word, "stat"]).ok();
+    over(&["--tls-ca", &ca, "--token-file", wrong, "get", "t", "k"]).failed(3, &["token"]);
+    over(&["--tls-ca", &ca, "get", "t", "k"]).failed(3, &["token"]);
+    over(&["--tls-ca", &stranger, "--token-file", word, "get", "t", "k"]).failed(3, &["TLS"]);
+    over(&["--token-file", word, "get", "t", "k"]).failed(3, &[]);
+    // The Unix socket has an owner, and needs neither.
+    assert_eq!(place.kelix(&["get", "t", "k"]).ok(), "v\n");
+    drop(server);
+
+    let arguments = [&["--listen", "0", "--tls-ca", &ca], &own[..]].concat();
+    let server = place.serve(&arguments);
+    let (_, address) = server.ready.trim().split_once("tcp at ").expect("where it listens");
+    let over = |name: &str| {
+        let (pem, key) = (file(&format!("{name}.pem")), file(&format!("{name}.key")));
+        place.kelix_at(address, &["--tls-ca", &ca, "--tls-cert", &pem, "--tls-key", &key, "table", "list"])
+    };
+    over("client").ok();
+    over("stranger").failed(3, &[]);
+    place.kelix_at(address, &["--tls-ca", &ca, "table", "list"]).failed(3, &[]);
+}
+
 /// A command in fresh namespaces, with a directory mounted at another place.
 fn contained(directory: &str, mounted_at: &str, args: &[&str]) -> Command {
     let script = "mount --bind \"$0\" \"$1\" && shift && exec \"$@\"";

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kelix_fabric::shm::RunDirectory;
 use kelix_types::Result;
 
-use crate::connect::{self, Address};
+use crate::connect::{self, Address, Credentials};
 use crate::session::{Session, SessionOptions};
 
 /// A server's clients in this process. Cheap to clone and shared by threads, each of which opens its own
@@ -14,6 +14,7 @@ use crate::session::{Session, SessionOptions};
 #[derive(Clone, Debug)]
 pub struct Client {
     address: Arc<Address>,
+    credentials: Arc<Credentials>,
 }
 
 impl Client {
@@ -25,9 +26,14 @@ impl Client {
 
     /// Finds the server at an address: a run directory, or a host and port. An error if none answers.
     pub fn connect(address: impl Into<Address>) -> Result<Client> {
+        Client::connect_with(address, Credentials::default())
+    }
+
+    /// The same with something to say for oneself, where the server wants that.
+    pub fn connect_with(address: impl Into<Address>, credentials: Credentials) -> Result<Client> {
         let address = address.into();
-        connect::knock(&address)?;
-        Ok(Client { address: Arc::new(address) })
+        connect::knock(&address, &credentials)?;
+        Ok(Client { address: Arc::new(address), credentials: Arc::new(credentials) })
     }
 
     /// Opens a session for the calling thread.
@@ -37,11 +43,11 @@ impl Client {
 
     /// Opens a session with other than the usual options.
     pub fn session_with(&self, options: SessionOptions) -> Result<Session> {
-        Session::open(&self.address, options)
+        Session::open(&self.address, &self.credentials, options)
     }
 
     /// What the server tells of itself, its shards and its clients, as JSON.
     pub fn statistics(&self) -> Result<String> {
-        connect::statistics(&self.address)
+        connect::statistics(&self.address, &self.credentials)
     }
 }

@@ -65,9 +65,10 @@ mod tables;
 
 pub use batch::{Completion, Outcome, Ticket};
 pub use client::Client;
-pub use connect::{Address, FabricChoice};
+pub use connect::{Address, Credentials, FabricChoice};
 pub use core::Path;
 pub use item::{Attribute, Item, NewItem, Values};
+pub use kelix_fabric::tcp::{ClientTls, Identity};
 pub use kelix_types::{Effect, Error, ErrorKind, Result, TableId, Version};
 pub use read::Cost;
 pub use session::{CompareAndSet, Session, SessionOptions};

@@ -13,7 +13,7 @@ use kelix_wire::{Op, RequestHead, Status};
 
 use crate::Table;
 use crate::batch::{Queued, Waiting, Wanted};
-use crate::connect::{self, Address, FabricChoice, Setup};
+use crate::connect::{self, Address, Credentials, FabricChoice, Setup};
 use crate::core::{Answer, Core, Path, PostError, RequestId};
 use crate::item::{Item, Names};
 use crate::pointers::Pointer;
@@ -105,7 +105,8 @@ pub struct Session {
     pub(crate) slots: Vec<crate::batch::ReadSlot>,
     pub(crate) rest: Vec<usize>,
     pub(crate) missing: Vec<usize>,
-    address: Address,
+    address: Arc<Address>,
+    credentials: Arc<Credentials>,
     setup: Setup,
     /// Tells this server from every other, before and after it and elsewhere.
     server: u64,
@@ -124,14 +125,18 @@ pub(crate) fn check_key(operation: &'static str, key: &[u8]) -> Result<()> {
 }
 
 impl Session {
-    pub(crate) fn open(address: &Address, options: SessionOptions) -> Result<Session> {
-        let (setup, core) = connect::session(address, &options)?;
-        Session::over(address.clone(), setup, core, options)
+    pub(crate) fn open(
+        address: &Arc<Address>,
+        credentials: &Arc<Credentials>,
+        options: SessionOptions,
+    ) -> Result<Session> {
+        let (setup, core) = connect::session(address, credentials, &options)?;
+        Session::over((address.clone(), credentials.clone()), setup, core, options)
     }
 
     /// A session over what has been set up.
     pub(crate) fn over(
-        address: Address,
+        (address, credentials): (Arc<Address>, Arc<Credentials>),
         setup: Setup,
         mut core: Core<Endpoint>,
         options: SessionOptions,
@@ -156,6 +161,7 @@ impl Session {
             rest: Vec::new(),
             missing: Vec::new(),
             address,
+            credentials,
             setup,
             server: core_server,
             options,
@@ -170,7 +176,7 @@ impl Session {
     /// Connects to whichever server is at the address now. Tables must be opened again; requests under way
     /// are given up.
     pub fn reconnect(&mut self) -> Result<()> {
-        *self = Session::open(&self.address, self.options.clone())?;
+        *self = Session::open(&self.address, &self.credentials, self.options.clone())?;
         Ok(())
     }
 

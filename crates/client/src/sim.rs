@@ -39,7 +39,7 @@ impl Session {
         let pointers = pointers.unwrap_or_else(|| Span::private(POINTER_TABLE_BYTES));
         let core = Core::new(Endpoint::Sim(fabric), view, term, &peers, PointerCache::new(pointers));
         // Nobody connects to it again.
-        let address = Address::Directory("a simulated server".into());
-        Session::over(address, Setup::Sim(maps), core, options)
+        let address = Arc::new(Address::Directory("a simulated server".into()));
+        Session::over((address, Arc::default()), Setup::Sim(maps), core, options)
     }
 }

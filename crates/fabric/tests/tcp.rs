@@ -11,7 +11,7 @@ use kelix_fabric::conformance::{Network, SEGMENTS, Side, Testbed};
 use kelix_fabric::shm::{
     AUTHORITY_BYTES, AUTHORITY_TERM, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way,
 };
-use kelix_fabric::tcp::{Agent, AgentBell, AgentLimits, AgentLink, AgentShard, TcpEndpoint};
+use kelix_fabric::tcp::{Agent, AgentBell, AgentLimits, AgentLink, AgentShard, Greeting, TcpEndpoint};
 use kelix_fabric::{Endpoint, PeerId};
 use kelix_image::{Header, MemoryMap, SegmentSource, Span, header_word};
 use kelix_types::limits::{EPOCH_NS_MIN, MESSAGE_RING_BYTES};
@@ -45,7 +45,8 @@ fn connect(agent: &mut Agent, listener: &TcpListener, mailbox: &Span) -> (AgentL
     let connection = agent.add(listener.accept().unwrap().0).unwrap();
     agent.establish(connection);
     let link = agent.open(connection, 0, mailbox.clone(), MAILBOX_BYTES as usize / 4).unwrap();
-    (link, TcpEndpoint::new(socket, 0, 1, MAILBOX_BYTES).unwrap())
+    let greeting = Greeting::new(socket, None, MAILBOX_BYTES as usize / 8, Duration::ZERO).unwrap();
+    (link, greeting.endpoint(0, 1, MAILBOX_BYTES))
 }
 
 impl Testbed for Tcp {

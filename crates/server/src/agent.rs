@@ -14,10 +14,11 @@ use kelix_types::limits::{CLIENTS_MAX, FRAME_BYTES_MAX, GREETING_NS};
 use kelix_types::{Error, Result};
 use kelix_wire::control::{Frame, Purpose};
 use kelix_wire::{MAILBOX_BYTES, PROTOCOL_VERSION};
-use tracing::debug;
+use subtle::ConstantTimeEq;
+use tracing::{debug, warn};
 
 use crate::clients::{ClientRecord, ClientWay};
-use crate::server::Shared;
+use crate::server::{ServerConfig, Shared};
 use crate::shard_thread::{Command, Outbox};
 
 /// Looking for work while giving the core to whoever wants it.
@@ -34,11 +35,11 @@ pub(crate) struct AgentHandle {
 }
 
 impl AgentHandle {
-    /// Starts the agent's thread, which takes clients from `listener`.
+    /// Starts the agent's thread, which takes clients from a listener as the configuration says.
     pub fn start(
         shared: Arc<Shared>,
         stop: Arc<AtomicBool>,
-        listener: TcpListener,
+        (listener, config): (TcpListener, &ServerConfig),
         shards: Vec<AgentShard>,
     ) -> Result<AgentHandle> {
         let limits = AgentLimits {
@@ -48,10 +49,12 @@ impl AgentHandle {
         };
         let authority = shared.authority.page.word(AUTHORITY_TERM);
         let mut agent = Agent::new(shards, authority, shared.authority.term, limits)?;
-        agent.listen(listener)?;
+        agent.listen(listener, config.tls.clone())?;
         let (orders, ordered) = channel();
         let bell = agent.bell();
-        let mut thread = AgentThread { agent, shared, ordered, sessions: Vec::new() };
+        let tokens = config.tokens.iter().map(|token| token.as_bytes().into()).collect();
+        let mut thread =
+            AgentThread { agent, shared, ordered, tokens, known: Vec::new(), sessions: Vec::new() };
         let thread = std::thread::Builder::new()
             .name("kelix-agent".into())
             .spawn(move || thread.run(&stop))
@@ -78,6 +81,9 @@ struct AgentThread {
     agent: Agent,
     shared: Arc<Shared>,
     ordered: Receiver<(ConnectionId, &'static str)>,
+    /// Words of which clients must know one, if there are any; and those who did, and have not greeted yet.
+    tokens: Vec<Box<[u8]>>,
+    known: Vec<ConnectionId>,
     /// Those who have greeted, with the number that the rest of the server knows them by.
     sessions: Vec<(ConnectionId, u64)>,
 }
@@ -120,22 +126,35 @@ impl AgentThread {
         match event {
             Event::Over(connection, why) => {
                 debug!(?connection, why, "connection over");
-                let known = self.sessions.iter().position(|(id, _)| *id == connection);
-                if let Some(index) = known {
+                self.known.retain(|id| *id != connection);
+                let session = self.sessions.iter().position(|(id, _)| *id == connection);
+                if let Some(index) = session {
                     let (_, number) = self.sessions.swap_remove(index);
                     self.shared.leave(number);
                 }
             }
             Event::Control(connection, kind, bytes) => {
                 let greeted = self.sessions.iter().any(|(id, _)| *id == connection);
+                let known = self.tokens.is_empty() || self.known.contains(&connection);
                 match Frame::decode(kind, &bytes) {
                     Some(Frame::Hello { version, features, purpose }) if !greeted => {
-                        if version == PROTOCOL_VERSION && features == 0 {
+                        if version == PROTOCOL_VERSION && features == 0 && known {
+                            self.known.retain(|id| *id != connection);
                             self.greet(connection, purpose);
+                        } else if version == PROTOCOL_VERSION && features == 0 {
+                            self.refuse(connection, "a token is needed; see `kelix help`, --token-file");
                         } else {
                             let text = crate::connection::other_version(version, features);
                             self.send(connection, &Frame::Refused { text });
                             self.agent.close(connection, "another protocol version");
+                        }
+                    }
+                    Some(Frame::Token { token }) if !greeted => {
+                        if self.tokens.iter().any(|one| one[..].ct_eq(&token).into()) {
+                            self.known.push(connection);
+                        } else if !self.tokens.is_empty() {
+                            warn!(?connection, "a client has a wrong token");
+                            self.refuse(connection, "the token is not one that it knows");
                         }
                     }
                     Some(Frame::AskStatistics) if greeted => {

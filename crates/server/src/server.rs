@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::{Memfd, RunDirectory};
+use kelix_fabric::tcp::ServerTls;
 use kelix_image::ImageConfig;
 use kelix_shard::ShardConfig;
 use kelix_types::limits::{
@@ -44,6 +45,10 @@ pub struct ServerConfig {
     pub take_over: bool,
     /// Also take clients over TCP, at this address. Port 0: any that is free.
     pub listen: Option<SocketAddr>,
+    /// Clients over TCP must speak TLS.
+    pub tls: Option<ServerTls>,
+    /// Clients over TCP must know one of these words, if there are any.
+    pub tokens: Vec<String>,
 }
 
 impl Default for ServerConfig {
@@ -60,6 +65,8 @@ impl Default for ServerConfig {
             pin: true,
             take_over: false,
             listen: None,
+            tls: None,
+            tokens: Vec::new(),
         }
     }
 }
@@ -120,7 +127,7 @@ impl Server {
             );
             return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
         }
-        config.listen.map_or(Ok(()), check_address)?;
+        check_access(config)?;
         let authority = Arc::new(Authority::take(RunDirectory(config.directory.clone()), config.take_over)?);
         let view = View::of_shards(1, random_u64()?, config.shards);
         let stop = Arc::new(AtomicBool::new(false));
@@ -165,7 +172,7 @@ impl Server {
         spawn("kelix-faults", shared.clone(), stop.clone(), move |shared, _| disconnect(&shared, &faults))?;
         if let Some(listener) = tcp_listener {
             let shards = shared.shards.iter().map(ShardHandle::for_agent).collect();
-            let agent = AgentHandle::start(shared.clone(), stop.clone(), listener, shards)?;
+            let agent = AgentHandle::start(shared.clone(), stop.clone(), (listener, config), shards)?;
             let _ = shared.agent.set(agent);
         }
         info!(
@@ -257,14 +264,19 @@ impl Stopper {
     }
 }
 
-/// Whoever can reach the address can read and write everything, so it must be this host's alone.
-fn check_address(address: SocketAddr) -> Result<()> {
-    if address.ip().is_loopback() {
-        return Ok(());
-    }
+/// Whoever can reach an address can read and write everything, unless it must say who it is; and what it says must not be
+/// heard by others.
+fn check_access(config: &ServerConfig) -> Result<()> {
+    let Some(address) = config.listen.filter(|address| !address.ip().is_loopback()) else { return Ok(()) };
+    let authenticates =
+        config.tls.as_ref().is_some_and(ServerTls::authenticates) || !config.tokens.is_empty();
+    let missing = match (&config.tls, authenticates) {
+        (Some(_), true) => return Ok(()),
+        (Some(_), false) => "clients must have a token or a certificate",
+        (None, _) => "clients must speak TLS, and have a token or a certificate",
+    };
     let context = format!(
-        "{address} can be reached from other hosts, and clients over TCP are not authenticated: listen on 127.0.0.1 or \
-         [::1]"
+        "{address} can be reached from other hosts, so {missing}; without, listen on 127.0.0.1 or [::1]"
     );
     Err(Error::new(ErrorKind::InvalidArgument, "serve", context))
 }

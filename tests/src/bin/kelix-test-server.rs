@@ -18,6 +18,7 @@ fn main() {
         pin: false,
         take_over: rest.first().is_some_and(|word| word == "take-over"),
         listen: Some((std::net::Ipv4Addr::LOCALHOST, 0).into()),
+        ..ServerConfig::default()
     };
     kelix_server::raise_descriptor_limit();
     let server = match Server::start(&config) {

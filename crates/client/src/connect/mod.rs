@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use kelix_fabric::Endpoint;
 use kelix_fabric::shm::RunDirectory;
+use kelix_fabric::tcp::ClientTls;
 use kelix_image::MemoryMap;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::PROTOCOL_VERSION;
@@ -79,6 +80,15 @@ impl fmt::Display for Address {
             Address::Tcp(address) => f.write_str(address),
         }
     }
+}
+
+/// What a client has to say for itself over TCP, and wants of its server.
+#[derive(Clone, Debug, Default)]
+pub struct Credentials {
+    /// A word that the server knows.
+    pub token: Option<String>,
+    /// Speak TLS.
+    pub tls: Option<ClientTls>,
 }
 
 /// A fabric to insist on.
@@ -158,28 +168,33 @@ fn route(address: &Address, wanted: Option<FabricChoice>) -> Result<Route<'_>> {
 }
 
 /// Finds out whether a server answers.
-pub(crate) fn knock(address: &Address) -> Result<()> {
+pub(crate) fn knock(address: &Address, credentials: &Credentials) -> Result<()> {
     match route(address, None)? {
         Route::Shm(directory) => Link::open(directory).map(drop),
-        Route::Tcp(address) => tcp::open(&address).map(drop),
+        // A socket that takes connections may be anybody's.
+        Route::Tcp(address) => tcp::knock(&address, credentials),
     }
 }
 
 /// Asks a server for statistics, as JSON.
-pub(crate) fn statistics(address: &Address) -> Result<String> {
+pub(crate) fn statistics(address: &Address, credentials: &Credentials) -> Result<String> {
     match route(address, None)? {
         Route::Shm(directory) => Link::statistics(directory),
-        Route::Tcp(address) => tcp::statistics(&address),
+        Route::Tcp(address) => tcp::statistics(&address, credentials),
     }
 }
 
 /// Opens a session.
-pub(crate) fn session(address: &Address, options: &SessionOptions) -> Result<(Setup, Core<Endpoint>)> {
+pub(crate) fn session(
+    address: &Address,
+    credentials: &Credentials,
+    options: &SessionOptions,
+) -> Result<(Setup, Core<Endpoint>)> {
     match route(address, options.fabric)? {
         Route::Shm(directory) => {
             Link::session(directory, options.private_pointers).map(|(link, core)| (Setup::Shm(link), core))
         }
-        Route::Tcp(address) => tcp::session(&address).map(|core| (Setup::Tcp, core)),
+        Route::Tcp(address) => tcp::session(&address, credentials).map(|core| (Setup::Tcp, core)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::{TcpStream, ToSocketAddrs};
 
-use kelix_fabric::tcp::{TcpEndpoint, receive_control, send_control};
+use kelix_fabric::tcp::Greeting;
 use kelix_fabric::{Endpoint, PeerId};
 use kelix_image::Span;
 use kelix_types::limits::POINTER_TABLE_BYTES;
@@ -11,7 +11,7 @@ use kelix_wire::MAILBOX_BYTES;
 use kelix_wire::control::{Frame, Purpose};
 
 use super::shm::ANSWER;
-use super::{greeting, protocol, understand};
+use super::{Credentials, greeting, protocol, understand};
 use crate::core::Core;
 use crate::pointers::PointerCache;
 
@@ -24,22 +24,14 @@ fn unavailable(address: &str, hint: &str, source: std::io::Error) -> Error {
 }
 
 /// Connects to an address, trying all that its name stands for.
-pub(super) fn open(address: &str) -> Result<TcpStream> {
+fn open(address: &str) -> Result<TcpStream> {
     let found = address
         .to_socket_addrs()
         .map_err(|source| unavailable(address, "the name cannot be looked up", source))?;
     let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
     for address in found {
         match TcpStream::connect_timeout(&address, ANSWER) {
-            Ok(stream) => {
-                let limited = stream
-                    .set_read_timeout(Some(ANSWER))
-                    .and_then(|()| stream.set_write_timeout(Some(ANSWER)))
-                    .and_then(|()| stream.set_nodelay(true));
-                return limited.map(|()| stream).map_err(|source| {
-                    Error::system("connect", "the system refused to set up the socket", source)
-                });
-            }
+            Ok(stream) => return Ok(stream),
             Err(source) => last = source,
         }
     }
@@ -47,35 +39,45 @@ pub(super) fn open(address: &str) -> Result<TcpStream> {
     Err(unavailable(address, hint, last))
 }
 
-fn ask(stream: &TcpStream, frame: &Frame) -> Result<Frame> {
-    let (kind, bytes) = frame.encode();
-    send_control(stream, kind, &bytes)?;
-    receive(stream)
+/// Connects, and says what this client has to say for itself.
+fn greet(address: &str, credentials: &Credentials, purpose: Purpose) -> Result<(Greeting, Frame)> {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let tls = credentials.tls.as_ref().map(|tls| (tls, host));
+    let mut server = Greeting::new(open(address)?, tls, MAILBOX_BYTES as usize / 8, ANSWER)?;
+    if let Some(token) = &credentials.token {
+        let (kind, bytes) = Frame::Token { token: token.as_bytes().into() }.encode();
+        server.tell(kind, &bytes);
+    }
+    let welcome = ask(&mut server, &greeting(purpose))?;
+    Ok((server, welcome))
 }
 
-fn receive(stream: &TcpStream) -> Result<Frame> {
-    let (kind, bytes) = receive_control(stream)?;
+fn ask(server: &mut Greeting, frame: &Frame) -> Result<Frame> {
+    let (kind, bytes) = frame.encode();
+    let (kind, bytes) = server.ask(kind, &bytes)?;
     understand(kind, &bytes)
 }
 
-pub(super) fn statistics(address: &str) -> Result<String> {
-    let stream = open(address)?;
-    let Frame::Welcome { .. } = ask(&stream, &greeting(Purpose::Statistics))? else {
+/// Finds out whether a server answers, and takes this client.
+pub(super) fn knock(address: &str, credentials: &Credentials) -> Result<()> {
+    greet(address, credentials, Purpose::Statistics).map(drop)
+}
+
+pub(super) fn statistics(address: &str, credentials: &Credentials) -> Result<String> {
+    let (mut server, Frame::Welcome { .. }) = greet(address, credentials, Purpose::Statistics)? else {
         return Err(protocol("the server did not greet"));
     };
-    match ask(&stream, &Frame::AskStatistics)? {
+    match ask(&mut server, &Frame::AskStatistics)? {
         Frame::Statistics { text } => Ok(text),
         _ => Err(protocol("the server did not send statistics")),
     }
 }
 
-pub(super) fn session(address: &str) -> Result<Core<Endpoint>> {
-    let stream = open(address)?;
-    let Frame::Welcome { term, view, .. } = ask(&stream, &greeting(Purpose::Session))? else {
+pub(super) fn session(address: &str, credentials: &Credentials) -> Result<Core<Endpoint>> {
+    let (server, Frame::Welcome { term, view, .. }) = greet(address, credentials, Purpose::Session)? else {
         return Err(protocol("the server did not greet"));
     };
-    let endpoint = TcpEndpoint::new(stream, term, view.shards(), MAILBOX_BYTES)
-        .map_err(|source| Error::system("connect", "the system refused to set up the socket", source))?;
+    let endpoint = server.endpoint(term, view.shards(), MAILBOX_BYTES);
     let peers: Vec<PeerId> = (0..view.shards() as u32).map(PeerId).collect();
     // Not shared with other processes: what they have in common is a run directory.
     let pointers = PointerCache::new(Span::private(POINTER_TABLE_BYTES));

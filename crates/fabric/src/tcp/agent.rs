@@ -14,6 +14,7 @@ use rustix::event::{Timespec, epoll};
 use super::frame::{Head, Kind};
 use super::link::{AgentBell, AgentLink};
 use super::stream::Stream;
+use super::tls::ServerTls;
 use crate::shm::{MemfdSegments, WakerHandle};
 
 /// Bytes that wait for a slow reader before nothing more is taken from it.
@@ -142,6 +143,7 @@ pub struct AgentLimits {
 pub struct Agent {
     epoll: OwnedFd,
     listener: Option<TcpListener>,
+    tls: Option<ServerTls>,
     /// Since when no connections are taken, if so.
     paused: Option<Instant>,
     limits: AgentLimits,
@@ -182,6 +184,7 @@ impl Agent {
         Ok(Agent {
             epoll,
             listener: None,
+            tls: None,
             paused: None,
             limits,
             shards: shards.into_iter().map(Shard::new).collect::<Result<_>>()?,
@@ -205,8 +208,9 @@ impl Agent {
         self.bell.clone()
     }
 
-    /// Takes connections from now on.
-    pub fn listen(&mut self, listener: TcpListener) -> Result<()> {
+    /// Takes connections from now on, with TLS if that is given.
+    pub fn listen(&mut self, listener: TcpListener, tls: Option<ServerTls>) -> Result<()> {
+        self.tls = tls;
         listener.set_nonblocking(true).map_err(|source| system("a socket that blocks", source))?;
         let data = epoll::EventData::new_u64(LISTENER);
         epoll::add(&self.epoll, &listener, data, epoll::EventFlags::IN)
@@ -225,10 +229,14 @@ impl Agent {
         let slot = self.connections.iter().position(Option::is_none).unwrap_or(self.connections.len());
         if slot == self.limits.connections {
             // Best effort: whoever asks too often is told so, if the words find room.
-            let _ = Stream::new(socket, 0).map(|mut stream| refuse(&mut stream, "too many connections"));
+            if self.tls.is_none() {
+                let stream = Stream::new(socket, None, 0);
+                let _ = stream.map(|mut stream| refuse(&mut stream, "too many connections"));
+            }
             return Err(std::io::Error::other("too many connections"));
         }
-        let stream = Stream::new(socket, self.limits.write_words)?;
+        let tls = self.tls.as_ref().map(ServerTls::accept).transpose()?;
+        let stream = Stream::new(socket, tls, self.limits.write_words)?;
         let watches = epoll::EventFlags::IN;
         epoll::add(&self.epoll, stream.fd(), epoll::EventData::new_u64(slot as u64), watches)?;
         let number = self.next_number;

@@ -2,15 +2,16 @@
 
 use std::net::TcpStream;
 use std::os::fd::BorrowedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kelix_image::Span;
 use kelix_image::words::Words;
 use kelix_types::limits::{READ_EPOCHS_MAX, SESSION_READS_MAX};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use kelix_types::{Error, ErrorKind, Result};
 
 use super::frame::{Head, Kind, READ_WORDS_MAX};
 use super::stream::Stream;
+use super::tls::ClientTls;
 use crate::{Broken, Fabric, PeerId, Promises, Read, ReadState, Sampled};
 
 /// Pieces of one READ that are under way at once.
@@ -73,6 +74,81 @@ impl Slot {
     }
 }
 
+/// A connection on which a client and a server get to know each other.
+pub struct Greeting {
+    stream: Stream,
+    patience: Duration,
+}
+
+impl Greeting {
+    /// Over a connected socket, with TLS if that is given together with the host that the server must be. The server's
+    /// WRITEs will have at most so many words, and each of its answers here may take so long.
+    pub fn new(
+        socket: TcpStream,
+        tls: Option<(&ClientTls, &str)>,
+        write_words: usize,
+        patience: Duration,
+    ) -> Result<Greeting> {
+        let tls = tls.map(|(tls, host)| tls.connect(host)).transpose()?;
+        let stream = Stream::new(socket, tls, write_words)
+            .map_err(|source| Error::system("connect", "the system refused to set up the socket", source))?;
+        Ok(Greeting { stream, patience })
+    }
+
+    /// Sends a frame of the set-up conversation that is not answered, together with the next that is.
+    pub fn tell(&mut self, kind: u16, bytes: &[u8]) {
+        self.stream.control(kind, bytes);
+    }
+
+    /// Sends a frame of the set-up conversation and waits for the one that answers it: its kind and bytes, which its reader
+    /// checks.
+    pub fn ask(&mut self, kind: u16, bytes: &[u8]) -> Result<(u16, Vec<u8>)> {
+        self.stream.control(kind, bytes);
+        let began = Instant::now();
+        loop {
+            self.stream.flush();
+            self.stream.fill();
+            if let Some((head, body)) = self.stream.next() {
+                if head.kind != Kind::Control {
+                    let context = "the server sent a frame that makes no sense here";
+                    return Err(Error::new(ErrorKind::Protocol, "connect", context));
+                }
+                let bytes = kelix_image::words::bytes_of(&self.stream.words()[body]);
+                return Ok((head.name as u16, bytes[..head.count as usize].to_vec()));
+            }
+            if let Some(why) = self.stream.over() {
+                return Err(match self.stream.distrust() {
+                    Some(source) => {
+                        let context = format!("TLS: {source}");
+                        Error::new(ErrorKind::Unavailable, "connect", context)
+                    }
+                    None => Error::new(ErrorKind::Unavailable, "connect", why),
+                });
+            }
+            let Some(left) = self.patience.checked_sub(began.elapsed()) else {
+                let context = "no answer in time; is the server stopped?";
+                return Err(Error::new(ErrorKind::TimedOut, "connect", context));
+            };
+            self.stream.wait(Some(left));
+        }
+    }
+
+    /// The endpoint of a session that was set up under a term, with a mailbox of so many bytes for each shard.
+    pub fn endpoint(self, term: u64, shards: usize, mailbox_bytes: u64) -> TcpEndpoint {
+        TcpEndpoint {
+            stream: self.stream,
+            inboxes: (0..shards).map(|_| Span::private(mailbox_bytes)).collect(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            tags: Vec::new(),
+            term,
+            news: false,
+            unseen: false,
+            began: Instant::now(),
+        }
+    }
+}
+
 /// A client's endpoint: one connection, whose peers are the shards of the server, by their numbers.
 pub struct TcpEndpoint {
     stream: Stream,
@@ -90,26 +166,6 @@ pub struct TcpEndpoint {
 }
 
 impl TcpEndpoint {
-    /// A session's endpoint over a connection that was set up under a term: a mailbox of so many bytes for each shard.
-    pub fn new(
-        socket: TcpStream,
-        term: u64,
-        shards: usize,
-        mailbox_bytes: u64,
-    ) -> std::io::Result<TcpEndpoint> {
-        Ok(TcpEndpoint {
-            stream: Stream::new(socket, mailbox_bytes as usize / 8)?,
-            inboxes: (0..shards).map(|_| Span::private(mailbox_bytes)).collect(),
-            slots: Vec::new(),
-            free: Vec::new(),
-            tags: Vec::new(),
-            term,
-            news: false,
-            unseen: false,
-            began: Instant::now(),
-        })
-    }
-
     fn free_slot(&mut self, number: usize) {
         let slot = &mut self.slots[number];
         slot.state = State::Free;
@@ -291,7 +347,7 @@ impl Fabric for TcpEndpoint {
         self.term
     }
 
-    fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
+    fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> std::result::Result<(), Broken> {
         if self.stream.over().is_some() {
             return Err(Broken);
         }
@@ -356,14 +412,7 @@ impl Fabric for TcpEndpoint {
         if std::mem::take(&mut self.news) || timeout_ns == Some(0) || self.stream.over().is_some() {
             return;
         }
-        let timeout = timeout_ns
-            .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ });
-        let mut events = PollFlags::IN;
-        if self.stream.unsent() > 0 {
-            events |= PollFlags::OUT;
-        }
-        // An interrupted sleep is a short one.
-        let _ = poll(&mut [PollFd::from_borrowed_fd(self.stream.fd(), events)], timeout.as_ref());
+        self.stream.wait(timeout_ns.map(Duration::from_nanos));
         self.receive();
     }
 }

@@ -22,17 +22,17 @@
 //! been told that term.
 
 mod agent;
-mod control;
 mod endpoint;
 mod frame;
 mod link;
 mod stream;
+mod tls;
 
 /// Kind of the set-up frame that tells a client why it is refused.
 pub const REFUSED: u16 = 9;
 
 pub use agent::{Agent, AgentLimits, AgentShard, ConnectionId, Event};
-pub use control::{receive_control, send_control};
-pub use endpoint::TcpEndpoint;
+pub use endpoint::{Greeting, TcpEndpoint};
 pub use frame::{CONTROL_BYTES_MAX, READ_WORDS_MAX};
 pub use link::{AgentBell, AgentLink};
+pub use tls::{ClientTls, Identity, ServerTls};

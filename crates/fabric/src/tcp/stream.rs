@@ -1,5 +1,6 @@
 //! A socket that does not block, with what is to be sent and what has arrived.
 
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,10 +8,12 @@ use std::time::Duration;
 
 use kelix_image::words::{bytes_of, bytes_of_mut};
 use kelix_types::Place;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 
 use super::frame::{self, CONTROL_BYTES_MAX, Head, Kind};
+use rustls::Connection;
 
 /// Words that are received at once at most, unless a frame is longer.
 const RECEIVE_WORDS: usize = 8 << 10;
@@ -21,6 +24,9 @@ const AHEAD: usize = 32;
 /// One end of a connection.
 pub(super) struct Stream {
     socket: TcpStream,
+    tls: Option<Box<Connection>>,
+    /// What TLS says of the other side, if that is why the connection is over.
+    distrust: Option<rustls::Error>,
     /// Words to be sent, and how many bytes of them have been.
     pub out: Vec<u64>,
     sent: usize,
@@ -36,7 +42,11 @@ pub(super) struct Stream {
 
 impl Stream {
     /// `write_words_max`: longest WRITE that the other side may send.
-    pub fn new(socket: TcpStream, write_words_max: usize) -> std::io::Result<Stream> {
+    pub fn new(
+        socket: TcpStream,
+        tls: Option<Connection>,
+        write_words_max: usize,
+    ) -> std::io::Result<Stream> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
         // A host that lost its power says nothing.
@@ -46,6 +56,8 @@ impl Stream {
         sockopt::set_tcp_keepcnt(&socket, 3)?;
         Ok(Stream {
             socket,
+            tls: tls.map(Box::new),
+            distrust: None,
             out: Vec::new(),
             sent: 0,
             arrived: Vec::new(),
@@ -70,15 +82,21 @@ impl Stream {
         self.over
     }
 
+    /// What TLS says of the other side, if that ended the connection.
+    pub fn distrust(&mut self) -> Option<rustls::Error> {
+        self.distrust.take()
+    }
+
     /// Ends the connection.
     pub fn end(&mut self, why: &'static str) {
         self.over.get_or_insert(why);
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Bytes that wait to be sent.
+    /// Bytes that wait to be sent, about.
     pub fn unsent(&self) -> usize {
-        self.out.len() * 8 - self.sent
+        let inside = self.tls.as_ref().is_some_and(|tls| tls.wants_write());
+        self.out.len() * 8 - self.sent + usize::from(inside)
     }
 
     /// Queues a frame of the set-up conversation.
@@ -92,20 +110,50 @@ impl Stream {
 
     /// Sends as much as the socket takes.
     pub fn flush(&mut self) {
+        if self.tls.is_some() {
+            return self.flush_tls();
+        }
         while self.sent < self.out.len() * 8 && self.over.is_none() {
             let rest = &bytes_of(&self.out)[self.sent..];
             match send(&self.socket, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(bytes) => self.sent += bytes,
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    // What has been sent goes, once it is most of what there is.
-                    if self.sent > self.out.len() * 4 {
-                        self.out.drain(..self.sent / 8);
-                        self.sent %= 8;
-                    }
-                    return;
-                }
+                Err(Errno::AGAIN) => return self.forget_sent(),
                 Err(_) => self.end("the connection broke"),
+            }
+        }
+        self.out.clear();
+        self.sent = 0;
+    }
+
+    /// What has been sent goes, once it is most of what there is.
+    fn forget_sent(&mut self) {
+        if self.sent > self.out.len() * 4 {
+            self.out.drain(..self.sent / 8);
+            self.sent %= 8;
+        }
+    }
+
+    fn flush_tls(&mut self) {
+        let Some(tls) = &mut self.tls else { return };
+        while self.over.is_none() {
+            while tls.wants_write() {
+                match tls.write_tls(&mut &self.socket) {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => return self.forget_sent(),
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(_) => return self.end("the connection broke"),
+                }
+            }
+            let rest = &bytes_of(&self.out)[self.sent..];
+            if rest.is_empty() {
+                break;
+            }
+            // Before the two sides know each other this takes a little, and then nothing more.
+            match tls.writer().write(rest) {
+                Ok(0) => return,
+                Ok(bytes) => self.sent += bytes,
+                Err(_) => return self.end("the connection broke"),
             }
         }
         self.out.clear();
@@ -118,6 +166,9 @@ impl Stream {
             return false;
         }
         self.make_room();
+        if self.tls.is_some() {
+            return self.fill_tls();
+        }
         loop {
             let room = &mut bytes_of_mut(&mut self.arrived)[self.arrived_bytes..];
             match recv(&self.socket, room, RecvFlags::DONTWAIT) {
@@ -132,6 +183,60 @@ impl Stream {
             }
             return false;
         }
+    }
+
+    fn fill_tls(&mut self) -> bool {
+        let Some(tls) = &mut self.tls else { return false };
+        match tls.read_tls(&mut &self.socket) {
+            Ok(0) => {
+                self.end("the other side closed the connection");
+                return false;
+            }
+            Ok(_) => {}
+            Err(error) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind()) => {
+                return false;
+            }
+            Err(_) => {
+                self.end("the connection broke");
+                return false;
+            }
+        }
+        let state = match tls.process_new_packets() {
+            Ok(state) => state,
+            Err(error) => {
+                // The other side is told.
+                let _ = tls.write_tls(&mut &self.socket);
+                self.distrust = Some(error);
+                self.end("TLS was refused");
+                return false;
+            }
+        };
+        let bytes = state.plaintext_bytes_to_read();
+        let end = self.arrived_bytes + bytes;
+        if self.arrived.len() * 8 < end {
+            self.arrived.resize(end.div_ceil(8), 0);
+        }
+        let room = &mut bytes_of_mut(&mut self.arrived)[self.arrived_bytes..end];
+        match tls.reader().read_exact(room) {
+            Ok(()) => self.arrived_bytes = end,
+            Err(_) => self.end("the connection broke"),
+        }
+        if state.peer_has_closed() {
+            self.end("the other side closed the connection");
+        }
+        bytes > 0
+    }
+
+    /// Waits until something arrives, or what waits can be sent, or the time is over.
+    pub fn wait(&self, timeout: Option<Duration>) {
+        let timeout =
+            timeout.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos() as _ });
+        let mut events = PollFlags::IN;
+        if self.unsent() > 0 {
+            events |= PollFlags::OUT;
+        }
+        // An interrupted wait is a short one.
+        let _ = poll(&mut [PollFd::from_borrowed_fd(self.fd(), events)], timeout.as_ref());
     }
 
     /// Moves what is left to the front, and has room for the whole of a frame that has begun.
