@@ -175,6 +175,9 @@ fn report(statistics: &Value) -> String {
         report += "no clients\n";
     } else {
         report += &table("clients", &CLIENTS, &clients);
+        if let Some(more @ 1..) = statistics["clients_not_listed"].as_u64() {
+            report += &format!("  and {more} more\n");
+        }
     }
     report
 }

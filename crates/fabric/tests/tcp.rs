@@ -91,7 +91,7 @@ impl Testbed for Tcp {
             let mut events = Vec::new();
             while !stopped.load(Ordering::Relaxed) {
                 if !agent.turn(&mut events) {
-                    agent.wait(None);
+                    agent.wait();
                 }
                 events.clear();
             }

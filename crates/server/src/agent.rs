@@ -105,11 +105,14 @@ impl AgentThread {
             } else if idle_since.get_or_insert_with(Instant::now).elapsed() < YIELD {
                 std::thread::yield_now();
             } else {
-                self.agent.wait(None);
+                self.agent.wait();
             }
         }
         // What the shards said last.
         self.agent.turn(&mut events);
+        for (_, number) in self.sessions.drain(..) {
+            self.shared.leave(number);
+        }
     }
 
     fn send(&mut self, connection: ConnectionId, frame: &Frame) {

@@ -146,14 +146,17 @@ impl Authority {
 
     /// Takes the socket away. Once, and when the server ends: somebody else may serve the directory when the last thread
     /// that knows of this is gone.
-    pub fn close(&self) {
+    ///
+    /// Returns whether this was the once.
+    pub fn close(&self) -> bool {
         if self.closed.swap(true, Ordering::SeqCst) {
-            return;
+            return false;
         }
         let _ = fs::remove_file(self.directory.socket(self.term));
         if self.in_force() {
             let _ = fs::remove_file(self.directory.tcp());
         }
+        true
     }
 
     /// Opens the socket, and removes those that dead servers left.

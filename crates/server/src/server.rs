@@ -255,7 +255,9 @@ impl Stopper {
         let _ = self.shared.authority.connect();
         self.shared.agent.get().into_iter().for_each(AgentHandle::join);
         self.shared.disconnect_all();
-        self.shared.authority.close();
+        if !self.shared.authority.close() {
+            return;
+        }
         if self.shared.authority.in_force() {
             info!(term = self.shared.authority.term, "server stopped");
         } else {

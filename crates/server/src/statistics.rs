@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 use crate::clients::ClientWay;
 use crate::server::Shared;
 
+/// So many clients are told of one by one, so that all fits a frame of the set-up conversation.
+const CLIENTS_LISTED: usize = 1000;
+
 /// Statistics of the whole server.
 pub(crate) fn json(shared: &Arc<Shared>) -> String {
     let shards: Vec<Value> = shared
@@ -62,7 +65,9 @@ pub(crate) fn json(shared: &Arc<Shared>) -> String {
         });
         (fabric.to_string(), sums)
     });
+    let not_listed = sessions().count().saturating_sub(CLIENTS_LISTED);
     let clients: Vec<Value> = sessions()
+        .take(CLIENTS_LISTED)
         .map(|client| {
             let (pid, uid, address) = match &client.way {
                 ClientWay::Shm { pid, uid, .. } => (Some(pid), Some(uid), None),
@@ -92,6 +97,7 @@ pub(crate) fn json(shared: &Arc<Shared>) -> String {
         "shards": shards,
         "fabrics": serde_json::Map::from_iter(fabrics),
         "clients": clients,
+        "clients_not_listed": not_listed,
     })
     .to_string()
 }

@@ -1,7 +1,7 @@
 //! The agent: READs and WRITEs of all TCP clients of a server, by one thread.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -349,16 +349,12 @@ impl Agent {
         std::mem::take(&mut self.asked)
     }
 
-    /// Sleeps until something happens or the time is over.
-    pub fn wait(&mut self, timeout: Option<Duration>) {
+    /// Sleeps until something happens.
+    pub fn wait(&mut self) {
         // Ticks have work only while somebody is connected.
         let tick = (self.connections() > 0 || self.paused.is_some()).then_some(TICK);
-        let timeout = match (timeout, tick) {
-            (Some(timeout), Some(tick)) => Some(timeout.min(tick)),
-            (timeout, tick) => timeout.or(tick),
-        };
         if self.bell.begin_sleep() && self.touched.is_empty() {
-            self.look(timeout);
+            self.look(tick);
         }
         self.bell.end_sleep();
     }
@@ -513,12 +509,6 @@ impl Agent {
             // The others first.
             self.touch(slot);
         }
-    }
-}
-
-impl AsFd for Agent {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
     }
 }
 
