@@ -21,7 +21,9 @@ use crate::read::{Cost, Landing, ReadOp, Step};
 
 /// Looking again and again without giving the core away.
 const SPIN: Duration = Duration::from_micros(40);
-/// Looks between two looks at the clock meanwhile.
+/// Most looks meanwhile: a clock may stand still for as long as nothing is looked at.
+const LOOKS_MAX: u32 = 1 << 14;
+/// Looks between two looks at the clock.
 const LOOKS_A_CLOCK: u32 = 64;
 /// Polling while giving the core to whoever wants it.
 const YIELD: Duration = Duration::from_micros(200);
@@ -39,6 +41,8 @@ const PIECES_UNDER_WAY: usize = 4;
 pub(crate) struct Patience {
     since_ns: Option<u64>,
     looks: u32,
+    /// It has been looked for long enough without giving the core away.
+    spun: bool,
 }
 
 impl Patience {
@@ -391,9 +395,10 @@ impl Session {
     #[cold]
     fn wait_a_little(&mut self, operation: &'static str, patience: &mut Patience) -> Result<()> {
         let waited = patience.waited(self.core.fabric.now_ns());
-        if waited < SPIN {
+        if !patience.spun && waited < SPIN && patience.looks < LOOKS_MAX {
             return Ok(());
         }
+        patience.spun = true;
         // From now on each look is worth a while.
         patience.looks = LOOKS_A_CLOCK - 1;
         let deadline = self.options.timeout;
