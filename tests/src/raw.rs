@@ -186,9 +186,7 @@ fn receive_shard(stream: &UnixStream, endpoint: &mut ShmEndpoint) -> RawShard {
     let header = Header::open(header_span.clone()).expect("a header page");
     let wake_key = endpoint.waker().add(WakerHandle::receive(waker)).expect("watched");
     let peer = endpoint.add(ShmPeer {
-        map: map.clone(),
-        header: Some(header.clone()),
-        authority: None,
+        memory: None,
         inbox: inbox.clone(),
         way: Way::Shared {
             outbox: outbox.clone(),

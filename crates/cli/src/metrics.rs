@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::time::Duration;
 
 use kelix_server::Statistics;
@@ -56,7 +55,8 @@ fn begin(text: &mut String, (name, kind, help): (&str, &str, &str)) {
 /// One line, if there is such a value.
 fn line(text: &mut String, name: &str, labels: &str, from: &Value, pointer: &str) {
     if let Some(value) = from.pointer(pointer).filter(|value| value.is_number()) {
-        let _ = writeln!(text, "{name}{{{labels}}} {value}");
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
+        let _ = writeln!(text, "{name}{labels} {value}");
     }
 }
 
@@ -90,7 +90,7 @@ fn exposition(statistics: &Value) -> String {
     line(&mut text, "kelix_term", "", statistics, "/term");
     begin(&mut text, ("kelix_info", "gauge", "Always 1."));
     let _ = writeln!(text, "kelix_info{{version={}}} 1", statistics["version"]);
-    text.replace("{}", "")
+    text
 }
 
 /// Answers `GET /metrics` at an address, until the process ends. Returns the address.
@@ -102,7 +102,6 @@ pub(crate) fn serve(address: SocketAddr, statistics: Statistics) -> Result<Socke
     let bound = listener.local_addr().map_err(listening)?;
     let server = Server::from_listener(listener, None)
         .map_err(|error| listening(std::io::Error::other(error.to_string())))?;
-    let server = Arc::new(server);
     std::thread::spawn(move || {
         loop {
             let Ok(request) = server.recv() else {
@@ -112,9 +111,8 @@ pub(crate) fn serve(address: SocketAddr, statistics: Statistics) -> Result<Socke
             };
             let answer = match (request.method(), request.url()) {
                 (Method::Get, "/metrics") => {
-                    let statistics = serde_json::from_str(&statistics.json()).unwrap_or_default();
                     let kind = "Content-Type: text/plain; version=0.0.4; charset=utf-8";
-                    Response::from_string(exposition(&statistics))
+                    Response::from_string(exposition(&statistics.json()))
                         .with_header(kind.parse::<Header>().expect("a header"))
                 }
                 (Method::Get, _) => Response::from_string("see /metrics\n").with_status_code(404),

@@ -10,10 +10,12 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kelix_image::words::{Words, load_fence};
-use kelix_image::{MemoryMap, SharedWord};
-use kelix_types::{Error, ErrorKind, Place};
+use kelix_image::{Header, MemoryMap, SharedWord, Span, header_word};
+use kelix_types::Place;
+use rustix::event::Timespec;
 
 pub mod conformance;
 mod endpoint;
@@ -22,17 +24,22 @@ pub mod tcp;
 
 pub use endpoint::Endpoint;
 
-/// What came of a call on a set-up connection.
-fn lost(source: impl Into<std::io::Error>) -> Error {
-    let source = source.into();
-    let (kind, context) = match source.kind() {
-        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
-            (ErrorKind::TimedOut, "no answer in time; is the server stopped?")
-        }
-        std::io::ErrorKind::UnexpectedEof => (ErrorKind::Unavailable, "the other side closed the connection"),
-        _ => (ErrorKind::Unavailable, "the connection broke"),
-    };
-    Error::new(kind, "talk to the server", context).with_source(source)
+/// Most bytes of a frame of the set-up conversation: enough for any, too little to be a burden.
+const SET_UP_BYTES_MAX: usize = 1 << 20;
+
+/// Places a WRITE in a mailbox, its first word last. `false`: it reaches beyond the mailbox, and nothing was placed.
+pub(crate) fn place(mailbox: &Span, first: usize, words: &[u64]) -> bool {
+    let fits = (first + words.len()) as u64 * 8 <= mailbox.bytes();
+    if fits {
+        mailbox.words().copy_in(first + 1, &words[1..]);
+        mailbox.words().publish(first, words[0]);
+    }
+    fits
+}
+
+/// A time as the system's calls take it.
+pub(crate) fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos() as _ }
 }
 
 /// One connection of a fabric endpoint, by number.
@@ -93,6 +100,7 @@ pub struct Broken;
 
 /// A peer's memory within reach of loads: READs without the way between. Loads are ordered, and stamps are reclamation
 /// epochs.
+#[derive(Clone)]
 pub struct Direct {
     /// Memory by place, as it is mapped now: to be taken anew after segments came or went.
     pub map: Arc<MemoryMap>,
@@ -103,6 +111,11 @@ pub struct Direct {
 }
 
 impl Direct {
+    /// The memory with this header page; the term in force stands in the word `authority`.
+    pub fn new(map: Arc<MemoryMap>, header: &Header, authority: SharedWord) -> Direct {
+        Direct { map, epoch: header.word(header_word::EPOCH), authority }
+    }
+
     /// The stamp to take before words are loaded: later loads stay behind it.
     #[inline(always)]
     pub fn begin(&self) -> u64 {
@@ -110,10 +123,25 @@ impl Direct {
         self.epoch.words().load_acquire(0)
     }
 
+    /// A READ. `None`: the place is in no segment, and nothing was read.
+    #[inline]
+    pub fn read(&self, place: Place, into: &mut [u64]) -> Option<Sampled> {
+        let words = self.map.words(place, into.len())?;
+        let before = self.begin();
+        words.copy_out(0, into);
+        Some(self.sampled(before))
+    }
+
     /// What to judge words by that were loaded since `begin` said `before`.
     #[inline(always)]
     pub fn sampled(&self, before: u64) -> Sampled {
-        Sampled { before, after: self.begin(), term: self.authority.words().load_acquire(0) }
+        Sampled { before, after: self.begin(), term: self.term() }
+    }
+
+    /// The term in force.
+    #[inline(always)]
+    pub fn term(&self) -> u64 {
+        self.authority.words().load_acquire(0)
     }
 }
 
@@ -129,7 +157,9 @@ pub trait Fabric {
     fn now_ns(&self) -> u64;
 
     /// Lets whoever else wants the processor have it for a moment.
-    fn yield_now(&mut self);
+    fn yield_now(&mut self) {
+        std::thread::yield_now();
+    }
 
     /// The memory of a peer that may be READ, as far as it is known here. Places outside it are
     /// [`ReadState::Outside`]. `None` where nothing is READ.
@@ -161,11 +191,7 @@ pub trait Fabric {
 
     /// A READ through [`Fabric::direct`]. `None`: there is no such way, or the place is unknown; nothing was read.
     fn read_now(&self, peer: PeerId, place: Place, into: &mut [u64]) -> Option<Sampled> {
-        let direct = self.direct(peer)?;
-        let words = direct.map.words(place, into.len())?;
-        let before = direct.begin();
-        words.copy_out(0, into);
-        Some(direct.sampled(before))
+        self.direct(peer)?.read(place, into)
     }
 
     /// How far the stamps of a valid READ may be apart: check (b).

@@ -7,12 +7,14 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use kelix_fabric::conformance::{Network, SEGMENTS, Side, Testbed};
+use kelix_fabric::Direct;
+use kelix_fabric::conformance::{Network, Side, Testbed, lay_out};
 use kelix_fabric::shm::{
-    AUTHORITY_BYTES, Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way, map_file,
+    AUTHORITY_BYTES, AUTHORITY_TERM, Memfd, MemfdSegments, ShmEndpoint, ShmMemory, ShmPeer, SleepWord, Waker,
+    WakerHandle, Way, map_file,
 };
-use kelix_image::{Header, MemoryMap, SegmentSource, Span, header_word};
-use kelix_types::limits::{EPOCH_NS_MIN, MESSAGE_RING_BYTES};
+use kelix_image::{Header, MemoryMap, Span, header_word};
+use kelix_types::limits::MESSAGE_RING_BYTES;
 
 /// Words before the message ring in a mailbox; a client's sleep word is among them, as in `kelix_wire::ring`.
 const RING: usize = 64;
@@ -57,9 +59,7 @@ fn connect(
 
     let wake_key = server.waker().add(server_end).unwrap();
     let client_id = server.add(ShmPeer {
-        map: Arc::new(MemoryMap::default()),
-        header: None,
-        authority: None,
+        memory: None,
         inbox: server_inbox,
         way: Way::Shared {
             sleeps: SleepWord { span: server_outbox.clone(), word: SLEEPS },
@@ -75,10 +75,11 @@ fn connect(
     let wake_key = waker.add(client_end).unwrap();
     let mut endpoint = ShmEndpoint::new(waker);
     endpoint.add_sleep_word(SleepWord { span: inbox.clone(), word: SLEEPS });
+    let authority = map_file(&memory.authority, AUTHORITY_BYTES, false).unwrap();
+    let page = Header::open(header.clone()).unwrap();
+    let direct = Direct::new(Arc::new(map), &page, authority.word(AUTHORITY_TERM));
     let server_id = endpoint.add(ShmPeer {
-        map: Arc::new(map),
-        header: Some(Header::open(header.clone()).unwrap()),
-        authority: Some(map_file(&memory.authority, AUTHORITY_BYTES, false).unwrap()),
+        memory: Some(ShmMemory { header: page, direct }),
         inbox,
         way: Way::Shared {
             outbox: received(&requests, true),
@@ -94,13 +95,8 @@ impl Testbed for Shm {
 
     fn network(&self, clients: usize) -> Network<ShmEndpoint> {
         let (header_memfd, header_span) = Memfd::create("kelix-header", Header::BYTES, true).unwrap();
-        let header = Header::create(header_span.clone(), 1, 2, EPOCH_NS_MIN, 3);
         let mut segments = MemfdSegments::default();
-        let mut map = MemoryMap::default();
-        map.add(0, header_span.clone());
-        for (first, bytes) in SEGMENTS {
-            map.add(first, segments.create(first, bytes).unwrap());
-        }
+        let (map, header) = lay_out(&header_span, &mut segments);
         let authority = tempfile();
         authority.set_len(AUTHORITY_BYTES).unwrap();
         let authority_span = map_file(&authority, AUTHORITY_BYTES, true).unwrap();

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use kelix_fabric::conformance::{Network, SEGMENTS, Side, Testbed};
+use kelix_fabric::conformance::{Network, Side, Testbed, lay_out};
 use kelix_fabric::shm::{
     AUTHORITY_BYTES, AUTHORITY_TERM, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way,
 };
 use kelix_fabric::tcp::{Agent, AgentBell, AgentLimits, AgentLink, AgentShard, Greeting, TcpEndpoint};
 use kelix_fabric::{Endpoint, PeerId};
-use kelix_image::{Header, MemoryMap, SegmentSource, Span, header_word};
-use kelix_types::limits::{EPOCH_NS_MIN, MESSAGE_RING_BYTES};
+use kelix_image::{Header, Span, header_word};
+use kelix_types::limits::MESSAGE_RING_BYTES;
 
 const MAILBOX_BYTES: u64 = MESSAGE_RING_BYTES as u64;
 const LIMITS: AgentLimits = AgentLimits {
@@ -54,13 +54,8 @@ impl Testbed for Tcp {
 
     fn network(&self, clients: usize) -> Network<Endpoint> {
         let header_span = Span::private(Header::BYTES);
-        let header = Header::create(header_span.clone(), 1, 2, EPOCH_NS_MIN, 3);
         let mut segments = MemfdSegments::default();
-        let mut map = MemoryMap::default();
-        map.add(0, header_span.clone());
-        for (first, bytes) in SEGMENTS {
-            map.add(first, segments.create(first, bytes).unwrap());
-        }
+        let (map, header) = lay_out(&header_span, &mut segments);
         let authority = Span::private(AUTHORITY_BYTES);
 
         let (waker, server_end) = WakerHandle::pair().unwrap();
@@ -75,13 +70,7 @@ impl Testbed for Tcp {
         for _ in 0..clients {
             let inbox = Span::private(MAILBOX_BYTES);
             let (link, client) = connect(&mut agent, &listener, &inbox);
-            peers.push(endpoint.add(ShmPeer {
-                map: Arc::new(MemoryMap::default()),
-                header: None,
-                authority: None,
-                inbox,
-                way: Way::Agent(link),
-            }));
+            peers.push(endpoint.add(ShmPeer { memory: None, inbox, way: Way::Agent(link) }));
             let endpoint = Endpoint::Tcp(client);
             sides.push(Side { endpoint, peers: vec![PeerId(0)], holds: Box::new(()) });
         }

@@ -12,12 +12,13 @@ use kelix_fabric::tcp::{Agent, AgentBell, AgentLimits, AgentShard, ConnectionId,
 use kelix_image::Span;
 use kelix_types::limits::{CLIENTS_MAX, FRAME_BYTES_MAX, GREETING_NS};
 use kelix_types::{Error, Result};
+use kelix_wire::MAILBOX_BYTES;
 use kelix_wire::control::{Frame, Purpose};
-use kelix_wire::{MAILBOX_BYTES, PROTOCOL_VERSION};
 use subtle::ConstantTimeEq;
 use tracing::{debug, warn};
 
 use crate::clients::{ClientRecord, ClientWay};
+use crate::connection::check_version;
 use crate::server::{ServerConfig, Shared};
 use crate::shard_thread::{Command, Outbox};
 
@@ -121,8 +122,7 @@ impl AgentThread {
     }
 
     fn refuse(&mut self, connection: ConnectionId, why: &'static str) {
-        self.send(connection, &Frame::Refused { text: why.into() });
-        self.agent.close(connection, why);
+        self.agent.refuse(connection, why, why);
     }
 
     fn on(&mut self, event: Event) {
@@ -138,18 +138,15 @@ impl AgentThread {
             }
             Event::Control(connection, kind, bytes) => {
                 let greeted = self.sessions.iter().any(|(id, _)| *id == connection);
-                let known = self.tokens.is_empty() || self.known.contains(&connection);
                 match Frame::decode(kind, &bytes) {
                     Some(Frame::Hello { version, features, purpose }) if !greeted => {
-                        if version == PROTOCOL_VERSION && features == 0 && known {
+                        if let Err(text) = check_version(version, features) {
+                            self.agent.refuse(connection, &text, "another protocol version");
+                        } else if self.tokens.is_empty() || self.known.contains(&connection) {
                             self.known.retain(|id| *id != connection);
                             self.greet(connection, purpose);
-                        } else if version == PROTOCOL_VERSION && features == 0 {
-                            self.refuse(connection, "a token is needed; see `kelix help`, --token-file");
                         } else {
-                            let text = crate::connection::other_version(version, features);
-                            self.send(connection, &Frame::Refused { text });
-                            self.agent.close(connection, "another protocol version");
+                            self.refuse(connection, "a token is needed; see `kelix help`, --token-file");
                         }
                     }
                     Some(Frame::Token { token }) if !greeted => {
@@ -161,7 +158,7 @@ impl AgentThread {
                         }
                     }
                     Some(Frame::AskStatistics) if greeted => {
-                        let text = crate::statistics::json(&self.shared);
+                        let text = crate::statistics::json(&self.shared).to_string();
                         self.send(connection, &Frame::Statistics { text });
                     }
                     _ => self.refuse(connection, "a frame that makes no sense here"),
@@ -189,13 +186,7 @@ impl AgentThread {
         let way = ClientWay::Tcp { connection, address };
         self.shared.enter(ClientRecord { connection: number, mailboxes, way });
         self.agent.establish(connection);
-        let welcome = Frame::Welcome {
-            version: PROTOCOL_VERSION,
-            features: 0,
-            pid: std::process::id(),
-            term: self.shared.authority.term,
-            view: self.shared.view.clone(),
-        };
+        let welcome = self.shared.welcome();
         self.send(connection, &welcome);
     }
 }

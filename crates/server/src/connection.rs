@@ -30,12 +30,15 @@ fn send(stream: &UnixStream, frame: &Frame, descriptors: &[std::os::fd::Borrowed
     send_frame(stream, kind, &bytes, descriptors)
 }
 
-/// Why another version is refused.
-pub(crate) fn other_version(version: u32, features: u64) -> String {
-    format!(
+/// Whether this server speaks a client's version of the protocol; why not, if it does not.
+pub(crate) fn check_version(version: u32, features: u64) -> std::result::Result<(), String> {
+    if version == PROTOCOL_VERSION && features == 0 {
+        return Ok(());
+    }
+    Err(format!(
         "protocol version {version} with features {features:#x}; this server speaks version {PROTOCOL_VERSION}: use \
          the same release on both sides"
-    )
+    ))
 }
 
 /// Serves one connection until it ends.
@@ -55,9 +58,7 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
     let Some(Frame::Hello { version, features, purpose }) = Frame::decode(kind, &bytes) else {
         return Err(refused("the first frame was no greeting"));
     };
-    if version != PROTOCOL_VERSION || features != 0 {
-        return Err(refused(other_version(version, features)));
-    }
+    check_version(version, features).map_err(refused)?;
     let credentials = rustix::net::sockopt::socket_peercred(stream);
     let (pid, uid) =
         credentials.map_or((0, u32::MAX), |peer| (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw()));
@@ -85,7 +86,7 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
                 send_segments(shared, stream, shard)?;
             }
             Some(Frame::AskStatistics) => {
-                send(stream, &Frame::Statistics { text: crate::statistics::json(shared) }, &[])?;
+                send(stream, &Frame::Statistics { text: crate::statistics::json(shared).to_string() }, &[])?;
             }
             _ => return Err(refused("a frame that makes no sense here")),
         }
@@ -94,15 +95,8 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
 
 /// Hands out the images and a pair of mailboxes for each shard.
 fn begin_session(shared: &Arc<Shared>, connection: u64, stream: &UnixStream, uid: u32) -> Result<Vec<Span>> {
-    let welcome = Frame::Welcome {
-        version: PROTOCOL_VERSION,
-        features: 0,
-        pid: std::process::id(),
-        term: shared.authority.term,
-        view: shared.view.clone(),
-    };
     let pointers = shared.pointers(uid)?;
-    send(stream, &welcome, &[shared.authority.file.as_fd(), pointers.fd()])?;
+    send(stream, &shared.welcome(), &[shared.authority.file.as_fd(), pointers.fd()])?;
     let mut mailboxes = Vec::new();
     for (number, shard) in shared.shards.iter().enumerate() {
         let number = number as u16;
@@ -122,6 +116,17 @@ fn begin_session(shared: &Arc<Shared>, connection: u64, stream: &UnixStream, uid
 }
 
 impl Shared {
+    /// The answer to a greeting.
+    pub fn welcome(&self) -> Frame {
+        Frame::Welcome {
+            version: PROTOCOL_VERSION,
+            features: 0,
+            pid: std::process::id(),
+            term: self.authority.term,
+            view: self.view.clone(),
+        }
+    }
+
     /// The table of cached pointers of a user's processes.
     fn pointers(&self, uid: u32) -> Result<Arc<Memfd>> {
         let mut tables = self.pointers.lock().expect("no panic under this lock");

@@ -234,7 +234,7 @@ pub struct Statistics {
 
 impl Statistics {
     /// What `kelix stat` shows, as JSON.
-    pub fn json(&self) -> String {
+    pub fn json(&self) -> serde_json::Value {
         crate::statistics::json(&self.shared)
     }
 }

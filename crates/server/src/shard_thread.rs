@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use kelix_fabric::shm::{Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way};
 use kelix_fabric::tcp::{AgentLink, AgentShard};
 use kelix_fabric::{Fabric, PeerId};
-use kelix_image::{Header, ImageState, MemoryMap, MemoryUse, Span, header_word};
+use kelix_image::{Header, ImageState, MemoryUse, Span, header_word};
 use kelix_shard::{Now, Shard, ShardConfig, ShardCounters};
 use kelix_types::{Error, Result};
 use kelix_wire::mailbox_word;
@@ -314,8 +314,7 @@ impl ShardThread {
             }
             Outbox::Agent(link) => (Way::Agent(link), None),
         };
-        let map = Arc::new(MemoryMap::default());
-        let peer = self.endpoint.add(ShmPeer { map, header: None, authority: None, inbox, way });
+        let peer = self.endpoint.add(ShmPeer { memory: None, inbox, way });
         self.shard.join(peer, self.endpoint.promises().ordered_placement);
         self.connections.push(Connection { number: connection, peer, wake_key });
     }

@@ -11,7 +11,7 @@ use crate::server::Shared;
 const CLIENTS_LISTED: usize = 1000;
 
 /// Statistics of the whole server.
-pub(crate) fn json(shared: &Arc<Shared>) -> String {
+pub(crate) fn json(shared: &Arc<Shared>) -> Value {
     let shards: Vec<Value> = shared
         .shards
         .iter()
@@ -99,5 +99,4 @@ pub(crate) fn json(shared: &Arc<Shared>) -> String {
         "clients": clients,
         "clients_not_listed": not_listed,
     })
-    .to_string()
 }

@@ -20,7 +20,7 @@ use kelix_fabric::{Fabric, PeerId};
 use kelix_image::NoRoom;
 use kelix_types::limits::QUARANTINE_EPOCHS;
 use kelix_types::mark;
-use kelix_wire::{FrameBuffer, Op, ReplyHead, RequestHead, Status, encode_reply};
+use kelix_wire::{FrameBuffer, Op, ReplyHead, Status, encode_reply};
 
 use crate::shard::{Now, Shard, Task};
 
@@ -115,7 +115,7 @@ impl Shard {
     ) -> Fate {
         let peer = task.peer;
         if !self.may_find_room(now, no_room, came) {
-            self.refuse(peer, &task.shape.head, task.order, frame);
+            self.refuse(task, frame);
             self.reply(fabric, peer, frame);
             return Fate::Refused;
         }
@@ -145,11 +145,12 @@ impl Shard {
     }
 
     /// The answer to a write that finds no room. Pieces of a value that cannot be committed go.
-    fn refuse(&mut self, peer: PeerId, request: &RequestHead, order: u64, frame: &mut FrameBuffer) {
+    fn refuse(&mut self, task: &Task, frame: &mut FrameBuffer) {
+        let request = &task.shape.head;
         mark!("write refused for lack of memory");
         self.counters.refused += 1;
         if request.op == Op::LargeCommit {
-            if let Some(upload) = self.take_upload(peer, order) {
+            if let Some(upload) = self.take_upload(task.peer, task.order) {
                 self.abandon_upload(upload);
             }
         }

@@ -18,8 +18,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use kelix_fabric::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState, Sampled};
-use kelix_image::words::{Words, full_fence, load_fence};
-use kelix_image::{Header, MemoryMap, Span, header_word};
+use kelix_image::words::{Words, full_fence};
+use kelix_image::{Header, MemoryMap, Span};
 use kelix_types::limits::READ_EPOCHS_MAX;
 use kelix_types::mark;
 
@@ -201,12 +201,6 @@ impl SimEndpoint {
         &self.connections[peer.0 as usize].as_ref().expect("a connection of this endpoint").peer
     }
 
-    /// The stamp where loads are ordered.
-    fn epoch(&self, peer: PeerId) -> u64 {
-        load_fence();
-        self.peer(peer).memory.as_ref().map_or(0, |(_, header)| header.epoch())
-    }
-
     fn clock_ns(&self) -> u64 {
         let now = scheduler::now_ns() as i128;
         (now + now * self.drift_ppm as i128 / 1_000_000) as u64
@@ -284,14 +278,12 @@ impl Fabric for SimEndpoint {
     fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState {
         let peer = self.peer(read.peer);
         let Some((map, _)) = &peer.memory else { return ReadState::Broken };
-        let Some(words) = map.words(read.place, read.words) else {
+        if map.words(read.place, read.words).is_none() {
             self.samplings.remove(&(read.peer, read.tag));
             return ReadState::Outside;
-        };
+        }
         let sampled = if self.kind.ordered {
-            let before = self.epoch(read.peer);
-            words.copy_out(0, into);
-            Sampled { before, after: self.epoch(read.peer), term: self.authority(read.peer) }
+            self.read_now(read.peer, read.place, into).expect("a place that is known")
         } else {
             let Some(sampling) = self.samplings.get(&(read.peer, read.tag)) else { return ReadState::Broken };
             if sampling.borrow().missing > 0 {
@@ -322,11 +314,8 @@ impl Fabric for SimEndpoint {
     fn direct(&self, peer: PeerId) -> Option<Direct> {
         let peer = self.peer(peer);
         let ((map, header), authority) = (peer.memory.as_ref()?, peer.authority.as_ref()?);
-        self.kind.ordered.then(|| Direct {
-            map: map.clone(),
-            epoch: header.word(header_word::EPOCH),
-            authority: authority.word(AUTHORITY_TERM),
-        })
+        let authority = authority.word(AUTHORITY_TERM);
+        self.kind.ordered.then(|| Direct::new(map.clone(), header, authority))
     }
 
     fn stamp_window(&self) -> u64 {

@@ -6,6 +6,8 @@
 //! statistics. The connection stays open for as long as the session lives: its end is how each side learns of the
 //! other's death. Descriptors travel with the frames in the order named here.
 
+use kelix_fabric::tcp::REFUSED;
+
 use crate::view::View;
 
 /// What the client wants.
@@ -122,7 +124,7 @@ impl Frame {
             }
             Frame::Refused { text } => {
                 out.extend(text.as_bytes());
-                9
+                REFUSED
             }
             Frame::Token { token } => {
                 out.extend(token);
@@ -175,7 +177,7 @@ impl Frame {
             6 => Frame::AskSegments { shard: from.u16()? },
             7 => Frame::AskStatistics,
             8 => Frame::Statistics { text: String::from_utf8(from.rest()).ok()? },
-            9 => Frame::Refused { text: String::from_utf8(from.rest()).ok()? },
+            REFUSED => Frame::Refused { text: String::from_utf8(from.rest()).ok()? },
             10 => Frame::Token { token: from.rest() },
             _ => return None,
         };

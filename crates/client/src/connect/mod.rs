@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kelix_fabric::Endpoint;
 use kelix_fabric::shm::RunDirectory;
@@ -19,6 +20,9 @@ use kelix_wire::control::{Frame, Purpose};
 use crate::core::Core;
 use crate::session::SessionOptions;
 use shm::Link;
+
+/// How long the server may take to answer a set-up frame.
+const ANSWER: Duration = Duration::from_millis(900);
 
 /// Where a server is.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -6,13 +6,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use kelix_fabric::shm::{
-    AUTHORITY_BYTES, AUTHORITY_MAGIC, Memfd, RunDirectory, ShmEndpoint, ShmPeer, SleepWord, Waker,
-    WakerHandle, Way, map_file, receive_frame, send_frame,
+    AUTHORITY_BYTES, AUTHORITY_MAGIC, AUTHORITY_TERM, Memfd, RunDirectory, ShmEndpoint, ShmMemory, ShmPeer,
+    SleepWord, Waker, WakerHandle, Way, map_file, receive_frame, send_frame,
 };
-use kelix_fabric::{Endpoint, PeerId};
+use kelix_fabric::{Direct, Endpoint, PeerId};
 use kelix_image::{Header, MemoryMap, Span};
 use kelix_types::limits::POINTER_TABLE_BYTES;
 use kelix_types::{Error, ErrorKind, Result};
@@ -20,12 +19,9 @@ use kelix_wire::control::{Frame, Purpose};
 use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
-use super::{greeting, protocol, understand};
+use super::{ANSWER, greeting, protocol, understand};
 use crate::core::Core;
 use crate::pointers::PointerCache;
-
-/// How long the server may take to answer a set-up frame.
-pub(super) const ANSWER: Duration = Duration::from_millis(900);
 
 /// Connects to a socket. The time-outs are set first, because at a server that stands still connecting may wait too: for
 /// room in the queue of its socket.
@@ -199,10 +195,9 @@ impl Link {
         let inbox = Memfd::receive(replies, MAILBOX_BYTES)?.map(true)?;
         let wake_key = endpoint.waker().add(WakerHandle::receive(waker))?;
         endpoint.add_sleep_word(SleepWord { span: inbox.clone(), word: mailbox_word::SLEEPS });
+        let direct = Direct::new(Arc::new(map), &header, authority.word(AUTHORITY_TERM));
         Ok(endpoint.add(ShmPeer {
-            map: Arc::new(map),
-            header: Some(header),
-            authority: Some(authority.clone()),
+            memory: Some(ShmMemory { direct, header }),
             inbox,
             way: Way::Shared {
                 outbox,

@@ -10,8 +10,7 @@ use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::MAILBOX_BYTES;
 use kelix_wire::control::{Frame, Purpose};
 
-use super::shm::ANSWER;
-use super::{Credentials, greeting, protocol, understand};
+use super::{ANSWER, Credentials, greeting, protocol, understand};
 use crate::core::Core;
 use crate::pointers::PointerCache;
 

@@ -5,7 +5,7 @@
 use kelix_fabric::Direct;
 use kelix_image::model::{explore, share, spawn};
 use kelix_image::words::Words;
-use kelix_image::{PlainItem, Span, header_word};
+use kelix_image::{Header, PlainItem, Span, header_word};
 use kelix_index::{BUCKET_WORDS, DirectoryRoot, guess};
 use kelix_shard::alone::Alone;
 use kelix_types::{KeyHash, Location, Place, TableId, key_hash};
@@ -43,11 +43,8 @@ impl Reader {
     fn new(server: &Alone, authority: &Span) -> Reader {
         let map = server.map();
         let hash = key_hash(Alone::SEED, TABLE, &KEY);
-        let direct = Direct {
-            map: map.clone(),
-            epoch: server.header().word(header_word::EPOCH),
-            authority: authority.word(0),
-        };
+        let header = Header::open(server.header().clone()).expect("a header page");
+        let direct = Direct::new(map.clone(), &header, authority.word(0));
         // A directory of one subtable: its only entry follows its guardian.
         let root = DirectoryRoot::from_word(server.header().words().load(header_word::DIRECTORY));
         let entry = map.words(root.expect("a root").first_entry(), 1).expect("a directory").load(0);

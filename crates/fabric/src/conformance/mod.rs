@@ -31,9 +31,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use kelix_image::{Header, MemoryMap, Span};
+use kelix_image::{Header, MemoryMap, SegmentSource, Span};
 use kelix_types::Place;
-use kelix_types::limits::GRANULE_BYTES;
+use kelix_types::limits::{EPOCH_NS_MIN, GRANULE_BYTES};
 
 pub use reads::*;
 pub use stamps::*;
@@ -47,6 +47,16 @@ pub const SEGMENTS: [(usize, u64); 2] = [(1, 2 << 20), (3, GRANULE_BYTES + (2 <<
 
 /// Least number of words of a mailbox that the cases may use.
 pub const MAILBOX_WORDS_MIN: usize = 16 << 10;
+
+/// The memory that clients may READ, with the header page in `header` and segments from `source`; and the header.
+pub fn lay_out(header: &Span, source: &mut impl SegmentSource) -> (MemoryMap, Header) {
+    let mut map = MemoryMap::default();
+    map.add(0, header.clone());
+    for (first, bytes) in SEGMENTS {
+        map.add(first, source.create(first, bytes).expect("memory for a testbed"));
+    }
+    (map, Header::create(header.clone(), 1, 2, EPOCH_NS_MIN, 3))
+}
 
 /// How long a case waits for what must happen.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -4,14 +4,13 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use kelix_image::words::{Words, full_fence, load_fence};
-use kelix_image::{Header, MemoryMap, Span, header_word};
+use kelix_image::words::{Words, full_fence};
+use kelix_image::{Header, MemoryMap, Span};
 use kelix_types::limits;
 
-use super::rundir::AUTHORITY_TERM;
 use super::wake::Waker;
 use crate::tcp::AgentLink;
-use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState, Sampled};
+use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState, place};
 
 /// A word that says whether its owner sleeps.
 #[derive(Clone)]
@@ -30,16 +29,20 @@ impl SleepWord {
 
 /// One connection.
 pub struct ShmPeer {
-    /// Memory to READ; empty on the server's side, which reads nothing of its clients.
-    pub map: Arc<MemoryMap>,
-    /// The image's header page, where there is a map.
-    pub header: Option<Header>,
-    /// The authority page, where there is a map.
-    pub authority: Option<Span>,
+    /// What may be READ; nothing on the server's side, which reads nothing of its clients.
+    pub memory: Option<ShmMemory>,
     /// This side's mailbox.
     pub inbox: Span,
     /// How words reach the peer.
     pub way: Way,
+}
+
+/// The memory of an image, mapped here.
+pub struct ShmMemory {
+    /// Its header page.
+    pub header: Header,
+    /// How it is read.
+    pub direct: Direct,
 }
 
 /// How words reach a peer.
@@ -59,19 +62,6 @@ pub enum Way {
 
 /// What whoever names a peer promises.
 const CONNECTED: &str = "a connection of this endpoint";
-
-impl ShmPeer {
-    #[inline(always)]
-    fn stamp(&self) -> u64 {
-        load_fence();
-        self.header.as_ref().map_or(0, Header::epoch)
-    }
-
-    #[inline(always)]
-    fn term(&self) -> u64 {
-        self.authority.as_ref().map_or(0, |page| page.words().load_acquire(AUTHORITY_TERM))
-    }
-}
 
 /// One side's endpoint.
 pub struct ShmEndpoint {
@@ -129,7 +119,7 @@ impl ShmEndpoint {
         std::mem::take(&mut self.rung)
     }
 
-    /// The connection's map, header and mailboxes.
+    /// The connection.
     #[inline(always)]
     pub fn peer(&self, peer: PeerId) -> &ShmPeer {
         self.peers[peer.0 as usize].as_ref().expect(CONNECTED)
@@ -149,46 +139,36 @@ impl Fabric for ShmEndpoint {
         self.began.elapsed().as_nanos() as u64
     }
 
-    fn yield_now(&mut self) {
-        std::thread::yield_now();
-    }
-
     fn map(&self, peer: PeerId) -> Option<&Arc<MemoryMap>> {
-        Some(&self.peer(peer).map)
+        self.peer(peer).memory.as_ref().map(|memory| &memory.direct.map)
     }
 
     fn set_map(&mut self, peer: PeerId, map: Arc<MemoryMap>) {
-        self.peers[peer.0 as usize].as_mut().expect(CONNECTED).map = map;
+        let peer = self.peers[peer.0 as usize].as_mut().expect(CONNECTED);
+        peer.memory.as_mut().expect("memory to READ").direct.map = map;
     }
 
     fn map_version(&self, peer: PeerId) -> u64 {
-        self.peer(peer).header.as_ref().map_or(0, Header::segments_version)
+        self.peer(peer).memory.as_ref().map_or(0, |memory| memory.header.segments_version())
     }
 
     #[inline]
     fn post_read(&mut self, read: Read) {
-        if let Some(words) = self.peer(read.peer).map.words(read.place, read.words) {
+        let memory = self.peer(read.peer).memory.as_ref();
+        if let Some(words) = memory.and_then(|memory| memory.direct.map.words(read.place, read.words)) {
             words.prefetch(read.words);
         }
     }
 
     #[inline]
     fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState {
-        let peer = self.peer(read.peer);
-        let Some(words) = peer.map.words(read.place, read.words) else { return ReadState::Outside };
-        let before = peer.stamp();
-        words.copy_out(0, into);
-        ReadState::Done(Sampled { before, after: peer.stamp(), term: peer.term() })
+        let memory = self.peer(read.peer).memory.as_ref();
+        let sampled = memory.and_then(|memory| memory.direct.read(read.place, into));
+        sampled.map_or(ReadState::Outside, ReadState::Done)
     }
 
     fn direct(&self, peer: PeerId) -> Option<Direct> {
-        let peer = self.peer(peer);
-        let (header, authority) = (peer.header.as_ref()?, peer.authority.as_ref()?);
-        Some(Direct {
-            map: peer.map.clone(),
-            epoch: header.word(header_word::EPOCH),
-            authority: authority.word(AUTHORITY_TERM),
-        })
+        self.peer(peer).memory.as_ref().map(|memory| memory.direct.clone())
     }
 
     #[inline]
@@ -198,16 +178,14 @@ impl Fabric for ShmEndpoint {
 
     #[inline(always)]
     fn authority(&self, peer: PeerId) -> u64 {
-        self.peer(peer).term()
+        self.peer(peer).memory.as_ref().map_or(0, |memory| memory.direct.term())
     }
 
     #[inline]
     fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
         match &mut self.peers[peer.0 as usize].as_mut().expect(CONNECTED).way {
             Way::Shared { outbox, .. } => {
-                let outbox = outbox.words();
-                outbox.copy_in(first + 1, &words[1..]);
-                outbox.publish(first, words[0]);
+                assert!(place(outbox, first, words), "a WRITE of {} words beyond the mailbox", words.len());
                 Ok(())
             }
             Way::Agent(link) => {

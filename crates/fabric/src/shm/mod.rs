@@ -21,7 +21,7 @@ mod wake;
 #[path = "bell.rs"]
 mod wake;
 
-pub use endpoint::{ShmEndpoint, ShmPeer, SleepWord, Way};
+pub use endpoint::{ShmEndpoint, ShmMemory, ShmPeer, SleepWord, Way};
 pub use memory::{Memfd, MemfdSegments, Segment, map_file, page_bytes};
 pub use rundir::{AUTHORITY_BYTES, AUTHORITY_MAGIC, AUTHORITY_TERM, RunDirectory};
 pub use socket::{receive_frame, send_frame};

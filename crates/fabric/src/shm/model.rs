@@ -1,8 +1,6 @@
 //! The endpoints of production in model tests, and the model of their handshake.
 
-use std::sync::Arc;
-
-use kelix_image::{MemoryMap, Span};
+use kelix_image::Span;
 
 use super::{ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way};
 use crate::PeerId;
@@ -20,9 +18,7 @@ fn connect(
 ) -> PeerId {
     let wake_key = endpoint.waker().add(handle).expect("a bell");
     endpoint.add(ShmPeer {
-        map: Arc::new(MemoryMap::default()),
-        header: None,
-        authority: None,
+        memory: None,
         inbox: inbox.clone(),
         way: Way::Shared { outbox: outbox.clone(), sleeps: sleeps.clone(), wake_key },
     })

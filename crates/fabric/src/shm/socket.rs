@@ -16,13 +16,23 @@ use rustix::net::{
     SendFlags,
 };
 
-use crate::lost;
+use crate::SET_UP_BYTES_MAX;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"KLX1");
-/// Most bytes of one frame: enough for any handshake, too little to be a burden.
-const BYTES_MAX: usize = 1 << 20;
 /// Most descriptors of one frame (the kernel's own limit is 253).
 const DESCRIPTORS_MAX: usize = 64;
+
+fn lost(source: impl Into<std::io::Error>) -> Error {
+    let source = source.into();
+    let (kind, context) = match source.kind() {
+        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+            (ErrorKind::TimedOut, "no answer in time; is the server stopped?")
+        }
+        std::io::ErrorKind::UnexpectedEof => (ErrorKind::Unavailable, "the other side closed the connection"),
+        _ => (ErrorKind::Unavailable, "the connection broke"),
+    };
+    Error::new(kind, "talk to the server", context).with_source(source)
+}
 
 fn protocol(what: &str) -> Error {
     Error::new(ErrorKind::Protocol, "talk to the server", what.to_string())
@@ -35,7 +45,7 @@ pub fn send_frame(
     bytes: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<()> {
-    if bytes.len() > BYTES_MAX || descriptors.len() > DESCRIPTORS_MAX {
+    if bytes.len() > SET_UP_BYTES_MAX || descriptors.len() > DESCRIPTORS_MAX {
         return Err(protocol("a frame larger than the protocol allows"));
     }
     let mut frame = Vec::with_capacity(16 + bytes.len());
@@ -91,7 +101,7 @@ pub fn receive_frame(stream: &UnixStream) -> Result<(u16, Vec<u8>, Vec<OwnedFd>)
         return Err(protocol("descriptors were lost on the way; see `ulimit -n`"));
     }
     let length = number(8) as usize;
-    if length > BYTES_MAX {
+    if length > SET_UP_BYTES_MAX {
         return Err(protocol("a frame larger than the protocol allows"));
     }
     let mut bytes = vec![0; length];

@@ -1,11 +1,14 @@
 //! Sleeping until a peer wakes us: an epoll set of socket pairs and sockets.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use kelix_types::{Error, Result};
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+
+use crate::timespec;
 
 /// One end of a pair of connected sockets: what is written to one end makes the other readable.
 ///
@@ -103,8 +106,7 @@ impl Waker {
 
     /// Sleeps until something happens or the time is over. Returns whether a socket hung up.
     pub fn wait(&mut self, timeout_ns: Option<u64>) -> bool {
-        let timeout = timeout_ns
-            .map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ });
+        let timeout = timeout_ns.map(|ns| timespec(Duration::from_nanos(ns)));
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
         let count = match epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) {

@@ -5,17 +5,18 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kelix_image::words::{full_fence, load_fence};
+use kelix_image::words::full_fence;
 use kelix_image::{Header, MemoryMap, SharedWord, Span, header_word};
 use kelix_types::{Error, Place, Result};
 use rtrb::Consumer;
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 
 use super::frame::{Head, Kind};
 use super::link::{AgentBell, AgentLink};
 use super::stream::Stream;
 use super::tls::ServerTls;
 use crate::shm::{MemfdSegments, WakerHandle};
+use crate::{Direct, Sampled, timespec};
 
 /// Bytes that wait for a slow reader before nothing more is taken from it.
 const UNSENT_BYTES_MAX: usize = 256 << 10;
@@ -46,17 +47,18 @@ pub struct AgentShard {
 struct Shard {
     header: Header,
     memory: AgentShard,
-    map: MemoryMap,
-    /// Which segments the map has.
+    direct: Direct,
+    /// Which segments its map has.
     version: Option<u64>,
     /// Something was written into one of its mailboxes since it was last woken.
     written: bool,
 }
 
 impl Shard {
-    fn new(memory: AgentShard) -> Result<Shard> {
+    fn new(memory: AgentShard, authority: &SharedWord) -> Result<Shard> {
         let header = Header::open(memory.header.clone())?;
-        Ok(Shard { header, memory, map: MemoryMap::default(), version: None, written: false })
+        let direct = Direct::new(Arc::default(), &header, authority.clone());
+        Ok(Shard { header, memory, direct, version: None, written: false })
     }
 
     /// Takes note of segments that came or went.
@@ -65,17 +67,18 @@ impl Shard {
         if self.version == Some(version) {
             return;
         }
-        self.map = MemoryMap::default();
-        self.map.add(0, self.memory.header.clone());
+        let mut map = MemoryMap::default();
+        map.add(0, self.memory.header.clone());
         for segment in self.memory.segments.list() {
-            self.map.add(segment.first, segment.span);
+            map.add(segment.first, segment.span);
         }
+        self.direct.map = Arc::new(map);
         self.version = Some(version);
     }
 
     /// Lets segments that were retired go.
     fn forget(&mut self) {
-        (self.map, self.version) = (MemoryMap::default(), None);
+        (self.direct.map, self.version) = (Arc::default(), None);
     }
 
     /// Wakes its thread if something was written for it. SYNC: as in `ShmEndpoint::wake`.
@@ -160,7 +163,7 @@ pub struct Agent {
     ticked: Instant,
     turns: u32,
     asked: bool,
-    over: Vec<Event>,
+    events: Vec<Event>,
 }
 
 fn system(what: &'static str, source: impl Into<std::io::Error>) -> Error {
@@ -187,7 +190,7 @@ impl Agent {
             tls: None,
             paused: None,
             limits,
-            shards: shards.into_iter().map(Shard::new).collect::<Result<_>>()?,
+            shards: shards.into_iter().map(|shard| Shard::new(shard, &authority)).collect::<Result<_>>()?,
             authority,
             own_term: term,
             term,
@@ -199,7 +202,7 @@ impl Agent {
             ticked: Instant::now(),
             turns: 0,
             asked: false,
-            over: Vec::new(),
+            events: Vec::new(),
         })
     }
 
@@ -219,9 +222,9 @@ impl Agent {
         Ok(())
     }
 
-    /// Number of connections.
-    pub fn connections(&self) -> usize {
-        self.connections.iter().flatten().count()
+    /// Whether anybody is connected.
+    fn has_connections(&self) -> bool {
+        self.connections.iter().any(Option::is_some)
     }
 
     /// Serves a connection that was taken elsewhere.
@@ -231,7 +234,8 @@ impl Agent {
             // Best effort: whoever asks too often is told so, if the words find room.
             if self.tls.is_none() {
                 let stream = Stream::new(socket, None, 0);
-                let _ = stream.map(|mut stream| refuse(&mut stream, "too many connections"));
+                let why = "too many connections";
+                let _ = stream.map(|mut stream| stream.refuse(why, why));
             }
             return Err(std::io::Error::other("too many connections"));
         }
@@ -294,11 +298,10 @@ impl Agent {
         Some(link)
     }
 
-    /// Ends a connection, once what was queued for it was offered to its socket.
-    pub fn close(&mut self, id: ConnectionId, why: &'static str) {
+    /// Tells a connection why it is refused, and ends it.
+    pub fn refuse(&mut self, id: ConnectionId, text: &str, why: &'static str) {
         if let Some(connection) = self.find(id) {
-            connection.stream.flush();
-            connection.stream.end(why);
+            connection.stream.refuse(text, why);
             self.touch(id.slot);
         }
     }
@@ -329,7 +332,7 @@ impl Agent {
         let mut served = 0;
         for slot in touched.drain(..) {
             served += 1;
-            self.serve(slot, events);
+            self.serve(slot);
         }
         if self.touched.is_empty() {
             self.touched = touched;
@@ -340,7 +343,7 @@ impl Agent {
         if (self.turns % TURNS_A_CLOCK == 0 || served == 0) && self.ticked.elapsed() >= TICK {
             self.tick();
         }
-        events.append(&mut self.over);
+        events.append(&mut self.events);
         served > 0 || !events.is_empty()
     }
 
@@ -352,7 +355,7 @@ impl Agent {
     /// Sleeps until something happens.
     pub fn wait(&mut self) {
         // Ticks have work only while somebody is connected.
-        let tick = (self.connections() > 0 || self.paused.is_some()).then_some(TICK);
+        let tick = (self.has_connections() || self.paused.is_some()).then_some(TICK);
         if self.bell.begin_sleep() && self.touched.is_empty() {
             self.look(tick);
         }
@@ -361,8 +364,7 @@ impl Agent {
 
     /// Notes who is ready.
     fn look(&mut self, timeout: Option<Duration>) {
-        let timeout = timeout
-            .map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() });
+        let timeout = timeout.map(timespec);
         let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut ready = [none; EVENTS];
         // An interrupted wait is a short one.
@@ -424,16 +426,13 @@ impl Agent {
             let Some(connection) = &mut self.connections[slot] else { continue };
             if connection.deadline.is_some_and(|deadline| deadline < now) {
                 connection.stream.end("no greeting in time");
-                self.serve(slot, &mut Vec::new());
+                self.serve(slot);
             } else if !std::mem::take(&mut connection.busy) {
                 connection.stream.shrink();
             }
         }
-        if self.connections() == 0 {
-            self.shards.iter_mut().for_each(Shard::forget);
-        } else {
-            self.shards.iter_mut().for_each(Shard::look);
-        }
+        let look = if self.has_connections() { Shard::look } else { Shard::forget };
+        self.shards.iter_mut().for_each(look);
         if self.told_term_is_old() {
             (0..self.connections.len()).for_each(|slot| self.touch(slot));
         }
@@ -455,10 +454,7 @@ impl Agent {
             // Looked at after what is sent under it.
             let term = self.authority.words().load_acquire(0);
             let out = &mut connection.stream.out;
-            if connection.told != term {
-                connection.told = term;
-                out.extend([Head::new(Kind::Term, 0, 0, 0).word(), term]);
-            }
+            tell(&mut connection.told, term, out, out.len());
             let (front, back) = chunk.as_slices();
             out.extend_from_slice(front);
             out.extend_from_slice(back);
@@ -467,27 +463,25 @@ impl Agent {
     }
 
     /// Receives, answers and sends what a connection has.
-    fn serve(&mut self, slot: usize, events: &mut Vec<Event>) {
+    fn serve(&mut self, slot: usize) {
         let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { return };
         let id = ConnectionId { slot, number: connection.number };
         connection.touched = false;
-        if connection.told != self.term {
-            connection.told = self.term;
-            connection.stream.out.extend([Head::new(Kind::Term, 0, 0, 0).word(), self.term]);
-        }
+        let out = &mut connection.stream.out;
+        tell(&mut connection.told, self.term, out, out.len());
         if connection.stream.unsent() <= UNSENT_BYTES_MAX {
             // What is left comes first, so that a client who asks and asks fills no memory.
             if connection.readable && !connection.left {
                 connection.readable = false;
                 connection.stream.fill();
             }
-            connection.left = answer(connection, id, &mut self.shards, &self.authority, events);
+            connection.left = answer(connection, id, &mut self.shards, &mut self.events);
         }
         connection.stream.flush();
         if let Some(why) = connection.stream.over() {
             let _ = epoll::delete(&self.epoll, connection.stream.fd());
             self.connections[slot] = None;
-            self.over.push(Event::Over(id, why));
+            self.events.push(Event::Over(id, why));
             return;
         }
         let unsent = connection.stream.unsent();
@@ -512,19 +506,11 @@ impl Agent {
     }
 }
 
-/// Tells a client why it is refused, and ends the connection.
-fn refuse(stream: &mut Stream, why: &'static str) {
-    stream.control(super::REFUSED, why.as_bytes());
-    stream.flush();
-    stream.end(why);
-}
-
 /// Answers the frames that have arrived, as far as their answers may be queued. Returns whether frames are left.
 fn answer(
     connection: &mut Connection,
     id: ConnectionId,
     shards: &mut [Shard],
-    authority: &SharedWord,
     events: &mut Vec<Event>,
 ) -> bool {
     let mut ahead = 0;
@@ -532,7 +518,8 @@ fn answer(
         // The memory of a batch of READs is asked for before the first is answered.
         if ahead == 0 {
             ahead = connection.stream.ahead(|shard, place, count| {
-                if let Some(words) = shards.get(shard).and_then(|shard| shard.map.words(place, count)) {
+                if let Some(words) = shards.get(shard).and_then(|shard| shard.direct.map.words(place, count))
+                {
                     words.prefetch(count.min(PREFETCH_WORDS));
                 }
             });
@@ -545,17 +532,14 @@ fn answer(
             (Kind::Read, Some(_)) => {
                 let place = Place(connection.stream.words()[body.start]);
                 let out = &mut connection.stream.out;
-                read(&mut shards[number], head, place, authority, &mut connection.told, out);
+                read(&mut shards[number], head, place, &mut connection.told, out);
             }
             (Kind::Write, Some((mailbox, _))) => {
                 let (words, first) = (&connection.stream.words()[body], head.name as usize);
-                if (first + words.len()) as u64 * 8 > mailbox.bytes() {
+                if !crate::place(mailbox, first, words) {
                     connection.stream.end("a WRITE beyond the mailbox");
                     return false;
                 }
-                let mailbox = mailbox.words();
-                mailbox.copy_in(first + 1, &words[1..]);
-                mailbox.publish(first, words[0]);
                 shards[number].written = true;
             }
             (Kind::Control, _) => {
@@ -572,34 +556,28 @@ fn answer(
     true
 }
 
-/// Answers a READ: epoch, words, epoch, authority, in this order.
-fn read(
-    shard: &mut Shard,
-    head: Head,
-    place: Place,
-    authority: &SharedWord,
-    told: &mut u64,
-    out: &mut Vec<u64>,
-) {
-    let count = head.count as usize;
-    if shard.version.is_none() || shard.map.words(place, count).is_none() {
-        shard.look();
-    }
-    let Some(words) = shard.map.words(place, count) else {
-        return out.push(Head::new(Kind::Outside, 0, head.name, 0).word());
-    };
-    let at = out.len();
-    out.resize(at + 2 + count, 0);
-    load_fence();
-    let before = shard.header.epoch();
-    words.copy_out(0, &mut out[at + 2..]);
-    load_fence();
-    let passed = shard.header.epoch().wrapping_sub(before).min(255) as u8;
-    out[at] = Head::new(Kind::Sampled, passed, head.name, count).word();
-    out[at + 1] = before;
-    let term = authority.words().load_acquire(0);
+/// Tells a client a term that it has not been told, before what stands in `out` from word `at` on.
+fn tell(told: &mut u64, term: u64, out: &mut Vec<u64>, at: usize) {
     if *told != term {
         *told = term;
         out.splice(at..at, [Head::new(Kind::Term, 0, 0, 0).word(), term]);
     }
+}
+
+/// Answers a READ.
+fn read(shard: &mut Shard, head: Head, place: Place, told: &mut u64, out: &mut Vec<u64>) {
+    let count = head.count as usize;
+    if shard.version.is_none() || shard.direct.map.words(place, count).is_none() {
+        shard.look();
+    }
+    let at = out.len();
+    out.resize(at + 2 + count, 0);
+    let Some(Sampled { before, after, term }) = shard.direct.read(place, &mut out[at + 2..]) else {
+        out.truncate(at);
+        return out.push(Head::new(Kind::Outside, 0, head.name, 0).word());
+    };
+    let passed = after.wrapping_sub(before).min(255) as u8;
+    out[at] = Head::new(Kind::Sampled, passed, head.name, count).word();
+    out[at + 1] = before;
+    tell(told, term, out, at);
 }

@@ -12,7 +12,7 @@ use kelix_types::{Error, ErrorKind, Result};
 use super::frame::{Head, Kind, READ_WORDS_MAX};
 use super::stream::Stream;
 use super::tls::ClientTls;
-use crate::{Broken, Fabric, PeerId, Promises, Read, ReadState, Sampled};
+use crate::{Broken, Fabric, PeerId, Promises, Read, ReadState, Sampled, place};
 
 /// Pieces of one READ that are under way at once.
 const PIECES: usize = 16;
@@ -20,7 +20,7 @@ const PIECES: usize = 16;
 const KEPT_WORDS: usize = 128 << 10;
 /// Bytes that may wait to be sent, and how long they may do so before the connection is given up.
 const UNSENT_BYTES_MAX: usize = 4 << 20;
-const NAP_NS: u64 = 100_000_000;
+const NAP: Duration = Duration::from_millis(100);
 const NAPS: u32 = 100;
 /// READs that the agent has not answered, those that nobody waits for any more among them.
 const SLOTS: usize = 4 * SESSION_READS_MAX;
@@ -201,15 +201,10 @@ impl TcpEndpoint {
                     self.term = body[0];
                     true
                 }
-                Kind::Write => match self.inboxes.get(usize::from(head.small)) {
-                    Some(inbox) if (head.name as usize + body.len()) as u64 * 8 <= inbox.bytes() => {
-                        let inbox = inbox.words();
-                        inbox.copy_in(head.name as usize + 1, &body[1..]);
-                        inbox.publish(head.name as usize, body[0]);
-                        true
-                    }
-                    _ => false,
-                },
+                Kind::Write => {
+                    let inbox = self.inboxes.get(usize::from(head.small));
+                    inbox.is_some_and(|inbox| place(inbox, head.name as usize, body))
+                }
                 Kind::Sampled | Kind::Outside => {
                     let (slot, piece) = (head.name >> PIECE_BITS, head.name & ((1 << PIECE_BITS) - 1));
                     match self.slots.get_mut(slot as usize) {
@@ -284,10 +279,6 @@ impl Fabric for TcpEndpoint {
         self.began.elapsed().as_nanos() as u64
     }
 
-    fn yield_now(&mut self) {
-        std::thread::yield_now();
-    }
-
     fn post_read(&mut self, read: Read) {
         let tag = read.tag as usize;
         if self.tags.len() <= tag {
@@ -357,8 +348,8 @@ impl Fabric for TcpEndpoint {
         let mut naps = 0;
         while self.stream.unsent() > UNSENT_BYTES_MAX && self.stream.over().is_none() {
             let before = self.stream.unsent();
-            self.news = false;
-            self.sleep(Some(NAP_NS));
+            self.stream.wait(Some(NAP));
+            self.receive();
             naps = if self.stream.unsent() < before { 0 } else { naps + 1 };
             if naps == NAPS {
                 self.stream.end("the server takes nothing in");
@@ -379,7 +370,7 @@ impl Fabric for TcpEndpoint {
             self.news = true;
         } else {
             // Whoever is to answer may have only this core to do it on.
-            std::thread::yield_now();
+            self.yield_now();
         }
         unseen
     }

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use crate::SET_UP_BYTES_MAX;
+
 /// Longest READ of one frame; longer ones go in pieces.
-pub const READ_WORDS_MAX: usize = 8 << 10;
-/// Most bytes of a frame of the set-up conversation.
-pub const CONTROL_BYTES_MAX: usize = 1 << 20;
+pub(super) const READ_WORDS_MAX: usize = 8 << 10;
 
 /// What a frame is. None is a printable character, so somebody who speaks another protocol is told apart at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,7 +66,7 @@ impl Head {
         let fits = match kind {
             Kind::Read | Kind::Sampled => (1..=READ_WORDS_MAX).contains(&(count as usize)),
             Kind::Write => count > 0,
-            Kind::Control => count as usize <= CONTROL_BYTES_MAX,
+            Kind::Control => count as usize <= SET_UP_BYTES_MAX,
             Kind::Outside | Kind::Term => count == 0,
         };
         fits.then_some(Head { kind, small: (word >> 8) as u8, name: (word >> 16 & FIELD) as u32, count })
@@ -120,7 +120,7 @@ mod tests {
         assert!(long(Kind::Read, READ_WORDS_MAX + 1).is_err());
         assert!(long(Kind::Read, 0).is_err());
         assert!(long(Kind::Write, 1 << 17).is_err());
-        assert!(long(Kind::Control, CONTROL_BYTES_MAX + 1).is_err());
+        assert!(long(Kind::Control, SET_UP_BYTES_MAX + 1).is_err());
         assert_eq!(long(Kind::Write, 1 << 10), Ok(None));
     }
 }

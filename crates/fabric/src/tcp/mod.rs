@@ -33,6 +33,5 @@ pub const REFUSED: u16 = 9;
 
 pub use agent::{Agent, AgentLimits, AgentShard, ConnectionId, Event};
 pub use endpoint::{Greeting, TcpEndpoint};
-pub use frame::{CONTROL_BYTES_MAX, READ_WORDS_MAX};
 pub use link::{AgentBell, AgentLink};
 pub use tls::{ClientTls, Identity, ServerTls};

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use kelix_image::words::{bytes_of, bytes_of_mut};
 use kelix_types::Place;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
-
-use super::frame::{self, CONTROL_BYTES_MAX, Head, Kind};
 use rustls::Connection;
+
+use super::frame::{self, Head, Kind};
+use crate::{SET_UP_BYTES_MAX, timespec};
 
 /// Words that are received at once at most, unless a frame is longer.
 const RECEIVE_WORDS: usize = 8 << 10;
@@ -63,7 +64,7 @@ impl Stream {
             arrived: Vec::new(),
             arrived_bytes: 0,
             taken: 0,
-            longest: 1 + (CONTROL_BYTES_MAX / 8).max(write_words_max),
+            longest: 1 + (SET_UP_BYTES_MAX / 8).max(write_words_max),
             over: None,
         })
     }
@@ -87,6 +88,13 @@ impl Stream {
         self.distrust.take()
     }
 
+    /// Tells the other side why it is refused, and ends the connection.
+    pub fn refuse(&mut self, text: &str, why: &'static str) {
+        self.control(super::REFUSED, text.as_bytes());
+        self.flush();
+        self.end(why);
+    }
+
     /// Ends the connection.
     pub fn end(&mut self, why: &'static str) {
         self.over.get_or_insert(why);
@@ -101,7 +109,7 @@ impl Stream {
 
     /// Queues a frame of the set-up conversation.
     pub fn control(&mut self, kind: u16, bytes: &[u8]) {
-        assert!(bytes.len() <= CONTROL_BYTES_MAX, "a set-up frame of {} bytes", bytes.len());
+        assert!(bytes.len() <= SET_UP_BYTES_MAX, "a set-up frame of {} bytes", bytes.len());
         self.out.push(Head::new(Kind::Control, 0, u32::from(kind), bytes.len()).word());
         let begin = self.out.len();
         self.out.resize(begin + bytes.len().div_ceil(8), 0);
@@ -229,8 +237,7 @@ impl Stream {
 
     /// Waits until something arrives, or what waits can be sent, or the time is over.
     pub fn wait(&self, timeout: Option<Duration>) {
-        let timeout =
-            timeout.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos() as _ });
+        let timeout = timeout.map(timespec);
         let mut events = PollFlags::IN;
         if self.unsent() > 0 {
             events |= PollFlags::OUT;
