@@ -1,7 +1,7 @@
 //! A server under measurement and what is in it.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kelix::{Client, Session, Table};
 use kelix_server::{Server, ServerConfig};
@@ -75,6 +75,55 @@ pub(crate) fn verify(value: &[u8], record: u64) -> u64 {
     next
 }
 
+/// Puts these records, in one batch.
+pub(crate) fn put_records(
+    session: &mut Session,
+    table: Table,
+    walk: Walk,
+    records: &[u64],
+) -> Result<(), String> {
+    let items: Vec<_> = records.iter().map(|record| (key_of(*record), walk.value_of(*record))).collect();
+    let items: Vec<(&[u8], &[u8])> = items.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+    let results = session.multi_put(table, &items).map_err(|error| error.to_string())?;
+    results.into_iter().try_for_each(|result| result.map(drop).map_err(|error| error.to_string()))
+}
+
+/// Numbers that look random and are the same in every run (splitmix64).
+pub(crate) struct Numbers(pub u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// From 0 to 1.
+    pub fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// So many records, drawn from all alike.
+    pub fn records(&mut self, records: u64, count: usize) -> Vec<u64> {
+        let mut below = || ((u128::from(self.next()) * u128::from(records)) >> 64) as u64;
+        (0..count).map(|_| below()).collect()
+    }
+}
+
+/// Processor time of this process in a while in which nobody does anything, of a core, in percent.
+pub(crate) fn idle_share(time: Duration) -> f64 {
+    let used = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    // Until everybody sleeps.
+    std::thread::sleep(Duration::from_millis(300));
+    let (began, before) = (Instant::now(), used());
+    std::thread::sleep(time);
+    (used() - before).as_secs_f64() / began.elapsed().as_secs_f64() * 100.0
+}
+
 /// Runs the calling thread on one core, so that client and shard do not share one.
 pub(crate) fn pin(core: usize) {
     let mut set = rustix::thread::CpuSet::new();
@@ -139,11 +188,7 @@ impl Store {
 
     /// Puts these records.
     pub fn put_batch(&mut self, records: &[u64]) -> Result<(), String> {
-        let items: Vec<_> =
-            records.iter().map(|record| (key_of(*record), self.walk.value_of(*record))).collect();
-        let items: Vec<(&[u8], &[u8])> = items.iter().map(|(key, value)| (&key[..], &value[..])).collect();
-        let results = self.session.multi_put(self.table, &items).map_err(|error| error.to_string())?;
-        results.into_iter().try_for_each(|result| result.map(drop).map_err(|error| error.to_string()))
+        put_records(&mut self.session, self.table, self.walk, records)
     }
 
     /// The shard's part of the statistics.

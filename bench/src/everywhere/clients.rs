@@ -1,7 +1,7 @@
 //! Many clients of whom few are busy, beside those few alone.
 
 use std::net::Ipv4Addr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kelix::{FabricChoice, Path, Session, SessionOptions};
 use kelix_server::ServerConfig;
@@ -9,7 +9,7 @@ use kelix_server::ServerConfig;
 use super::rows::text;
 use crate::interleave::compare;
 use crate::report::{Row, Sense, as_rate, compared};
-use crate::store::{Store, key_of};
+use crate::store::{Store, idle_share, put_records};
 
 /// Items of a batch.
 const BATCH: u64 = 16;
@@ -52,13 +52,7 @@ impl Crowd {
         let Crowd { store, busy, next, .. } = self;
         for session in &mut *busy {
             let records: Vec<u64> = (*next..*next + BATCH).map(|record| record % RECORDS).collect();
-            let items: Vec<_> =
-                records.iter().map(|record| (key_of(*record), store.walk.value_of(*record))).collect();
-            let items: Vec<(&[u8], &[u8])> =
-                items.iter().map(|(key, value)| (&key[..], &value[..])).collect();
-            for result in session.multi_put(store.table, &items).expect("a batch") {
-                result.expect("a put");
-            }
+            put_records(session, store.table, store.walk, &records).expect("a batch");
             *next = (*next + BATCH) % RECORDS;
         }
         BATCH * busy.len() as u64
@@ -91,15 +85,7 @@ pub(super) fn clients(rounds: usize, time: Duration) -> Result<Vec<Row>, String>
 
 /// Processor time of this process while nobody does anything.
 fn idle(time: Duration) -> Row {
-    let used = || {
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-    };
-    // Until everybody sleeps.
-    std::thread::sleep(Duration::from_millis(300));
-    let (began, before) = (Instant::now(), used());
-    std::thread::sleep(time);
-    let share = (used() - before).as_secs_f64() / began.elapsed().as_secs_f64() * 100.0;
+    let share = idle_share(time);
     Row {
         id: "clients_idle",
         name: "processor time with 500 idle clients",

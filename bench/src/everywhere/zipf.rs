@@ -4,25 +4,13 @@ use kelix_server::ServerConfig;
 
 use crate::interleave::compare;
 use crate::report::{Row, Sense, as_rate, compared};
-use crate::store::{Store, key_of, memory_for, verify};
+use crate::store::{Numbers, Store, key_of, memory_for, verify};
 
 const SHARDS: usize = 4;
 /// Keys that are asked for, in turn.
 const SAMPLES: usize = 1 << 20;
 /// How much more popular the first key is than those after it: the k-th has 1 / k^EXPONENT of its share.
 const EXPONENT: f64 = 0.99;
-
-/// Numbers that look random and are the same in every run (splitmix64), from 0 to 1.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ mixed >> 31) >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
 
 /// Records drawn by their popularity. Which record has which popularity is no matter, since keys are hashed.
 fn popular(records: u64) -> Vec<u64> {
@@ -34,7 +22,7 @@ fn popular(records: u64) -> Vec<u64> {
         })
         .collect();
     let mut numbers = Numbers(1);
-    (0..SAMPLES).map(|_| sums.partition_point(|upto| *upto < numbers.next() * sum) as u64).collect()
+    (0..SAMPLES).map(|_| sums.partition_point(|upto| *upto < numbers.share() * sum) as u64).collect()
 }
 
 /// One-sided gets over four shards.
@@ -47,8 +35,7 @@ pub(super) fn zipf(records: u64, rounds: usize) -> Result<Row, String> {
     };
     let mut store = Store::start("zipf", config)?;
     store.load(records)?;
-    let mut numbers = Numbers(2);
-    let uniform: Vec<u64> = (0..SAMPLES).map(|_| (numbers.next() * records as f64) as u64).collect();
+    let uniform = Numbers(2).records(records, SAMPLES);
     let popular: Vec<u64> = popular(records).into_iter().map(|record| record.min(records - 1)).collect();
     let session = std::cell::RefCell::new(&mut store.session);
     let table = store.table;

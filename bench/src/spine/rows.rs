@@ -12,7 +12,7 @@ use kelix_server::ServerConfig;
 use super::BATCH;
 use crate::interleave::compare;
 use crate::report::{Row, Sense, as_rate, compared};
-use crate::store::{Store, key_of, pin, verify};
+use crate::store::{Numbers, Store, idle_share, key_of, pin, verify};
 
 /// Loads the records and counts the memory they take.
 pub(super) fn item_bytes(store: &mut Store, records: u64) -> Result<Row, String> {
@@ -32,15 +32,6 @@ pub(super) fn item_bytes(store: &mut Store, records: u64) -> Result<Row, String>
         sense: Sense::AtMost,
         note: format!("used segment bytes after load; {} index splits", shard["index_splits"]),
     })
-}
-
-fn random_records(records: u64, count: usize) -> Vec<u64> {
-    let mut state = 0x1234_5678_9ABC_DEF0u64;
-    let mut next = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        ((u128::from(state) * u128::from(records)) >> 64) as u64
-    };
-    (0..count).map(|_| next()).collect()
 }
 
 /// One-sided gets against plain loops.
@@ -87,7 +78,7 @@ pub(super) fn gets(store: &mut Store) -> Result<Vec<Row>, String> {
         "",
     ));
 
-    let wanted = random_records(records, 1 << 20);
+    let wanted = Numbers(1).records(records, 1 << 20);
     let (mut ours_next, mut other_next) = (0, 1 << 19);
     let independent = compare(
         rounds,
@@ -234,7 +225,7 @@ pub(super) fn puts(store: &mut Store) -> Result<Vec<Row>, String> {
     let (records, rounds, walk) = (store.records, store.rounds, store.walk);
     let table = store.table;
     let plain = PlainTable::new(&mut store.session, table.id());
-    let wanted = random_records(records, 1 << 18);
+    let wanted = Numbers(1).records(records, 1 << 18);
     let echo = Echo::start(store.cores - 1);
     let mut next = 0;
     let mut other_at = 1;
@@ -301,17 +292,9 @@ pub(super) fn puts(store: &mut Store) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-fn process_cpu() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
 /// What an idle server and client cost, and what the shard does during one-sided gets.
 pub(super) fn cpu(store: &mut Store) -> Result<Vec<Row>, String> {
-    std::thread::sleep(Duration::from_millis(300));
-    let (cpu, began) = (process_cpu(), Instant::now());
-    std::thread::sleep(store.time);
-    let idle = (process_cpu() - cpu).as_secs_f64() / began.elapsed().as_secs_f64() * 100.0;
+    let idle = idle_share(store.time);
     let idle_row = Row {
         id: "idle_cpu",
         name: "server and one client, both idle",
@@ -325,7 +308,7 @@ pub(super) fn cpu(store: &mut Store) -> Result<Vec<Row>, String> {
     };
     let options = SessionOptions { path: Path::Index, ..SessionOptions::default() };
     let mut session = store.client.session_with(options).map_err(|error| error.to_string())?;
-    let wanted = random_records(store.records, 1 << 18);
+    let wanted = Numbers(1).records(store.records, 1 << 18);
     let mut buffer = [0; 32];
     // The session's first gets fetch the directory.
     for record in wanted.iter().take(1000) {
@@ -369,7 +352,7 @@ pub(super) fn quarantine(records: u64, time: Duration) -> Result<Row, String> {
         Store::start("quarantine", ServerConfig { memory_bytes: 64 << 20, ..ServerConfig::default() })?;
     let records = records.min(400_000);
     store.load(records)?;
-    let wanted = random_records(records, 1 << 16);
+    let wanted = Numbers(1).records(records, 1 << 16);
     let began = Instant::now();
     let (mut most, mut puts, mut start) = (0, 0u64, 0);
     let client = store.client.clone();
