@@ -106,7 +106,7 @@ fn another_version_is_refused_by_name() {
         assert!(raw::is_closed(&stream));
     }
     let stream = world.connect();
-    let hello = Frame::Hello { version: 1, features: 4, purpose: Purpose::Session };
+    let hello = Frame::Hello { version: 1, features: 4, purpose: Purpose::Session, caller: None };
     raw::send(&stream, &hello).unwrap();
     let Frame::Refused { text } = raw::receive(&stream).unwrap().0 else { panic!("not refused") };
     assert!(text.contains("features 0x4"), "{text}");
@@ -148,7 +148,7 @@ fn garbage_in_place_of_frames() {
         let mut stream = world.connect();
         stream.write_all(bytes).unwrap();
         until_closed(&stream, &format!("{bytes:?} instead of a greeting ends the connection"));
-        let statistics = Frame::Hello { version: 1, features: 0, purpose: Purpose::Statistics };
+        let statistics = Frame::Hello { version: 1, features: 0, purpose: Purpose::Statistics, caller: None };
         let mut stream = world.connect();
         raw::send(&stream, &statistics).unwrap();
         stream.write_all(bytes).unwrap();

@@ -134,7 +134,7 @@ fn connect(server: &ServerProcess) -> TcpStream {
 /// A connection that has greeted.
 fn greet(server: &ServerProcess, purpose: Purpose) -> TcpStream {
     let stream = connect(server);
-    say(&stream, &Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose });
+    say(&stream, &Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose, caller: None });
     assert!(matches!(heard(&stream), Some(Frame::Welcome { .. })));
     stream
 }
@@ -214,14 +214,15 @@ fn frames_that_make_no_sense_end_their_sender_alone() {
             assert!(is_closed(&stream), "{words:x?} without a session");
         }
     }
-    let hello = Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose: Purpose::Session };
+    let hello =
+        Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose: Purpose::Session, caller: None };
     for frame in [hello, Frame::AskSegments { shard: 0 }, Frame::Refused { text: "no".into() }] {
         let stream = greet(&server, Purpose::Session);
         say(&stream, &frame);
         assert!(is_closed(&stream), "{frame:?}");
     }
     let stream = connect(&server);
-    say(&stream, &Frame::Hello { version: 77, features: 0, purpose: Purpose::Session });
+    say(&stream, &Frame::Hello { version: 77, features: 0, purpose: Purpose::Session, caller: None });
     let Some(Frame::Refused { text }) = heard(&stream) else { panic!("not refused") };
     assert!(text.contains("version 77"), "{text}");
     bystander.goes_on();
@@ -365,7 +366,12 @@ fn a_server_without_descriptors_serves_whom_it_has_and_others_later() {
             let stream = connect(&server);
             say(
                 &stream,
-                &Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose: Purpose::Statistics },
+                &Frame::Hello {
+                    version: PROTOCOL_VERSION,
+                    features: 0,
+                    purpose: Purpose::Statistics,
+                    caller: None,
+                },
             );
             stream
         })

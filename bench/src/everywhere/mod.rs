@@ -30,6 +30,7 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
     (store.rounds, store.time) = if records < FULL_RECORDS { SMALL } else { FULL };
     store.load(records)?;
     let mut rows = rows::tcp(&mut store)?;
+    rows.push(rows::retries(&mut store)?);
     rows.push(rows::tls(&mut store, records.min(200_000))?);
     let (rounds, time) = (store.rounds, store.time);
     drop(store);

@@ -1,6 +1,7 @@
 //! The rows.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use kelix::{
     Client, ClientTls, Credentials, FabricChoice, Identity, Path, Session, SessionOptions, Table, Values,
@@ -11,7 +12,7 @@ use kelix_server::ServerConfig;
 use super::echo::Echo;
 use crate::interleave::compare;
 use crate::report::{Row, Sense, as_rate, compared};
-use crate::store::{Store, key_of, memory_for, verify};
+use crate::store::{Numbers, Store, key_of, memory_for, put_records, verify};
 
 /// Gets of a batch, sent at once.
 const BATCH: usize = 64;
@@ -69,6 +70,27 @@ pub(super) fn tcp(store: &mut Store) -> Result<Vec<Row>, String> {
     }
     rows.push(pipeline(store, rounds, hot)?);
     Ok(rows)
+}
+
+/// Batches of puts by a session that may ask again, which keeps them and lets the shard keep its answers, beside one that
+/// does not.
+pub(super) fn retries(store: &mut Store) -> Result<Row, String> {
+    let (records, rounds, table, walk) = (store.records, store.rounds, store.table, store.walk);
+    let put = |retry_for: Duration| {
+        let options = SessionOptions { retry_for, ..SessionOptions::default() };
+        let mut session = store.client.session_with(options).map_err(text)?;
+        let (wanted, mut batch) = (Numbers(3).records(records, 1 << 16), 0);
+        Ok::<_, String>(move || {
+            let first = batch * BATCH % wanted.len();
+            batch += 1;
+            put_records(&mut session, table, walk, &wanted[first..first + BATCH]).expect("a batch");
+            BATCH as u64
+        })
+    };
+    let (mut again, mut once) = (put(Duration::from_secs(1))?, put(Duration::ZERO)?);
+    let comparison = compare(rounds, &mut again, &mut once);
+    let name = "puts in batches of 64 that may be asked again / that may not";
+    Ok(compared("retries", name, "ns a put", 1.1, comparison, ""))
 }
 
 /// A certificate for 127.0.0.1, its key, and who has issued it: known to everybody, and good for measuring only.

@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use kelix::{
     Address, Client, Cost, Credentials, ErrorKind, FabricChoice, Path, Session, SessionOptions, Table,
@@ -19,6 +20,8 @@ pub(crate) struct Context {
     pub fabric: Option<FabricChoice>,
     /// Who is trusted over TCP.
     pub trust: TrustArgs,
+    /// For how long to ask again.
+    pub retry: Option<Duration>,
     /// Whether results and errors are printed as JSON.
     pub json: bool,
 }
@@ -51,7 +54,8 @@ impl Context {
 
     /// Opens a session whose gets take one path.
     pub fn session_by(&self, path: Path) -> Result<Session, Failure> {
-        let options = SessionOptions { path, fabric: self.fabric, ..SessionOptions::default() };
+        let retry_for = self.retry.unwrap_or_default();
+        let options = SessionOptions { path, fabric: self.fabric, retry_for, ..SessionOptions::default() };
         Ok(self.client()?.session_with(options)?)
     }
 

@@ -66,6 +66,10 @@ struct Cli {
     fabric: Option<FabricChoice>,
     #[command(flatten)]
     trust: trust::TrustArgs,
+    /// For how long to connect again and ask again when the server does not answer; each write is done once [default: not
+    /// at all]
+    #[arg(long, global = true, value_name = "TIME", value_parser = units::parse_time)]
+    retry: Option<std::time::Duration>,
     /// Print results and errors as JSON
     #[arg(long, global = true)]
     json: bool,
@@ -156,7 +160,8 @@ fn main() -> ExitCode {
         Ok(address) => address,
         Err(error) => return Failure::from(error).report(cli.json),
     };
-    let context = context::Context { address, fabric: cli.fabric, trust: cli.trust, json: cli.json };
+    let context =
+        context::Context { address, fabric: cli.fabric, trust: cli.trust, retry: cli.retry, json: cli.json };
     match run(&context, &cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(context.json),

@@ -11,7 +11,7 @@ use tiny_http::{Header, Method, Response, Server};
 use crate::Failure;
 
 /// A metric with a value for each shard: name, kind, help, and where it stands in the statistics of a shard.
-const SHARD: [(&str, &str, &str, &str); 15] = [
+const SHARD: [(&str, &str, &str, &str); 16] = [
     ("kelix_items", "gauge", "Items in the store.", "/items"),
     ("kelix_requests_total", "counter", "Requests taken.", "/requests"),
     ("kelix_gets_total", "counter", "Gets that were answered by message.", "/gets"),
@@ -21,6 +21,12 @@ const SHARD: [(&str, &str, &str, &str); 15] = [
     ("kelix_links_repaired_total", "counter", "Links repaired in place.", "/links_repaired"),
     ("kelix_writes_waited_total", "counter", "Writes that waited for memory.", "/writes_waited"),
     ("kelix_writes_refused_total", "counter", "Writes refused for lack of memory.", "/writes_refused"),
+    (
+        "kelix_writes_repeated_total",
+        "counter",
+        "Writes asked for again that had been done.",
+        "/writes_repeated",
+    ),
     ("kelix_items_evacuated_total", "counter", "Items moved out of sparse segments.", "/items_evacuated"),
     ("kelix_index_splits_total", "counter", "Splits of index blocks.", "/index_splits"),
     ("kelix_index_merges_total", "counter", "Merges of index blocks.", "/index_merges"),

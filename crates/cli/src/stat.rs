@@ -61,7 +61,7 @@ const fn label(title: &'static str, pointer: &'static str) -> Column {
     Column { title, pointer, form: Form::Count, sums: false }
 }
 
-const REQUESTS: [Column; 10] = [
+const REQUESTS: [Column; 11] = [
     label("shard", "/shard"),
     column("items", "/items", Form::Count),
     column("requests", "/requests", Form::Count),
@@ -72,6 +72,7 @@ const REQUESTS: [Column; 10] = [
     column("repaired links", "/links_repaired", Form::Count),
     column("waited", "/writes_waited", Form::Count),
     column("refused", "/writes_refused", Form::Count),
+    column("repeated", "/writes_repeated", Form::Count),
 ];
 
 const WORK: [Column; 7] = [

@@ -15,7 +15,8 @@ use crate::core::{Answer, Path, PostError, RequestId};
 use crate::item::{Item, NewItem, Values};
 use crate::pointers::Pointer;
 use crate::read::{Landing, ReadOp, Step};
-use crate::session::{Patience, Session, check_answer, check_key};
+use crate::session::{Session, check_answer, check_key};
+use crate::waiting::Patience;
 
 /// Names a submitted operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -74,7 +75,7 @@ pub(crate) struct Wanted<'k> {
 pub(crate) struct Waiting {
     queued: Queued,
     id: RequestId,
-    since_ns: u64,
+    pub(crate) since_ns: u64,
 }
 
 /// One of the reads of a batch.
@@ -121,11 +122,15 @@ impl Session {
         let mut result = Ok(());
         let mut under_way = count;
         let mut patience = Patience::default();
-        while under_way > 0 {
+        let mut anew = false;
+        while under_way > 0 && result.is_ok() {
             let before = under_way;
             for (index, slot) in slots[..count].iter_mut().enumerate() {
                 let Some(op) = slot.op.as_mut() else { continue };
-                let step = self.core.advance_read(op, wanted(index).key, &mut slot.landing);
+                let step = match anew {
+                    false => self.core.advance_read(op, wanted(index).key, &mut slot.landing),
+                    true => self.core.restart_read(op),
+                };
                 let valid = match step {
                     Step::Pending => continue,
                     Step::Valid => true,
@@ -157,15 +162,10 @@ impl Session {
             if under_way < before {
                 patience = Patience::default();
             }
-            let mut changed = under_way == 0;
-            while !changed && result.is_ok() {
-                match self.pause(operation, &mut patience) {
-                    Ok(progress) => changed = progress,
-                    Err(error) => result = Err(error),
-                }
-            }
-            if !changed {
-                break;
+            if under_way > 0 && result.is_ok() {
+                let progress = self.until_progress(operation, &mut patience);
+                anew = matches!(progress, Ok(true));
+                result = progress.map(drop);
             }
         }
         self.slots = slots;
@@ -247,7 +247,7 @@ impl Session {
         result
     }
 
-    fn send_all(&mut self) {
+    pub(crate) fn send_all(&mut self) {
         for shard in 0..self.core.shards() {
             self.core.send(shard);
         }
@@ -403,7 +403,11 @@ impl Session {
     /// Begins what was submitted and moves what has ended to `completions`; returns how many. Waits only to send a
     /// value that does not fit one message, for one such value at most. After a poll that returned 0, and until the
     /// next call of this session, [`Session::fd`] becomes readable when there is more. An operation that is not
-    /// answered in time ends with the next poll after that, so wait for the descriptor with a time-out.
+    /// answered in time ends with the next poll after that, so wait for the descriptor with a time-out. A session
+    /// that goes on after it has lost its connection ([`SessionOptions::retry_for`]) connects again in here, and
+    /// then has another descriptor.
+    ///
+    /// [`SessionOptions::retry_for`]: crate::SessionOptions::retry_for
     pub fn poll(&mut self, completions: &mut Vec<Completion>) -> Result<usize> {
         let before = completions.len();
         if self.announced {
@@ -412,6 +416,7 @@ impl Session {
             self.core.fabric.sleep(Some(0));
             self.announced = false;
         }
+        self.connect_for_poll();
         self.begin_queued();
         self.send_unsent();
         self.collect()?;
@@ -487,6 +492,9 @@ impl Session {
             return;
         }
         let lost = self.check_server("poll").err();
+        if lost.is_some() && self.caller.is_some() {
+            return self.end_unsent();
+        }
         let mut sent_large = false;
         for shard in 0..self.unsent.len() {
             while let Some(queued) = self.unsent[shard].pop_front() {
@@ -521,8 +529,13 @@ impl Session {
             }
         }
         self.send_all();
+        self.end_unsent();
+    }
+
+    /// Gives up what could not be sent for too long.
+    fn end_unsent(&mut self) {
         if self.unsent.iter().any(|unsent| !unsent.is_empty())
-            && self.sending.waited(self.core.fabric.now_ns()) >= self.timeout()
+            && self.sending.waited(self.core.fabric.now_ns()) >= self.limit()
         {
             for queued in self.unsent.iter_mut().flat_map(std::mem::take).collect::<Vec<_>>() {
                 self.finish(queued.ticket, Err(self.timed_out("poll")));
@@ -539,6 +552,8 @@ impl Session {
         self.core.poll_replies()?;
         self.note_broken();
         let given_up = self.check_server("poll").err().map(|error| error.kind());
+        // A server that is superseded gives no more answers; one that has gone may be found again.
+        let given_up = given_up.filter(|kind| self.caller.is_none() || *kind == ErrorKind::Superseded);
         let now_ns = self.core.fabric.now_ns();
         for Waiting { queued, id, since_ns } in std::mem::take(&mut self.waiting) {
             let outcome = match self.core.take(id) {
@@ -546,7 +561,7 @@ impl Session {
                     self.sending = Patience::default();
                     self.believe("poll", answer).and_then(|answer| self.outcome_of(&queued, answer))
                 }
-                None if given_up.is_none() && Duration::from_nanos(now_ns - since_ns) < self.timeout() => {
+                None if given_up.is_none() && Duration::from_nanos(now_ns - since_ns) < self.limit() => {
                     self.waiting.push(Waiting { queued, id, since_ns });
                     continue;
                 }

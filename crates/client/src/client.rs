@@ -13,8 +13,8 @@ use crate::session::{Session, SessionOptions};
 /// [`Session`].
 #[derive(Clone, Debug)]
 pub struct Client {
-    address: Arc<Address>,
-    credentials: Arc<Credentials>,
+    pub(crate) address: Arc<Address>,
+    pub(crate) credentials: Arc<Credentials>,
 }
 
 impl Client {
@@ -43,7 +43,7 @@ impl Client {
 
     /// Opens a session with other than the usual options.
     pub fn session_with(&self, options: SessionOptions) -> Result<Session> {
-        Session::open(&self.address, &self.credentials, options)
+        Session::open(self, options)
     }
 
     /// What the server tells of itself, its shards and its clients, as JSON.

@@ -1,17 +1,20 @@
 //! The part of a session that waits for nothing: routing, requests and replies, one-sided reads. Generic over the
 //! fabric, and so what a simulator drives.
 
+use std::cmp::Reverse;
+use std::collections::VecDeque;
+
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::PlainItem;
 use kelix_image::words::Words;
 use kelix_index::{BUCKET_WORDS, Directory, guess};
-use kelix_types::limits::SESSION_READS_MAX;
+use kelix_types::limits::{SEQUENCES_KEPT, SESSION_READS_MAX};
 use kelix_types::{
     Error, ErrorKind, Guardian, Incarnation, KeyHash, Location, TableId, Version, key_hash, mark,
 };
 use kelix_wire::{
-    FrameBuffer, Op, Reply, RequestHead, RingFault, RingReader, RingWriter, Status, View, encode_request,
-    mailbox_word,
+    FrameBuffer, Op, Reply, RequestHead, RingFault, RingReader, RingWriter, Sequence, Status, View,
+    encode_request, mailbox_word,
 };
 
 use crate::item::Values;
@@ -70,6 +73,10 @@ struct Pending {
     /// High half of the request's id; replies to abandoned requests carry another.
     generation: u16,
     state: PendingState,
+    /// Of a session that may ask again: the request, to which shard it went, and when among all requests.
+    kept: FrameBuffer,
+    shard: u16,
+    order: u64,
 }
 
 enum PendingState {
@@ -87,6 +94,10 @@ struct ShardState {
     writer: RingWriter,
     ring: RingReader,
     outstanding: usize,
+    /// Writes so far that the shard can tell from each other, and those of the last that may be unanswered: sequence, slot
+    /// and generation, in their order.
+    sequence: u64,
+    unanswered: VecDeque<(u64, u16, u16)>,
 }
 
 /// A key of a batch, and where it is looked for next: nowhere, its bucket, its item.
@@ -118,6 +129,11 @@ pub(crate) struct Core<F> {
     frame: FrameBuffer,
     payload: Vec<u64>,
     segments_mapped: u64,
+    /// Requests are kept until they are answered, so that they can be asked again.
+    pub keeps_requests: bool,
+    posted: u64,
+    /// Those that are to be asked again, the first at the end.
+    again: Vec<u16>,
 }
 
 /// Why a request could not be posted.
@@ -140,6 +156,8 @@ impl<F: Fabric> Core<F> {
             writer: RingWriter::new(ordered),
             ring: RingReader::new(ordered),
             outstanding: 0,
+            sequence: 0,
+            unanswered: VecDeque::new(),
         });
         let shards = shards.collect();
         let mut core = Core {
@@ -158,6 +176,9 @@ impl<F: Fabric> Core<F> {
             frame: FrameBuffer::default(),
             payload: Vec::new(),
             segments_mapped: 0,
+            keeps_requests: false,
+            posted: 0,
+            again: Vec::new(),
         };
         core.set_path(Path::Auto);
         core
@@ -399,10 +420,21 @@ impl<F: Fabric> Core<F> {
         body: &[u8],
         wanted: bool,
     ) -> Result<RequestId, PostError> {
+        // A write can be told from others only while it is among the last.
+        let counts = self.keeps_requests && matches!(head.op, Op::Put | Op::Delete | Op::LargeCommit);
+        if counts && !self.may_count(shard) {
+            return Err(PostError::Full);
+        }
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None if self.pending.len() < REQUESTS_MAX => {
-                self.pending.push(Pending { generation: 0, state: PendingState::Free });
+                self.pending.push(Pending {
+                    generation: 0,
+                    state: PendingState::Free,
+                    kept: FrameBuffer::default(),
+                    shard: 0,
+                    order: 0,
+                });
                 (self.pending.len() - 1) as u16
             }
             None => return Err(PostError::Full),
@@ -410,9 +442,11 @@ impl<F: Fabric> Core<F> {
         let pending = &mut self.pending[usize::from(slot)];
         pending.generation = pending.generation.wrapping_add(1);
         head.id = u32::from(slot) | u32::from(pending.generation) << 16;
-        encode_request(&mut self.frame, head, key, body);
         let state = &mut self.shards[shard];
-        match state.writer.push(&mut self.fabric, state.reader.peer, &mut self.frame) {
+        head.sequence = counts.then(|| Sequence { number: state.sequence + 1, again: false });
+        let frame = if self.keeps_requests { &mut pending.kept } else { &mut self.frame };
+        encode_request(frame, head, key, body);
+        match state.writer.push(&mut self.fabric, state.reader.peer, frame) {
             Ok(true) => {}
             Ok(false) => {
                 self.free.push(slot);
@@ -425,10 +459,76 @@ impl<F: Fabric> Core<F> {
         }
         // The pieces of a large value change nothing until they are committed.
         let write = !matches!(head.op, Op::Get | Op::Ping | Op::LargeBegin | Op::LargePiece);
-        self.pending[usize::from(slot)].state = PendingState::Waiting { write, wanted };
+        pending.state = PendingState::Waiting { write, wanted };
+        if counts {
+            state.sequence += 1;
+            state.unanswered.push_back((state.sequence, slot, pending.generation));
+        }
+        (pending.shard, pending.order) = (shard as u16, self.posted);
+        self.posted += 1;
         state.outstanding += 1;
         self.total.messages += 1;
         Ok(RequestId(head.id))
+    }
+
+    /// Whether one more write may be under way to a shard which is to know the answer to each.
+    fn may_count(&mut self, shard: usize) -> bool {
+        let ShardState { sequence, unanswered, .. } = &mut self.shards[shard];
+        while let Some((first, slot, generation)) = unanswered.front() {
+            let pending = &self.pending[usize::from(*slot)];
+            let waits = matches!(pending.state, PendingState::Waiting { .. });
+            if waits && pending.generation == *generation {
+                return *sequence - first < SEQUENCES_KEPT as u64 - 1;
+            }
+            unanswered.pop_front();
+        }
+        true
+    }
+
+    /// Whether this is another connection to the same server.
+    pub fn is_of_the_server_of(&self, other: &Core<F>) -> bool {
+        (self.server(), self.term) == (other.server(), other.term)
+    }
+
+    /// Goes on over another connection to the same server, where what was not answered is to be asked again.
+    pub fn go_on_over(&mut self, other: Core<F>) {
+        self.fabric = other.fabric;
+        for (state, ShardState { mut reader, writer, ring, .. }) in self.shards.iter_mut().zip(other.shards) {
+            reader.direct_gets = state.reader.direct_gets;
+            (state.reader, state.writer, state.ring, state.outstanding) = (reader, writer, ring, 0);
+        }
+        self.again.clear();
+        for (slot, pending) in self.pending.iter_mut().enumerate() {
+            match pending.state {
+                PendingState::Waiting { wanted: true, .. } => {
+                    self.again.push(slot as u16);
+                    pending.kept.ask_again();
+                }
+                PendingState::Waiting { wanted: false, .. } => {
+                    pending.state = PendingState::Free;
+                    self.free.push(slot as u16);
+                }
+                PendingState::Free | PendingState::Answered(_) => {}
+            }
+        }
+        let Core { again, pending, .. } = self;
+        again.sort_by_key(|slot| Reverse(pending[usize::from(*slot)].order));
+    }
+
+    /// Asks again, as far as there is room. `true`: for all.
+    pub fn post_again(&mut self) -> Result<bool, Error> {
+        while let Some(slot) = self.again.last() {
+            let pending = &mut self.pending[usize::from(*slot)];
+            let state = &mut self.shards[usize::from(pending.shard)];
+            let peer = state.reader.peer;
+            if !state.writer.push(&mut self.fabric, peer, &mut pending.kept).map_err(fault)? {
+                return Ok(false);
+            }
+            state.outstanding += 1;
+            self.total.messages += 1;
+            self.again.pop();
+        }
+        Ok(true)
     }
 
     /// Sends off what was posted to a shard.

@@ -62,6 +62,7 @@ mod session;
 #[cfg(kelix_sim)]
 pub mod sim;
 mod tables;
+mod waiting;
 
 pub use batch::{Completion, Outcome, Ticket};
 pub use client::Client;

@@ -1,6 +1,8 @@
-//! Sessions: one thread's way to the store. The waiting, and the plain operations.
+//! Sessions: one thread's way to the store, and the plain operations.
 
+use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,24 +11,19 @@ use kelix_fabric::{Endpoint, Fabric};
 use kelix_image::ItemFlags;
 use kelix_types::limits::{KEY_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX, VALUE_BYTES_MAX};
 use kelix_types::{Effect, Error, ErrorKind, KeyHash, Location, Result, TableId, Version};
+use kelix_wire::control::Caller;
 use kelix_wire::{Op, RequestHead, Status};
 
 use crate::Table;
 use crate::batch::{Queued, Waiting, Wanted};
-use crate::connect::{self, Address, Credentials, FabricChoice, Setup};
-use crate::core::{Answer, Core, Path, PostError, RequestId};
+use crate::client::Client;
+use crate::connect::{self, FabricChoice, Setup};
+use crate::core::{Answer, Core, Path, RequestId};
 use crate::item::{Item, Names};
 use crate::pointers::Pointer;
 use crate::read::{Cost, Landing, ReadOp, Step};
+use crate::waiting::Patience;
 
-/// Looking again and again without giving the core away.
-const SPIN: Duration = Duration::from_micros(40);
-/// Most looks meanwhile: a clock may stand still for as long as nothing is looked at.
-const LOOKS_MAX: u32 = 1 << 14;
-/// Looks between two looks at the clock.
-const LOOKS_A_CLOCK: u32 = 64;
-/// Polling while giving the core to whoever wants it.
-const YIELD: Duration = Duration::from_micros(200);
 /// Operations between two looks at what rarely changes: the server's life, the set of segments, the counters.
 const OPERATIONS_A_LOOK: u32 = 1024;
 /// Rounds of asking and reading before a get gives up on an item that is never the same twice.
@@ -34,22 +31,6 @@ const ROUNDS_MAX: u32 = 16;
 
 /// Pieces of a large value that are sent before the first is answered.
 const PIECES_UNDER_WAY: usize = 4;
-
-/// How long has been waited since something last came of it. Requests that are under way together share one, so that a
-/// batch at a server that stands still ends when one request would.
-#[derive(Default)]
-pub(crate) struct Patience {
-    since_ns: Option<u64>,
-    looks: u32,
-    /// It has been looked for long enough without giving the core away.
-    spun: bool,
-}
-
-impl Patience {
-    pub(crate) fn waited(&mut self, now_ns: u64) -> Duration {
-        Duration::from_nanos(now_ns - *self.since_ns.get_or_insert(now_ns))
-    }
-}
 
 /// How a compare-and-set ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +53,10 @@ pub struct SessionOptions {
     pub private_pointers: bool,
     /// How long a request may take before it fails with an unknown outcome.
     pub timeout: Duration,
+    /// For how much longer a session that gets no answer, or has lost its connection, tries to connect again. It asks again
+    /// for what was not answered, and each write is done once; so as long as the server lives no outcome is unknown.
+    /// Zero: not at all.
+    pub retry_for: Duration,
 }
 
 impl Default for SessionOptions {
@@ -81,6 +66,7 @@ impl Default for SessionOptions {
             fabric: None,
             private_pointers: false,
             timeout: Duration::from_nanos(kelix_types::limits::REQUEST_TIMEOUT_NS),
+            retry_for: Duration::ZERO,
         }
     }
 }
@@ -109,15 +95,20 @@ pub struct Session {
     pub(crate) slots: Vec<crate::batch::ReadSlot>,
     pub(crate) rest: Vec<usize>,
     pub(crate) missing: Vec<usize>,
-    address: Arc<Address>,
-    credentials: Arc<Credentials>,
-    setup: Setup,
+    pub(crate) client: Client,
+    pub(crate) setup: Setup,
     /// Tells this server from every other, before and after it and elsewhere.
     server: u64,
     pub(crate) options: SessionOptions,
+    /// The number under which it goes on when it has lost its connection, if it is to.
+    pub(crate) caller: Option<u64>,
+    /// Connections that it had before this one, when it got this one, and when it may try for the next between two polls.
+    pub(crate) connections: u32,
+    pub(crate) connected_ns: u64,
+    pub(crate) next_try_ns: u64,
     operations: u32,
-    segments_versions: Vec<u64>,
-    detached: bool,
+    pub(crate) segments_versions: Vec<u64>,
+    pub(crate) detached: bool,
 }
 
 pub(crate) fn check_key(operation: &'static str, key: &[u8]) -> Result<()> {
@@ -129,23 +120,24 @@ pub(crate) fn check_key(operation: &'static str, key: &[u8]) -> Result<()> {
 }
 
 impl Session {
-    pub(crate) fn open(
-        address: &Arc<Address>,
-        credentials: &Arc<Credentials>,
-        options: SessionOptions,
-    ) -> Result<Session> {
-        let (setup, core) = connect::session(address, credentials, &options)?;
-        Session::over((address.clone(), credentials.clone()), setup, core, options)
+    pub(crate) fn open(client: &Client, options: SessionOptions) -> Result<Session> {
+        // As hard to guess as the keys that the standard library's hash tables get.
+        let caller = RandomState::new().hash_one(std::process::id()).max(1);
+        let caller = Some(caller).filter(|_| !options.retry_for.is_zero());
+        let greeting = caller.map(|number| Caller { number, again: false });
+        let (setup, core) = connect::session(client, &options, greeting)?;
+        Session::over(client, (setup, core), options, caller)
     }
 
     /// A session over what has been set up.
     pub(crate) fn over(
-        (address, credentials): (Arc<Address>, Arc<Credentials>),
-        setup: Setup,
-        mut core: Core<Endpoint>,
+        client: &Client,
+        (setup, mut core): (Setup, Core<Endpoint>),
         options: SessionOptions,
+        caller: Option<u64>,
     ) -> Result<Session> {
         core.set_path(options.path);
+        core.keeps_requests = caller.is_some();
         let core_server = core.server();
         let segments_versions = vec![0; core.shards()];
         let unsent = (0..core.shards()).map(|_| VecDeque::new()).collect();
@@ -164,11 +156,14 @@ impl Session {
             slots: Vec::new(),
             rest: Vec::new(),
             missing: Vec::new(),
-            address,
-            credentials,
+            client: client.clone(),
             setup,
             server: core_server,
             options,
+            caller,
+            connections: 0,
+            connected_ns: 0,
+            next_try_ns: 0,
             operations: 0,
             segments_versions,
             detached: false,
@@ -180,7 +175,7 @@ impl Session {
     /// Connects to whichever server is at the address now. Tables must be opened again; requests under way
     /// are given up.
     pub fn reconnect(&mut self) -> Result<()> {
-        *self = Session::open(&self.address, &self.credentials, self.options.clone())?;
+        *self = Session::open(&self.client, self.options.clone())?;
         Ok(())
     }
 
@@ -235,10 +230,6 @@ impl Session {
         self.detached |= self.core.fabric.is_broken(self.core.peer(0));
     }
 
-    pub(crate) fn timeout(&self) -> Duration {
-        self.options.timeout
-    }
-
     /// Maps the segments that came, unmaps those that went.
     fn refresh_map(&mut self, shard: usize) -> Result<()> {
         let peer = self.core.peer(shard);
@@ -275,157 +266,6 @@ impl Session {
 
     pub(crate) fn table_handle(&self, id: TableId) -> Table {
         Table { id, server: self.server }
-    }
-
-    // ---- requests ----
-
-    /// Whether there is still a server to ask.
-    pub(crate) fn check_server(&self, operation: &'static str) -> Result<()> {
-        if !self.core.in_force() {
-            return Err(Self::superseded(operation));
-        }
-        if self.detached { Err(Self::gone(operation)) } else { Ok(()) }
-    }
-
-    /// Posts a request, waiting for room in the ring if need be.
-    pub(crate) fn post(
-        &mut self,
-        operation: &'static str,
-        shard: usize,
-        head: RequestHead,
-        key: &[u8],
-        body: &[u8],
-        patience: &mut Patience,
-    ) -> Result<RequestId> {
-        self.check_server(operation)?;
-        loop {
-            match self.core.post(shard, head, key, body, true) {
-                Ok(id) => return Ok(id),
-                Err(PostError::Failed(error)) => return Err(error),
-                Err(PostError::Full) => {}
-            }
-            self.core.send(shard);
-            self.core.fabric.progress();
-            self.core.poll_replies()?;
-            self.core.fabric.yield_now();
-            if patience.waited(self.core.fabric.now_ns()) > self.options.timeout {
-                return Err(Error::new(ErrorKind::TimedOut, operation, "the server does not take requests"));
-            }
-        }
-    }
-
-    /// A request and its answer.
-    pub(crate) fn call(
-        &mut self,
-        operation: &'static str,
-        shard: usize,
-        head: RequestHead,
-        key: &[u8],
-        body: &[u8],
-    ) -> Result<Answer> {
-        let mut patience = Patience::default();
-        let id = self.post(operation, shard, head, key, body, &mut patience)?;
-        self.core.send(shard);
-        self.wait_for(operation, id, &mut patience)
-    }
-
-    /// Waits for one answer.
-    pub(crate) fn wait_for(
-        &mut self,
-        operation: &'static str,
-        id: RequestId,
-        patience: &mut Patience,
-    ) -> Result<Answer> {
-        loop {
-            if let Some(answer) = self.arrived(operation, id)? {
-                *patience = Patience::default();
-                return Ok(answer);
-            }
-            if let Err(error) = self.pause(operation, patience) {
-                // It may have come in the last moment.
-                if let Some(answer) = self.arrived(operation, id)? {
-                    return Ok(answer);
-                }
-                let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
-                return Err(error.with_effect(effect));
-            }
-        }
-    }
-
-    /// Between two looks for what has to arrive: takes in what has come, and if that lasts gives the core away, and then
-    /// sleeps. `Ok(false)`: certainly nothing has come yet. An error if there is nothing to wait for any more.
-    #[inline]
-    pub(crate) fn pause(&mut self, operation: &'static str, patience: &mut Patience) -> Result<bool> {
-        let progress = self.core.fabric.progress();
-        patience.looks = patience.looks.wrapping_add(1);
-        // A pause of the processor takes as long as a cache line on its way, so not every look has one.
-        if patience.looks % 8 == 0 {
-            std::hint::spin_loop();
-        }
-        if patience.looks % LOOKS_A_CLOCK == 0 {
-            self.wait_a_little(operation, patience)?;
-        }
-        Ok(progress)
-    }
-
-    /// The answer to a request, if it has come: alone or together with an earlier one.
-    #[inline]
-    fn arrived(&mut self, operation: &'static str, id: RequestId) -> Result<Option<Answer>> {
-        if self.core.has_news() {
-            self.core.poll_replies()?;
-        }
-        self.core.take(id).map(|answer| self.believe(operation, answer)).transpose()
-    }
-
-    /// Check (c) for answers: only the server in force may give them.
-    pub(crate) fn believe(&self, operation: &'static str, answer: Answer) -> Result<Answer> {
-        if self.core.in_force() {
-            Ok(answer)
-        } else {
-            Err(Self::superseded(operation).with_effect(Effect::Unknown))
-        }
-    }
-
-    pub(crate) fn timed_out(&self, operation: &'static str) -> Error {
-        let deadline = self.options.timeout.as_millis();
-        let context = format!("no answer within {deadline} ms; is the server stopped?");
-        Error::new(ErrorKind::TimedOut, operation, context)
-    }
-
-    #[cold]
-    fn wait_a_little(&mut self, operation: &'static str, patience: &mut Patience) -> Result<()> {
-        let waited = patience.waited(self.core.fabric.now_ns());
-        if !patience.spun && waited < SPIN && patience.looks < LOOKS_MAX {
-            return Ok(());
-        }
-        patience.spun = true;
-        // From now on each look is worth a while.
-        patience.looks = LOOKS_A_CLOCK - 1;
-        let deadline = self.options.timeout;
-        if !self.core.in_force() {
-            return Err(Self::superseded(operation));
-        }
-        if waited >= deadline {
-            return Err(self.timed_out(operation));
-        }
-        if waited < YIELD {
-            self.core.fabric.yield_now();
-            return Ok(());
-        }
-        self.core.fabric.announce_sleep();
-        let nap = if self.core.has_news() { 0 } else { (deadline - waited).as_nanos() as u64 };
-        self.core.fabric.sleep(Some(nap));
-        if self.core.fabric.is_broken(self.core.peer(0)) && !self.core.has_news() {
-            self.detached = true;
-            return Err(Self::gone(operation));
-        }
-        Ok(())
-    }
-
-    pub(crate) fn gone(operation: &'static str) -> Error {
-        let context =
-            "the server has gone; in shared memory reads go on from its last state, writes need a server";
-        Error::new(ErrorKind::Unavailable, operation, context)
     }
 
     // ---- reads ----
@@ -540,9 +380,15 @@ impl Session {
         known: Option<Pointer>,
     ) -> Result<bool> {
         let mut patience = Patience::default();
+        let mut anew = false;
         let found = loop {
-            match self.core.advance_read(op, key, &mut self.landing) {
-                Step::Pending => while !self.pause(operation, &mut patience)? {},
+            let step = match anew {
+                false => self.core.advance_read(op, key, &mut self.landing),
+                true => self.core.restart_read(op),
+            };
+            anew = false;
+            match step {
+                Step::Pending => anew = self.until_progress(operation, &mut patience)?,
                 Step::Valid => break true,
                 Step::Ask => break false,
                 Step::UnknownSegment => {
@@ -698,8 +544,32 @@ impl Session {
         Ok(answer)
     }
 
-    /// Sends a value that does not fit one message.
+    /// Sends a value that does not fit one message: once more if the connection broke meanwhile, and with it went what the
+    /// shard had of the value, unless the last answer shows that it was all there.
     fn write_in_pieces(
+        &mut self,
+        operation: &'static str,
+        shard: usize,
+        head: RequestHead,
+        key: &[u8],
+        body: &[u8],
+    ) -> Result<Answer> {
+        let mut patience = Patience::default();
+        loop {
+            let connections = self.connections;
+            let outcome = self.write_in_pieces_once(operation, shard, head, key, body);
+            let cut = match &outcome {
+                Ok(answer) => answer.status == Status::Refused,
+                Err(error) => error.kind() == ErrorKind::InvalidArgument,
+            };
+            let waited = patience.waited(self.core.fabric.now_ns());
+            if !cut || self.connections == connections || waited >= self.limit() {
+                return outcome;
+            }
+        }
+    }
+
+    fn write_in_pieces_once(
         &mut self,
         operation: &'static str,
         shard: usize,
@@ -790,6 +660,11 @@ pub(crate) fn check_answer(operation: &'static str, answer: &Answer) -> Result<(
         )),
         Status::Refused => {
             Err(Error::new(ErrorKind::InvalidArgument, operation, "the server refused the request"))
+        }
+        Status::Forgotten => {
+            let context =
+                "the server no longer knows whether it was done: too many other clients came and went";
+            Err(Error::new(ErrorKind::Unavailable, operation, context).with_effect(Effect::Unknown))
         }
     }
 }

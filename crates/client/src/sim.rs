@@ -1,20 +1,32 @@
 //! Sessions over a simulator's fabric. Only built with `--cfg kelix_sim`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kelix_fabric::{Endpoint, Fabric, PeerId};
 use kelix_image::{MemoryMap, Span};
 use kelix_types::Result;
 use kelix_types::limits::POINTER_TABLE_BYTES;
 use kelix_wire::View;
+use kelix_wire::control::Caller;
 
 use crate::connect::{Address, Setup};
 use crate::core::Core;
 use crate::pointers::PointerCache;
-use crate::{Session, SessionOptions};
+use crate::{Client, Session, SessionOptions};
 
 /// Tells a shard's segments as they are now.
 pub type MapSource = Box<dyn FnMut(u16) -> Result<Arc<MemoryMap>>>;
+
+/// Where a session learns what it cannot know by itself.
+pub struct Source {
+    /// Where segments are learnt of.
+    pub maps: MapSource,
+    /// Connects the session once more.
+    pub again: Box<dyn FnMut(Caller) -> Result<Connected>>,
+    /// Waits.
+    pub nap: Box<dyn FnMut(Duration)>,
+}
 
 /// What a simulator has set up for a session.
 pub struct Connected {
@@ -26,20 +38,26 @@ pub struct Connected {
     pub term: u64,
     /// The connection to each shard.
     pub peers: Vec<PeerId>,
-    /// Where segments are learnt of.
-    pub maps: MapSource,
+    /// Where the rest comes from.
+    pub source: Source,
     /// The memory of the pointer cache, if it is shared with other sessions.
     pub pointers: Option<Span>,
 }
 
-impl Session {
-    /// A session over a simulated fabric.
-    pub fn simulated(connected: Connected, options: SessionOptions) -> Result<Session> {
-        let Connected { fabric, view, term, peers, maps, pointers } = connected;
+impl Connected {
+    pub(crate) fn open(self) -> (Setup, Core<Endpoint>) {
+        let Connected { fabric, view, term, peers, source, pointers } = self;
         let pointers = pointers.unwrap_or_else(|| Span::private(POINTER_TABLE_BYTES));
         let core = Core::new(Endpoint::Sim(fabric), view, term, &peers, PointerCache::new(pointers));
-        // Nobody connects to it again.
+        (Setup::Sim(source), core)
+    }
+}
+
+impl Session {
+    /// A session over a simulated fabric, with a number if it is to go on over other connections.
+    pub fn simulated(connected: Connected, options: SessionOptions, caller: Option<u64>) -> Result<Session> {
         let address = Arc::new(Address::Directory("a simulated server".into()));
-        Session::over((address, Arc::default()), Setup::Sim(maps), core, options)
+        let client = Client { address, credentials: Arc::default() };
+        Session::over(&client, connected.open(), options, caller)
     }
 }

@@ -9,8 +9,8 @@
 //! and the authority in force after it. A READ that is done brings both ([`Sampled`]). See docs/read-rule.md.
 
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use kelix_image::words::{Words, load_fence};
 use kelix_image::{Header, MemoryMap, SharedWord, Span, header_word};
@@ -98,6 +98,12 @@ pub struct Promises {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Broken;
 
+/// The clock of all endpoints of this process but a simulator's.
+fn now_ns() -> u64 {
+    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    BEGAN.elapsed().as_nanos() as u64
+}
+
 /// A peer's memory within reach of loads: READs without the way between. Loads are ordered, and stamps are reclamation
 /// epochs.
 #[derive(Clone)]
@@ -153,7 +159,8 @@ pub trait Fabric {
     /// What this fabric promises.
     fn promises(&self) -> Promises;
 
-    /// The time on this side's clock, in nanoseconds since some moment. It never goes back.
+    /// The time on this side's clock, in nanoseconds since some moment, which is the same for all endpoints of a process.
+    /// It never goes back.
     fn now_ns(&self) -> u64;
 
     /// Lets whoever else wants the processor have it for a moment.

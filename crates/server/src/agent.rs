@@ -13,7 +13,7 @@ use kelix_image::Span;
 use kelix_types::limits::{CLIENTS_MAX, FRAME_BYTES_MAX, GREETING_NS};
 use kelix_types::{Error, Result};
 use kelix_wire::MAILBOX_BYTES;
-use kelix_wire::control::{Frame, Purpose};
+use kelix_wire::control::{Caller, Frame, Purpose};
 use subtle::ConstantTimeEq;
 use tracing::{debug, warn};
 
@@ -139,12 +139,12 @@ impl AgentThread {
             Event::Control(connection, kind, bytes) => {
                 let greeted = self.sessions.iter().any(|(id, _)| *id == connection);
                 match Frame::decode(kind, &bytes) {
-                    Some(Frame::Hello { version, features, purpose }) if !greeted => {
+                    Some(Frame::Hello { version, features, purpose, caller }) if !greeted => {
                         if let Err(text) = check_version(version, features) {
                             self.agent.refuse(connection, &text, "another protocol version");
                         } else if self.tokens.is_empty() || self.known.contains(&connection) {
                             self.known.retain(|id| *id != connection);
-                            self.greet(connection, purpose);
+                            self.greet(connection, purpose, caller);
                         } else {
                             self.refuse(connection, "a token is needed; see `kelix help`, --token-file");
                         }
@@ -167,7 +167,7 @@ impl AgentThread {
         }
     }
 
-    fn greet(&mut self, connection: ConnectionId, purpose: Purpose) {
+    fn greet(&mut self, connection: ConnectionId, purpose: Purpose, caller: Option<Caller>) {
         let Some(address) = self.agent.address(connection) else { return };
         let number = self.shared.next_connection.fetch_add(1, Ordering::Relaxed);
         self.sessions.push((connection, number));
@@ -180,7 +180,7 @@ impl AgentThread {
                 };
                 mailboxes.push(mailbox.clone());
                 let outbox = Outbox::Agent(link);
-                handle.command(Command::Join { connection: number, inbox: mailbox, outbox });
+                handle.command(Command::Join { connection: number, inbox: mailbox, outbox, caller });
             }
         }
         let way = ClientWay::Tcp { connection, address };

@@ -9,7 +9,7 @@ use kelix_fabric::shm::{Memfd, WakerHandle, receive_frame, send_frame};
 use kelix_image::Span;
 use kelix_types::limits::{GREETING_NS, POINTER_TABLE_BYTES};
 use kelix_types::{Error, ErrorKind, Result};
-use kelix_wire::control::{Frame, Purpose};
+use kelix_wire::control::{Caller, Frame, Purpose};
 use kelix_wire::{MAILBOX_BYTES, PROTOCOL_VERSION};
 
 use crate::clients::{ClientRecord, ClientWay};
@@ -55,7 +55,7 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
     let _ = stream.set_read_timeout(Some(Duration::from_nanos(GREETING_NS)));
     let _ = stream.set_write_timeout(Some(SEND));
     let (kind, bytes, _) = receive_frame(stream)?;
-    let Some(Frame::Hello { version, features, purpose }) = Frame::decode(kind, &bytes) else {
+    let Some(Frame::Hello { version, features, purpose, caller }) = Frame::decode(kind, &bytes) else {
         return Err(refused("the first frame was no greeting"));
     };
     check_version(version, features).map_err(refused)?;
@@ -68,7 +68,7 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
     // Known before its first mailbox is joined: a fault is reported once, and must find whom to disconnect.
     shared.enter(ClientRecord { connection, mailboxes: Vec::new(), way });
     if purpose == Purpose::Session {
-        let mailboxes = begin_session(shared, connection, stream, uid)?;
+        let mailboxes = begin_session(shared, (connection, caller), stream, uid)?;
         let mut clients = shared.clients.lock().expect("no panic under this lock");
         if let Some(client) = clients.iter_mut().find(|client| client.connection == connection) {
             client.mailboxes = mailboxes;
@@ -94,7 +94,12 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
 }
 
 /// Hands out the images and a pair of mailboxes for each shard.
-fn begin_session(shared: &Arc<Shared>, connection: u64, stream: &UnixStream, uid: u32) -> Result<Vec<Span>> {
+fn begin_session(
+    shared: &Arc<Shared>,
+    (connection, caller): (u64, Option<Caller>),
+    stream: &UnixStream,
+    uid: u32,
+) -> Result<Vec<Span>> {
     let pointers = shared.pointers(uid)?;
     send(stream, &shared.welcome(), &[shared.authority.file.as_fd(), pointers.fd()])?;
     let mut mailboxes = Vec::new();
@@ -110,7 +115,7 @@ fn begin_session(shared: &Arc<Shared>, connection: u64, stream: &UnixStream, uid
         send(stream, &Frame::Mailboxes { shard: number, bytes: MAILBOX_BYTES }, &descriptors)?;
         mailboxes.push(server_mailbox.clone());
         let outbox = Outbox::Mailbox { memory: client_mailbox, waker };
-        shard.command(Command::Join { connection, inbox: server_mailbox, outbox });
+        shard.command(Command::Join { connection, inbox: server_mailbox, outbox, caller });
     }
     Ok(mailboxes)
 }

@@ -12,6 +12,7 @@ use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, ImageState, MemoryUse, Span, header_word};
 use kelix_shard::{Now, Shard, ShardConfig, ShardCounters};
 use kelix_types::{Error, Result};
+use kelix_wire::control::Caller;
 use kelix_wire::mailbox_word;
 
 use crate::authority::Authority;
@@ -39,7 +40,7 @@ pub(crate) struct Report {
 
 /// What those who set connections up ask of the shard thread.
 pub(crate) enum Command {
-    Join { connection: u64, inbox: Span, outbox: Outbox },
+    Join { connection: u64, inbox: Span, outbox: Outbox, caller: Option<Caller> },
     Leave { connection: u64 },
 }
 
@@ -190,10 +191,7 @@ impl ShardThread {
             self.obey();
             let progress = self.shard.step(now, &mut self.endpoint);
             for (peer, what) in &progress.faulty {
-                if let Some(connection) = self.connections.iter().find(|connection| connection.peer == *peer)
-                {
-                    let _ = self.faulty.send((connection.number, what));
-                }
+                self.report_fault(*peer, what);
             }
             if progress.requests > 0 {
                 self.agent_waits = self.endpoint.take_rung();
@@ -217,6 +215,13 @@ impl ShardThread {
         }
         self.publish_report();
         self.shard.image().header().set_state(ImageState::Stopped);
+    }
+
+    /// Lets a connection be ended.
+    fn report_fault(&self, peer: PeerId, what: &'static str) {
+        if let Some(connection) = self.connections.iter().find(|connection| connection.peer == peer) {
+            let _ = self.faulty.send((connection.number, what));
+        }
     }
 
     fn glance(&mut self) -> bool {
@@ -286,7 +291,9 @@ impl ShardThread {
         while let Ok(command) = self.received.try_recv() {
             self.pending.fetch_sub(1, Ordering::SeqCst);
             match command {
-                Command::Join { connection, inbox, outbox } => self.join(connection, inbox, outbox),
+                Command::Join { connection, inbox, outbox, caller } => {
+                    self.join(connection, inbox, outbox, caller);
+                }
                 Command::Leave { connection } => {
                     let Some(index) = self.connections.iter().position(|known| known.number == connection)
                     else {
@@ -301,7 +308,7 @@ impl ShardThread {
         }
     }
 
-    fn join(&mut self, connection: u64, inbox: Span, outbox: Outbox) {
+    fn join(&mut self, connection: u64, inbox: Span, outbox: Outbox, caller: Option<Caller>) {
         let (way, wake_key) = match outbox {
             Outbox::Mailbox { memory, waker } => {
                 // Without a place in the epoll set the client could not wake us; its connection ends.
@@ -315,7 +322,9 @@ impl ShardThread {
             Outbox::Agent(link) => (Way::Agent(link), None),
         };
         let peer = self.endpoint.add(ShmPeer { memory: None, inbox, way });
-        self.shard.join(peer, self.endpoint.promises().ordered_placement);
+        if let Some(old) = self.shard.join(peer, self.endpoint.promises().ordered_placement, caller) {
+            self.report_fault(old, "it has connected anew");
+        }
         self.connections.push(Connection { number: connection, peer, wake_key });
     }
 }

@@ -30,6 +30,7 @@ pub(crate) fn json(shared: &Arc<Shared>) -> Value {
                 "links_repaired": counters.links_repaired,
                 "writes_waited": counters.waited,
                 "writes_refused": counters.refused,
+                "writes_repeated": counters.repeated,
                 "items_evacuated": counters.evacuated,
                 "index_splits": report.splits,
                 "index_merges": report.merges,

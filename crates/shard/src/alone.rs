@@ -53,7 +53,7 @@ impl Alone {
         let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
         let mut shard =
             Shard::create(config, header.clone(), Box::new(segments.clone())).expect("an empty shard");
-        shard.join(PEER, true);
+        shard.join(PEER, true, None);
         Alone {
             shard,
             header,

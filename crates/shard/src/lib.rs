@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod again;
 pub mod alone;
 mod audit;
 mod catalogue;

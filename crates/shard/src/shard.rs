@@ -10,8 +10,10 @@ use kelix_types::limits::SHARD_BATCH;
 use kelix_types::{Error, ErrorKind, KeyHash, Place, Result, TableId, mark};
 use kelix_wire::{
     FrameBuffer, Op, Request, RequestHead, RequestShape, RingFault, RingReader, RingWriter, View,
+    control::Caller,
 };
 
+use crate::again::History;
 use crate::large::Upload;
 use crate::waiting::{PARKED_MAX, Parked};
 
@@ -78,6 +80,8 @@ pub struct ShardCounters {
     pub refused: u64,
     /// Items moved out of sparse segments.
     pub evacuated: u64,
+    /// Writes asked for again that were done, and were answered as before.
+    pub repeated: u64,
 }
 
 /// A request in a private copy.
@@ -118,6 +122,8 @@ pub(crate) struct Client {
     /// Requests that wait for memory.
     pub parked: usize,
     pub upload: Option<Upload>,
+    /// Of one that may ask again: what it was answered.
+    pub history: Option<History>,
     /// It has sent nothing in so many steps, while it was among the recent ones.
     quiet: u32,
 }
@@ -146,6 +152,8 @@ pub struct Shard {
     pub(crate) index: HashIndex,
     pub(crate) clients: Vec<Option<Client>>,
     pub(crate) parked: VecDeque<Parked>,
+    /// Clients that have gone and may come again, those who went last at the end.
+    pub(crate) gone: VecDeque<History>,
     /// (expiry, location word, incarnation) of items that expire; entries of replaced items are skipped.
     pub(crate) expiries: BinaryHeap<Reverse<(u64, u64, u64)>>,
     /// Notes at which the outdated ones are cleared out.
@@ -186,6 +194,7 @@ impl Shard {
             index,
             clients: Vec::new(),
             parked: VecDeque::new(),
+            gone: VecDeque::new(),
             expiries: BinaryHeap::new(),
             expiries_most: crate::upkeep::EXPIRY_NOTES_MIN,
             names: HashMap::new(),
@@ -205,8 +214,9 @@ impl Shard {
         })
     }
 
-    /// A client's mailboxes are connected.
-    pub fn join(&mut self, peer: PeerId, ordered_placement: bool) {
+    /// A client's mailboxes are connected. Returns the connection that the same client had until now, which ends.
+    pub fn join(&mut self, peer: PeerId, ordered_placement: bool, caller: Option<Caller>) -> Option<PeerId> {
+        let (history, old) = caller.map(|caller| self.history_of(caller)).unzip();
         let index = peer.0 as usize;
         if self.clients.len() <= index {
             self.clients.resize_with(index + 1, || None);
@@ -217,9 +227,11 @@ impl Shard {
             backlog: VecDeque::new(),
             parked: 0,
             upload: None,
+            history,
             quiet: 0,
         });
         self.others.push(peer);
+        old.flatten()
     }
 
     /// A client has gone. Its unfinished requests go with it.
@@ -233,6 +245,7 @@ impl Shard {
                 mark!("client gone in the middle of an upload");
                 self.abandon_upload(upload);
             }
+            client.history.into_iter().for_each(|history| self.remember(history));
         }
     }
 

@@ -65,10 +65,14 @@ impl Shard {
     /// Executes one request and replies, or parks it.
     pub(crate) fn handle(&mut self, now: Now, fabric: &mut impl Fabric, task: &mut Task) {
         let mut frame = std::mem::take(&mut self.frame);
+        if self.answer_again(fabric, task, &mut frame) {
+            self.frame = frame;
+            return;
+        }
         self.tried += 1;
         task.order = self.tried;
         match self.execute(now, fabric, task, &mut frame) {
-            Ok(()) => self.reply(fabric, task.peer, &mut frame),
+            Ok(()) => self.answer(fabric, task, &mut frame),
             Err(no_room) => {
                 let wall_ns = now.wall_ns;
                 let came = Came { wall_ns, epoch: self.image.epoch(), openings: self.image.openings() };
@@ -94,7 +98,7 @@ impl Shard {
             }
             let fate = match self.execute(now, fabric, &task, &mut frame) {
                 Ok(()) => {
-                    self.reply(fabric, task.peer, &mut frame);
+                    self.answer(fabric, &task, &mut frame);
                     Fate::Served
                 }
                 Err(no_room) => self.park_or_refuse(now, fabric, &mut task, (no_room, came), &mut frame),
@@ -116,7 +120,7 @@ impl Shard {
         let peer = task.peer;
         if !self.may_find_room(now, no_room, came) {
             self.refuse(task, frame);
-            self.reply(fabric, peer, frame);
+            self.answer(fabric, task, frame);
             return Fate::Refused;
         }
         self.parked.push_back(Parked { task: std::mem::replace(task, Task::idle(peer)), came });
@@ -213,7 +217,7 @@ mod tests {
         let config = ShardConfig { number: 0, view: View::of_shards(1, 2, 1), image };
         let mut shard =
             Shard::create(config, Span::private(4096), Box::new(PrivateSegments::default())).unwrap();
-        shard.join(PEER, true);
+        shard.join(PEER, true, None);
         let mut fabric = Mailboxes::new();
         fabric.now_ns = LONG;
         let (clients_side, replies) = (fabric.turned(), RingReader::new(true));

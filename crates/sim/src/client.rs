@@ -5,10 +5,12 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+use kelix::sim::Connected;
 use kelix::{Cost, Error, ErrorKind, Path, Session, SessionOptions, Table, TableId, Version};
 use kelix_image::Span;
 use kelix_types::limits::POINTER_TABLE_BYTES;
 use kelix_types::mark;
+use kelix_wire::control::Caller;
 
 use crate::fabric::{Bell, Wire};
 use crate::history::{Operation, ValueId};
@@ -84,16 +86,48 @@ pub struct Client {
 struct Connection {
     session: Session,
     table: Table,
-    wire: Wire,
-    bell: Bell,
+    line: Line,
     term: u64,
     /// Costs already added to the others'.
     counted: Cost,
 }
 
+/// What a session is connected by at the moment.
+#[derive(Clone, Default)]
+struct Line(Shared<Option<(Wire, Bell)>>);
+
+impl Line {
+    /// Connects the running task with the server that is in force, or soon will be.
+    fn connect(
+        &self,
+        stage: &Rc<Stage>,
+        drift_ppm: i64,
+        pointers: &Span,
+        caller: Option<Caller>,
+    ) -> Connected {
+        let again = {
+            let (line, stage, pointers) = (self.clone(), stage.clone(), pointers.clone());
+            move |caller| Ok(line.connect(&stage, drift_ppm, &pointers, Some(caller)))
+        };
+        let server = stage.server.borrow().clone();
+        let Connecting { connected, wire, bell } = server.connect(drift_ppm, pointers.clone(), caller, again);
+        stage.wires.borrow_mut().insert(scheduler::current(), wire.clone());
+        *self.0.borrow_mut() = Some((wire, bell));
+        connected
+    }
+
+    fn bell(&self) -> Bell {
+        self.0.borrow().as_ref().expect("connected").1.clone()
+    }
+
+    fn cut(&self) {
+        self.0.borrow().iter().for_each(|(wire, _)| wire.cut());
+    }
+}
+
 impl Drop for Connection {
     fn drop(&mut self) {
-        self.wire.cut();
+        self.line.cut();
     }
 }
 
@@ -199,25 +233,29 @@ impl Client {
     }
 
     fn connect(&mut self) -> Option<Connection> {
-        let server = self.stage.server.borrow().clone();
+        let term = self.stage.server.borrow().term;
         // Some know only what they learnt by themselves, and that is soon old.
         let private = self.random.once_in(2);
         let pointers = if private { Span::private(POINTER_TABLE_BYTES) } else { self.stage.pointers.clone() };
-        let Connecting { connected, wire, bell } = server.connect(self.drift_ppm, pointers);
-        self.stage.wires.borrow_mut().insert(scheduler::current(), wire.clone());
+        // Some go on when they have lost their connection.
+        let caller = self.random.once_in(3).then(|| self.random.below(u64::MAX) + 1);
+        let line = Line::default();
+        let first = caller.map(|number| Caller { number, again: false });
+        let connected = line.connect(&self.stage, self.drift_ppm, &pointers, first);
         let options = SessionOptions {
             path: Path::Auto,
             fabric: None,
             private_pointers: false,
             timeout: Duration::from_nanos(self.stage.plan.timeout_ns),
+            retry_for: Duration::from_nanos(4 * self.stage.plan.timeout_ns),
         };
-        let mut session = Session::simulated(connected, options).ok()?;
-        if !self.stage.tables.borrow().contains(&server.term) {
+        let mut session = Session::simulated(connected, options, caller).ok()?;
+        if !self.stage.tables.borrow().contains(&term) {
             session.create_table("table").ok()?;
-            self.stage.tables.borrow_mut().insert(server.term);
+            self.stage.tables.borrow_mut().insert(term);
         }
         let table = session.table_by_id(TableId(1));
-        Some(Connection { session, table, wire, bell, term: server.term, counted: Cost::default() })
+        Some(Connection { session, table, line, term, counted: Cost::default() })
     }
 
     fn look_at_time(&self, began_ns: u64) {

@@ -6,7 +6,7 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 40] = [
+pub const WANTED: [&str; 44] = [
     "READ of a dead object",
     "READ of a superseded image",
     "READ given up",
@@ -15,6 +15,7 @@ pub const WANTED: [&str; 40] = [
     "answer to a request that was given up",
     "answer waited for room in a ring",
     "authority lapsed under a session",
+    "client connected anew before its old connection was over",
     "client gone in the middle of an upload",
     "client killed",
     "client stopped",
@@ -44,7 +45,10 @@ pub const WANTED: [&str; 40] = [
     "pointer into a segment that is gone",
     "segment retired",
     "server superseded",
+    "session went on over another connection",
     "shard stopped",
+    "write asked for again that had been done",
+    "write asked for again that had not been done",
     "write refused for lack of memory",
     "write waited for memory",
 ];

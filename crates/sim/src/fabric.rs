@@ -184,6 +184,11 @@ impl SimEndpoint {
         self.connections[peer.0 as usize] = None;
     }
 
+    /// Breaks a connection.
+    pub fn cut(&self, peer: PeerId) {
+        self.peer(peer).wire.cut();
+    }
+
     /// A word in which this side announces its sleep.
     pub fn add_sleep_word(&mut self, word: SleepWord) {
         self.own_sleep_words.push(word);

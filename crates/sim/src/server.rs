@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use kelix::sim::Connected;
+use kelix::sim::{Connected, Source};
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, ImageConfig, PrivateSegments, Span, header_word};
 use kelix_shard::{Now, Shard, ShardConfig};
-use kelix_types::mark;
+use kelix_types::{Result, mark};
+use kelix_wire::control::Caller;
 use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
 
 use crate::fabric::{AUTHORITY_TERM, Bell, Kind, Peer, SimEndpoint, SleepWord, Wire};
@@ -19,6 +20,7 @@ struct Join {
     client_mailbox: Span,
     client_bell: Bell,
     wire: Wire,
+    caller: Option<Caller>,
 }
 
 /// A shard of a server, as its clients see it.
@@ -130,34 +132,52 @@ impl Server {
         self.shards.iter().map(|shard| shard.task)
     }
 
-    /// Sets up a session of the running task.
-    pub fn connect(&self, drift_ppm: i64, pointers: Span) -> Connecting {
+    /// Sets up a session of the running task. What connects it once more is the task's business.
+    pub fn connect(
+        &self,
+        drift_ppm: i64,
+        pointers: Span,
+        caller: Option<Caller>,
+        again: impl FnMut(Caller) -> Result<Connected> + 'static,
+    ) -> Connecting {
         let bell = Bell::of(scheduler::current());
         let wire = Wire::sound();
         let mut endpoint = SimEndpoint::new(self.kind, bell.clone(), drift_ppm);
-        let peers = self.shards.iter().map(|shard| self.join(&mut endpoint, shard, &bell, &wire)).collect();
+        let peers =
+            self.shards.iter().map(|shard| self.join(&mut endpoint, shard, (&bell, &wire), caller)).collect();
         let server = self.clone();
         let connected = Connected {
             fabric: Box::new(endpoint),
             view: self.view.clone(),
             term: self.term,
             peers,
-            maps: Box::new(move |shard| {
-                let shard = &server.shards[usize::from(shard)];
-                Ok(shard.segments.map(&shard.header))
-            }),
+            source: Source {
+                maps: Box::new(move |shard| {
+                    let shard = &server.shards[usize::from(shard)];
+                    Ok(shard.segments.map(&shard.header))
+                }),
+                again: Box::new(again),
+                nap: Box::new(|time| scheduler::sleep(time.as_nanos() as u64)),
+            },
             pointers: Some(pointers),
         };
         Connecting { connected, wire, bell }
     }
 
-    fn join(&self, endpoint: &mut SimEndpoint, shard: &ShardNode, bell: &Bell, wire: &Wire) -> PeerId {
+    fn join(
+        &self,
+        endpoint: &mut SimEndpoint,
+        shard: &ShardNode,
+        (bell, wire): (&Bell, &Wire),
+        caller: Option<Caller>,
+    ) -> PeerId {
         let (server_mailbox, client_mailbox) = (Span::private(MAILBOX_BYTES), Span::private(MAILBOX_BYTES));
         shard.joins.borrow_mut().push_back(Join {
             server_mailbox: server_mailbox.clone(),
             client_mailbox: client_mailbox.clone(),
             client_bell: bell.clone(),
             wire: wire.clone(),
+            caller,
         });
         shard.bell.ring();
         endpoint.add_sleep_word(SleepWord(client_mailbox.clone(), mailbox_word::SLEEPS));
@@ -239,7 +259,7 @@ impl Node {
 
     fn obey(&mut self, endpoint: &mut SimEndpoint, peers: &mut Vec<PeerId>) {
         let joins: Vec<Join> = self.joins.borrow_mut().drain(..).collect();
-        for Join { server_mailbox, client_mailbox, client_bell, wire } in joins {
+        for Join { server_mailbox, client_mailbox, client_bell, wire, caller } in joins {
             let peer = endpoint.add(Peer {
                 memory: None,
                 authority: None,
@@ -249,7 +269,8 @@ impl Node {
                 bell: client_bell,
                 wire,
             });
-            self.shard.join(peer, endpoint.promises().ordered_placement);
+            let old = self.shard.join(peer, endpoint.promises().ordered_placement, caller);
+            old.into_iter().for_each(|old| endpoint.cut(old));
             peers.push(peer);
         }
     }

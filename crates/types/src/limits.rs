@@ -73,6 +73,13 @@ pub const MESSAGE_VALUE_BYTES_MAX: usize = 32 << 10;
 /// Requests a shard takes in one batch, with prefetch across them.
 pub const SHARD_BATCH: usize = 64;
 
+/// Of so many of its last writes a shard knows what it answered to a client that may ask again. The client has no more
+/// under way.
+pub const SEQUENCES_KEPT: usize = 256;
+
+/// Clients that may ask again, and have gone, of whom a shard knows that.
+pub const CALLERS_REMEMBERED: usize = 1024;
+
 /// Largest number of one-sided operations a session has under way at once.
 pub const SESSION_READS_MAX: usize = 64;
 

@@ -19,12 +19,21 @@ pub enum Purpose {
     Statistics,
 }
 
+/// Who asks for a session, if it may have to connect again and ask for the same once more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Caller {
+    /// A number that nobody else has or knows, not 0.
+    pub number: u64,
+    /// It was connected before.
+    pub again: bool,
+}
+
 /// One frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "each variant's text names its fields")]
 pub enum Frame {
-    /// Client: version, features and purpose.
-    Hello { version: u32, features: u64, purpose: Purpose },
+    /// Client: version, features, purpose, and the session that is to go on or may have to.
+    Hello { version: u32, features: u64, purpose: Purpose, caller: Option<Caller> },
     /// Server. Descriptors: the authority page, the table of cached pointers of the client's user.
     Welcome { version: u32, features: u64, pid: u32, term: u64, view: View },
     /// Server: descriptor: the header page.
@@ -75,13 +84,15 @@ impl Frame {
     pub fn encode(&self) -> (u16, Vec<u8>) {
         let mut out = Vec::new();
         let kind = match self {
-            Frame::Hello { version, features, purpose } => {
+            Frame::Hello { version, features, purpose, caller } => {
                 out.extend(version.to_le_bytes());
                 out.extend(features.to_le_bytes());
                 out.push(match purpose {
                     Purpose::Session => 1,
                     Purpose::Statistics => 2,
                 });
+                out.extend(caller.map_or(0, |caller| caller.number).to_le_bytes());
+                out.push(u8::from(caller.is_some_and(|caller| caller.again)));
                 1
             }
             Frame::Welcome { version, features, pid, term, view } => {
@@ -142,7 +153,8 @@ impl Frame {
                 let version = from.u32()?;
                 if version != crate::PROTOCOL_VERSION {
                     // What follows the version is that version's business; the greeting is answered with a refusal.
-                    return Some(Frame::Hello { version, features: 0, purpose: Purpose::Statistics });
+                    let purpose = Purpose::Statistics;
+                    return Some(Frame::Hello { version, features: 0, purpose, caller: None });
                 }
                 let features = from.u64()?;
                 let purpose = match from.u8()? {
@@ -150,7 +162,12 @@ impl Frame {
                     2 => Purpose::Statistics,
                     _ => return None,
                 };
-                Frame::Hello { version, features, purpose }
+                let caller = match (from.u64()?, from.u8()?) {
+                    (0, 0) => None,
+                    (number @ 1.., again @ 0..=1) => Some(Caller { number, again: again == 1 }),
+                    _ => return None,
+                };
+                Frame::Hello { version, features, purpose, caller }
             }
             2 => Frame::Welcome {
                 version: from.u32()?,
@@ -191,7 +208,7 @@ mod tests {
 
     fn all() -> Vec<Frame> {
         vec![
-            Frame::Hello { version: 1, features: 0, purpose: Purpose::Session },
+            Frame::Hello { version: 1, features: 0, purpose: Purpose::Session, caller: None },
             Frame::Welcome { version: 1, features: 0, pid: 77, term: 3, view: View::of_shards(1, 9, 2) },
             Frame::Image { shard: 1, bytes: 4096 },
             Frame::Segments { shard: 1, last: true, list: vec![(1, 64 << 20), (2, 128 << 20)] },
@@ -243,6 +260,17 @@ mod tests {
 
     #[test]
     fn golden_hello() {
-        assert_eq!(all()[0].encode(), (1, vec![1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]));
+        let greeting = |caller| Frame::Hello { version: 1, features: 0, purpose: Purpose::Session, caller };
+        let (kind, bytes) = greeting(None).encode();
+        assert_eq!(
+            (kind, &bytes),
+            (1, &vec![1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+        );
+        let caller = greeting(Some(Caller { number: 0x0102, again: true }));
+        assert_eq!(caller.encode().1[13..], [2, 1, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(Frame::decode(1, &caller.encode().1), Some(caller));
+        for wrong in [[0, 0, 0, 0, 0, 0, 0, 0, 1], [1, 0, 0, 0, 0, 0, 0, 0, 2]] {
+            assert_eq!(Frame::decode(1, &[&bytes[..13], &wrong].concat()), None);
+        }
     }
 }

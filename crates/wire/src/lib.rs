@@ -13,7 +13,7 @@ mod ring;
 mod view;
 
 pub use message::{
-    FrameBuffer, Op, Reply, ReplyHead, Request, RequestFlags, RequestHead, RequestShape, Status,
+    FrameBuffer, Op, Reply, ReplyHead, Request, RequestFlags, RequestHead, RequestShape, Sequence, Status,
     encode_reply, encode_request,
 };
 pub use ring::{MAILBOX_BYTES, RingFault, RingReader, RingWriter, mailbox_word};

@@ -3,7 +3,7 @@
 //! ```text
 //! request  word 0  [ id 32 | table 16 | flags 8 | op 8 ]
 //!          word 1  [ body bytes 32 | key bytes 32 ]
-//!          then, each only with its flag: expected version (0: absent), expiry, argument
+//!          then, each only with its flag: expected version (0: absent), expiry, argument, sequence
 //!          then the key, padding to 8 bytes if the body is an attribute section, and the body: just as they
 //!          stand in an item
 //!
@@ -71,6 +71,8 @@ pub enum Status {
     NoRoom = 3,
     /// The request breaks a limit or makes no sense.
     Refused = 4,
+    /// The request was asked again, and what was answered before is not known any more.
+    Forgotten = 5,
 }
 
 /// Which optional words a request has, and of what kind its item is.
@@ -82,7 +84,19 @@ impl RequestFlags {
     const EXPIRES: u8 = 2;
     const ARGUMENT: u8 = 4;
     const ATTRIBUTES: u8 = 8;
-    const ALL: u8 = 15;
+    const SEQUENCE: u8 = 16;
+    const AGAIN: u8 = 32;
+    const ALL: u8 = 63;
+}
+
+/// Which of its client's writes to this shard a request is, counted from 1. The shard does each once, however often it is
+/// asked: of the last [`limits::SEQUENCES_KEPT`] it knows what it answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sequence {
+    /// Its number.
+    pub number: u64,
+    /// It may have been asked before, over a connection that is gone.
+    pub again: bool,
 }
 
 /// The fixed part of a request.
@@ -102,12 +116,23 @@ pub struct RequestHead {
     pub argument: Option<u64>,
     /// The body is an attribute section.
     pub attributes: bool,
+    /// From clients that may ask again.
+    pub sequence: Option<Sequence>,
 }
 
 impl RequestHead {
     /// A request with nothing optional.
     pub fn new(op: Op, id: u32, table: TableId) -> RequestHead {
-        RequestHead { op, id, table, expect: None, expires_in: None, argument: None, attributes: false }
+        RequestHead {
+            op,
+            id,
+            table,
+            expect: None,
+            expires_in: None,
+            argument: None,
+            attributes: false,
+            sequence: None,
+        }
     }
 }
 
@@ -159,6 +184,14 @@ impl FrameBuffer {
         &mut self.0[start..]
     }
 
+    /// Says of the request in here that it is asked again.
+    pub fn ask_again(&mut self) {
+        let sequence = u64::from(RequestFlags::SEQUENCE) << 8;
+        if self.0[2] & sequence != 0 {
+            self.0[2] |= u64::from(RequestFlags::AGAIN) << 8;
+        }
+    }
+
     /// What was added.
     #[inline]
     pub fn payload(&self) -> &[u64] {
@@ -188,7 +221,9 @@ pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], bo
     let flags = flag(head.expect.is_some(), RequestFlags::EXPECT)
         | flag(head.expires_in.is_some(), RequestFlags::EXPIRES)
         | flag(head.argument.is_some(), RequestFlags::ARGUMENT)
-        | flag(head.attributes, RequestFlags::ATTRIBUTES);
+        | flag(head.attributes, RequestFlags::ATTRIBUTES)
+        | flag(head.sequence.is_some(), RequestFlags::SEQUENCE)
+        | flag(head.sequence.is_some_and(|sequence| sequence.again), RequestFlags::AGAIN);
     frame.begin([
         u64::from(head.op as u8)
             | u64::from(flags) << 8
@@ -199,7 +234,8 @@ pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], bo
     if let Some(expected) = head.expect {
         frame.push(expected.map_or(0, |version| version.0));
     }
-    head.expires_in.into_iter().chain(head.argument).for_each(|word| frame.push(word));
+    let sequence = head.sequence.map(|sequence| sequence.number);
+    head.expires_in.into_iter().chain(head.argument).chain(sequence).for_each(|word| frame.push(word));
     let body_start = if head.attributes { key.len().next_multiple_of(8) } else { key.len() };
     let tail = bytes_of_mut(frame.reserve((body_start + body.len()).div_ceil(8)));
     tail[..key.len()].copy_from_slice(key);
@@ -231,7 +267,8 @@ impl RequestShape {
         let &[word, sizes, ref rest @ ..] = payload else { return None };
         let op = Op::from_number(word as u8)?;
         let flags = (word >> 8) as u8;
-        if flags & !RequestFlags::ALL != 0 {
+        let again = flags & RequestFlags::AGAIN != 0;
+        if flags & !RequestFlags::ALL != 0 || (again && flags & RequestFlags::SEQUENCE == 0) {
             return None;
         }
         let mut tail = rest;
@@ -246,6 +283,7 @@ impl RequestShape {
         let expect = optional(RequestFlags::EXPECT)?;
         let expires_in = optional(RequestFlags::EXPIRES)?;
         let argument = optional(RequestFlags::ARGUMENT)?;
+        let number = optional(RequestFlags::SEQUENCE)?;
         let head = RequestHead {
             op,
             id: (word >> 32) as u32,
@@ -254,6 +292,7 @@ impl RequestShape {
             expires_in,
             argument,
             attributes: flags & RequestFlags::ATTRIBUTES != 0,
+            sequence: number.map(|number| Sequence { number, again }),
         };
         let (key_bytes, body_bytes) = (sizes as u32, (sizes >> 32) as u32);
         if key_bytes > limits::KEY_BYTES_MAX as u32 || body_bytes > limits::FRAME_BYTES_MAX as u32 {
@@ -327,6 +366,7 @@ impl<'a> Reply<'a> {
             2 => Status::Mismatch,
             3 => Status::NoRoom,
             4 => Status::Refused,
+            5 => Status::Forgotten,
             _ => return None,
         };
         Some(Reply { head: ReplyHead { id: (word >> 32) as u32, status, version, location }, item })
@@ -371,6 +411,25 @@ mod tests {
         let request = Request::parse(frame.payload()).unwrap();
         assert_eq!((request.key, request.body), (&b"stu001"[..], &b"ABY"[..]));
         assert_eq!((request.head.expect, request.head.expires_in), (Some(Some(Version(9))), Some(1000)));
+    }
+
+    #[test]
+    fn golden_sequence() {
+        let mut frame = FrameBuffer::default();
+        let sequence = Some(Sequence { number: 7, again: false });
+        let head = RequestHead { sequence, ..RequestHead::new(Op::Delete, 1, TableId(5)) };
+        encode_request(&mut frame, head, b"k", &[]);
+        assert_eq!(frame.payload(), [0x0000_0001_0005_1003, 1, 7, u64::from(b'k')]);
+        frame.ask_again();
+        assert_eq!(frame.payload(), [0x0000_0001_0005_3003, 1, 7, u64::from(b'k')]);
+        let asked = Request::parse(frame.payload()).unwrap();
+        assert_eq!(asked.head.sequence, Some(Sequence { number: 7, again: true }));
+        // A request without a sequence cannot be known again.
+        let mut plain = put();
+        let before = plain.payload().to_vec();
+        plain.ask_again();
+        assert_eq!(plain.payload(), before);
+        assert_eq!(Request::parse(&[0x0000_0001_0005_2003, 1, u64::from(b'k')]), None);
     }
 
     #[test]

@@ -15,8 +15,9 @@ use kelix_fabric::tcp::ClientTls;
 use kelix_image::MemoryMap;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::PROTOCOL_VERSION;
-use kelix_wire::control::{Frame, Purpose};
+use kelix_wire::control::{Caller, Frame, Purpose};
 
+use crate::client::Client;
 use crate::core::Core;
 use crate::session::SessionOptions;
 use shm::Link;
@@ -127,7 +128,7 @@ pub(crate) enum Setup {
     Tcp,
     /// By a simulator, which knows the segments.
     #[cfg(kelix_sim)]
-    Sim(crate::sim::MapSource),
+    Sim(crate::sim::Source),
 }
 
 impl Setup {
@@ -137,7 +138,30 @@ impl Setup {
             Setup::Shm(link) => link.refresh_map(shard, map),
             Setup::Tcp => Err(protocol("nothing is mapped over TCP")),
             #[cfg(kelix_sim)]
-            Setup::Sim(source) => source(shard),
+            Setup::Sim(source) => (source.maps)(shard),
+        }
+    }
+
+    /// Connects to the same server once more.
+    pub fn connect_again(
+        &mut self,
+        client: &Client,
+        options: &SessionOptions,
+        caller: Caller,
+    ) -> Result<(Setup, Core<Endpoint>)> {
+        match self {
+            #[cfg(kelix_sim)]
+            Setup::Sim(source) => (source.again)(caller).map(crate::sim::Connected::open),
+            _ => session(client, options, Some(caller)),
+        }
+    }
+
+    /// Waits, without a connection.
+    pub fn nap(&mut self, time: Duration) {
+        match self {
+            #[cfg(kelix_sim)]
+            Setup::Sim(source) => (source.nap)(time),
+            _ => std::thread::sleep(time),
         }
     }
 }
@@ -190,15 +214,17 @@ pub(crate) fn statistics(address: &Address, credentials: &Credentials) -> Result
 
 /// Opens a session.
 pub(crate) fn session(
-    address: &Address,
-    credentials: &Credentials,
+    client: &Client,
     options: &SessionOptions,
+    caller: Option<Caller>,
 ) -> Result<(Setup, Core<Endpoint>)> {
-    match route(address, options.fabric)? {
-        Route::Shm(directory) => {
-            Link::session(directory, options.private_pointers).map(|(link, core)| (Setup::Shm(link), core))
+    let greeting = greeting(Purpose::Session, caller);
+    match route(&client.address, options.fabric)? {
+        Route::Shm(directory) => Link::session(directory, &greeting, options.private_pointers)
+            .map(|(link, core)| (Setup::Shm(link), core)),
+        Route::Tcp(address) => {
+            tcp::session(&address, &client.credentials, &greeting).map(|core| (Setup::Tcp, core))
         }
-        Route::Tcp(address) => tcp::session(&address, credentials).map(|core| (Setup::Tcp, core)),
     }
 }
 
@@ -207,8 +233,8 @@ fn protocol(what: &str) -> Error {
 }
 
 /// The client's first frame.
-fn greeting(purpose: Purpose) -> Frame {
-    Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose }
+fn greeting(purpose: Purpose, caller: Option<Caller>) -> Frame {
+    Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose, caller }
 }
 
 /// Understands a frame of the server; a refusal is an error.

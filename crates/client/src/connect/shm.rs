@@ -72,14 +72,10 @@ impl Link {
         Ok((understand(kind, &bytes)?, descriptors))
     }
 
-    fn greet(&self, purpose: Purpose) -> Result<()> {
-        self.send(&greeting(purpose))
-    }
-
     /// Asks for statistics, as JSON.
     pub fn statistics(directory: &Path) -> Result<String> {
         let link = Link::open(directory)?;
-        link.greet(Purpose::Statistics)?;
+        link.send(&greeting(Purpose::Statistics, None))?;
         link.send(&Frame::AskStatistics)?;
         match link.receive()? {
             (Frame::Statistics { text }, _) => Ok(text),
@@ -133,9 +129,13 @@ impl Link {
     }
 
     /// Opens a session: maps every shard's image and connects its mailboxes.
-    pub fn session(directory: &Path, private_pointers: bool) -> Result<(Link, Core<Endpoint>)> {
+    pub fn session(
+        directory: &Path,
+        greeting: &Frame,
+        private_pointers: bool,
+    ) -> Result<(Link, Core<Endpoint>)> {
         let link = Link::open(directory)?;
-        link.greet(Purpose::Session)?;
+        link.send(greeting)?;
         let (Frame::Welcome { term, view, .. }, mut descriptors) = link.receive()? else {
             return Err(protocol("the server did not greet"));
         };

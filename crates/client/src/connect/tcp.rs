@@ -39,7 +39,7 @@ fn open(address: &str) -> Result<TcpStream> {
 }
 
 /// Connects, and says what this client has to say for itself.
-fn greet(address: &str, credentials: &Credentials, purpose: Purpose) -> Result<(Greeting, Frame)> {
+fn greet(address: &str, credentials: &Credentials, greeting: &Frame) -> Result<(Greeting, Frame)> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let tls = credentials.tls.as_ref().map(|tls| (tls, host));
     let mut server = Greeting::new(open(address)?, tls, MAILBOX_BYTES as usize / 8, ANSWER)?;
@@ -47,7 +47,7 @@ fn greet(address: &str, credentials: &Credentials, purpose: Purpose) -> Result<(
         let (kind, bytes) = Frame::Token { token: token.as_bytes().into() }.encode();
         server.tell(kind, &bytes);
     }
-    let welcome = ask(&mut server, &greeting(purpose))?;
+    let welcome = ask(&mut server, greeting)?;
     Ok((server, welcome))
 }
 
@@ -59,11 +59,12 @@ fn ask(server: &mut Greeting, frame: &Frame) -> Result<Frame> {
 
 /// Finds out whether a server answers, and takes this client.
 pub(super) fn knock(address: &str, credentials: &Credentials) -> Result<()> {
-    greet(address, credentials, Purpose::Statistics).map(drop)
+    greet(address, credentials, &greeting(Purpose::Statistics, None)).map(drop)
 }
 
 pub(super) fn statistics(address: &str, credentials: &Credentials) -> Result<String> {
-    let (mut server, Frame::Welcome { .. }) = greet(address, credentials, Purpose::Statistics)? else {
+    let greeting = greeting(Purpose::Statistics, None);
+    let (mut server, Frame::Welcome { .. }) = greet(address, credentials, &greeting)? else {
         return Err(protocol("the server did not greet"));
     };
     match ask(&mut server, &Frame::AskStatistics)? {
@@ -72,8 +73,8 @@ pub(super) fn statistics(address: &str, credentials: &Credentials) -> Result<Str
     }
 }
 
-pub(super) fn session(address: &str, credentials: &Credentials) -> Result<Core<Endpoint>> {
-    let (server, Frame::Welcome { term, view, .. }) = greet(address, credentials, Purpose::Session)? else {
+pub(super) fn session(address: &str, credentials: &Credentials, greeting: &Frame) -> Result<Core<Endpoint>> {
+    let (server, Frame::Welcome { term, view, .. }) = greet(address, credentials, greeting)? else {
         return Err(protocol("the server did not greet"));
     };
     let endpoint = server.endpoint(term, view.shards(), MAILBOX_BYTES);

@@ -2,7 +2,6 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Instant;
 
 use kelix_image::words::{Words, full_fence};
 use kelix_image::{Header, MemoryMap, Span};
@@ -72,7 +71,6 @@ pub struct ShmEndpoint {
     posted: Vec<PeerId>,
     rung: bool,
     broken: bool,
-    began: Instant,
 }
 
 impl ShmEndpoint {
@@ -85,7 +83,6 @@ impl ShmEndpoint {
             posted: Vec::new(),
             rung: false,
             broken: false,
-            began: Instant::now(),
         }
     }
 
@@ -136,7 +133,7 @@ impl Fabric for ShmEndpoint {
     }
 
     fn now_ns(&self) -> u64 {
-        self.began.elapsed().as_nanos() as u64
+        crate::now_ns()
     }
 
     fn map(&self, peer: PeerId) -> Option<&Arc<MemoryMap>> {

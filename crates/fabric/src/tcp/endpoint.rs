@@ -144,7 +144,6 @@ impl Greeting {
             term,
             news: false,
             unseen: false,
-            began: Instant::now(),
         }
     }
 }
@@ -162,7 +161,6 @@ pub struct TcpEndpoint {
     /// Something has arrived since this side last slept, or was told of; and since it last asked.
     news: bool,
     unseen: bool,
-    began: Instant,
 }
 
 impl TcpEndpoint {
@@ -276,7 +274,7 @@ impl Fabric for TcpEndpoint {
     }
 
     fn now_ns(&self) -> u64 {
-        self.began.elapsed().as_nanos() as u64
+        crate::now_ns()
     }
 
     fn post_read(&mut self, read: Read) {

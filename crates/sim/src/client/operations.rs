@@ -390,7 +390,7 @@ impl Client {
         let mut completions = Vec::new();
         while open.session.outstanding() > 0 {
             if open.session.poll(&mut completions)? == 0 {
-                open.bell.sleep(self.stage.plan.timeout_ns);
+                open.line.bell().sleep(self.stage.plan.timeout_ns);
             }
             for completion in completions.drain(..) {
                 let known = submitted.iter().find(|(ticket, ..)| *ticket == completion.ticket);

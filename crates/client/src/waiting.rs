@@ -1,0 +1,293 @@
+//! The waiting of a session: for answers, for room in a ring, for a server that was lost.
+
+use std::time::Duration;
+
+use kelix_fabric::Fabric;
+use kelix_types::{Effect, Error, ErrorKind, Result, mark};
+use kelix_wire::RequestHead;
+use kelix_wire::control::Caller;
+
+use crate::core::{Answer, PostError, RequestId};
+use crate::session::Session;
+
+/// Looking again and again without giving the core away.
+const SPIN: Duration = Duration::from_micros(40);
+/// Most looks meanwhile: a clock may stand still for as long as nothing is looked at.
+const LOOKS_MAX: u32 = 1 << 14;
+/// Looks between two looks at the clock.
+const LOOKS_A_CLOCK: u32 = 64;
+/// Polling while giving the core to whoever wants it.
+const YIELD: Duration = Duration::from_micros(200);
+/// Between two tries to connect again.
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+/// Longer than anybody waits.
+const LIMIT_MAX: Duration = Duration::from_secs(1 << 30);
+
+/// How long has been waited since something last came of it. Requests that are under way together share one, so that a
+/// batch at a server that stands still ends when one request would.
+#[derive(Default)]
+pub(crate) struct Patience {
+    since_ns: Option<u64>,
+    /// When trying to connect again ends, once it has begun.
+    until_ns: Option<u64>,
+    looks: u32,
+    /// It has been looked for long enough without giving the core away.
+    spun: bool,
+}
+
+impl Patience {
+    pub(crate) fn waited(&mut self, now_ns: u64) -> Duration {
+        Duration::from_nanos(now_ns - *self.since_ns.get_or_insert(now_ns))
+    }
+}
+
+/// Whether the server of an error may yet come back.
+fn is_passing(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut)
+}
+
+impl Session {
+    /// Whether there is still a server to ask.
+    pub(crate) fn check_server(&self, operation: &'static str) -> Result<()> {
+        if !self.core.in_force() {
+            return Err(Self::superseded(operation));
+        }
+        if self.detached { Err(Self::gone(operation)) } else { Ok(()) }
+    }
+
+    /// Posts a request, waiting for room in the ring if need be.
+    pub(crate) fn post(
+        &mut self,
+        operation: &'static str,
+        shard: usize,
+        head: RequestHead,
+        key: &[u8],
+        body: &[u8],
+        patience: &mut Patience,
+    ) -> Result<RequestId> {
+        loop {
+            let posted = match self.check_server(operation) {
+                Ok(()) => self.core.post(shard, head, key, body, true),
+                Err(error) => Err(PostError::Failed(error)),
+            };
+            match posted {
+                Ok(id) => return Ok(id),
+                Err(PostError::Failed(error)) => self.recover(operation, patience, error)?,
+                Err(PostError::Full) => {
+                    self.core.send(shard);
+                    self.core.fabric.progress();
+                    self.core.poll_replies()?;
+                    self.core.fabric.yield_now();
+                    if patience.waited(self.core.fabric.now_ns()) > self.options.timeout {
+                        let context = "the server does not take requests";
+                        let error = Error::new(ErrorKind::TimedOut, operation, context);
+                        self.recover(operation, patience, error)?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A request and its answer.
+    pub(crate) fn call(
+        &mut self,
+        operation: &'static str,
+        shard: usize,
+        head: RequestHead,
+        key: &[u8],
+        body: &[u8],
+    ) -> Result<Answer> {
+        let mut patience = Patience::default();
+        let id = self.post(operation, shard, head, key, body, &mut patience)?;
+        self.core.send(shard);
+        self.wait_for(operation, id, &mut patience)
+    }
+
+    /// Waits for one answer.
+    pub(crate) fn wait_for(
+        &mut self,
+        operation: &'static str,
+        id: RequestId,
+        patience: &mut Patience,
+    ) -> Result<Answer> {
+        loop {
+            if let Some(answer) = self.arrived(operation, id)? {
+                *patience = Patience::default();
+                return Ok(answer);
+            }
+            if let Err(error) = self.pause(operation, patience) {
+                // It may have come in the last moment.
+                if let Some(answer) = self.arrived(operation, id)? {
+                    return Ok(answer);
+                }
+                let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
+                return Err(error.with_effect(effect));
+            }
+        }
+    }
+
+    /// Between two looks for what has to arrive: takes in what has come, and if that lasts gives the core away, and then
+    /// sleeps. `Ok(false)`: certainly nothing has come yet. An error if there is nothing to wait for any more.
+    #[inline]
+    pub(crate) fn pause(&mut self, operation: &'static str, patience: &mut Patience) -> Result<bool> {
+        let progress = self.core.fabric.progress();
+        patience.looks = patience.looks.wrapping_add(1);
+        // A pause of the processor takes as long as a cache line on its way, so not every look has one.
+        if patience.looks % 8 == 0 {
+            std::hint::spin_loop();
+        }
+        if patience.looks % LOOKS_A_CLOCK == 0 {
+            self.wait_a_little(operation, patience)?;
+        }
+        Ok(progress)
+    }
+
+    /// The answer to a request, if it has come: alone or together with an earlier one.
+    #[inline]
+    fn arrived(&mut self, operation: &'static str, id: RequestId) -> Result<Option<Answer>> {
+        if self.core.has_news() {
+            self.core.poll_replies()?;
+        }
+        self.core.take(id).map(|answer| self.believe(operation, answer)).transpose()
+    }
+
+    /// Check (c) for answers: only the server in force may give them.
+    pub(crate) fn believe(&self, operation: &'static str, answer: Answer) -> Result<Answer> {
+        if self.core.in_force() {
+            Ok(answer)
+        } else {
+            Err(Self::superseded(operation).with_effect(Effect::Unknown))
+        }
+    }
+
+    pub(crate) fn timed_out(&self, operation: &'static str) -> Error {
+        let deadline = self.options.timeout.as_millis();
+        let context = format!("no answer within {deadline} ms; is the server stopped?");
+        Error::new(ErrorKind::TimedOut, operation, context)
+    }
+
+    #[cold]
+    fn wait_a_little(&mut self, operation: &'static str, patience: &mut Patience) -> Result<()> {
+        let waited = patience.waited(self.core.fabric.now_ns());
+        if !patience.spun && waited < SPIN && patience.looks < LOOKS_MAX {
+            return Ok(());
+        }
+        patience.spun = true;
+        // From now on each look is worth a while.
+        patience.looks = LOOKS_A_CLOCK - 1;
+        let deadline = self.options.timeout;
+        if !self.core.in_force() {
+            return Err(Self::superseded(operation));
+        }
+        if waited >= deadline {
+            return self.recover(operation, patience, self.timed_out(operation));
+        }
+        if waited < YIELD {
+            self.core.fabric.yield_now();
+            return Ok(());
+        }
+        self.core.fabric.announce_sleep();
+        let nap = if self.core.has_news() { 0 } else { (deadline - waited).as_nanos() as u64 };
+        self.core.fabric.sleep(Some(nap));
+        if self.core.fabric.is_broken(self.core.peer(0)) && !self.core.has_news() {
+            self.detached = true;
+            return self.recover(operation, patience, Self::gone(operation));
+        }
+        Ok(())
+    }
+
+    /// Waits until something has come. `true`: a new connection, and READs that were under way are lost.
+    #[inline]
+    pub(crate) fn until_progress(
+        &mut self,
+        operation: &'static str,
+        patience: &mut Patience,
+    ) -> Result<bool> {
+        let connections = self.connections;
+        while !self.pause(operation, patience)? && self.connections == connections {}
+        Ok(self.connections != connections)
+    }
+
+    /// What becomes of waiting for a server that does not answer, or cannot be reached: it ends with the error; or this
+    /// session is one that goes on, and tries to connect again.
+    #[cold]
+    pub(crate) fn recover(
+        &mut self,
+        operation: &'static str,
+        patience: &mut Patience,
+        error: Error,
+    ) -> Result<()> {
+        let Some(caller) = self.caller.filter(|_| is_passing(&error)) else { return Err(error) };
+        let now_ns = self.core.fabric.now_ns();
+        let since_ns = *patience.since_ns.get_or_insert(now_ns);
+        let until_ns = *patience.until_ns.get_or_insert(since_ns + self.limit().as_nanos() as u64);
+        if now_ns >= until_ns {
+            return Err(error);
+        }
+        match self.connect_again(operation, caller) {
+            Ok(()) => patience.since_ns = Some(self.core.fabric.now_ns()),
+            Err(error) if is_passing(&error) => self.setup.nap(BETWEEN_TRIES),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Connects once more to the server that was lost, and asks again for what it has not answered.
+    fn connect_again(&mut self, operation: &'static str, caller: u64) -> Result<()> {
+        let caller = Caller { number: caller, again: true };
+        let (setup, core) = self.setup.connect_again(&self.client, &self.options, caller)?;
+        if !core.is_of_the_server_of(&self.core) {
+            return Err(Self::superseded(operation));
+        }
+        mark!("session went on over another connection");
+        self.setup = setup;
+        self.core.go_on_over(core);
+        (self.detached, self.announced) = (false, false);
+        self.connections += 1;
+        self.connected_ns = self.core.fabric.now_ns();
+        self.segments_versions.fill(0);
+        let mut patience = Patience::default();
+        while !self.core.post_again()? {
+            self.send_all();
+            self.core.fabric.progress();
+            self.core.poll_replies()?;
+            self.core.fabric.yield_now();
+            self.note_broken();
+            if self.detached || patience.waited(self.core.fabric.now_ns()) > self.options.timeout {
+                return Err(Self::gone(operation));
+            }
+        }
+        self.send_all();
+        Ok(())
+    }
+
+    /// The same between polls, of which each may only try once in a while.
+    pub(crate) fn connect_for_poll(&mut self) {
+        let Some(caller) = self.caller.filter(|_| self.outstanding() > 0) else { return };
+        self.core.fabric.look();
+        self.note_broken();
+        let now_ns = self.core.fabric.now_ns();
+        let timeout_ns = self.options.timeout.as_nanos() as u64;
+        let mut since = self.waiting.iter().map(|waiting| waiting.since_ns.max(self.connected_ns));
+        let lost = self.detached || since.any(|since_ns| now_ns - since_ns >= timeout_ns);
+        if lost && now_ns >= self.next_try_ns {
+            match self.connect_again("poll", caller) {
+                // What is under way ends as it does without a caller.
+                Err(error) if !is_passing(&error) => self.caller = None,
+                _ => self.next_try_ns = self.core.fabric.now_ns() + BETWEEN_TRIES.as_nanos() as u64,
+            }
+        }
+    }
+
+    /// How long after a request was posted its outcome is awaited.
+    pub(crate) fn limit(&self) -> Duration {
+        let Some(_) = self.caller else { return self.options.timeout };
+        self.options.timeout.saturating_add(self.options.retry_for).min(LIMIT_MAX)
+    }
+
+    pub(crate) fn gone(operation: &'static str) -> Error {
+        let context =
+            "the server has gone; in shared memory reads go on from its last state, writes need a server";
+        Error::new(ErrorKind::Unavailable, operation, context)
+    }
+}
