@@ -54,6 +54,7 @@ sim: toolchain ## run the simulator: 20 seeds, each twice
 	@echo "== simulator"
 	RUSTFLAGS="$(SIM_FLAGS)" CARGO_TARGET_DIR="$(SIM_TARGET)" $(CARGO) build --release --locked --package kelix-sim
 	"$(SIM_TARGET)/release/kelix-sim" --seeds 20
+	@scripts/mutants --check
 
 mutants: toolchain ## break one rule at a time; the simulator must notice
 	@echo "== mutants"
