@@ -42,7 +42,13 @@ pub fn receive(stream: &UnixStream) -> Result<(Frame, Vec<OwnedFd>)> {
 
 /// The greeting of a well-behaved session.
 pub fn hello() -> Frame {
-    Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose: Purpose::Session, caller: None }
+    Frame::Hello {
+        version: PROTOCOL_VERSION,
+        features: 0,
+        purpose: Purpose::Session,
+        caller: None,
+        namespace: String::new(),
+    }
 }
 
 /// Whether the server has ended this connection, looked at for as long as the stream's timeout.

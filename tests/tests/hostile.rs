@@ -106,7 +106,13 @@ fn another_version_is_refused_by_name() {
         assert!(raw::is_closed(&stream));
     }
     let stream = world.connect();
-    let hello = Frame::Hello { version: 1, features: 4, purpose: Purpose::Session, caller: None };
+    let hello = Frame::Hello {
+        version: 1,
+        features: 4,
+        purpose: Purpose::Session,
+        caller: None,
+        namespace: String::new(),
+    };
     raw::send(&stream, &hello).unwrap();
     let Frame::Refused { text } = raw::receive(&stream).unwrap().0 else { panic!("not refused") };
     assert!(text.contains("features 0x4"), "{text}");
@@ -138,6 +144,7 @@ fn garbage_in_place_of_frames() {
             features: 0,
             pid: 1,
             term: 1,
+            may_write: true,
             view: kelix_wire::View::of_shards(1, 1, 2),
         }),
         [frame_head(1, 0, 13), vec![0xff; 13]].concat(),
@@ -148,7 +155,13 @@ fn garbage_in_place_of_frames() {
         let mut stream = world.connect();
         stream.write_all(bytes).unwrap();
         until_closed(&stream, &format!("{bytes:?} instead of a greeting ends the connection"));
-        let statistics = Frame::Hello { version: 1, features: 0, purpose: Purpose::Statistics, caller: None };
+        let statistics = Frame::Hello {
+            version: 1,
+            features: 0,
+            purpose: Purpose::Statistics,
+            caller: None,
+            namespace: String::new(),
+        };
         let mut stream = world.connect();
         raw::send(&stream, &statistics).unwrap();
         stream.write_all(bytes).unwrap();

@@ -134,7 +134,16 @@ fn connect(server: &ServerProcess) -> TcpStream {
 /// A connection that has greeted.
 fn greet(server: &ServerProcess, purpose: Purpose) -> TcpStream {
     let stream = connect(server);
-    say(&stream, &Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose, caller: None });
+    say(
+        &stream,
+        &Frame::Hello {
+            version: PROTOCOL_VERSION,
+            features: 0,
+            purpose,
+            caller: None,
+            namespace: String::new(),
+        },
+    );
     assert!(matches!(heard(&stream), Some(Frame::Welcome { .. })));
     stream
 }
@@ -214,15 +223,29 @@ fn frames_that_make_no_sense_end_their_sender_alone() {
             assert!(is_closed(&stream), "{words:x?} without a session");
         }
     }
-    let hello =
-        Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose: Purpose::Session, caller: None };
+    let hello = Frame::Hello {
+        version: PROTOCOL_VERSION,
+        features: 0,
+        purpose: Purpose::Session,
+        caller: None,
+        namespace: String::new(),
+    };
     for frame in [hello, Frame::AskSegments { shard: 0 }, Frame::Refused { text: "no".into() }] {
         let stream = greet(&server, Purpose::Session);
         say(&stream, &frame);
         assert!(is_closed(&stream), "{frame:?}");
     }
     let stream = connect(&server);
-    say(&stream, &Frame::Hello { version: 77, features: 0, purpose: Purpose::Session, caller: None });
+    say(
+        &stream,
+        &Frame::Hello {
+            version: 77,
+            features: 0,
+            purpose: Purpose::Session,
+            caller: None,
+            namespace: String::new(),
+        },
+    );
     let Some(Frame::Refused { text }) = heard(&stream) else { panic!("not refused") };
     assert!(text.contains("version 77"), "{text}");
     bystander.goes_on();

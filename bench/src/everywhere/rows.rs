@@ -119,7 +119,7 @@ pub(super) fn tls(plain: &mut Store, records: u64) -> Result<Row, String> {
     let mut store = Store::start("tls", config)?;
     store.load(records)?;
     let credentials =
-        Credentials { token: None, tls: Some(ClientTls::load(&authority, None).map_err(text)?) };
+        Credentials { tls: Some(ClientTls::load(&authority, None).map_err(text)?), ..Credentials::default() };
     store.client = Client::connect_with(&store.directory, credentials).map_err(text)?;
     let hot = records.min(100_000);
     let (mut sealed, mut open) = (Batches::new(&store, hot)?, Batches::new(plain, hot)?);

@@ -18,6 +18,8 @@ pub(crate) struct Context {
     pub address: Address,
     /// The fabric to insist on.
     pub fabric: Option<FabricChoice>,
+    /// The namespace; empty: the default one.
+    pub namespace: String,
     /// Who is trusted over TCP.
     pub trust: TrustArgs,
     /// For how long to ask again.
@@ -33,6 +35,7 @@ impl Context {
             Address::Directory(_) if self.fabric != Some(FabricChoice::Tcp) => Credentials::default(),
             _ => self.trust.credentials()?,
         };
+        let credentials = Credentials { namespace: self.namespace.clone(), ..credentials };
         Ok(Client::connect_with(&self.address, credentials)?)
     }
 

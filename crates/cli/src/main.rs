@@ -15,6 +15,7 @@ mod failure;
 mod get;
 mod items;
 mod metrics;
+mod namespaces;
 mod serve;
 mod stat;
 mod table;
@@ -64,6 +65,9 @@ struct Cli {
     /// The fabric to insist on: shm or tcp [default: shm with a run directory, tcp with a server's address]
     #[arg(long, global = true, value_name = "NAME")]
     fabric: Option<FabricChoice>,
+    /// The namespace of the server's [default: $KELIX_NAMESPACE, else the one that every server has]
+    #[arg(long, global = true, value_name = "NAME")]
+    namespace: Option<String>,
     #[command(flatten)]
     trust: trust::TrustArgs,
     /// For how long to connect again and ask again when the server does not answer; each write is done once [default: not
@@ -92,6 +96,9 @@ enum Command {
     /// Tell how keys, values, links and paths are written
     #[command(long_about = bytes::HELP, help_template = "{about}\n")]
     Syntax,
+    /// Tell how a server is given namespaces, and who may use them
+    #[command(long_about = namespaces::HELP, help_template = "{about}\n")]
+    Namespaces,
 }
 
 fn run(context: &context::Context, command: &Command) -> Result<(), Failure> {
@@ -105,13 +112,14 @@ fn run(context: &context::Context, command: &Command) -> Result<(), Failure> {
         Command::Table(command) => table::run(context, command),
         Command::Stat(args) => stat::run(context, args),
         Command::Bench(args) => bench::run(context, args),
-        Command::Syntax => syntax(),
+        Command::Syntax => explain(bytes::HELP),
+        Command::Namespaces => explain(namespaces::HELP),
     }
 }
 
-fn syntax() -> Result<(), Failure> {
+fn explain(help: &str) -> Result<(), Failure> {
     use std::io::Write;
-    Ok(writeln!(std::io::stdout(), "{}", bytes::HELP)?)
+    Ok(writeln!(std::io::stdout(), "{help}")?)
 }
 
 /// A command line that clap refuses. With `--json` the refusal is JSON like every other error.
@@ -160,8 +168,15 @@ fn main() -> ExitCode {
         Ok(address) => address,
         Err(error) => return Failure::from(error).report(cli.json),
     };
-    let context =
-        context::Context { address, fabric: cli.fabric, trust: cli.trust, retry: cli.retry, json: cli.json };
+    let set = || std::env::var("KELIX_NAMESPACE").ok();
+    let context = context::Context {
+        address,
+        fabric: cli.fabric,
+        namespace: cli.namespace.or_else(set).unwrap_or_default(),
+        trust: cli.trust,
+        retry: cli.retry,
+        json: cli.json,
+    };
     match run(&context, &cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(context.json),

@@ -66,30 +66,36 @@ fn line(text: &mut String, name: &str, labels: &str, from: &Value, pointer: &str
     }
 }
 
-/// The statistics in Prometheus's text format.
-fn exposition(statistics: &Value) -> String {
+/// The statistics of all namespaces, the first of which also tells of the server, in Prometheus's text format.
+fn exposition(namespaces: &[Value]) -> String {
     let mut text = String::new();
-    let shards = statistics["shards"].as_array().map_or(&[][..], Vec::as_slice);
+    let shards: Vec<(String, &Value)> = namespaces
+        .iter()
+        .flat_map(|of| of["shards"].as_array().into_iter().flatten().map(move |shard| (of, shard)))
+        .map(|(of, shard)| (format!("namespace={},shard=\"{}\"", of["namespace"], shard["shard"]), shard))
+        .collect();
     for (name, kind, help, pointer) in SHARD {
         begin(&mut text, (name, kind, help));
-        for shard in shards {
-            line(&mut text, name, &format!("shard=\"{}\"", shard["shard"]), shard, pointer);
+        for (labels, shard) in &shards {
+            line(&mut text, name, labels, shard, pointer);
         }
     }
     begin(&mut text, ("kelix_memory_bytes", "gauge", "Memory of a shard, by what it is."));
-    for shard in shards {
+    for (labels, shard) in &shards {
         for (what, pointer) in MEMORY {
-            let labels = format!("shard=\"{}\",what=\"{what}\"", shard["shard"]);
-            line(&mut text, "kelix_memory_bytes", &labels, shard, pointer);
+            line(&mut text, "kelix_memory_bytes", &format!("{labels},what=\"{what}\""), shard, pointer);
         }
     }
-    let fabrics = statistics["fabrics"].as_object();
     for (name, kind, help, pointer) in CLIENTS {
         begin(&mut text, (name, kind, help));
-        for (fabric, sums) in fabrics.into_iter().flatten() {
-            line(&mut text, name, &format!("fabric=\"{fabric}\""), sums, pointer);
+        for of in namespaces {
+            for (fabric, sums) in of["fabrics"].as_object().into_iter().flatten() {
+                let labels = format!("namespace={},fabric=\"{fabric}\"", of["namespace"]);
+                line(&mut text, name, &labels, sums, pointer);
+            }
         }
     }
+    let statistics = &namespaces[0];
     begin(&mut text, ("kelix_uptime_seconds", "gauge", "Time since the server started."));
     line(&mut text, "kelix_uptime_seconds", "", statistics, "/uptime_s");
     begin(&mut text, ("kelix_term", "gauge", "The term the server serves in."));
@@ -139,17 +145,17 @@ mod tests {
 
     #[test]
     fn the_text_is_what_prometheus_reads() {
-        let text = exposition(&json!({
-            "version": "0.1.0", "term": 3, "uptime_s": 1.5,
+        let text = exposition(&[json!({
+            "version": "0.1.0", "term": 3, "uptime_s": 1.5, "namespace": "default",
             "shards": [{"shard": 0, "items": 7, "memory": {"live_bytes": 100}}],
             "fabrics": {"shm": {"connected": 1, "reads": 12}, "tcp": {"connected": 0, "reads": 5}},
-        }));
+        })]);
         for line in [
             "# TYPE kelix_items gauge",
-            "kelix_items{shard=\"0\"} 7",
-            "kelix_memory_bytes{shard=\"0\",what=\"live\"} 100",
-            "kelix_client_reads_total{fabric=\"shm\"} 12",
-            "kelix_client_reads_total{fabric=\"tcp\"} 5",
+            "kelix_items{namespace=\"default\",shard=\"0\"} 7",
+            "kelix_memory_bytes{namespace=\"default\",shard=\"0\",what=\"live\"} 100",
+            "kelix_client_reads_total{namespace=\"default\",fabric=\"shm\"} 12",
+            "kelix_client_reads_total{namespace=\"default\",fabric=\"tcp\"} 5",
             "kelix_uptime_seconds 1.5",
             "kelix_info{version=\"0.1.0\"} 1",
         ] {

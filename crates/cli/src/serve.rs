@@ -20,7 +20,7 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::context::{Context, plural, say};
 use crate::trust::tokens;
 use crate::units::{parse_size, show_size};
-use crate::{Exit, Failure, metrics};
+use crate::{Exit, Failure, metrics, namespaces};
 
 /// The least memory of a shard: below this it cannot hold one of each thing it needs.
 const SHARD_BYTES_MIN: u64 = 4 << 20;
@@ -59,6 +59,9 @@ pub(crate) struct ServeArgs {
     /// Take only clients over TCP that know one of the words in this file, one a line
     #[arg(long, value_name = "FILE", requires = "listen")]
     tokens: Option<PathBuf>,
+    /// Serve more namespaces, each with memory and rights of its own, as this file says (kelix help namespaces)
+    #[arg(long, value_name = "FILE")]
+    namespaces: Option<PathBuf>,
     /// Also answer Prometheus over HTTP, at /metrics of this address: PORT on 127.0.0.1, or HOST:PORT
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     metrics: Option<SocketAddr>,
@@ -117,7 +120,8 @@ fn check_memory(memory_bytes: u64, shards: usize, half_bytes: u64) -> Result<(),
 
 pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     let usual = ServerConfig::default();
-    let config = ServerConfig {
+    let half_bytes = usual.memory_bytes;
+    let mut config = ServerConfig {
         directory: context.run_directory("serve")?,
         shards: args.shards,
         memory_bytes: args.memory.unwrap_or(usual.memory_bytes),
@@ -126,8 +130,12 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         listen: args.listen,
         tls: context.trust.server_tls()?,
         tokens: args.tokens.as_deref().map_or(Ok(Vec::new()), tokens)?,
+        ..usual
     };
-    check_memory(config.memory_bytes, config.shards, usual.memory_bytes)?;
+    if let Some(file) = &args.namespaces {
+        namespaces::read(file, &mut config)?;
+    }
+    check_memory(config.memory_bytes, config.shards, half_bytes)?;
     // Before the server starts, so that a signal that comes meanwhile is not lost.
     let mut signals = watch_signals()?;
     let _log = log(args);

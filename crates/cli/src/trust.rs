@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use kelix::{ClientTls, Credentials, Identity};
 use kelix_fabric::tcp::ServerTls;
+use kelix_server::Token;
 
 use crate::Failure;
 
@@ -30,11 +31,15 @@ fn read(path: &Path) -> Result<String, Failure> {
         .map_err(|source| Failure::io("connect", format!("cannot read {}", path.display()), &source))
 }
 
-/// The words in a file, one a line; empty lines and those that begin with # do not count.
-pub(crate) fn tokens(path: &Path) -> Result<Vec<String>, Failure> {
+/// The words in a file, one a line, or a name and a word; empty lines and those that begin with # do not count.
+pub(crate) fn tokens(path: &Path) -> Result<Vec<Token>, Failure> {
     let text = read(path)?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let tokens: Vec<String> = lines.map(String::from).collect();
+    let token = |line: &str| {
+        let (name, word) = line.split_once(char::is_whitespace).unwrap_or(("", line));
+        Token { name: name.into(), word: word.trim_start().into() }
+    };
+    let tokens: Vec<Token> = lines.map(token).collect();
     if tokens.is_empty() {
         return Err(Failure::usage("connect", format!("there is no token in {}", path.display())));
     }
@@ -50,7 +55,7 @@ impl TrustArgs {
     /// What a client says for itself.
     pub fn credentials(&self) -> Result<Credentials, Failure> {
         let token = match &self.token_file {
-            Some(path) => tokens(path)?.into_iter().next(),
+            Some(path) => tokens(path)?.into_iter().next().map(|token| token.word),
             None => std::env::var("KELIX_TOKEN").ok().filter(|token| !token.is_empty()),
         };
         let tls = self.tls_ca.as_deref().map(|ca| ClientTls::load(ca, self.identity())).transpose()?;
@@ -58,7 +63,7 @@ impl TrustArgs {
             let context = "--tls-cert without --tls-ca: say whose certificate the server must have";
             return Err(Failure::usage("connect", context.to_string()));
         }
-        Ok(Credentials { token, tls })
+        Ok(Credentials { token, tls, ..Credentials::default() })
     }
 
     /// What a server shows and wants to see.

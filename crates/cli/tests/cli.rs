@@ -393,10 +393,13 @@ fn metrics_and_watching() {
     wait_until("the put is counted", || {
         let answer = ask("GET /metrics");
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
-        let (_, puts) = answer.split_once("\nkelix_puts_total{shard=\"0\"} ").expect("the metric");
+        let (_, puts) =
+            answer.split_once("\nkelix_puts_total{namespace=\"default\",shard=\"0\"} ").expect("the metric");
         puts.lines().next().is_some_and(|puts| puts != "0").then_some(())
     });
-    assert!(ask("GET /metrics").contains("\nkelix_client_reads_total{fabric=\"tcp\"} 0\n"));
+    assert!(
+        ask("GET /metrics").contains("\nkelix_client_reads_total{namespace=\"default\",fabric=\"tcp\"} 0\n")
+    );
     assert!(ask("GET /").starts_with("HTTP/1.1 404"));
     assert!(ask("POST /metrics").starts_with("HTTP/1.1 405"));
     Place::new().kelix(&["serve", "--metrics", address]).failed(5, &["metrics", address]);
@@ -510,6 +513,95 @@ fn only_those_who_are_trusted_get_in_over_tls() {
     place.kelix_at(address, &["--tls-ca", &ca, "table", "list"]).failed(3, &[]);
 }
 
+#[test]
+fn namespaces_are_for_those_who_are_named() {
+    let place = Place::new();
+    let file = certificates(&place);
+    let words = place.file("words", b"looker word-of-looker\nanybody-else\n");
+    let [looker, other] = [("looker", "word-of-looker"), ("other", "anybody-else")]
+        .map(|(name, word)| place.file(name, word.as_bytes()).to_str().unwrap().to_string());
+    let slip = place.file("slip", b"[people]\nmemory = \"64M\"\nreaders = [\"token:loker\"]");
+    place
+        .kelix(&["serve", "--namespaces", slip.to_str().unwrap()])
+        .failed(2, &["[people]", "no token is called \"loker\""]);
+    let text = "[people]\nmemory = \"64M\"\nshards = 2\nreaders = [\"token:looker\"]\n\
+                writers = [\"certificate:127.0.0.1\"]\n\
+                [default]\nreaders = [\"anybody\"]";
+    let namespaces = place.file("namespaces", text.as_bytes());
+    let (namespaces, words) = (namespaces.to_str().unwrap(), words.to_str().unwrap());
+    let (host, key, ca) = (file("host.pem"), file("host.key"), file("ca.pem"));
+    let serve = ["--listen", "0", "--tls-cert", &host, "--tls-key", &key, "--namespaces", namespaces];
+    let server = place.serve(&[&serve[..], &["--tokens", words]].concat());
+    let (_, address) = server.ready.trim().split_once("tcp at ").expect("where it listens");
+    let by = |token: &str, arguments: &[&str]| {
+        let trust = ["--tls-ca", &ca, "--token-file", token, "--namespace", "people"];
+        place.kelix_at(address, &[&trust[..], arguments].concat())
+    };
+    // The server's own user may do everything.
+    place.kelix(&["--namespace", "people", "put", "t", "k", "v"]).ok();
+    assert_eq!(by(&looker, &["get", "t", "k"]).ok(), "v\n");
+    by(&looker, &["put", "t", "k", "w"]).failed(5, &["not write"]);
+    by(&other, &["get", "t", "k"]).failed(5, &["may not read namespace \"people\""]);
+    by(&other, &["stat"]).failed(5, &["may not read namespace \"people\""]);
+    assert!(by(&looker, &["stat"]).ok().contains("namespace: people"));
+    // The same table in the default namespace is another one.
+    place.kelix(&["put", "t", "k", "default"]).ok();
+    let plain = ["--tls-ca", &ca, "--token-file", &other, "get", "t", "k"];
+    assert_eq!(place.kelix_at(address, &plain).ok(), "default\n");
+    drop(server);
+
+    // Those who show a certificate for the name may write.
+    let server = place.serve(&[&serve[..], &["--tls-ca", &ca, "--tokens", words]].concat());
+    let (_, address) = server.ready.trim().split_once("tcp at ").expect("where it listens");
+    let (pem, own) = (file("client.pem"), file("client.key"));
+    let trust = ["--tls-ca", &ca, "--tls-cert", &pem, "--tls-key", &own, "--token-file", &other];
+    let certified = |arguments: &[&str]| place.kelix_at(address, &[&trust[..], arguments].concat());
+    certified(&["--namespace", "people", "put", "t", "k", "certified"]).ok();
+    assert_eq!(certified(&["--namespace", "people", "get", "t", "k"]).ok(), "certified\n");
+    certified(&["put", "t", "k", "w"]).failed(5, &["not write"]);
+}
+
+/// The socket tells who connects; the file system lets everybody in here, and the namespaces do not.
+#[test]
+fn another_user_has_the_rights_of_that_user() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root runs commands as other users");
+        return;
+    }
+    let (place, shared) = (Place::new(), Place::new());
+    let text = "[people]\nmemory = \"64M\"\nreaders = [\"user:4242\"]\nwriters = [\"user:4343\"]";
+    let namespaces = place.file("namespaces", text.as_bytes());
+    let _server = place.serve(&["--namespaces", namespaces.to_str().unwrap()]);
+    let open = |path: &std::path::Path, mode: u32| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("ours");
+    };
+    // Where every user finds the program.
+    let program = shared.path().join("kelix");
+    std::fs::copy(env!("CARGO_BIN_EXE_kelix"), &program).expect("a copy");
+    open(shared.path(), 0o755);
+    open(&program, 0o755);
+    open(place.path(), 0o755);
+    for entry in std::fs::read_dir(place.path()).expect("a directory") {
+        open(&entry.expect("an entry").path(), 0o666);
+    }
+    let by = |uid: u32, arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.uid(uid).gid(uid).current_dir("/").env_remove("KELIX_SERVER").env_remove("KELIX_DIR");
+        command.arg("--dir").arg(place.path()).args(["--namespace", "people"]).args(arguments);
+        let done = command.stdin(Stdio::null()).output().expect("the program starts");
+        let text = [done.stdout, done.stderr].concat();
+        (done.status.code(), String::from_utf8_lossy(&text).into_owned())
+    };
+    assert_eq!(by(4343, &["put", "t", "k", "v"]).0, Some(0));
+    assert_eq!(by(4242, &["--fabric", "shm", "get", "t", "k"]), (Some(0), "v\n".into()));
+    let (code, text) = by(4242, &["put", "t", "k", "w"]);
+    assert!(code == Some(5) && text.contains("not write"), "{text}");
+    let (code, text) = by(4444, &["get", "t", "k"]);
+    assert!(code == Some(5) && text.contains("may not read namespace"), "{text}");
+}
+
 /// A command in fresh namespaces, with a directory mounted at another place.
 fn contained(directory: &str, mounted_at: &str, args: &[&str]) -> Command {
     let script = "mount --bind \"$0\" \"$1\" && shift && exec \"$@\"";
@@ -574,6 +666,7 @@ fn every_command_helps() {
         assert!(syntax.ok().contains(word), "{syntax:?}");
     }
     assert_eq!(syntax.ok(), place.kelix(&["syntax"]).ok());
+    assert!(place.kelix(&["help", "namespaces"]).ok().contains("certificate:HOST"));
     assert!(place.kelix(&["--help"]).ok().contains("Exit codes"));
     assert_eq!(place.kelix(&[]).code, 2);
 }

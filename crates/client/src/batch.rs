@@ -59,7 +59,7 @@ enum Posted {
 /// What kind of error this is, if it says that the server does not answer.
 fn loss<T>(result: &Result<T>) -> Option<ErrorKind> {
     let kind = result.as_ref().err()?.kind();
-    let answered = matches!(kind, ErrorKind::OutOfMemory | ErrorKind::InvalidArgument);
+    let answered = matches!(kind, ErrorKind::OutOfMemory | ErrorKind::InvalidArgument | ErrorKind::Denied);
     if answered { None } else { Some(kind) }
 }
 

@@ -108,6 +108,13 @@ struct Look<'a> {
     shard: usize,
 }
 
+/// What the server said of itself, and of this client.
+pub(crate) struct OfServer {
+    pub term: u64,
+    pub may_write: bool,
+    pub view: View,
+}
+
 /// Most requests under way.
 const REQUESTS_MAX: usize = 1 << 12;
 
@@ -121,8 +128,7 @@ pub(crate) struct Core<F> {
     /// Costs since the session began, but for those of direct reads, which are counted more cheaply.
     pub total: Cost,
     direct_item_bytes: u64,
-    view: View,
-    term: u64,
+    server: OfServer,
     shards: Vec<ShardState>,
     pending: Vec<Pending>,
     free: Vec<u16>,
@@ -149,10 +155,10 @@ fn fault(fault: RingFault) -> Error {
 }
 
 impl<F: Fabric> Core<F> {
-    pub fn new(fabric: F, view: View, term: u64, peers: &[PeerId], pointers: PointerCache) -> Core<F> {
+    pub fn new(fabric: F, server: OfServer, peers: &[PeerId], pointers: PointerCache) -> Core<F> {
         let ordered = fabric.promises().ordered_placement;
         let shards = peers.iter().map(|peer| ShardState {
-            reader: ShardReader::new(*peer, term, fabric.direct(*peer)),
+            reader: ShardReader::new(*peer, server.term, fabric.direct(*peer)),
             writer: RingWriter::new(ordered),
             ring: RingReader::new(ordered),
             outstanding: 0,
@@ -168,8 +174,7 @@ impl<F: Fabric> Core<F> {
             begins_with_index: false,
             total: Cost::default(),
             direct_item_bytes: 0,
-            view,
-            term,
+            server,
             shards,
             pending: Vec::new(),
             free: Vec::new(),
@@ -188,22 +193,27 @@ impl<F: Fabric> Core<F> {
     #[inline(always)]
     pub fn route(&self, table: TableId, key: &[u8]) -> (KeyHash, usize) {
         let hash = self.hash(table, key);
-        (hash, self.view.shard(hash))
+        (hash, self.server.view.shard(hash))
     }
 
     /// The hash of a key.
     #[inline(always)]
     pub fn hash(&self, table: TableId, key: &[u8]) -> KeyHash {
-        key_hash(self.view.hash_seed, table, key)
+        key_hash(self.server.view.hash_seed, table, key)
     }
 
     pub fn directory_for_measurement(&self, shard: usize) -> (Directory, u64) {
-        (self.shards[shard].reader.directory.clone(), self.view.hash_seed)
+        (self.shards[shard].reader.directory.clone(), self.server.view.hash_seed)
     }
 
     /// A random number that every server draws when it starts.
     pub fn server(&self) -> u64 {
-        self.view.hash_seed
+        self.server.view.hash_seed
+    }
+
+    /// Whether this client may write.
+    pub fn may_write(&self) -> bool {
+        self.server.may_write
     }
 
     /// Number of shards.
@@ -219,7 +229,7 @@ impl<F: Fabric> Core<F> {
     /// Whether the server that made the images is still the one in force.
     #[inline]
     pub fn in_force(&self) -> bool {
-        self.fabric.authority(self.shards[0].reader.peer) == self.term
+        self.fabric.authority(self.shards[0].reader.peer) == self.server.term
     }
 
     /// Begins a one-sided read. `tag` tells it from the others under way.
@@ -280,7 +290,7 @@ impl<F: Fabric> Core<F> {
         // Most stores have few shards, and many have one.
         let state = match &mut self.shards[..] {
             [only] => only,
-            shards => &mut shards[self.view.shard(hash)],
+            shards => &mut shards[self.server.view.shard(hash)],
         };
         let ShardReader { term, directory, direct, direct_gets, .. } = &mut state.reader;
         let direct = direct.as_ref()?;
@@ -334,7 +344,7 @@ impl<F: Fabric> Core<F> {
         // asked for before the first is looked at: a shorter distance, and prefetches in loops of their own, are slower.
         for (key, look) in keys.iter().zip(&mut *wave) {
             let hash = self.hash(table, key);
-            let shard = if ONE_SHARD { 0 } else { self.view.shard(hash) };
+            let shard = if ONE_SHARD { 0 } else { self.server.view.shard(hash) };
             let Some((_, map, reader)) = reach(shard) else { continue };
             let Some(place) = reader.directory.bucket(hash, hash.bucket()) else { continue };
             let Some(words) = map.words(place, BUCKET_WORDS) else { continue };
@@ -487,7 +497,7 @@ impl<F: Fabric> Core<F> {
 
     /// Whether this is another connection to the same server.
     pub fn is_of_the_server_of(&self, other: &Core<F>) -> bool {
-        (self.server(), self.term) == (other.server(), other.term)
+        (self.server(), self.server.term) == (other.server(), other.server.term)
     }
 
     /// Goes on over another connection to the same server, where what was not answered is to be asked again.

@@ -81,7 +81,7 @@ impl Session {
         else {
             return Ok(());
         };
-        if self.is_detached() {
+        if self.is_detached() || !self.core.may_write() {
             return Ok(());
         }
         let view = source.view();

@@ -661,6 +661,11 @@ pub(crate) fn check_answer(operation: &'static str, answer: &Answer) -> Result<(
         Status::Refused => {
             Err(Error::new(ErrorKind::InvalidArgument, operation, "the server refused the request"))
         }
+        Status::Denied => Err(Error::new(
+            ErrorKind::Denied,
+            operation,
+            "this client may read this namespace, and not write",
+        )),
         Status::Forgotten => {
             let context =
                 "the server no longer knows whether it was done: too many other clients came and went";

@@ -11,7 +11,7 @@ use kelix_wire::View;
 use kelix_wire::control::Caller;
 
 use crate::connect::{Address, Setup};
-use crate::core::Core;
+use crate::core::{Core, OfServer};
 use crate::pointers::PointerCache;
 use crate::{Client, Session, SessionOptions};
 
@@ -48,7 +48,8 @@ impl Connected {
     pub(crate) fn open(self) -> (Setup, Core<Endpoint>) {
         let Connected { fabric, view, term, peers, source, pointers } = self;
         let pointers = pointers.unwrap_or_else(|| Span::private(POINTER_TABLE_BYTES));
-        let core = Core::new(Endpoint::Sim(fabric), view, term, &peers, PointerCache::new(pointers));
+        let server = OfServer { term, view, may_write: true };
+        let core = Core::new(Endpoint::Sim(fabric), server, &peers, PointerCache::new(pointers));
         (Setup::Sim(source), core)
     }
 }

@@ -19,7 +19,8 @@ use tracing::{debug, warn};
 
 use crate::clients::{ClientRecord, ClientWay};
 use crate::connection::check_version;
-use crate::server::{ServerConfig, Shared};
+use crate::namespace::{Namespace, Visitor};
+use crate::server::{ServerConfig, Shared, Token};
 use crate::shard_thread::{Command, Outbox};
 
 /// Looking for work while giving the core to whoever wants it.
@@ -53,7 +54,7 @@ impl AgentHandle {
         agent.listen(listener, config.tls.clone())?;
         let (orders, ordered) = channel();
         let bell = agent.bell();
-        let tokens = config.tokens.iter().map(|token| token.as_bytes().into()).collect();
+        let tokens = config.tokens.clone();
         let mut thread =
             AgentThread { agent, shared, ordered, tokens, known: Vec::new(), sessions: Vec::new() };
         let thread = std::thread::Builder::new()
@@ -83,10 +84,10 @@ struct AgentThread {
     shared: Arc<Shared>,
     ordered: Receiver<(ConnectionId, &'static str)>,
     /// Words of which clients must know one, if there are any; and those who did, and have not greeted yet.
-    tokens: Vec<Box<[u8]>>,
-    known: Vec<ConnectionId>,
-    /// Those who have greeted, with the number that the rest of the server knows them by.
-    sessions: Vec<(ConnectionId, u64)>,
+    tokens: Vec<Token>,
+    known: Vec<(ConnectionId, usize)>,
+    /// Those who have greeted, with the number that the rest of the server knows them by, and their namespace.
+    sessions: Vec<(ConnectionId, u64, Arc<Namespace>)>,
 }
 
 impl AgentThread {
@@ -111,7 +112,7 @@ impl AgentThread {
         }
         // What the shards said last.
         self.agent.turn(&mut events);
-        for (_, number) in self.sessions.drain(..) {
+        for (_, number, _) in self.sessions.drain(..) {
             self.shared.leave(number);
         }
     }
@@ -129,36 +130,39 @@ impl AgentThread {
         match event {
             Event::Over(connection, why) => {
                 debug!(?connection, why, "connection over");
-                self.known.retain(|id| *id != connection);
-                let session = self.sessions.iter().position(|(id, _)| *id == connection);
+                self.known.retain(|(id, _)| *id != connection);
+                let session = self.sessions.iter().position(|(id, ..)| *id == connection);
                 if let Some(index) = session {
-                    let (_, number) = self.sessions.swap_remove(index);
+                    let (_, number, _) = self.sessions.swap_remove(index);
                     self.shared.leave(number);
                 }
             }
             Event::Control(connection, kind, bytes) => {
-                let greeted = self.sessions.iter().any(|(id, _)| *id == connection);
+                let greeted = self.sessions.iter().find(|(id, ..)| *id == connection);
+                let greeted = greeted.map(|(_, _, namespace)| namespace.clone());
                 match Frame::decode(kind, &bytes) {
-                    Some(Frame::Hello { version, features, purpose, caller }) if !greeted => {
+                    Some(Frame::Hello { version, features, purpose, caller, namespace })
+                        if greeted.is_none() =>
+                    {
                         if let Err(text) = check_version(version, features) {
                             self.agent.refuse(connection, &text, "another protocol version");
-                        } else if self.tokens.is_empty() || self.known.contains(&connection) {
-                            self.known.retain(|id| *id != connection);
-                            self.greet(connection, purpose, caller);
                         } else {
-                            self.refuse(connection, "a token is needed; see `kelix help`, --token-file");
+                            self.greet(connection, purpose, caller, &namespace);
                         }
                     }
-                    Some(Frame::Token { token }) if !greeted => {
-                        if self.tokens.iter().any(|one| one[..].ct_eq(&token).into()) {
-                            self.known.push(connection);
+                    Some(Frame::Token { token }) if greeted.is_none() => {
+                        let known =
+                            self.tokens.iter().position(|one| one.word.as_bytes().ct_eq(&token).into());
+                        if let Some(known) = known {
+                            self.known.push((connection, known));
                         } else if !self.tokens.is_empty() {
                             warn!(?connection, "a client has a wrong token");
                             self.refuse(connection, "the token is not one that it knows");
                         }
                     }
-                    Some(Frame::AskStatistics) if greeted => {
-                        let text = crate::statistics::json(&self.shared).to_string();
+                    Some(Frame::AskStatistics) if greeted.is_some() => {
+                        let namespace = greeted.expect("just seen");
+                        let text = crate::statistics::json(&self.shared, &namespace).to_string();
                         self.send(connection, &Frame::Statistics { text });
                     }
                     _ => self.refuse(connection, "a frame that makes no sense here"),
@@ -167,26 +171,48 @@ impl AgentThread {
         }
     }
 
-    fn greet(&mut self, connection: ConnectionId, purpose: Purpose, caller: Option<Caller>) {
+    fn greet(&mut self, connection: ConnectionId, purpose: Purpose, caller: Option<Caller>, wanted: &str) {
         let Some(address) = self.agent.address(connection) else { return };
+        let known = self.known.iter().position(|(id, _)| *id == connection);
+        let token = known.map(|index| &self.tokens[self.known.swap_remove(index).1]);
+        if token.is_none() && !self.tokens.is_empty() {
+            return self.refuse(connection, "a token is needed; see `kelix help`, --token-file");
+        }
+        let certified = |name: &str| self.agent.is_certified_for(connection, name);
+        let token = token.map(|token| &token.name[..]).filter(|name| !name.is_empty());
+        let visited = self.shared.visit(wanted, &Visitor { uid: None, token, certified: &certified });
+        let (namespace, may_write) = match visited {
+            Ok(visited) => visited,
+            Err(error) => {
+                warn!(%address, namespace = wanted, "a client may not read this namespace");
+                return self.agent.refuse(connection, error.context(), "it may not read this namespace");
+            }
+        };
         let number = self.shared.next_connection.fetch_add(1, Ordering::Relaxed);
-        self.sessions.push((connection, number));
+        self.sessions.push((connection, number, namespace.clone()));
         let mut mailboxes = Vec::new();
         if purpose == Purpose::Session {
-            for (shard, handle) in self.shared.shards.iter().enumerate() {
+            for (shard, handle) in namespace.shards.iter().enumerate() {
+                let shard = namespace.first_in_agent + shard;
                 let mailbox = Span::private(MAILBOX_BYTES);
                 let Some(link) = self.agent.open(connection, shard, mailbox.clone(), QUEUE_WORDS) else {
                     return;
                 };
                 mailboxes.push(mailbox.clone());
                 let outbox = Outbox::Agent(link);
-                handle.command(Command::Join { connection: number, inbox: mailbox, outbox, caller });
+                handle.command(Command::Join {
+                    connection: number,
+                    inbox: mailbox,
+                    outbox,
+                    caller,
+                    may_write,
+                });
             }
         }
         let way = ClientWay::Tcp { connection, address };
-        self.shared.enter(ClientRecord { connection: number, mailboxes, way });
+        let welcome = self.shared.welcome(&namespace, may_write);
+        self.shared.enter(ClientRecord { connection: number, namespace, mailboxes, way });
         self.agent.establish(connection);
-        let welcome = self.shared.welcome();
         self.send(connection, &welcome);
     }
 }

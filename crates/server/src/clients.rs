@@ -2,18 +2,21 @@
 
 use std::net::{Shutdown, SocketAddr};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use kelix_fabric::tcp::ConnectionId;
 use kelix_image::Span;
 use kelix_wire::mailbox_word;
 use tracing::debug;
 
+use crate::namespace::Namespace;
 use crate::server::Shared;
 use crate::shard_thread::Command;
 
 /// What the server knows of a client.
 pub(crate) struct ClientRecord {
     pub connection: u64,
+    pub namespace: Arc<Namespace>,
     /// For a session that is set up: the server's mailboxes, in which the client publishes its counters.
     pub mailboxes: Vec<Span>,
     pub way: ClientWay,
@@ -68,12 +71,12 @@ impl Shared {
 
     /// A client has gone.
     pub fn leave(&self, connection: u64) {
-        for shard in &self.shards {
-            shard.command(Command::Leave { connection });
-        }
         let mut clients = self.clients.lock().expect("no panic under this lock");
         let Some(index) = clients.iter().position(|client| client.connection == connection) else { return };
         let client = clients.swap_remove(index);
+        for shard in &client.namespace.shards {
+            shard.command(Command::Leave { connection });
+        }
         debug!(
             client = client.who(),
             fabric = client.fabric(),
@@ -82,7 +85,7 @@ impl Shared {
             "client left"
         );
         let mut gone = self.gone.lock().expect("no panic under this lock");
-        client.add_to(gone.entry(client.fabric()).or_default());
+        client.add_to(gone.entry((client.namespace.name.clone(), client.fabric())).or_default());
     }
 
     /// Ends the connection of a client. Returns who it was, if it is still there.

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use kelix_fabric::shm::{Memfd, WakerHandle, receive_frame, send_frame};
 use kelix_image::Span;
-use kelix_types::limits::{GREETING_NS, POINTER_TABLE_BYTES};
+use kelix_types::limits::GREETING_NS;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::{Caller, Frame, Purpose};
 use kelix_wire::{MAILBOX_BYTES, PROTOCOL_VERSION};
 
 use crate::clients::{ClientRecord, ClientWay};
+use crate::namespace::{Namespace, Visitor};
 use crate::server::Shared;
 use crate::shard_thread::{Command, Outbox};
 
@@ -55,20 +56,23 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
     let _ = stream.set_read_timeout(Some(Duration::from_nanos(GREETING_NS)));
     let _ = stream.set_write_timeout(Some(SEND));
     let (kind, bytes, _) = receive_frame(stream)?;
-    let Some(Frame::Hello { version, features, purpose, caller }) = Frame::decode(kind, &bytes) else {
+    let Some(Frame::Hello { version, features, purpose, caller, namespace }) = Frame::decode(kind, &bytes)
+    else {
         return Err(refused("the first frame was no greeting"));
     };
     check_version(version, features).map_err(refused)?;
     let credentials = rustix::net::sockopt::socket_peercred(stream);
     let (pid, uid) =
         credentials.map_or((0, u32::MAX), |peer| (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw()));
+    let visitor = Visitor { uid: Some(uid), token: None, certified: &|_| false };
+    let (namespace, may_write) = shared.visit(&namespace, &visitor)?;
     let stream_too =
         stream.try_clone().map_err(|source| Error::system("accept client", "too many files", source))?;
     let way = ClientWay::Shm { pid, uid, stream: stream_too };
     // Known before its first mailbox is joined: a fault is reported once, and must find whom to disconnect.
-    shared.enter(ClientRecord { connection, mailboxes: Vec::new(), way });
+    shared.enter(ClientRecord { connection, namespace: namespace.clone(), mailboxes: Vec::new(), way });
     if purpose == Purpose::Session {
-        let mailboxes = begin_session(shared, (connection, caller), stream, uid)?;
+        let mailboxes = begin_session(shared, &namespace, stream, (connection, uid, caller, may_write))?;
         let mut clients = shared.clients.lock().expect("no panic under this lock");
         if let Some(client) = clients.iter_mut().find(|client| client.connection == connection) {
             client.mailboxes = mailboxes;
@@ -82,11 +86,15 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
             Err(error) => return Err(error),
         };
         match Frame::decode(kind, &bytes) {
-            Some(Frame::AskSegments { shard }) if usize::from(shard) < shared.shards.len() => {
-                send_segments(shared, stream, shard)?;
+            Some(Frame::AskSegments { shard }) if usize::from(shard) < namespace.shards.len() => {
+                send_segments(&namespace, stream, shard)?;
             }
             Some(Frame::AskStatistics) => {
-                send(stream, &Frame::Statistics { text: crate::statistics::json(shared).to_string() }, &[])?;
+                send(
+                    stream,
+                    &Frame::Statistics { text: crate::statistics::json(shared, &namespace).to_string() },
+                    &[],
+                )?;
             }
             _ => return Err(refused("a frame that makes no sense here")),
         }
@@ -96,18 +104,18 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
 /// Hands out the images and a pair of mailboxes for each shard.
 fn begin_session(
     shared: &Arc<Shared>,
-    (connection, caller): (u64, Option<Caller>),
+    namespace: &Namespace,
     stream: &UnixStream,
-    uid: u32,
+    (connection, uid, caller, may_write): (u64, u32, Option<Caller>, bool),
 ) -> Result<Vec<Span>> {
-    let pointers = shared.pointers(uid)?;
-    send(stream, &shared.welcome(), &[shared.authority.file.as_fd(), pointers.fd()])?;
+    let pointers = namespace.pointers(uid)?;
+    send(stream, &shared.welcome(namespace, may_write), &[shared.authority.file.as_fd(), pointers.fd()])?;
     let mut mailboxes = Vec::new();
-    for (number, shard) in shared.shards.iter().enumerate() {
+    for (number, shard) in namespace.shards.iter().enumerate() {
         let number = number as u16;
         let image = Frame::Image { shard: number, bytes: shard.header.bytes() };
         send(stream, &image, &[shard.header.fd()])?;
-        send_segments(shared, stream, number)?;
+        send_segments(namespace, stream, number)?;
         let (server_memory, server_mailbox) = Memfd::create("kelix-requests", MAILBOX_BYTES, false)?;
         let (client_memory, client_mailbox) = Memfd::create("kelix-replies", MAILBOX_BYTES, false)?;
         let (waker, clients_end) = WakerHandle::pair()?;
@@ -115,36 +123,27 @@ fn begin_session(
         send(stream, &Frame::Mailboxes { shard: number, bytes: MAILBOX_BYTES }, &descriptors)?;
         mailboxes.push(server_mailbox.clone());
         let outbox = Outbox::Mailbox { memory: client_mailbox, waker };
-        shard.command(Command::Join { connection, inbox: server_mailbox, outbox, caller });
+        shard.command(Command::Join { connection, inbox: server_mailbox, outbox, caller, may_write });
     }
     Ok(mailboxes)
 }
 
 impl Shared {
     /// The answer to a greeting.
-    pub fn welcome(&self) -> Frame {
+    pub fn welcome(&self, namespace: &Namespace, may_write: bool) -> Frame {
         Frame::Welcome {
             version: PROTOCOL_VERSION,
             features: 0,
             pid: std::process::id(),
             term: self.authority.term,
-            view: self.view.clone(),
+            may_write,
+            view: namespace.view.clone(),
         }
-    }
-
-    /// The table of cached pointers of a user's processes.
-    fn pointers(&self, uid: u32) -> Result<Arc<Memfd>> {
-        let mut tables = self.pointers.lock().expect("no panic under this lock");
-        if let Some(table) = tables.get(&uid) {
-            return Ok(table.clone());
-        }
-        let (table, _) = Memfd::create("kelix-pointers", POINTER_TABLE_BYTES, false)?;
-        Ok(tables.entry(uid).or_insert(Arc::new(table)).clone())
     }
 }
 
-fn send_segments(shared: &Arc<Shared>, stream: &UnixStream, shard: u16) -> Result<()> {
-    let segments = shared.shards[usize::from(shard)].segments.list();
+fn send_segments(namespace: &Namespace, stream: &UnixStream, shard: u16) -> Result<()> {
+    let segments = namespace.shards[usize::from(shard)].segments.list();
     let mut chunks = segments.chunks(SEGMENTS_A_FRAME).peekable();
     while let Some(chunk) = chunks.next() {
         let list = chunk.iter().map(|segment| (segment.first as u64, segment.memory.bytes())).collect();

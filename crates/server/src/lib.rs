@@ -10,11 +10,13 @@ mod agent;
 mod authority;
 mod clients;
 mod connection;
+mod namespace;
 mod server;
 mod shard_thread;
 mod statistics;
 
-pub use server::{Ended, Server, ServerConfig, Statistics, Stopper};
+pub use namespace::{NamespaceConfig, Rights, Who};
+pub use server::{Ended, Server, ServerConfig, Statistics, Stopper, Token};
 
 /// Lets this process have as many open files as the system allows it at most; each client needs a few. Where that is
 /// refused, clients for whom there is no descriptor wait until there is.

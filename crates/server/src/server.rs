@@ -1,6 +1,6 @@
 //! Starting and stopping a server.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -9,22 +9,19 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use kelix_fabric::shm::{Memfd, RunDirectory};
+use kelix_fabric::shm::RunDirectory;
 use kelix_fabric::tcp::ServerTls;
-use kelix_image::ImageConfig;
 use kelix_shard::ShardConfig;
-use kelix_types::limits::{
-    EPOCH_NS_MIN, SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_MIN, SHARD_BYTES_MIN,
-    SHARDS_MAX,
-};
 use kelix_types::{Error, ErrorKind, Result};
-use kelix_wire::View;
 use tracing::{info, warn};
+
+use kelix_wire::control::DENIED;
 
 use crate::agent::AgentHandle;
 use crate::authority::Authority;
 use crate::clients::{ClientRecord, Counters};
 use crate::connection;
+use crate::namespace::{DEFAULT, Namespace, NamespaceConfig, Rights, Visitor};
 use crate::shard_thread::ShardHandle;
 
 /// How long a server that was superseded may take to give its address up.
@@ -35,10 +32,14 @@ const GIVEN_UP: Duration = Duration::from_secs(2);
 pub struct ServerConfig {
     /// The run directory.
     pub directory: PathBuf,
-    /// Number of shards.
+    /// Number of shards of the default namespace.
     pub shards: usize,
-    /// Most memory of all shards together, in bytes.
+    /// Most memory of all these shards together, in bytes.
     pub memory_bytes: u64,
+    /// Who may read and write there.
+    pub rights: Rights,
+    /// The other namespaces.
+    pub namespaces: Vec<NamespaceConfig>,
     /// Pin each shard thread to a core of its own.
     pub pin: bool,
     /// Supersede a server that holds the directory.
@@ -47,8 +48,17 @@ pub struct ServerConfig {
     pub listen: Option<SocketAddr>,
     /// Clients over TCP must speak TLS.
     pub tls: Option<ServerTls>,
-    /// Clients over TCP must know one of these words, if there are any.
-    pub tokens: Vec<String>,
+    /// Clients over TCP must know the word of one of these, if there are any.
+    pub tokens: Vec<Token>,
+}
+
+/// A word that those know who may connect over TCP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Token {
+    /// How rights name it; it may be empty.
+    pub name: String,
+    /// The word.
+    pub word: String,
 }
 
 impl Default for ServerConfig {
@@ -62,6 +72,8 @@ impl Default for ServerConfig {
             directory: RunDirectory::default_path(),
             shards: 1,
             memory_bytes: kilobytes * 1024 / 2,
+            rights: Rights::default(),
+            namespaces: Vec::new(),
             pin: true,
             take_over: false,
             listen: None,
@@ -83,19 +95,36 @@ pub enum Ended {
 /// What all threads of a server share.
 pub(crate) struct Shared {
     pub authority: Arc<Authority>,
-    pub view: View,
-    pub shards: Vec<ShardHandle>,
+    /// The default one first.
+    pub namespaces: Vec<Arc<Namespace>>,
     pub clients: Mutex<Vec<ClientRecord>>,
-    /// What clients that have gone told of themselves, by fabric.
-    pub gone: Mutex<BTreeMap<&'static str, Counters>>,
+    /// What clients that have gone told of themselves, by namespace and fabric.
+    pub gone: Mutex<BTreeMap<(String, &'static str), Counters>>,
     /// The number of the next connection, whichever way it comes.
     pub next_connection: AtomicU64,
     /// The agent, and where it listens.
     pub agent: OnceLock<AgentHandle>,
     pub tcp: Option<SocketAddr>,
-    /// The table of cached pointers that all processes of a user share, by user id.
-    pub pointers: Mutex<HashMap<u32, Arc<Memfd>>>,
     pub started: Instant,
+}
+
+impl Shared {
+    /// All shards of all namespaces, in the agent's order.
+    pub fn shards(&self) -> impl Iterator<Item = &ShardHandle> {
+        self.namespaces.iter().flat_map(|namespace| &namespace.shards)
+    }
+
+    /// The namespace that a client wants, and whether it may write there. An error if it may not even read, or there is none:
+    /// which of both is not for it to know.
+    pub fn visit(&self, wanted: &str, visitor: &Visitor<'_>) -> Result<(Arc<Namespace>, bool)> {
+        let wanted = if wanted.is_empty() { DEFAULT } else { wanted };
+        let found = self.namespaces.iter().find(|namespace| namespace.name == wanted);
+        let access = found.and_then(|namespace| Some((namespace.clone(), namespace.access(visitor)?)));
+        access.ok_or_else(|| {
+            let context = format!("{DENIED} namespace \"{wanted}\", or there is none");
+            Error::new(ErrorKind::Denied, "accept client", context)
+        })
+    }
 }
 
 /// A running server.
@@ -114,41 +143,38 @@ fn random_u64() -> Result<u64> {
 impl Server {
     /// Starts a server and returns once clients can connect.
     pub fn start(config: &ServerConfig) -> Result<Server> {
-        if !(1..=SHARDS_MAX).contains(&config.shards) {
-            let context = format!("{} shards: choose 1 to {SHARDS_MAX}", config.shards);
-            return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
-        }
-        let shard_bytes = config.memory_bytes / config.shards as u64;
-        if shard_bytes < SHARD_BYTES_MIN {
-            // Said before the directory is taken, so that a mistake ends no running server.
-            let context = format!(
-                "{} bytes of memory for {} shards: a shard needs at least {SHARD_BYTES_MIN}",
-                config.memory_bytes, config.shards
-            );
-            return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
+        let default = NamespaceConfig {
+            name: DEFAULT.into(),
+            shards: config.shards,
+            memory_bytes: config.memory_bytes,
+            rights: config.rights.clone(),
+        };
+        let namespaces: Vec<&NamespaceConfig> = [&default].into_iter().chain(&config.namespaces).collect();
+        // Said before the directory is taken, so that a mistake ends no running server.
+        for (index, namespace) in namespaces.iter().enumerate() {
+            namespace.check()?;
+            if namespaces[..index].iter().any(|other| other.name == namespace.name) {
+                let context = format!("there are two namespaces \"{}\"", namespace.name);
+                return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
+            }
         }
         check_access(config)?;
         let authority = Arc::new(Authority::take(RunDirectory(config.directory.clone()), config.take_over)?);
-        let view = View::of_shards(1, random_u64()?, config.shards);
         let stop = Arc::new(AtomicBool::new(false));
         let (faulty, faults) = channel();
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let segment_bytes_max = (shard_bytes / SEGMENTS_MIN).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
-        let mut shards = Vec::new();
-        for number in 0..config.shards {
-            let image = ImageConfig {
-                image_id: random_u64()?,
-                hash_seed: view.hash_seed,
-                term: authority.term,
-                epoch_ns: EPOCH_NS_MIN,
-                memory_bytes: shard_bytes,
-                segment_bytes_first: SEGMENT_BYTES_FIRST.min(segment_bytes_max),
-                segment_bytes_max,
+        let shards: usize = namespaces.iter().map(|namespace| namespace.shards).sum();
+        let mut served = Vec::new();
+        let mut first = 0;
+        for config_of in namespaces {
+            let start = |shard: ShardConfig| {
+                // From the last core down, so that core 0, where much else lands, stays free for longest.
+                let core = (config.pin && shards < cores).then(|| cores - 1 - first - shard.number);
+                ShardHandle::start(shard, authority.clone(), stop.clone(), faulty.clone(), core)
             };
-            // From the last core down, so that core 0, where much else lands, stays free for longest.
-            let core = (config.pin && config.shards < cores).then(|| cores - 1 - number);
-            let shard = ShardConfig { number, view: view.clone(), image };
-            shards.push(ShardHandle::start(shard, authority.clone(), stop.clone(), faulty.clone(), core)?);
+            let numbers = (authority.term, random_u64()?, first);
+            served.push(Arc::new(Namespace::start(config_of, numbers, random_u64, start)?));
+            first += config_of.shards;
         }
         let listener = authority.listen()?;
         let tcp_listener = config.listen.map(|address| listen(address, config.take_over)).transpose()?;
@@ -156,14 +182,12 @@ impl Server {
         authority.tell_address(tcp)?;
         let shared = Arc::new(Shared {
             authority,
-            view,
-            shards,
+            namespaces: served,
             clients: Mutex::new(Vec::new()),
             gone: Mutex::default(),
             next_connection: AtomicU64::new(1),
             agent: OnceLock::new(),
             tcp,
-            pointers: Mutex::default(),
             started: Instant::now(),
         });
         spawn("kelix-accept", shared.clone(), stop.clone(), move |shared, stop| {
@@ -171,14 +195,15 @@ impl Server {
         })?;
         spawn("kelix-faults", shared.clone(), stop.clone(), move |shared, _| disconnect(&shared, &faults))?;
         if let Some(listener) = tcp_listener {
-            let shards = shared.shards.iter().map(ShardHandle::for_agent).collect();
+            let shards = shared.shards().map(ShardHandle::for_agent).collect();
             let agent = AgentHandle::start(shared.clone(), stop.clone(), (listener, config), shards)?;
             let _ = shared.agent.set(agent);
         }
         info!(
             directory = %config.directory.display(),
             term = shared.authority.term,
-            shards = config.shards,
+            namespaces = shared.namespaces.len(),
+            shards,
             memory_bytes = config.memory_bytes,
             tcp = shared.tcp.map(|address| address.to_string()),
             "server started"
@@ -204,7 +229,7 @@ impl Server {
     /// Waits until the server is superseded or `stop` was called on another thread's clone of the flag.
     pub fn wait(&self) -> Ended {
         // A shard that sleeps does not notice its successor, so this looks for one too.
-        while self.shared.authority.in_force() && !self.shared.shards.iter().any(ShardHandle::has_ended) {
+        while self.shared.authority.in_force() && !self.shared.shards().any(ShardHandle::has_ended) {
             std::thread::sleep(Duration::from_millis(200));
         }
         self.ended()
@@ -234,8 +259,10 @@ pub struct Statistics {
 
 impl Statistics {
     /// What `kelix stat` shows, as JSON.
-    pub fn json(&self) -> serde_json::Value {
-        crate::statistics::json(&self.shared)
+    /// One for each namespace, the default one first.
+    pub fn json(&self) -> Vec<serde_json::Value> {
+        let namespaces = self.shared.namespaces.iter();
+        namespaces.map(|namespace| crate::statistics::json(&self.shared, namespace)).collect()
     }
 }
 
@@ -250,7 +277,7 @@ impl Stopper {
     /// Stops the server and waits until its shards have ended.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
-        self.shared.shards.iter().for_each(ShardHandle::join);
+        self.shared.shards().for_each(ShardHandle::join);
         // The accepting thread sees the flag when somebody connects.
         let _ = self.shared.authority.connect();
         self.shared.agent.get().into_iter().for_each(AgentHandle::join);

@@ -10,7 +10,7 @@ use kelix_fabric::shm::{Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, W
 use kelix_fabric::tcp::{AgentLink, AgentShard};
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, ImageState, MemoryUse, Span, header_word};
-use kelix_shard::{Now, Shard, ShardConfig, ShardCounters};
+use kelix_shard::{Guest, Now, Shard, ShardConfig, ShardCounters};
 use kelix_types::{Error, Result};
 use kelix_wire::control::Caller;
 use kelix_wire::mailbox_word;
@@ -40,7 +40,7 @@ pub(crate) struct Report {
 
 /// What those who set connections up ask of the shard thread.
 pub(crate) enum Command {
-    Join { connection: u64, inbox: Span, outbox: Outbox, caller: Option<Caller> },
+    Join { connection: u64, inbox: Span, outbox: Outbox, caller: Option<Caller>, may_write: bool },
     Leave { connection: u64 },
 }
 
@@ -291,8 +291,9 @@ impl ShardThread {
         while let Ok(command) = self.received.try_recv() {
             self.pending.fetch_sub(1, Ordering::SeqCst);
             match command {
-                Command::Join { connection, inbox, outbox, caller } => {
-                    self.join(connection, inbox, outbox, caller);
+                Command::Join { connection, inbox, outbox, caller, may_write } => {
+                    let ordered_placement = self.endpoint.promises().ordered_placement;
+                    self.join(connection, inbox, outbox, Guest { ordered_placement, caller, may_write });
                 }
                 Command::Leave { connection } => {
                     let Some(index) = self.connections.iter().position(|known| known.number == connection)
@@ -308,7 +309,7 @@ impl ShardThread {
         }
     }
 
-    fn join(&mut self, connection: u64, inbox: Span, outbox: Outbox, caller: Option<Caller>) {
+    fn join(&mut self, connection: u64, inbox: Span, outbox: Outbox, guest: Guest) {
         let (way, wake_key) = match outbox {
             Outbox::Mailbox { memory, waker } => {
                 // Without a place in the epoll set the client could not wake us; its connection ends.
@@ -322,7 +323,7 @@ impl ShardThread {
             Outbox::Agent(link) => (Way::Agent(link), None),
         };
         let peer = self.endpoint.add(ShmPeer { memory: None, inbox, way });
-        if let Some(old) = self.shard.join(peer, self.endpoint.promises().ordered_placement, caller) {
+        if let Some(old) = self.shard.join(peer, guest) {
             self.report_fault(old, "it has connected anew");
         }
         self.connections.push(Connection { number: connection, peer, wake_key });

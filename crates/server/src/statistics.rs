@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::clients::ClientWay;
+use crate::clients::{ClientRecord, ClientWay};
+use crate::namespace::Namespace;
 use crate::server::Shared;
 
 /// So many clients are told of one by one, so that all fits a frame of the set-up conversation.
 const CLIENTS_LISTED: usize = 1000;
 
-/// Statistics of the whole server.
-pub(crate) fn json(shared: &Arc<Shared>) -> Value {
-    let shards: Vec<Value> = shared
+/// Statistics of a namespace, and what of the server is everybody's.
+pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
+    let shards: Vec<Value> = namespace
         .shards
         .iter()
         .enumerate()
@@ -49,10 +50,12 @@ pub(crate) fn json(shared: &Arc<Shared>) -> Value {
         })
         .collect();
     let clients = shared.clients.lock().expect("no panic under this lock");
-    let sessions = || clients.iter().filter(|client| !client.mailboxes.is_empty());
+    let is_session =
+        |client: &&ClientRecord| !client.mailboxes.is_empty() && client.namespace.name == namespace.name;
+    let sessions = || clients.iter().filter(is_session);
     let mut sums = shared.gone.lock().expect("no panic under this lock").clone();
     let fabrics = ["shm", "tcp"].map(|fabric| {
-        let sum = sums.entry(fabric).or_default();
+        let sum = sums.entry((namespace.name.clone(), fabric)).or_default();
         let here = || sessions().filter(|client| client.fabric() == fabric);
         here().for_each(|client| client.add_to(sum));
         let [reads, read_bytes, messages, retries, fallbacks] = *sum;
@@ -92,6 +95,7 @@ pub(crate) fn json(shared: &Arc<Shared>) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
         "term": shared.authority.term,
+        "namespace": namespace.name,
         "tcp": shared.tcp.map(|address| address.to_string()),
         "page_bytes": kelix_fabric::shm::page_bytes(),
         "uptime_s": shared.started.elapsed().as_secs_f64(),

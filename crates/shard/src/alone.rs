@@ -11,7 +11,7 @@ use kelix_wire::{
     FrameBuffer, Op, Reply, ReplyHead, RequestHead, RingReader, RingWriter, Status, View, encode_request,
 };
 
-use crate::shard::{Now, Progress, Shard, ShardConfig};
+use crate::shard::{Guest, Now, Progress, Shard, ShardConfig};
 
 /// Steps after which a request is answered, whatever it waits for: an epoch each.
 const STEPS_MAX: usize = 100;
@@ -53,7 +53,7 @@ impl Alone {
         let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
         let mut shard =
             Shard::create(config, header.clone(), Box::new(segments.clone())).expect("an empty shard");
-        shard.join(PEER, true, None);
+        shard.join(PEER, Guest { ordered_placement: true, caller: None, may_write: true });
         Alone {
             shard,
             header,

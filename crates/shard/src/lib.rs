@@ -23,4 +23,4 @@ mod shard;
 mod upkeep;
 mod waiting;
 
-pub use shard::{Now, Progress, Shard, ShardConfig, ShardCounters};
+pub use shard::{Guest, Now, Progress, Shard, ShardConfig, ShardCounters};

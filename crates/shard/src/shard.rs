@@ -46,6 +46,17 @@ pub struct ShardConfig {
     pub image: ImageConfig,
 }
 
+/// A client that joins.
+#[derive(Clone, Copy, Debug)]
+pub struct Guest {
+    /// What its fabric promises.
+    pub ordered_placement: bool,
+    /// Who it is, if it may ask again.
+    pub caller: Option<Caller>,
+    /// Whether it may write.
+    pub may_write: bool,
+}
+
 /// What a step did and what comes next.
 #[derive(Debug, Default)]
 pub struct Progress {
@@ -124,6 +135,7 @@ pub(crate) struct Client {
     pub upload: Option<Upload>,
     /// Of one that may ask again: what it was answered.
     pub history: Option<History>,
+    pub may_write: bool,
     /// It has sent nothing in so many steps, while it was among the recent ones.
     quiet: u32,
 }
@@ -215,7 +227,8 @@ impl Shard {
     }
 
     /// A client's mailboxes are connected. Returns the connection that the same client had until now, which ends.
-    pub fn join(&mut self, peer: PeerId, ordered_placement: bool, caller: Option<Caller>) -> Option<PeerId> {
+    pub fn join(&mut self, peer: PeerId, guest: Guest) -> Option<PeerId> {
+        let Guest { ordered_placement, caller, may_write } = guest;
         let (history, old) = caller.map(|caller| self.history_of(caller)).unzip();
         let index = peer.0 as usize;
         if self.clients.len() <= index {
@@ -228,6 +241,7 @@ impl Shard {
             parked: 0,
             upload: None,
             history,
+            may_write,
             quiet: 0,
         });
         self.others.push(peer);

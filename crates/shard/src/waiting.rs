@@ -20,7 +20,7 @@ use kelix_fabric::{Fabric, PeerId};
 use kelix_image::NoRoom;
 use kelix_types::limits::QUARANTINE_EPOCHS;
 use kelix_types::mark;
-use kelix_wire::{FrameBuffer, Op, ReplyHead, Status, encode_reply};
+use kelix_wire::{FrameBuffer, Op, ReplyHead, RequestHead, Status, encode_reply};
 
 use crate::shard::{Now, Shard, Task};
 
@@ -65,7 +65,7 @@ impl Shard {
     /// Executes one request and replies, or parks it.
     pub(crate) fn handle(&mut self, now: Now, fabric: &mut impl Fabric, task: &mut Task) {
         let mut frame = std::mem::take(&mut self.frame);
-        if self.answer_again(fabric, task, &mut frame) {
+        if self.deny(fabric, task, &mut frame) || self.answer_again(fabric, task, &mut frame) {
             self.frame = frame;
             return;
         }
@@ -83,6 +83,18 @@ impl Shard {
             }
         }
         self.frame = frame;
+    }
+
+    /// Denies a write to who may not write.
+    fn deny(&mut self, fabric: &mut impl Fabric, task: &Task, frame: &mut FrameBuffer) -> bool {
+        let RequestHead { id, op, .. } = task.shape.head;
+        let client = self.clients[task.peer.0 as usize].as_ref();
+        let denied = op.writes() && client.is_some_and(|client| !client.may_write);
+        if denied {
+            encode_reply(frame, ReplyHead { id, status: Status::Denied, version: 0, location: 0 });
+            self.reply(fabric, task.peer, frame);
+        }
+        denied
     }
 
     /// Tries what waits for memory once more.
@@ -183,7 +195,7 @@ mod tests {
     };
 
     use super::PARKED_MAX;
-    use crate::shard::{Now, Shard, ShardConfig, Task};
+    use crate::shard::{Guest, Now, Shard, ShardConfig, Task};
 
     const MIB: u64 = 1 << 20;
     const TABLE: TableId = TableId(1);
@@ -217,7 +229,7 @@ mod tests {
         let config = ShardConfig { number: 0, view: View::of_shards(1, 2, 1), image };
         let mut shard =
             Shard::create(config, Span::private(4096), Box::new(PrivateSegments::default())).unwrap();
-        shard.join(PEER, true, None);
+        shard.join(PEER, Guest { ordered_placement: true, caller: None, may_write: true });
         let mut fabric = Mailboxes::new();
         fabric.now_ns = LONG;
         let (clients_side, replies) = (fabric.turned(), RingReader::new(true));

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use kelix::sim::{Connected, Source};
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, ImageConfig, PrivateSegments, Span, header_word};
-use kelix_shard::{Now, Shard, ShardConfig};
+use kelix_shard::{Guest, Now, Shard, ShardConfig};
 use kelix_types::{Result, mark};
 use kelix_wire::control::Caller;
 use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
@@ -269,7 +269,10 @@ impl Node {
                 bell: client_bell,
                 wire,
             });
-            let old = self.shard.join(peer, endpoint.promises().ordered_placement, caller);
+            let old = self.shard.join(
+                peer,
+                Guest { ordered_placement: endpoint.promises().ordered_placement, caller, may_write: true },
+            );
             old.into_iter().for_each(|old| endpoint.cut(old));
             peers.push(peer);
         }

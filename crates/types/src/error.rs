@@ -29,6 +29,8 @@ pub enum ErrorKind {
     Incompatible,
     /// The other side broke the protocol.
     Protocol,
+    /// The server does not let this client do that.
+    Denied,
     /// The system refused (permission, descriptors, memory); see the source.
     System,
 }
@@ -47,6 +49,7 @@ impl ErrorKind {
             ErrorKind::Superseded => "superseded",
             ErrorKind::Incompatible => "incompatible",
             ErrorKind::Protocol => "protocol error",
+            ErrorKind::Denied => "denied",
             ErrorKind::System => "system error",
         }
     }

@@ -73,6 +73,9 @@ pub const MESSAGE_VALUE_BYTES_MAX: usize = 32 << 10;
 /// Requests a shard takes in one batch, with prefetch across them.
 pub const SHARD_BATCH: usize = 64;
 
+/// Longest name of a namespace.
+pub const NAMESPACE_BYTES_MAX: usize = 64;
+
 /// Of so many of its last writes a shard knows what it answered to a client that may ask again. The client has no more
 /// under way.
 pub const SEQUENCES_KEPT: usize = 256;

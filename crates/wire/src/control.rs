@@ -7,8 +7,12 @@
 //! other's death. Descriptors travel with the frames in the order named here.
 
 use kelix_fabric::tcp::REFUSED;
+use kelix_types::limits::NAMESPACE_BYTES_MAX;
 
 use crate::view::View;
+
+/// How the text of a refusal begins which says that the client may not do what it wants.
+pub const DENIED: &str = "this client may not read";
 
 /// What the client wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,10 +36,10 @@ pub struct Caller {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "each variant's text names its fields")]
 pub enum Frame {
-    /// Client: version, features, purpose, and the session that is to go on or may have to.
-    Hello { version: u32, features: u64, purpose: Purpose, caller: Option<Caller> },
+    /// Client: version, features, purpose, the session that is to go on or may have to, and the namespace.
+    Hello { version: u32, features: u64, purpose: Purpose, caller: Option<Caller>, namespace: String },
     /// Server. Descriptors: the authority page, the table of cached pointers of the client's user.
-    Welcome { version: u32, features: u64, pid: u32, term: u64, view: View },
+    Welcome { version: u32, features: u64, pid: u32, term: u64, may_write: bool, view: View },
     /// Server: descriptor: the header page.
     Image { shard: u16, bytes: u64 },
     /// Server: first granule and length of segments. Descriptors: their memory.
@@ -65,6 +69,13 @@ impl Decoder<'_> {
     fn u8(&mut self) -> Option<u8> {
         self.take::<1>().map(|bytes| bytes[0])
     }
+    fn bool(&mut self) -> Option<bool> {
+        match self.u8()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
     fn u16(&mut self) -> Option<u16> {
         self.take().map(u16::from_le_bytes)
     }
@@ -84,7 +95,7 @@ impl Frame {
     pub fn encode(&self) -> (u16, Vec<u8>) {
         let mut out = Vec::new();
         let kind = match self {
-            Frame::Hello { version, features, purpose, caller } => {
+            Frame::Hello { version, features, purpose, caller, namespace } => {
                 out.extend(version.to_le_bytes());
                 out.extend(features.to_le_bytes());
                 out.push(match purpose {
@@ -93,13 +104,15 @@ impl Frame {
                 });
                 out.extend(caller.map_or(0, |caller| caller.number).to_le_bytes());
                 out.push(u8::from(caller.is_some_and(|caller| caller.again)));
+                out.extend(namespace.as_bytes());
                 1
             }
-            Frame::Welcome { version, features, pid, term, view } => {
+            Frame::Welcome { version, features, pid, term, may_write, view } => {
                 out.extend(version.to_le_bytes());
                 out.extend(features.to_le_bytes());
                 out.extend(pid.to_le_bytes());
                 out.extend(term.to_le_bytes());
+                out.push(u8::from(*may_write));
                 out.extend(view.number.to_le_bytes());
                 out.extend(view.hash_seed.to_le_bytes());
                 out.extend(view.owners());
@@ -153,8 +166,13 @@ impl Frame {
                 let version = from.u32()?;
                 if version != crate::PROTOCOL_VERSION {
                     // What follows the version is that version's business; the greeting is answered with a refusal.
-                    let purpose = Purpose::Statistics;
-                    return Some(Frame::Hello { version, features: 0, purpose, caller: None });
+                    return Some(Frame::Hello {
+                        version,
+                        features: 0,
+                        purpose: Purpose::Statistics,
+                        caller: None,
+                        namespace: String::new(),
+                    });
                 }
                 let features = from.u64()?;
                 let purpose = match from.u8()? {
@@ -162,28 +180,29 @@ impl Frame {
                     2 => Purpose::Statistics,
                     _ => return None,
                 };
-                let caller = match (from.u64()?, from.u8()?) {
-                    (0, 0) => None,
-                    (number @ 1.., again @ 0..=1) => Some(Caller { number, again: again == 1 }),
-                    _ => return None,
+                let caller = match (from.u64()?, from.bool()?) {
+                    (0, false) => None,
+                    (0, true) => return None,
+                    (number, again) => Some(Caller { number, again }),
                 };
-                Frame::Hello { version, features, purpose, caller }
+                let namespace = String::from_utf8(from.rest()).ok()?;
+                if namespace.len() > NAMESPACE_BYTES_MAX {
+                    return None;
+                }
+                Frame::Hello { version, features, purpose, caller, namespace }
             }
             2 => Frame::Welcome {
                 version: from.u32()?,
                 features: from.u64()?,
                 pid: from.u32()?,
                 term: from.u64()?,
+                may_write: from.bool()?,
                 view: View::from_parts(from.u64()?, from.u64()?, from.rest())?,
             },
             3 => Frame::Image { shard: from.u16()?, bytes: from.u64()? },
             4 => {
                 let shard = from.u16()?;
-                let last = match from.u8()? {
-                    0 => false,
-                    1 => true,
-                    _ => return None,
-                };
+                let last = from.bool()?;
                 let mut list = Vec::new();
                 while !from.0.is_empty() {
                     list.push((from.u64()?, from.u64()?));
@@ -206,10 +225,22 @@ impl Frame {
 mod tests {
     use super::*;
 
+    fn greeting(caller: Option<Caller>, namespace: &str) -> Frame {
+        let namespace = namespace.into();
+        Frame::Hello { version: 1, features: 0, purpose: Purpose::Session, caller, namespace }
+    }
+
     fn all() -> Vec<Frame> {
         vec![
-            Frame::Hello { version: 1, features: 0, purpose: Purpose::Session, caller: None },
-            Frame::Welcome { version: 1, features: 0, pid: 77, term: 3, view: View::of_shards(1, 9, 2) },
+            greeting(None, ""),
+            Frame::Welcome {
+                version: 1,
+                features: 0,
+                pid: 77,
+                term: 3,
+                may_write: true,
+                view: View::of_shards(1, 9, 2),
+            },
             Frame::Image { shard: 1, bytes: 4096 },
             Frame::Segments { shard: 1, last: true, list: vec![(1, 64 << 20), (2, 128 << 20)] },
             Frame::Mailboxes { shard: 1, bytes: 4096 },
@@ -245,9 +276,9 @@ mod tests {
     #[test]
     fn golden_frames() {
         let (kind, welcome) = all()[1].encode();
-        assert_eq!((kind, welcome.len()), (2, 40 + kelix_types::limits::RING_ARCS));
-        let numbers = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1];
-        assert_eq!(welcome[..25], numbers);
+        assert_eq!((kind, welcome.len()), (2, 41 + kelix_types::limits::RING_ARCS));
+        let numbers = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 1];
+        assert_eq!(welcome[..26], numbers);
         assert_eq!(all()[2].encode(), (3, vec![1, 0, 0, 16, 0, 0, 0, 0, 0, 0]));
         let segments = [[1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 4, 0, 0, 0, 0, 2, 0, 0]].concat();
         assert_eq!(all()[3].encode().1[..22], segments);
@@ -260,17 +291,18 @@ mod tests {
 
     #[test]
     fn golden_hello() {
-        let greeting = |caller| Frame::Hello { version: 1, features: 0, purpose: Purpose::Session, caller };
-        let (kind, bytes) = greeting(None).encode();
+        let (kind, bytes) = greeting(None, "").encode();
         assert_eq!(
             (kind, &bytes),
             (1, &vec![1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0])
         );
-        let caller = greeting(Some(Caller { number: 0x0102, again: true }));
-        assert_eq!(caller.encode().1[13..], [2, 1, 0, 0, 0, 0, 0, 0, 1]);
+        let caller = greeting(Some(Caller { number: 0x0102, again: true }), "ab");
+        assert_eq!(caller.encode().1[13..], [2, 1, 0, 0, 0, 0, 0, 0, 1, b'a', b'b']);
         assert_eq!(Frame::decode(1, &caller.encode().1), Some(caller));
         for wrong in [[0, 0, 0, 0, 0, 0, 0, 0, 1], [1, 0, 0, 0, 0, 0, 0, 0, 2]] {
             assert_eq!(Frame::decode(1, &[&bytes[..13], &wrong].concat()), None);
         }
+        let long = greeting(None, &"n".repeat(NAMESPACE_BYTES_MAX + 1)).encode();
+        assert_eq!(Frame::decode(1, &long.1), None);
     }
 }

@@ -40,6 +40,12 @@ pub enum Op {
 }
 
 impl Op {
+    /// Whether it may change what is stored.
+    #[inline]
+    pub fn writes(self) -> bool {
+        !matches!(self, Op::Get | Op::Ping)
+    }
+
     #[inline]
     fn from_number(number: u8) -> Option<Op> {
         Some(match number {
@@ -73,6 +79,8 @@ pub enum Status {
     Refused = 4,
     /// The request was asked again, and what was answered before is not known any more.
     Forgotten = 5,
+    /// This client may not write.
+    Denied = 6,
 }
 
 /// Which optional words a request has, and of what kind its item is.
@@ -367,6 +375,7 @@ impl<'a> Reply<'a> {
             3 => Status::NoRoom,
             4 => Status::Refused,
             5 => Status::Forgotten,
+            6 => Status::Denied,
             _ => return None,
         };
         Some(Reply { head: ReplyHead { id: (word >> 32) as u32, status, version, location }, item })

@@ -15,7 +15,7 @@ use kelix_fabric::tcp::ClientTls;
 use kelix_image::MemoryMap;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::PROTOCOL_VERSION;
-use kelix_wire::control::{Caller, Frame, Purpose};
+use kelix_wire::control::{Caller, DENIED, Frame, Purpose};
 
 use crate::client::Client;
 use crate::core::Core;
@@ -87,9 +87,11 @@ impl fmt::Display for Address {
     }
 }
 
-/// What a client has to say for itself over TCP, and wants of its server.
+/// What a client wants of its server, and has to say for itself over TCP.
 #[derive(Clone, Debug, Default)]
 pub struct Credentials {
+    /// The namespace; empty: the default one.
+    pub namespace: String,
     /// A word that the server knows.
     pub token: Option<String>,
     /// Speak TLS.
@@ -207,7 +209,9 @@ pub(crate) fn knock(address: &Address, credentials: &Credentials) -> Result<()> 
 /// Asks a server for statistics, as JSON.
 pub(crate) fn statistics(address: &Address, credentials: &Credentials) -> Result<String> {
     match route(address, None)? {
-        Route::Shm(directory) => Link::statistics(directory),
+        Route::Shm(directory) => {
+            Link::statistics(directory, &greeting(Purpose::Statistics, None, credentials))
+        }
         Route::Tcp(address) => tcp::statistics(&address, credentials),
     }
 }
@@ -218,7 +222,7 @@ pub(crate) fn session(
     options: &SessionOptions,
     caller: Option<Caller>,
 ) -> Result<(Setup, Core<Endpoint>)> {
-    let greeting = greeting(Purpose::Session, caller);
+    let greeting = greeting(Purpose::Session, caller, &client.credentials);
     match route(&client.address, options.fabric)? {
         Route::Shm(directory) => Link::session(directory, &greeting, options.private_pointers)
             .map(|(link, core)| (Setup::Shm(link), core)),
@@ -233,16 +237,20 @@ fn protocol(what: &str) -> Error {
 }
 
 /// The client's first frame.
-fn greeting(purpose: Purpose, caller: Option<Caller>) -> Frame {
-    Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose, caller }
+fn greeting(purpose: Purpose, caller: Option<Caller>, credentials: &Credentials) -> Frame {
+    let namespace = credentials.namespace.clone();
+    Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose, caller, namespace }
 }
 
 /// Understands a frame of the server; a refusal is an error.
 fn understand(kind: u16, bytes: &[u8]) -> Result<Frame> {
     match Frame::decode(kind, bytes) {
         Some(Frame::Refused { text }) => {
-            let kind =
-                if text.contains("version") { ErrorKind::Incompatible } else { ErrorKind::Unavailable };
+            let kind = match () {
+                () if text.starts_with(DENIED) => ErrorKind::Denied,
+                () if text.contains("version") => ErrorKind::Incompatible,
+                () => ErrorKind::Unavailable,
+            };
             Err(Error::new(kind, "connect", format!("the server refused: {text}")))
         }
         Some(Frame::Welcome { version, features, .. }) if version != PROTOCOL_VERSION || features != 0 => {

@@ -15,12 +15,12 @@ use kelix_fabric::{Direct, Endpoint, PeerId};
 use kelix_image::{Header, MemoryMap, Span};
 use kelix_types::limits::POINTER_TABLE_BYTES;
 use kelix_types::{Error, ErrorKind, Result};
-use kelix_wire::control::{Frame, Purpose};
+use kelix_wire::control::Frame;
 use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
-use super::{ANSWER, greeting, protocol, understand};
-use crate::core::Core;
+use super::{ANSWER, protocol, understand};
+use crate::core::{Core, OfServer};
 use crate::pointers::PointerCache;
 
 /// Connects to a socket. The time-outs are set first, because at a server that stands still connecting may wait too: for
@@ -73,9 +73,9 @@ impl Link {
     }
 
     /// Asks for statistics, as JSON.
-    pub fn statistics(directory: &Path) -> Result<String> {
+    pub fn statistics(directory: &Path, greeting: &Frame) -> Result<String> {
         let link = Link::open(directory)?;
-        link.send(&greeting(Purpose::Statistics, None))?;
+        link.send(greeting)?;
         link.send(&Frame::AskStatistics)?;
         match link.receive()? {
             (Frame::Statistics { text }, _) => Ok(text),
@@ -136,7 +136,7 @@ impl Link {
     ) -> Result<(Link, Core<Endpoint>)> {
         let link = Link::open(directory)?;
         link.send(greeting)?;
-        let (Frame::Welcome { term, view, .. }, mut descriptors) = link.receive()? else {
+        let (Frame::Welcome { term, view, may_write, .. }, mut descriptors) = link.receive()? else {
             return Err(protocol("the server did not greet"));
         };
         let (Some(pointers), Some(authority)) = (descriptors.pop(), descriptors.pop()) else {
@@ -158,7 +158,8 @@ impl Link {
         for shard in 0..view.shards() {
             peers.push(link.join_shard(&mut endpoint, shard as u16, &authority, &view)?);
         }
-        let core = Core::new(Endpoint::Shm(endpoint), view, term, &peers, PointerCache::new(pointers));
+        let server = OfServer { term, view, may_write };
+        let core = Core::new(Endpoint::Shm(endpoint), server, &peers, PointerCache::new(pointers));
         Ok((link, core))
     }
 

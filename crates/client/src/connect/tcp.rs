@@ -11,7 +11,7 @@ use kelix_wire::MAILBOX_BYTES;
 use kelix_wire::control::{Frame, Purpose};
 
 use super::{ANSWER, Credentials, greeting, protocol, understand};
-use crate::core::Core;
+use crate::core::{Core, OfServer};
 use crate::pointers::PointerCache;
 
 fn unavailable(address: &str, hint: &str, source: std::io::Error) -> Error {
@@ -59,11 +59,11 @@ fn ask(server: &mut Greeting, frame: &Frame) -> Result<Frame> {
 
 /// Finds out whether a server answers, and takes this client.
 pub(super) fn knock(address: &str, credentials: &Credentials) -> Result<()> {
-    greet(address, credentials, &greeting(Purpose::Statistics, None)).map(drop)
+    greet(address, credentials, &greeting(Purpose::Statistics, None, credentials)).map(drop)
 }
 
 pub(super) fn statistics(address: &str, credentials: &Credentials) -> Result<String> {
-    let greeting = greeting(Purpose::Statistics, None);
+    let greeting = greeting(Purpose::Statistics, None, credentials);
     let (mut server, Frame::Welcome { .. }) = greet(address, credentials, &greeting)? else {
         return Err(protocol("the server did not greet"));
     };
@@ -74,12 +74,13 @@ pub(super) fn statistics(address: &str, credentials: &Credentials) -> Result<Str
 }
 
 pub(super) fn session(address: &str, credentials: &Credentials, greeting: &Frame) -> Result<Core<Endpoint>> {
-    let (server, Frame::Welcome { term, view, .. }) = greet(address, credentials, greeting)? else {
+    let (server, Frame::Welcome { term, view, may_write, .. }) = greet(address, credentials, greeting)?
+    else {
         return Err(protocol("the server did not greet"));
     };
     let endpoint = server.endpoint(term, view.shards(), MAILBOX_BYTES);
     let peers: Vec<PeerId> = (0..view.shards() as u32).map(PeerId).collect();
     // Not shared with other processes: what they have in common is a run directory.
     let pointers = PointerCache::new(Span::private(POINTER_TABLE_BYTES));
-    Ok(Core::new(Endpoint::Tcp(endpoint), view, term, &peers, pointers))
+    Ok(Core::new(Endpoint::Tcp(endpoint), OfServer { term, view, may_write }, &peers, pointers))
 }

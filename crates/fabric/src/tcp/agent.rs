@@ -101,13 +101,23 @@ pub struct ConnectionId {
     number: u64,
 }
 
+/// A shard that a connection may READ.
+struct Opened {
+    /// Which of the agent's.
+    shard: usize,
+    /// The mailbox into which the client WRITEs.
+    mailbox: Span,
+    /// What the shard has written.
+    written: Consumer<u64>,
+}
+
 struct Connection {
     number: u64,
     stream: Stream,
     /// The term that the client was last told.
     told: u64,
-    /// By shard: the mailbox into which the client WRITEs, and what the shard has written.
-    shards: Vec<Option<(Span, Consumer<u64>)>>,
+    /// The shards that it may READ, in the order that the client knows them by.
+    shards: Vec<Opened>,
     /// Until when it has to be established.
     deadline: Option<Instant>,
     /// It is to be served in the next turn.
@@ -252,7 +262,7 @@ impl Agent {
             number,
             stream,
             told: self.own_term,
-            shards: (0..self.shards.len()).map(|_| None).collect(),
+            shards: Vec::new(),
             deadline: Some(Instant::now() + self.limits.greeting),
             touched: false,
             readable: false,
@@ -273,6 +283,12 @@ impl Agent {
         self.find(id)?.stream.peer()
     }
 
+    /// Whether a connection's client has shown a certificate for a name.
+    pub fn is_certified_for(&self, id: ConnectionId, name: &str) -> bool {
+        let connection = self.connections.get(id.slot).and_then(Option::as_ref);
+        connection.is_some_and(|it| it.number == id.number && it.stream.is_certified_for(name))
+    }
+
     /// Says that a connection is known, and may stay for as long as it likes.
     pub fn establish(&mut self, id: ConnectionId) {
         if let Some(connection) = self.find(id) {
@@ -288,13 +304,13 @@ impl Agent {
         }
     }
 
-    /// Lets a connection READ a shard's memory and WRITE into a mailbox of its. Returns the shard's way back, with room for
-    /// so many words.
+    /// Lets a connection READ a shard's memory and WRITE into a mailbox of its. Its client calls the shards that are opened for
+    /// it 0, 1 and so on. Returns the shard's way back, with room for so many words.
     pub fn open(&mut self, id: ConnectionId, shard: usize, mailbox: Span, words: usize) -> Option<AgentLink> {
         let bell = self.bell.clone();
         let connection = self.find(id)?;
-        let (link, queue) = AgentLink::new(words, bell, id.slot, shard as u8);
-        connection.shards[shard] = Some((mailbox, queue));
+        let (link, written) = AgentLink::new(words, bell, id.slot, connection.shards.len() as u8);
+        connection.shards.push(Opened { shard, mailbox, written });
         Some(link)
     }
 
@@ -446,8 +462,8 @@ impl Agent {
     /// Moves what shards have written to a connection's stream.
     fn take_written(&mut self, slot: usize) {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
-        for (_, queue) in connection.shards.iter_mut().flatten() {
-            let Ok(chunk) = queue.read_chunk(queue.slots()) else { continue };
+        for Opened { written, .. } in &mut connection.shards {
+            let Ok(chunk) = written.read_chunk(written.slots()) else { continue };
             if chunk.is_empty() {
                 continue;
             }
@@ -517,9 +533,10 @@ fn answer(
     while connection.stream.unsent() <= UNSENT_BYTES_MAX {
         // The memory of a batch of READs is asked for before the first is answered.
         if ahead == 0 {
-            ahead = connection.stream.ahead(|shard, place, count| {
-                if let Some(words) = shards.get(shard).and_then(|shard| shard.direct.map.words(place, count))
-                {
+            let opened = &connection.shards;
+            ahead = connection.stream.ahead(|number, place, count| {
+                let shard = opened.get(number).map(|opened| &shards[opened.shard]);
+                if let Some(words) = shard.and_then(|shard| shard.direct.map.words(place, count)) {
                     words.prefetch(count.min(PREFETCH_WORDS));
                 }
             });
@@ -527,20 +544,20 @@ fn answer(
         ahead = ahead.saturating_sub(1);
         let Some((head, body)) = connection.stream.next() else { return false };
         let number = usize::from(head.small);
-        let opened = connection.shards.get(number).and_then(Option::as_ref);
+        let opened = connection.shards.get(number);
         match (head.kind, opened) {
-            (Kind::Read, Some(_)) => {
+            (Kind::Read, Some(opened)) => {
                 let place = Place(connection.stream.words()[body.start]);
                 let out = &mut connection.stream.out;
-                read(&mut shards[number], head, place, &mut connection.told, out);
+                read(&mut shards[opened.shard], head, place, &mut connection.told, out);
             }
-            (Kind::Write, Some((mailbox, _))) => {
+            (Kind::Write, Some(Opened { shard, mailbox, .. })) => {
                 let (words, first) = (&connection.stream.words()[body], head.name as usize);
                 if !crate::place(mailbox, first, words) {
                     connection.stream.end("a WRITE beyond the mailbox");
                     return false;
                 }
-                shards[number].written = true;
+                shards[*shard].written = true;
             }
             (Kind::Control, _) => {
                 let words = &connection.stream.words()[body];

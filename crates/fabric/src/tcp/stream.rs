@@ -83,6 +83,11 @@ impl Stream {
         self.over
     }
 
+    /// Whether the other side has shown a certificate for a name.
+    pub fn is_certified_for(&self, name: &str) -> bool {
+        self.tls.as_ref().is_some_and(|tls| super::tls::is_certified_for(tls, name))
+    }
+
     /// What TLS says of the other side, if that ended the connection.
     pub fn distrust(&mut self) -> Option<rustls::Error> {
         self.distrust.take()

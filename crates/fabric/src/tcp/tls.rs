@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kelix_types::{Error, ErrorKind, Result};
+use rustls::client::verify_server_name;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection};
 
 /// Plaintext that waits inside the TLS connection at most; the rest waits in the stream.
@@ -94,6 +95,13 @@ impl ServerTls {
         connection.set_buffer_limit(Some(BUFFER_BYTES));
         Ok(connection.into())
     }
+}
+
+/// Whether the other side has shown a certificate for a name.
+pub(super) fn is_certified_for(connection: &Connection, name: &str) -> bool {
+    let first = connection.peer_certificates().and_then(<[CertificateDer<'_>]>::first);
+    let (Some(certificate), Ok(name)) = (first, ServerName::try_from(name)) else { return false };
+    ParsedCertificate::try_from(certificate).is_ok_and(|parsed| verify_server_name(&parsed, &name).is_ok())
 }
 
 /// What a client needs for TLS.

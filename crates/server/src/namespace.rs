@@ -1,0 +1,226 @@
+//! Namespaces: each has images, memory and rights of its own. Who may not read one gets nothing of it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use kelix_fabric::shm::Memfd;
+use kelix_image::ImageConfig;
+use kelix_shard::ShardConfig;
+use kelix_types::limits::{
+    EPOCH_NS_MIN, NAMESPACE_BYTES_MAX, POINTER_TABLE_BYTES, SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX,
+    SEGMENT_BYTES_MIN, SEGMENTS_MIN, SHARD_BYTES_MIN, SHARDS_MAX,
+};
+use kelix_types::{Error, ErrorKind, Result};
+use kelix_wire::View;
+
+use crate::shard_thread::ShardHandle;
+
+/// A namespace beside the one that every server has, which is called `default`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NamespaceConfig {
+    /// Its name.
+    pub name: String,
+    /// Number of shards.
+    pub shards: usize,
+    /// Most memory of all its shards together, in bytes.
+    pub memory_bytes: u64,
+    /// Who may do what.
+    pub rights: Rights,
+}
+
+/// Who may read a namespace, and who may also write. The user that the server runs as may always.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rights {
+    /// Who may read.
+    pub readers: Vec<Who>,
+    /// Who may read and write.
+    pub writers: Vec<Who>,
+}
+
+impl Default for Rights {
+    /// Everybody who is let in may read and write.
+    fn default() -> Rights {
+        Rights { readers: Vec::new(), writers: vec![Who::Anybody] }
+    }
+}
+
+/// Somebody, or several.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Who {
+    /// Everybody who is let in.
+    Anybody,
+    /// A user of the host, by number, on the Unix socket.
+    User(u32),
+    /// Who knows the token of this name, over TCP.
+    Token(String),
+    /// Who has a certificate for this name, over TCP.
+    Certificate(String),
+}
+
+/// What is known of who connects.
+pub(crate) struct Visitor<'a> {
+    /// On the Unix socket: the user.
+    pub uid: Option<u32>,
+    /// The name of the token that was said.
+    pub token: Option<&'a str>,
+    /// Whether there is a certificate for a name.
+    pub certified: &'a dyn Fn(&str) -> bool,
+}
+
+impl Visitor<'_> {
+    fn is(&self, who: &Who) -> bool {
+        match who {
+            Who::Anybody => true,
+            Who::User(uid) => self.uid == Some(*uid),
+            Who::Token(name) => self.token == Some(name),
+            Who::Certificate(name) => (self.certified)(name),
+        }
+    }
+}
+
+impl NamespaceConfig {
+    /// An error if no server could serve it.
+    pub(crate) fn check(&self) -> Result<()> {
+        let NamespaceConfig { name, shards, memory_bytes, .. } = self;
+        let wrong = |what: String| {
+            let whose = if name == DEFAULT { String::new() } else { format!("namespace \"{name}\": ") };
+            Err(Error::new(ErrorKind::InvalidArgument, "serve", whose + &what))
+        };
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        if name.is_empty() || name.len() > NAMESPACE_BYTES_MAX || !name.bytes().all(plain) {
+            return wrong(format!("a name is of 1 to {NAMESPACE_BYTES_MAX} letters, digits, - _ and ."));
+        }
+        if !(1..=SHARDS_MAX).contains(shards) {
+            return wrong(format!("{shards} shards: choose 1 to {SHARDS_MAX}"));
+        }
+        if memory_bytes / (*shards as u64) < SHARD_BYTES_MIN {
+            return wrong(format!(
+                "{memory_bytes} bytes of memory for {shards} shards: a shard needs at least {SHARD_BYTES_MIN}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The name of the namespace that is meant where none is named.
+pub(crate) const DEFAULT: &str = "default";
+
+/// A namespace that is served.
+pub(crate) struct Namespace {
+    pub name: String,
+    pub view: View,
+    pub shards: Vec<ShardHandle>,
+    /// Which of the agent's shards is its first.
+    pub first_in_agent: usize,
+    rights: Rights,
+    own_uid: u32,
+    /// The table of cached pointers that all processes of a user share, by user id.
+    pointers: Mutex<HashMap<u32, Arc<Memfd>>>,
+}
+
+impl Namespace {
+    /// Begins to serve a namespace: makes its images, and starts a thread for each shard, as `start` does it.
+    pub fn start(
+        config: &NamespaceConfig,
+        (term, hash_seed, first_in_agent): (u64, u64, usize),
+        mut image_id: impl FnMut() -> Result<u64>,
+        start: impl Fn(ShardConfig) -> Result<ShardHandle>,
+    ) -> Result<Namespace> {
+        let view = View::of_shards(1, hash_seed, config.shards);
+        let shard_bytes = config.memory_bytes / config.shards as u64;
+        let segment_bytes_max = (shard_bytes / SEGMENTS_MIN).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+        let mut shards = Vec::new();
+        for number in 0..config.shards {
+            let image = ImageConfig {
+                image_id: image_id()?,
+                hash_seed,
+                term,
+                epoch_ns: EPOCH_NS_MIN,
+                memory_bytes: shard_bytes,
+                segment_bytes_first: SEGMENT_BYTES_FIRST.min(segment_bytes_max),
+                segment_bytes_max,
+            };
+            shards.push(start(ShardConfig { number, view: view.clone(), image })?);
+        }
+        Ok(Namespace {
+            name: config.name.clone(),
+            view,
+            shards,
+            first_in_agent,
+            rights: config.rights.clone(),
+            own_uid: rustix::process::geteuid().as_raw(),
+            pointers: Mutex::default(),
+        })
+    }
+
+    /// Whether who connects may read, and if so whether they may write too.
+    pub fn access(&self, visitor: &Visitor<'_>) -> Option<bool> {
+        let among = |list: &[Who]| list.iter().any(|who| visitor.is(who));
+        if visitor.uid == Some(self.own_uid) || among(&self.rights.writers) {
+            Some(true)
+        } else {
+            among(&self.rights.readers).then_some(false)
+        }
+    }
+
+    /// The table of cached pointers of a user's processes.
+    pub fn pointers(&self, uid: u32) -> Result<Arc<Memfd>> {
+        let mut tables = self.pointers.lock().expect("no panic under this lock");
+        if let Some(table) = tables.get(&uid) {
+            return Ok(table.clone());
+        }
+        let (table, _) = Memfd::create("kelix-pointers", POINTER_TABLE_BYTES, false)?;
+        Ok(tables.entry(uid).or_insert(Arc::new(table)).clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(name: &str, shards: usize, memory_bytes: u64) -> NamespaceConfig {
+        NamespaceConfig { name: name.into(), shards, memory_bytes, rights: Rights::default() }
+    }
+
+    #[test]
+    fn what_cannot_be_served_is_refused() {
+        assert!(config("people-2", 2, 1 << 30).check().is_ok());
+        for wrong in [
+            config("", 1, 1 << 30),
+            config("a/b", 1, 1 << 30),
+            config(&"n".repeat(65), 1, 1 << 30),
+            config("people", 0, 1 << 30),
+            config("people", 65, 1 << 40),
+            config("people", 2, 1 << 20),
+        ] {
+            assert_eq!(wrong.check().unwrap_err().kind(), ErrorKind::InvalidArgument, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn rights_are_of_those_who_are_named() {
+        let rights = Rights {
+            readers: vec![Who::User(7), Who::Token("looker".into())],
+            writers: vec![Who::Certificate("loader.example".into())],
+        };
+        let namespace = Namespace {
+            name: "people".into(),
+            view: View::of_shards(1, 1, 1),
+            shards: Vec::new(),
+            first_in_agent: 0,
+            rights,
+            own_uid: 1000,
+            pointers: Mutex::default(),
+        };
+        let nobody = |_: &str| false;
+        let loader = |name: &str| name == "loader.example";
+        let visitor = |uid, token| Visitor { uid, token, certified: &nobody };
+        assert_eq!(namespace.access(&visitor(Some(7), None)), Some(false));
+        assert_eq!(namespace.access(&visitor(Some(8), None)), None);
+        assert_eq!(namespace.access(&visitor(Some(1000), None)), Some(true));
+        assert_eq!(namespace.access(&visitor(None, Some("looker"))), Some(false));
+        assert_eq!(namespace.access(&visitor(None, Some("loader.example"))), None);
+        assert_eq!(namespace.access(&visitor(None, None)), None);
+        assert_eq!(namespace.access(&Visitor { uid: None, token: None, certified: &loader }), Some(true));
+    }
+}
