@@ -1,9 +1,9 @@
 //! The client: where the server is, and the way to sessions.
 
+#[cfg(target_os = "linux")]
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use kelix_fabric::shm::RunDirectory;
 use kelix_types::Result;
 
 use crate::connect::{self, Address, Credentials};
@@ -19,9 +19,10 @@ pub struct Client {
 
 impl Client {
     /// The run directory that servers and clients use when none is named: `$KELIX_DIR`, else
-    /// `$XDG_RUNTIME_DIR/kelix`, else `/tmp/kelix-UID`.
+    /// `$XDG_RUNTIME_DIR/kelix`, else `/tmp/kelix-UID`. Run directories are there on Linux only.
+    #[cfg(target_os = "linux")]
     pub fn default_directory() -> PathBuf {
-        RunDirectory::default_path()
+        kelix_fabric::shm::RunDirectory::default_path()
     }
 
     /// Finds the server at an address: a run directory, or a host and port. An error if none answers.

@@ -3,7 +3,6 @@
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
-use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use kelix_types::limits::{KEY_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX, VALUE_BYTES_MA
 use kelix_types::{Effect, Error, ErrorKind, KeyHash, Location, Result, TableId, Version};
 use kelix_wire::control::Caller;
 use kelix_wire::{Op, RequestHead, Status};
+use rustix::fd::{AsRawFd, RawFd};
 
 use crate::Table;
 use crate::batch::{Queued, Waiting, Wanted};
@@ -636,8 +636,8 @@ impl Session {
         (self.core.fabric.map(self.core.peer(shard)).expect("a fabric with maps").clone(), directory, seed)
     }
 
-    /// The descriptor that becomes readable when answers to submitted operations have arrived. Valid while the
-    /// session is. [`Session::poll`] says when to wait for it.
+    /// The descriptor (on Windows the socket) that becomes readable when answers to submitted operations have arrived.
+    /// Valid while the session is. [`Session::poll`] says when to wait for it.
     pub fn fd(&self) -> RawFd {
         self.core.fabric.fd().expect("a fabric with a descriptor").as_raw_fd()
     }

@@ -1,11 +1,12 @@
 //! An endpoint of whichever fabric a session uses, chosen when it connects.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use kelix_image::MemoryMap;
 use kelix_image::words::Words;
+use rustix::fd::BorrowedFd;
 
+#[cfg(target_os = "linux")]
 use crate::shm::ShmEndpoint;
 use crate::tcp::TcpEndpoint;
 use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState};
@@ -13,6 +14,7 @@ use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState};
 /// One endpoint.
 pub enum Endpoint {
     /// Shared memory.
+    #[cfg(target_os = "linux")]
     Shm(ShmEndpoint),
     /// TCP.
     Tcp(TcpEndpoint),
@@ -25,6 +27,7 @@ pub enum Endpoint {
 macro_rules! of {
     ($endpoint:ident, $method:ident $(, $argument:expr)*) => {
         match $endpoint {
+            #[cfg(target_os = "linux")]
             Endpoint::Shm(endpoint) => endpoint.$method($($argument),*),
             Endpoint::Tcp(endpoint) => endpoint.$method($($argument),*),
             #[cfg(kelix_sim)]

@@ -7,8 +7,10 @@
 //!
 //! The read rule's checks (b) and (c) need two facts that only a fabric can give: stamps that bound how long a READ took,
 //! and the authority in force after it. A READ that is done brings both ([`Sampled`]). See docs/read-rule.md.
+//!
+//! Servers and shared memory need Linux: memfds with seals, epoll, descriptors over sockets. A client's endpoint over TCP
+//! needs none of these, and builds on other systems too.
 
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -16,9 +18,12 @@ use kelix_image::words::{Words, load_fence};
 use kelix_image::{Header, MemoryMap, SharedWord, Span, header_word};
 use kelix_types::Place;
 use rustix::event::Timespec;
+use rustix::fd::BorrowedFd;
 
+#[cfg(target_os = "linux")]
 pub mod conformance;
 mod endpoint;
+#[cfg(target_os = "linux")]
 pub mod shm;
 pub mod tcp;
 

@@ -1,5 +1,9 @@
 //! Connecting: where the server is, and over which fabric.
 
+#[cfg(target_os = "linux")]
+mod shm;
+#[cfg(not(target_os = "linux"))]
+#[path = "no_shm.rs"]
 mod shm;
 mod tcp;
 
@@ -10,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kelix_fabric::Endpoint;
-use kelix_fabric::shm::RunDirectory;
 use kelix_fabric::tcp::ClientTls;
 use kelix_image::MemoryMap;
 use kelix_types::{Error, ErrorKind, Result};
@@ -28,7 +31,7 @@ const ANSWER: Duration = Duration::from_millis(900);
 /// Where a server is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Address {
-    /// On this host: its run directory.
+    /// On this host: its run directory. Shared memory is there on Linux only; elsewhere nothing answers here.
     Directory(PathBuf),
     /// Over TCP: host and port.
     Tcp(String),
@@ -101,7 +104,7 @@ pub struct Credentials {
 /// A fabric to insist on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FabricChoice {
-    /// Shared memory.
+    /// Shared memory, which is there on Linux only.
     Shm,
     /// TCP.
     Tcp,
@@ -178,15 +181,7 @@ fn route(address: &Address, wanted: Option<FabricChoice>) -> Result<Route<'_>> {
     match (address, wanted) {
         (Address::Directory(directory), None | Some(FabricChoice::Shm)) => Ok(Route::Shm(directory)),
         (Address::Directory(directory), Some(FabricChoice::Tcp)) => {
-            let told = std::fs::read_to_string(RunDirectory(directory.clone()).tcp());
-            let told = told.map_err(|source| {
-                let context = format!(
-                    "no server that listens over TCP in {}: start one with `kelix serve --listen PORT`",
-                    directory.display()
-                );
-                Error::new(ErrorKind::Unavailable, "connect", context).with_source(source)
-            })?;
-            Ok(Route::Tcp(told.trim().into()))
+            shm::listens_at(directory).map(Route::Tcp)
         }
         (Address::Tcp(address), None | Some(FabricChoice::Tcp)) => Ok(Route::Tcp(address.clone())),
         (Address::Tcp(address), Some(FabricChoice::Shm)) => {

@@ -34,6 +34,18 @@ fn connect(socket: &Path) -> std::io::Result<UnixStream> {
     Ok(stream)
 }
 
+/// Host and port that the server of a run directory says it listens at.
+pub(super) fn listens_at(directory: &Path) -> Result<String> {
+    let told = std::fs::read_to_string(RunDirectory(directory.to_path_buf()).tcp()).map_err(|source| {
+        let context = format!(
+            "no server that listens over TCP in {}: start one with `kelix serve --listen PORT`",
+            directory.display()
+        );
+        Error::new(ErrorKind::Unavailable, "connect", context).with_source(source)
+    })?;
+    Ok(told.trim().into())
+}
+
 /// The set-up connection.
 pub(crate) struct Link {
     stream: UnixStream,

@@ -1,13 +1,13 @@
 //! A client's end of a connection.
 
 use std::net::TcpStream;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use kelix_image::Span;
 use kelix_image::words::Words;
 use kelix_types::limits::{READ_EPOCHS_MAX, SESSION_READS_MAX};
 use kelix_types::{Error, ErrorKind, Result};
+use rustix::fd::BorrowedFd;
 
 use super::frame::{Head, Kind, READ_WORDS_MAX};
 use super::stream::Stream;

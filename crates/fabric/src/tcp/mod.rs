@@ -21,17 +21,24 @@
 //! shard WRITEs goes to the agent through a queue. Before anything that was sampled or written under a term, the client has
 //! been told that term.
 
+#[cfg(target_os = "linux")]
 mod agent;
 mod endpoint;
 mod frame;
+#[cfg(target_os = "linux")]
 mod link;
+// Some of what these hold is the agent's.
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 mod stream;
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 mod tls;
 
 /// Kind of the set-up frame that tells a client why it is refused.
 pub const REFUSED: u16 = 9;
 
+#[cfg(target_os = "linux")]
 pub use agent::{Agent, AgentLimits, AgentShard, ConnectionId, Event};
 pub use endpoint::{Greeting, TcpEndpoint};
+#[cfg(target_os = "linux")]
 pub use link::{AgentBell, AgentLink};
 pub use tls::{ClientTls, Identity, ServerTls};

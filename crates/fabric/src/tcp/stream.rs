@@ -3,14 +3,13 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use kelix_image::words::{bytes_of, bytes_of_mut};
 use kelix_types::Place;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::net::sockopt;
 use rustls::Connection;
 
 use super::frame::{self, Head, Kind};
@@ -128,10 +127,10 @@ impl Stream {
         }
         while self.sent < self.out.len() * 8 && self.over.is_none() {
             let rest = &bytes_of(&self.out)[self.sent..];
-            match send(&self.socket, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            match (&self.socket).write(rest) {
                 Ok(bytes) => self.sent += bytes,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return self.forget_sent(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return self.forget_sent(),
                 Err(_) => self.end("the connection broke"),
             }
         }
@@ -184,14 +183,14 @@ impl Stream {
         }
         loop {
             let room = &mut bytes_of_mut(&mut self.arrived)[self.arrived_bytes..];
-            match recv(&self.socket, room, RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => self.end("the other side closed the connection"),
-                Ok((_, bytes)) => {
+            match (&self.socket).read(room) {
+                Ok(0) => self.end("the other side closed the connection"),
+                Ok(bytes) => {
                     self.arrived_bytes += bytes;
                     return true;
                 }
-                Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => self.end("the connection broke"),
             }
             return false;

@@ -1,0 +1,44 @@
+//! What stands for `shm` on systems without it: it says so.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use kelix_fabric::Endpoint;
+use kelix_image::MemoryMap;
+use kelix_types::{Error, ErrorKind, Result};
+use kelix_wire::control::Frame;
+
+use crate::core::Core;
+
+/// A set-up connection over shared memory: there is none.
+pub(crate) enum Link {}
+
+fn refused(directory: &Path) -> Error {
+    let context = format!(
+        "{} is a run directory, and shared memory is there on Linux only: name a server that listens over TCP, as HOST:PORT",
+        directory.display()
+    );
+    Error::new(ErrorKind::InvalidArgument, "connect", context)
+}
+
+pub(super) fn listens_at(directory: &Path) -> Result<String> {
+    Err(refused(directory))
+}
+
+impl Link {
+    pub fn open(directory: &Path) -> Result<Link> {
+        Err(refused(directory))
+    }
+
+    pub fn statistics(directory: &Path) -> Result<String> {
+        Err(refused(directory))
+    }
+
+    pub fn refresh_map(&mut self, _: u16, _: &MemoryMap) -> Result<Arc<MemoryMap>> {
+        match *self {}
+    }
+
+    pub fn session(directory: &Path, _: &Frame, _: bool) -> Result<(Link, Core<Endpoint>)> {
+        Err(refused(directory))
+    }
+}
