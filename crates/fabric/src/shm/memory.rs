@@ -41,14 +41,15 @@ fn map(fd: BorrowedFd<'_>, bytes: u64, writable: bool) -> rustix::io::Result<Spa
     Ok(unsafe { Span::new(base.cast(), bytes, owner) })
 }
 
-/// The page size that large mappings of shared memory really get, in bytes: 2 MiB where the kernel grants huge
-/// pages on request, else 4 KiB.
+/// The page size that large mappings of shared memory really get, in bytes: that of huge pages where the kernel grants
+/// them on request (2 MiB on x86-64; on aarch64 it depends on how the kernel was built), else the usual one.
 pub fn page_bytes() -> u64 {
-    let setting =
-        std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap_or_default();
+    let told = |name: &str| std::fs::read_to_string(format!("/sys/kernel/mm/transparent_hugepage/{name}"));
+    let setting = told("shmem_enabled").unwrap_or_default();
     let granted =
         ["[always]", "[within_size]", "[advise]", "[force]"].iter().any(|word| setting.contains(word));
-    if granted { 2 << 20 } else { 4096 }
+    let huge = told("hpage_pmd_size").ok().and_then(|bytes| bytes.trim().parse().ok());
+    huge.filter(|_| granted).unwrap_or(rustix::param::page_size() as u64)
 }
 
 /// A shared memory file of fixed size.
