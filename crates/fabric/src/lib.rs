@@ -127,7 +127,12 @@ impl Direct {
         Direct { map, epoch: header.word(header_word::EPOCH), authority }
     }
 
-    /// The stamp to take before words are loaded: later loads stay behind it.
+    /// The stamp to take before words are loaded: later loads stay behind it, and it stays behind earlier loads.
+    ///
+    /// SYNC: two fences, one before the load and one in `load_acquire`. As the second stamp of a READ it must be behind
+    /// the words. As the first it is behind what led there (a slot word, a pointer), so that the words are seen as they
+    /// were when that was stored, or later: nobody has to rely on the processor's and the compiler's keeping the
+    /// dependency between an address and what is loaded from there. Both pair with [`Words::publish`].
     #[inline(always)]
     pub fn begin(&self) -> u64 {
         load_fence();
@@ -150,6 +155,8 @@ impl Direct {
     }
 
     /// The term in force.
+    ///
+    /// SYNC: behind the words too, by the fences of the stamp that is taken before it.
     #[inline(always)]
     pub fn term(&self) -> u64 {
         self.authority.words().load_acquire(0)
