@@ -18,11 +18,11 @@ KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
 # The steps of `make test` run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test fmt lint doc loom sim mutants second-opinion fuzz bench msrv install clean
+.PHONY: help build demo test fmt lint doc loom sim mutants second-opinion fuzz bench msrv aarch64 other-systems install clean
 .PHONY: toolchain test-tools fmt-check unit readme
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
 
 build: toolchain ## build everything in release mode
 	@echo "== release build"
@@ -74,6 +74,14 @@ fuzz: toolchain ## run every fuzz target for FUZZ_SECONDS (default 5)
 msrv: toolchain ## check that the minimum Rust version, 1.85, still builds it
 	@echo "== minimum Rust version"
 	@scripts/msrv
+
+aarch64: toolchain ## build for Linux on aarch64 and run the tests by qemu-user
+	@echo "== aarch64"
+	@scripts/aarch64
+
+other-systems: toolchain ## check that the TCP client builds for Windows, macOS and FreeBSD
+	@echo "== other systems"
+	@scripts/other-systems
 
 install: build ## install the binary below PREFIX (default /usr/local; DESTDIR is honoured)
 	install -d "$(DESTDIR)$(PREFIX)/bin"
