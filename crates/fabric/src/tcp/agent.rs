@@ -331,10 +331,10 @@ impl Agent {
         }
     }
 
-    /// Does what there is to do, without waiting. Returns whether there was anything.
+    /// Does what there is to do, without waiting. Returns whether there was anything, or its bell's `wake` was called.
     pub fn turn(&mut self, events: &mut Vec<Event>) -> bool {
         let (bell, mut rung) = (self.bell.clone(), false);
-        bell.take(|slot| {
+        let called = bell.take(|slot| {
             rung = true;
             self.take_written(slot);
             self.touch(slot);
@@ -360,7 +360,8 @@ impl Agent {
             self.tick();
         }
         events.append(&mut self.events);
-        served > 0 || !events.is_empty()
+        // Whoever called has something that this side's caller looks at between two turns.
+        called || served > 0 || !events.is_empty()
     }
 
     /// Whether a shard was asked for something since this was called last: it may need this core to answer.

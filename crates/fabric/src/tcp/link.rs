@@ -1,8 +1,13 @@
 //! The way from a shard's thread to the agent's: a queue for each connection and shard, and one bell for all.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
+#[cfg(loom)]
+use kelix_image::model::loom::sync::atomic::{AtomicBool, AtomicU64};
+use kelix_image::words::full_fence;
 use kelix_types::Result;
 use rtrb::chunks::ChunkError;
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -12,9 +17,15 @@ use crate::Broken;
 use crate::shm::WakerHandle;
 
 /// Tells the agent which connections have something to send, and wakes it.
+///
+/// Whoever has news stores them, then looks whether the agent sleeps; the agent says that it sleeps, then looks for news.
+/// Between the two steps each has a full fence, so one of them sees what the other stored, and no wake-up is lost
+/// (`tcp::model`).
 pub struct AgentBell {
     /// A bit for each connection.
     rung: Box<[AtomicU64]>,
+    /// Somebody wants something else of the agent.
+    called: AtomicBool,
     sleeps: AtomicBool,
     waker: WakerHandle,
 }
@@ -24,47 +35,58 @@ impl AgentBell {
     pub(super) fn new(connections: usize) -> Result<(AgentBell, WakerHandle)> {
         let (waker, end) = WakerHandle::pair()?;
         let rung = (0..connections.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Ok((AgentBell { rung, sleeps: AtomicBool::new(false), waker }, end))
+        let (called, sleeps) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok((AgentBell { rung, called, sleeps, waker }, end))
     }
 
     /// Says that a connection has something to send.
     ///
-    /// SYNC: the bit is set before the look at `sleeps`, and `begin_sleep` sets `sleeps` before its look at the bits; all
-    /// four are sequentially consistent, so one of the two sees the other's store.
-    fn ring(&self, connection: usize) {
-        self.rung[connection / 64].fetch_or(1 << (connection % 64), Ordering::SeqCst);
-        if self.sleeps.load(Ordering::SeqCst) {
+    /// SYNC: releases what the connection's queue holds to `take`.
+    pub(super) fn ring(&self, connection: usize) {
+        self.rung[connection / 64].fetch_or(1 << (connection % 64), Ordering::Release);
+        self.rouse();
+    }
+
+    /// Wakes the agent, or has it look round once more before it sleeps.
+    ///
+    /// SYNC: releases what it is to look at to `take`.
+    pub fn wake(&self) {
+        self.called.store(true, Ordering::Release);
+        self.rouse();
+    }
+
+    /// SYNC: the fence stands between the news and the look at `sleeps`; that of `begin_sleep` is its twin.
+    fn rouse(&self) {
+        full_fence();
+        if self.sleeps.load(Ordering::Relaxed) {
             self.waker.wake();
         }
     }
 
-    /// Wakes the agent, whatever it does.
-    pub fn wake(&self) {
-        self.waker.wake();
-    }
-
-    /// Announces that the agent is about to sleep. `false`: it must not, somebody has rung.
+    /// Announces that the agent is about to sleep. `false`: it must not, there is news.
     pub(super) fn begin_sleep(&self) -> bool {
-        self.sleeps.store(true, Ordering::SeqCst);
-        self.rung.iter().all(|bits| bits.load(Ordering::SeqCst) == 0)
+        self.sleeps.store(true, Ordering::Relaxed);
+        full_fence();
+        !self.called.load(Ordering::Relaxed) && self.rung.iter().all(|bits| bits.load(Ordering::Relaxed) == 0)
     }
 
     pub(super) fn end_sleep(&self) {
-        self.sleeps.store(false, Ordering::SeqCst);
+        self.sleeps.store(false, Ordering::Relaxed);
     }
 
-    /// Takes the connections that have rung.
-    pub(super) fn take(&self, mut each: impl FnMut(usize)) {
+    /// Takes the connections that have rung. Returns whether somebody called.
+    pub(super) fn take(&self, mut each: impl FnMut(usize)) -> bool {
         for (index, bits) in self.rung.iter().enumerate() {
             if bits.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            let mut rung = bits.swap(0, Ordering::SeqCst);
+            let mut rung = bits.swap(0, Ordering::Acquire);
             while rung != 0 {
                 each(index * 64 + rung.trailing_zeros() as usize);
                 rung &= rung - 1;
             }
         }
+        self.called.load(Ordering::Relaxed) && self.called.swap(false, Ordering::Acquire)
     }
 }
 

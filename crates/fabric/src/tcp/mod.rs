@@ -27,6 +27,8 @@ mod endpoint;
 mod frame;
 #[cfg(target_os = "linux")]
 mod link;
+#[cfg(all(loom, test))]
+mod model;
 // Some of what these hold is the agent's.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 mod stream;
