@@ -4,6 +4,7 @@
 //! and compares; bits that the format leaves to nobody are named in the target and left out of the comparison.
 
 mod memory;
+pub mod tcp;
 
 pub use kelix_wire::mailboxes::{Mailboxes, PEER};
 pub use memory::Guarded;

@@ -193,7 +193,7 @@ fn frames_that_make_no_sense_end_their_sender_alone() {
     let server = serve(&run, false);
     let (bystander, before) = (Bystander::start(&server), server.held());
     let mailbox_words = kelix_wire::MAILBOX_BYTES / 8;
-    let frames: [(&str, Vec<u64>); 12] = [
+    let frames: [(&str, Vec<u64>); 13] = [
         ("nothing known", vec![0]),
         ("another protocol", vec![u64::from_le_bytes(*b"GET / HT")]),
         ("an agent's frame", vec![head(2, 0, 0, 1), 0, 0]),
@@ -206,6 +206,8 @@ fn frames_that_make_no_sense_end_their_sender_alone() {
         ("a WRITE across its end", vec![head(WRITE, 1, mailbox_words - 1, 2), 0, 0]),
         ("a WRITE to another shard", vec![head(WRITE, 2, 0, 1), 0]),
         ("a WRITE that is too long", vec![head(WRITE, 0, 0, 1 << 23)]),
+        // As long as the server's own may be: by its head alone it took a megabyte of the server's memory.
+        ("a set-up frame that is too long", vec![head(CONTROL, 0, 0, 1 << 20)]),
     ];
     for (what, words) in &frames {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -248,6 +250,10 @@ fn frames_that_make_no_sense_end_their_sender_alone() {
     );
     let Some(Frame::Refused { text }) = heard(&stream) else { panic!("not refused") };
     assert!(text.contains("version 77"), "{text}");
+    // Nor may a stranger say much.
+    let mut stream = connect(&server);
+    stream.write_all(&head(CONTROL, 0, 10, 33 << 10).to_le_bytes()).unwrap();
+    assert!(is_closed(&stream), "a token of 33 KiB");
     bystander.goes_on();
     server.until_given_back(before);
     bystander.end();

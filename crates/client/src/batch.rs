@@ -15,7 +15,7 @@ use crate::core::{Answer, Path, PostError, RequestId};
 use crate::item::{Item, NewItem, Values};
 use crate::pointers::Pointer;
 use crate::read::{Landing, ReadOp, Step};
-use crate::session::{Session, check_answer, check_key};
+use crate::session::{Session, check_answer, check_key, no_memory};
 use crate::waiting::Patience;
 
 /// Names a submitted operation.
@@ -145,6 +145,10 @@ impl Session {
                     },
                     Step::Superseded => {
                         result = Err(Session::superseded(operation));
+                        false
+                    }
+                    Step::NoMemory => {
+                        result = Err(no_memory(operation));
                         false
                     }
                 };

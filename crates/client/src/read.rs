@@ -97,22 +97,45 @@ pub(crate) enum Step {
     UnknownSegment,
     /// Another server is in force.
     Superseded,
+    /// The value is more than this process has memory for.
+    NoMemory,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    Bucket { alt: bool },
-    Item { alt: bool, by_pointer: bool },
-    Pieces { run: usize, done: u64 },
+    Bucket {
+        alt: bool,
+    },
+    Item {
+        alt: bool,
+        by_pointer: bool,
+    },
+    /// Bytes before `at` of the run, and before `done` of the value, are here.
+    Pieces {
+        run: usize,
+        at: u64,
+        done: u64,
+    },
     LastGuardian,
     Root,
-    Entry { root: u64 },
-    Directory { root: u64, done: usize },
-    DirectoryGuardian { root: u64 },
+    Entry {
+        root: u64,
+    },
+    Directory {
+        root: u64,
+        done: usize,
+    },
+    DirectoryGuardian {
+        root: u64,
+    },
 }
 
 /// Words of a directory in one READ.
 const DIRECTORY_PIECE_WORDS: usize = 1 << 16;
+
+/// Bytes of a large value in one READ. How long a value is, is the server's word: memory for it is taken piece by piece, as
+/// it comes.
+const LARGE_PIECE_BYTES: u64 = 8 << 20;
 
 /// What the read rule says of an object whose words are here.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -390,7 +413,7 @@ impl ReadOp {
     ) -> Step {
         match self.state {
             State::Bucket { .. } | State::Item { .. } => unreachable!("handled by advance"),
-            State::Pieces { run, done } => self.on_piece(fabric, shard, landing, run, done),
+            State::Pieces { run, at, done } => self.on_piece(fabric, shard, landing, (run, at, done)),
             State::LastGuardian => self.on_last_guardian(fabric, shard),
             State::Root => self.on_root(fabric, shard),
             State::Entry { root } => self.on_entry(fabric, shard, root),
@@ -517,15 +540,28 @@ impl ReadOp {
         let Some(large) = LargeBody::parse(view.body()).filter(|large| !large.runs.is_empty()) else {
             return Step::Ask;
         };
-        landing.value.resize(large.bytes.div_ceil(8) as usize, 0);
         landing.runs = large.runs;
-        self.state = State::Pieces { run: 0, done: 0 };
-        self.post_piece(fabric, shard, landing.runs[0]);
-        Step::Pending
+        landing.value.clear();
+        self.post_piece(fabric, shard, landing, (0, 0, 0))
     }
 
-    fn post_piece<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, (place, bytes): (Place, u64)) {
-        self.post(fabric, shard, place, bytes.div_ceil(8) as usize);
+    /// Asks for what comes next of a large value, if there is memory for it.
+    fn post_piece<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        shard: &ShardReader,
+        landing: &mut Landing,
+        (run, at, done): (usize, u64, u64),
+    ) -> Step {
+        let (place, bytes) = landing.runs[run];
+        let end = (done / 8) as usize + piece_words(bytes, at);
+        if landing.value.try_reserve(end.saturating_sub(landing.value.len())).is_err() {
+            return Step::NoMemory;
+        }
+        landing.value.resize(end, 0);
+        self.state = State::Pieces { run, at, done };
+        self.post(fabric, shard, place.plus(at), piece_words(bytes, at));
+        Step::Pending
     }
 
     fn on_piece<F: Fabric>(
@@ -533,22 +569,20 @@ impl ReadOp {
         fabric: &mut F,
         shard: &ShardReader,
         landing: &mut Landing,
-        run: usize,
-        done: u64,
+        (run, at, done): (usize, u64, u64),
     ) -> Step {
         let bytes = landing.runs[run].1;
-        let (first, words) = ((done / 8) as usize, bytes.div_ceil(8) as usize);
-        let last = run + 1 == landing.runs.len();
+        let (first, words) = ((done / 8) as usize, piece_words(bytes, at));
         if let Err(step) = self.poll(fabric, shard, &mut landing.value[first..first + words]) {
             return step;
         }
-        if last {
-            self.state = State::LastGuardian;
-            self.post(fabric, shard, self.location.place(), 1);
-        } else {
-            self.state = State::Pieces { run: run + 1, done: done + bytes };
-            self.post_piece(fabric, shard, landing.runs[run + 1]);
+        let piece = (bytes - at).min(LARGE_PIECE_BYTES);
+        let next = if at + piece < bytes { (run, at + piece) } else { (run + 1, 0) };
+        if next.0 < landing.runs.len() {
+            return self.post_piece(fabric, shard, landing, (next.0, next.1, done + piece));
         }
+        self.state = State::LastGuardian;
+        self.post(fabric, shard, self.location.place(), 1);
         Step::Pending
     }
 
@@ -637,7 +671,8 @@ impl ReadOp {
         let Some(at) = DirectoryRoot::from_word(root) else { return Step::Ask };
         let all = directory_words(at);
         let words = (all - done).min(DIRECTORY_PIECE_WORDS);
-        value.resize(all, 0);
+        // As much as there is, and no more: the depth is the server's word.
+        value.resize(done + words, 0);
         let sampled = match self.poll(fabric, shard, &mut value[done..done + words]) {
             Ok(sampled) => sampled,
             Err(step) => return step,
@@ -686,6 +721,11 @@ impl ReadOp {
 /// Where the root word stands: the header page is at place 0.
 const ROOT: Place = Place(header_word::DIRECTORY as u64 * 8);
 
+/// Words of a run of so many bytes in the READ from its byte `at` on.
+fn piece_words(bytes: u64, at: u64) -> usize {
+    (bytes - at).min(LARGE_PIECE_BYTES).div_ceil(8) as usize
+}
+
 fn directory_words(root: DirectoryRoot) -> usize {
     Kind::DIRECTORY_ENTRIES_START as usize / 8 + root.entries()
 }
@@ -702,6 +742,40 @@ mod tests {
     const TABLE: TableId = TableId(1);
     const KEY: &[u8] = b"key";
     const BYTES: usize = 3 << 20;
+
+    /// How long a value is was believed before any of it had come: an item that said 4 TiB ended its reader.
+    #[test]
+    fn a_value_that_is_shorter_than_it_says_takes_no_more_memory_than_there_is() {
+        let mut server = Alone::new(1, &Mailboxes::new());
+        server.put_in_pieces(TABLE, KEY, &[1; BYTES]);
+        let mut fabric = Mailboxes::new();
+        (fabric.memory, fabric.term) = (Some(server.map()), Alone::TERM);
+        let mut shard = ShardReader::new(PEER, Alone::TERM, None);
+        let mut landing = Landing::default();
+        let hash = key_hash(Alone::SEED, TABLE, KEY);
+        let mut read = |landing: &mut Landing| {
+            let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash), None);
+            loop {
+                match op.advance(&mut fabric, &mut shard, KEY, landing) {
+                    Step::Pending => {}
+                    step => return (step, op.location),
+                }
+            }
+        };
+        let (step, location) = read(&mut landing);
+        assert_eq!((step, landing.large().len()), (Step::Valid, BYTES));
+        // The length of the value, and that of its last run.
+        let slot = server.map();
+        let slot = slot.words(location.place(), location.class().words()).unwrap();
+        let body = landing.header.body_start() / 8;
+        let last = body + 2 * landing.runs.len();
+        for word in [body, last] {
+            slot.store(word, slot.load(word) + (1 << 42));
+        }
+        let (step, _) = read(&mut landing);
+        assert_eq!(step, Step::UnknownSegment);
+        assert!(landing.value.len() * 8 < 128 << 20, "{} words for a segment's 64 MiB", landing.value.len());
+    }
 
     /// A value dies after its header was found valid, and before its pieces are read: then those of another one stand in
     /// its memory. However long ago that was, the guardian tells.
@@ -729,7 +803,7 @@ mod tests {
         loop {
             fabric.stamp = header.epoch();
             match op.advance(&mut fabric, &mut shard, KEY, &mut landing) {
-                Step::Pending => others |= landing.large().first().is_some_and(|byte| *byte > 2),
+                Step::Pending => others |= landing.value.first().is_some_and(|word| *word as u8 > 2),
                 Step::Valid => break,
                 step => panic!("{step:?}"),
             }

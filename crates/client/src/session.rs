@@ -217,8 +217,8 @@ impl Session {
             if version != self.segments_versions[shard] && !self.detached {
                 match self.refresh_map(shard) {
                     Ok(()) => self.segments_versions[shard] = version,
-                    // A stopped server: there is another look.
-                    Err(error) if error.kind() == ErrorKind::TimedOut => {}
+                    // A stopped server, or no memory for what came: there is another look, and what needs it says so.
+                    Err(error) if [ErrorKind::TimedOut, ErrorKind::System].contains(&error.kind()) => {}
                     Err(error) => return Err(error),
                 }
             }
@@ -397,6 +397,7 @@ impl Session {
                     }
                 }
                 Step::Superseded => return Err(Self::superseded(operation)),
+                Step::NoMemory => return Err(no_memory(operation)),
             }
         };
         self.core.finish_read(op, known);
@@ -647,6 +648,12 @@ impl Session {
 fn too_small(value_bytes: usize, buffer: &[u8]) -> Error {
     let context = format!("the value has {value_bytes} bytes, the buffer {}", buffer.len());
     Error::new(ErrorKind::BufferTooSmall, "get_into", context)
+}
+
+/// What a value is called that this process has no memory for.
+pub(crate) fn no_memory(operation: &'static str) -> Error {
+    let context = "the value is larger than the memory that this process can get; check `ulimit -v`";
+    Error::new(ErrorKind::System, operation, context)
 }
 
 /// Turns refusals into errors.

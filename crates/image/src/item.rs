@@ -321,7 +321,7 @@ impl LargeBody {
         words
     }
 
-    /// Reads the body of a large item; `None` when the runs do not add up, or something stands behind them.
+    /// Reads the body of a large item; `None` when the runs do not add up, one is empty, or something stands behind them.
     pub fn parse(body: &[u8]) -> Option<LargeBody> {
         if body.len() % 16 != 8 {
             return None;
@@ -334,7 +334,8 @@ impl LargeBody {
             runs.push((Place(place), length));
         }
         let sum = runs.iter().try_fold(0u64, |sum, (_, length)| sum.checked_add(*length))?;
-        (sum == bytes && bytes <= limits::VALUE_BYTES_MAX).then_some(LargeBody { bytes, runs })
+        let whole = sum == bytes && runs.iter().all(|(_, length)| *length > 0);
+        (whole && bytes <= limits::VALUE_BYTES_MAX).then_some(LargeBody { bytes, runs })
     }
 }
 
@@ -389,6 +390,7 @@ mod tests {
         assert_eq!(LargeBody::parse(bytes_of(&words)), Some(body));
         assert_eq!(LargeBody::parse(&bytes_of(&words)[..24]), None);
         assert_eq!(LargeBody::parse(&[]), None);
+        assert_eq!(LargeBody::parse(bytes_of(&[20, 65536, 20, 0, 0])), None, "a run of nothing");
     }
 
     /// Found by fuzzing: what stood behind the last run and was too short to be one was ignored.

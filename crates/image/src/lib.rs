@@ -23,7 +23,7 @@ mod writer;
 pub use attributes::{AttributeBuilder, Attributes, LinkView, Value};
 pub use header::{Header, ImageState, header_word};
 pub use item::{ItemFlags, ItemHeader, ItemView, LargeBody, PlainItem, holds_key};
-pub use map::{MapView, MemoryMap, SharedWord, Span};
+pub use map::{MapView, MemoryMap, SharedWord, Span, has_memory};
 pub use pages::Kind;
 pub use segments::{PrivateSegments, SegmentSource};
 pub use writer::{Image, ImageConfig, InUse, MemoryUse, NoRoom, SegmentSummary};

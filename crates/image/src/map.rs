@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use kelix_types::{Place, limits::GRANULE_BYTES};
+use kelix_types::Place;
+use kelix_types::limits::{GRANULE_BYTES, GRANULES_MAX};
 
 use crate::words::Words;
 
@@ -34,8 +35,21 @@ impl Span {
 
     /// Zeroed private memory, for tests, tools and the simulator.
     pub fn private(bytes: u64) -> Span {
-        // Aligned to a cache line by hand, since only memory of plain zeros is had without writing them.
-        let words = vec![0u64; bytes.div_ceil(64) as usize * 8 + 7];
+        Span::of_zeros(vec![0u64; Span::words_with_padding(bytes)], bytes)
+    }
+
+    /// The same, or `None` where there is no memory for it.
+    pub fn try_private(bytes: u64) -> Option<Span> {
+        // Memory of plain zeros, which is had without writing them, is not to be had with an answer.
+        has_memory(Span::words_with_padding(bytes)).then(|| Span::private(bytes))
+    }
+
+    /// Aligned to a cache line by hand, since only memory of plain zeros is had without writing them.
+    fn words_with_padding(bytes: u64) -> usize {
+        bytes.div_ceil(64) as usize * 8 + 7
+    }
+
+    fn of_zeros(words: Vec<u64>, bytes: u64) -> Span {
         let base = words.as_ptr();
         let base = base.wrapping_add(base.addr().wrapping_neg() % 64 / 8);
         // SAFETY: aligned to 64 bytes, and so many bytes are left from there on. The vector's buffer never moves, and lives
@@ -59,6 +73,16 @@ impl Span {
         // SAFETY: mapped for as long as `self` holds the owner, by the promise of `new`.
         unsafe { Words::new(self.base, (self.bytes / 8) as usize) }
     }
+}
+
+/// Whether the system would give memory for so many words just now. For whoever is to refuse something, and not end, where
+/// it does not; another thread may take it meanwhile.
+pub fn has_memory(words: usize) -> bool {
+    let mut memory = Vec::<u64>::new();
+    let given = memory.try_reserve_exact(words).is_ok();
+    // The compiler may leave out what nobody looks at.
+    std::hint::black_box(&mut memory);
+    given
 }
 
 /// One word of a span, for those who look at it over and over.
@@ -121,6 +145,15 @@ impl MemoryMap {
             self.granules[first + index] = Granule { base, bytes: span.bytes - offset };
         }
         self.spans.push((first, span));
+    }
+
+    /// Whether a segment of so many bytes may be added at granule `first`: it lies within what places can name, and no other
+    /// is there. For those who have the numbers from elsewhere.
+    pub fn has_room(&self, first: usize, bytes: u64) -> bool {
+        let count = bytes.div_ceil(GRANULE_BYTES);
+        let within = (first as u64).checked_add(count).is_some_and(|end| end <= GRANULES_MAX as u64);
+        let empty = |index: usize| self.granules.get(index).is_none_or(|granule| granule.bytes == 0);
+        within && count > 0 && (first..first + count as usize).all(empty)
     }
 
     /// Forgets the segment that begins at granule `first`; its memory goes when nobody else holds it.
@@ -192,6 +225,25 @@ impl<'a> MapView<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn there_is_room_where_places_lead_and_nothing_is() {
+        let mut map = MemoryMap::default();
+        map.add(2, Span::private(2 * GRANULE_BYTES));
+        for (first, bytes, room) in [
+            (1, GRANULE_BYTES, true),
+            (1, GRANULE_BYTES + 8, false),
+            (3, 8, false),
+            (4, 8, true),
+            (4, 0, false),
+            (4, u64::MAX, false),
+            (GRANULES_MAX - 1, GRANULE_BYTES, true),
+            (GRANULES_MAX - 1, GRANULE_BYTES + 8, false),
+            (usize::MAX, 8, false),
+        ] {
+            assert_eq!(map.has_room(first, bytes), room, "{bytes} bytes at {first}");
+        }
+    }
 
     #[test]
     fn places_resolve_inside_segments_only() {

@@ -20,6 +20,9 @@ pub const PLACE_BITS: u32 = 44;
 /// Address space is given to segments in granules of this size.
 pub const GRANULE_BYTES: u64 = 64 << 20;
 
+/// Granules of an image.
+pub const GRANULES_MAX: usize = (1 << PLACE_BITS) / GRANULE_BYTES as usize;
+
 /// Unit in which a segment's memory is given to slabs, index blocks and page runs.
 pub const PAGE_BYTES: u64 = 64 << 10;
 

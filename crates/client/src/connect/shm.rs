@@ -13,7 +13,7 @@ use kelix_fabric::shm::{
 };
 use kelix_fabric::{Direct, Endpoint, PeerId};
 use kelix_image::{Header, MemoryMap, Span};
-use kelix_types::limits::POINTER_TABLE_BYTES;
+use kelix_types::limits::{POINTER_TABLE_BYTES, SEGMENT_BYTES_MAX};
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::Frame;
 use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
@@ -84,10 +84,15 @@ impl Link {
         Ok((understand(kind, &bytes)?, descriptors))
     }
 
+    fn greet(&self, greeting: &Frame) -> Result<()> {
+        // A server that refuses whoever comes may have said why, and be gone by now.
+        self.send(greeting).map_err(|error| self.receive().err().unwrap_or(error))
+    }
+
     /// Asks for statistics, as JSON.
     pub fn statistics(directory: &Path, greeting: &Frame) -> Result<String> {
         let link = Link::open(directory)?;
-        link.send(greeting)?;
+        link.greet(greeting)?;
         link.send(&Frame::AskStatistics)?;
         match link.receive()? {
             (Frame::Statistics { text }, _) => Ok(text),
@@ -95,22 +100,33 @@ impl Link {
         }
     }
 
-    /// Receives the segments of a shard and maps those not yet in `map`; forgets those no longer named.
-    fn receive_segments(&self, shard: u16, map: &mut MemoryMap) -> Result<()> {
-        let mut named = Vec::new();
+    /// Receives the segments of a shard and maps those not yet in `map`; forgets those no longer named. The inner result
+    /// is what came of mapping them: whatever that is, the answer has been received to its end.
+    fn receive_segments(&self, shard: u16, map: &mut MemoryMap) -> Result<Result<()>> {
+        let (mut named, mut mapped) = (Vec::new(), Ok(()));
         loop {
             let (frame, descriptors) = self.receive()?;
             let Frame::Segments { shard: of, last, list } = frame else {
                 return Err(protocol("the server did not send segments"));
             };
-            if of != shard || list.len() != descriptors.len() {
+            if of != shard || list.len() != descriptors.len() || list.is_empty() {
                 return Err(protocol("the server sent other segments than announced"));
             }
             for ((first, bytes), descriptor) in list.into_iter().zip(descriptors) {
                 let first = first as usize;
+                if first == 0 || named.contains(&first) {
+                    return Err(protocol("the server named a segment twice, or the header page"));
+                }
                 named.push(first);
-                if !map.has(first) {
-                    map.add(first, Memfd::receive(descriptor, bytes)?.map(false)?);
+                if map.has(first) {
+                    continue;
+                }
+                if bytes > SEGMENT_BYTES_MAX || !map.has_room(first, bytes) {
+                    return Err(protocol("the server sent a segment where none can be"));
+                }
+                match Memfd::receive(descriptor, bytes)?.map(false) {
+                    Ok(span) => map.add(first, span),
+                    Err(error) => mapped = Err(error),
                 }
             }
             if last {
@@ -122,7 +138,7 @@ impl Link {
                 map.remove(first);
             }
         }
-        Ok(())
+        Ok(mapped)
     }
 
     /// Brings a shard's map up to date.
@@ -131,12 +147,14 @@ impl Link {
         self.owed.push_back(shard);
         // Answers to questions that were given up come first.
         while let Some(of) = self.owed.front().copied().filter(|_| self.owed.len() > 1) {
-            self.receive_segments(of, &mut MemoryMap::default())?;
+            // What cannot be mapped is not wanted any more either.
+            let _ = self.receive_segments(of, &mut MemoryMap::default())?;
             self.owed.pop_front();
         }
         let mut map = map.clone();
-        self.receive_segments(shard, &mut map)?;
+        let mapped = self.receive_segments(shard, &mut map)?;
         self.owed.pop_front();
+        mapped?;
         Ok(Arc::new(map))
     }
 
@@ -147,7 +165,7 @@ impl Link {
         private_pointers: bool,
     ) -> Result<(Link, Core<Endpoint>)> {
         let link = Link::open(directory)?;
-        link.send(greeting)?;
+        link.greet(greeting)?;
         let (Frame::Welcome { term, view, may_write, .. }, mut descriptors) = link.receive()? else {
             return Err(protocol("the server did not greet"));
         };
@@ -188,6 +206,9 @@ impl Link {
         let Some(header) = header.pop().filter(|_| of == shard) else {
             return Err(protocol("the server sent no header page"));
         };
+        if bytes != Header::BYTES {
+            return Err(protocol("the server sent a header page of another length"));
+        }
         let header_span = Memfd::receive(header, bytes)?.map(false)?;
         let header = Header::open(header_span.clone())?;
         if header.hash_seed() != view.hash_seed {
@@ -195,7 +216,7 @@ impl Link {
         }
         let mut map = MemoryMap::default();
         map.add(0, header_span.clone());
-        self.receive_segments(shard, &mut map)?;
+        self.receive_segments(shard, &mut map)??;
         let (Frame::Mailboxes { shard: of, bytes }, descriptors) = self.receive()? else {
             return Err(protocol("the server sent no mailboxes"));
         };
@@ -218,5 +239,59 @@ impl Link {
                 wake_key,
             },
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kelix_types::limits::{GRANULE_BYTES, GRANULES_MAX};
+
+    use super::*;
+
+    /// What a client makes of segments that a server names, each list a frame; only the last frame says that it is the last.
+    fn receive(frames: &[&[(u64, u64)]]) -> Result<Vec<usize>> {
+        let (stream, server) = UnixStream::pair().unwrap();
+        let link = Link { stream, owed: VecDeque::new() };
+        for (index, list) in frames.iter().enumerate() {
+            let memory: Vec<Memfd> = list
+                .iter()
+                .map(|(_, bytes)| {
+                    // Nobody has as much as is named here: it is not to be looked at.
+                    let bytes = (*bytes).clamp(4096, 4 * GRANULE_BYTES);
+                    Memfd::create("kelix-segment", bytes, true).unwrap().0
+                })
+                .collect();
+            let last = index + 1 == frames.len();
+            let (kind, bytes) = Frame::Segments { shard: 0, last, list: list.to_vec() }.encode();
+            let descriptors: Vec<_> = memory.iter().map(Memfd::fd).collect();
+            send_frame(&server, kind, &bytes, &descriptors).unwrap();
+        }
+        let mut map = MemoryMap::default();
+        map.add(0, Span::private(Header::BYTES));
+        link.receive_segments(0, &mut map)?.map(|()| map.firsts())
+    }
+
+    /// The place of a segment was believed: a number that no place can have took as much memory as it said, and two segments
+    /// in one place ended the client's process.
+    #[test]
+    fn segments_that_cannot_be_are_an_error_and_take_no_memory() {
+        assert_eq!(receive(&[&[(1, 4096)], &[(3, GRANULE_BYTES), (4, 4096)]]).unwrap(), [0, 1, 3, 4]);
+        let one = GRANULE_BYTES;
+        for frames in [
+            &[&[(u64::MAX, 4096)][..]][..],
+            &[&[(GRANULES_MAX as u64, 4096)]],
+            &[&[(1 << 40, 4096)]],
+            &[&[(0, 4096)]],
+            &[&[(1, 2 * one), (2, 4096)]],
+            &[&[(2, 4096), (1, 2 * one)]],
+            &[&[(1, 4096)], &[(1, 4096)]],
+            &[&[(1, 0)]],
+            &[&[(1, SEGMENT_BYTES_MAX + 4096)]],
+            &[&[(1, u64::MAX)]],
+            &[&[(1, 4096)], &[]],
+        ] {
+            let result = receive(frames);
+            assert_eq!(result.unwrap_err().kind(), ErrorKind::Protocol, "{frames:x?}");
+        }
     }
 }

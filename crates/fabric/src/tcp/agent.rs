@@ -20,6 +20,8 @@ use crate::{Direct, Sampled, timespec};
 
 /// Bytes that wait for a slow reader before nothing more is taken from it.
 const UNSENT_BYTES_MAX: usize = 256 << 10;
+/// Longest frame of whoever has not been let in: a greeting, or a token. A head alone must not make this side hold more.
+const STRANGER_WORDS_MAX: usize = 1 + (32 << 10) / 8;
 /// Words of a READ that are asked for ahead.
 const PREFETCH_WORDS: usize = 32;
 /// Events of one look.
@@ -243,14 +245,14 @@ impl Agent {
         if slot == self.limits.connections {
             // Best effort: whoever asks too often is told so, if the words find room.
             if self.tls.is_none() {
-                let stream = Stream::new(socket, None, 0);
+                let stream = Stream::new(socket, None, STRANGER_WORDS_MAX);
                 let why = "too many connections";
                 let _ = stream.map(|mut stream| stream.refuse(why, why));
             }
             return Err(std::io::Error::other("too many connections"));
         }
         let tls = self.tls.as_ref().map(ServerTls::accept).transpose()?;
-        let stream = Stream::new(socket, tls, self.limits.write_words)?;
+        let stream = Stream::new(socket, tls, STRANGER_WORDS_MAX)?;
         let watches = epoll::EventFlags::IN;
         epoll::add(&self.epoll, stream.fd(), epoll::EventData::new_u64(slot as u64), watches)?;
         let number = self.next_number;
@@ -305,11 +307,13 @@ impl Agent {
     }
 
     /// Lets a connection READ a shard's memory and WRITE into a mailbox of its. Its client calls the shards that are opened for
-    /// it 0, 1 and so on. Returns the shard's way back, with room for so many words.
+    /// it 0, 1 and so on. Returns the shard's way back, with room for so many words. `None`: the connection has gone, or there
+    /// is no memory for it.
     pub fn open(&mut self, id: ConnectionId, shard: usize, mailbox: Span, words: usize) -> Option<AgentLink> {
-        let bell = self.bell.clone();
+        let (bell, write_words) = (self.bell.clone(), self.limits.write_words);
         let connection = self.find(id)?;
-        let (link, written) = AgentLink::new(words, bell, id.slot, connection.shards.len() as u8);
+        connection.stream.allow(1 + write_words);
+        let (link, written) = AgentLink::new(words, bell, id.slot, connection.shards.len() as u8)?;
         connection.shards.push(Opened { shard, mailbox, written });
         Some(link)
     }
@@ -486,7 +490,8 @@ impl Agent {
         connection.touched = false;
         let out = &mut connection.stream.out;
         tell(&mut connection.told, self.term, out, out.len());
-        if connection.stream.unsent() <= UNSENT_BYTES_MAX {
+        // Whoever was refused is not listened to any more.
+        if connection.stream.over().is_none() && connection.stream.unsent() <= UNSENT_BYTES_MAX {
             // What is left comes first, so that a client who asks and asks fills no memory.
             if connection.readable && !connection.left {
                 connection.readable = false;
@@ -564,6 +569,8 @@ fn answer(
                 let words = &connection.stream.words()[body];
                 let bytes = kelix_image::words::bytes_of(words)[..head.count as usize].to_vec();
                 events.push(Event::Control(id, head.name as u16, bytes));
+                // What is answered to it counts before the next frame is looked at.
+                return true;
             }
             _ => {
                 connection.stream.end("a frame that makes no sense here");
@@ -598,4 +605,76 @@ fn read(shard: &mut Shard, head: Head, place: Place, told: &mut u64, out: &mut V
     out[at] = Head::new(Kind::Sampled, passed, head.name, count).word();
     out[at + 1] = before;
     tell(told, term, out, at);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    const LIMITS: AgentLimits =
+        AgentLimits { connections: 1, greeting: Duration::from_secs(60), write_words: 100 };
+
+    /// An agent without shards, and a client that has sent so many set-up frames at once.
+    fn asked(frames: usize) -> (Agent, ConnectionId, TcpStream) {
+        let mut agent = Agent::new(Vec::new(), Span::private(64).word(0), 0, LIMITS).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let id = agent.add(listener.accept().unwrap().0).unwrap();
+        agent.establish(id);
+        let frame = Head::new(Kind::Control, 0, 7, 0).word().to_le_bytes();
+        client.write_all(&frame.repeat(frames)).unwrap();
+        (agent, id, client)
+    }
+
+    /// All questions that had arrived were handed over before the first was answered: eight bytes each, and a client that
+    /// read nothing made the agent hold an answer for each.
+    #[test]
+    fn whoever_asks_much_is_answered_one_question_at_a_time() {
+        const QUESTIONS: usize = 4000;
+        const ANSWER: [u8; 16 << 10] = [7; 16 << 10];
+        let (mut agent, id, mut client) = asked(QUESTIONS);
+        let (mut events, mut answered, mut received) = (Vec::new(), 0, 0);
+        let began = Instant::now();
+        client.set_nonblocking(true).unwrap();
+        let mut room = vec![0; 1 << 20];
+        while received < QUESTIONS * (8 + ANSWER.len()) {
+            agent.turn(&mut events);
+            assert!(events.len() <= 1, "{} questions at once", events.len());
+            for event in events.drain(..) {
+                assert!(matches!(event, Event::Control(of, 7, _) if of == id), "{event:?}");
+                agent.send(id, 8, &ANSWER);
+                answered += 1;
+            }
+            let unsent = agent.find(id).unwrap().stream.unsent();
+            assert!(unsent <= UNSENT_BYTES_MAX + ANSWER.len() + 8, "{unsent} bytes wait");
+            // Reads only once the agent waits for it.
+            if unsent > UNSENT_BYTES_MAX || answered == QUESTIONS {
+                received += client.read(&mut room).unwrap_or(0);
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "{received} bytes arrived");
+        }
+        assert_eq!(answered, QUESTIONS);
+    }
+
+    #[test]
+    fn whoever_was_refused_is_not_listened_to() {
+        let (mut agent, id, _client) = asked(100);
+        let (mut events, mut questions) = (Vec::new(), 0);
+        let began = Instant::now();
+        loop {
+            agent.turn(&mut events);
+            for event in events.drain(..) {
+                match event {
+                    Event::Control(..) => {
+                        questions += 1;
+                        agent.refuse(id, "no", "no");
+                    }
+                    Event::Over(_, why) => return assert_eq!((questions, why), (1, "no")),
+                }
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "it is not over");
+        }
+    }
 }

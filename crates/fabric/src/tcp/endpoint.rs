@@ -12,7 +12,7 @@ use rustix::fd::BorrowedFd;
 use super::frame::{Head, Kind, READ_WORDS_MAX};
 use super::stream::Stream;
 use super::tls::ClientTls;
-use crate::{Broken, Fabric, PeerId, Promises, Read, ReadState, Sampled, place};
+use crate::{Broken, Fabric, PeerId, Promises, Read, ReadState, SET_UP_BYTES_MAX, Sampled, place};
 
 /// Pieces of one READ that are under way at once.
 const PIECES: usize = 16;
@@ -90,7 +90,8 @@ impl Greeting {
         patience: Duration,
     ) -> Result<Greeting> {
         let tls = tls.map(|(tls, host)| tls.connect(host)).transpose()?;
-        let stream = Stream::new(socket, tls, write_words)
+        let longest = 1 + (SET_UP_BYTES_MAX / 8).max(write_words);
+        let stream = Stream::new(socket, tls, longest)
             .map_err(|source| Error::system("connect", "the system refused to set up the socket", source))?;
         Ok(Greeting { stream, patience })
     }
@@ -227,6 +228,7 @@ impl TcpEndpoint {
             };
             if !understood {
                 self.stream.end("the server sent a frame that makes no sense here");
+                break;
             }
         }
     }
@@ -287,7 +289,8 @@ impl Fabric for TcpEndpoint {
             if self.slots[old].is_answered() {
                 self.free_slot(old);
             } else {
-                self.slots[old].state = State::Abandoned;
+                // What is to come for it is not kept.
+                (self.slots[old].state, self.slots[old].words) = (State::Abandoned, Vec::new());
             }
         }
         if self.stream.over().is_some() {
@@ -407,3 +410,25 @@ impl Fabric for TcpEndpoint {
 }
 
 const _: () = assert!(SLOTS << PIECE_BITS <= 1 << 24);
+
+#[cfg(test)]
+mod tests {
+    use kelix_types::Place;
+
+    use super::*;
+
+    /// A server that answers nothing made a client keep room for the words of every READ that it had given up.
+    #[test]
+    fn reads_that_were_given_up_keep_no_memory() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let greeting = Greeting::new(socket, None, 64, Duration::ZERO).unwrap();
+        let mut endpoint = greeting.endpoint(1, 1, 512);
+        for _ in 0..2 * SLOTS {
+            endpoint.post_read(Read { peer: PeerId(0), place: Place(0), words: 1 << 20, tag: 3 });
+        }
+        let kept: usize = endpoint.slots.iter().map(|slot| slot.words.capacity()).sum();
+        assert!(kept <= 1 << 20, "{kept} words");
+        assert!(endpoint.slots.len() <= SLOTS);
+    }
+}

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use kelix_image::has_memory;
 #[cfg(loom)]
 use kelix_image::model::loom::sync::atomic::{AtomicBool, AtomicU64};
 use kelix_image::words::full_fence;
@@ -99,15 +100,18 @@ pub struct AgentLink {
 }
 
 impl AgentLink {
-    /// A way with room for so many words, and the agent's end of it.
+    /// A way with room for so many words, and the agent's end of it; `None` without memory for it.
     pub(super) fn new(
         words: usize,
         bell: Arc<AgentBell>,
         connection: usize,
         shard: u8,
-    ) -> (AgentLink, Consumer<u64>) {
+    ) -> Option<(AgentLink, Consumer<u64>)> {
+        if !has_memory(words) {
+            return None;
+        }
         let (queue, taken) = RingBuffer::new(words);
-        (AgentLink { queue, bell, connection, shard }, taken)
+        Some((AgentLink { queue, bell, connection, shard }, taken))
     }
 
     /// Queues a WRITE, as the frame that is sent. A client of whom nothing is taken in any more is as good as gone.

@@ -41,12 +41,8 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// `write_words_max`: longest WRITE that the other side may send.
-    pub fn new(
-        socket: TcpStream,
-        tls: Option<Connection>,
-        write_words_max: usize,
-    ) -> std::io::Result<Stream> {
+    /// `longest`: longest frame that the other side may send, in words.
+    pub fn new(socket: TcpStream, tls: Option<Connection>, longest: usize) -> std::io::Result<Stream> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
         // A host that lost its power says nothing.
@@ -63,9 +59,14 @@ impl Stream {
             arrived: Vec::new(),
             arrived_bytes: 0,
             taken: 0,
-            longest: 1 + (SET_UP_BYTES_MAX / 8).max(write_words_max),
+            longest,
             over: None,
         })
+    }
+
+    /// Takes frames of so many words from now on.
+    pub fn allow(&mut self, longest: usize) {
+        self.longest = self.longest.max(longest);
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {

@@ -1,0 +1,292 @@
+//! The agent and a client that sends anything, in any pieces: answers against a slow reading of the frames, from memory
+//! whose words say where they stand. What is asked of other memory, or before it may be, is never answered.
+
+#![no_main]
+
+use std::net::TcpListener;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, Instant};
+
+use kelix_fabric::conformance::{SEGMENTS, lay_out};
+use kelix_fabric::shm::{AUTHORITY_BYTES, AUTHORITY_TERM, MemfdSegments, WakerHandle};
+use kelix_fabric::tcp::{Agent, AgentLimits, AgentShard, ConnectionId, Event, REFUSED};
+use kelix_fuzz::Input;
+use kelix_fuzz::tcp::{End, control, head};
+use kelix_image::{Header, MemoryMap, Span};
+use kelix_types::Place;
+use kelix_types::limits::GRANULE_BYTES;
+use libfuzzer_sys::fuzz_target;
+
+const SHARDS: usize = 2;
+const MAILBOX_WORDS: usize = 600;
+const WRITE_WORDS: usize = 5000;
+const STRANGER_WORDS: usize = 1 + 4096;
+const READ_WORDS: u32 = 8192;
+const SET_UP_BYTES: u32 = 1 << 20;
+/// Only waited for when something is broken.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+struct World {
+    agent: Agent,
+    listener: TcpListener,
+    map: MemoryMap,
+    epoch: u64,
+}
+
+static WORLD: LazyLock<Mutex<World>> = LazyLock::new(|| {
+    let (mut shards, mut memory) = (Vec::new(), None);
+    for _ in 0..SHARDS {
+        let header_span = Span::private(Header::BYTES);
+        let mut segments = MemfdSegments::default();
+        let (map, header) = lay_out(&header_span, &mut segments);
+        for (first, bytes) in SEGMENTS {
+            let place = Place(first as u64 * GRANULE_BYTES);
+            // The beginning and the end; what is between stays as it is.
+            for index in (0..20_000).chain(bytes / 8 - 20_000..bytes / 8) {
+                let word = map.words(place.plus(index * 8), 1).expect("a segment");
+                word.store(0, place.0 + index * 8);
+            }
+        }
+        let waker = Arc::new(WakerHandle::pair().expect("descriptors").0);
+        shards.push(AgentShard { header: header_span, segments, waker });
+        memory = Some((map, header.epoch()));
+    }
+    let authority = Span::private(AUTHORITY_BYTES).word(AUTHORITY_TERM);
+    let limits = AgentLimits { connections: 2, greeting: PATIENCE * 2, write_words: WRITE_WORDS };
+    let agent = Agent::new(shards, authority, 0, limits).expect("descriptors");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let (map, epoch) = memory.expect("a shard");
+    Mutex::new(World { agent, listener, map, epoch })
+});
+
+/// What the server does about a frame of the set-up conversation.
+#[derive(Clone, Copy)]
+enum Deed {
+    Open(usize),
+    Answer,
+    Refuse,
+    Nothing,
+}
+
+fn deed(kind: u16, bytes: &[u8]) -> Deed {
+    match kind % 8 {
+        shard @ 0..2 => Deed::Open(usize::from(shard)),
+        2 if bytes.is_empty() => Deed::Refuse,
+        3..6 => Deed::Answer,
+        _ => Deed::Nothing,
+    }
+}
+
+/// What is to come of all that was sent.
+#[derive(Default)]
+struct Model {
+    answers: Vec<u8>,
+    mailboxes: [Option<Vec<u64>>; SHARDS],
+    ends: bool,
+}
+
+impl Model {
+    fn take(&mut self, world: &World, mut bytes: &[u8]) {
+        while !self.ends {
+            let Some((first, rest)) = bytes.split_first_chunk::<8>() else { return };
+            let first = u64::from_le_bytes(*first);
+            let (kind, small) = (first as u8, usize::from((first >> 8) as u8));
+            let (name, count) = ((first >> 16) as u32 & 0xff_ffff, (first >> 40) as u32);
+            let body = match kind {
+                1 if (1..=READ_WORDS).contains(&count) => 1,
+                2 if (1..=READ_WORDS).contains(&count) => 1 + count as usize,
+                3 if count == 0 => 0,
+                4 if count > 0 => count as usize,
+                5 if count == 0 => 1,
+                6 if count <= SET_UP_BYTES => (count as usize).div_ceil(8),
+                _ => return self.ends = true,
+            };
+            let opened = self.mailboxes.iter().any(Option::is_some);
+            if 1 + body > if opened { 1 + WRITE_WORDS } else { STRANGER_WORDS } {
+                return self.ends = true;
+            }
+            if rest.len() < body * 8 {
+                return;
+            }
+            let (body, behind) = rest.split_at(body * 8);
+            bytes = behind;
+            let words = kelix_fuzz::words(body);
+            match (kind, self.mailboxes.get_mut(small)) {
+                (1, Some(Some(_))) => self.read(world, name, words[0], count as usize),
+                (4, Some(Some(mailbox))) => {
+                    let first = name as usize;
+                    let Some(target) = mailbox.get_mut(first..first + words.len()) else {
+                        return self.ends = true;
+                    };
+                    target.copy_from_slice(&words);
+                }
+                (6, _) => self.deed(name as u16, &body[..count as usize]),
+                _ => self.ends = true,
+            }
+        }
+    }
+
+    fn read(&mut self, world: &World, tag: u32, place: u64, count: usize) {
+        let inside = (0..count as u64).all(|index| {
+            let at = place.wrapping_add(index * 8);
+            let segment = |(first, bytes): (usize, u64)| {
+                let begin = first as u64 * GRANULE_BYTES;
+                at >= begin && at < begin + bytes
+            };
+            place % 8 == 0 && (at < Header::BYTES || SEGMENTS.into_iter().any(segment))
+        });
+        // No READ crosses from one segment into another.
+        let last = place.wrapping_add(count as u64 * 8 - 8);
+        let of = |at: u64| SEGMENTS.iter().rposition(|(first, _)| at >= *first as u64 * GRANULE_BYTES);
+        if !inside || of(place) != of(last) {
+            return self.answers.extend(head(3, 0, tag, 0).to_le_bytes());
+        }
+        self.answers.extend(head(2, 0, tag, count as u32).to_le_bytes());
+        self.answers.extend(world.epoch.to_le_bytes());
+        for index in 0..count as u64 {
+            let word = world.map.words(Place(place + index * 8), 1).expect("inside").load(0);
+            self.answers.extend(word.to_le_bytes());
+        }
+    }
+
+    fn deed(&mut self, kind: u16, bytes: &[u8]) {
+        match deed(kind, bytes) {
+            Deed::Open(shard) => self.mailboxes[shard] = Some(vec![0; MAILBOX_WORDS]),
+            Deed::Answer => self.answers.extend(control(kind, bytes)),
+            Deed::Refuse => {
+                self.answers.extend(control(REFUSED, b"no"));
+                self.ends = true;
+            }
+            Deed::Nothing => {}
+        }
+    }
+}
+
+/// The bytes that are sent, and where they are cut.
+fn compose(input: &mut Input<'_>) -> (Vec<u8>, Vec<usize>) {
+    let (mut sent, mut cuts) = (Vec::new(), Vec::new());
+    while !input.is_empty() {
+        let what = input.u8();
+        match what & 7 {
+            // A READ near a place where something is, or ends.
+            0 | 1 => {
+                let (first, bytes) = SEGMENTS[usize::from(what >> 3) % SEGMENTS.len()];
+                let near = i64::from(input.u16() as i16) * if what & 64 == 0 { 8 } else { 1 };
+                let from = if what & 128 == 0 { 0 } else { bytes };
+                let from =
+                    if what & 7 == 1 { from } else { (first as u64 * GRANULE_BYTES).wrapping_add(from) };
+                let count = u32::from(input.u16()) % (READ_WORDS + 2);
+                let shard = input.u8() % 3;
+                sent.extend(head(1, shard, u32::from(what), count).to_le_bytes());
+                sent.extend(from.wrapping_add_signed(near).to_le_bytes());
+            }
+            2 => {
+                let (first, count) = (input.u16() % 610, input.u8());
+                let shard = input.u8() % 3;
+                sent.extend(head(4, shard, u32::from(first), u32::from(count)).to_le_bytes());
+                let begin = sent.len();
+                sent.extend_from_slice(input.bytes(usize::from(count) * 8));
+                sent.resize(begin + usize::from(count) * 8, what);
+            }
+            3 | 4 => {
+                let length = usize::from(input.u8());
+                let kind = u16::from(what >> 3);
+                sent.extend(control(kind, input.bytes(length)));
+            }
+            5 => {
+                let length = usize::from(input.u8());
+                sent.extend_from_slice(input.bytes(length));
+            }
+            6 => sent.extend(head(input.u8() % 8, input.u8(), input.u32(), input.u32() >> 8).to_le_bytes()),
+            _ => cuts.push(sent.len().saturating_sub(usize::from(what >> 3))),
+        }
+    }
+    cuts.push(sent.len());
+    (sent, cuts)
+}
+
+/// The agent's caller, and the client's mailboxes.
+struct Server {
+    id: ConnectionId,
+    mailboxes: [Option<Span>; SHARDS],
+    over: bool,
+}
+
+impl Server {
+    fn turn(&mut self, agent: &mut Agent) -> bool {
+        let mut events = Vec::new();
+        let busy = agent.turn(&mut events);
+        for event in events {
+            match event {
+                Event::Over(id, _) => {
+                    assert!(id == self.id && !self.over, "one end each");
+                    self.over = true;
+                }
+                Event::Control(id, kind, bytes) => {
+                    assert!(id == self.id && !self.over);
+                    match deed(kind, &bytes) {
+                        Deed::Open(shard) => {
+                            let mailbox = Span::private(MAILBOX_WORDS as u64 * 8);
+                            self.mailboxes[shard] = Some(mailbox.clone());
+                            agent.open(id, shard, mailbox, 64).expect("a connection that is there");
+                        }
+                        Deed::Answer => agent.send(id, kind, &bytes),
+                        Deed::Refuse => agent.refuse(id, "no", "no"),
+                        Deed::Nothing => {}
+                    }
+                }
+            }
+        }
+        busy
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let mut input = Input(data);
+    // Whether the client reads what it gets only at the end.
+    let lazy = input.u8() & 1 == 1;
+    let (sent, cuts) = compose(&mut input);
+    let mut world = WORLD.lock().expect("no panic before");
+    let mut model = Model::default();
+    model.take(&world, &sent);
+
+    let world = &mut *world;
+    let (mut end, socket) = End::connect(&world.listener);
+    let id = world.agent.add(socket).expect("room");
+    let mut server = Server { id, mailboxes: Default::default(), over: false };
+    let mut at = 0;
+    for cut in cuts {
+        let began = Instant::now();
+        while at < cut && !end.over && !server.over {
+            at += end.send(&sent[at..cut]);
+            if !server.turn(&mut world.agent) && (!lazy || at < cut) {
+                end.receive();
+            }
+            assert!(began.elapsed() < PATIENCE, "nothing is taken in any more");
+        }
+    }
+    let began = Instant::now();
+    while !server.over && (model.ends || end.received.len() < model.answers.len()) {
+        server.turn(&mut world.agent);
+        end.receive();
+        assert!(began.elapsed() < PATIENCE, "{} of {} bytes", end.received.len(), model.answers.len());
+    }
+    assert!(server.over == model.ends, "over: {}", server.over);
+    // What has no answer is behind it too; and something might come that should not.
+    end.finish();
+    while !server.over {
+        server.turn(&mut world.agent);
+        end.receive();
+        assert!(began.elapsed() < PATIENCE, "a connection that never ends");
+    }
+    end.receive();
+    assert!(model.answers.starts_with(&end.received), "other answers");
+    assert!(model.ends || end.received.len() == model.answers.len());
+    // What was written after the end of a connection is nobody's business.
+    for (mailbox, model) in server.mailboxes.iter().zip(&model.mailboxes) {
+        let mut words = vec![0; MAILBOX_WORDS];
+        mailbox.iter().for_each(|mailbox| mailbox.words().copy_out(0, &mut words));
+        assert_eq!(mailbox.is_some(), model.is_some());
+        assert!(model.as_ref().is_none_or(|model| *model == words), "other WRITEs");
+    }
+});
