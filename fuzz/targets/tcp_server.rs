@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use kelix::{Address, Client, Credentials, Path, Session, SessionOptions, Table};
 use kelix_fuzz::Input;
 use kelix_fuzz::tcp::{End, control, head};
-use kelix_server::{Server, ServerConfig};
+use kelix_server::{Server, ServerConfig, Token};
 use kelix_types::TableId;
-use kelix_wire::control::{Frame, Purpose};
+use kelix_wire::control::{Caller, Frame, Purpose};
 use kelix_wire::{
     FrameBuffer, MAILBOX_BYTES, Op, PROTOCOL_VERSION, RequestHead, encode_request, mailbox_word,
 };
@@ -38,7 +38,7 @@ static WORLD: LazyLock<Mutex<World>> = LazyLock::new(|| {
         memory_bytes: 32 << 20,
         pin: false,
         listen: Some((Ipv4Addr::LOCALHOST, 0).into()),
-        tokens: vec![TOKEN.into()],
+        tokens: vec![Token { name: String::new(), word: TOKEN.into() }],
         ..ServerConfig::default()
     };
     let server = Server::start(&config).expect("a server");
@@ -94,7 +94,18 @@ fuzz_target!(|data: &[u8]| {
             4..7 => {
                 let purpose = if what & 16 == 0 { Purpose::Session } else { Purpose::Statistics };
                 let version = if what >> 5 == 7 { 9 } else { PROTOCOL_VERSION };
-                frame(&Frame::Hello { version, features: u64::from(what >> 5 == 6), purpose })
+                // Some go on with a session of before, and some want what is nobody's.
+                let caller = input.u8();
+                let namespace = if caller & 128 == 0 { "" } else { "nobodys" }.to_string();
+                let number = u64::from(caller & 3);
+                let caller = (number > 0).then_some(Caller { number, again: caller & 4 != 0 });
+                frame(&Frame::Hello {
+                    version,
+                    features: u64::from(what >> 5 == 6),
+                    purpose,
+                    caller,
+                    namespace,
+                })
             }
             7 => frame(&Frame::AskStatistics).repeat(1 + usize::from(what >> 4) * 16),
             8 => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kelix::{Address, Client, Session, SessionOptions};
 use kelix_fabric::shm::RunDirectory;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 
 use crate::until;
 
@@ -26,12 +26,16 @@ pub struct Process {
 impl Process {
     /// Starts a program.
     pub fn start(program: &str, arguments: &[String]) -> Process {
-        let mut child = Command::new(program)
-            .args(arguments)
+        Process::run(Command::new(program).args(arguments))
+    }
+
+    /// Starts a program in a way of its own.
+    pub fn run(command: &mut Command) -> Process {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .unwrap_or_else(|error| panic!("cannot start {program}: {error}"));
+            .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let (sender, lines) = channel();
         let output = BufReader::new(child.stdout.take().expect("piped"));
         std::thread::spawn(move || {
@@ -39,7 +43,7 @@ impl Process {
                 let _ = sender.send(line);
             }
         });
-        let name = format!("{program} {}", arguments.join(" "));
+        let name = format!("{command:?}");
         Process { input: child.stdin.take(), child, lines, name }
     }
 
@@ -79,6 +83,22 @@ impl Process {
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Limits it from now on; `None`: no more. Returns what its limit was.
+    pub fn limit(&self, resource: Resource, most: Option<u64>) -> Option<u64> {
+        let pid = Pid::from_raw(self.pid() as i32);
+        // What a limit may be at most stays as it is for this process too, so that it can be lifted again.
+        let limit = Rlimit { current: most, maximum: getrlimit(resource).maximum };
+        prlimit(pid, resource, limit).expect("limits of a child").current
+    }
+
+    /// A size from `/proc/PID/status`, in bytes.
+    pub fn size(&self, name: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("a live process");
+        let line =
+            status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).expect("a size");
+        line.split_whitespace().next().and_then(|size| size.parse::<u64>().ok()).expect("a number") * 1024
     }
 
     fn signal(&self, signal: Signal) {
@@ -156,19 +176,29 @@ pub struct ServerProgram<'a> {
 impl ServerProgram<'_> {
     /// Starts it without waiting for it to serve.
     pub fn launch(&self) -> Process {
+        Process::start(self.program, &self.arguments())
+    }
+
+    /// What it is to be told.
+    pub fn arguments(&self) -> Vec<String> {
         let mut arguments = vec![
             self.directory.display().to_string(),
             self.shards.to_string(),
             self.memory_bytes.to_string(),
         ];
         arguments.extend(self.take_over.then(|| "take-over".to_string()));
-        Process::start(self.program, &arguments)
+        arguments
     }
 
     /// Starts it and returns once it serves.
     #[track_caller]
     pub fn serve(&self) -> ServerProcess {
-        let mut process = self.launch();
+        self.serving(self.launch())
+    }
+
+    /// The same for one that was started in a way of its own.
+    #[track_caller]
+    pub fn serving(&self, mut process: Process) -> ServerProcess {
         let term = process.expect("serving ").parse().expect("a term");
         ServerProcess { process, term, directory: self.directory.to_path_buf() }
     }

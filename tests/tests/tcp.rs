@@ -400,6 +400,7 @@ fn a_server_without_descriptors_serves_whom_it_has_and_others_later() {
                     features: 0,
                     purpose: Purpose::Statistics,
                     caller: None,
+                    namespace: String::new(),
                 },
             );
             stream

@@ -114,7 +114,7 @@ pub(crate) fn serve(address: SocketAddr, statistics: Statistics) -> Result<Socke
     let bound = listener.local_addr().map_err(listening)?;
     let server = Server::from_listener(listener, None)
         .map_err(|error| listening(std::io::Error::other(error.to_string())))?;
-    std::thread::spawn(move || {
+    let answers = move || {
         loop {
             let Ok(request) = server.recv() else {
                 // Out of descriptors, say: there may be some later.
@@ -133,7 +133,9 @@ pub(crate) fn serve(address: SocketAddr, statistics: Statistics) -> Result<Socke
             // Whoever asked may have gone.
             let _ = request.respond(answer);
         }
-    });
+    };
+    let thread = std::thread::Builder::new().name("kelix-metrics".into()).spawn(answers);
+    thread.map_err(|error| Failure::io("serve", "cannot start a thread for metrics", &error))?;
     Ok(bound)
 }
 

@@ -143,11 +143,15 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     let server = Server::start(&config)?;
     let metrics = args.metrics.map(|address| metrics::serve(address, server.statistics())).transpose()?;
     let stopper = server.stopper();
-    std::thread::spawn(move || {
+    let stops = move || {
         if signals.forever().next().is_some() {
             stopper.stop();
         }
-    });
+    };
+    if let Err(error) = std::thread::Builder::new().name("kelix-signals".into()).spawn(stops) {
+        server.stop();
+        return Err(Failure::io("serve", "cannot start a thread that watches for signals", &error));
+    }
     // A reader that has gone is no reason not to serve.
     let _ = writeln!(std::io::stdout(), "{}", ready(context, &config, &server, metrics));
     server.wait();

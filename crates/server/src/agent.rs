@@ -154,6 +154,7 @@ impl AgentThread {
                         let known =
                             self.tokens.iter().position(|one| one.word.as_bytes().ct_eq(&token).into());
                         if let Some(known) = known {
+                            self.known.retain(|(id, _)| *id != connection);
                             self.known.push((connection, known));
                         } else if !self.tokens.is_empty() {
                             warn!(?connection, "a client has a wrong token");
@@ -194,9 +195,15 @@ impl AgentThread {
         if purpose == Purpose::Session {
             for (shard, handle) in namespace.shards.iter().enumerate() {
                 let shard = namespace.first_in_agent + shard;
-                let mailbox = Span::private(MAILBOX_BYTES);
-                let Some(link) = self.agent.open(connection, shard, mailbox.clone(), QUEUE_WORDS) else {
-                    return;
+                // Without memory it is this client that has to wait, and nobody else.
+                let mailbox = Span::try_private(MAILBOX_BYTES);
+                let opened = mailbox.and_then(|mailbox| {
+                    let link = self.agent.open(connection, shard, mailbox.clone(), QUEUE_WORDS)?;
+                    Some((mailbox, link))
+                });
+                let Some((mailbox, link)) = opened else {
+                    warn!(client = %address, "no memory for another client: it is refused");
+                    return self.refuse(connection, "it has no memory for another client now; try again");
                 };
                 mailboxes.push(mailbox.clone());
                 let outbox = Outbox::Agent(link);

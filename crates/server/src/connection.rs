@@ -47,9 +47,13 @@ pub(crate) fn serve(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) 
     let result = converse(shared, connection, stream);
     shared.leave(connection);
     if let Err(error) = result {
-        // Best effort: the client may be gone.
-        let _ = send(stream, &Frame::Refused { text: error.context().to_string() }, &[]);
+        refuse(stream, error.context());
     }
+}
+
+/// Tells a client why it is refused. Best effort: it may be gone.
+pub(crate) fn refuse(stream: &UnixStream, why: &str) {
+    let _ = send(stream, &Frame::Refused { text: why.to_string() }, &[]);
 }
 
 fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Result<()> {

@@ -190,15 +190,13 @@ impl Server {
             tcp,
             started: Instant::now(),
         });
-        spawn("kelix-accept", shared.clone(), stop.clone(), move |shared, stop| {
-            accept(shared, &stop, &listener)
-        })?;
-        spawn("kelix-faults", shared.clone(), stop.clone(), move |shared, _| disconnect(&shared, &faults))?;
-        if let Some(listener) = tcp_listener {
-            let shards = shared.shards().map(ShardHandle::for_agent).collect();
-            let agent = AgentHandle::start(shared.clone(), stop.clone(), (listener, config), shards)?;
-            let _ = shared.agent.set(agent);
+        let server = Server { shared, stop };
+        if let Err(error) = server.start_threads(config, (listener, tcp_listener), faults) {
+            // What has begun ends.
+            server.stop();
+            return Err(error);
         }
+        let shared = &server.shared;
         info!(
             directory = %config.directory.display(),
             term = shared.authority.term,
@@ -208,7 +206,27 @@ impl Server {
             tcp = shared.tcp.map(|address| address.to_string()),
             "server started"
         );
-        Ok(Server { shared, stop })
+        Ok(server)
+    }
+
+    /// Starts what serves clients beside the shards.
+    fn start_threads(
+        &self,
+        config: &ServerConfig,
+        (listener, tcp_listener): (UnixListener, Option<TcpListener>),
+        faults: Receiver<(u64, &'static str)>,
+    ) -> Result<()> {
+        let (shared, stop) = (&self.shared, &self.stop);
+        spawn("kelix-accept", shared.clone(), stop.clone(), move |shared, stop| {
+            accept(shared, &stop, &listener)
+        })?;
+        spawn("kelix-faults", shared.clone(), stop.clone(), move |shared, _| disconnect(&shared, &faults))?;
+        if let Some(listener) = tcp_listener {
+            let shards = shared.shards().map(ShardHandle::for_agent).collect();
+            let agent = AgentHandle::start(shared.clone(), stop.clone(), (listener, config), shards)?;
+            let _ = shared.agent.set(agent);
+        }
+        Ok(())
     }
 
     /// What tells how it is doing.
@@ -340,7 +358,7 @@ fn spawn(
         .map_err(|source| Error::system("serve", format!("cannot start thread {name}"), source))
 }
 
-fn accept(shared: Arc<Shared>, stop: &AtomicBool, listener: &UnixListener) {
+fn accept(shared: Arc<Shared>, stop: &Arc<AtomicBool>, listener: &UnixListener) {
     for stream in listener.incoming() {
         if stop.load(Ordering::Relaxed) {
             return;
@@ -351,13 +369,22 @@ fn accept(shared: Arc<Shared>, stop: &AtomicBool, listener: &UnixListener) {
             std::thread::sleep(Duration::from_millis(50));
             continue;
         };
-        let shared = shared.clone();
-        // Out of threads: the stream closes and the client is told to try again by its error.
-        let _ =
-            std::thread::Builder::new().name("kelix-client".into()).stack_size(256 << 10).spawn(move || {
+        let (shared, stream) = (shared.clone(), Arc::new(stream));
+        let serve = {
+            let stream = stream.clone();
+            move |shared: Arc<Shared>, _| {
                 let number = shared.next_connection.fetch_add(1, Ordering::Relaxed);
                 connection::serve(&shared, number, &stream);
-            });
+            }
+        };
+        if let Err(error) = spawn("kelix-client", shared, stop.clone(), serve) {
+            // Those who are connected go on, and so do clients over TCP, who need no thread.
+            warn!(%error, "no thread for another client: it is refused");
+            connection::refuse(
+                &stream,
+                "it has no thread for another client now; try again, or connect over TCP",
+            );
+        }
     }
 }
 

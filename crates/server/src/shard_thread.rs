@@ -9,11 +9,12 @@ use std::time::{Duration, Instant, SystemTime};
 use kelix_fabric::shm::{Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way};
 use kelix_fabric::tcp::{AgentLink, AgentShard};
 use kelix_fabric::{Fabric, PeerId};
-use kelix_image::{Header, ImageState, MemoryUse, Span, header_word};
+use kelix_image::{Header, ImageState, MemoryUse, SegmentSource, Span, header_word};
 use kelix_shard::{Guest, Now, Shard, ShardConfig, ShardCounters};
 use kelix_types::{Error, Result};
 use kelix_wire::control::Caller;
 use kelix_wire::mailbox_word;
+use tracing::warn;
 
 use crate::authority::Authority;
 
@@ -61,7 +62,42 @@ pub(crate) struct ShardHandle {
     commands: Sender<Command>,
     pending: Arc<AtomicUsize>,
     waker: Arc<WakerHandle>,
+    stop: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A server that could not be started lets go of the shards that it has.
+impl Drop for ShardHandle {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.join();
+    }
+}
+
+/// The segments of a shard, with a word in the log when the system gives no memory for one.
+struct LoggedSegments {
+    segments: MemfdSegments,
+    shard: usize,
+    /// Said since there was memory last.
+    said: bool,
+}
+
+impl SegmentSource for LoggedSegments {
+    fn create(&mut self, first: usize, bytes: u64) -> Result<Span> {
+        let created = self.segments.create(first, bytes);
+        if let Err(error) = &created {
+            if !std::mem::replace(&mut self.said, true) {
+                let shard = self.shard;
+                warn!(%error, shard, bytes, "the system gives no memory: writes go on with what there is");
+            }
+        }
+        self.said &= created.is_err();
+        created
+    }
+
+    fn retired(&mut self, first: usize) {
+        self.segments.retired(first);
+    }
 }
 
 impl ShardHandle {
@@ -76,7 +112,8 @@ impl ShardHandle {
         let (header, header_span) = Memfd::create("kelix-header", Header::BYTES, true)?;
         let segments = MemfdSegments::default();
         let number = config.number;
-        let shard = Shard::create(config, header_span.clone(), Box::new(segments.clone()))?;
+        let source = LoggedSegments { segments: segments.clone(), shard: number, said: false };
+        let shard = Shard::create(config, header_span.clone(), Box::new(source))?;
         let (waker_handle, threads_end) = WakerHandle::pair()?;
         let mut waker = Waker::create()?;
         waker.add(threads_end)?;
@@ -89,7 +126,7 @@ impl ShardHandle {
             shard,
             endpoint,
             authority,
-            stop,
+            stop: stop.clone(),
             faulty,
             received,
             pending: pending.clone(),
@@ -119,6 +156,7 @@ impl ShardHandle {
             commands,
             pending,
             waker: Arc::new(waker_handle),
+            stop,
             thread,
         })
     }

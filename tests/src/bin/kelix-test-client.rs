@@ -14,6 +14,9 @@
 //! a key of its own, FIRST and on. From ROUND on it puts the round's number under each, gets it back, and prints `round
 //! ROUND` when all have it, until it is killed.
 //!
+//! `kelix-test-client cramped DIRECTORY TABLE KEYS` prints `ready`; told a line, it gets keys 0 to KEYS - 1, opens another
+//! session, and prints `got GETS failed TIMES session ok` or an error in place of `ok`, then `last` and the last get's error.
+//!
 //! `kelix-test-client idle DIRECTORY TABLE` opens a session, reads once and prints `idle`.
 
 use std::collections::HashMap;
@@ -34,6 +37,7 @@ fn main() {
         ("churn", [seed]) => churn(&client, table, *seed),
         ("hoard", [keys, gets]) => hoard(&client, table, *keys, *gets),
         ("crowd", [first, count, round]) => crowd(&client, table, *first, *count, *round),
+        ("cramped", [keys]) => cramped(&client, table, *keys),
         ("idle", []) => {
             let mut session = client.session_with(patient()).expect("a session");
             let table = session.table(table).expect("a table");
@@ -214,6 +218,31 @@ fn crowd(client: &Client, table: &str, first: u64, count: u64, round: u64) {
             assert_eq!(value::check(*key, item.value()), Ok(round), "key {key}");
         }
         println!("round {round}");
+    }
+}
+
+fn cramped(client: &Client, table: &str, keys: u64) {
+    let mut session = client.session_with(patient()).expect("a session");
+    let table = session.table(table).expect("a table");
+    println!("ready");
+    while std::io::stdin().read_line(&mut String::new()).is_ok_and(|bytes| bytes > 0) {
+        let (mut got, mut failed, mut last) = (0, 0, String::new());
+        for key in 0..keys {
+            match session.get(table, &key.to_le_bytes()) {
+                Ok(item) => {
+                    let item = item.unwrap_or_else(|| panic!("key {key} is reported absent"));
+                    value::check(key, item.value()).unwrap_or_else(|what| panic!("a wrong read: {what}"));
+                    got += 1;
+                }
+                Err(error) => {
+                    failed += 1;
+                    last = format!("{}: {error}", error.kind().name());
+                }
+            }
+        }
+        let another = client.session_with(patient()).map_or_else(|error| error.to_string(), |_| "ok".into());
+        println!("got {got} failed {failed} session {another}");
+        println!("last {last}");
     }
 }
 

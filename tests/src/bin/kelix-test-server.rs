@@ -28,12 +28,17 @@ fn main() {
             std::process::exit(1);
         }
     };
-    println!("serving {}", server.term());
     let stopper = server.stopper();
-    std::thread::spawn(move || {
+    let told = move || {
         let _ = std::io::stdin().lock().lines().next();
         stopper.stop();
-    });
+    };
+    if let Err(error) = std::thread::Builder::new().spawn(told) {
+        println!("refused {error}");
+        server.stop();
+        std::process::exit(1);
+    }
+    println!("serving {}", server.term());
     let ended = server.wait();
     server.stop();
     println!("ended {}", if ended == Ended::Stopped { "stopped" } else { "superseded" });
