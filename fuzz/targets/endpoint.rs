@@ -77,7 +77,13 @@ fuzz_target!(|data: &[u8]| {
 
 /// Whether it was answered by something.
 fn greet(greeting: &mut Greeting) -> bool {
-    let hello = Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose: Purpose::Session };
+    let hello = Frame::Hello {
+        version: PROTOCOL_VERSION,
+        features: 0,
+        purpose: Purpose::Session,
+        caller: None,
+        namespace: String::new(),
+    };
     let (kind, bytes) = hello.encode();
     match greeting.ask(kind, &bytes) {
         Ok((kind, bytes)) => {

@@ -30,7 +30,7 @@ impl Link {
         Err(refused(directory))
     }
 
-    pub fn statistics(directory: &Path) -> Result<String> {
+    pub fn statistics(directory: &Path, _: &Frame) -> Result<String> {
         Err(refused(directory))
     }
 
