@@ -3,14 +3,18 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use kelix::{Address, Client, Effect, Error, ErrorKind, FabricChoice, Path, Session, SessionOptions, Table};
+use kelix::{
+    Address, Client, Effect, Error, ErrorKind, FabricChoice, Outcome, Path, Session, SessionOptions, Table,
+};
 use kelix_tests::bystander::Bystander;
 use kelix_tests::process::{Process, ServerProcess, ServerProgram, patient};
 use kelix_tests::{ANSWERED_WITHIN, Random, RunDir, statistics, until, value, watchdog};
 use kelix_wire::PROTOCOL_VERSION;
 use kelix_wire::control::{Frame, Purpose};
+use rustix::event::{PollFd, PollFlags};
 
 const KEYS: u64 = 100;
 const LARGE: u64 = 1000;
@@ -441,4 +445,50 @@ fn the_fabric_is_visible_and_can_be_insisted_on() {
         until("it has gone", || statistics(&server.client())["clients"].as_array().unwrap().is_empty());
     }
     assert_eq!(over(tcp, Some(FabricChoice::Shm)).err().unwrap().kind(), ErrorKind::InvalidArgument);
+}
+
+/// Gets that were submitted are under way together, and no poll waits for them.
+#[test]
+fn polls_do_not_wait_for_the_gets_that_they_begin() {
+    let _watchdog = watchdog("submitted gets over TCP");
+    let run = RunDir::new();
+    let server = serve(&run, false);
+    let mut session = server.tcp_session_by(Path::Pointer);
+    let table = fill(&mut session, 1);
+    check(&mut session, table, 1);
+    let mut completions = Vec::new();
+    server.process.stop_still();
+    // More than are read at once, and some that only the shard can answer.
+    for key in (0..2 * KEYS).chain([LARGE]) {
+        session.submit_get(table, &key.to_le_bytes()).unwrap();
+    }
+    for _ in 0..3 {
+        assert_eq!(session.poll(&mut completions).unwrap(), 0);
+    }
+    assert_eq!(session.outstanding() as u64, 2 * KEYS + 1);
+    server.process.go_on();
+    // The descriptor tells of everything that comes.
+    while session.outstanding() > 0 {
+        if session.poll(&mut completions).unwrap() == 0 {
+            // SAFETY: the session lives.
+            let fd = unsafe { BorrowedFd::borrow_raw(session.fd()) };
+            let patience = rustix::event::Timespec { tv_sec: 15, tv_nsec: 0 };
+            let ready = rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience)).unwrap();
+            assert_eq!(ready, 1, "{} are outstanding, and nothing tells of them", session.outstanding());
+        }
+    }
+    let mut found: Vec<u64> = Vec::new();
+    for completion in completions {
+        match completion.outcome.unwrap() {
+            Outcome::Item(Some(item)) => {
+                let key = u64::from_le_bytes(item.key().try_into().unwrap());
+                assert_eq!(value::check(key, item.value()), Ok(1));
+                found.push(key);
+            }
+            Outcome::Item(None) => {}
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+    found.sort_unstable();
+    assert_eq!(found, (0..KEYS).chain([LARGE]).collect::<Vec<_>>());
 }

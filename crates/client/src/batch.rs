@@ -16,7 +16,7 @@ use crate::item::{Item, NewItem, Values};
 use crate::pointers::Pointer;
 use crate::read::{Landing, ReadOp, Step};
 use crate::session::{Session, check_answer, check_key, no_memory};
-use crate::waiting::Patience;
+use crate::waiting::{Patience, is_passing};
 
 /// Names a submitted operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -77,6 +77,18 @@ pub(crate) struct Waiting {
     id: RequestId,
     pub(crate) since_ns: u64,
 }
+
+/// A submitted get whose item is being read.
+pub(crate) struct Reading {
+    queued: Queued,
+    slot: ReadSlot,
+    pub(crate) since_ns: u64,
+    /// Over which of the session's connections.
+    connection: u32,
+}
+
+/// Tags of the READs of submitted gets begin here; below are those of whoever waits.
+const SUBMITTED: u32 = SESSION_READS_MAX as u32;
 
 /// One of the reads of a batch.
 #[derive(Default)]
@@ -373,7 +385,7 @@ impl Session {
         check_key("submit", key)?;
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.queue.push(Queued { ticket, head, key: key.to_vec(), value });
+        self.queue.push_back(Queued { ticket, head, key: key.to_vec(), value });
         Ok(ticket)
     }
 
@@ -405,7 +417,7 @@ impl Session {
     }
 
     /// Begins what was submitted and moves what has ended to `completions`; returns how many. Waits only to send a
-    /// value that does not fit one message, for one such value at most. After a poll that returned 0, and until the
+    /// value that does not fit one message, for one such value at most, and to map memory that is new. After a poll that returned 0, and until the
     /// next call of this session, [`Session::fd`] becomes readable when there is more. An operation that is not
     /// answered in time ends with the next poll after that, so wait for the descriptor with a time-out. A session
     /// that goes on after it has lost its connection ([`SessionOptions::retry_for`]) connects again in here, and
@@ -421,63 +433,144 @@ impl Session {
             self.announced = false;
         }
         self.connect_for_poll();
-        self.begin_queued();
-        self.send_unsent();
-        self.collect()?;
-        completions.extend(self.finished.drain(..));
-        if completions.len() == before && self.outstanding() > 0 {
+        loop {
+            self.move_on()?;
+            completions.extend(self.finished.drain(..));
+            if completions.len() > before || self.outstanding() == 0 {
+                break;
+            }
+            // What came before the announcement wakes nobody, so there is one more look after it.
+            if self.announced && !self.core.fabric.unseen() {
+                break;
+            }
             self.core.fabric.announce_sleep();
             self.announced = true;
-            self.collect()?;
-            completions.extend(self.finished.drain(..));
         }
         Ok(completions.len() - before)
+    }
+
+    /// Takes in what has come, and does what can be done without waiting for more.
+    fn move_on(&mut self) -> Result<()> {
+        self.core.fabric.progress();
+        while self.begin_queued() || self.advance_readings() {}
+        self.core.fabric.doorbell();
+        self.send_unsent();
+        self.collect()
     }
 
     /// How many submitted operations have not been returned by [`Session::poll`] yet.
     pub fn outstanding(&self) -> usize {
         let unsent: usize = self.unsent.iter().map(VecDeque::len).sum();
-        self.queue.len() + unsent + self.waiting.len() + self.finished.len()
+        let reading = self.readings.iter().flatten().count();
+        self.queue.len() + reading + unsent + self.waiting.len() + self.finished.len()
     }
 
-    /// Reads what was submitted one-sidedly; what cannot be read so is to be sent.
-    fn begin_queued(&mut self) {
-        let mut wave = Vec::new();
-        let mut queue = std::mem::take(&mut self.queue).into_iter();
-        while let Some(queued) = queue.next() {
-            if queued.head.op == Op::Get {
-                wave.push(queued);
-            } else {
+    /// Begins what was submitted, as far as there is room: gets are read one-sidedly, the rest is to be sent. Returns whether
+    /// that was anything.
+    fn begin_queued(&mut self) -> bool {
+        let mut began = false;
+        while let Some(queued) = self.queue.pop_front() {
+            if queued.head.op != Op::Get || self.core.path == Path::Message {
                 self.ask_for(queued);
+            } else if let Some(index) = self.room_for_reading() {
+                self.begin_reading(index, queued);
+            } else {
+                self.queue.push_front(queued);
+                break;
             }
-            if wave.len() == SESSION_READS_MAX || (queue.len() == 0 && !wave.is_empty()) {
-                self.begin_gets(std::mem::take(&mut wave));
-            }
+            began = true;
         }
+        began
     }
 
-    fn begin_gets(&mut self, wave: Vec<Queued>) {
-        let wanted =
-            |index: usize| Wanted { table: wave[index].head.table, key: &wave[index].key, pointer: None };
-        let (mut valid, mut missing) = (Vec::new(), Vec::new());
-        let read = self.note_operation().and_then(|()| {
-            self.read_wave("get", wave.len(), wanted, &mut missing, |index, _| valid.push(index))
-        });
-        if let Err(error) = read {
-            // Every ticket ends, and each with the reason.
-            for queued in wave {
-                self.finish(queued.ticket, Err(Error::new(error.kind(), "poll", error.context())));
+    fn room_for_reading(&mut self) -> Option<usize> {
+        let free = self.readings.iter().position(Option::is_none);
+        if free.is_none() && self.readings.len() < SESSION_READS_MAX {
+            self.readings.push(None);
+            return Some(self.readings.len() - 1);
+        }
+        free
+    }
+
+    fn begin_reading(&mut self, index: usize, queued: Queued) {
+        if let Err(error) = self.note_operation() {
+            return self.finish(queued.ticket, Err(error));
+        }
+        let (table, since_ns) = (queued.head.table, self.core.fabric.now_ns());
+        let route = self.core.route(table, &queued.key);
+        let known = self.core.known_pointer(route.0);
+        let op = self.core.start_read(SUBMITTED + index as u32, table, route, known);
+        let slot = ReadSlot { route, op: Some(op), known, ..ReadSlot::default() };
+        self.readings[index] = Some(Reading { queued, slot, since_ns, connection: self.connections });
+    }
+
+    /// Goes on with the gets that are being read. Returns whether one of them has ended, so that there is room for another.
+    fn advance_readings(&mut self) -> bool {
+        let mut ended = false;
+        for index in 0..self.readings.len() {
+            let Some(mut reading) = self.readings[index].take() else { continue };
+            match self.advance_reading(&mut reading) {
+                None => self.readings[index] = Some(reading),
+                Some(outcome) => {
+                    ended = true;
+                    match outcome.transpose() {
+                        Some(outcome) => self.finish(reading.queued.ticket, outcome),
+                        None => self.ask_for(reading.queued),
+                    }
+                }
             }
-            return;
         }
-        for index in valid {
-            let slot = &mut self.slots[index];
-            std::mem::swap(&mut self.landing, &mut slot.landing);
-            let outcome = self.make_item("get").map(|item| Outcome::Item(Some(item)));
-            self.finish(wave[index].ticket, outcome);
+        ended
+    }
+
+    /// Goes on with one of them. `None`: it is still under way; `Ok(None)`: the shard must be asked.
+    fn advance_reading(&mut self, reading: &mut Reading) -> Option<Result<Option<Outcome>>> {
+        let Reading { queued, slot, since_ns, connection } = reading;
+        let op = slot.op.as_mut().expect("a read that was begun");
+        let mut lost = std::mem::replace(connection, self.connections) != self.connections;
+        let step = loop {
+            let posted = op.cost().reads;
+            let step = match std::mem::take(&mut lost) {
+                false => self.core.advance_read(op, &queued.key, &mut slot.landing),
+                true => self.core.restart_read(op),
+            };
+            match step {
+                Step::UnknownSegment => match self.renew_map(op) {
+                    Ok(true) => {}
+                    Ok(false) => break Step::Ask,
+                    Err(error) => return Some(Err(error)),
+                },
+                // What was posted may be done already: nothing tells of it then.
+                Step::Pending if op.cost().reads != posted => {}
+                step => break step,
+            }
+        };
+        if step == Step::Pending {
+            return self.given_up(*since_ns).map(Err);
         }
-        for (_, queued) in wave.into_iter().enumerate().filter(|(index, _)| missing.contains(index)) {
-            self.ask_for(queued);
+        self.core.finish_read(op, slot.known);
+        Some(match step {
+            Step::Valid => {
+                std::mem::swap(&mut self.landing, &mut slot.landing);
+                self.make_item("get").map(|item| Some(Outcome::Item(Some(item))))
+            }
+            Step::Superseded => Err(Session::superseded("poll")),
+            Step::NoMemory => Err(no_memory("poll")),
+            _ => {
+                self.core.total.fallbacks += 1;
+                Ok(None)
+            }
+        })
+    }
+
+    /// Why something is not waited for any longer, which was begun then.
+    fn given_up(&self, since_ns: u64) -> Option<Error> {
+        let waited = Duration::from_nanos(self.core.fabric.now_ns() - since_ns);
+        match self.check_server("poll") {
+            // A server that is superseded gives no more answers; one that has gone may be found again.
+            Err(error) if self.caller.is_none() || error.kind() == ErrorKind::Superseded => Some(error),
+            _ if waited >= self.limit() => Some(self.timed_out("poll")),
+            _ => None,
         }
     }
 
@@ -524,6 +617,11 @@ impl Session {
                         let since_ns = self.core.fabric.now_ns();
                         self.waiting.push(Waiting { queued, id, since_ns });
                     }
+                    Err(PostError::Failed(error)) if self.caller.is_some() && is_passing(&error) => {
+                        // The next poll sees to the connection.
+                        self.unsent[shard].push_front(queued);
+                        break;
+                    }
                     Err(PostError::Full) => {
                         self.unsent[shard].push_front(queued);
                         break;
@@ -552,30 +650,20 @@ impl Session {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        self.core.fabric.progress();
         self.core.poll_replies()?;
         self.note_broken();
-        let given_up = self.check_server("poll").err().map(|error| error.kind());
-        // A server that is superseded gives no more answers; one that has gone may be found again.
-        let given_up = given_up.filter(|kind| self.caller.is_none() || *kind == ErrorKind::Superseded);
-        let now_ns = self.core.fabric.now_ns();
         for Waiting { queued, id, since_ns } in std::mem::take(&mut self.waiting) {
-            let outcome = match self.core.take(id) {
-                Some(answer) => {
+            let outcome = match (self.core.take(id), self.given_up(since_ns)) {
+                (Some(answer), _) => {
                     self.sending = Patience::default();
                     self.believe("poll", answer).and_then(|answer| self.outcome_of(&queued, answer))
                 }
-                None if given_up.is_none() && Duration::from_nanos(now_ns - since_ns) < self.limit() => {
+                (None, None) => {
                     self.waiting.push(Waiting { queued, id, since_ns });
                     continue;
                 }
-                None => {
+                (None, Some(error)) => {
                     let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
-                    let error = match given_up {
-                        Some(ErrorKind::Superseded) => Self::superseded("poll"),
-                        Some(_) => Self::gone("poll"),
-                        None => self.timed_out("poll"),
-                    };
                     Err(error.with_effect(effect))
                 }
             };

@@ -15,7 +15,7 @@ use kelix_wire::{Op, RequestHead, Status};
 use rustix::fd::{AsRawFd, RawFd};
 
 use crate::Table;
-use crate::batch::{Queued, Waiting, Wanted};
+use crate::batch::{Queued, Reading, Waiting, Wanted};
 use crate::client::Client;
 use crate::connect::{self, FabricChoice, Setup};
 use crate::core::{Answer, Core, Path, RequestId};
@@ -83,7 +83,9 @@ pub struct Session {
     pub(crate) pointer: Option<Pointer>,
     pub(crate) names: HashMap<TableId, Arc<Names>>,
     /// Submitted, and not looked at yet.
-    pub(crate) queue: Vec<Queued>,
+    pub(crate) queue: VecDeque<Queued>,
+    /// Submitted gets that are being read.
+    pub(crate) readings: Vec<Option<Reading>>,
     /// Submitted operations that the shards are to be asked for, by shard, and how long none could be sent.
     pub(crate) unsent: Vec<VecDeque<Queued>>,
     pub(crate) sending: Patience,
@@ -146,7 +148,8 @@ impl Session {
             landing: Landing::default(),
             pointer: None,
             names: HashMap::new(),
-            queue: Vec::new(),
+            queue: VecDeque::new(),
+            readings: Vec::new(),
             unsent,
             sending: Patience::default(),
             waiting: Vec::new(),
@@ -563,9 +566,11 @@ impl Session {
                 Ok(answer) => answer.status == Status::Refused,
                 Err(error) => error.kind() == ErrorKind::InvalidArgument,
             };
-            let waited = patience.waited(self.core.fabric.now_ns());
-            if !cut || self.connections == connections || waited >= self.limit() {
+            if !cut || self.connections == connections {
                 return outcome;
+            }
+            if patience.waited(self.core.fabric.now_ns()) >= self.limit() {
+                return Err(self.timed_out(operation));
             }
         }
     }

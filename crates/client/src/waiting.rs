@@ -42,7 +42,7 @@ impl Patience {
 }
 
 /// Whether the server of an error may yet come back.
-fn is_passing(error: &Error) -> bool {
+pub(crate) fn is_passing(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut)
 }
 
@@ -161,7 +161,7 @@ impl Session {
     }
 
     pub(crate) fn timed_out(&self, operation: &'static str) -> Error {
-        let deadline = self.options.timeout.as_millis();
+        let deadline = self.limit().as_millis();
         let context = format!("no answer within {deadline} ms; is the server stopped?");
         Error::new(ErrorKind::TimedOut, operation, context)
     }
@@ -268,8 +268,10 @@ impl Session {
         self.note_broken();
         let now_ns = self.core.fabric.now_ns();
         let timeout_ns = self.options.timeout.as_nanos() as u64;
-        let mut since = self.waiting.iter().map(|waiting| waiting.since_ns.max(self.connected_ns));
-        let lost = self.detached || since.any(|since_ns| now_ns - since_ns >= timeout_ns);
+        let waiting = self.waiting.iter().map(|waiting| waiting.since_ns);
+        let mut since = waiting.chain(self.readings.iter().flatten().map(|reading| reading.since_ns));
+        let is_late = |since_ns: u64| now_ns - since_ns.max(self.connected_ns) >= timeout_ns;
+        let lost = self.detached || since.any(is_late);
         if lost && now_ns >= self.next_try_ns {
             match self.connect_again("poll", caller) {
                 // What is under way ends as it does without a caller.

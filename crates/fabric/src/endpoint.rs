@@ -126,6 +126,10 @@ impl Fabric for Endpoint {
         of!(self, wake, peer)
     }
 
+    fn unseen(&self) -> bool {
+        of!(self, unseen)
+    }
+
     fn announce_sleep(&mut self) {
         of!(self, announce_sleep)
     }

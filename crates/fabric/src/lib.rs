@@ -234,6 +234,11 @@ pub trait Fabric {
         true
     }
 
+    /// Whether something was taken in since the last `progress`, which then is to be called before this side sleeps.
+    fn unseen(&self) -> bool {
+        false
+    }
+
     /// This side's mailbox, into which the peer WRITEs.
     fn inbox(&self, peer: PeerId) -> Words<'_>;
 

@@ -376,6 +376,10 @@ impl Fabric for TcpEndpoint {
         unseen
     }
 
+    fn unseen(&self) -> bool {
+        self.unseen
+    }
+
     fn inbox(&self, peer: PeerId) -> Words<'_> {
         self.inboxes[peer.0 as usize].words()
     }
