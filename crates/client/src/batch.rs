@@ -417,11 +417,12 @@ impl Session {
     }
 
     /// Begins what was submitted and moves what has ended to `completions`; returns how many. Waits only to send a
-    /// value that does not fit one message, for one such value at most, and to map memory that is new. After a poll that returned 0, and until the
-    /// next call of this session, [`Session::fd`] becomes readable when there is more. An operation that is not
-    /// answered in time ends with the next poll after that, so wait for the descriptor with a time-out. A session
-    /// that goes on after it has lost its connection ([`SessionOptions::retry_for`]) connects again in here, and
-    /// then has another descriptor.
+    /// value that does not fit one message, for one such value at most, and to map memory that is new.
+    ///
+    /// After a poll that returned 0, and until the next call of this session, [`Session::fd`] becomes readable when
+    /// there is more. An operation that is not answered in time ends with the next poll after that, so wait for the
+    /// descriptor with a time-out. A session that goes on after it has lost its connection
+    /// ([`SessionOptions::retry_for`]) connects again in here, and then has another descriptor.
     ///
     /// [`SessionOptions::retry_for`]: crate::SessionOptions::retry_for
     pub fn poll(&mut self, completions: &mut Vec<Completion>) -> Result<usize> {
