@@ -90,6 +90,15 @@ fn carry(mut from: TcpStream, mut to: TcpStream, mut random: Random, cuts: &Atom
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
+/// A server, a way to it that does not break yet, and a session that goes it, with a table.
+fn over_a_way(run: &RunDir) -> (ServerProcess, Arc<Way>, Session, Table) {
+    let server = serve(run, false);
+    let way = Arc::new(Way::to(&server));
+    let mut session = way.session();
+    let table = session.create_table("t").unwrap();
+    (server, way, session, table)
+}
+
 fn repeated(server: &ServerProcess) -> u64 {
     let statistics = server.client().statistics().unwrap();
     let statistics: serde_json::Value = serde_json::from_str(&statistics).unwrap();
@@ -109,10 +118,7 @@ fn number(session: &mut Session, table: Table, key: &[u8]) -> (u64, Option<Versi
 fn a_counter_counts_over_a_way_that_breaks() {
     let _watchdog = watchdog("a counter over a way that breaks");
     let run = RunDir::new();
-    let server = serve(&run, false);
-    let way = Way::to(&server);
-    let mut session = way.session();
-    let table = session.create_table("t").unwrap();
+    let (server, way, mut session, table) = over_a_way(&run);
     way.breaks.store(true, Ordering::SeqCst);
     let mut counted = 0;
     while way.cuts.load(Ordering::SeqCst) < 30 {
@@ -132,10 +138,7 @@ fn a_counter_counts_over_a_way_that_breaks() {
 fn batches_submissions_and_large_values_go_on_too() {
     let _watchdog = watchdog("batches over a way that breaks");
     let run = RunDir::new();
-    let server = serve(&run, false);
-    let way = Way::to(&server);
-    let mut session = way.session();
-    let table = session.create_table("t").unwrap();
+    let (_server, way, mut session, table) = over_a_way(&run);
     way.breaks.store(true, Ordering::SeqCst);
     let mut round = 0;
     while way.cuts.load(Ordering::SeqCst) < 30 || round < 10 {
@@ -175,10 +178,7 @@ fn batches_submissions_and_large_values_go_on_too() {
 fn a_large_value_survives_a_cut_in_its_middle() {
     let _watchdog = watchdog("a cut large value");
     let run = RunDir::new();
-    let server = serve(&run, false);
-    let way = Arc::new(Way::to(&server));
-    let mut session = way.session();
-    let table = session.create_table("t").unwrap();
+    let (_server, way, mut session, table) = over_a_way(&run);
     for round in 0..5u64 {
         let (over, cutter) = (Arc::new(AtomicBool::new(false)), way.clone());
         let ended = over.clone();

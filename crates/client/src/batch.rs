@@ -81,7 +81,9 @@ pub(crate) struct Waiting {
 /// A submitted get whose item is being read.
 pub(crate) struct Reading {
     queued: Queued,
-    slot: ReadSlot,
+    op: ReadOp,
+    known: Option<Pointer>,
+    landing: Landing,
     pub(crate) since_ns: u64,
     /// Over which of the session's connections.
     connection: u32,
@@ -501,16 +503,17 @@ impl Session {
         let route = self.core.route(table, &queued.key);
         let known = self.core.known_pointer(route.0);
         let op = self.core.start_read(SUBMITTED + index as u32, table, route, known);
-        let slot = ReadSlot { route, op: Some(op), known, ..ReadSlot::default() };
-        self.readings[index] = Some(Reading { queued, slot, since_ns, connection: self.connections });
+        let (landing, connection) = (Landing::default(), self.connections);
+        self.readings[index] = Some(Reading { queued, op, known, landing, since_ns, connection });
     }
 
     /// Goes on with the gets that are being read. Returns whether one of them has ended, so that there is room for another.
     fn advance_readings(&mut self) -> bool {
         let mut ended = false;
+        let now_ns = self.core.fabric.now_ns();
         for index in 0..self.readings.len() {
             let Some(mut reading) = self.readings[index].take() else { continue };
-            match self.advance_reading(&mut reading) {
+            match self.advance_reading(&mut reading, now_ns) {
                 None => self.readings[index] = Some(reading),
                 Some(outcome) => {
                     ended = true;
@@ -525,14 +528,13 @@ impl Session {
     }
 
     /// Goes on with one of them. `None`: it is still under way; `Ok(None)`: the shard must be asked.
-    fn advance_reading(&mut self, reading: &mut Reading) -> Option<Result<Option<Outcome>>> {
-        let Reading { queued, slot, since_ns, connection } = reading;
-        let op = slot.op.as_mut().expect("a read that was begun");
+    fn advance_reading(&mut self, reading: &mut Reading, now_ns: u64) -> Option<Result<Option<Outcome>>> {
+        let Reading { queued, op, known, landing, since_ns, connection } = reading;
         let mut lost = std::mem::replace(connection, self.connections) != self.connections;
         let step = loop {
             let posted = op.cost().reads;
             let step = match std::mem::take(&mut lost) {
-                false => self.core.advance_read(op, &queued.key, &mut slot.landing),
+                false => self.core.advance_read(op, &queued.key, landing),
                 true => self.core.restart_read(op),
             };
             match step {
@@ -547,12 +549,12 @@ impl Session {
             }
         };
         if step == Step::Pending {
-            return self.given_up(*since_ns).map(Err);
+            return self.given_up(*since_ns, now_ns).map(Err);
         }
-        self.core.finish_read(op, slot.known);
+        self.core.finish_read(op, *known);
         Some(match step {
             Step::Valid => {
-                std::mem::swap(&mut self.landing, &mut slot.landing);
+                std::mem::swap(&mut self.landing, landing);
                 self.make_item("get").map(|item| Some(Outcome::Item(Some(item))))
             }
             Step::Superseded => Err(Session::superseded("poll")),
@@ -565,8 +567,8 @@ impl Session {
     }
 
     /// Why something is not waited for any longer, which was begun then.
-    fn given_up(&self, since_ns: u64) -> Option<Error> {
-        let waited = Duration::from_nanos(self.core.fabric.now_ns() - since_ns);
+    fn given_up(&self, since_ns: u64, now_ns: u64) -> Option<Error> {
+        let waited = Duration::from_nanos(now_ns - since_ns);
         match self.check_server("poll") {
             // A server that is superseded gives no more answers; one that has gone may be found again.
             Err(error) if self.caller.is_none() || error.kind() == ErrorKind::Superseded => Some(error),
@@ -653,20 +655,17 @@ impl Session {
         }
         self.core.poll_replies()?;
         self.note_broken();
+        let now_ns = self.core.fabric.now_ns();
         for Waiting { queued, id, since_ns } in std::mem::take(&mut self.waiting) {
-            let outcome = match (self.core.take(id), self.given_up(since_ns)) {
-                (Some(answer), _) => {
-                    self.sending = Patience::default();
-                    self.believe("poll", answer).and_then(|answer| self.outcome_of(&queued, answer))
-                }
-                (None, None) => {
-                    self.waiting.push(Waiting { queued, id, since_ns });
-                    continue;
-                }
-                (None, Some(error)) => {
-                    let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
-                    Err(error.with_effect(effect))
-                }
+            let outcome = if let Some(answer) = self.core.take(id) {
+                self.sending = Patience::default();
+                self.believe("poll", answer).and_then(|answer| self.outcome_of(&queued, answer))
+            } else if let Some(error) = self.given_up(since_ns, now_ns) {
+                let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
+                Err(error.with_effect(effect))
+            } else {
+                self.waiting.push(Waiting { queued, id, since_ns });
+                continue;
             };
             self.finish(queued.ticket, outcome);
         }
