@@ -18,6 +18,7 @@ use crate::plan::{Plan, Theme};
 use crate::random::Random;
 use crate::scheduler::{self, Shared, TaskId};
 use crate::server::{Connecting, Server};
+use crate::value::Shape;
 
 mod operations;
 mod record;
@@ -168,6 +169,36 @@ impl Client {
                     outcome => outcome,
                 }
             });
+        }
+    }
+
+    /// Fills memory but for a few slots of the kind that the hot keys need, before anything else happens.
+    pub fn crowd(mut self) {
+        let mut connection = None;
+        let hot = self.stage.plan.shape;
+        let mut key = BULK_KEYS.0;
+        // The first takes memory for that kind, the last ones what is left of it.
+        self.insist("load", &mut connection, |client, open| client.load_one(open, key, hot).map(|_| ()));
+        for shape in [Shape::Runs, Shape::Pieces, Shape::Bulk, hot] {
+            let mut room = true;
+            while room {
+                key += 1;
+                self.insist("load", &mut connection, |client, open| {
+                    room = client.load_one(open, key, shape)?;
+                    Ok(())
+                });
+            }
+        }
+        for gone in key - 1 - self.random.below(3)..key {
+            self.insist("make room", &mut connection, |client, open| client.delete(open, gone));
+        }
+    }
+
+    /// Puts a value of this shape, if there is room for it.
+    fn load_one(&self, open: &mut Connection, key: u64, shape: Shape) -> Result<bool, Error> {
+        match self.put_many(open, vec![(key, self.new_value(shape))]) {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory => Ok(false),
+            outcome => outcome.map(|()| true),
         }
     }
 

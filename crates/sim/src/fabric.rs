@@ -28,9 +28,6 @@ use crate::scheduler::{self, Shared, TaskId};
 /// Word of the authority page that holds the term in force, as in a run directory.
 pub const AUTHORITY_TERM: usize = 1;
 
-/// One in so many unordered READs is a slow one.
-const READS_A_SLOW_ONE: u64 = 40;
-
 /// Which of the two kinds a fabric is, and how slow.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
@@ -38,8 +35,10 @@ pub struct Kind {
     pub ordered: bool,
     /// Longest time a word of a READ or a WRITE is under way.
     pub delay_ns_max: u64,
-    /// The same for one in [`READS_A_SLOW_ONE`] READs, of which a part was sent again.
+    /// The same for a slow READ, of which a part was sent again.
     pub slow_ns_max: u64,
+    /// One in so many unordered READs is a slow one.
+    pub reads_a_slow_one: u64,
     /// Distance of two reclamation epochs.
     pub epoch_ns: u64,
 }
@@ -257,7 +256,7 @@ impl Fabric for SimEndpoint {
         };
         let begins_ns = scheduler::now_ns() + self.peer(read.peer).wire.held_up_ns();
         // Each at its own time, in no order.
-        let slow = scheduler::random_below(READS_A_SLOW_ONE) == 0;
+        let slow = scheduler::random_below(self.kind.reads_a_slow_one) == 0;
         let way_ns = if slow { self.kind.slow_ns_max } else { self.kind.delay_ns_max };
         // A word takes its time on the wire, too.
         let longest_ns = way_ns + read.words as u64;

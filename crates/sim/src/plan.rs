@@ -64,6 +64,9 @@ pub struct Plan {
     pub cold_in_6: u64,
     /// How most values are made.
     pub shape: Shape,
+    /// Memory is filled but for a few slots of the kind that the hot keys need, so that each of their values gets that of one
+    /// whose quarantine is just over.
+    pub crowded: bool,
     /// Most memory of a server.
     pub memory_bytes: u64,
     /// How much faster or slower than the true time a clock may run, in parts per million.
@@ -86,6 +89,7 @@ impl Plan {
         let themes = [Theme::Index, Theme::Hot, Theme::Memory, Theme::Links, Theme::Large];
         let theme = themes[(seed / 2) as usize % themes.len()];
         let hot = theme == Theme::Hot;
+        let crowded = hot && random.once_in(2);
         // An unordered READ must have a chance to be done within an epoch, and a chain of them too.
         let epoch_ns = match (hot, ordered) {
             (true, true) => 200 + random.below(2_000),
@@ -96,9 +100,11 @@ impl Plan {
         // A slow READ meets several puts.
         let slow = if ordered { 400 } else { epoch_ns / 4 };
         let delay_ns_max = [20 + random.below(400), 20 + random.below(slow)][random.below(2) as usize];
+        // Now and then a slot goes from one value to the next while the words of one READ are on their way.
+        let steadiness = if crowded { [1, 50][random.below(2) as usize] } else { 1 };
         let temper = Temper {
-            loads_a_switch: 3 + random.below(60),
-            stores_a_switch: 2 + random.below(20),
+            loads_a_switch: (3 + random.below(60)) * steadiness,
+            stores_a_switch: (2 + random.below(20)) * steadiness,
             moment_ns_max: 1 + random.below(8),
             pause_ns_max: 10 + random.below(if hot { epoch_ns } else { 3_000 }),
             pauses_a_long_one: [3, 24, 24, 100][random.below(4) as usize],
@@ -115,13 +121,20 @@ impl Plan {
             cuts: 3,
             delays: 2,
             kills: 2,
-            take_overs: [1, 1, 0][random.below(3) as usize],
+            // A successor begins empty.
+            take_overs: if crowded { 0 } else { [1, 1, 0][random.below(3) as usize] },
         };
         Plan {
             seed,
             operations,
             theme,
-            kind: Kind { ordered, delay_ns_max, slow_ns_max: 3 * epoch_ns, epoch_ns },
+            kind: Kind {
+                ordered,
+                delay_ns_max,
+                slow_ns_max: 3 * epoch_ns,
+                reads_a_slow_one: if crowded { 6 } else { 40 },
+                epoch_ns,
+            },
             temper,
             shards: match theme {
                 Theme::Index | Theme::Links => [1, 1, 2, 3][random.below(4) as usize],
@@ -141,7 +154,9 @@ impl Plan {
             },
             clients: 2 + random.below(4) as u32,
             // So little that what was given back is soon used again.
+            crowded,
             memory_bytes: match theme {
+                Theme::Hot if crowded => 4 << 20,
                 Theme::Memory => (8 + random.below(5)) << 20,
                 Theme::Large => (9 + random.below(5)) << 20,
                 _ => 32 << 20,

@@ -146,10 +146,10 @@ fn conduct(
     random: &mut Random,
     done: &Shared<bool>,
 ) {
-    if plan.theme == Theme::Memory {
+    if plan.theme == Theme::Memory || plan.crowded {
         scheduler::set_quiet(true);
-        let loader = hire(0, "loader", stage, random, Client::load);
-        scheduler::join(loader);
+        let load = if plan.crowded { Client::crowd } else { Client::load };
+        scheduler::join(hire(0, "loader", stage, random, load));
         scheduler::set_quiet(false);
     }
     let working: Working = Rc::default();

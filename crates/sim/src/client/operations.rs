@@ -88,7 +88,7 @@ impl Client {
         (0..keys.len()).filter(again).map(|index| keys[index]).collect()
     }
 
-    fn new_value(&self, shape: Shape) -> ValueId {
+    pub(super) fn new_value(&self, shape: Shape) -> ValueId {
         let mut values = self.stage.values.borrow_mut();
         *values += 1;
         shape.id(*values)
