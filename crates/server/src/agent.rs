@@ -101,9 +101,7 @@ impl AgentThread {
             if self.agent.turn(&mut events) {
                 events.drain(..).for_each(|event| self.on(event));
                 idle_since = None;
-                if self.agent.take_asked() {
-                    std::thread::yield_now();
-                }
+                self.agent.give_way();
             } else if idle_since.get_or_insert_with(Instant::now).elapsed() < YIELD {
                 std::thread::yield_now();
             } else {

@@ -22,6 +22,9 @@ use crate::authority::Authority;
 const SPIN: Duration = Duration::from_micros(20);
 /// Polling while giving the core to whoever wants it.
 const YIELD: Duration = Duration::from_micros(100);
+/// Looks between two looks at the clock; fewer where the core is given away after them, since the agent may wait for it.
+const LOOKS: u32 = 64;
+const LOOKS_FOR_AGENT: u32 = 8;
 /// Steps between two looks at the clock while requests keep coming.
 const STEPS_A_CLOCK: u32 = 16;
 /// Most time between two reports while busy.
@@ -62,6 +65,8 @@ pub(crate) struct ShardHandle {
     commands: Sender<Command>,
     pending: Arc<AtomicUsize>,
     waker: Arc<WakerHandle>,
+    /// The core that the thread was last seen on, for the agent.
+    core: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -122,6 +127,7 @@ impl ShardHandle {
         let (commands, received) = channel();
         let pending = Arc::new(AtomicUsize::new(0));
         let report = Arc::new(Mutex::new(Report::default()));
+        let core_seen = Arc::new(AtomicUsize::new(usize::MAX));
         let mut thread = ShardThread {
             shard,
             endpoint,
@@ -134,6 +140,7 @@ impl ShardHandle {
             connections: Vec::new(),
             sleeps: 0,
             agent_waits: false,
+            core: core_seen.clone(),
         };
         let thread = std::thread::Builder::new()
             .name(format!("kelix-shard-{number}"))
@@ -156,6 +163,7 @@ impl ShardHandle {
             commands,
             pending,
             waker: Arc::new(waker_handle),
+            core: core_seen,
             stop,
             thread,
         })
@@ -167,6 +175,7 @@ impl ShardHandle {
             header: self.header_span.clone(),
             segments: self.segments.clone(),
             waker: self.waker.clone(),
+            core: self.core.clone(),
         }
     }
 
@@ -206,6 +215,8 @@ struct ShardThread {
     sleeps: u64,
     /// The last requests came over TCP: the agent may need this thread's core to send the answers.
     agent_waits: bool,
+    /// The core that this thread runs on, for the agent.
+    core: Arc<AtomicUsize>,
 }
 
 struct Connection {
@@ -234,6 +245,7 @@ impl ShardThread {
             if progress.requests > 0 {
                 self.agent_waits = self.endpoint.take_rung();
                 if self.agent_waits {
+                    self.core.store(rustix::thread::sched_getcpu(), Ordering::Relaxed);
                     std::thread::yield_now();
                 }
             }
@@ -273,8 +285,9 @@ impl ShardThread {
     /// Waits for news: spins, then yields, then sleeps until `next_ns` at the latest.
     fn idle(&mut self, next_ns: Option<u64>) {
         let began = Instant::now();
+        let looks = if self.agent_waits { LOOKS_FOR_AGENT } else { LOOKS };
         loop {
-            for round in 0..64 {
+            for round in 0..looks {
                 if self.glance() {
                     return;
                 }

@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use kelix_image::words::full_fence;
@@ -10,6 +11,7 @@ use kelix_image::{Header, MemoryMap, SharedWord, Span, header_word};
 use kelix_types::{Error, Place, Result};
 use rtrb::Consumer;
 use rustix::event::epoll;
+use rustix::thread::sched_getcpu;
 
 use super::frame::{Head, Kind};
 use super::link::{AgentBell, AgentLink};
@@ -32,6 +34,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 const TICK: Duration = Duration::from_millis(250);
 /// Turns with work between two looks at the clock.
 const TURNS_A_CLOCK: u32 = 64;
+/// Looks for a shard's answer before the core is given away: as many as a shard that polls needs to answer.
+const LOOKS_FOR_ANSWER: u32 = 40;
 
 const LISTENER: u64 = u64::MAX;
 const BELL: u64 = u64::MAX - 1;
@@ -44,6 +48,8 @@ pub struct AgentShard {
     pub segments: MemfdSegments,
     /// Wakes the shard's thread.
     pub waker: Arc<WakerHandle>,
+    /// The core that the shard's thread was last seen on.
+    pub core: Arc<AtomicUsize>,
 }
 
 struct Shard {
@@ -174,7 +180,9 @@ pub struct Agent {
     touched: Vec<usize>,
     ticked: Instant,
     turns: u32,
-    asked: bool,
+    /// Since the last `give_way`: a shard was asked for something, on this core; answers were sent.
+    asked: Option<usize>,
+    answered: bool,
     events: Vec<Event>,
 }
 
@@ -213,7 +221,8 @@ impl Agent {
             touched: Vec::new(),
             ticked: Instant::now(),
             turns: 0,
-            asked: false,
+            asked: None,
+            answered: false,
             events: Vec::new(),
         })
     }
@@ -358,8 +367,11 @@ impl Agent {
             self.touched = touched;
         }
         for shard in &mut self.shards {
-            self.asked |= shard.wake();
+            if shard.wake() {
+                self.asked = Some(shard.memory.core.load(Ordering::Relaxed));
+            }
         }
+        self.answered |= rung;
         if (self.turns % TURNS_A_CLOCK == 0 || served == 0) && self.ticked.elapsed() >= TICK {
             self.tick();
         }
@@ -368,9 +380,22 @@ impl Agent {
         called || served > 0 || !events.is_empty()
     }
 
-    /// Whether a shard was asked for something since this was called last: it may need this core to answer.
-    pub fn take_asked(&mut self) -> bool {
-        std::mem::take(&mut self.asked)
+    /// Gives this core to those for whom something was passed on since this was called last, who may need it: shards, and
+    /// clients on this host. Not before a shard on another core has had time to answer.
+    pub fn give_way(&mut self) {
+        let asked = self.asked.take();
+        if !std::mem::take(&mut self.answered) && asked.is_none() {
+            return;
+        }
+        if asked.is_some_and(|core| core != sched_getcpu()) {
+            for _ in 0..LOOKS_FOR_ANSWER {
+                if self.bell.has_rung() {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+        }
+        std::thread::yield_now();
     }
 
     /// Sleeps until something happens.

@@ -68,7 +68,12 @@ impl AgentBell {
     pub(super) fn begin_sleep(&self) -> bool {
         self.sleeps.store(true, Ordering::Relaxed);
         full_fence();
-        !self.called.load(Ordering::Relaxed) && self.rung.iter().all(|bits| bits.load(Ordering::Relaxed) == 0)
+        !self.called.load(Ordering::Relaxed) && !self.has_rung()
+    }
+
+    /// Whether there is something to take.
+    pub(super) fn has_rung(&self) -> bool {
+        self.rung.iter().any(|bits| bits.load(Ordering::Relaxed) != 0)
     }
 
     pub(super) fn end_sleep(&self) {
