@@ -1,5 +1,6 @@
 //! Measuring two things side by side on a noisy machine: short blocks in turn, the ratio of each pair, the median.
 
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 /// Length of one block.
@@ -38,41 +39,57 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
 
 /// Runs `operation` again and again for one block; it says how many operations a call did. Returns nanoseconds for
 /// one operation.
-fn block(operation: &mut dyn FnMut() -> u64) -> f64 {
+fn block<E>(mut operation: impl FnMut() -> Result<u64, E>) -> Result<f64, E> {
     let began = Instant::now();
     let mut count = 0;
     while began.elapsed() < BLOCK {
-        count += operation();
+        count += operation()?;
     }
-    began.elapsed().as_nanos() as f64 / count as f64
+    Ok(began.elapsed().as_nanos() as f64 / count as f64)
 }
 
-/// Compares two operations over `rounds` pairs of blocks, after one pair that does not count. Who goes first changes
-/// from pair to pair.
-pub fn compare(rounds: usize, ours: &mut dyn FnMut() -> u64, other: &mut dyn FnMut() -> u64) -> Comparison {
-    let (mut ours_ns, mut other_ns, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+/// Runs blocks of so many sides' operations in turn over so many rounds, after one that does not count. Who goes first
+/// changes from round to round. Returns nanoseconds for one operation, by side and round.
+pub fn take_turns<E>(
+    rounds: usize,
+    sides: usize,
+    mut operation: impl FnMut(usize) -> Result<u64, E>,
+) -> Result<Vec<Vec<f64>>, E> {
+    let mut times = vec![Vec::new(); sides];
     for round in 0..=rounds {
-        let (a, b) = if round % 2 == 0 {
-            let a = block(ours);
-            (a, block(other))
-        } else {
-            let b = block(other);
-            (block(ours), b)
-        };
-        if round > 0 {
-            ours_ns.push(a);
-            other_ns.push(b);
-            ratios.push(a / b);
+        for turn in 0..sides {
+            let side = (round + turn) % sides;
+            let time = block(|| operation(side))?;
+            if round > 0 {
+                times[side].push(time);
+            }
         }
     }
-    let ratios = sorted(ratios);
+    Ok(times)
+}
+
+/// What two sides' times of the same rounds say.
+pub fn compared(ours: &[f64], other: &[f64]) -> Comparison {
+    let ratios = sorted(ours.iter().zip(other).map(|(ours, other)| ours / other).collect());
     Comparison {
-        ours_ns: quantile(&sorted(ours_ns), 0.5),
-        other_ns: quantile(&sorted(other_ns), 0.5),
+        ours_ns: median(ours),
+        other_ns: median(other),
         ratio: quantile(&ratios, 0.5),
         quartiles: (quantile(&ratios, 0.25), quantile(&ratios, 0.75)),
-        rounds,
+        rounds: ratios.len(),
     }
+}
+
+/// The middle of some values.
+pub fn median(values: &[f64]) -> f64 {
+    quantile(&sorted(values.to_vec()), 0.5)
+}
+
+/// Compares two operations over `rounds` pairs of blocks.
+pub fn compare(rounds: usize, ours: &mut dyn FnMut() -> u64, other: &mut dyn FnMut() -> u64) -> Comparison {
+    let operation = |side| Ok::<_, Infallible>(if side == 0 { ours() } else { other() });
+    let Ok(times) = take_turns(rounds, 2, operation);
+    compared(&times[0], &times[1])
 }
 
 #[cfg(test)]

@@ -3,9 +3,12 @@
 
 mod everywhere;
 mod interleave;
+mod peers;
 mod report;
+mod socket;
 mod spine;
 mod store;
+mod workload;
 
 use std::path::PathBuf;
 
@@ -26,6 +29,7 @@ pub struct Options {
 pub const NAMES: &[(&str, &str)] = &[
     ("spine", "gets and puts in shared memory against plain loops over the same table in one process"),
     ("everywhere", "gets over TCP against a bare echo, and many clients against few"),
+    ("peers", "gets and puts against memcached and Redis"),
 ];
 
 /// Runs the benchmark `name` and prints its result.
@@ -33,6 +37,7 @@ pub fn run(name: &str, options: &Options) -> Result<(), String> {
     let report = match name {
         "spine" => spine::run(options)?,
         "everywhere" => everywhere::run(options)?,
+        "peers" => peers::run(options)?,
         _ => {
             let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
             return Err(format!("no benchmark \"{name}\"; there are: {}", names.join(", ")));

@@ -1,5 +1,7 @@
 //! A server under measurement and what is in it.
 
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -111,6 +113,23 @@ impl Numbers {
     }
 }
 
+/// How much more popular the first record is than those after it: the k-th has 1 / k^EXPONENT of its share.
+const EXPONENT: f64 = 0.99;
+
+/// So many records drawn by their popularity. Which record has which popularity is no matter, since keys are hashed.
+pub(crate) fn popular(records: u64, count: usize, seed: u64) -> Vec<u64> {
+    let mut sum = 0.0;
+    let sums: Vec<f64> = (1..=records)
+        .map(|rank| {
+            sum += (rank as f64).powf(-EXPONENT);
+            sum
+        })
+        .collect();
+    let mut numbers = Numbers(seed);
+    let mut draw = || (sums.partition_point(|upto| *upto < numbers.share() * sum) as u64).min(records - 1);
+    (0..count).map(|_| draw()).collect()
+}
+
 /// Processor time of this process in a while in which nobody does anything, of a core, in percent.
 pub(crate) fn idle_share(time: Duration) -> f64 {
     let used = || {
@@ -189,6 +208,21 @@ impl Store {
     /// Puts these records.
     pub fn put_batch(&mut self, records: &[u64]) -> Result<(), String> {
         put_records(&mut self.session, self.table, self.walk, records)
+    }
+
+    /// Memory that the store has from the system: blocks of its segments.
+    pub fn memfd_bytes(&self) -> u64 {
+        let descriptors = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+        let ours = |path: &std::path::PathBuf| {
+            std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().starts_with("/memfd:kelix"))
+        };
+        let paths = descriptors.map(|entry| entry.path()).filter(ours);
+        // Clients have descriptors of the same segments.
+        let blocks: HashMap<u64, u64> = paths
+            .filter_map(|path| std::fs::metadata(path).ok())
+            .map(|metadata| (metadata.ino(), metadata.blocks()))
+            .collect();
+        blocks.values().sum::<u64>() * 512
     }
 
     /// The shard's part of the statistics.

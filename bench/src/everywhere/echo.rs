@@ -1,16 +1,11 @@
 //! The bare echo that gets over TCP are compared with: a thread that answers each request of a fixed size with as many
 //! bytes as the store would, and does nothing else. Both sides wait as the store does: looking for a while, then sleeping.
 
-use std::io::{Read, Result, Write};
+use std::io::{Result, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
-
-/// Looking again and again before sleeping, on either side.
-const SPIN: Duration = Duration::from_micros(50);
+use crate::socket::receive;
 
 /// A connection to an echo.
 pub(super) struct Echo {
@@ -21,27 +16,11 @@ pub(super) struct Echo {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Receives what is there, waiting until there is something.
-fn receive(stream: &mut TcpStream, into: &mut [u8]) -> Result<usize> {
-    let began = Instant::now();
-    let mut looks = 0u32;
-    loop {
-        match recv(&*stream, &mut *into, RecvFlags::DONTWAIT) {
-            Err(Errno::AGAIN) => {}
-            done => return Ok(done?.1),
-        }
-        looks += 1;
-        if looks % 16 == 0 && began.elapsed() > SPIN {
-            return stream.read(into);
-        }
-    }
-}
-
 fn serve(mut stream: TcpStream, request_bytes: usize, reply_bytes: usize) -> Result<()> {
     let (mut buffer, mut held) = (vec![0; 64 << 10], 0);
     let reply = vec![7; buffer.len() / request_bytes * reply_bytes];
     loop {
-        let received = receive(&mut stream, &mut buffer)?;
+        let received = receive(&stream, &mut buffer)?;
         if received == 0 {
             return Ok(());
         }
@@ -75,7 +54,7 @@ impl Echo {
         self.request.truncate(one);
         let mut received = 0;
         while received < wanted {
-            received += receive(&mut self.stream, &mut self.reply[received..])?;
+            received += receive(&self.stream, &mut self.reply[received..])?;
         }
         assert!(self.reply.iter().all(|byte| *byte == 7), "an echo of something else");
         Ok(())

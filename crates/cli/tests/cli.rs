@@ -653,6 +653,44 @@ fn shared_memory_works_between_containers() {
     let _ = server.wait();
 }
 
+/// The rows of a benchmark that ran with so few records that it measures nothing.
+fn rows_of(bench: &str) -> Vec<String> {
+    let ran = Place::new().kelix(&["bench", bench, "--records", "2000", "--json"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let report = ran.json();
+    let rows = report["rows"].as_array().expect("rows");
+    assert!(rows.iter().all(|row| row["ours"].as_f64().is_some_and(|ours| ours > 0.0)), "{report}");
+    rows.iter().map(|row| row["id"].as_str().expect("an id").to_string()).collect()
+}
+
+#[test]
+fn peers_are_measured_in_every_row() {
+    let mut wanted: Vec<String> = "memory get_latency get_latency_dep put_latency multiget_rate put_rate"
+        .split(' ')
+        .map(String::from)
+        .collect();
+    for keys in ["uniform", "zipf"] {
+        for mix in ["c", "b", "a"] {
+            wanted.extend([format!("mix_{mix}_{keys}"), format!("sync_{mix}_{keys}")]);
+        }
+        wanted.push(format!("get_ratio_{keys}"));
+    }
+    wanted.extend(
+        ["size_4k", "size_4k_copy", "size_4m", "size_4m_copy", "tcp_get", "tcp_rate"].map(String::from),
+    );
+    assert_eq!(rows_of("peers"), wanted);
+}
+
+#[test]
+fn a_peer_that_is_not_installed_is_named() {
+    let place = Place::new();
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_kelix"));
+    bench.args(["bench", "peers", "--records", "1000"]).env("PATH", place.path());
+    let ran = bench.output().expect("the program runs");
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(!ran.status.success() && said.contains("memcached is not installed"), "{said}");
+}
+
 #[test]
 fn every_command_helps() {
     let place = Place::new();

@@ -232,8 +232,11 @@ impl Landing {
 
     /// Takes the bytes of a large value out, with their number.
     pub fn take_large(&mut self) -> Option<(Vec<u64>, u64)> {
-        let bytes = self.runs.iter().map(|(_, bytes)| bytes).sum();
-        self.header.flags.has(ItemFlags::LARGE).then(|| (std::mem::take(&mut self.value), bytes))
+        let bytes: u64 = self.runs.iter().map(|(_, bytes)| bytes).sum();
+        self.header.flags.has(ItemFlags::LARGE).then(|| {
+            self.value.truncate(bytes.div_ceil(8) as usize);
+            (std::mem::take(&mut self.value), bytes)
+        })
     }
 
     /// The value: the body of a plain item, the unnamed bytes of one with attributes (empty if it has none).
@@ -541,7 +544,6 @@ impl ReadOp {
             return Step::Ask;
         };
         landing.runs = large.runs;
-        landing.value.clear();
         self.post_piece(fabric, shard, landing, (0, 0, 0))
     }
 
@@ -558,7 +560,10 @@ impl ReadOp {
         if landing.value.try_reserve(end.saturating_sub(landing.value.len())).is_err() {
             return Step::NoMemory;
         }
-        landing.value.resize(end, 0);
+        // What the last value left is written over.
+        if landing.value.len() < end {
+            landing.value.resize(end, 0);
+        }
         self.state = State::Pieces { run, at, done };
         self.post(fabric, shard, place.plus(at), piece_words(bytes, at));
         Step::Pending

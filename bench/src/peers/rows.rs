@@ -1,0 +1,282 @@
+//! The rows.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use super::Engines;
+use super::engine::Engine;
+use crate::interleave::{Comparison, compared, median, take_turns};
+use crate::report::{Row, Sense, as_rate};
+use crate::workload::{Batch, Keys, batches};
+
+/// Sizes of a batch that each engine is tried with, each for so long, and most bytes of the values of one.
+const SIZES: [usize; 5] = [1, 16, 64, 256, 1024];
+const BATCH_BYTES: usize = 1 << 20;
+const TRIAL: Duration = Duration::from_millis(60);
+/// Operations that are prepared for a row, and most bytes of their values.
+const PREPARED: usize = 1 << 17;
+const PREPARED_BYTES: usize = 64 << 20;
+/// Operations of one call between two looks at the clock.
+const CALL: usize = 1 << 12;
+const CALL_BYTES: usize = 8 << 20;
+/// How busy a peer's server must be to be measured by its rate.
+const BUSY: f64 = 0.95;
+
+/// What a row does: keys, and how many operations in a hundred are gets.
+#[derive(Clone, Copy)]
+struct Work {
+    keys: Keys,
+    gets_percent: u64,
+}
+
+const GETS: Work = Work { keys: Keys::Uniform, gets_percent: 100 };
+const PUTS: Work = Work { keys: Keys::Uniform, gets_percent: 0 };
+/// HydraDB's mixes, section 6.1, with what is wanted of batches and of one operation at a time.
+const MIXES: [(&str, u64, f64, f64); 3] =
+    [("c", 100, 10.0, 40.0), ("b", 90, 8.0, 25.0), ("a", 50, 8.0, 15.0)];
+
+impl Engines {
+    /// Operations of a row, cut into batches.
+    fn work(&self, work: Work, size: usize) -> Vec<Batch> {
+        let count = PREPARED.min(PREPARED_BYTES / self.records.value_bytes).max(size);
+        batches(&work.keys.draw(5, self.records.count, count), size, work.gets_percent)
+    }
+
+    /// Batches of one call.
+    fn call(&self, size: usize) -> usize {
+        (CALL.min(CALL_BYTES / self.records.value_bytes) / size).max(1)
+    }
+
+    /// Measures all engines by the same calls, which differ by the size of each engine's batches.
+    fn measure(
+        &mut self,
+        mut call: impl FnMut(&mut dyn Engine, usize) -> Result<u64, String>,
+    ) -> Result<Measured, String> {
+        self.all.iter_mut().for_each(|engine| {
+            engine.take_busy();
+        });
+        let all = &mut self.all;
+        let times = take_turns(self.rounds, all.len(), |side| call(all[side].as_mut(), side))?;
+        Ok(Measured { times, busy: all.iter_mut().map(|engine| engine.take_busy()).collect() })
+    }
+
+    /// Batches one after the other, or several at once.
+    fn measure_batches(&mut self, sizes: &[usize], together: bool) -> Result<Measured, String> {
+        let calls: Vec<usize> =
+            sizes.iter().map(|size| if together { self.call(*size) } else { 16 }).collect();
+        self.measure(|engine, index| engine.run(calls[index], together))
+    }
+
+    /// One operation at a time.
+    fn one_at_a_time(&mut self, work: Work) -> Result<Measured, String> {
+        let batches = self.work(work, 1);
+        self.all.iter_mut().for_each(|engine| engine.prepare(&batches));
+        self.measure_batches(&[1, 1, 1], false)
+    }
+
+    /// Batches, of the size that is best for each engine.
+    fn at_best(&mut self, work: Work) -> Result<(Measured, String), String> {
+        let value_bytes = self.records.value_bytes;
+        let mut sizes = Vec::new();
+        for index in 0..self.all.len() {
+            let mut best = (f64::MAX, 0);
+            for size in SIZES.into_iter().filter(|size| *size == 1 || size * value_bytes <= BATCH_BYTES) {
+                let (batches, call) = (self.work(work, size), self.call(size));
+                let engine = &mut self.all[index];
+                engine.prepare(&batches);
+                engine.run(call, true)?;
+                let (began, mut operations) = (Instant::now(), 0);
+                while began.elapsed() < TRIAL {
+                    operations += engine.run(call, true)?;
+                }
+                let time = began.elapsed().as_secs_f64() / operations as f64;
+                if time < best.0 {
+                    best = (time, size);
+                }
+            }
+            let batches = self.work(work, best.1);
+            self.all[index].prepare(&batches);
+            sizes.push(best.1);
+        }
+        let said: Vec<String> = sizes.iter().map(ToString::to_string).collect();
+        Ok((self.measure_batches(&sizes, true)?, format!("batches of {}; ", said.join(", "))))
+    }
+
+    /// A row of how many times better we are than the better peer.
+    fn row(&self, id: String, name: &str, wanted: f64, measured: &Measured, note: &str) -> Row {
+        let (peer, comparison) = measured.better_peer();
+        let mut all = String::new();
+        for (index, engine) in self.all.iter().enumerate().skip(1) {
+            let _ = write!(all, "{} {:.0} ns", engine.name(), median(&measured.times[index]));
+            if let Some(busy) = measured.busy[index] {
+                let low = if busy < BUSY { ", not enough" } else { "" };
+                let _ = write!(all, " ({:.0} % busy{low})", busy * 100.0);
+            }
+            all.push_str("; ");
+        }
+        Row {
+            id: id.leak(),
+            name: format!("{name} / {}", self.all[peer].name()).leak(),
+            ours: comparison.ours_ns,
+            other: Some(comparison.other_ns),
+            unit: "ns",
+            ratio: comparison.ratio,
+            wanted: Some(wanted),
+            sense: Sense::AtLeast,
+            note: format!("{all}{note}{}", comparison.spread()),
+        }
+    }
+}
+
+/// Times of all engines, by engine and round, and how busy their servers were.
+struct Measured {
+    times: Vec<Vec<f64>>,
+    busy: Vec<Option<f64>>,
+}
+
+impl Measured {
+    /// The better peer, and how many times better we are.
+    fn better_peer(&self) -> (usize, Comparison) {
+        let peer = (1..self.times.len())
+            .min_by(|a, b| median(&self.times[*a]).total_cmp(&median(&self.times[*b])))
+            .expect("there are peers");
+        (peer, as_rate(compared(&self.times[0], &self.times[peer])))
+    }
+
+    fn ours_ns(&self) -> f64 {
+        median(&self.times[0])
+    }
+}
+
+/// Memory an item.
+pub(super) fn memory(engines: &mut Engines) -> Vec<Row> {
+    let count = engines.records.count as f64;
+    let bytes: Vec<f64> = engines.all.iter_mut().map(|engine| engine.memory_bytes() as f64 / count).collect();
+    let (ours, other) = (bytes[0], bytes[1].min(bytes[2]));
+    vec![Row {
+        id: "memory",
+        name: "memory an item, all that the server has from the system",
+        ours,
+        other: Some(other),
+        unit: "bytes",
+        ratio: ours / other,
+        wanted: Some(0.7),
+        sense: Sense::AtMost,
+        note: format!(
+            "16-byte keys, 32-byte values; memcached {:.0}, redis-server {:.0}",
+            bytes[1], bytes[2]
+        ),
+    }]
+}
+
+/// One operation at a time.
+pub(super) fn latencies(engines: &mut Engines) -> Result<Vec<Row>, String> {
+    let get = engines.one_at_a_time(GETS)?;
+    let mut at = [1; 3];
+    let dependent = engines.measure(|engine, index| {
+        for _ in 0..16 {
+            at[index] = engine.follow(at[index])?;
+        }
+        Ok(16)
+    })?;
+    let put = engines.one_at_a_time(PUTS)?;
+    Ok(vec![
+        engines.row("get_latency".into(), "get, one at a time", 40.0, &get, ""),
+        engines.row("get_latency_dep".into(), "get, next key from the last answer", 20.0, &dependent, ""),
+        engines.row("put_latency".into(), "put, one at a time", 10.0, &put, ""),
+    ])
+}
+
+/// Batches of gets, and of puts.
+pub(super) fn rates(engines: &mut Engines) -> Result<Vec<Row>, String> {
+    let (get, get_note) = engines.at_best(GETS)?;
+    let (put, put_note) = engines.at_best(PUTS)?;
+    Ok(vec![
+        engines.row("multiget_rate".into(), "gets at the best batch", 10.0, &get, &get_note),
+        engines.row("put_rate".into(), "puts at the best batch", 5.0, &put, &put_note),
+    ])
+}
+
+/// HydraDB's mixes, in batches and one at a time, and how much dearer puts make them.
+pub(super) fn mixes(engines: &mut Engines) -> Result<Vec<Row>, String> {
+    let mut rows = Vec::new();
+    for (keys, wanted) in [(Keys::Uniform, 2.83), (Keys::Zipf, 3.46)] {
+        let suffix = keys.name().to_lowercase();
+        let mut ours = Vec::new();
+        for (mix, gets_percent, in_batches, alone) in MIXES {
+            let work = Work { keys, gets_percent };
+            let name = format!("{gets_percent}:{} {}", 100 - gets_percent, keys.name());
+            let (measured, note) = engines.at_best(work)?;
+            let id = format!("mix_{mix}_{suffix}");
+            rows.push(engines.row(id, &format!("{name} at the best batch"), in_batches, &measured, &note));
+            let measured = engines.one_at_a_time(work)?;
+            let id = format!("sync_{mix}_{suffix}");
+            rows.push(engines.row(id, &format!("{name}, one at a time"), alone, &measured, ""));
+            ours.push(measured.ours_ns());
+        }
+        rows.push(Row {
+            id: format!("get_ratio_{suffix}").leak(),
+            name: "our rate at 100 % gets against 50 %, one at a time",
+            ours: ours[0],
+            other: Some(ours[2]),
+            unit: "ns",
+            ratio: ours[2] / ours[0],
+            wanted: Some(wanted),
+            sense: Sense::AtLeast,
+            note: format!("HydraDB, section 6.2: {wanted} x"),
+        });
+    }
+    Ok(rows)
+}
+
+/// Gets of long values, also against copying as many bytes.
+pub(super) fn long(engines: &mut Engines, id: &'static str, name: &'static str) -> Result<Vec<Row>, String> {
+    let (measured, note) = engines.at_best(GETS)?;
+    let mut rows = vec![engines.row(id.into(), name, 3.0, &measured, &note)];
+    let copied = copies(engines)?;
+    rows.push(Row {
+        id: format!("{id}_copy").leak(),
+        name: "the same against copying and comparing as many bytes",
+        ours: copied.ours_ns,
+        other: Some(copied.other_ns),
+        unit: "ns",
+        ratio: copied.ratio,
+        wanted: Some(0.5),
+        sense: Sense::AtLeast,
+        note: copied.spread(),
+    });
+    Ok(rows)
+}
+
+/// Gets against copies of as many bytes from as much memory. Both look at what they got.
+fn copies(engines: &mut Engines) -> Result<Comparison, String> {
+    let records = engines.records;
+    let bytes = records.value_bytes;
+    let drawn = GETS.keys.draw(5, records.count, (PREPARED_BYTES / bytes).min(PREPARED));
+    let mut memory = Vec::with_capacity(records.count as usize * bytes);
+    (0..records.count).for_each(|record| records.write_value(record, &mut memory));
+    let mut wanted = Vec::with_capacity(drawn.len() * bytes);
+    drawn.iter().for_each(|record| records.write_value(*record, &mut wanted));
+    let ours = &mut engines.all[0];
+    ours.prepare(&batches(&drawn, 1, 100));
+    let (mut buffer, mut at) = (vec![0; bytes], 0);
+    let mut copy = || {
+        let from = drawn[at] as usize * bytes;
+        buffer.copy_from_slice(&memory[from..from + bytes]);
+        assert!(records.same(&buffer, &wanted[at * bytes..(at + 1) * bytes]), "a copy");
+        at = (at + 1) % drawn.len();
+        Ok(1)
+    };
+    let times = take_turns(engines.rounds, 2, |side| if side == 0 { ours.run(1, false) } else { copy() })?;
+    Ok(as_rate(compared(&times[0], &times[1])))
+}
+
+/// One at a time and in batches, over TCP.
+pub(super) fn over_tcp(engines: &mut Engines) -> Result<Vec<Row>, String> {
+    let get = engines.one_at_a_time(GETS)?;
+    let (rate, note) = engines.at_best(GETS)?;
+    Ok(vec![
+        engines.row("tcp_get".into(), "get over TCP, one at a time", 1.0, &get, ""),
+        engines.row("tcp_rate".into(), "gets over TCP at the best batch", 4.0, &rate, &note),
+    ])
+}

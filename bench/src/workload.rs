@@ -1,0 +1,158 @@
+//! Workloads as data: records, how often which is asked for, and batches of gets and puts of them.
+
+use crate::store::{Numbers, Walk, popular};
+
+/// Bytes of a key.
+pub(crate) const KEY_BYTES: usize = 16;
+
+/// Values from so many bytes on are compared in part, pieces of so many bytes by their first so many.
+const LONG: usize = 1 << 10;
+const PIECE: usize = 1 << 10;
+const COMPARED: usize = 64;
+
+/// The key of a record: printable, since some protocols are text.
+pub(crate) fn key(record: u64) -> [u8; KEY_BYTES] {
+    let mut key = *b"user000000000000";
+    let mut rest = record;
+    for digit in key.iter_mut().rev() {
+        if rest == 0 {
+            break;
+        }
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    key
+}
+
+/// The records under measurement: how many, and how long their values are.
+#[derive(Clone, Copy)]
+pub(crate) struct Records {
+    pub count: u64,
+    pub value_bytes: usize,
+    walk: Walk,
+}
+
+impl Records {
+    /// So many records with values of so many bytes: a multiple of 8, and 32 at least.
+    pub fn new(count: u64, value_bytes: usize) -> Records {
+        assert!(value_bytes >= 32 && value_bytes % 8 == 0, "values of {value_bytes} bytes");
+        Records { count, value_bytes, walk: Walk::over(count) }
+    }
+
+    /// Whether bytes that came are the wanted ones. Of long values 64 bytes of each KiB are compared, and the last, so that
+    /// comparing is not what is measured.
+    pub fn same(&self, bytes: &[u8], wanted: &[u8]) -> bool {
+        if bytes.len() != wanted.len() || self.value_bytes < LONG {
+            return bytes == wanted;
+        }
+        let begin = |piece: &[u8]| piece.len().min(COMPARED);
+        let mut pieces = bytes.chunks(PIECE).zip(wanted.chunks(PIECE));
+        let end = bytes.len() - begin(bytes);
+        pieces.all(|(piece, wanted)| piece[..begin(piece)] == wanted[..begin(wanted)])
+            && bytes[end..] == wanted[end..]
+    }
+
+    /// Appends a record's value: which record follows, whose it is, what both fix, and words that follow from its number.
+    pub fn write_value(&self, record: u64, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.walk.value_of(record));
+        for index in 4..self.value_bytes as u64 / 8 {
+            out.extend_from_slice(&(record.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index).to_le_bytes());
+        }
+    }
+}
+
+/// How often which record is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Keys {
+    /// All alike.
+    Uniform,
+    /// The k-th most popular 1 / k^0.99 as often as the first.
+    Zipf,
+}
+
+impl Keys {
+    /// How it is called in rows and notes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Keys::Uniform => "uniform",
+            Keys::Zipf => "Zipf",
+        }
+    }
+
+    /// So many records drawn.
+    pub fn draw(self, seed: u64, records: u64, count: usize) -> Vec<u64> {
+        match self {
+            Keys::Uniform => Numbers(seed).records(records, count),
+            Keys::Zipf => popular(records, count, seed),
+        }
+    }
+}
+
+/// Records to get and records to put, sent together.
+#[derive(Clone, Default)]
+pub(crate) struct Batch {
+    pub gets: Vec<u64>,
+    pub puts: Vec<u64>,
+}
+
+impl Batch {
+    /// Number of operations.
+    pub fn len(&self) -> usize {
+        self.gets.len() + self.puts.len()
+    }
+}
+
+/// Cuts records into batches of this size; so many operations in a hundred are gets.
+pub(crate) fn batches(drawn: &[u64], size: usize, gets_percent: u64) -> Vec<Batch> {
+    let mut numbers = Numbers(7);
+    let mut batch = |records: &[u64]| {
+        let mut batch = Batch::default();
+        for record in records {
+            let get = numbers.share() * 100.0 < gets_percent as f64;
+            if get { &mut batch.gets } else { &mut batch.puts }.push(*record);
+        }
+        batch
+    };
+    drawn.chunks_exact(size).map(&mut batch).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_have_keys_and_values_of_their_own() {
+        assert_eq!(&key(0), b"user000000000000");
+        assert_eq!(&key(9_876_543_210), b"user009876543210");
+        let records = Records::new(100, 40);
+        let (mut one, mut other) = (Vec::new(), Vec::new());
+        records.write_value(1, &mut one);
+        records.write_value(2, &mut other);
+        assert_eq!((one.len(), other.len()), (40, 40));
+        assert_ne!(one[32..], other[32..]);
+        assert!(records.same(&one, &one) && !records.same(&one, &other) && !records.same(&one, &one[1..]));
+    }
+
+    #[test]
+    fn a_long_value_that_is_cut_or_another_is_not_the_same() {
+        let records = Records::new(100, 5000);
+        let (mut one, mut other) = (Vec::new(), Vec::new());
+        records.write_value(1, &mut one);
+        records.write_value(1, &mut other);
+        assert!(records.same(&one, &other));
+        other[4999] ^= 1;
+        assert!(!records.same(&one, &other));
+        assert!(!records.same(&one, &one[..4992]));
+    }
+
+    #[test]
+    fn batches_have_the_share_of_gets_that_was_asked_for() {
+        let drawn = Keys::Uniform.draw(1, 1000, 10_000);
+        let (gets, all) = batches(&drawn, 64, 90)
+            .iter()
+            .fold((0, 0), |(gets, all), batch| (gets + batch.gets.len(), all + batch.len()));
+        assert_eq!(all, 10_000 / 64 * 64);
+        assert!((0.88..0.92).contains(&(gets as f64 / all as f64)), "{gets} of {all}");
+        assert!(batches(&drawn, 1, 100).iter().all(|batch| batch.puts.is_empty()));
+    }
+}
