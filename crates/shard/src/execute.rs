@@ -46,20 +46,21 @@ impl Shard {
         task: &Task,
         frame: &mut FrameBuffer,
     ) -> Result<(), NoRoom> {
-        let (peer, hash, request) = (task.peer, task.hash, &task.request());
-        let head = &request.head;
+        let (peer, hash, head) = (task.peer, task.hash, &task.shape.head);
+        // Each arm makes a request of its own, so that a put's is never stored: loading it again would wait until what was
+        // stored before it, into lines that others have, has got there.
         let answer = match head.op {
             Op::Get => {
-                self.get(request, hash, frame);
+                self.get(&task.request(), hash, frame);
                 return Ok(());
             }
-            Op::Put => self.put_request(now.end_of(head, fabric), request, hash),
-            Op::Delete => Ok(self.delete(request, hash)),
-            Op::Intern => self.intern(request),
-            Op::RepairLink => Ok(self.repair_link(request, hash)),
-            Op::LargeBegin => self.large_begin(now.end_of(head, fabric), (peer, task.order), request),
-            Op::LargePiece => Ok(self.large_piece(peer, request)),
-            Op::LargeCommit => self.large_commit((peer, task.order), request, hash),
+            Op::Put => self.put_request(now.end_of(head, fabric), &task.request(), hash),
+            Op::Delete => Ok(self.delete(&task.request(), hash)),
+            Op::Intern => self.intern(&task.request()),
+            Op::RepairLink => Ok(self.repair_link(&task.request(), hash)),
+            Op::LargeBegin => self.large_begin(now.end_of(head, fabric), (peer, task.order), &task.request()),
+            Op::LargePiece => Ok(self.large_piece(peer, &task.request())),
+            Op::LargeCommit => self.large_commit((peer, task.order), &task.request(), hash),
             Op::Ping => Ok(Answer::of(Status::Ok)),
         };
         let Answer { status, version, location } = answer?;
@@ -108,6 +109,7 @@ impl Shard {
         Answer { status: Status::Mismatch, version: self.version(found), location }
     }
 
+    #[inline(always)]
     fn put_request(
         &mut self,
         expires: Option<u64>,
