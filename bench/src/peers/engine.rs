@@ -20,6 +20,10 @@ const LOAD: u64 = 64;
 /// Batches that are loaded at once.
 const LOADS: u64 = 256;
 
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
 /// Something that stores records.
 pub(super) trait Engine {
     /// How it is called in notes.
@@ -35,8 +39,8 @@ pub(super) trait Engine {
     /// Gets a record; which one follows, as its value says.
     fn follow(&mut self, record: u64) -> Result<u64, String>;
 
-    /// How busy the server's threads were while batches were done together, since this was asked last, as a share of the time. Ours
-    /// does not say.
+    /// How busy the server's threads were while batches were done together, since this was asked last, as a share of the time. `None`: it
+    /// has none, or is ours.
     fn take_busy(&mut self) -> Option<f64>;
 
     /// Memory that it has from the system, in bytes.
@@ -153,7 +157,7 @@ impl<P: Protocol> Peer<P> {
         while done < batches {
             while sent < batches && sent - done < window {
                 let (request, ..) = script.range((self.at + sent) % script.ends.len());
-                send_all(&self.socket, &script.requests[request]).map_err(|error| error.to_string())?;
+                send_all(&self.socket, &script.requests[request]).map_err(text)?;
                 sent += 1;
             }
             let (_, answer, count) = script.range((self.at + done) % script.ends.len());
@@ -198,7 +202,7 @@ impl<P: Protocol> Engine for Peer<P> {
         one.clear();
         let batch = Batch { gets: vec![record], puts: Vec::new() };
         P::say(&batch, self.records, &mut one.requests, &mut one.answers);
-        send_all(&self.socket, &one.requests).map_err(|error| error.to_string())?;
+        send_all(&self.socket, &one.requests).map_err(text)?;
         self.expect(&one.answers)?;
         self.one = one;
         Ok(verify(&self.received[P::value_at(self.records)..], record))
@@ -228,11 +232,50 @@ pub(super) struct Kelix {
 }
 
 /// A batch with its keys and values.
-struct Keyed {
+pub(super) struct Keyed {
     gets: Vec<[u8; KEY_BYTES]>,
     puts: Vec<[u8; KEY_BYTES]>,
     /// The values that are to be got, and then those to be put.
     values: Vec<u8>,
+}
+
+impl Keyed {
+    pub fn new(batch: &Batch, records: Records) -> Keyed {
+        let keys = |records: &[u64]| records.iter().map(|record| key(*record)).collect();
+        let mut values = Vec::with_capacity(batch.len() * records.value_bytes);
+        for record in batch.gets.iter().chain(&batch.puts) {
+            records.write_value(*record, &mut values);
+        }
+        Keyed { gets: keys(&batch.gets), puts: keys(&batch.puts), values }
+    }
+
+    /// Keys to get, with the values that are to come.
+    pub fn gets(&self, records: Records) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.gets.iter().map(|key| &key[..]).zip(self.values.chunks_exact(records.value_bytes))
+    }
+
+    /// Keys to put, with their values.
+    pub fn puts(&self, records: Records) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let values = &self.values[self.gets.len() * records.value_bytes..];
+        self.puts.iter().map(|key| &key[..]).zip(values.chunks_exact(records.value_bytes))
+    }
+
+    pub fn has_gets(&self) -> bool {
+        !self.gets.is_empty()
+    }
+
+    pub fn has_puts(&self) -> bool {
+        !self.puts.is_empty()
+    }
+
+    pub fn len(&self) -> u64 {
+        (self.gets.len() + self.puts.len()) as u64
+    }
+
+    /// What is said of a key whose value was not the wanted one.
+    pub fn wrong(key: &[u8]) -> String {
+        format!("{} has a value that was not put", String::from_utf8_lossy(key))
+    }
 }
 
 impl Kelix {
@@ -247,49 +290,36 @@ impl Kelix {
         let store = Store::start("peers", config)?;
         let fabric = if transport == Transport::Tcp { FabricChoice::Tcp } else { FabricChoice::Shm };
         let options = SessionOptions { fabric: Some(fabric), ..SessionOptions::default() };
-        let mut session = store.client.session_with(options).map_err(|error| error.to_string())?;
-        let table = session.table("records").map_err(|error| error.to_string())?;
+        let mut session = store.client.session_with(options).map_err(text)?;
+        let table = session.table("records").map_err(text)?;
         let value = vec![0; records.value_bytes];
         Ok(Kelix { session, table, store, records, batches: Vec::new(), at: 0, values: Values::new(), value })
     }
 
-    fn run_one(&mut self, at: usize) -> kelix::Result<u64> {
-        let Keyed { gets, puts, values } = &self.batches[at];
-        let bytes = self.records.value_bytes;
-        let (wanted, new) = values.split_at(gets.len() * bytes);
-        let wrong = |key: &[u8]| panic!("{} has the value of another", String::from_utf8_lossy(key));
-        match &gets[..] {
-            [] => {}
-            [key] => {
-                self.session.get_into(self.table, key, &mut self.value)?;
-                if !self.records.same(&self.value, wanted) {
-                    wrong(key);
-                }
-            }
-            keys => {
-                let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
-                self.session.multi_get_into(self.table, &keys, &mut self.values)?;
-                for (index, (key, wanted)) in keys.iter().zip(wanted.chunks_exact(bytes)).enumerate() {
-                    if !self.values.get(index).is_some_and(|value| self.records.same(value, wanted)) {
-                        wrong(key);
-                    }
-                }
+    fn get(&mut self, at: usize) -> Result<(), String> {
+        let keyed = &self.batches[at];
+        if let [key] = &keyed.gets[..] {
+            let found = self.session.get_into(self.table, key, &mut self.value).map_err(text)?;
+            let same = found.is_some() && self.records.same(&self.value, &keyed.values[..self.value.len()]);
+            return if same { Ok(()) } else { Err(Keyed::wrong(key)) };
+        }
+        let keys: Vec<&[u8]> = keyed.gets.iter().map(|key| &key[..]).collect();
+        self.session.multi_get_into(self.table, &keys, &mut self.values).map_err(text)?;
+        for (index, (key, wanted)) in keyed.gets(self.records).enumerate() {
+            if !self.values.get(index).is_some_and(|value| self.records.same(value, wanted)) {
+                return Err(Keyed::wrong(key));
             }
         }
-        match &puts[..] {
-            [] => {}
-            [key] => {
-                self.session.put(self.table, key, new)?;
-            }
-            keys => {
-                let items: Vec<(&[u8], &[u8])> =
-                    keys.iter().map(|key| &key[..]).zip(new.chunks_exact(bytes)).collect();
-                for result in self.session.multi_put(self.table, &items)? {
-                    result?;
-                }
-            }
+        Ok(())
+    }
+
+    fn put(&mut self, at: usize) -> Result<(), String> {
+        let items: Vec<(&[u8], &[u8])> = self.batches[at].puts(self.records).collect();
+        if let [(key, value)] = items[..] {
+            return self.session.put(self.table, key, value).map(drop).map_err(text);
         }
-        Ok((gets.len() + puts.len()) as u64)
+        let results = self.session.multi_put(self.table, &items).map_err(text)?;
+        results.into_iter().try_for_each(|result| result.map(drop).map_err(text))
     }
 }
 
@@ -299,22 +329,20 @@ impl Engine for Kelix {
     }
 
     fn prepare(&mut self, batches: &[Batch]) {
-        let keyed = |batch: &Batch| {
-            let keys = |records: &[u64]| records.iter().map(|record| key(*record)).collect();
-            let mut values = Vec::with_capacity(batch.len() * self.records.value_bytes);
-            for record in batch.gets.iter().chain(&batch.puts) {
-                self.records.write_value(*record, &mut values);
-            }
-            Keyed { gets: keys(&batch.gets), puts: keys(&batch.puts), values }
-        };
-        self.batches = batches.iter().map(keyed).collect();
+        self.batches = batches.iter().map(|batch| Keyed::new(batch, self.records)).collect();
         self.at = 0;
     }
 
     fn run(&mut self, batches: usize, _: bool) -> Result<u64, String> {
         let mut operations = 0;
         for _ in 0..batches {
-            operations += self.run_one(self.at).map_err(|error| error.to_string())?;
+            if self.batches[self.at].has_gets() {
+                self.get(self.at)?;
+            }
+            if self.batches[self.at].has_puts() {
+                self.put(self.at)?;
+            }
+            operations += self.batches[self.at].len();
             self.at = (self.at + 1) % self.batches.len();
         }
         Ok(operations)
@@ -322,7 +350,7 @@ impl Engine for Kelix {
 
     fn follow(&mut self, record: u64) -> Result<u64, String> {
         let found = self.session.get_into(self.table, &key(record), &mut self.value);
-        found.map_err(|error| error.to_string())?.ok_or("a loaded record is absent")?;
+        found.map_err(text)?.ok_or("a loaded record is absent")?;
         Ok(verify(&self.value, record))
     }
 

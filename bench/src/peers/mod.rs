@@ -1,10 +1,11 @@
-//! `kelix bench peers`: gets and puts against memcached and Redis, on the transport that each row names.
+//! `kelix bench peers`: gets and puts against memcached and Redis, on the transport that each row names, with LMDB beside.
 //!
 //! One server thread each, on the last core; one client, on the first. The programs are the distribution's, started here and
 //! ended here.
 
 mod daemon;
 mod engine;
+mod lmdb;
 mod protocol;
 mod rows;
 
@@ -13,6 +14,7 @@ use crate::workload::Records;
 use crate::{Options, Report};
 use daemon::Transport;
 use engine::{Engine, Kelix, Peer, load};
+use lmdb::Lmdb;
 use protocol::{Memcached, Redis};
 
 /// Rounds of blocks a row. A small run is a check that all works, not a measurement.
@@ -25,9 +27,11 @@ const TCP_RECORDS: u64 = 1_000_000;
 const LONG_BYTES: u64 = 512 << 20;
 const LONG_BYTES_SMALL: u64 = 16 << 20;
 
-/// Engines with these records in them: ours first.
+/// Engines with these records in them: ours first, then the peers, then LMDB where it is not about a network.
 struct Engines {
-    all: [Box<dyn Engine>; 3],
+    all: Vec<Box<dyn Engine>>,
+    /// How many of them are ours or peers.
+    compared: usize,
     records: Records,
     rounds: usize,
 }
@@ -37,11 +41,15 @@ impl Engines {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         // What is started there stays there.
         pin(cores - 1);
-        let mut all: [Box<dyn Engine>; 3] = [
+        let mut all: Vec<Box<dyn Engine>> = vec![
             Box::new(Kelix::start(transport, records)?),
             Box::new(Peer::<Memcached>::start(transport, records)?),
             Box::new(Peer::<Redis>::start(transport, records)?),
         ];
+        let compared = all.len();
+        if transport == Transport::Unix {
+            all.push(Box::new(Lmdb::start(records)?));
+        }
         pin(0);
         let progress = std::io::IsTerminal::is_terminal(&std::io::stderr());
         for engine in &mut all {
@@ -50,7 +58,7 @@ impl Engines {
             }
             load(engine.as_mut(), records)?;
         }
-        Ok(Engines { all, records, rounds })
+        Ok(Engines { all, compared, records, rounds })
     }
 }
 

@@ -57,7 +57,8 @@ impl Engines {
         });
         let all = &mut self.all;
         let times = take_turns(self.rounds, all.len(), |side| call(all[side].as_mut(), side))?;
-        Ok(Measured { times, busy: all.iter_mut().map(|engine| engine.take_busy()).collect() })
+        let busy = all.iter_mut().map(|engine| engine.take_busy()).collect();
+        Ok(Measured { times, busy, compared: self.compared })
     }
 
     /// Batches one after the other, or several at once.
@@ -71,7 +72,7 @@ impl Engines {
     fn one_at_a_time(&mut self, work: Work) -> Result<Measured, String> {
         let batches = self.work(work, 1);
         self.all.iter_mut().for_each(|engine| engine.prepare(&batches));
-        self.measure_batches(&[1, 1, 1], false)
+        self.measure_batches(&vec![1; self.all.len()], false)
     }
 
     /// Batches, of the size that is best for each engine.
@@ -132,12 +133,13 @@ impl Engines {
 struct Measured {
     times: Vec<Vec<f64>>,
     busy: Vec<Option<f64>>,
+    compared: usize,
 }
 
 impl Measured {
     /// The better peer, and how many times better we are.
     fn better_peer(&self) -> (usize, Comparison) {
-        let peer = (1..self.times.len())
+        let peer = (1..self.compared)
             .min_by(|a, b| median(&self.times[*a]).total_cmp(&median(&self.times[*b])))
             .expect("there are peers");
         (peer, as_rate(compared(&self.times[0], &self.times[peer])))
@@ -153,6 +155,12 @@ pub(super) fn memory(engines: &mut Engines) -> Vec<Row> {
     let count = engines.records.count as f64;
     let bytes: Vec<f64> = engines.all.iter_mut().map(|engine| engine.memory_bytes() as f64 / count).collect();
     let (ours, other) = (bytes[0], bytes[1].min(bytes[2]));
+    let each: Vec<String> = engines
+        .all
+        .iter()
+        .zip(&bytes)
+        .map(|(engine, bytes)| format!("{} {bytes:.0}", engine.name()))
+        .collect();
     vec![Row {
         id: "memory",
         name: "memory an item, all that the server has from the system",
@@ -162,17 +170,14 @@ pub(super) fn memory(engines: &mut Engines) -> Vec<Row> {
         ratio: ours / other,
         wanted: Some(0.7),
         sense: Sense::AtMost,
-        note: format!(
-            "16-byte keys, 32-byte values; memcached {:.0}, redis-server {:.0}",
-            bytes[1], bytes[2]
-        ),
+        note: format!("16-byte keys, 32-byte values; {}", each.join(", ")),
     }]
 }
 
 /// One operation at a time.
 pub(super) fn latencies(engines: &mut Engines) -> Result<Vec<Row>, String> {
     let get = engines.one_at_a_time(GETS)?;
-    let mut at = [1; 3];
+    let mut at = vec![1; engines.all.len()];
     let dependent = engines.measure(|engine, index| {
         for _ in 0..16 {
             at[index] = engine.follow(at[index])?;
