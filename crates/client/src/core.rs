@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-use kelix_fabric::{Fabric, PeerId};
+use kelix_fabric::{Direct, Fabric, PeerId};
 use kelix_image::PlainItem;
 use kelix_image::words::Words;
 use kelix_index::{BUCKET_WORDS, Directory, guess};
@@ -19,7 +19,7 @@ use kelix_wire::{
 
 use crate::item::Values;
 use crate::pointers::{Pointer, PointerCache};
-use crate::read::{Cost, Landing, ReadOp, ShardReader, take_direct};
+use crate::read::{Cost, Landing, ReadOp, ShardReader, find_large_direct, take_direct};
 
 /// How gets look for their item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -152,6 +152,24 @@ pub(crate) enum PostError {
 fn fault(fault: RingFault) -> Error {
     let kind = if fault == RingFault::GONE { ErrorKind::Unavailable } else { ErrorKind::Protocol };
     Error::new(kind, "talk to the server", fault.0)
+}
+
+/// The reader of the shard that has keys of this hash. Most stores have few shards, and many have one.
+#[inline(always)]
+fn reader_of<'a>(shards: &'a mut [ShardState], view: &View, hash: KeyHash) -> &'a mut ShardReader {
+    match shards {
+        [only] => &mut only.reader,
+        shards => &mut shards[view.shard(hash)].reader,
+    }
+}
+
+/// Where the item of a hash stands if it is in its main bucket, and the word of the slot that says so.
+#[inline(always)]
+fn guess_item<'a>(direct: &'a Direct, directory: &Directory, hash: KeyHash) -> Option<(u64, Words<'a>)> {
+    let map = direct.map.view();
+    let bucket = map.words(directory.bucket(hash, hash.bucket())?, BUCKET_WORDS)?;
+    let slot = guess(bucket, hash)?;
+    Some((slot, map.words_from(Location::place_of(slot))?))
 }
 
 impl<F: Fabric> Core<F> {
@@ -287,22 +305,41 @@ impl<F: Fabric> Core<F> {
         key: &[u8],
         copy: impl FnOnce(PlainItem<'_>) -> Option<R>,
     ) -> Option<(u64, Incarnation, R)> {
-        // Most stores have few shards, and many have one.
-        let state = match &mut self.shards[..] {
-            [only] => only,
-            shards => &mut shards[self.server.view.shard(hash)],
-        };
-        let ShardReader { term, directory, direct, direct_gets, .. } = &mut state.reader;
+        let reader = reader_of(&mut self.shards, &self.server.view, hash);
+        let ShardReader { term, directory, direct, direct_gets, .. } = reader;
         let direct = direct.as_ref()?;
-        let map = direct.map.view();
-        let bucket = map.words(directory.bucket(hash, hash.bucket())?, BUCKET_WORDS)?;
-        let slot = guess(bucket, hash)?;
-        let place = map.words_from(Location::place_of(slot))?;
+        let (slot, place) = guess_item(direct, directory, hash)?;
         let copy = |item: PlainItem<'_>| copy(item).map(|copied| (item.item_bytes(), copied));
         let (incarnation, (bytes, copied)) = take_direct(direct, *term, place, (table, key), copy)?;
         *direct_gets += 1;
         self.direct_item_bytes += bytes as u64;
         Some((slot, incarnation, copied))
+    }
+
+    /// The same of a large value, into a buffer: its incarnation and length.
+    #[cold]
+    pub fn read_large_direct(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        slot: &mut Vec<u64>,
+        buffer: &mut [u8],
+    ) -> Option<(Incarnation, usize)> {
+        let hash = self.hash(table, key);
+        let ShardReader { term, directory, direct, .. } =
+            reader_of(&mut self.shards, &self.server.view, hash);
+        let direct = direct.as_ref()?;
+        let (_, place) = guess_item(direct, directory, hash)?;
+        let found = find_large_direct(direct, *term, place, (table, key), slot)?;
+        // Bucket and item; the runs, and the guardian once more.
+        self.total.reads += 2;
+        self.total.read_bytes += (BUCKET_WORDS * 8 + found.item_bytes) as u64;
+        if let Some(target) = buffer.get_mut(..found.length()) {
+            found.copy(direct, *term, target)?;
+            self.total.reads += found.runs() as u64 + 1;
+            self.total.read_bytes += found.length() as u64 + 8;
+        }
+        Some((found.incarnation(), found.length()))
     }
 
     /// The same for up to [`SESSION_READS_MAX`] keys, their memory accesses overlapping: first all buckets, then all

@@ -180,6 +180,79 @@ pub(crate) fn take_direct<R>(
     (verdict == Verdict::Valid).then(|| (item.guardian().incarnation(), copied))
 }
 
+/// A large value that was found straight: its item was valid, and what it says where the value stands.
+pub(crate) struct FoundLarge<'a> {
+    place: Words<'a>,
+    guardian: Guardian,
+    body: LargeBody,
+    pub item_bytes: usize,
+}
+
+/// A large value of this key at the place that somebody guessed. `slot` receives the item, which is judged like a plain one.
+pub(crate) fn find_large_direct<'a>(
+    direct: &Direct,
+    term: u64,
+    place: Words<'a>,
+    (table, key): (TableId, &[u8]),
+    slot: &mut Vec<u64>,
+) -> Option<FoundLarge<'a>> {
+    let is_large = |flags: ItemFlags| flags.has(ItemFlags::LARGE) && !flags.has(ItemFlags::ATTRIBUTES);
+    if place.count() < 2 {
+        return None;
+    }
+    let before = direct.begin();
+    let guardian = Guardian(place.load_acquire(0));
+    let header = ItemHeader::from_word(place.load(1)).filter(|header| is_large(header.flags))?;
+    let words = header.item_bytes().div_ceil(8);
+    if words > place.count() {
+        return None;
+    }
+    slot.resize(words, 0);
+    place.copy_out(0, slot);
+    slot[0] = guardian.0;
+    let view = ItemView::new(slot).filter(|view| is_large(view.header().flags) && view.is_for(table, key))?;
+    let body = LargeBody::parse(view.body())?;
+    let valid = judge(guardian, direct.sampled(before), READ_EPOCHS_MAX, term) == Verdict::Valid;
+    valid.then_some(FoundLarge { place, guardian, body, item_bytes: words * 8 })
+}
+
+impl FoundLarge<'_> {
+    /// Length of the value.
+    pub fn length(&self) -> usize {
+        self.body.bytes as usize
+    }
+
+    pub fn runs(&self) -> usize {
+        self.body.runs.len()
+    }
+
+    pub fn incarnation(&self) -> Incarnation {
+        self.guardian.incarnation()
+    }
+
+    /// Copies the value from where it stands into a buffer of its length. `None`: it died meanwhile, and what was copied is
+    /// another's, or it stands where this side has no memory.
+    ///
+    /// Time does not count: its runs are not given back while the guardian lives, so the pieces are good if it lives still
+    /// when they are all here, as in [`ReadOp`].
+    pub fn copy(&self, direct: &Direct, term: u64, mut into: &mut [u8]) -> Option<()> {
+        let map = direct.map.view();
+        for (run, bytes) in &self.body.runs {
+            let (piece, rest) = into.split_at_mut(*bytes as usize);
+            map.words(*run, bytes.div_ceil(8) as usize)?.copy_bytes_out(0, piece).then_some(())?;
+            into = rest;
+        }
+        // The guardian is loaded behind the pieces, by the fences of the stamp, and the term behind the guardian.
+        direct.begin();
+        let lives = Guardian(self.place.load_acquire(0)) == self.guardian;
+        let in_force = direct.term() == term;
+        if !lives {
+            mark!("large value died while it was read");
+        }
+        (in_force && lives).then_some(())
+    }
+}
+
 /// Where the words of a read land. Kept from read to read, so that reading allocates nothing once it has grown.
 pub(crate) struct Landing {
     /// The item's slot.
@@ -737,7 +810,7 @@ fn directory_words(root: DirectoryRoot) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use kelix_image::Header;
+    use kelix_image::{Header, Span};
     use kelix_shard::alone::Alone;
     use kelix_types::key_hash;
     use kelix_wire::mailboxes::{Mailboxes, PEER};
@@ -782,6 +855,48 @@ mod tests {
         assert!(landing.value.len() * 8 < 128 << 20, "{} words for a segment's 64 MiB", landing.value.len());
     }
 
+    /// Puts others until one of them has the memory of a value of [`KEY`], which has been replaced.
+    fn use_its_memory_again(server: &mut Alone) {
+        // Pages are given out in turn, so the last one gets its memory.
+        for (key, byte) in [(KEY, 2), (b"a", 3), (b"b", 4), (b"c", 5), (b"d", 6)] {
+            server.put_in_pieces(TABLE, key, &vec![byte; BYTES]);
+            server.pass_epoch();
+            server.pass_epoch();
+        }
+    }
+
+    #[test]
+    fn a_large_value_dies_while_it_is_copied_straight() {
+        let mut server = Alone::new(1, &Mailboxes::new());
+        server.put_in_pieces(TABLE, KEY, &[1; BYTES]);
+        let header = Header::open(server.header().clone()).unwrap();
+        let authority = Span::private(64);
+        authority.words().store(0, Alone::TERM);
+        let direct = Direct::new(server.map(), &header, authority.word(0));
+        let mut buffer = vec![0; BYTES];
+        let location = {
+            let mut fabric = Mailboxes::new();
+            (fabric.memory, fabric.term, fabric.stamp) = (Some(server.map()), Alone::TERM, header.epoch());
+            let mut shard = ShardReader::new(PEER, Alone::TERM, None);
+            let hash = key_hash(Alone::SEED, TABLE, KEY);
+            let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash), None);
+            let mut landing = Landing::default();
+            while op.advance(&mut fabric, &mut shard, KEY, &mut landing) == Step::Pending {}
+            op.location
+        };
+        let map = server.map();
+        let place = map.view().words_from(location.place()).unwrap();
+        let find = || find_large_direct(&direct, Alone::TERM, place, (TABLE, KEY), &mut Vec::new());
+        let found = find().expect("a large value");
+        assert_eq!((found.length(), found.copy(&direct, Alone::TERM, &mut buffer)), (BYTES, Some(())));
+        assert!(buffer == [1; BYTES]);
+        assert_eq!(found.copy(&direct, Alone::TERM + 1, &mut buffer), None, "another term is in force");
+        use_its_memory_again(&mut server);
+        assert_eq!(found.copy(&direct, Alone::TERM, &mut buffer), None);
+        assert!(buffer[0] > 2, "its memory was used by others when it was copied");
+        assert!(find().is_none(), "it is dead");
+    }
+
     /// A value dies after its header was found valid, and before its pieces are read: then those of another one stand in
     /// its memory. However long ago that was, the guardian tells.
     #[test]
@@ -798,12 +913,7 @@ mod tests {
         while !matches!(op.state, State::Pieces { .. }) {
             assert_eq!(op.advance(&mut fabric, &mut shard, KEY, &mut landing), Step::Pending);
         }
-        // Pages are given out in turn, so the last one gets its memory.
-        for (key, byte) in [(KEY, 2), (b"a", 3), (b"b", 4), (b"c", 5), (b"d", 6)] {
-            server.put_in_pieces(TABLE, key, &vec![byte; BYTES]);
-            server.pass_epoch();
-            server.pass_epoch();
-        }
+        use_its_memory_again(&mut server);
         let mut others = false;
         loop {
             fabric.stamp = header.epoch();

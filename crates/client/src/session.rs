@@ -315,6 +315,17 @@ impl Session {
         key: &[u8],
         buffer: &mut [u8],
     ) -> Result<Option<(usize, Version)>> {
+        if self.core.begins_with_index() {
+            let slot = &mut self.landing.item;
+            if let Some((incarnation, length)) = self.core.read_large_direct(table, key, slot, buffer) {
+                let fits = length <= buffer.len();
+                return if fits {
+                    Ok(Some((length, Version(incarnation.0))))
+                } else {
+                    Err(too_small(length, buffer))
+                };
+            }
+        }
         let wanted = Wanted { table, key, pointer: None };
         let Some(version) = self.fetch_wanted("get_into", wanted)? else { return Ok(None) };
         let value = self.landing.value();

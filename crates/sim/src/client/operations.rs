@@ -123,7 +123,8 @@ impl Client {
     fn act_large(&mut self, open: &mut Connection, seen: &mut Seen) -> Result<(), Error> {
         let key = LARGE_KEYS.0 + self.random.below(LARGE_KEYS.1);
         match self.random.below(8) {
-            0..=4 => {
+            0..=1 => self.get_into(open, key),
+            2..=4 => {
                 let found = self.get(open, key, seen)?;
                 if found.is_some_and(|(_, id)| Shape::of(id) == Some(Shape::Runs)) {
                     mark!("large value read");
@@ -190,7 +191,7 @@ impl Client {
 
     fn get_into(&self, open: &mut Connection, key: u64) -> Result<(), Error> {
         let called_ns = scheduler::now_ns();
-        let mut buffer = [0; 4096];
+        let mut buffer = vec![0; if key < LARGE_KEYS.0 { 4 << 10 } else { 2 << 20 }];
         let found = open.session.get_into(open.table, &bytes_of(key), &mut buffer)?;
         let found = found.map(|(length, version)| {
             let id = self.decode(&buffer[..length]);
