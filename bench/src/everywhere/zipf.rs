@@ -9,21 +9,6 @@ use crate::store::{Numbers, Store, key_of, memory_for, verify};
 const SHARDS: usize = 4;
 /// Keys that are asked for, in turn.
 const SAMPLES: usize = 1 << 20;
-/// How much more popular the first key is than those after it: the k-th has 1 / k^EXPONENT of its share.
-const EXPONENT: f64 = 0.99;
-
-/// Records drawn by their popularity. Which record has which popularity is no matter, since keys are hashed.
-fn popular(records: u64) -> Vec<u64> {
-    let mut sum = 0.0;
-    let sums: Vec<f64> = (1..=records)
-        .map(|rank| {
-            sum += (rank as f64).powf(-EXPONENT);
-            sum
-        })
-        .collect();
-    let mut numbers = Numbers(1);
-    (0..SAMPLES).map(|_| sums.partition_point(|upto| *upto < numbers.share() * sum) as u64).collect()
-}
 
 /// One-sided gets over four shards.
 pub(super) fn zipf(records: u64, rounds: usize) -> Result<Row, String> {
@@ -36,7 +21,7 @@ pub(super) fn zipf(records: u64, rounds: usize) -> Result<Row, String> {
     let mut store = Store::start("zipf", config)?;
     store.load(records)?;
     let uniform = Numbers(2).records(records, SAMPLES);
-    let popular: Vec<u64> = popular(records).into_iter().map(|record| record.min(records - 1)).collect();
+    let popular = Numbers(1).popular(records, SAMPLES);
     let session = std::cell::RefCell::new(&mut store.session);
     let table = store.table;
     let get = |keys: &[u64], at: &mut usize| {
