@@ -653,6 +653,36 @@ fn shared_memory_works_between_containers() {
     let _ = server.wait();
 }
 
+/// One row a feature, whatever its figures; answers are verified on the way.
+#[test]
+fn the_ablation_has_a_row_for_each_feature() {
+    let place = Place::new();
+    let report = place.kelix(&["bench", "ablation", "--records", "2000", "--json"]).json();
+    assert_eq!((&report["bench"], &report["machine"]["records"]), (&json!("ablation"), &json!(2000)));
+    let rows = report["rows"].as_array().expect("rows");
+    let ids: Vec<&str> = rows.iter().map(|row| row["id"].as_str().expect("a name")).collect();
+    let wanted = [
+        "pointer_cache",
+        "pointer_cache_zipf",
+        "ring_messages",
+        "ring_messages_batch",
+        "ring_one_core",
+        "ring_one_core_batch",
+        "single_thread",
+        "single_thread_batch",
+        "index_reads",
+        "shared_pointers",
+        "shared_pointers_here",
+        "mix_50_uniform",
+        "mix_90_uniform",
+        "mix_100_uniform",
+        "mix_50_zipf",
+        "mix_90_zipf",
+        "mix_100_zipf",
+    ];
+    assert_eq!(ids, wanted);
+}
+
 #[test]
 fn every_command_helps() {
     let place = Place::new();
