@@ -1,6 +1,8 @@
 //! The benchmarks of `kelix bench`: each measures us beside another in one run, verifies answers, and says which
 //! wanted figures hold.
 
+mod ablation;
+mod baselines;
 mod everywhere;
 mod interleave;
 mod peers;
@@ -30,6 +32,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("spine", "gets and puts in shared memory against plain loops over the same table in one process"),
     ("everywhere", "gets over TCP against a bare echo, and many clients against few"),
     ("peers", "gets and puts against memcached and Redis"),
+    ("ablation", "each feature against the same store without it"),
 ];
 
 /// Runs the benchmark `name` and prints its result.
@@ -38,6 +41,7 @@ pub fn run(name: &str, options: &Options) -> Result<(), String> {
         "spine" => spine::run(options)?,
         "everywhere" => everywhere::run(options)?,
         "peers" => peers::run(options)?,
+        "ablation" => ablation::run(options)?,
         _ => {
             let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
             return Err(format!("no benchmark \"{name}\"; there are: {}", names.join(", ")));

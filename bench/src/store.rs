@@ -90,6 +90,9 @@ pub(crate) fn put_records(
     results.into_iter().try_for_each(|result| result.map(drop).map_err(|error| error.to_string()))
 }
 
+/// How much more popular the first key is than those after it: the k-th has 1 / k^EXPONENT of its share.
+const EXPONENT: f64 = 0.99;
+
 /// Numbers that look random and are the same in every run (splitmix64).
 pub(crate) struct Numbers(pub u64);
 
@@ -111,23 +114,19 @@ impl Numbers {
         let mut below = || ((u128::from(self.next()) * u128::from(records)) >> 64) as u64;
         (0..count).map(|_| below()).collect()
     }
-}
 
-/// How much more popular the first record is than those after it: the k-th has 1 / k^EXPONENT of its share.
-const EXPONENT: f64 = 0.99;
-
-/// So many records drawn by their popularity. Which record has which popularity is no matter, since keys are hashed.
-pub(crate) fn popular(records: u64, count: usize, seed: u64) -> Vec<u64> {
-    let mut sum = 0.0;
-    let sums: Vec<f64> = (1..=records)
-        .map(|rank| {
-            sum += (rank as f64).powf(-EXPONENT);
-            sum
-        })
-        .collect();
-    let mut numbers = Numbers(seed);
-    let mut draw = || (sums.partition_point(|upto| *upto < numbers.share() * sum) as u64).min(records - 1);
-    (0..count).map(|_| draw()).collect()
+    /// So many records, drawn by their popularity. Which record has which popularity is no matter, since keys are hashed.
+    pub fn popular(&mut self, records: u64, count: usize) -> Vec<u64> {
+        let mut sum = 0.0;
+        let sums: Vec<f64> = (1..=records)
+            .map(|rank| {
+                sum += (rank as f64).powf(-EXPONENT);
+                sum
+            })
+            .collect();
+        let mut draw = || sums.partition_point(|upto| *upto < self.share() * sum) as u64;
+        (0..count).map(|_| draw().min(records - 1)).collect()
+    }
 }
 
 /// Processor time of this process in a while in which nobody does anything, of a core, in percent.

@@ -1,6 +1,6 @@
 //! Workloads as data: records, how often which is asked for, and batches of gets and puts of them.
 
-use crate::store::{Numbers, Walk, popular};
+use crate::store::{Numbers, Walk};
 
 /// Bytes of a key.
 pub(crate) const KEY_BYTES: usize = 16;
@@ -83,7 +83,7 @@ impl Keys {
     pub fn draw(self, seed: u64, records: u64, count: usize) -> Vec<u64> {
         match self {
             Keys::Uniform => Numbers(seed).records(records, count),
-            Keys::Zipf => popular(records, count, seed),
+            Keys::Zipf => Numbers(seed).popular(records, count),
         }
     }
 }

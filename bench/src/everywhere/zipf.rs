@@ -4,11 +4,12 @@ use kelix_server::ServerConfig;
 
 use crate::interleave::compare;
 use crate::report::{Row, Sense, as_rate, compared};
-use crate::store::{Numbers, Store, key_of, memory_for, popular, verify};
+use crate::store::{Numbers, Store, key_of, memory_for, verify};
 
 const SHARDS: usize = 4;
 /// Keys that are asked for, in turn.
 const SAMPLES: usize = 1 << 20;
+
 /// One-sided gets over four shards.
 pub(super) fn zipf(records: u64, rounds: usize) -> Result<Row, String> {
     let config = ServerConfig {
@@ -20,7 +21,7 @@ pub(super) fn zipf(records: u64, rounds: usize) -> Result<Row, String> {
     let mut store = Store::start("zipf", config)?;
     store.load(records)?;
     let uniform = Numbers(2).records(records, SAMPLES);
-    let popular = popular(records, SAMPLES, 1);
+    let popular = Numbers(1).popular(records, SAMPLES);
     let session = std::cell::RefCell::new(&mut store.session);
     let table = store.table;
     let get = |keys: &[u64], at: &mut usize| {

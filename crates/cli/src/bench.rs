@@ -14,7 +14,7 @@ use crate::{Exit, Failure};
 #[command(after_long_help = "\
 Examples:
   kelix bench spine
-  kelix bench spine --json
+  kelix bench ablation --json
   kelix bench spine --records 100000 --svg figures")]
 pub(crate) struct BenchArgs {
     /// Which one

@@ -1,0 +1,63 @@
+//! The thread that runs a shard.
+
+use std::time::SystemTime;
+
+use kelix_fabric::Fabric;
+use kelix_fabric::shm::{Memfd, MemfdSegments};
+use kelix_image::{Header, ImageConfig};
+use kelix_shard::{Guest, Now, Shard, ShardConfig};
+use kelix_types::limits::{EPOCH_NS_MIN, SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX, SEGMENTS_MIN};
+use kelix_wire::View;
+
+use super::end::{End, PEER, Way};
+
+/// Seed of the key hash.
+const SEED: u64 = 42;
+/// Steps between two looks at the clock while requests keep coming, as in the store's own thread.
+const STEPS_A_CLOCK: u32 = 16;
+
+/// An empty shard with the memory that a server's shard has, and one client.
+pub(super) fn make_shard(memory_bytes: u64) -> Result<Shard, String> {
+    let segment_bytes_max = (memory_bytes / SEGMENTS_MIN).min(SEGMENT_BYTES_MAX);
+    let image = ImageConfig {
+        image_id: 1,
+        hash_seed: SEED,
+        term: 1,
+        epoch_ns: EPOCH_NS_MIN,
+        memory_bytes,
+        segment_bytes_first: SEGMENT_BYTES_FIRST.min(segment_bytes_max),
+        segment_bytes_max,
+    };
+    let config = ShardConfig { number: 0, view: View::of_shards(1, SEED, 1), image };
+    let make = || {
+        let (_, header) = Memfd::create("kelix-baseline", Header::BYTES, true)?;
+        Shard::create(config, header, Box::new(MemfdSegments::default()))
+    };
+    let mut shard = make().map_err(|error: kelix_types::Error| error.to_string())?;
+    shard.join(PEER, Guest { ordered_placement: true, caller: None, may_write: true });
+    Ok(shard)
+}
+
+fn now(end: &impl Fabric) -> Now {
+    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Now { monotonic_ns: end.now_ns(), wall_ns: wall.as_nanos() as u64 }
+}
+
+/// Serves one client until it ends the connection.
+pub(super) fn serve<W: Way>(mut shard: Shard, mut end: End<W>) {
+    let (mut time, mut steps) = (now(&end), 0u32);
+    while !end.way.has_ended() {
+        end.progress();
+        let progress = shard.step(time, &mut end);
+        assert!(progress.faulty.is_empty(), "{:?}", progress.faulty);
+        steps = steps.wrapping_add(1);
+        if progress.requests > 0 && steps % STEPS_A_CLOCK != 0 {
+            continue;
+        }
+        time = now(&end);
+        if progress.requests == 0 && progress.next_ns.is_none_or(|next| next > time.monotonic_ns) {
+            end.wait(progress.next_ns, |end| shard.has_news(end));
+            time = now(&end);
+        }
+    }
+}
