@@ -321,7 +321,7 @@ impl World {
     }
 
     fn multi_get(&mut self, session: usize) {
-        let keys: Vec<Vec<u8>> = (0..self.random.below(150)).map(|_| self.key()).collect();
+        let keys: Vec<Vec<u8>> = (0..self.random.below(400)).map(|_| self.key()).collect();
         let slices: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
         let number = self.random.below(2) as usize;
         let table = self.tables[session][number];
@@ -335,6 +335,12 @@ impl World {
         }
         let mut values = std::mem::take(&mut self.values);
         self.sessions[session].multi_get_into(table, &slices, &mut values).unwrap();
+        self.check_values(session, number, keys, &values);
+        self.values = values;
+    }
+
+    /// Checks what a batch found.
+    fn check_values(&mut self, session: usize, number: usize, keys: Vec<Vec<u8>>, values: &Values) {
         for (index, key) in keys.into_iter().enumerate() {
             let place = (number, key);
             match (values.get(index), self.model.get(&place)) {
@@ -346,9 +352,9 @@ impl World {
                 (None, _) => self.check_item(session, &place, None),
             }
         }
-        self.values = values;
     }
 
+    /// Puts a batch; with another one that gets, or alone.
     fn multi_put(&mut self, session: usize) {
         let places = self.places(150);
         let number = self.random.below(2) as usize;
@@ -358,7 +364,20 @@ impl World {
             .map(|(_, key)| (key, self.value()))
             .collect();
         let slices: Vec<(&[u8], &[u8])> = items.iter().map(|(key, value)| (&key[..], &value[..])).collect();
-        let results = self.sessions[session].multi_put(self.tables[session][number], &slices).unwrap();
+        let table = self.tables[session][number];
+        let results = if self.random.once_in(2) {
+            self.sessions[session].multi_put(table, &slices).unwrap()
+        } else {
+            // Not those that are put, whose values before and after are both right.
+            let mut keys: Vec<Vec<u8>> = (0..self.random.below(300)).map(|_| self.key()).collect();
+            keys.retain(|key| items.iter().all(|(put, _)| put != key));
+            let wanted: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+            let mut values = std::mem::take(&mut self.values);
+            let results = self.sessions[session].multi_get_put(table, &wanted, &mut values, &slices).unwrap();
+            self.check_values(session, number, keys, &values);
+            self.values = values;
+            results
+        };
         assert_eq!(results.len(), items.len());
         for ((key, value), version) in items.into_iter().zip(results) {
             self.note_plain((number, key), value, version.unwrap());

@@ -76,7 +76,7 @@ fn readers(server: &ServerProcess, counter: u64) -> [(Session, Table); 2] {
 type Operation = fn(&mut Session, Table) -> Result<(), Error>;
 
 /// What needs a server, and what its failure says of its effect when no answer comes.
-const OPERATIONS: [(&str, Operation, Effect); 11] = [
+const OPERATIONS: [(&str, Operation, Effect); 12] = [
     ("put", |session, table| session.put(table, b"k", b"v").map(drop), Effect::Unknown),
     ("delete", |session, table| session.delete(table, b"k").map(drop), Effect::Unknown),
     ("compare_and_set", |s, table| s.compare_and_set(table, b"k", None, b"v").map(drop), Effect::Unknown),
@@ -89,6 +89,13 @@ const OPERATIONS: [(&str, Operation, Effect); 11] = [
     (
         "multi_put",
         |session, table| session.multi_put(table, &[(b"k", b"v")])?.pop().expect("a result").map(drop),
+        Effect::Unknown,
+    ),
+    (
+        "multi_get_put",
+        |session, table| {
+            session.multi_get_put(table, &[b"absent"], &mut Values::new(), &[(b"k", b"v")]).map(drop)
+        },
         Effect::Unknown,
     ),
     // The pieces of a large value change nothing until the last message.

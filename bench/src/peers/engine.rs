@@ -296,30 +296,32 @@ impl Kelix {
         Ok(Kelix { session, table, store, records, batches: Vec::new(), at: 0, values: Values::new(), value })
     }
 
-    fn get(&mut self, at: usize) -> Result<(), String> {
-        let keyed = &self.batches[at];
-        if let [key] = &keyed.gets[..] {
-            let found = self.session.get_into(self.table, key, &mut self.value).map_err(text)?;
-            let same = found.is_some() && self.records.same(&self.value, &keyed.values[..self.value.len()]);
-            return if same { Ok(()) } else { Err(Keyed::wrong(key)) };
+    fn get_one(&mut self) -> Result<(), String> {
+        let (key, wanted) = self.batches[self.at].gets(self.records).next().expect("one");
+        let found = self.session.get_into(self.table, key, &mut self.value).map_err(text)?;
+        let same = found.is_some() && self.records.same(&self.value, wanted);
+        if same { Ok(()) } else { Err(Keyed::wrong(key)) }
+    }
+
+    fn put_one(&mut self) -> Result<(), String> {
+        let (key, value) = self.batches[self.at].puts(self.records).next().expect("one");
+        self.session.put(self.table, key, value).map(drop).map_err(text)
+    }
+
+    fn get_and_put(&mut self) -> Result<(), String> {
+        let batch = &self.batches[self.at];
+        let keys: Vec<&[u8]> = batch.gets.iter().map(|key| &key[..]).collect();
+        let items: Vec<(&[u8], &[u8])> = batch.puts(self.records).collect();
+        let results = self.session.multi_get_put(self.table, &keys, &mut self.values, &items);
+        for result in results.map_err(text)? {
+            result.map_err(text)?;
         }
-        let keys: Vec<&[u8]> = keyed.gets.iter().map(|key| &key[..]).collect();
-        self.session.multi_get_into(self.table, &keys, &mut self.values).map_err(text)?;
-        for (index, (key, wanted)) in keyed.gets(self.records).enumerate() {
+        for (index, (key, wanted)) in batch.gets(self.records).enumerate() {
             if !self.values.get(index).is_some_and(|value| self.records.same(value, wanted)) {
                 return Err(Keyed::wrong(key));
             }
         }
         Ok(())
-    }
-
-    fn put(&mut self, at: usize) -> Result<(), String> {
-        let items: Vec<(&[u8], &[u8])> = self.batches[at].puts(self.records).collect();
-        if let [(key, value)] = items[..] {
-            return self.session.put(self.table, key, value).map(drop).map_err(text);
-        }
-        let results = self.session.multi_put(self.table, &items).map_err(text)?;
-        results.into_iter().try_for_each(|result| result.map(drop).map_err(text))
     }
 }
 
@@ -336,11 +338,11 @@ impl Engine for Kelix {
     fn run(&mut self, batches: usize, _: bool) -> Result<u64, String> {
         let mut operations = 0;
         for _ in 0..batches {
-            if self.batches[self.at].has_gets() {
-                self.get(self.at)?;
-            }
-            if self.batches[self.at].has_puts() {
-                self.put(self.at)?;
+            let batch = &self.batches[self.at];
+            match (batch.gets.len(), batch.puts.len()) {
+                (1, 0) => self.get_one()?,
+                (0, 1) => self.put_one()?,
+                _ => self.get_and_put()?,
             }
             operations += self.batches[self.at].len();
             self.at = (self.at + 1) % self.batches.len();

@@ -56,6 +56,27 @@ enum Posted {
     Ended(Result<Answer>),
 }
 
+/// The puts of a batch: those to come, those under way, and how the others ended.
+struct Puts<'p> {
+    operation: &'static str,
+    table: TableId,
+    items: &'p [(&'p [u8], &'p [u8])],
+    posted: VecDeque<Posted>,
+    results: Vec<Result<Version>>,
+    patience: Patience,
+    /// What the server failed with when it did not answer one.
+    lost: Option<ErrorKind>,
+}
+
+impl<'p> Puts<'p> {
+    fn new(operation: &'static str, table: TableId, items: &'p [(&'p [u8], &'p [u8])]) -> Result<Puts<'p>> {
+        items.iter().try_for_each(|(key, _)| check_key(operation, key))?;
+        let posted = VecDeque::with_capacity(items.len().min(2 * REQUESTS_A_WAVE));
+        let results = Vec::with_capacity(items.len());
+        Ok(Puts { operation, table, items, posted, results, patience: Patience::default(), lost: None })
+    }
+}
+
 /// What kind of error this is, if it says that the server does not answer.
 fn loss<T>(result: &Result<T>) -> Option<ErrorKind> {
     let kind = result.as_ref().err()?.kind();
@@ -89,14 +110,21 @@ pub(crate) struct Reading {
     connection: u32,
 }
 
+/// READs of a batch between two doorbells: while this side goes on to the next, the other can begin.
+const READS_A_BELL: usize = 128;
+/// How many keys ahead pointers are prefetched.
+const PREFETCHED: usize = 16;
+/// Requests of a batch that are sent together. Twice as many are under way, so that the shard is never without.
+const REQUESTS_A_WAVE: usize = 64;
+
 /// Tags of the READs of submitted gets begin here; below are those of whoever waits.
 const SUBMITTED: u32 = SESSION_READS_MAX as u32;
 
 /// One of the reads of a batch.
 #[derive(Default)]
 pub(crate) struct ReadSlot {
-    /// Hash of the key, and its shard.
-    route: (KeyHash, usize),
+    /// Which item of the batch.
+    index: usize,
     op: Option<ReadOp>,
     known: Option<Pointer>,
     found: Option<Pointer>,
@@ -104,15 +132,24 @@ pub(crate) struct ReadSlot {
 }
 
 impl Session {
-    /// Reads up to [`SESSION_READS_MAX`] items one-sidedly, their READs overlapping, and calls `found` with each;
+    /// Begins to read an item of a batch.
+    fn begin_read(&mut self, tag: usize, slot: &mut ReadSlot, index: usize, wanted: Wanted<'_>) {
+        let route = self.core.route(wanted.table, wanted.key);
+        slot.index = index;
+        slot.known = wanted.pointer.or_else(|| self.core.known_pointer(route.0));
+        slot.op = Some(self.core.start_read(tag as u32, wanted.table, route, slot.known));
+    }
+
+    /// Reads items one-sidedly and calls `found` with each: [`SESSION_READS_MAX`] at once, and another where one has ended.
     /// `missing` receives the indices of those that the shard must be asked for.
-    fn read_wave<'k>(
+    fn read_many<'k>(
         &mut self,
         operation: &'static str,
         count: usize,
         wanted: impl Fn(usize) -> Wanted<'k>,
         missing: &mut Vec<usize>,
-        mut found: impl FnMut(usize, &ReadSlot),
+        patience: &mut Patience,
+        mut found: impl FnMut(&mut ReadSlot),
     ) -> Result<()> {
         missing.clear();
         if self.core.path == Path::Message {
@@ -120,29 +157,33 @@ impl Session {
             return Ok(());
         }
         let mut slots = std::mem::take(&mut self.slots);
-        if slots.len() < count {
-            slots.resize_with(count, ReadSlot::default);
+        let at_once = count.min(SESSION_READS_MAX);
+        if slots.len() < at_once {
+            slots.resize_with(at_once, ReadSlot::default);
         }
-        for (index, slot) in slots[..count].iter_mut().enumerate() {
-            let Wanted { table, key, .. } = wanted(index);
-            slot.route = self.core.route(table, key);
-            self.core.prefetch_pointer(slot.route.0);
-        }
-        for (index, slot) in slots[..count].iter_mut().enumerate() {
-            let Wanted { table, pointer, .. } = wanted(index);
-            slot.known = pointer.or_else(|| self.core.known_pointer(slot.route.0));
-            slot.op = Some(self.core.start_read(index as u32, table, slot.route, slot.known));
+        let prefetch = |session: &Session, index: usize| {
+            if index < count {
+                let Wanted { table, key, .. } = wanted(index);
+                session.core.prefetch_pointer(session.core.hash(table, key));
+            }
+        };
+        (0..at_once.min(PREFETCHED)).for_each(|index| prefetch(self, index));
+        for (index, slot) in slots[..at_once].iter_mut().enumerate() {
+            prefetch(self, index + PREFETCHED);
+            self.begin_read(index, slot, index, wanted(index));
+            if (index + 1) % READS_A_BELL == 0 {
+                self.core.fabric.doorbell();
+            }
         }
         let mut result = Ok(());
-        let mut under_way = count;
-        let mut patience = Patience::default();
+        let (mut begun, mut ended) = (at_once, 0);
         let mut anew = false;
-        while under_way > 0 && result.is_ok() {
-            let before = under_way;
-            for (index, slot) in slots[..count].iter_mut().enumerate() {
+        while ended < count && result.is_ok() {
+            let before = ended;
+            for (tag, slot) in slots[..at_once].iter_mut().enumerate() {
                 let Some(op) = slot.op.as_mut() else { continue };
                 let step = match anew {
-                    false => self.core.advance_read(op, wanted(index).key, &mut slot.landing),
+                    false => self.core.advance_read(op, wanted(slot.index).key, &mut slot.landing),
                     true => self.core.restart_read(op),
                 };
                 let valid = match step {
@@ -166,22 +207,30 @@ impl Session {
                         false
                     }
                 };
-                under_way -= 1;
+                ended += 1;
                 self.core.finish_read(op, slot.known);
                 slot.found = op.pointer;
                 slot.op = None;
                 if valid {
-                    found(index, slot);
+                    found(slot);
                 } else {
                     self.core.total.fallbacks += 1;
-                    missing.push(index);
+                    missing.push(slot.index);
+                }
+                if begun < count && result.is_ok() {
+                    prefetch(self, begun + PREFETCHED);
+                    self.begin_read(tag, slot, begun, wanted(begun));
+                    begun += 1;
+                    if begun % READS_A_BELL == 0 {
+                        self.core.fabric.doorbell();
+                    }
                 }
             }
-            if under_way < before {
-                patience = Patience::default();
+            if ended > before {
+                *patience = Patience::default();
             }
-            if under_way > 0 && result.is_ok() {
-                let progress = self.until_progress(operation, &mut patience);
+            if ended < count && result.is_ok() {
+                let progress = self.until_progress(operation, patience);
                 anew = matches!(progress, Ok(true));
                 result = progress.map(drop);
             }
@@ -208,14 +257,18 @@ impl Session {
             }
             self.note_operation()?;
             let mut valid = Vec::with_capacity(here);
-            self.read_wave(operation, here, wanted, &mut missing, |index, _| valid.push(index))?;
+            // No more than there are slots, so that each item has its own until here.
+            let patience = &mut Patience::default();
+            self.read_many(operation, here, wanted, &mut missing, patience, |slot| valid.push(slot.index))?;
             for index in valid {
                 let slot = &mut self.slots[index];
                 std::mem::swap(&mut self.landing, &mut slot.landing);
                 self.pointer = slot.found;
                 found(self, base + index)?;
             }
-            self.ask_many(operation, wanted, &missing, |session, index| found(session, base + index))?;
+            self.ask_many(operation, wanted, &missing, patience, |session, index| {
+                found(session, base + index)
+            })?;
         }
         Ok(())
     }
@@ -227,42 +280,51 @@ impl Session {
         operation: &'static str,
         wanted: impl Fn(usize) -> Wanted<'k>,
         missing: &[usize],
+        patience: &mut Patience,
         mut found: impl FnMut(&mut Session, usize) -> Result<()>,
     ) -> Result<()> {
-        if missing.is_empty() {
-            // Nor is there anything to send: a sleeping shard is not to be woken for it.
-            return Ok(());
-        }
-        let mut asked: Vec<RequestId> = Vec::with_capacity(missing.len());
-        let mut patience = Patience::default();
+        let mut asked: VecDeque<(usize, RequestId)> = VecDeque::with_capacity(2 * REQUESTS_A_WAVE);
         let mut result = Ok(());
-        for index in missing {
-            let Wanted { table, key, .. } = wanted(*index);
-            let (_, shard) = self.core.route(table, key);
-            match self.post(operation, shard, RequestHead::new(Op::Get, 0, table), key, &[], &mut patience) {
-                Ok(id) => asked.push(id),
-                Err(error) => {
-                    result = Err(error);
-                    break;
-                }
-            }
-        }
-        self.send_all();
-        for (index, id) in missing.iter().zip(asked) {
-            if result.is_err() {
-                // Nobody waits for the others any more.
-                self.core.abandon(id);
-                continue;
-            }
-            result = self.wait_for(operation, id, &mut patience).and_then(|answer| {
+        let mut waves = missing.chunks(REQUESTS_A_WAVE);
+        loop {
+            let wave = waves.next().filter(|_| result.is_ok()).unwrap_or_default();
+            for index in wave {
                 let Wanted { table, key, .. } = wanted(*index);
-                match self.take_item(operation, table, key, answer)? {
-                    Some(_) => found(self, *index),
-                    None => Ok(()),
+                let (_, shard) = self.core.route(table, key);
+                let head = RequestHead::new(Op::Get, 0, table);
+                match self.post(operation, shard, head, key, &[], patience) {
+                    Ok(id) => asked.push_back((*index, id)),
+                    Err(error) => {
+                        result = Err(error);
+                        break;
+                    }
                 }
-            });
+            }
+            let left = if wave.is_empty() {
+                0
+            } else {
+                self.send_all();
+                REQUESTS_A_WAVE
+            };
+            while asked.len() > left {
+                let Some((index, id)) = asked.pop_front() else { break };
+                if result.is_err() {
+                    // Nobody waits for the others any more.
+                    self.core.abandon(id);
+                    continue;
+                }
+                result = self.wait_for(operation, id, patience).and_then(|answer| {
+                    let Wanted { table, key, .. } = wanted(index);
+                    match self.take_item(operation, table, key, answer)? {
+                        Some(_) => found(self, index),
+                        None => Ok(()),
+                    }
+                });
+            }
+            if wave.is_empty() {
+                return result;
+            }
         }
-        result
     }
 
     pub(crate) fn send_all(&mut self) {
@@ -289,26 +351,35 @@ impl Session {
         const OPERATION: &str = "multi_get_into";
         let table = self.check_table(OPERATION, table)?;
         values.reset(keys.len());
+        self.get_values(OPERATION, table, keys, (values, 0), &mut Patience::default())
+    }
+
+    /// The values of keys whose entries begin at `base`.
+    fn get_values(
+        &mut self,
+        operation: &'static str,
+        table: TableId,
+        keys: &[&[u8]],
+        (values, base): (&mut Values, usize),
+        patience: &mut Patience,
+    ) -> Result<()> {
+        self.note_operation()?;
         let (mut rest, mut missing) = (std::mem::take(&mut self.rest), std::mem::take(&mut self.missing));
-        for (wave, keys) in keys.chunks(SESSION_READS_MAX).enumerate() {
-            let base = wave * SESSION_READS_MAX;
-            self.note_operation()?;
-            rest.clear();
-            if self.core.begins_with_index() {
-                self.core.read_many_direct(table, keys, values, base, &mut rest);
-            } else {
-                rest.extend(0..keys.len());
-            }
-            if rest.is_empty() {
-                continue;
-            }
+        rest.clear();
+        if self.core.begins_with_index() {
+            self.core.read_many_direct(table, keys, values, base, &mut rest);
+        } else {
+            rest.extend(0..keys.len());
+        }
+        if !rest.is_empty() {
             // What is left goes the whole way, and keys that are no keys are among it.
-            rest.iter().try_for_each(|index| check_key(OPERATION, keys[*index]))?;
+            rest.iter().try_for_each(|index| check_key(operation, keys[*index]))?;
             let wanted = |index: usize| Wanted { table, key: keys[rest[index]], pointer: None };
-            self.read_wave(OPERATION, rest.len(), wanted, &mut missing, |index, slot| {
-                values.set_item(base + rest[index], &slot.landing);
+            self.read_many(operation, rest.len(), wanted, &mut missing, patience, |slot| {
+                values.set_item(base + rest[slot.index], &slot.landing);
+                slot.landing.shrink();
             })?;
-            self.ask_many(OPERATION, wanted, &missing, |session, index| {
+            self.ask_many(operation, wanted, &missing, patience, |session, index| {
                 values.set_item(base + rest[index], &session.landing);
                 Ok(())
             })?;
@@ -321,47 +392,98 @@ impl Session {
     /// server has failed to answer one, the rest is not sent.
     pub fn multi_put(&mut self, table: Table, items: &[(&[u8], &[u8])]) -> Result<Vec<Result<Version>>> {
         const OPERATION: &str = "multi_put";
-        let id = self.check_table(OPERATION, table)?;
-        for (key, _) in items {
-            check_key(OPERATION, key)?;
-        }
+        let table = self.check_table(OPERATION, table)?;
+        let mut puts = Puts::new(OPERATION, table, items)?;
         self.note_operation()?;
-        let mut results: Vec<Result<Version>> = Vec::with_capacity(items.len());
-        let mut posted = Vec::with_capacity(items.len().min(SESSION_READS_MAX));
-        let mut patience = Patience::default();
-        let mut lost = None;
-        for items in items.chunks(SESSION_READS_MAX) {
-            for (key, value) in items {
-                let put = match lost {
-                    None => self.begin_put(OPERATION, id, key, value, &mut patience),
-                    Some(kind) => {
-                        let context =
-                            "not sent, because the server did not answer an earlier one of the batch";
-                        Posted::Ended(Err(Error::new(kind, OPERATION, context)))
-                    }
-                };
-                if let Posted::Ended(answer) = &put {
-                    lost = lost.or(loss(answer));
-                }
-                posted.push(put);
-            }
-            self.send_all();
-            for put in posted.drain(..) {
-                let answer = match put {
-                    Posted::Ended(answer) => answer,
-                    Posted::UnderWay(hash, request) => {
-                        self.wait_for(OPERATION, request, &mut patience).and_then(|answer| {
-                            check_answer(OPERATION, &answer)?;
-                            self.core.learn(hash, &answer);
-                            Ok(answer)
-                        })
-                    }
-                };
-                lost = lost.or(loss(&answer));
-                results.push(answer.map(|answer| Version(answer.version)));
-            }
+        while self.send_puts(&mut puts) {
+            self.end_puts(&mut puts, REQUESTS_A_WAVE);
         }
-        Ok(results)
+        self.end_puts(&mut puts, 0);
+        Ok(puts.results)
+    }
+
+    /// Gets the values of many items, as [`Session::multi_get_into`], and puts many items, as [`Session::multi_put`], at
+    /// once: the client reads while the shard writes. A get of a key that is also put finds the value before or after.
+    ///
+    /// An error is one of the gets; the puts have ended then too, and it says whether one may have had an effect.
+    pub fn multi_get_put(
+        &mut self,
+        table: Table,
+        keys: &[&[u8]],
+        values: &mut Values,
+        items: &[(&[u8], &[u8])],
+    ) -> Result<Vec<Result<Version>>> {
+        const OPERATION: &str = "multi_get_put";
+        let table = self.check_table(OPERATION, table)?;
+        let mut puts = Puts::new(OPERATION, table, items)?;
+        keys.iter().try_for_each(|key| check_key(OPERATION, key))?;
+        self.note_operation()?;
+        values.reset(keys.len());
+        let mut waves = keys.chunks(REQUESTS_A_WAVE).enumerate();
+        let mut outcome = Ok(());
+        loop {
+            let sent = self.send_puts(&mut puts);
+            let wave = waves.next();
+            if let Some((wave, keys)) = wave {
+                let target = (&mut *values, wave * REQUESTS_A_WAVE);
+                outcome = self.get_values(OPERATION, table, keys, target, &mut puts.patience);
+            }
+            if outcome.is_err() || !sent && wave.is_none() {
+                break;
+            }
+            self.end_puts(&mut puts, REQUESTS_A_WAVE);
+        }
+        self.end_puts(&mut puts, 0);
+        match outcome {
+            Ok(()) => Ok(puts.results),
+            Err(error) if puts.results.is_empty() => Err(error),
+            Err(error) => Err(error.with_effect(Effect::Unknown)),
+        }
+    }
+
+    /// Sends a wave of puts, unless an earlier one was not answered. `false`: there was none left.
+    fn send_puts(&mut self, puts: &mut Puts<'_>) -> bool {
+        let (wave, later) = puts.items.split_at(puts.items.len().min(REQUESTS_A_WAVE));
+        puts.items = later;
+        for (key, value) in wave {
+            let put = match puts.lost {
+                None => self.begin_put(puts.operation, puts.table, key, value, &mut puts.patience),
+                Some(kind) => {
+                    let context = "not sent, because the server did not answer an earlier one of the batch";
+                    Posted::Ended(Err(Error::new(kind, puts.operation, context)))
+                }
+            };
+            if let Posted::Ended(answer) = &put {
+                puts.lost = puts.lost.or(loss(answer));
+            }
+            puts.posted.push_back(put);
+        }
+        if wave.is_empty() {
+            // Nor is there anything to send: a sleeping shard is not to be woken for it.
+            return false;
+        }
+        self.send_all();
+        true
+    }
+
+    /// Waits until no more than so many puts are under way.
+    fn end_puts(&mut self, puts: &mut Puts<'_>, left: usize) {
+        while puts.posted.len() > left {
+            let Some(put) = puts.posted.pop_front() else { break };
+            let answer = match put {
+                Posted::Ended(answer) => answer,
+                Posted::UnderWay(hash, request) => {
+                    let answer = self.wait_for(puts.operation, request, &mut puts.patience);
+                    answer.and_then(|answer| {
+                        check_answer(puts.operation, &answer)?;
+                        self.core.learn(hash, &answer);
+                        Ok(answer)
+                    })
+                }
+            };
+            puts.lost = puts.lost.or(loss(&answer));
+            puts.results.push(answer.map(|answer| Version(answer.version)));
+        }
     }
 
     fn begin_put(

@@ -8,7 +8,7 @@ use kelix_fabric::{Direct, Fabric, PeerId};
 use kelix_image::PlainItem;
 use kelix_image::words::Words;
 use kelix_index::{BUCKET_WORDS, Directory, guess};
-use kelix_types::limits::{SEQUENCES_KEPT, SESSION_READS_MAX};
+use kelix_types::limits::SEQUENCES_KEPT;
 use kelix_types::{
     Error, ErrorKind, Guardian, Incarnation, KeyHash, Location, TableId, Version, key_hash, mark,
 };
@@ -117,6 +117,9 @@ pub(crate) struct OfServer {
 
 /// Most requests under way.
 const REQUESTS_MAX: usize = 1 << 12;
+
+/// Keys of a batch whose memory accesses overlap.
+const DIRECT_READS: usize = 64;
 
 pub(crate) struct Core<F> {
     pub fabric: F,
@@ -316,7 +319,7 @@ impl<F: Fabric> Core<F> {
         Some((slot, incarnation, copied))
     }
 
-    /// The same of a large value, into a buffer: its incarnation and length.
+    /// The same of a large value, into a buffer: its version and length.
     #[cold]
     pub fn read_large_direct(
         &mut self,
@@ -324,7 +327,7 @@ impl<F: Fabric> Core<F> {
         key: &[u8],
         slot: &mut Vec<u64>,
         buffer: &mut [u8],
-    ) -> Option<(Incarnation, usize)> {
+    ) -> Option<(Version, usize)> {
         let hash = self.hash(table, key);
         let ShardReader { term, directory, direct, .. } =
             reader_of(&mut self.shards, &self.server.view, hash);
@@ -339,10 +342,10 @@ impl<F: Fabric> Core<F> {
             self.total.reads += found.runs() as u64 + 1;
             self.total.read_bytes += found.length() as u64 + 8;
         }
-        Some((found.incarnation(), found.length()))
+        Some((found.version, found.length()))
     }
 
-    /// The same for up to [`SESSION_READS_MAX`] keys, their memory accesses overlapping: first all buckets, then all
+    /// The same for many keys, the memory accesses of [`DIRECT_READS`] of them overlapping: first all buckets, then all
     /// items. The values go into `values` from entry `base` on; `rest` receives the indices of the keys that are not the
     /// common case.
     pub fn read_many_direct(
@@ -353,11 +356,14 @@ impl<F: Fabric> Core<F> {
         base: usize,
         rest: &mut Vec<usize>,
     ) {
-        // Most stores have few shards, and many have one: then nothing need be asked about shards.
-        if self.shards.len() == 1 {
-            self.read_wave_direct::<true>(table, keys, values, base, rest);
-        } else {
-            self.read_wave_direct::<false>(table, keys, values, base, rest);
+        for (wave, keys) in keys.chunks(DIRECT_READS).enumerate() {
+            let (first, base) = (wave * DIRECT_READS, base + wave * DIRECT_READS);
+            // Most stores have few shards, and many have one: then nothing need be asked about shards.
+            if self.shards.len() == 1 {
+                self.read_wave_direct::<true>(table, keys, (values, base), first, rest);
+            } else {
+                self.read_wave_direct::<false>(table, keys, (values, base), first, rest);
+            }
         }
     }
 
@@ -365,17 +371,17 @@ impl<F: Fabric> Core<F> {
         &mut self,
         table: TableId,
         keys: &[&[u8]],
-        values: &mut Values,
-        base: usize,
+        (values, base): (&mut Values, usize),
+        first_index: usize,
         rest: &mut Vec<usize>,
     ) {
         let look_up = |shard: usize| {
             let reader = &self.shards[shard].reader;
             reader.direct.as_ref().map(|direct| (direct, direct.map.view(), reader))
         };
-        let Some(first) = look_up(0) else { return rest.extend(0..keys.len()) };
+        let Some(first) = look_up(0) else { return rest.extend(first_index..first_index + keys.len()) };
         let reach = |shard: usize| if ONE_SHARD || shard == 0 { Some(first) } else { look_up(shard) };
-        let mut wave = [Look { words: Words::EMPTY, hash: KeyHash(0), shard: 0 }; SESSION_READS_MAX];
+        let mut wave = [Look { words: Words::EMPTY, hash: KeyHash(0), shard: 0 }; DIRECT_READS];
         let wave = &mut wave[..keys.len()];
         // The next key's work is done in the shadow of a prefetch that waits for its page's address, and all buckets are
         // asked for before the first is looked at: a shorter distance, and prefetches in loops of their own, are slower.
@@ -412,7 +418,7 @@ impl<F: Fabric> Core<F> {
                     key_bytes += key.len();
                     *entry = room.keep(value_bytes, Version(incarnation.0));
                 }
-                None => rest.push(index),
+                None => rest.push(first_index + index),
             }
         }
         let value_bytes = room.used() - used;

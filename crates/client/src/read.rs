@@ -24,7 +24,7 @@ use kelix_image::{
 };
 use kelix_index::{BUCKET_WORDS, Bucket, Directory, DirectoryRoot, alternate};
 use kelix_types::limits::{READ_EPOCHS_MAX, READ_RETRIES_MAX};
-use kelix_types::{Guardian, Incarnation, KeyHash, Location, Place, TableId, mark};
+use kelix_types::{Guardian, Incarnation, KeyHash, Location, Place, TableId, Version, mark};
 
 use crate::pointers::Pointer;
 
@@ -137,6 +137,9 @@ const DIRECTORY_PIECE_WORDS: usize = 1 << 16;
 /// it comes.
 const LARGE_PIECE_BYTES: u64 = 8 << 20;
 
+/// Words of a large value that one of many reads keeps room for.
+const KEPT_WORDS: usize = 128 << 10;
+
 /// What the read rule says of an object whose words are here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
@@ -185,6 +188,7 @@ pub(crate) struct FoundLarge<'a> {
     place: Words<'a>,
     guardian: Guardian,
     body: LargeBody,
+    pub version: Version,
     pub item_bytes: usize,
 }
 
@@ -211,9 +215,9 @@ pub(crate) fn find_large_direct<'a>(
     place.copy_out(0, slot);
     slot[0] = guardian.0;
     let view = ItemView::new(slot).filter(|view| is_large(view.header().flags) && view.is_for(table, key))?;
-    let body = LargeBody::parse(view.body())?;
+    let (body, version) = (LargeBody::parse(view.body())?, view.version());
     let valid = judge(guardian, direct.sampled(before), READ_EPOCHS_MAX, term) == Verdict::Valid;
-    valid.then_some(FoundLarge { place, guardian, body, item_bytes: words * 8 })
+    valid.then_some(FoundLarge { place, guardian, body, version, item_bytes: words * 8 })
 }
 
 impl FoundLarge<'_> {
@@ -224,10 +228,6 @@ impl FoundLarge<'_> {
 
     pub fn runs(&self) -> usize {
         self.body.runs.len()
-    }
-
-    pub fn incarnation(&self) -> Incarnation {
-        self.guardian.incarnation()
     }
 
     /// Copies the value from where it stands into a buffer of its length. `None`: it died meanwhile, and what was copied is
@@ -301,6 +301,13 @@ impl Landing {
     fn large(&self) -> &[u8] {
         let bytes: u64 = self.runs.iter().map(|(_, bytes)| bytes).sum();
         &bytes_of(&self.value)[..bytes as usize]
+    }
+
+    /// Keeps no memory for a large value.
+    pub fn shrink(&mut self) {
+        if self.value.len() > KEPT_WORDS {
+            self.value = Vec::new();
+        }
     }
 
     /// Takes the bytes of a large value out, with their number.
@@ -810,6 +817,7 @@ fn directory_words(root: DirectoryRoot) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use kelix_image::words::bytes_of_mut;
     use kelix_image::{Header, Span};
     use kelix_shard::alone::Alone;
     use kelix_types::key_hash;
@@ -895,6 +903,29 @@ mod tests {
         assert_eq!(found.copy(&direct, Alone::TERM, &mut buffer), None);
         assert!(buffer[0] > 2, "its memory was used by others when it was copied");
         assert!(find().is_none(), "it is dead");
+    }
+
+    /// A large value that had been moved was got with its place's version instead of its own, so that comparing and setting
+    /// by it failed.
+    #[test]
+    fn a_large_value_that_was_moved_has_the_version_that_it_had() {
+        let mut server = Alone::new(1, &Mailboxes::new());
+        server.put_in_pieces(TABLE, KEY, &[1; BYTES]);
+        let header = Header::open(server.header().clone()).unwrap();
+        let authority = Span::private(64);
+        authority.words().store(0, Alone::TERM);
+        let direct = Direct::new(server.map(), &header, authority.word(0));
+        let (version, body) = (7, LargeBody { bytes: 20, runs: vec![(Place(1 << 16), 20)] });
+        let flags = ItemFlags::LARGE.with(ItemFlags::MOVED);
+        let body_bytes = bytes_of(&body.words()).len();
+        let moved = ItemHeader { table: TABLE, flags, key_bytes: KEY.len(), body_bytes };
+        let mut words = vec![Incarnation(9).live().0, moved.word(), version, 0];
+        bytes_of_mut(&mut words)[moved.key_start()..][..KEY.len()].copy_from_slice(KEY);
+        words.extend(body.words());
+        let span = Span::private(words.len() as u64 * 8);
+        words.iter().enumerate().for_each(|(index, word)| span.words().store(index, *word));
+        let found = find_large_direct(&direct, Alone::TERM, span.words(), (TABLE, KEY), &mut Vec::new());
+        assert_eq!(found.expect("a large value").version, Version(version));
     }
 
     /// A value dies after its header was found valid, and before its pieces are read: then those of another one stand in

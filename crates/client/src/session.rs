@@ -317,13 +317,9 @@ impl Session {
     ) -> Result<Option<(usize, Version)>> {
         if self.core.begins_with_index() {
             let slot = &mut self.landing.item;
-            if let Some((incarnation, length)) = self.core.read_large_direct(table, key, slot, buffer) {
+            if let Some((version, length)) = self.core.read_large_direct(table, key, slot, buffer) {
                 let fits = length <= buffer.len();
-                return if fits {
-                    Ok(Some((length, Version(incarnation.0))))
-                } else {
-                    Err(too_small(length, buffer))
-                };
+                return if fits { Ok(Some((length, version))) } else { Err(too_small(length, buffer)) };
             }
         }
         let wanted = Wanted { table, key, pointer: None };

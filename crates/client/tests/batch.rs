@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use kelix::{Client, NewItem, Outcome};
+use kelix::{Client, NewItem, Outcome, Path, Values};
 use kelix_server::{Server, ServerConfig};
 
 fn serve(test: &str) -> (PathBuf, Server) {
@@ -96,6 +96,48 @@ fn submitted_items_have_their_attributes_and_links() {
     }
     assert_eq!(session.get(table, b"large").expect("read").expect("put").value(), large);
     assert_eq!(session.get(table, b"empty").expect("read").expect("put").value(), b"");
+    server.stop();
+    let _ = std::fs::remove_dir_all(directory);
+}
+
+/// More than are under way at once, of gets and of puts, whatever way the gets take.
+#[test]
+fn a_batch_of_any_length_gets_and_puts() {
+    const ITEMS: u64 = 1500;
+    let (directory, server) = serve("long");
+    let client = Client::connect(&directory).expect("it answers");
+    let mut session = client.session().expect("it answers");
+    let table = session.create_table("t").expect("there is room");
+    let key = |round: u64, number: u64| format!("{round} {number}").into_bytes();
+    let mut values = Values::new();
+    for (round, path) in
+        [Path::Auto, Path::Auto, Path::Index, Path::Pointer, Path::Message].into_iter().enumerate()
+    {
+        session.set_path(path);
+        let round = round as u64;
+        let wanted: Vec<Vec<u8>> =
+            (0..2 * ITEMS).map(|number| key(round.saturating_sub(1), number / 2)).collect();
+        let wanted: Vec<&[u8]> = wanted.iter().map(|key| &key[..]).collect();
+        // A few of them are large.
+        let value =
+            |number: u64| vec![round as u8; if number % 500 == 3 { 40_000 } else { number as usize % 90 }];
+        let items: Vec<(Vec<u8>, Vec<u8>)> =
+            (0..ITEMS).map(|number| (key(round, number), value(number))).collect();
+        let items: Vec<(&[u8], &[u8])> = items.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+        let results = session.multi_get_put(table, &wanted, &mut values, &items).expect("it answers");
+        assert_eq!((results.len(), values.len()), (items.len(), wanted.len()));
+        for (result, (key, value)) in results.into_iter().zip(&items) {
+            let item = session.get(table, key).expect("it answers").expect("it was put");
+            assert_eq!((item.version(), item.value()), (result.expect("there is room"), *value));
+        }
+        for (index, number) in (0..2 * ITEMS).map(|index| (index as usize, index / 2)) {
+            let bytes = values.get(index).map(|value| (value.len(), value.first().copied()));
+            // In the first round the same keys are put, and there or not there yet.
+            let before = value(number);
+            let before = (before.len(), before.first().map(|_| round.saturating_sub(1) as u8));
+            assert!(bytes == Some(before) || round == 0 && bytes.is_none(), "{round} {number}: {bytes:?}");
+        }
+    }
     server.stop();
     let _ = std::fs::remove_dir_all(directory);
 }

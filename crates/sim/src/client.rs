@@ -56,6 +56,8 @@ pub struct Stage {
     pub tables: Shared<HashSet<u64>>,
     /// What clients were told about versions, by key.
     pub versions: Shared<HashMap<(u64, Version), ValueId>>,
+    /// The same by value.
+    pub versions_of: Shared<HashMap<ValueId, Version>>,
     /// Compare-and-sets that failed, whose version is to be made out: position in the history, version.
     pub mismatches: Shared<Vec<(usize, Version)>>,
     /// Costs of all sessions.

@@ -92,6 +92,7 @@ fn run_plan(plan: Plan) -> Outcome {
             remaining: Rc::new(RefCell::new(plan.operations)),
             tables: Rc::default(),
             versions: Rc::default(),
+            versions_of: Rc::default(),
             mismatches: Rc::default(),
             cost: Rc::default(),
             longest_ns: Rc::default(),

@@ -87,7 +87,7 @@ pub const SEQUENCES_KEPT: usize = 256;
 pub const CALLERS_REMEMBERED: usize = 1024;
 
 /// Largest number of one-sided operations a session has under way at once.
-pub const SESSION_READS_MAX: usize = 64;
+pub const SESSION_READS_MAX: usize = 256;
 
 /// Bytes of the table of cached pointers that the processes of a user share on a host, a power of two. Only what is
 /// used of it takes memory.

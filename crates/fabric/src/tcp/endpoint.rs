@@ -24,8 +24,13 @@ const NAP: Duration = Duration::from_millis(100);
 const NAPS: u32 = 100;
 /// READs that the agent has not answered, those that nobody waits for any more among them.
 const SLOTS: usize = 4 * SESSION_READS_MAX;
-/// Bits of a tag that number the pieces of a READ; the rest are the slot.
-const PIECE_BITS: u32 = 16;
+/// Bits of a tag that number the pieces of a READ, again and again from 0; the rest are the slot.
+const PIECE_BITS: u32 = 12;
+
+/// The tag of a piece.
+fn tag_of(slot: usize, piece: usize) -> u32 {
+    (slot as u32) << PIECE_BITS | (piece as u32 & ((1 << PIECE_BITS) - 1))
+}
 
 /// A READ under way. Its pieces are answered in their order.
 #[derive(Default)]
@@ -61,8 +66,7 @@ impl Slot {
         while self.asked < self.pieces() && self.asked - self.answered < PIECES {
             let first = self.asked * READ_WORDS_MAX;
             let count = READ_WORDS_MAX.min(self.words.len() - first);
-            let tag = (slot as u32) << PIECE_BITS | self.asked as u32;
-            out.push(Head::new(Kind::Read, self.shard, tag, count).word());
+            out.push(Head::new(Kind::Read, self.shard, tag_of(slot, self.asked), count).word());
             out.push(self.place + first as u64 * 8);
             self.asked += 1;
         }
@@ -205,17 +209,17 @@ impl TcpEndpoint {
                     inbox.is_some_and(|inbox| place(inbox, head.name as usize, body))
                 }
                 Kind::Sampled | Kind::Outside => {
-                    let (slot, piece) = (head.name >> PIECE_BITS, head.name & ((1 << PIECE_BITS) - 1));
-                    match self.slots.get_mut(slot as usize) {
-                        Some(it) if it.answered == piece as usize && !it.is_answered() => {
+                    let slot = (head.name >> PIECE_BITS) as usize;
+                    match self.slots.get_mut(slot) {
+                        Some(it) if head.name == tag_of(slot, it.answered) && !it.is_answered() => {
                             let sampled = (head.kind == Kind::Sampled).then(|| Sampled {
                                 before: body[0],
                                 after: later(body[0], head.small),
                                 term: self.term,
                             });
-                            let landed = land(it, slot as usize, sampled, body.get(1..).unwrap_or(&[]), out);
+                            let landed = land(it, slot, sampled, body.get(1..).unwrap_or(&[]), out);
                             if it.state == State::Abandoned && it.is_answered() {
-                                self.free_slot(slot as usize);
+                                self.free_slot(slot);
                             }
                             landed
                         }
@@ -413,7 +417,7 @@ impl Fabric for TcpEndpoint {
     }
 }
 
-const _: () = assert!(SLOTS << PIECE_BITS <= 1 << 24);
+const _: () = assert!(SLOTS << PIECE_BITS <= 1 << 24 && PIECES < 1 << PIECE_BITS);
 
 #[cfg(test)]
 mod tests {

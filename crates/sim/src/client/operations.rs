@@ -54,9 +54,9 @@ impl Client {
             6..=7 => self.get_many(open),
             8..=9 => self.put(open, key, seen),
             10 => {
-                let keys = self.some_keys();
-                let values = keys.into_iter().map(|key| (key, self.new_id())).collect();
-                self.put_many(open, values)
+                let values = self.some_keys().into_iter().map(|key| (key, self.new_id())).collect();
+                let wanted = if self.random.once_in(2) { self.some_keys() } else { Vec::new() };
+                self.get_and_put(open, &wanted, values)
             }
             11 => self.delete(open, key),
             12 => self.compare_and_delete(open, key, seen),
@@ -269,20 +269,42 @@ impl Client {
 
     /// Puts a batch.
     pub(super) fn put_many(&self, open: &mut Connection, values: Vec<(u64, ValueId)>) -> Result<(), Error> {
+        self.get_and_put(open, &[], values)
+    }
+
+    /// Gets and puts a batch.
+    fn get_and_put(
+        &self,
+        open: &mut Connection,
+        wanted: &[u64],
+        values: Vec<(u64, ValueId)>,
+    ) -> Result<(), Error> {
         let encoded: Vec<([u8; 8], Vec<u8>)> =
             values.iter().map(|(key, id)| (bytes_of(*key), value::encode(*id))).collect();
         let items: Vec<(&[u8], &[u8])> = encoded.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+        let bytes: Vec<[u8; 8]> = wanted.iter().map(|key| bytes_of(*key)).collect();
+        let keys: Vec<&[u8]> = bytes.iter().map(|key| &key[..]).collect();
         let called_ns = scheduler::now_ns();
         let begin =
             |(key, id): &(u64, ValueId)| self.begin(open.term, *key, called_ns, Action::Put { value: *id });
         let positions: Vec<usize> = values.iter().map(begin).collect();
-        let results = match open.session.multi_put(open.table, &items) {
+        let mut found = Values::new();
+        let outcome = if wanted.is_empty() {
+            open.session.multi_put(open.table, &items)
+        } else {
+            open.session.multi_get_put(open.table, &keys, &mut found, &items)
+        };
+        let results = match outcome {
             Ok(results) => results,
             Err(error) => {
                 positions.iter().for_each(|position| self.fail(*position, &error));
                 return Err(error);
             }
         };
+        for (index, key) in wanted.iter().enumerate() {
+            let found = found.get(index).map(|bytes| self.decode(bytes));
+            self.record(open.term, *key, called_ns, found);
+        }
         let mut last = Ok(());
         for ((result, position), (key, id)) in results.into_iter().zip(positions).zip(values) {
             match result {

@@ -88,11 +88,15 @@ impl Client {
         })
     }
 
-    /// A version of a key belongs to one value, whatever server tells it.
+    /// A version of a key belongs to one value, and a value has one version, whatever server tells it.
     pub(super) fn learn(&self, key: u64, version: Version, id: ValueId) {
         let before = self.stage.versions.borrow_mut().insert((key, version), id);
         if let Some(before) = before.filter(|before| *before != id) {
             self.find(format!("{version:?} is that of {id:?}, and was that of {before:?}"));
+        }
+        let before = self.stage.versions_of.borrow_mut().insert(id, version);
+        if let Some(before) = before.filter(|before| *before != version) {
+            self.find(format!("{id:?} has {version:?}, and had {before:?}"));
         }
     }
 }
