@@ -1,5 +1,6 @@
 //! The shape that every benchmark's result has: as JSON, as a table, as a picture.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -20,9 +21,9 @@ pub enum Sense {
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Short name, stable over time.
-    pub id: &'static str,
+    pub id: Cow<'static, str>,
     /// What was measured, in words.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Our figure.
     pub ours: f64,
     /// The figure we are compared with, if there is one.
@@ -66,16 +67,16 @@ impl Row {
 
 /// A row of times: ours should be at most so many times the other.
 pub(crate) fn compared(
-    id: &'static str,
-    name: &'static str,
+    id: impl Into<Cow<'static, str>>,
+    name: impl Into<Cow<'static, str>>,
     unit: &'static str,
     wanted: f64,
     comparison: Comparison,
     note: &str,
 ) -> Row {
     Row {
-        id,
-        name,
+        id: id.into(),
+        name: name.into(),
         ours: comparison.ours_ns,
         other: Some(comparison.other_ns),
         unit,
@@ -235,8 +236,8 @@ mod tests {
     #[test]
     fn rows_say_whether_they_hold() {
         let row = |ratio, sense| Row {
-            id: "x",
-            name: "x",
+            id: "x".into(),
+            name: "x".into(),
             ours: 1.0,
             other: None,
             unit: "ns",

@@ -144,8 +144,8 @@ fn invalid(id: &'static str, name: &'static str, costs: [Cost; 2], comparison: C
     let gets = COUNTED * READERS * TURN;
     let [ours, other] = costs.map(|cost| cost.retries as f64 * 1000.0 / gets as f64);
     Row {
-        id,
-        name,
+        id: id.into(),
+        name: name.into(),
         ours,
         other: Some(other),
         unit: "of 1000 gets",

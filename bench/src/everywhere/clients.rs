@@ -87,8 +87,8 @@ pub(super) fn clients(rounds: usize, time: Duration) -> Result<Vec<Row>, String>
 fn idle(time: Duration) -> Row {
     let share = idle_share(time);
     Row {
-        id: "clients_idle",
-        name: "processor time with 500 idle clients",
+        id: "clients_idle".into(),
+        name: "processor time with 500 idle clients".into(),
         ours: share,
         other: None,
         unit: "% of a core",

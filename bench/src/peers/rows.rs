@@ -116,8 +116,8 @@ impl Engines {
             all.push_str("; ");
         }
         Row {
-            id: id.leak(),
-            name: format!("{name} / {}", self.all[peer].name()).leak(),
+            id: id.into(),
+            name: format!("{name} / {}", self.all[peer].name()).into(),
             ours: comparison.ours_ns,
             other: Some(comparison.other_ns),
             unit: "ns",
@@ -162,8 +162,8 @@ pub(super) fn memory(engines: &mut Engines) -> Vec<Row> {
         .map(|(engine, bytes)| format!("{} {bytes:.0}", engine.name()))
         .collect();
     vec![Row {
-        id: "memory",
-        name: "memory an item, all that the server has from the system",
+        id: "memory".into(),
+        name: "memory an item, all that the server has from the system".into(),
         ours,
         other: Some(other),
         unit: "bytes",
@@ -220,8 +220,8 @@ pub(super) fn mixes(engines: &mut Engines) -> Result<Vec<Row>, String> {
             ours.push(measured.ours_ns());
         }
         rows.push(Row {
-            id: format!("get_ratio_{suffix}").leak(),
-            name: "our rate at 100 % gets against 50 %, one at a time",
+            id: format!("get_ratio_{suffix}").into(),
+            name: "our rate at 100 % gets against 50 %, one at a time".into(),
             ours: ours[0],
             other: Some(ours[2]),
             unit: "ns",
@@ -240,8 +240,8 @@ pub(super) fn long(engines: &mut Engines, id: &'static str, name: &'static str) 
     let mut rows = vec![engines.row(id.into(), name, 3.0, &measured, &note)];
     let copied = copies(engines)?;
     rows.push(Row {
-        id: format!("{id}_copy").leak(),
-        name: "the same against copying and comparing as many bytes",
+        id: format!("{id}_copy").into(),
+        name: "the same against copying and comparing as many bytes".into(),
         ours: copied.ours_ns,
         other: Some(copied.other_ns),
         unit: "ns",

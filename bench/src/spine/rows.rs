@@ -22,8 +22,8 @@ pub(super) fn item_bytes(store: &mut Store, records: u64) -> Result<Row, String>
     let used = shard["memory"]["used_bytes"].as_u64().unwrap_or(0) - before;
     let bytes = used as f64 / records as f64 - 48.0;
     Ok(Row {
-        id: "item_bytes",
-        name: "memory an item beyond its key and value",
+        id: "item_bytes".into(),
+        name: "memory an item beyond its key and value".into(),
         ours: bytes,
         other: None,
         unit: "bytes",
@@ -296,8 +296,8 @@ pub(super) fn puts(store: &mut Store) -> Result<Vec<Row>, String> {
 pub(super) fn cpu(store: &mut Store) -> Result<Vec<Row>, String> {
     let idle = idle_share(store.time);
     let idle_row = Row {
-        id: "idle_cpu",
-        name: "server and one client, both idle",
+        id: "idle_cpu".into(),
+        name: "server and one client, both idle".into(),
         ours: idle,
         other: None,
         unit: "% of a core",
@@ -330,8 +330,8 @@ pub(super) fn cpu(store: &mut Store) -> Result<Vec<Row>, String> {
     let cpu = after["cpu_s"].as_f64().unwrap_or(0.0) - before["cpu_s"].as_f64().unwrap_or(0.0);
     let share = cpu / seconds * 100.0;
     let read_row = Row {
-        id: "read_cpu",
-        name: "processor time of the shard during one-sided gets",
+        id: "read_cpu".into(),
+        name: "processor time of the shard during one-sided gets".into(),
         ours: share,
         other: None,
         unit: "% of a core",
@@ -372,8 +372,8 @@ pub(super) fn quarantine(records: u64, time: Duration) -> Result<Row, String> {
     let shard = store.shard()?;
     let refused = shard["writes_refused"].as_f64().unwrap_or(f64::NAN);
     Ok(Row {
-        id: "quarantine",
-        name: "puts refused at full rate in a nearly full store",
+        id: "quarantine".into(),
+        name: "puts refused at full rate in a nearly full store".into(),
         ours: refused,
         other: None,
         unit: "puts",
