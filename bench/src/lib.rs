@@ -15,6 +15,7 @@ mod workload;
 use std::path::PathBuf;
 
 pub use report::{Report, Row, Sense};
+pub use workload::Keys;
 
 /// How to run a benchmark and where its result goes.
 #[derive(Clone, Debug, Default)]
@@ -25,22 +26,40 @@ pub struct Options {
     pub svg: Option<PathBuf>,
     /// Number of records; each benchmark has its own default.
     pub records: Option<u64>,
+    /// Threads of each server, where servers are compared (default 1).
+    pub threads: Option<usize>,
+    /// Clients, each a thread, where servers are compared (default 1).
+    pub clients: Option<usize>,
+    /// How often which record is asked for, where servers are compared.
+    pub keys: Option<Keys>,
+}
+
+impl Options {
+    /// Whether something was chosen that only benchmarks have that compare servers.
+    fn compares_servers(&self) -> bool {
+        self.threads.is_some() || self.clients.is_some() || self.keys.is_some()
+    }
 }
 
 /// The names of all benchmarks, with what they show.
 pub const NAMES: &[(&str, &str)] = &[
     ("spine", "gets and puts in shared memory against plain loops over the same table in one process"),
     ("everywhere", "gets over TCP against a bare echo, and many clients against few"),
-    ("peers", "gets and puts against memcached and Redis"),
+    ("peers", "gets and puts against memcached and Redis, with LMDB beside"),
+    ("sweep", "the same over sizes of values and numbers of records"),
     ("ablation", "each feature against the same store without it"),
 ];
 
 /// Runs the benchmark `name` and prints its result.
 pub fn run(name: &str, options: &Options) -> Result<(), String> {
+    if options.compares_servers() && !["peers", "sweep"].contains(&name) {
+        return Err(format!("{name} takes no --keys, --threads or --clients; peers and sweep do"));
+    }
     let report = match name {
         "spine" => spine::run(options)?,
         "everywhere" => everywhere::run(options)?,
         "peers" => peers::run(options)?,
+        "sweep" => peers::sweep(options)?,
         "ablation" => ablation::run(options)?,
         _ => {
             let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();

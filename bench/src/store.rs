@@ -144,17 +144,20 @@ pub(crate) fn idle_share(time: Duration) -> f64 {
 
 /// Runs the calling thread on one core, so that client and shard do not share one.
 pub(crate) fn pin(core: usize) {
+    pin_to(core..core + 1);
+}
+
+/// Runs the calling thread on some cores, and so the threads and processes it starts.
+pub(crate) fn pin_to(cores: std::ops::Range<usize>) {
     let mut set = rustix::thread::CpuSet::new();
-    set.set(core);
+    cores.for_each(|core| set.set(core));
     // Where pinning is not allowed the figures only get noisier.
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
 /// Lets the calling thread run anywhere again, and so the threads it starts.
 pub(crate) fn unpin(cores: usize) {
-    let mut set = rustix::thread::CpuSet::new();
-    (0..cores).for_each(|core| set.set(core));
-    let _ = rustix::thread::sched_setaffinity(None, &set);
+    pin_to(0..cores);
 }
 
 impl Store {

@@ -1,5 +1,9 @@
 //! Workloads as data: records, how often which is asked for, and batches of gets and puts of them.
 
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
 use crate::store::{Numbers, Walk};
 
 /// Bytes of a key.
@@ -62,28 +66,69 @@ impl Records {
 }
 
 /// How often which record is asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Keys {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Keys {
     /// All alike.
     Uniform,
     /// The k-th most popular 1 / k^0.99 as often as the first.
     Zipf,
+    /// The same, where those that were put last are the most popular.
+    Latest,
+    /// As in a trace, over and over.
+    Trace(Arc<[u64]>),
 }
 
 impl Keys {
-    /// How it is called in rows and notes.
-    pub fn name(self) -> &'static str {
-        match self {
-            Keys::Uniform => "uniform",
-            Keys::Zipf => "Zipf",
+    /// Reads a choice: `uniform`, `zipf`, `latest`, or `trace` and a file with a key a line.
+    pub fn parse(choice: &str, file: Option<&Path>) -> Result<Keys, String> {
+        match (choice, file) {
+            ("uniform", None) => Ok(Keys::Uniform),
+            ("zipf", None) => Ok(Keys::Zipf),
+            ("latest", None) => Ok(Keys::Latest),
+            ("trace", Some(file)) => Keys::read(file),
+            ("trace", None) => Err("trace needs a file: --keys trace FILE".into()),
+            ("uniform" | "zipf" | "latest", Some(_)) => Err(format!("{choice} takes no file")),
+            _ => Err(format!("no such keys: {choice}; there are uniform, zipf, latest and trace FILE")),
         }
     }
 
-    /// So many records drawn.
-    pub fn draw(self, seed: u64, records: u64, count: usize) -> Vec<u64> {
+    /// Numbers the keys of a trace in the order in which each comes first.
+    fn read(file: &Path) -> Result<Keys, String> {
+        let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let mut numbers: HashMap<&str, u64> = HashMap::new();
+        let keys = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let trace: Arc<[u64]> = keys
+            .map(|key| {
+                let next = numbers.len() as u64;
+                *numbers.entry(key).or_insert(next)
+            })
+            .collect();
+        if trace.is_empty() {
+            return Err(format!("{}: there is no key in it; it is to have one a line", file.display()));
+        }
+        Ok(Keys::Trace(trace))
+    }
+
+    /// How it is called in rows and notes.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Keys::Uniform => "uniform",
+            Keys::Zipf => "Zipf",
+            Keys::Latest => "latest",
+            Keys::Trace(_) => "trace",
+        }
+    }
+
+    /// So many records drawn. A trace of more keys than there are records begins again with the first.
+    pub(crate) fn draw(&self, seed: u64, records: u64, count: usize) -> Vec<u64> {
         match self {
             Keys::Uniform => Numbers(seed).records(records, count),
             Keys::Zipf => Numbers(seed).popular(records, count),
+            Keys::Latest => {
+                let ranks = Numbers(seed).popular(records, count);
+                ranks.into_iter().map(|rank| records - 1 - rank).collect()
+            }
+            Keys::Trace(trace) => trace.iter().cycle().take(count).map(|number| number % records).collect(),
         }
     }
 }
@@ -116,6 +161,51 @@ pub(crate) fn batches(drawn: &[u64], size: usize, gets_percent: u64) -> Vec<Batc
     drawn.chunks_exact(size).map(&mut batch).collect()
 }
 
+/// A batch with its keys and values.
+pub(crate) struct Keyed {
+    gets: Vec<[u8; KEY_BYTES]>,
+    puts: Vec<[u8; KEY_BYTES]>,
+    /// The values that are to be got, and then those to be put.
+    values: Vec<u8>,
+}
+
+impl Keyed {
+    pub fn new(batch: &Batch, records: Records) -> Keyed {
+        let keys = |records: &[u64]| records.iter().map(|record| key(*record)).collect();
+        let mut values = Vec::with_capacity(batch.len() * records.value_bytes);
+        for record in batch.gets.iter().chain(&batch.puts) {
+            records.write_value(*record, &mut values);
+        }
+        Keyed { gets: keys(&batch.gets), puts: keys(&batch.puts), values }
+    }
+
+    /// Keys to get, with the values that are to come.
+    pub fn gets(&self, records: Records) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.gets.iter().map(|key| &key[..]).zip(self.values.chunks_exact(records.value_bytes))
+    }
+
+    /// Keys to put, with their values.
+    pub fn puts(&self, records: Records) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let values = &self.values[self.gets.len() * records.value_bytes..];
+        self.puts.iter().map(|key| &key[..]).zip(values.chunks_exact(records.value_bytes))
+    }
+
+    /// How many keys are got, and put.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.gets.len(), self.puts.len())
+    }
+
+    /// Number of operations.
+    pub fn len(&self) -> u64 {
+        (self.gets.len() + self.puts.len()) as u64
+    }
+
+    /// What is said of a key whose value was not the wanted one.
+    pub fn wrong(key: &[u8]) -> String {
+        format!("{} has a value that was not put", String::from_utf8_lossy(key))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +233,27 @@ mod tests {
         other[4999] ^= 1;
         assert!(!records.same(&one, &other));
         assert!(!records.same(&one, &one[..4992]));
+    }
+
+    #[test]
+    fn a_trace_is_read_and_followed() {
+        let file = std::env::temp_dir().join(format!("kelix-bench-trace-{}", std::process::id()));
+        std::fs::write(&file, "a\nb\n\n a \nc\n").unwrap();
+        let keys = Keys::parse("trace", Some(&file)).unwrap();
+        assert_eq!(keys.draw(1, 100, 6), [0, 1, 0, 2, 0, 1]);
+        assert_eq!(keys.draw(1, 2, 4), [0, 1, 0, 0], "no more records than there are");
+        std::fs::write(&file, "\n").unwrap();
+        assert!(Keys::parse("trace", Some(&file)).unwrap_err().contains("no key"));
+        std::fs::remove_file(&file).unwrap();
+        assert!(Keys::parse("trace", Some(&file)).is_err() && Keys::parse("trace", None).is_err());
+        assert!(Keys::parse("zipf", Some(&file)).is_err() && Keys::parse("others", None).is_err());
+    }
+
+    #[test]
+    fn the_latest_records_are_the_most_popular() {
+        let drawn = Keys::Latest.draw(1, 1000, 10_000);
+        let late = drawn.iter().filter(|record| **record >= 900).count();
+        assert!(late > 5000, "{late} of 10000 among the last hundred");
     }
 
     #[test]

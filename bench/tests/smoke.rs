@@ -7,7 +7,8 @@ use kelix_bench::{NAMES, Options, run};
 fn every_benchmark_runs() {
     let folder = std::env::temp_dir().join(format!("kelix-bench-smoke-{}", std::process::id()));
     for (name, _) in NAMES {
-        let options = Options { json: true, svg: Some(folder.clone()), records: Some(20_000) };
+        let options =
+            Options { json: true, svg: Some(folder.clone()), records: Some(20_000), ..Options::default() };
         run(name, &options).expect("a run");
         let drawn = std::fs::read_to_string(folder.join(format!("{name}.svg"))).expect("a picture");
         assert!(drawn.starts_with("<svg") && drawn.trim_end().ends_with("</svg>"));

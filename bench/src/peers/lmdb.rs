@@ -7,9 +7,9 @@ use std::ptr;
 
 use libloading::Library;
 
-use super::engine::{Engine, Keyed};
+use super::engine::Engine;
 use crate::store::verify;
-use crate::workload::{Batch, Records, key};
+use crate::workload::{Batch, Keyed, Records, key};
 
 /// The file of Debian's package, with the version of its interface.
 const LIBRARY: &str = "liblmdb.so.0";
@@ -206,13 +206,14 @@ impl Engine for Lmdb {
             let keyed = &self.batches[self.at];
             let mut wanted = keyed.gets(self.records);
             let keys = keyed.gets(self.records).map(|(key, _)| key);
-            if keyed.has_gets() {
+            let (gets, puts) = keyed.counts();
+            if gets > 0 {
                 self.get(keys, |value| {
                     let (key, wanted) = wanted.next().expect("as many as keys");
                     if self.records.same(value, wanted) { Ok(()) } else { Err(Keyed::wrong(key)) }
                 })?;
             }
-            if keyed.has_puts() {
+            if puts > 0 {
                 self.put(keyed)?;
             }
             operations += keyed.len();
@@ -228,10 +229,6 @@ impl Engine for Lmdb {
             Ok(())
         })?;
         Ok(next)
-    }
-
-    fn take_busy(&mut self) -> Option<f64> {
-        None
     }
 
     fn memory_bytes(&mut self) -> u64 {

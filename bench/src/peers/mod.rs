@@ -1,20 +1,26 @@
-//! `kelix bench peers`: gets and puts against memcached and Redis, on the transport that each row names, with LMDB beside.
+//! `kelix bench peers`: gets and puts against memcached and Redis, on the transport that each row names, with LMDB beside; and
+//! `kelix bench sweep`: the same over sizes of values and numbers of records.
 //!
-//! One server thread each, on the last core; one client, on the first. The programs are the distribution's, started here and
-//! ended here.
+//! As many server threads each as were asked for, on the last cores; the clients on the others. The programs are the
+//! distribution's, started here and ended here.
 
 mod daemon;
 mod engine;
+mod kelix;
 mod lmdb;
+mod peer;
 mod protocol;
 mod rows;
+mod sweep;
 
-use crate::store::{pin, unpin};
-use crate::workload::Records;
-use crate::{Options, Report};
+use crate::store::{pin_to, unpin};
+use crate::workload::{Keys, Records};
+use crate::{Options, Report, Row};
 use daemon::Transport;
-use engine::{Engine, Kelix, Peer, load};
+use engine::{Engine, load};
+use kelix::Kelix;
 use lmdb::Lmdb;
+use peer::Peer;
 use protocol::{Memcached, Redis};
 
 /// Rounds of blocks a row. A small run is a check that all works, not a measurement.
@@ -26,6 +32,46 @@ const FULL_RECORDS: u64 = 100_000;
 const TCP_RECORDS: u64 = 1_000_000;
 const LONG_BYTES: u64 = 512 << 20;
 const LONG_BYTES_SMALL: u64 = 16 << 20;
+/// Records of a run, and of the rows that are swept.
+const RECORDS: u64 = 10_000_000;
+const SWEPT: [u64; 3] = [1_000_000, 10_000_000, 60_000_000];
+
+/// How engines run and are asked.
+#[derive(Clone)]
+struct Setup {
+    transport: Transport,
+    /// Threads of each server, and clients, each a thread.
+    threads: usize,
+    clients: usize,
+    /// Keys of all rows, if they were chosen.
+    keys: Option<Keys>,
+    rounds: usize,
+}
+
+impl Setup {
+    fn of(options: &Options, records: u64) -> Setup {
+        Setup {
+            transport: Transport::Unix,
+            threads: options.threads.unwrap_or(1).max(1),
+            clients: options.clients.unwrap_or(1).max(1),
+            keys: options.keys.clone(),
+            rounds: if records < FULL_RECORDS { SMALL } else { FULL },
+        }
+    }
+
+    fn over_tcp(&self) -> Setup {
+        Setup { transport: Transport::Tcp, ..self.clone() }
+    }
+}
+
+/// Which engines stand beside ours.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Beside {
+    /// memcached, Redis, and LMDB where it can be.
+    All,
+    Memcached,
+    Redis,
+}
 
 /// Engines with these records in them: ours first, then the peers, then LMDB where it is not about a network.
 struct Engines {
@@ -33,62 +79,104 @@ struct Engines {
     /// How many of them are ours or peers.
     compared: usize,
     records: Records,
-    rounds: usize,
+    setup: Setup,
 }
 
 impl Engines {
-    fn start(transport: Transport, records: Records, rounds: usize) -> Result<Engines, String> {
+    fn start(setup: &Setup, beside: Beside, records: Records) -> Result<Engines, String> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let for_servers = setup.threads.min(cores - 1).max(1);
         // What is started there stays there.
-        pin(cores - 1);
-        let mut all: Vec<Box<dyn Engine>> = vec![
-            Box::new(Kelix::start(transport, records)?),
-            Box::new(Peer::<Memcached>::start(transport, records)?),
-            Box::new(Peer::<Redis>::start(transport, records)?),
-        ];
+        pin_to(cores - for_servers..cores);
+        let mut all: Vec<Box<dyn Engine>> = vec![Box::new(Kelix::start(setup, records)?)];
+        if beside != Beside::Redis {
+            all.push(Box::new(Peer::<Memcached>::start(setup, records)?));
+        }
+        if beside != Beside::Memcached {
+            all.push(Box::new(Peer::<Redis>::start(setup, records)?));
+        }
         let compared = all.len();
-        if transport == Transport::Unix {
+        // It is opened without its locks, so for one client.
+        if beside == Beside::All && setup.transport == Transport::Unix && setup.clients == 1 {
             all.push(Box::new(Lmdb::start(records)?));
         }
-        pin(0);
+        pin_to(0..(cores - for_servers).max(1));
         let progress = std::io::IsTerminal::is_terminal(&std::io::stderr());
         for engine in &mut all {
             if progress {
-                eprintln!("loading {} records into {}", records.count, engine.name());
+                eprintln!(
+                    "loading {} records of {} bytes into {}",
+                    records.count,
+                    records.value_bytes,
+                    engine.name()
+                );
             }
-            load(engine.as_mut(), records)?;
+            load(engine.as_mut(), setup.clients, records)?;
         }
-        Ok(Engines { all, compared, records, rounds })
+        Ok(Engines { all, compared, records, setup: setup.clone() })
     }
 }
 
-/// Runs the benchmark.
-pub(crate) fn run(options: &Options) -> Result<Report, String> {
-    let records = options.records.unwrap_or(10_000_000).max(1000);
-    let rounds = if records < FULL_RECORDS { SMALL } else { FULL };
+/// Runs a benchmark of this kind: its rows, whatever becomes of them, in threads that may run anywhere afterwards.
+fn report(
+    bench: &'static str,
+    records: u64,
+    rows: impl FnOnce() -> Result<Vec<Row>, String>,
+) -> Result<Report, String> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let outcome = rows(records, rounds);
+    let outcome = rows();
     unpin(cores);
-    Ok(Report { bench: "peers", records, rows: outcome? })
+    Ok(Report { bench, records, rows: outcome? })
 }
 
-fn rows(records: u64, rounds: usize) -> Result<Vec<crate::Row>, String> {
-    let mut engines = Engines::start(Transport::Unix, Records::new(records, 32), rounds)?;
-    let mut all = rows::memory(&mut engines);
-    all.extend(rows::latencies(&mut engines)?);
-    all.extend(rows::rates(&mut engines)?);
-    all.extend(rows::mixes(&mut engines)?);
-    drop(engines);
-    for (id, name, bytes) in [
-        ("size_4k", "gets of 4 KiB at the best batch", 4 << 10),
-        ("size_4m", "gets of 4 MiB at the best batch", 4 << 20),
-    ] {
-        let long_bytes = if records < FULL_RECORDS { LONG_BYTES_SMALL } else { LONG_BYTES };
-        let count = long_bytes / bytes as u64;
-        let mut engines = Engines::start(Transport::Unix, Records::new(count, bytes), rounds)?;
-        all.extend(rows::long(&mut engines, id, name)?);
-    }
-    let mut engines = Engines::start(Transport::Tcp, Records::new(records.min(TCP_RECORDS), 32), rounds)?;
-    all.extend(rows::over_tcp(&mut engines)?);
-    Ok(all)
+/// Runs `kelix bench peers`.
+pub(crate) fn run(options: &Options) -> Result<Report, String> {
+    let records = options.records.unwrap_or(RECORDS).max(1000);
+    let setup = Setup::of(options, records);
+    report("peers", records, || {
+        let mut engines = Engines::start(&setup, Beside::All, Records::new(records, 32))?;
+        let mut all = rows::memory(&mut engines);
+        all.extend(rows::latencies(&mut engines)?);
+        all.extend(rows::rates(&mut engines)?);
+        all.extend(rows::mixes(&mut engines)?);
+        drop(engines);
+        for (id, name, bytes) in [
+            ("size_4k", "gets of 4 KiB at the best batch", 4 << 10),
+            ("size_4m", "gets of 4 MiB at the best batch", 4 << 20),
+        ] {
+            let count = count_of(records, bytes);
+            let mut engines = Engines::start(&setup, Beside::All, Records::new(count, bytes))?;
+            all.extend(rows::long(&mut engines, id, name)?);
+        }
+        let few = Records::new(records.min(TCP_RECORDS), 32);
+        let mut engines = Engines::start(&setup.over_tcp(), Beside::All, few)?;
+        all.extend(rows::over_tcp(&mut engines)?);
+        Ok(all)
+    })
+}
+
+/// Runs `kelix bench sweep`.
+pub(crate) fn sweep(options: &Options) -> Result<Report, String> {
+    let counts = options.records.map_or(SWEPT.to_vec(), |records| vec![records.max(1000)]);
+    let most = counts[counts.len() - 1];
+    let setup = Setup::of(options, most);
+    report("sweep", most, || {
+        let mut all = Vec::new();
+        for bytes in sweep::SIZES {
+            let records = Records::new(count_of(most, bytes), bytes);
+            all.extend(sweep::value(&mut Engines::start(&setup, Beside::All, records)?)?);
+        }
+        for count in counts {
+            for beside in [Beside::Memcached, Beside::Redis] {
+                all.extend(sweep::records(&setup, beside, Records::new(count, 32))?);
+            }
+        }
+        Ok(all)
+    })
+}
+
+/// How many records of a size a run of so many has.
+fn count_of(records: u64, bytes: usize) -> u64 {
+    let memory = if records < FULL_RECORDS { LONG_BYTES_SMALL } else { LONG_BYTES };
+    (memory / bytes as u64).min(TCP_RECORDS)
 }

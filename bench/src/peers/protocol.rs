@@ -10,8 +10,8 @@ pub(super) trait Protocol {
     /// The program, and how it is called in notes.
     const PROGRAM: &'static str;
 
-    /// The arguments of a server with one thread and room for these records.
-    fn arguments(address: &Address, folder: &Path, records: Records) -> Vec<String>;
+    /// The arguments of a server with so many threads and room for these records.
+    fn arguments(address: &Address, folder: &Path, records: Records, threads: usize) -> Vec<String>;
 
     /// Appends what is sent for a batch, and what must come back.
     fn say(batch: &Batch, records: Records, request: &mut Vec<u8>, answer: &mut Vec<u8>);
@@ -26,11 +26,12 @@ pub(super) struct Memcached;
 impl Protocol for Memcached {
     const PROGRAM: &'static str = "memcached";
 
-    fn arguments(address: &Address, _: &Path, records: Records) -> Vec<String> {
+    fn arguments(address: &Address, _: &Path, records: Records, threads: usize) -> Vec<String> {
         let item = records.value_bytes as u64 + 160;
         let megabytes = ((records.count * item * 3 / 2) >> 20) + 256;
         let power = (64 - records.count.leading_zeros()).clamp(12, 30);
-        let mut arguments: Vec<String> = ["-t", "1", "-U", "0", "-M", "-I", "16m"].map(String::from).into();
+        let mut arguments: Vec<String> = ["-U", "0", "-M", "-I", "16m"].map(String::from).into();
+        arguments.extend(["-t".into(), threads.to_string()]);
         arguments.extend(["-m".into(), megabytes.to_string(), "-o".into(), format!("hashpower={power}")]);
         arguments.extend(match address {
             Address::Unix(path) => ["-s".into(), path.display().to_string()].to_vec(),
@@ -98,16 +99,16 @@ fn whole(out: &mut Vec<u8>, bytes: &[u8]) {
 impl Protocol for Redis {
     const PROGRAM: &'static str = "redis-server";
 
-    fn arguments(address: &Address, folder: &Path, _: Records) -> Vec<String> {
+    fn arguments(address: &Address, folder: &Path, _: Records, threads: usize) -> Vec<String> {
         let (port, socket) = match address {
             Address::Unix(path) => (0, path.clone()),
             Address::Tcp(port) => (*port, folder.join("socket")),
         };
-        let (port, socket) = (port.to_string(), socket.display().to_string());
+        let (port, socket, threads) = (port.to_string(), socket.display().to_string(), threads.to_string());
         let options = [
             ("--save", ""),
             ("--appendonly", "no"),
-            ("--io-threads", "1"),
+            ("--io-threads", &threads),
             ("--bind", "127.0.0.1"),
             ("--port", &port),
             ("--unixsocket", &socket),

@@ -9,10 +9,11 @@ use crate::interleave::{Comparison, compared, median, take_turns};
 use crate::report::{Row, Sense, as_rate};
 use crate::workload::{Batch, Keys, batches};
 
-/// Sizes of a batch that each engine is tried with, each for so long, and most bytes of the values of one.
+/// Sizes of a batch that each engine is tried with, and most bytes of the values of one.
 const SIZES: [usize; 5] = [1, 16, 64, 256, 1024];
 const BATCH_BYTES: usize = 1 << 20;
-const TRIAL: Duration = Duration::from_millis(60);
+/// For how long each is tried, for each round of the row.
+const TRIAL: Duration = Duration::from_millis(3);
 /// Operations that are prepared for a row, and most bytes of their values.
 const PREPARED: usize = 1 << 17;
 const PREPARED_BYTES: usize = 64 << 20;
@@ -23,21 +24,34 @@ const CALL_BYTES: usize = 8 << 20;
 const BUSY: f64 = 0.95;
 
 /// What a row does: keys, and how many operations in a hundred are gets.
-#[derive(Clone, Copy)]
-struct Work {
-    keys: Keys,
-    gets_percent: u64,
+pub(super) struct Work {
+    pub keys: Keys,
+    pub gets_percent: u64,
 }
 
-const GETS: Work = Work { keys: Keys::Uniform, gets_percent: 100 };
-const PUTS: Work = Work { keys: Keys::Uniform, gets_percent: 0 };
+/// Gets only, and puts only.
+pub(super) const GETS: u64 = 100;
+pub(super) const PUTS: u64 = 0;
 /// HydraDB's mixes, section 6.1, with what is wanted of batches and of one operation at a time.
 const MIXES: [(&str, u64, f64, f64); 3] =
     [("c", 100, 10.0, 40.0), ("b", 90, 8.0, 25.0), ("a", 50, 8.0, 15.0)];
 
 impl Engines {
+    /// The keys of rows that are about something else.
+    pub fn keys(&self) -> Keys {
+        self.setup.keys.clone().unwrap_or(Keys::Uniform)
+    }
+
+    fn gets(&self) -> Work {
+        Work { keys: self.keys(), gets_percent: GETS }
+    }
+
+    fn puts(&self) -> Work {
+        Work { keys: self.keys(), gets_percent: PUTS }
+    }
+
     /// Operations of a row, cut into batches.
-    fn work(&self, work: Work, size: usize) -> Vec<Batch> {
+    fn work(&self, work: &Work, size: usize) -> Vec<Batch> {
         let count = PREPARED.min(PREPARED_BYTES / self.records.value_bytes).max(size);
         batches(&work.keys.draw(5, self.records.count, count), size, work.gets_percent)
     }
@@ -56,27 +70,30 @@ impl Engines {
             engine.take_busy();
         });
         let all = &mut self.all;
-        let times = take_turns(self.rounds, all.len(), |side| call(all[side].as_mut(), side))?;
+        let times = take_turns(self.setup.rounds, all.len(), |side| call(all[side].as_mut(), side))?;
         let busy = all.iter_mut().map(|engine| engine.take_busy()).collect();
-        Ok(Measured { times, busy, compared: self.compared })
+        Ok(Measured { times, busy, compared: self.compared, sizes: Vec::new() })
     }
 
     /// Batches one after the other, or several at once.
     fn measure_batches(&mut self, sizes: &[usize], together: bool) -> Result<Measured, String> {
+        // To begin several threads takes a while.
+        let few = if self.setup.clients == 1 { 16 } else { 256 };
         let calls: Vec<usize> =
-            sizes.iter().map(|size| if together { self.call(*size) } else { 16 }).collect();
-        self.measure(|engine, index| engine.run(calls[index], together))
+            sizes.iter().map(|size| if together { self.call(*size) } else { few }).collect();
+        let measured = self.measure(|engine, index| engine.run(calls[index], together))?;
+        Ok(Measured { sizes: sizes.to_vec(), ..measured })
     }
 
     /// One operation at a time.
-    fn one_at_a_time(&mut self, work: Work) -> Result<Measured, String> {
+    pub fn one_at_a_time(&mut self, work: &Work) -> Result<Measured, String> {
         let batches = self.work(work, 1);
         self.all.iter_mut().for_each(|engine| engine.prepare(&batches));
         self.measure_batches(&vec![1; self.all.len()], false)
     }
 
     /// Batches, of the size that is best for each engine.
-    fn at_best(&mut self, work: Work) -> Result<(Measured, String), String> {
+    pub fn at_best(&mut self, work: &Work) -> Result<(Measured, String), String> {
         let value_bytes = self.records.value_bytes;
         let mut sizes = Vec::new();
         for index in 0..self.all.len() {
@@ -87,7 +104,7 @@ impl Engines {
                 engine.prepare(&batches);
                 engine.run(call, true)?;
                 let (began, mut operations) = (Instant::now(), 0);
-                while began.elapsed() < TRIAL {
+                while began.elapsed() < TRIAL * self.setup.rounds as u32 {
                     operations += engine.run(call, true)?;
                 }
                 let time = began.elapsed().as_secs_f64() / operations as f64;
@@ -104,7 +121,14 @@ impl Engines {
     }
 
     /// A row of how many times better we are than the better peer.
-    fn row(&self, id: String, name: &str, wanted: f64, measured: &Measured, note: &str) -> Row {
+    pub fn row(
+        &self,
+        id: String,
+        name: &str,
+        wanted: impl Into<Option<f64>>,
+        measured: &Measured,
+        note: &str,
+    ) -> Row {
         let (peer, comparison) = measured.better_peer();
         let mut all = String::new();
         for (index, engine) in self.all.iter().enumerate().skip(1) {
@@ -122,7 +146,7 @@ impl Engines {
             other: Some(comparison.other_ns),
             unit: "ns",
             ratio: comparison.ratio,
-            wanted: Some(wanted),
+            wanted: wanted.into(),
             sense: Sense::AtLeast,
             note: format!("{all}{note}{}", comparison.spread()),
         }
@@ -130,10 +154,12 @@ impl Engines {
 }
 
 /// Times of all engines, by engine and round, and how busy their servers were.
-struct Measured {
+pub(super) struct Measured {
     times: Vec<Vec<f64>>,
     busy: Vec<Option<f64>>,
     compared: usize,
+    /// Operations of a batch, by engine.
+    sizes: Vec<usize>,
 }
 
 impl Measured {
@@ -176,7 +202,7 @@ pub(super) fn memory(engines: &mut Engines) -> Vec<Row> {
 
 /// One operation at a time.
 pub(super) fn latencies(engines: &mut Engines) -> Result<Vec<Row>, String> {
-    let get = engines.one_at_a_time(GETS)?;
+    let get = engines.one_at_a_time(&engines.gets())?;
     let mut at = vec![1; engines.all.len()];
     let dependent = engines.measure(|engine, index| {
         for _ in 0..16 {
@@ -184,7 +210,7 @@ pub(super) fn latencies(engines: &mut Engines) -> Result<Vec<Row>, String> {
         }
         Ok(16)
     })?;
-    let put = engines.one_at_a_time(PUTS)?;
+    let put = engines.one_at_a_time(&engines.puts())?;
     Ok(vec![
         engines.row("get_latency".into(), "get, one at a time", 40.0, &get, ""),
         engines.row("get_latency_dep".into(), "get, next key from the last answer", 20.0, &dependent, ""),
@@ -194,8 +220,8 @@ pub(super) fn latencies(engines: &mut Engines) -> Result<Vec<Row>, String> {
 
 /// Batches of gets, and of puts.
 pub(super) fn rates(engines: &mut Engines) -> Result<Vec<Row>, String> {
-    let (get, get_note) = engines.at_best(GETS)?;
-    let (put, put_note) = engines.at_best(PUTS)?;
+    let (get, get_note) = engines.at_best(&engines.gets())?;
+    let (put, put_note) = engines.at_best(&engines.puts())?;
     Ok(vec![
         engines.row("multiget_rate".into(), "gets at the best batch", 10.0, &get, &get_note),
         engines.row("put_rate".into(), "puts at the best batch", 5.0, &put, &put_note),
@@ -205,20 +231,26 @@ pub(super) fn rates(engines: &mut Engines) -> Result<Vec<Row>, String> {
 /// HydraDB's mixes, in batches and one at a time, and how much dearer puts make them.
 pub(super) fn mixes(engines: &mut Engines) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
-    for (keys, wanted) in [(Keys::Uniform, 2.83), (Keys::Zipf, 3.46)] {
+    let chosen = engines.setup.keys.clone().map_or(vec![Keys::Uniform, Keys::Zipf], |keys| vec![keys]);
+    for keys in chosen {
         let suffix = keys.name().to_lowercase();
         let mut ours = Vec::new();
         for (mix, gets_percent, in_batches, alone) in MIXES {
-            let work = Work { keys, gets_percent };
+            let work = Work { keys: keys.clone(), gets_percent };
             let name = format!("{gets_percent}:{} {}", 100 - gets_percent, keys.name());
-            let (measured, note) = engines.at_best(work)?;
+            let (measured, note) = engines.at_best(&work)?;
             let id = format!("mix_{mix}_{suffix}");
             rows.push(engines.row(id, &format!("{name} at the best batch"), in_batches, &measured, &note));
-            let measured = engines.one_at_a_time(work)?;
+            let measured = engines.one_at_a_time(&work)?;
             let id = format!("sync_{mix}_{suffix}");
             rows.push(engines.row(id, &format!("{name}, one at a time"), alone, &measured, ""));
             ours.push(measured.ours_ns());
         }
+        let theirs = match keys {
+            Keys::Uniform => Some(2.83),
+            Keys::Zipf => Some(3.46),
+            Keys::Latest | Keys::Trace(_) => None,
+        };
         rows.push(Row {
             id: format!("get_ratio_{suffix}").into(),
             name: "our rate at 100 % gets against 50 %, one at a time".into(),
@@ -226,9 +258,9 @@ pub(super) fn mixes(engines: &mut Engines) -> Result<Vec<Row>, String> {
             other: Some(ours[2]),
             unit: "ns",
             ratio: ours[2] / ours[0],
-            wanted: Some(wanted),
+            wanted: theirs,
             sense: Sense::AtLeast,
-            note: format!("HydraDB, section 6.2: {wanted} x"),
+            note: theirs.map_or(String::new(), |theirs| format!("HydraDB, section 6.1: {theirs} x")),
         });
     }
     Ok(rows)
@@ -236,9 +268,9 @@ pub(super) fn mixes(engines: &mut Engines) -> Result<Vec<Row>, String> {
 
 /// Gets of long values, also against copying as many bytes.
 pub(super) fn long(engines: &mut Engines, id: &'static str, name: &'static str) -> Result<Vec<Row>, String> {
-    let (measured, note) = engines.at_best(GETS)?;
+    let (measured, note) = engines.at_best(&engines.gets())?;
     let mut rows = vec![engines.row(id.into(), name, 3.0, &measured, &note)];
-    let copied = copies(engines)?;
+    let copied = copies(engines, measured.sizes[0])?;
     rows.push(Row {
         id: format!("{id}_copy").into(),
         name: "the same against copying and comparing as many bytes".into(),
@@ -253,17 +285,17 @@ pub(super) fn long(engines: &mut Engines, id: &'static str, name: &'static str) 
     Ok(rows)
 }
 
-/// Gets against copies of as many bytes from as much memory. Both look at what they got.
-fn copies(engines: &mut Engines) -> Result<Comparison, String> {
+/// Gets, in batches of this size, against copies of as many bytes from as much memory. Both look at what they got.
+fn copies(engines: &mut Engines, size: usize) -> Result<Comparison, String> {
     let records = engines.records;
     let bytes = records.value_bytes;
-    let drawn = GETS.keys.draw(5, records.count, (PREPARED_BYTES / bytes).min(PREPARED));
+    let drawn = engines.keys().draw(5, records.count, (PREPARED_BYTES / bytes).min(PREPARED));
     let mut memory = Vec::with_capacity(records.count as usize * bytes);
     (0..records.count).for_each(|record| records.write_value(record, &mut memory));
     let mut wanted = Vec::with_capacity(drawn.len() * bytes);
     drawn.iter().for_each(|record| records.write_value(*record, &mut wanted));
     let ours = &mut engines.all[0];
-    ours.prepare(&batches(&drawn, 1, 100));
+    ours.prepare(&batches(&drawn, size, GETS));
     let (mut buffer, mut at) = (vec![0; bytes], 0);
     let mut copy = || {
         let from = drawn[at] as usize * bytes;
@@ -272,14 +304,15 @@ fn copies(engines: &mut Engines) -> Result<Comparison, String> {
         at = (at + 1) % drawn.len();
         Ok(1)
     };
-    let times = take_turns(engines.rounds, 2, |side| if side == 0 { ours.run(1, false) } else { copy() })?;
+    let times =
+        take_turns(engines.setup.rounds, 2, |side| if side == 0 { ours.run(1, false) } else { copy() })?;
     Ok(as_rate(compared(&times[0], &times[1])))
 }
 
 /// One at a time and in batches, over TCP.
 pub(super) fn over_tcp(engines: &mut Engines) -> Result<Vec<Row>, String> {
-    let get = engines.one_at_a_time(GETS)?;
-    let (rate, note) = engines.at_best(GETS)?;
+    let get = engines.one_at_a_time(&engines.gets())?;
+    let (rate, note) = engines.at_best(&engines.gets())?;
     Ok(vec![
         engines.row("tcp_get".into(), "get over TCP, one at a time", 1.0, &get, ""),
         engines.row("tcp_rate".into(), "gets over TCP at the best batch", 4.0, &rate, &note),

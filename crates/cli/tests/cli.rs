@@ -682,6 +682,40 @@ fn peers_are_measured_in_every_row() {
 }
 
 #[test]
+fn the_sweep_has_a_row_for_each_size_and_number() {
+    let sizes = ["value_32", "value_128", "value_512", "value_1k", "value_2k", "value_4k", "value_4m"];
+    let numbers = ["records_2000_memcached", "records_2000_redis"];
+    let wanted: Vec<String> = sizes
+        .into_iter()
+        .chain(numbers)
+        .flat_map(|id| ["get", "put", "one"].map(|what| format!("{id}_{what}")))
+        .collect();
+    assert_eq!(rows_of("sweep"), wanted);
+}
+
+/// Several clients and server threads, and keys of a file.
+#[test]
+fn peers_are_measured_as_was_chosen() {
+    let place = Place::new();
+    let trace = place.path().join("trace");
+    std::fs::write(&trace, "one\ntwo\none\n").expect("there is room");
+    let bench = |more: &[&str]| {
+        let all = [&["bench", "peers", "--records", "1000", "--json", "--keys", "trace"], more].concat();
+        place.kelix(&all)
+    };
+    let ran = bench(&[trace.to_str().expect("a plain path"), "--threads", "2", "--clients", "2"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let rows = ran.json()["rows"].as_array().expect("rows").len();
+    assert_eq!(rows, 19, "the mixes are over one kind of keys");
+    for wrong in [&[][..], &["nowhere"][..]] {
+        let ran = bench(wrong);
+        assert!(ran.code != 0 && ran.err.contains(wrong.first().unwrap_or(&"trace needs a file")), "{ran:?}");
+    }
+    let ran = place.kelix(&["bench", "spine", "--clients", "2"]);
+    assert!(ran.code != 0 && ran.err.contains("peers and sweep"), "{ran:?}");
+}
+
+#[test]
 fn a_peer_that_is_not_installed_is_named() {
     let place = Place::new();
     let mut bench = Command::new(env!("CARGO_BIN_EXE_kelix"));

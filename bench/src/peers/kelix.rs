@@ -1,0 +1,133 @@
+//! Us: a server in this process, and sessions.
+
+use std::sync::Arc;
+
+use kelix::{FabricChoice, Session, SessionOptions, Table, Values};
+use kelix_server::ServerConfig;
+
+use super::Setup;
+use super::daemon::Transport;
+use super::engine::{Client, Engine, run_all, start_of, text};
+use crate::store::{Store, verify};
+use crate::workload::{Batch, Keyed, Records, key};
+
+/// A session, and where in the batches it is.
+struct Caller {
+    session: Session,
+    table: Table,
+    records: Records,
+    batches: Arc<Vec<Keyed>>,
+    at: usize,
+    values: Values,
+    value: Vec<u8>,
+}
+
+impl Caller {
+    fn get_one(&mut self, batch: &Keyed) -> Result<(), String> {
+        let (key, wanted) = batch.gets(self.records).next().expect("one");
+        let found = self.session.get_into(self.table, key, &mut self.value).map_err(text)?;
+        let same = found.is_some() && self.records.same(&self.value, wanted);
+        if same { Ok(()) } else { Err(Keyed::wrong(key)) }
+    }
+
+    fn put_one(&mut self, batch: &Keyed) -> Result<(), String> {
+        let (key, value) = batch.puts(self.records).next().expect("one");
+        self.session.put(self.table, key, value).map(drop).map_err(text)
+    }
+
+    fn get_and_put(&mut self, batch: &Keyed) -> Result<(), String> {
+        let keys: Vec<&[u8]> = batch.gets(self.records).map(|(key, _)| key).collect();
+        let items: Vec<(&[u8], &[u8])> = batch.puts(self.records).collect();
+        let results = self.session.multi_get_put(self.table, &keys, &mut self.values, &items);
+        for result in results.map_err(text)? {
+            result.map_err(text)?;
+        }
+        for (index, (key, wanted)) in batch.gets(self.records).enumerate() {
+            if !self.values.get(index).is_some_and(|value| self.records.same(value, wanted)) {
+                return Err(Keyed::wrong(key));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Client for Caller {
+    fn run(&mut self, batches: usize, _: bool) -> Result<u64, String> {
+        let all = self.batches.clone();
+        let mut operations = 0;
+        for _ in 0..batches {
+            let batch = &all[self.at];
+            match batch.counts() {
+                (1, 0) => self.get_one(batch)?,
+                (0, 1) => self.put_one(batch)?,
+                _ => self.get_and_put(batch)?,
+            }
+            operations += batch.len();
+            self.at = (self.at + 1) % all.len();
+        }
+        Ok(operations)
+    }
+}
+
+/// Our server with its clients.
+pub(super) struct Kelix {
+    // Dropped before the store that they are sessions of.
+    callers: Vec<Caller>,
+    store: Store,
+    records: Records,
+}
+
+impl Kelix {
+    pub fn start(setup: &Setup, records: Records) -> Result<Kelix, String> {
+        let item = records.value_bytes as u64 + 128;
+        let tcp = setup.transport == Transport::Tcp;
+        let config = ServerConfig {
+            memory_bytes: (records.count * item * 3 / 2).max(256 << 20),
+            shards: setup.threads,
+            listen: tcp.then(|| (std::net::Ipv4Addr::LOCALHOST, 0).into()),
+            ..ServerConfig::default()
+        };
+        let store = Store::start("peers", config)?;
+        let fabric = if tcp { FabricChoice::Tcp } else { FabricChoice::Shm };
+        let call = |_| {
+            let options = SessionOptions { fabric: Some(fabric), ..SessionOptions::default() };
+            let mut session = store.client.session_with(options).map_err(text)?;
+            let table = session.table("records").map_err(text)?;
+            let value = vec![0; records.value_bytes];
+            let (batches, values) = (Arc::default(), Values::new());
+            Ok::<_, String>(Caller { session, table, records, batches, at: 0, values, value })
+        };
+        let callers = (0..setup.clients).map(call).collect::<Result<_, _>>()?;
+        Ok(Kelix { callers, store, records })
+    }
+}
+
+impl Engine for Kelix {
+    fn name(&self) -> &'static str {
+        "kelix"
+    }
+
+    fn prepare(&mut self, batches: &[Batch]) {
+        let keyed: Vec<Keyed> = batches.iter().map(|batch| Keyed::new(batch, self.records)).collect();
+        let (keyed, clients) = (Arc::new(keyed), self.callers.len());
+        for (index, caller) in self.callers.iter_mut().enumerate() {
+            caller.batches = keyed.clone();
+            caller.at = start_of(index, clients, batches.len());
+        }
+    }
+
+    fn run(&mut self, batches: usize, together: bool) -> Result<u64, String> {
+        run_all(&mut self.callers, batches, together)
+    }
+
+    fn follow(&mut self, record: u64) -> Result<u64, String> {
+        let Caller { session, table, value, .. } = &mut self.callers[0];
+        let found = session.get_into(*table, &key(record), value);
+        found.map_err(text)?.ok_or("a loaded record is absent")?;
+        Ok(verify(value, record))
+    }
+
+    fn memory_bytes(&mut self) -> u64 {
+        self.store.memfd_bytes()
+    }
+}
