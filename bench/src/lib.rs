@@ -3,6 +3,7 @@
 
 mod ablation;
 mod baselines;
+mod counts;
 mod everywhere;
 mod interleave;
 mod peers;
@@ -32,6 +33,9 @@ pub struct Options {
     pub clients: Option<usize>,
     /// How often which record is asked for, where servers are compared.
     pub keys: Option<Keys>,
+    /// What `counts` does in a process under valgrind.
+    #[doc(hidden)]
+    pub counted: Option<String>,
 }
 
 impl Options {
@@ -47,6 +51,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("everywhere", "gets over TCP against a bare echo, and many clients against few"),
     ("peers", "gets and puts against memcached and Redis, with LMDB beside"),
     ("sweep", "the same over sizes of values and numbers of records"),
+    ("counts", "instructions an operation takes"),
     ("ablation", "each feature against the same store without it"),
 ];
 
@@ -60,6 +65,7 @@ pub fn run(name: &str, options: &Options) -> Result<(), String> {
         "everywhere" => everywhere::run(options)?,
         "peers" => peers::run(options)?,
         "sweep" => peers::sweep(options)?,
+        "counts" => counts::run(options)?,
         "ablation" => ablation::run(options)?,
         _ => {
             let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();

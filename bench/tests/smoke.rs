@@ -6,7 +6,8 @@ use kelix_bench::{NAMES, Options, run};
 #[test]
 fn every_benchmark_runs() {
     let folder = std::env::temp_dir().join(format!("kelix-bench-smoke-{}", std::process::id()));
-    for (name, _) in NAMES {
+    // It runs the program itself, whose tests run it.
+    for (name, _) in NAMES.iter().filter(|(name, _)| *name != "counts") {
         let options =
             Options { json: true, svg: Some(folder.clone()), records: Some(20_000), ..Options::default() };
         run(name, &options).expect("a run");

@@ -34,6 +34,11 @@ pub(super) trait Engine {
         None
     }
 
+    /// What an operation has cost on the way since this was asked last, in words. `None`: nobody counts it.
+    fn take_cost(&mut self) -> Option<String> {
+        None
+    }
+
     /// Memory that it has from the system, in bytes.
     fn memory_bytes(&mut self) -> u64;
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kelix::{FabricChoice, Session, SessionOptions, Table, Values};
+use kelix::{Cost, FabricChoice, Session, SessionOptions, Table, Values};
 use kelix_server::ServerConfig;
 
 use super::Setup;
@@ -75,6 +75,9 @@ pub(super) struct Kelix {
     callers: Vec<Caller>,
     store: Store,
     records: Records,
+    /// Operations since their cost was asked for last, and what all before had cost.
+    operations: u64,
+    before: Cost,
 }
 
 impl Kelix {
@@ -98,7 +101,7 @@ impl Kelix {
             Ok::<_, String>(Caller { session, table, records, batches, at: 0, values, value })
         };
         let callers = (0..setup.clients).map(call).collect::<Result<_, _>>()?;
-        Ok(Kelix { callers, store, records })
+        Ok(Kelix { callers, store, records, operations: 0, before: Cost::default() })
     }
 }
 
@@ -117,14 +120,31 @@ impl Engine for Kelix {
     }
 
     fn run(&mut self, batches: usize, together: bool) -> Result<u64, String> {
-        run_all(&mut self.callers, batches, together)
+        let operations = run_all(&mut self.callers, batches, together)?;
+        self.operations += operations;
+        Ok(operations)
     }
 
     fn follow(&mut self, record: u64) -> Result<u64, String> {
         let Caller { session, table, value, .. } = &mut self.callers[0];
         let found = session.get_into(*table, &key(record), value);
         found.map_err(text)?.ok_or("a loaded record is absent")?;
+        self.operations += 1;
         Ok(verify(value, record))
+    }
+
+    fn take_cost(&mut self) -> Option<String> {
+        let mut total = Cost::default();
+        self.callers.iter().for_each(|caller| total.add(caller.session.cost()));
+        let cost = total.since(std::mem::replace(&mut self.before, total));
+        let operations = std::mem::take(&mut self.operations).max(1) as f64;
+        let each = |count: u64| count as f64 / operations;
+        Some(format!(
+            "{:.2} READs of {:.0} bytes, {:.2} messages",
+            each(cost.reads),
+            each(cost.read_bytes),
+            each(cost.messages)
+        ))
     }
 
     fn memory_bytes(&mut self) -> u64 {

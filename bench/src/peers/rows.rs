@@ -68,11 +68,12 @@ impl Engines {
     ) -> Result<Measured, String> {
         self.all.iter_mut().for_each(|engine| {
             engine.take_busy();
+            engine.take_cost();
         });
         let all = &mut self.all;
         let times = take_turns(self.setup.rounds, all.len(), |side| call(all[side].as_mut(), side))?;
         let busy = all.iter_mut().map(|engine| engine.take_busy()).collect();
-        Ok(Measured { times, busy, compared: self.compared, sizes: Vec::new() })
+        Ok(Measured { times, busy, cost: all[0].take_cost(), compared: self.compared, sizes: Vec::new() })
     }
 
     /// Batches one after the other, or several at once.
@@ -130,7 +131,7 @@ impl Engines {
         note: &str,
     ) -> Row {
         let (peer, comparison) = measured.better_peer();
-        let mut all = String::new();
+        let mut all = measured.cost.as_ref().map_or(String::new(), |cost| format!("{cost}; "));
         for (index, engine) in self.all.iter().enumerate().skip(1) {
             let _ = write!(all, "{} {:.0} ns", engine.name(), median(&measured.times[index]));
             if let Some(busy) = measured.busy[index] {
@@ -157,6 +158,8 @@ impl Engines {
 pub(super) struct Measured {
     times: Vec<Vec<f64>>,
     busy: Vec<Option<f64>>,
+    /// What ours cost.
+    cost: Option<String>,
     compared: usize,
     /// Operations of a batch, by engine.
     sizes: Vec<usize>,

@@ -39,6 +39,9 @@ pub(crate) struct BenchArgs {
     /// Clients, each a thread, in peers and sweep [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     clients: Option<u8>,
+    /// What `counts` does under valgrind
+    #[arg(long, hide = true)]
+    counted: Option<String>,
 }
 
 pub(crate) fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
@@ -51,6 +54,7 @@ pub(crate) fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
         threads: args.threads.map(usize::from),
         clients: args.clients.map(usize::from),
         keys: keys.transpose().map_err(failed)?,
+        counted: args.counted.clone(),
     };
     kelix_bench::run(&args.name, &options).map_err(failed)
 }

@@ -694,6 +694,12 @@ fn the_sweep_has_a_row_for_each_size_and_number() {
     assert_eq!(rows_of("sweep"), wanted);
 }
 
+#[test]
+fn instructions_are_counted() {
+    let wanted = ["get", "multi_get", "multi_put", "multi_get_put"].map(|id| format!("instructions_{id}"));
+    assert_eq!(rows_of("counts"), wanted);
+}
+
 /// Several clients and server threads, and keys of a file.
 #[test]
 fn peers_are_measured_as_was_chosen() {
