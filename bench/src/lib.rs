@@ -5,6 +5,7 @@ mod ablation;
 mod baselines;
 mod everywhere;
 mod interleave;
+mod links;
 mod peers;
 mod report;
 mod socket;
@@ -33,6 +34,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("everywhere", "gets over TCP against a bare echo, and many clients against few"),
     ("peers", "gets and puts against memcached and Redis"),
     ("ablation", "each feature against the same store without it"),
+    ("links", "following a link against looking an item up"),
 ];
 
 /// Runs the benchmark `name` and prints its result.
@@ -42,6 +44,7 @@ pub fn run(name: &str, options: &Options) -> Result<(), String> {
         "everywhere" => everywhere::run(options)?,
         "peers" => peers::run(options)?,
         "ablation" => ablation::run(options)?,
+        "links" => links::run(options)?,
         _ => {
             let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
             return Err(format!("no benchmark \"{name}\"; there are: {}", names.join(", ")));
