@@ -63,7 +63,8 @@ fn rows(records: u64, cores: usize) -> Result<Vec<Row>, String> {
     let (mut tcp, mut shm) = (Vec::new(), Vec::new());
     for bytes in SIZES {
         let size = Size::of(records, bytes);
-        let chain = Chain::start(size.records)?;
+        let mut chain = Chain::start(size.records)?;
+        chain.load()?;
         tcp.push(looked_up(&chain, size, FabricChoice::Tcp)?);
         // In shared memory the shard has one core and who asks another, as in the spine; over TCP the system chooses.
         pin(0);
@@ -79,7 +80,6 @@ fn rows(records: u64, cores: usize) -> Result<Vec<Row>, String> {
 fn looked_up(chain: &Chain, size: Size, fabric: FabricChoice) -> Result<Row, String> {
     let mut ours = chain.walker(fabric, Way::Follow)?;
     let mut other = chain.walker(fabric, Way::LookUp(Path::Message))?;
-    ours.walk_until_links_are_good()?;
     let before = (ours.cost(), other.cost());
     let comparison = compare(size.rounds, &mut || step(&mut ours), &mut || step(&mut other));
     let counts =
@@ -97,12 +97,12 @@ fn looked_up(chain: &Chain, size: Size, fabric: FabricChoice) -> Result<Row, Str
 /// Following over TCP against memcached's get over TCP. Servers on the last core, clients on the first, as with the peers.
 fn beside_memcached(size: Size, cores: usize) -> Result<Row, String> {
     pin(cores - 1);
-    let chain = Chain::start(size.records)?;
+    let mut chain = Chain::start(size.records)?;
     let mut memcached = Memcached::start(size.records)?;
     pin(0);
+    chain.load()?;
     memcached.load()?;
     let mut ours = chain.walker(FabricChoice::Tcp, Way::Follow)?;
-    ours.walk_until_links_are_good()?;
     let before = ours.cost();
     let comparison = compare(size.rounds, &mut || step(&mut ours), &mut || {
         memcached.step().expect("memcached's record");
