@@ -6,6 +6,7 @@ mod baselines;
 mod counts;
 mod everywhere;
 mod interleave;
+mod links;
 mod peers;
 mod report;
 mod socket;
@@ -53,6 +54,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("sweep", "the same over sizes of values and numbers of records"),
     ("counts", "instructions an operation takes"),
     ("ablation", "each feature against the same store without it"),
+    ("links", "following a link against looking an item up"),
 ];
 
 /// Runs the benchmark `name` and prints its result.
@@ -67,6 +69,7 @@ pub fn run(name: &str, options: &Options) -> Result<(), String> {
         "sweep" => peers::sweep(options)?,
         "counts" => counts::run(options)?,
         "ablation" => ablation::run(options)?,
+        "links" => links::run(options)?,
         _ => {
             let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
             return Err(format!("no benchmark \"{name}\"; there are: {}", names.join(", ")));

@@ -1,10 +1,11 @@
-//! `kelix bench ablation`: what each feature is worth, as in HydraDB's figure 10: the store with the feature against the
-//! store without it, in one run.
+//! `kelix bench ablation`: what each feature is worth, as in HydraDB's figures 10 and 11: the store with the feature against
+//! the store without it, in one run.
 //!
 //! What is left out is left out by a session's options where it is an option (paths, private pointers), and otherwise stands
 //! in `baselines`.
 
 mod client;
+mod hits;
 mod pointers;
 mod rows;
 
@@ -37,5 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
     rows.extend(pointers::shared(&store)?);
     rows.extend(rows::mixes(&store)?);
     unpin(store.cores);
+    drop(store);
+    rows.extend(hits::rows(records)?);
     Ok(Report { bench: "ablation", records, rows })
 }

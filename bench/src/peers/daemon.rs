@@ -15,14 +15,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How a server is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Transport {
+pub(crate) enum Transport {
     Unix,
     Tcp,
 }
 
 /// Where a server listens.
 #[derive(Clone, Debug)]
-pub(super) enum Address {
+pub(crate) enum Address {
     Unix(PathBuf),
     Tcp(u16),
 }
@@ -57,7 +57,7 @@ impl Address {
 }
 
 /// A running server.
-pub(super) struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
     folder: PathBuf,
     address: Address,

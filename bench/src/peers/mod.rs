@@ -4,12 +4,12 @@
 //! As many server threads each as were asked for, on the last cores; the clients on the others. The programs are the
 //! distribution's, started here and ended here.
 
-mod daemon;
+pub(crate) mod daemon;
 mod engine;
 mod kelix;
 mod lmdb;
 mod peer;
-mod protocol;
+pub(crate) mod protocol;
 mod rows;
 mod sweep;
 

@@ -6,7 +6,7 @@ use super::daemon::Address;
 use crate::workload::{Batch, KEY_BYTES, Records, key};
 
 /// A peer, as far as it differs from the others.
-pub(super) trait Protocol {
+pub(crate) trait Protocol {
     /// The program, and how it is called in notes.
     const PROGRAM: &'static str;
 
@@ -21,7 +21,7 @@ pub(super) trait Protocol {
 }
 
 /// memcached: one `get` for all keys; quiet meta sets, ended by a `mn` that says that all were done.
-pub(super) struct Memcached;
+pub(crate) struct Memcached;
 
 impl Protocol for Memcached {
     const PROGRAM: &'static str = "memcached";
@@ -83,7 +83,7 @@ impl Protocol for Memcached {
 }
 
 /// Redis: `MGET` and `MSET`; of one record, `GET` and `SET`.
-pub(super) struct Redis;
+pub(crate) struct Redis;
 
 /// Appends a bulk string's head.
 fn bulk(out: &mut Vec<u8>, bytes: usize) {

@@ -749,7 +749,20 @@ fn the_ablation_has_a_row_for_each_feature() {
     ];
     wanted.extend(["mix_50_uniform", "mix_90_uniform", "mix_100_uniform"]);
     wanted.extend(["mix_50_zipf", "mix_90_zipf", "mix_100_zipf"]);
+    wanted.extend(["hits_100_uniform", "hits_100_zipf", "hits_90_uniform", "hits_90_zipf"]);
+    wanted.extend(["hits_50_uniform", "hits_50_zipf"]);
     assert_eq!(rows_of("ablation"), wanted);
+}
+
+#[test]
+fn links_are_measured_in_every_row() {
+    let mut wanted = Vec::new();
+    for fabric in ["", "shm_"] {
+        let sizes = [32, 64, 128, 256, 512, 1024, 2048, 4096];
+        wanted.extend(sizes.map(|bytes| format!("chase_{fabric}{bytes}")));
+    }
+    wanted.extend([64, 256, 1024, 4096].map(|bytes| format!("chase_memcached_{bytes}")));
+    assert_eq!(rows_of("links"), wanted);
 }
 
 #[test]
