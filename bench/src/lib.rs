@@ -3,8 +3,12 @@
 
 mod ablation;
 mod baselines;
+mod chart;
 mod everywhere;
 mod interleave;
+mod marked;
+mod measurements;
+mod papers;
 mod peers;
 mod report;
 mod socket;
@@ -14,6 +18,7 @@ mod workload;
 
 use std::path::PathBuf;
 
+pub use measurements::{Written, write};
 pub use report::{Report, Row, Sense};
 
 /// How to run a benchmark and where its result goes.
@@ -35,9 +40,9 @@ pub const NAMES: &[(&str, &str)] = &[
     ("ablation", "each feature against the same store without it"),
 ];
 
-/// Runs the benchmark `name` and prints its result.
-pub fn run(name: &str, options: &Options) -> Result<(), String> {
-    let report = match name {
+/// Runs the benchmark `name`.
+fn measure(name: &str, options: &Options) -> Result<Report, String> {
+    Ok(match name {
         "spine" => spine::run(options)?,
         "everywhere" => everywhere::run(options)?,
         "peers" => peers::run(options)?,
@@ -46,7 +51,12 @@ pub fn run(name: &str, options: &Options) -> Result<(), String> {
             let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
             return Err(format!("no benchmark \"{name}\"; there are: {}", names.join(", ")));
         }
-    };
+    })
+}
+
+/// Runs the benchmark `name` and prints its result.
+pub fn run(name: &str, options: &Options) -> Result<(), String> {
+    let report = measure(name, options)?;
     if options.json {
         println!("{}", report.json());
     } else {
