@@ -7,6 +7,9 @@ const WIDTH: f64 = 420.0;
 const TITLE: f64 = 20.0;
 const LINE: f64 = 16.0;
 const BELOW: f64 = 34.0;
+/// Width of a letter of 12 points, in a wide font, since who draws it chooses the font.
+const LETTER: f64 = 6.9;
+const MARGIN: f64 = 10.0;
 
 const GOOD: &str = "#2a7f62";
 const BAD: &str = "#b3432b";
@@ -18,11 +21,8 @@ pub(crate) struct Chart {
     /// The first line, in larger letters, and those below it.
     pub title: String,
     pub lines: Vec<String>,
-    /// Room for labels, and for what is said beside each bar.
-    pub left: f64,
-    pub right: f64,
-    /// The scale's ends as powers of ten. What is outside is drawn at an end.
-    pub decades: (i32, i32),
+    /// The scale's ends. What is outside is drawn at an end.
+    pub span: (f64, f64),
     pub bars: Vec<Bar>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Bar {
     pub beside: Option<Beside>,
 }
 
-/// Another's value, and the range that it is from.
+/// Another's value, and the range that it is from, as a line. Where only a range is known the value is 1, which draws nothing.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Beside {
     pub value: f64,
@@ -48,13 +48,28 @@ pub(crate) struct Beside {
     pub to: f64,
 }
 
-/// The decades that hold all these values, and 1.
-pub(crate) fn decades(values: impl Iterator<Item = f64>) -> (i32, i32) {
-    values.filter(|value| *value > 0.0 && value.is_finite()).fold((0, 1), |(low, high), value| {
-        let power = value.log10();
-        // Nothing is worth a scale that is longer than this.
-        (low.min(power.floor() as i32).max(-3), high.max(power.ceil() as i32).min(4))
-    })
+/// Longest scale, and what may stand on it and be its ends.
+const LONGEST: (i32, i32) = (-3, 4);
+const MARKS: [u32; 3] = [1, 2, 5];
+
+/// All marks from a power of ten to another.
+fn marks((low, high): (i32, i32)) -> impl Iterator<Item = f64> {
+    let mark = |power: i32, mark: u32| match power {
+        0.. => f64::from(mark * 10u32.pow(power.unsigned_abs())),
+        // Divided, since 0.1 times something is not what is written.
+        _ => f64::from(mark) / f64::from(10u32.pow(power.unsigned_abs())),
+    };
+    (low..=high).flat_map(move |power| MARKS.map(|first| mark(power, first)))
+}
+
+/// The marks around all these values, and around 1 with some room.
+pub(crate) fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let values = values.filter(|value| *value > 0.0 && value.is_finite());
+    let (least, most) =
+        values.fold((0.9f64, 1.1f64), |(least, most), value| (least.min(value), most.max(value)));
+    let from = marks(LONGEST).filter(|mark| *mark <= least).last();
+    let to = marks(LONGEST).find(|mark| *mark >= most);
+    (from.unwrap_or(0.001), to.unwrap_or(50_000.0))
 }
 
 /// Text as it may stand in XML.
@@ -71,14 +86,14 @@ impl Chart {
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" \
              font-family=\"sans-serif\" font-size=\"12\">\n\
              <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-             <text x=\"10\" y=\"{TITLE}\" font-size=\"14\">{}</text>\n",
-            self.left + WIDTH + self.right,
+             <text x=\"{MARGIN}\" y=\"{TITLE}\" font-size=\"14\">{}</text>\n",
+            self.width().ceil(),
             bottom + BELOW,
             escaped(&self.title)
         );
         for (index, line) in self.lines.iter().enumerate() {
             let y = TITLE + LINE * (index + 1) as f64;
-            let _ = writeln!(svg, "<text x=\"10\" y=\"{y}\" fill=\"#555\">{}</text>", escaped(line));
+            let _ = writeln!(svg, "<text x=\"{MARGIN}\" y=\"{y}\" fill=\"#555\">{}</text>", escaped(line));
         }
         self.grid(&mut svg, top, bottom);
         for (index, bar) in self.bars.iter().enumerate() {
@@ -88,32 +103,49 @@ impl Chart {
         svg
     }
 
+    /// Room for labels.
+    fn left(&self) -> f64 {
+        let width = |bar: &Bar| bar.label.chars().count().max(bar.small.chars().count());
+        self.bars.iter().map(width).max().unwrap_or(0) as f64 * LETTER + 2.0 * MARGIN
+    }
+
+    /// Width of the whole: what is said beside each bar, and above all, has room.
+    fn width(&self) -> f64 {
+        let said = self.bars.iter().map(|bar| bar.said.chars().count()).max().unwrap_or(0) as f64;
+        let lines = self.lines.iter().map(|line| line.chars().count()).max().unwrap_or(0) as f64;
+        // The title's letters are larger.
+        let above = lines.max(self.title.chars().count() as f64 * 14.0 / 12.0);
+        (self.left() + WIDTH + said * LETTER).max(above * LETTER) + 2.0 * MARGIN
+    }
+
     fn step(&self) -> f64 {
         if self.bars.iter().any(|bar| bar.beside.is_some() || !bar.small.is_empty()) { 36.0 } else { 30.0 }
     }
 
-    /// Where a value stands. What is no number stands at 1.
+    /// Where a value stands. What has no logarithm stands at 1.
     fn x(&self, value: f64) -> f64 {
-        let (low, high) = (f64::from(self.decades.0), f64::from(self.decades.1));
-        let power = if value.is_nan() { 0.0 } else { value.log10().clamp(low, high) };
-        self.left + WIDTH * (power - low) / (high - low)
+        let (low, high) = (self.span.0.log10(), self.span.1.log10());
+        let power = value.log10();
+        let power = if power.is_nan() { 0.0 } else { power.clamp(low, high) };
+        self.left() + WIDTH * (power - low) / (high - low)
     }
 
     fn grid(&self, svg: &mut String, top: f64, bottom: f64) {
-        let (low, high) = self.decades;
-        let between: &[f64] = if high - low <= 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
-        let marks = (low..=high).flat_map(|decade| between.iter().map(move |mark| mark * 10f64.powi(decade)));
-        for mark in marks.filter(|mark| *mark <= 10f64.powi(high)) {
+        let (low, high) = self.span;
+        let shown = |mark: &f64| {
+            // Numbers of a long scale would touch each other.
+            let room = high / low <= 200.0 || mark.log10().fract() == 0.0;
+            (low..=high).contains(mark) && room
+        };
+        for mark in marks(LONGEST).filter(shown) {
             let x = self.x(mark);
             let colour = if mark == 1.0 { "#555555" } else { GRID };
             let _ = write!(
                 svg,
                 "<line x1=\"{x:.1}\" y1=\"{:.1}\" x2=\"{x:.1}\" y2=\"{bottom:.1}\" stroke=\"{colour}\"/>\n\
-                 <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#555\">{}</text>\n",
+                 <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#555\">{mark}</text>\n",
                 top - 6.0,
                 bottom + 16.0,
-                // Powers of ten are not exact.
-                (mark * 1000.0).round() / 1000.0
             );
         }
     }
@@ -123,7 +155,7 @@ impl Chart {
         let _ = writeln!(
             svg,
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-            self.left - 8.0,
+            self.left() - 8.0,
             y + 12.0,
             escaped(&bar.label)
         );
@@ -131,7 +163,7 @@ impl Chart {
             let _ = writeln!(
                 svg,
                 "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" font-size=\"10\" fill=\"#777\">{}</text>",
-                self.left - 8.0,
+                self.left() - 8.0,
                 y + 24.0,
                 escaped(&bar.small)
             );
@@ -143,7 +175,7 @@ impl Chart {
         let _ = writeln!(
             svg,
             "<text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            self.left + WIDTH + 10.0,
+            self.left() + WIDTH + MARGIN,
             y + 13.0,
             escaped(&bar.said)
         );
@@ -162,12 +194,14 @@ impl Chart {
 
     /// Another's value as a thin bar, and its range as a line with ends.
     fn beside(&self, svg: &mut String, beside: Beside, y: f64) {
-        self.from_one(svg, beside.value, y, 8.0, BESIDE);
+        if beside.value != 1.0 {
+            self.from_one(svg, beside.value, y, 8.0, BESIDE);
+        }
         if beside.from < beside.to {
             let (from, to, middle) = (self.x(beside.from), self.x(beside.to), y + 4.0);
             let _ = writeln!(
                 svg,
-                "<path d=\"M{from:.1} {y:.1}v8M{to:.1} {y:.1}v8M{from:.1} {middle:.1}H{to:.1}\" stroke=\"#333\" fill=\"none\"/>"
+                "<path d=\"M{from:.1} {y:.1}v8M{to:.1} {y:.1}v8M{from:.1} {middle:.1}H{to:.1}\" stroke=\"#555\" fill=\"none\"/>"
             );
         }
     }
@@ -186,14 +220,7 @@ mod tests {
             said: "x".into(),
             beside: Some(Beside { value: 2.0, from: 1.5, to: 3.0 }),
         };
-        Chart {
-            title: "t".into(),
-            lines: vec!["l".into()],
-            left: 100.0,
-            right: 100.0,
-            decades: (-1, 1),
-            bars: vec![bar],
-        }
+        Chart { title: "t".into(), lines: vec!["l".into()], span: (0.1, 10.0), bars: vec![bar] }
     }
 
     #[test]
@@ -204,16 +231,18 @@ mod tests {
                 svg.contains("a &lt; b &amp; c") && !svg.contains("NaN") && !svg.contains("inf"),
                 "{svg}"
             );
-            let x = chart(value).x(value);
-            assert!((100.0..=100.0 + WIDTH).contains(&x), "{value} stands at {x}");
+            let (x, left) = (chart(value).x(value), chart(value).left());
+            assert!((left..=left + WIDTH).contains(&x), "{value} stands at {x}");
         }
     }
 
     #[test]
     fn the_scale_holds_all_values_and_one() {
-        assert_eq!(decades([3.0, 40.0].into_iter()), (0, 2));
-        assert_eq!(decades([0.5].into_iter()), (-1, 1));
-        assert_eq!(decades([0.0, f64::INFINITY, f64::NAN].into_iter()), (0, 1));
-        assert_eq!(decades([1e-9, 1e9].into_iter()), (-3, 4));
+        assert_eq!(span([3.0, 40.0].into_iter()), (0.5, 50.0));
+        assert_eq!(span([0.5, 0.3].into_iter()), (0.2, 2.0));
+        assert_eq!(span([0.0, f64::INFINITY, f64::NAN].into_iter()), (0.5, 2.0));
+        assert_eq!(span([1e-9, 1e9].into_iter()), (0.001, 50_000.0));
+        let written: Vec<String> = marks((-1, 0)).map(|mark| mark.to_string()).collect();
+        assert_eq!(written, ["0.1", "0.2", "0.5", "1", "2", "5"]);
     }
 }

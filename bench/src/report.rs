@@ -244,7 +244,7 @@ impl Report {
         };
         let title = format!("kelix bench {}: measured / wanted (1 = as wanted)", self.bench);
         let bars = self.rows.iter().filter_map(bar).collect();
-        Chart { title, lines: Vec::new(), left: 160.0, right: 170.0, decades: (-1, 1), bars }.svg()
+        Chart { title, lines: Vec::new(), span: (0.1, 10.0), bars }.svg()
     }
 
     /// Draws the picture into a file of this folder.

@@ -20,8 +20,7 @@ const fn over(
 /// All of them. A bar whose row a run does not have is left out.
 pub(crate) const FIGURES: &[Figure] = &[HYDRADB_9, HYDRADB_10, HYDRADB_11, KELI_3, KELI_8];
 
-const RATE: &str =
-    "\"an order of magnitude higher throughput\"; peers of 8 threads or instances over IPoIB, RAMCloud too";
+const RATE: &str = "\"an order of magnitude higher throughput\"";
 const LATENCY: &str = "\"up to 50 x lower latency\", averages at the highest rate";
 const GETS: &str = "at the highest rate of 50 clients; ours is one operation at a time";
 

@@ -73,15 +73,13 @@ impl Theirs {
         }
     }
 
+    /// As the paper tells it, not rounded.
     fn words(self) -> String {
-        let figure = report::figure;
         match self {
-            Theirs::Times(times) => figure(times),
+            Theirs::Times(times) => times.to_string(),
             Theirs::About(times) => format!("about {times}"),
-            Theirs::UpTo(times) => format!("up to {}", figure(times)),
-            Theirs::Among(times, from, to) => {
-                format!("{} ({} to {})", figure(times), figure(from), figure(to))
-            }
+            Theirs::UpTo(times) => format!("up to {times}"),
+            Theirs::Among(times, from, to) => format!("{times}; {from} to {to}"),
             Theirs::More => "more".into(),
             Theirs::Less => "less".into(),
         }
@@ -90,7 +88,7 @@ impl Theirs {
     fn beside(self) -> Option<Beside> {
         match self {
             Theirs::Times(value) | Theirs::About(value) => Some(Beside { value, from: value, to: value }),
-            Theirs::UpTo(value) => Some(Beside { value, from: 1.0, to: value }),
+            Theirs::UpTo(to) => Some(Beside { value: 1.0, from: 1.0, to }),
             Theirs::Among(value, from, to) => Some(Beside { value, from, to }),
             Theirs::More | Theirs::Less => None,
         }
@@ -103,10 +101,18 @@ impl Measured {
         (self.ours >= 1.0) == self.bar.theirs.more()
     }
 
+    /// Which of our rows it is.
+    fn rows(&self) -> String {
+        match self.bar.over {
+            None => self.bar.row.into(),
+            Some(base) => format!("{} / {base}", self.bar.row),
+        }
+    }
+
     fn line(&self) -> String {
         format!(
             "| {} | {} | {} | {} | {} | {} | {} |\n",
-            self.bar.row,
+            self.rows(),
             self.bar.label,
             report::figure(self.ours),
             self.bar.theirs.words(),
@@ -119,7 +125,7 @@ impl Measured {
     fn drawn(&self) -> chart::Bar {
         chart::Bar {
             label: self.bar.label.into(),
-            small: self.bar.row.into(),
+            small: self.rows(),
             value: self.ours,
             good: self.holds && self.same_direction(),
             said: format!("{} (paper: {})", report::figure(self.ours), self.bar.theirs.words()),
@@ -171,13 +177,11 @@ impl Figure {
         let chart = Chart {
             title: format!("{} ({})", self.title, self.source),
             lines: vec![
-                "Green: ours, as wanted and in the paper's direction. Red: ours, not so. Grey: the paper's, where it tells a number."
+                "Green: ours, as wanted and in the paper's direction. Red: ours, not so. Grey: the paper's, where it tells a number; as a line: its range."
                     .into(),
                 "The paper measured RDMA between machines, this is one machine: directions compare, sizes do not.".into(),
             ],
-            left: 250.0,
-            right: 190.0,
-            decades: chart::decades(bars.iter().map(|bar| bar.value).chain(theirs)),
+            span: chart::span(bars.iter().map(|bar| bar.value).chain(theirs)),
             bars,
         };
         (!chart.bars.is_empty()).then(|| chart.svg())
@@ -213,10 +217,10 @@ mod tests {
         let report = Report { bench: "ablation", records: 1, rows };
         let text = figure("hydradb-10").markdown(&report);
         assert!(text.contains(
-            "| single_thread | one thread / a hand-off | 0.90 | 1.87 (1.27 to 1.95) | OTHER | NO |"
+            "| single_thread | one thread / a hand-off | 0.90 | 1.869; 1.274 to 1.948 | OTHER | NO |"
         ));
         assert!(
-            text.contains("| ring_messages | rings / a socket | 5.00 | 1.75 (1.75 to 2.63) | same | NO |"),
+            text.contains("| ring_messages | rings / a socket | 5.00 | 1.747; 1.747 to 2.626 | same | NO |"),
             "{text}"
         );
         assert!(text.contains("1 of 2 point the same way"));
@@ -230,7 +234,9 @@ mod tests {
         let report = Report { bench: "ablation", records: 1, rows };
         let text = figure("hydradb-11").markdown(&report);
         assert!(
-            text.contains("| hits_50_zipf | Zipf, half gets / gets only | 0.25 | 0.49 | same | yes |"),
+            text.contains(
+                "| hits_50_zipf / hits_100_zipf | Zipf, half gets / gets only | 0.25 | 0.49 | same | yes |"
+            ),
             "{text}"
         );
         assert!(text.contains("1 of 1 point"), "{text}");
