@@ -8,7 +8,7 @@ const TITLE: f64 = 20.0;
 const LINE: f64 = 16.0;
 const BELOW: f64 = 34.0;
 /// Width of a letter of 12 points, in a wide font, since who draws it chooses the font.
-const LETTER: f64 = 6.9;
+const LETTER: f64 = 7.2;
 const MARGIN: f64 = 10.0;
 
 const GOOD: &str = "#2a7f62";
