@@ -168,7 +168,7 @@ impl Chart {
                 escaped(&bar.small)
             );
         }
-        self.from_one(svg, bar.value, y, 16.0, colour);
+        self.rectangle(svg, bar.value, y, 16.0, colour);
         if let Some(beside) = bar.beside {
             self.beside(svg, beside, y + 18.0);
         }
@@ -182,7 +182,7 @@ impl Chart {
     }
 
     /// A bar from 1 to a value.
-    fn from_one(&self, svg: &mut String, value: f64, y: f64, height: f64, colour: &str) {
+    fn rectangle(&self, svg: &mut String, value: f64, y: f64, height: f64, colour: &str) {
         let (from, to) = (self.x(1.0), self.x(value));
         let _ = writeln!(
             svg,
@@ -195,7 +195,7 @@ impl Chart {
     /// Another's value as a thin bar, and its range as a line with ends.
     fn beside(&self, svg: &mut String, beside: Beside, y: f64) {
         if beside.value != 1.0 {
-            self.from_one(svg, beside.value, y, 8.0, BESIDE);
+            self.rectangle(svg, beside.value, y, 8.0, BESIDE);
         }
         if beside.from < beside.to {
             let (from, to, middle) = (self.x(beside.from), self.x(beside.to), y + 4.0);
