@@ -745,6 +745,38 @@ const PAPERS: [(&str, &[&str], &[&str]); 4] = [
     ("links", &["keli-3", "keli-8"], &["chase_"]),
 ];
 
+/// Rows of a benchmark, by their names.
+fn ids(report: &serde_json::Value) -> Vec<&str> {
+    let rows = report["rows"].as_array().expect("rows");
+    rows.iter().map(|row| row["id"].as_str().expect("an id")).collect()
+}
+
+/// Asserts that a report into this place has told and drawn each row of a benchmark, and all that belong to papers.
+fn assert_written(place: &Place, parts: &BTreeMap<String, String>, report: &serde_json::Value) {
+    let picture = |name: &str| std::fs::read_to_string(place.path().join(format!("figures/{name}.svg")));
+    let (bench, ids) = (report["bench"].as_str().expect("a name"), ids(report));
+    match bench {
+        "peers" => assert_eq!(ids, rows_of_peers()),
+        "ablation" => assert_eq!(ids, rows_of_ablation()),
+        _ => assert!(ids.len() > 4, "{ids:?}"),
+    }
+    let (part, drawn) = (&parts[&format!("bench {bench}")], picture(bench).expect("drawn"));
+    for (id, row) in ids.iter().zip(report["rows"].as_array().expect("rows")) {
+        assert!(row["ours"].as_f64().is_some_and(|ours| ours >= 0.0), "{row}");
+        assert!(part.contains(&format!("\n| {id} | ")), "{id}: {part}");
+        let wanted = row["wanted"].as_f64().is_some_and(|wanted| wanted > 0.0);
+        assert_eq!(drawn.contains(&format!(">{id}<")), wanted, "{id}: {drawn}");
+    }
+    assert!(part.contains(&format!("--records {}`.\n", report["machine"]["records"])), "{part}");
+    for (_, figures, begins) in PAPERS.iter().filter(|(of, ..)| *of == bench) {
+        let shown: String = figures.iter().filter_map(|figure| picture(figure).ok()).collect();
+        let told: String = figures.iter().map(|figure| &parts[&format!("figure {figure}")][..]).collect();
+        for id in ids.iter().filter(|id| begins.iter().any(|begin| id.starts_with(begin))) {
+            assert!(names(&shown).contains(id) && names(&told).contains(id), "{id} is not in {figures:?}");
+        }
+    }
+}
+
 /// A report of all benchmarks with so few records that they measure nothing, into a copy of docs/measurements.md that
 /// has nothing between its markers.
 #[test]
@@ -759,44 +791,16 @@ fn a_report_fills_every_part_and_leaves_the_prose_alone() {
     assert_eq!((ran.code, &ran.err[..]), (0, ""), "{ran:?}");
     let (parts, around) = parts(&std::fs::read_to_string(file).expect("the file"));
     assert_eq!(around, prose);
-    let picture = |name: &str| std::fs::read_to_string(place.path().join(format!("figures/{name}.svg")));
 
     let result = ran.json();
-    let mut benches = Vec::new();
-    for report in result["reports"].as_array().expect("reports") {
-        let (bench, rows) =
-            (report["bench"].as_str().expect("a name"), report["rows"].as_array().expect("rows"));
-        let ids: Vec<&str> = rows.iter().map(|row| row["id"].as_str().expect("an id")).collect();
-        match bench {
-            "peers" => assert_eq!(ids, rows_of_peers()),
-            "ablation" => assert_eq!(ids, rows_of_ablation()),
-            _ => assert!(ids.len() > 4, "{ids:?}"),
-        }
-        let drawn = picture(bench).expect("drawn");
-        for row in rows {
-            assert!(row["ours"].as_f64().is_some_and(|ours| ours >= 0.0), "{row}");
-            let id = row["id"].as_str().expect("an id");
-            assert!(parts[&format!("bench {bench}")].contains(&format!("\n| {id} | ")), "{id}: {parts:?}");
-            let wanted = row["wanted"].as_f64().is_some_and(|wanted| wanted > 0.0);
-            assert_eq!(drawn.contains(&format!(">{id}<")), wanted, "{id}: {drawn}");
-        }
-        let end = format!("--records {}`.\n", report["machine"]["records"]);
-        assert!(parts[&format!("bench {bench}")].contains(&end), "{parts:?}");
-        for (_, figures, begins) in PAPERS.iter().filter(|(of, ..)| *of == bench) {
-            let shown: String = figures.iter().filter_map(|figure| picture(figure).ok()).collect();
-            let told: String = figures.iter().map(|figure| &parts[&format!("figure {figure}")][..]).collect();
-            for id in ids.iter().filter(|id| begins.iter().any(|begin| id.starts_with(begin))) {
-                assert!(
-                    names(&shown).contains(id) && names(&told).contains(id),
-                    "{id} is not in {figures:?}"
-                );
-            }
-        }
-        benches.push(bench);
+    let reports = result["reports"].as_array().expect("reports");
+    for report in reports {
+        assert_written(&place, &parts, report);
     }
+    let links = reports.iter().any(|report| report["bench"] == "links");
     for (name, part) in &parts {
         // Until there is a benchmark of links nobody fills these.
-        let later = !benches.contains(&"links") && (name.contains("links") || name.contains("keli"));
+        let later = !links && (name.contains("links") || name.contains("keli"));
         assert_eq!(part == "NOTHING\n", later, "{name}: {part}");
     }
     for figure in result["figures"].as_array().expect("figures") {
