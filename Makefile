@@ -18,7 +18,7 @@ KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
 # The steps of `make test` run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test fmt lint doc loom sim mutants second-opinion fuzz bench msrv aarch64 other-systems install clean
+.PHONY: help build demo test fmt lint doc loom sim mutants second-opinion fuzz bench report msrv aarch64 other-systems install clean
 .PHONY: toolchain test-tools fmt-check unit readme
 
 help: ## list the targets
@@ -66,6 +66,9 @@ second-opinion: toolchain ## let porcupine judge histories of the simulator (nee
 
 bench: build ## build, then run the spine benchmark
 	$(KELIX) bench spine
+
+report: build ## measure everything again and write docs/measurements.md and its figures (some ten minutes)
+	$(KELIX) bench report
 
 fuzz: toolchain ## run every fuzz target for FUZZ_SECONDS (default 5)
 	@echo "== fuzz targets"

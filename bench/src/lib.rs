@@ -3,10 +3,14 @@
 
 mod ablation;
 mod baselines;
+mod chart;
 mod counts;
 mod everywhere;
 mod interleave;
 mod links;
+mod marked;
+mod measurements;
+mod papers;
 mod peers;
 mod report;
 mod socket;
@@ -16,6 +20,7 @@ mod workload;
 
 use std::path::PathBuf;
 
+pub use measurements::{Written, write};
 pub use report::{Report, Row, Sense};
 pub use workload::Keys;
 
@@ -57,12 +62,12 @@ pub const NAMES: &[(&str, &str)] = &[
     ("links", "following a link against looking an item up"),
 ];
 
-/// Runs the benchmark `name` and prints its result.
-pub fn run(name: &str, options: &Options) -> Result<(), String> {
+/// Runs the benchmark `name`.
+fn measure(name: &str, options: &Options) -> Result<Report, String> {
     if options.compares_servers() && !["peers", "sweep"].contains(&name) {
         return Err(format!("{name} takes no --keys, --threads or --clients; peers and sweep do"));
     }
-    let report = match name {
+    Ok(match name {
         "spine" => spine::run(options)?,
         "everywhere" => everywhere::run(options)?,
         "peers" => peers::run(options)?,
@@ -74,7 +79,12 @@ pub fn run(name: &str, options: &Options) -> Result<(), String> {
             let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
             return Err(format!("no benchmark \"{name}\"; there are: {}", names.join(", ")));
         }
-    };
+    })
+}
+
+/// Runs the benchmark `name` and prints its result.
+pub fn run(name: &str, options: &Options) -> Result<(), String> {
+    let report = measure(name, options)?;
     if options.json {
         println!("{}", report.json());
     } else {

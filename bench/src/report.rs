@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::chart::{Bar, Chart, span};
 use crate::interleave::Comparison;
 
 /// Which side of the wanted figure is good.
@@ -97,6 +98,7 @@ pub(crate) fn as_rate(comparison: Comparison) -> Comparison {
 }
 
 /// A benchmark's result.
+#[derive(Debug)]
 pub struct Report {
     /// The benchmark's name.
     pub bench: &'static str,
@@ -106,21 +108,46 @@ pub struct Report {
     pub rows: Vec<Row>,
 }
 
-fn machine(records: u64) -> Value {
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split(':').nth(1));
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    json!({
-        "processor": model.unwrap_or("unknown").trim(),
-        "cores": cpuinfo.lines().filter(|line| line.starts_with("processor")).count(),
-        "kernel": kernel.trim(),
-        "page_bytes": kelix_fabric::shm::page_bytes(),
-        "records": records,
-        "fabric": "shm",
-    })
+/// The machine that a benchmark ran on.
+struct Machine {
+    processor: String,
+    cores: usize,
+    kernel: String,
+    page_bytes: u64,
 }
 
-fn figure(value: f64) -> String {
+impl Machine {
+    fn this() -> Machine {
+        let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split(':').nth(1));
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Machine {
+            processor: model.unwrap_or("unknown").trim().into(),
+            cores: cpuinfo.lines().filter(|line| line.starts_with("processor")).count(),
+            kernel: kernel.trim().into(),
+            page_bytes: kelix_fabric::shm::page_bytes(),
+        }
+    }
+
+    fn json(&self, records: u64) -> Value {
+        json!({
+            "processor": self.processor,
+            "cores": self.cores,
+            "kernel": self.kernel,
+            "page_bytes": self.page_bytes,
+            "records": records,
+            "fabric": "shm",
+        })
+    }
+
+    fn words(&self) -> String {
+        let Machine { processor, cores, kernel, page_bytes } = self;
+        format!("{processor}, {cores} cores, Linux {kernel}, pages of {page_bytes} bytes")
+    }
+}
+
+/// A number as tables show it.
+pub(crate) fn figure(value: f64) -> String {
     match value.abs() {
         v if v >= 100.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),
@@ -134,29 +161,38 @@ impl Report {
     pub fn json(&self) -> Value {
         json!({
             "bench": self.bench,
-            "machine": machine(self.records),
+            "machine": Machine::this().json(self.records),
             "rows": self.rows.iter().map(Row::json).collect::<Vec<_>>(),
         })
     }
 
-    /// The result as a table for people.
-    pub fn table(&self) -> String {
+    /// The rows as words, under their headings.
+    fn cells(&self) -> Vec<[String; 8]> {
         let header = ["row", "ours", "other", "unit", "ratio", "wanted", "holds", "note"].map(String::from);
-        let mut lines = vec![header];
-        for row in &self.rows {
+        let cells = |row: &Row| {
             let sense = if row.sense == Sense::AtLeast { ">=" } else { "<=" };
-            lines.push([
+            [
                 row.id.to_string(),
                 figure(row.ours),
                 row.other.map_or("-".into(), figure),
                 row.unit.to_string(),
                 figure(row.ratio),
                 row.wanted.map_or("reported".into(), |wanted| format!("{sense} {wanted}")),
-                if row.holds() { "yes".into() } else { "NO".into() },
+                match (row.wanted, row.holds()) {
+                    (None, _) => "-".into(),
+                    (_, true) => "yes".into(),
+                    (_, false) => "NO".into(),
+                },
                 row.note.clone(),
-            ]);
-        }
-        let mut table = format!("{} of {}\n", self.bench, machine(self.records));
+            ]
+        };
+        std::iter::once(header).chain(self.rows.iter().map(cells)).collect()
+    }
+
+    /// The result as a table for people.
+    pub fn table(&self) -> String {
+        let lines = self.cells();
+        let mut table = format!("{} of {}\n", self.bench, Machine::this().json(self.records));
         let widths: Vec<usize> =
             (0..8).map(|column| lines.iter().map(|line| line[column].len()).max().unwrap_or(0)).collect();
         for line in lines {
@@ -174,55 +210,64 @@ impl Report {
         table
     }
 
-    /// Draws the rows that have a wanted figure: how far each is on the good or the bad side of it.
-    pub fn draw(&self, folder: &Path) -> Result<(), String> {
-        let rows: Vec<&Row> =
-            self.rows.iter().filter(|row| row.wanted.is_some_and(|wanted| wanted > 0.0)).collect();
-        let (left, width, step) = (150.0, 420.0, 30.0);
-        let height = 70.0 + step * rows.len() as f64;
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{height}\" \
-             font-family=\"sans-serif\" font-size=\"12\">\n\
-             <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-             <text x=\"10\" y=\"20\" font-size=\"14\">kelix bench {}: measured / wanted (1 = as wanted)</text>\n",
-            left + width + 190.0,
-            self.bench
-        );
-        // A logarithmic scale from a tenth to ten times the wanted figure.
-        let x = |value: f64| left + width * (value.clamp(0.1, 10.0).log10() + 1.0) / 2.0;
-        for (index, row) in rows.iter().enumerate() {
-            let wanted = row.wanted.expect("filtered");
-            let y = 45.0 + step * index as f64;
-            let (from, to) = (x(1.0), x(row.ratio / wanted));
-            let colour = if row.holds() { "#2a7f62" } else { "#b3432b" };
+    /// The result as it stands in docs/measurements.md: the machine, the command with the number of records that was asked
+    /// for, the rows, and how many hold.
+    pub fn markdown(&self, asked: Option<u64>) -> String {
+        let records = asked.map_or(String::new(), |records| format!(" --records {records}"));
+        let mut text = format!("{}; `kelix bench {}{records}`.\n\n", Machine::this().words(), self.bench);
+        for (index, line) in self.cells().iter().enumerate() {
+            let cells: Vec<String> = line.iter().map(|cell| cell.replace('|', "\\|")).collect();
+            let _ = writeln!(text, "| {} |", cells.join(" | "));
+            if index == 0 {
+                text.push_str("|---|---|---|---|---|---|---|---|\n");
+            }
+        }
+        let _ = write!(text, "\n{}\n", self.verdict());
+        text
+    }
+
+    /// How many of the wanted figures hold.
+    pub fn verdict(&self) -> String {
+        let wanted: Vec<&Row> = self.rows.iter().filter(|row| row.wanted.is_some()).collect();
+        let holds = wanted.iter().filter(|row| row.holds()).count();
+        match wanted.len() {
+            0 => "No figures are wanted.".into(),
+            count => format!("{holds} of {count} wanted figures hold."),
+        }
+    }
+
+    /// The rows as a picture: how far each that has a wanted figure is on the good or the bad side of it; where no figures
+    /// are wanted, how many times better ours are. `None`: nothing is compared.
+    pub fn svg(&self) -> Option<String> {
+        let is_wanted = |row: &Row| row.wanted.is_some_and(|wanted| wanted > 0.0);
+        let wanted = self.rows.iter().any(is_wanted);
+        let bar = |row: &Row| {
+            let compared = if wanted { is_wanted(row) } else { row.sense == Sense::AtLeast };
             let sense = if row.sense == Sense::AtLeast { "at least" } else { "at most" };
-            let _ = write!(
-                svg,
-                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>\n\
-                 <rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"16\" fill=\"{colour}\"/>\n\
-                 <text x=\"{}\" y=\"{}\">{} ({sense} {wanted})</text>\n",
-                left - 8.0,
-                y + 13.0,
-                row.id,
-                from.min(to),
-                y,
-                (to - from).abs().max(1.0),
-                left + width + 8.0,
-                y + 13.0,
-                figure(row.ratio)
-            );
-        }
-        let bottom = height - 20.0;
-        for mark in [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0] {
-            let _ = write!(
-                svg,
-                "<line x1=\"{0}\" y1=\"38\" x2=\"{0}\" y2=\"{bottom}\" stroke=\"#ccc\"/>\n\
-                 <text x=\"{0}\" y=\"{1}\" text-anchor=\"middle\" fill=\"#555\">{mark}</text>\n",
-                x(mark),
-                bottom + 14.0
-            );
-        }
-        svg.push_str("</svg>\n");
+            let said = row.wanted.map_or(String::new(), |wanted| format!(" ({sense} {wanted})"));
+            let value = row.ratio / row.wanted.unwrap_or(1.0);
+            compared.then(|| Bar {
+                label: row.id.to_string(),
+                small: String::new(),
+                value,
+                good: if wanted { row.holds() } else { value >= 1.0 },
+                said: format!("{}{said}", figure(row.ratio)),
+                beside: None,
+            })
+        };
+        let bars: Vec<Bar> = self.rows.iter().filter_map(bar).collect();
+        let (what, span) = if wanted {
+            ("measured / wanted (1 = as wanted)", (0.1, 10.0))
+        } else {
+            ("ours against theirs (1 = the same)", span(bars.iter().map(|bar| bar.value)))
+        };
+        let title = format!("kelix bench {}: {what}", self.bench);
+        (!bars.is_empty()).then(|| Chart { title, lines: Vec::new(), span, bars }.svg())
+    }
+
+    /// Draws the picture into a file of this folder.
+    pub fn draw(&self, folder: &Path) -> Result<(), String> {
+        let svg = self.svg().ok_or_else(|| format!("{} compares nothing that could be drawn", self.bench))?;
         std::fs::create_dir_all(folder)
             .and_then(|()| std::fs::write(folder.join(format!("{}.svg", self.bench)), svg))
             .map_err(|error| format!("cannot write into {}: {error}", folder.display()))
@@ -251,5 +296,10 @@ mod tests {
         let report = Report { bench: "t", records: 1, rows: vec![row(2.1, Sense::AtMost)] };
         assert_eq!(report.json()["rows"][0]["holds"], false);
         assert!(report.table().contains("NO"));
+        assert!(
+            report
+                .markdown(None)
+                .contains("\n| x | 1.00 | - | ns | 2.10 | <= 2 | NO |  |\n\n0 of 1 wanted figures hold.\n")
+        );
     }
 }

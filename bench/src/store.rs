@@ -124,7 +124,10 @@ impl Numbers {
                 sum
             })
             .collect();
-        let mut draw = || sums.partition_point(|upto| *upto < self.share() * sum) as u64;
+        let mut draw = || {
+            let share = self.share() * sum;
+            sums.partition_point(|upto| *upto < share) as u64
+        };
         (0..count).map(|_| draw().min(records - 1)).collect()
     }
 }

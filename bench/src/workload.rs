@@ -249,11 +249,19 @@ mod tests {
         assert!(Keys::parse("zipf", Some(&file)).is_err() && Keys::parse("others", None).is_err());
     }
 
+    /// Each step of the search for a rank had drawn another number, so that popular records were less popular than they
+    /// should be.
     #[test]
-    fn the_latest_records_are_the_most_popular() {
-        let drawn = Keys::Latest.draw(1, 1000, 10_000);
-        let late = drawn.iter().filter(|record| **record >= 900).count();
-        assert!(late > 5000, "{late} of 10000 among the last hundred");
+    fn popular_records_are_as_popular_as_they_should_be() {
+        let power = |rank: u64| (rank as f64).powf(-0.99);
+        let share = |count| (1..=count).map(power).sum::<f64>() / (1..=1000).map(power).sum::<f64>();
+        let (popular, latest) = (Keys::Zipf.draw(1, 1000, 100_000), Keys::Latest.draw(1, 1000, 100_000));
+        for count in [1, 10, 100] {
+            let first = popular.iter().filter(|record| **record < count).count() as f64 / 100_000.0;
+            let last = latest.iter().filter(|record| **record >= 1000 - count).count() as f64 / 100_000.0;
+            assert!((first - share(count)).abs() < 0.01, "{first} of the first {count}");
+            assert!((last - share(count)).abs() < 0.01, "{last} of the last {count}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod harness;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -654,18 +655,49 @@ fn shared_memory_works_between_containers() {
     let _ = server.wait();
 }
 
-/// The rows of a benchmark that ran with so few records that it measures nothing.
-fn rows_of(bench: &str) -> Vec<String> {
-    let ran = Place::new().kelix(&["bench", bench, "--records", "2000", "--json"]);
-    assert_eq!(ran.code, 0, "{ran:?}");
-    let report = ran.json();
-    let rows = report["rows"].as_array().expect("rows");
-    assert!(rows.iter().all(|row| row["ours"].as_f64().is_some_and(|ours| ours >= 0.0)), "{report}");
-    rows.iter().map(|row| row["id"].as_str().expect("an id").to_string()).collect()
+/// docs/measurements.md.
+fn measurements() -> String {
+    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/measurements.md"))
+        .expect("a file")
 }
 
-#[test]
-fn peers_are_measured_in_every_row() {
+/// The parts between markers by name, and all that is outside them, markers included.
+fn parts(text: &str) -> (BTreeMap<String, String>, String) {
+    let (mut parts, mut outside, mut inside) = (BTreeMap::<String, String>::new(), String::new(), None);
+    for line in text.split_inclusive('\n') {
+        let marker = line.trim_end().strip_prefix("<!-- kelix ").and_then(|line| line.strip_suffix(" -->"));
+        if marker.is_some_and(|marker| marker.ends_with(": end")) {
+            inside = None;
+        }
+        match &inside {
+            Some(part) => *parts.entry(String::clone(part)).or_default() += line,
+            None => outside += line,
+        }
+        if let Some(part) = marker.and_then(|marker| marker.strip_suffix(": begin")) {
+            inside = Some(part.to_string());
+        }
+    }
+    (parts, outside)
+}
+
+/// Asserts that this is XML: tags in pairs, attributes in quotes, and nothing in texts that would have to be escaped.
+fn assert_well_formed(xml: &str) {
+    let mut open = Vec::new();
+    for tag in xml.split('<').skip(1) {
+        let (tag, text) = tag.split_once('>').unwrap_or_else(|| panic!("<{tag} has no end"));
+        assert!(!text.replace("&amp;", "").replace("&lt;", "").replace("&gt;", "").contains('&'), "{text}");
+        assert_eq!(tag.matches('"').count(), 2 * tag.matches('=').count(), "{tag}");
+        let name = tag.split_whitespace().next().expect("a name");
+        if let Some(name) = name.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "{xml}");
+        } else if !tag.ends_with('/') {
+            open.push(name);
+        }
+    }
+    assert!(xml.starts_with("<svg ") && open.is_empty(), "{open:?} in {xml}");
+}
+
+fn rows_of_peers() -> Vec<String> {
     let mut wanted: Vec<String> = "memory get_latency get_latency_dep put_latency multiget_rate put_rate"
         .split(' ')
         .map(String::from)
@@ -679,25 +711,28 @@ fn peers_are_measured_in_every_row() {
     wanted.extend(
         ["size_4k", "size_4k_copy", "size_4m", "size_4m_copy", "tcp_get", "tcp_rate"].map(String::from),
     );
-    assert_eq!(rows_of("peers"), wanted);
+    wanted
 }
 
-#[test]
-fn the_sweep_has_a_row_for_each_size_and_number() {
+fn rows_of_sweep() -> Vec<String> {
     let sizes = ["value_32", "value_128", "value_512", "value_1k", "value_2k", "value_4k", "value_4m"];
     let numbers = ["records_2000_memcached", "records_2000_redis"];
-    let wanted: Vec<String> = sizes
-        .into_iter()
-        .chain(numbers)
-        .flat_map(|id| ["get", "put", "one"].map(|what| format!("{id}_{what}")))
-        .collect();
-    assert_eq!(rows_of("sweep"), wanted);
+    let ids = sizes.into_iter().chain(numbers);
+    ids.flat_map(|id| ["get", "put", "one"].map(|what| format!("{id}_{what}"))).collect()
 }
 
-#[test]
-fn instructions_are_counted() {
-    let wanted = ["get", "multi_get", "multi_put", "multi_get_put"].map(|id| format!("instructions_{id}"));
-    assert_eq!(rows_of("counts"), wanted);
+fn rows_of_counts() -> Vec<String> {
+    ["get", "multi_get", "multi_put", "multi_get_put"].map(|id| format!("instructions_{id}")).into()
+}
+
+fn rows_of_links() -> Vec<String> {
+    let mut wanted = Vec::new();
+    for fabric in ["", "shm_"] {
+        let sizes = [32, 64, 128, 256, 512, 1024, 2048, 4096];
+        wanted.extend(sizes.map(|bytes| format!("chase_{fabric}{bytes}")));
+    }
+    wanted.extend([64, 256, 1024, 4096].map(|bytes| format!("chase_memcached_{bytes}")));
+    wanted
 }
 
 /// Several clients and server threads, and keys of a file.
@@ -722,18 +757,7 @@ fn peers_are_measured_as_was_chosen() {
     assert!(ran.code != 0 && ran.err.contains("peers and sweep"), "{ran:?}");
 }
 
-#[test]
-fn a_peer_that_is_not_installed_is_named() {
-    let place = Place::new();
-    let mut bench = Command::new(env!("CARGO_BIN_EXE_kelix"));
-    bench.args(["bench", "peers", "--records", "1000"]).env("PATH", place.path());
-    let ran = bench.output().expect("the program runs");
-    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-    assert!(!ran.status.success() && said.contains("memcached is not installed"), "{said}");
-}
-
-#[test]
-fn the_ablation_has_a_row_for_each_feature() {
+fn rows_of_ablation() -> Vec<String> {
     let mut wanted = vec![
         "pointer_cache",
         "pointer_cache_zipf",
@@ -751,18 +775,142 @@ fn the_ablation_has_a_row_for_each_feature() {
     wanted.extend(["mix_50_zipf", "mix_90_zipf", "mix_100_zipf"]);
     wanted.extend(["hits_100_uniform", "hits_100_zipf", "hits_90_uniform", "hits_90_zipf"]);
     wanted.extend(["hits_50_uniform", "hits_50_zipf"]);
-    assert_eq!(rows_of("ablation"), wanted);
+    wanted.into_iter().map(String::from).collect()
+}
+
+/// All words that could be names of rows.
+fn names(text: &str) -> BTreeSet<&str> {
+    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_').collect()
+}
+
+/// The papers' figures, and how the rows that stand in them begin.
+const PAPERS: [(&str, &[&str], &[&str]); 4] = [
+    ("peers", &["hydradb-9"], &["mix_", "sync_", "get_ratio_"]),
+    ("ablation", &["hydradb-10"], &["pointer_cache", "ring_", "mix_", "single_thread"]),
+    ("ablation", &["hydradb-11"], &["hits_"]),
+    ("links", &["keli-3", "keli-8"], &["chase_"]),
+];
+
+/// Rows of a benchmark, by their names.
+fn ids(report: &serde_json::Value) -> Vec<&str> {
+    let rows = report["rows"].as_array().expect("rows");
+    rows.iter().map(|row| row["id"].as_str().expect("an id")).collect()
+}
+
+/// Asserts that a report into this place has told and drawn each row of a benchmark, and all that belong to papers.
+fn assert_written(place: &Place, parts: &BTreeMap<String, String>, report: &serde_json::Value) {
+    let picture = |name: &str| std::fs::read_to_string(place.path().join(format!("figures/{name}.svg")));
+    let (bench, ids) = (report["bench"].as_str().expect("a name"), ids(report));
+    match bench {
+        "peers" => assert_eq!(ids, rows_of_peers()),
+        "ablation" => assert_eq!(ids, rows_of_ablation()),
+        "sweep" => assert_eq!(ids, rows_of_sweep()),
+        "counts" => assert_eq!(ids, rows_of_counts()),
+        "links" => assert_eq!(ids, rows_of_links()),
+        _ => assert!(ids.len() > 4, "{ids:?}"),
+    }
+    let part = &parts[&format!("bench {bench}")];
+    // Instructions are compared with nothing.
+    let drawn = if bench == "counts" { String::new() } else { picture(bench).expect("drawn") };
+    let rows = || report["rows"].as_array().expect("rows").iter();
+    let any_wanted = rows().any(|row| row["wanted"].is_number());
+    for (id, row) in ids.iter().zip(rows()) {
+        assert!(row["ours"].as_f64().is_some_and(|ours| ours >= 0.0), "{row}");
+        assert!(part.contains(&format!("\n| {id} | ")), "{id}: {part}");
+        let wanted = row["wanted"].as_f64().is_some_and(|wanted| wanted > 0.0);
+        let is_bar = if any_wanted { wanted } else { bench != "counts" };
+        assert_eq!(drawn.contains(&format!(">{id}<")), is_bar, "{id}: {drawn}");
+    }
+    assert!(part.contains("--records 2000`.\n"), "{part}");
+    for (_, figures, begins) in PAPERS.iter().filter(|(of, ..)| *of == bench) {
+        let shown: String = figures.iter().filter_map(|figure| picture(figure).ok()).collect();
+        let told: String = figures.iter().map(|figure| &parts[&format!("figure {figure}")][..]).collect();
+        for id in ids.iter().filter(|id| begins.iter().any(|begin| id.starts_with(begin))) {
+            assert!(names(&shown).contains(id) && names(&told).contains(id), "{id} is not in {figures:?}");
+        }
+    }
+}
+
+/// A report of all benchmarks with so few records that they measure nothing, into a copy of docs/measurements.md that
+/// has nothing between its markers.
+#[test]
+fn a_report_fills_every_part_and_leaves_the_prose_alone() {
+    let place = Place::new();
+    let (written, prose) = parts(&measurements());
+    let emptied = written.values().fold(measurements(), |text, part| text.replace(part, "NOTHING\n"));
+    assert_eq!(parts(&emptied).1, prose);
+    let file = place.file("measurements.md", emptied.as_bytes());
+    let folder = place.path().to_str().expect("text");
+    let ran = place.kelix(&["bench", "report", "--into", folder, "--records", "2000", "--json"]);
+    assert_eq!((ran.code, &ran.err[..]), (0, ""), "{ran:?}");
+    let (parts, around) = parts(&std::fs::read_to_string(file).expect("the file"));
+    assert_eq!(around, prose);
+
+    let result = ran.json();
+    let reports = result["reports"].as_array().expect("reports");
+    for report in reports {
+        assert_written(&place, &parts, report);
+    }
+    for (name, part) in &parts {
+        assert_ne!(part, "NOTHING\n", "{name}");
+    }
+    for figure in result["figures"].as_array().expect("figures") {
+        assert_well_formed(&std::fs::read_to_string(figure.as_str().expect("a path")).expect("a picture"));
+    }
+    let names = std::fs::read_dir(place.path()).expect("a folder").flatten().map(|entry| entry.file_name());
+    assert!(
+        !names.into_iter().any(|name| name.to_string_lossy().starts_with("measurements.md.")),
+        "left behind"
+    );
 }
 
 #[test]
-fn links_are_measured_in_every_row() {
-    let mut wanted = Vec::new();
-    for fabric in ["", "shm_"] {
-        let sizes = [32, 64, 128, 256, 512, 1024, 2048, 4096];
-        wanted.extend(sizes.map(|bytes| format!("chase_{fabric}{bytes}")));
+fn a_report_that_cannot_be_written_leaves_the_file_alone() {
+    let place = Place::new();
+    let folder = place.path().to_str().expect("text");
+    let report =
+        || place.kelix(&["bench", "report", "--into", folder, "--only", "spine", "--records", "2000"]);
+    let begin = "<!-- kelix bench spine: begin -->\n";
+    let end = "<!-- kelix bench spine: end -->\n";
+    report().failed(5, &["cannot read", "measurements.md", "--into"]);
+    for (text, said) in [
+        ("# By hand\n".to_string(), "there is no line `<!-- kelix bench spine: begin -->`: add it"),
+        (measurements().replace(end, ""), "has no end before line"),
+        (format!("a\n{begin}b\n"), "line 2 has no end: add `<!-- kelix bench spine: end -->`"),
+        (measurements().replace(begin, ""), "without a begin"),
+        (format!("{}{begin}{end}", measurements()), "a second"),
+    ] {
+        let file = place.file("measurements.md", text.as_bytes());
+        report().failed(5, &[said, "measurements.md"]);
+        assert_eq!(std::fs::read_to_string(&file).expect("the file"), text);
+        assert!(!place.path().join("figures").exists(), "drawn");
     }
-    wanted.extend([64, 256, 1024, 4096].map(|bytes| format!("chase_memcached_{bytes}")));
-    assert_eq!(rows_of("links"), wanted);
+    place.kelix(&["bench", "spine", "--only", "spine"]).failed(2, &["kelix bench report"]);
+    place.kelix(&["bench", "report", "--svg", folder]).failed(2, &["--into"]);
+}
+
+#[test]
+fn a_peer_that_is_not_installed_is_named() {
+    let place = Place::new();
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_kelix"));
+    bench.args(["bench", "peers", "--records", "1000"]).env("PATH", place.path());
+    let ran = bench.output().expect("the program runs");
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(!ran.status.success() && said.contains("memcached is not installed"), "{said}");
+
+    // Nothing is written of a report that it belongs to, and a file that has no place for the report is told of first.
+    let report = |text: &str, wanted: &str| {
+        let file = place.file("measurements.md", text.as_bytes());
+        let mut bench = Command::new(env!("CARGO_BIN_EXE_kelix"));
+        bench.args(["bench", "report", "--only", "spine", "--only", "peers", "--records", "1000", "--into"]);
+        let ran = bench.arg(place.path()).env("PATH", place.path()).output().expect("the program runs");
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(!ran.status.success() && said.contains(wanted), "{said}");
+        assert_eq!(std::fs::read_to_string(file).expect("the file"), text);
+        assert!(!place.path().join("figures").exists(), "drawn");
+    };
+    report(&measurements(), "peers: memcached is not installed");
+    report("# By hand\n", "there is no line");
 }
 
 #[test]
