@@ -67,7 +67,7 @@ second-opinion: toolchain ## let porcupine judge histories of the simulator (nee
 bench: build ## build, then run the spine benchmark
 	$(KELIX) bench spine
 
-report: build ## measure everything again and write docs/measurements.md and its figures (some ten minutes)
+report: build ## measure everything again and write docs/measurements.md and its figures (some 15 minutes)
 	$(KELIX) bench report
 
 fuzz: toolchain ## run every fuzz target for FUZZ_SECONDS (default 5)

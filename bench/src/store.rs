@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use kelix::{Client, Session, Table};
@@ -151,16 +152,25 @@ pub(crate) fn pin(core: usize) {
 }
 
 /// Runs the calling thread on some cores, and so the threads and processes it starts.
-pub(crate) fn pin_to(cores: std::ops::Range<usize>) {
+pub(crate) fn pin_to(chosen: std::ops::Range<usize>) {
+    // They are counted before the first thread is pinned.
+    let _ = cores();
     let mut set = rustix::thread::CpuSet::new();
-    cores.for_each(|core| set.set(core));
+    chosen.for_each(|core| set.set(core));
     // Where pinning is not allowed the figures only get noisier.
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
 /// Lets the calling thread run anywhere again, and so the threads it starts.
-pub(crate) fn unpin(cores: usize) {
-    pin_to(0..cores);
+pub(crate) fn unpin() {
+    pin_to(0..cores());
+}
+
+/// Cores of the machine that this program may use: as many as there were before any thread was pinned, since the system tells
+/// a thread only of those that it may run on.
+pub(crate) fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }
 
 impl Store {
@@ -168,7 +178,7 @@ impl Store {
     pub fn start(name: &str, config: ServerConfig) -> Result<Store, String> {
         let directory = std::env::temp_dir().join(format!("kelix-bench-{name}-{}", std::process::id()));
         let config = ServerConfig { directory: directory.clone(), ..config };
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let cores = cores();
         let server = Server::start(&config).map_err(|error| error.to_string())?;
         let open = || -> kelix::Result<(Client, Session, Table)> {
             let client = Client::connect(&directory)?;

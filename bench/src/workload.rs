@@ -161,43 +161,75 @@ pub(crate) fn batches(drawn: &[u64], size: usize, gets_percent: u64) -> Vec<Batc
     drawn.chunks_exact(size).map(&mut batch).collect()
 }
 
-/// A batch with its keys and values.
-pub(crate) struct Keyed {
-    gets: Vec<[u8; KEY_BYTES]>,
-    puts: Vec<[u8; KEY_BYTES]>,
-    /// The values that are to be got, and then those to be put.
+/// Batches with their keys and values, in memory one after the other, as what is said to a peer is.
+#[derive(Default)]
+pub(crate) struct Prepared {
+    keys: Vec<[u8; KEY_BYTES]>,
     values: Vec<u8>,
+    value_bytes: usize,
+    /// Where the gets of each batch end among the keys, and then its puts.
+    ends: Vec<(usize, usize)>,
 }
 
-impl Keyed {
-    pub fn new(batch: &Batch, records: Records) -> Keyed {
-        let keys = |records: &[u64]| records.iter().map(|record| key(*record)).collect();
-        let mut values = Vec::with_capacity(batch.len() * records.value_bytes);
-        for record in batch.gets.iter().chain(&batch.puts) {
-            records.write_value(*record, &mut values);
+impl Prepared {
+    pub fn new(batches: &[Batch], records: Records) -> Prepared {
+        let mut prepared = Prepared { value_bytes: records.value_bytes, ..Prepared::default() };
+        for batch in batches {
+            for record in batch.gets.iter().chain(&batch.puts) {
+                prepared.keys.push(key(*record));
+                records.write_value(*record, &mut prepared.values);
+            }
+            let end = prepared.keys.len();
+            prepared.ends.push((end - batch.puts.len(), end));
         }
-        Keyed { gets: keys(&batch.gets), puts: keys(&batch.puts), values }
+        prepared
     }
 
+    /// Number of batches.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    #[inline]
+    pub fn batch(&self, index: usize) -> Keyed<'_> {
+        let first = index.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        let (gets_end, end) = self.ends[index];
+        Keyed {
+            keys: &self.keys[first..end],
+            values: &self.values[first * self.value_bytes..end * self.value_bytes],
+            value_bytes: self.value_bytes,
+            gets: gets_end - first,
+        }
+    }
+}
+
+/// A batch with its keys and values: those to be got with what is to come, and then those to be put.
+#[derive(Clone, Copy)]
+pub(crate) struct Keyed<'p> {
+    keys: &'p [[u8; KEY_BYTES]],
+    values: &'p [u8],
+    value_bytes: usize,
+    gets: usize,
+}
+
+impl<'p> Keyed<'p> {
     /// Keys to get, with the values that are to come.
-    pub fn gets(&self, records: Records) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.gets.iter().map(|key| &key[..]).zip(self.values.chunks_exact(records.value_bytes))
+    pub fn gets(self) -> impl Iterator<Item = (&'p [u8], &'p [u8])> {
+        self.items().take(self.gets)
     }
 
     /// Keys to put, with their values.
-    pub fn puts(&self, records: Records) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let values = &self.values[self.gets.len() * records.value_bytes..];
-        self.puts.iter().map(|key| &key[..]).zip(values.chunks_exact(records.value_bytes))
+    pub fn puts(self) -> impl Iterator<Item = (&'p [u8], &'p [u8])> {
+        self.items().skip(self.gets)
+    }
+
+    fn items(self) -> impl Iterator<Item = (&'p [u8], &'p [u8])> {
+        self.keys.iter().map(|key| &key[..]).zip(self.values.chunks_exact(self.value_bytes))
     }
 
     /// How many keys are got, and put.
-    pub fn counts(&self) -> (usize, usize) {
-        (self.gets.len(), self.puts.len())
-    }
-
-    /// Number of operations.
-    pub fn len(&self) -> u64 {
-        (self.gets.len() + self.puts.len()) as u64
+    pub fn counts(self) -> (usize, usize) {
+        (self.gets, self.keys.len() - self.gets)
     }
 
     /// What is said of a key whose value was not the wanted one.
@@ -262,6 +294,29 @@ mod tests {
             assert!((first - share(count)).abs() < 0.01, "{first} of the first {count}");
             assert!((last - share(count)).abs() < 0.01, "{last} of the last {count}");
         }
+    }
+
+    #[test]
+    fn batches_are_prepared_in_their_order() {
+        let records = Records::new(100, 32);
+        let batches = [
+            Batch { gets: vec![3], puts: vec![] },
+            Batch { gets: vec![1], puts: vec![2, 4] },
+            Batch::default(),
+        ];
+        let prepared = Prepared::new(&batches, records);
+        assert_eq!(
+            (prepared.len(), prepared.batch(0).counts(), prepared.batch(2).counts()),
+            (3, (1, 0), (0, 0))
+        );
+        let second = prepared.batch(1);
+        assert!(second.gets().map(|(key, _)| key).eq([&key(1)[..]]));
+        for ((said, value), record) in second.puts().zip([2, 4]) {
+            let mut wanted = Vec::new();
+            records.write_value(record, &mut wanted);
+            assert_eq!((said, value), (&key(record)[..], &wanted[..]));
+        }
+        assert_eq!(second.puts().count(), 2);
     }
 
     #[test]

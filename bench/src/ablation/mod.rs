@@ -37,7 +37,7 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
     rows.push(rows::index(&store)?);
     rows.extend(pointers::shared(&store)?);
     rows.extend(rows::mixes(&store)?);
-    unpin(store.cores);
+    unpin();
     drop(store);
     rows.extend(hits::rows(records)?);
     Ok(Report { bench: "ablation", records, rows })

@@ -135,7 +135,7 @@ pub(crate) fn handed_over(memory_bytes: u64, cores: usize) -> Result<Caller<Stat
     let [caller, dispatcher, worker] = circle(cores >= 3);
     let anywhere = |run: Box<dyn FnOnce() + Send>| {
         std::thread::spawn(move || {
-            unpin(cores);
+            unpin();
             run();
         })
     };

@@ -10,7 +10,7 @@ use kelix::{Cost, FabricChoice, Path};
 
 use crate::interleave::{Comparison, compare};
 use crate::report::{Row, Sense, as_rate, compared};
-use crate::store::{pin, unpin};
+use crate::store::{cores, pin, unpin};
 use crate::workload::Records;
 use crate::{Options, Report};
 use chain::{Chain, Walker, Way};
@@ -46,9 +46,9 @@ impl Size {
 /// Runs the benchmark.
 pub(crate) fn run(options: &Options) -> Result<Report, String> {
     let records = options.records.unwrap_or(RECORDS).max(1000);
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let cores = cores();
     let outcome = rows(records, cores);
-    unpin(cores);
+    unpin();
     Ok(Report { bench: "links", records, rows: outcome? })
 }
 
@@ -62,7 +62,7 @@ fn rows(records: u64, cores: usize) -> Result<Vec<Row>, String> {
         // In shared memory the shard has one core and who asks another, as in the spine; over TCP the system chooses.
         pin(0);
         shm.push(looked_up(&chain, size, FabricChoice::Shm)?);
-        unpin(cores);
+        unpin();
     }
     let memcached = MEMCACHED_SIZES.map(|bytes| beside_memcached(Size::of(records, bytes), cores));
     let memcached = memcached.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -102,7 +102,7 @@ fn beside_memcached(size: Size, cores: usize) -> Result<Row, String> {
         1
     });
     let counts = counts(ours.cost().since(before));
-    unpin(cores);
+    unpin();
     let bytes = size.records.value_bytes;
     let name = format!("following a link to {bytes} bytes over TCP / memcached's get");
     let theirs = "KELI: faster than RDMA-Memcached, no figure given (figure 8)";

@@ -9,40 +9,40 @@ use super::Setup;
 use super::daemon::Transport;
 use super::engine::{Client, Engine, run_all, start_of, text};
 use crate::store::{Store, verify};
-use crate::workload::{Batch, Keyed, Records, key};
+use crate::workload::{Batch, Keyed, Prepared, Records, key};
 
 /// A session, and where in the batches it is.
 struct Caller {
     session: Session,
     table: Table,
     records: Records,
-    batches: Arc<Vec<Keyed>>,
+    batches: Arc<Prepared>,
     at: usize,
     values: Values,
     value: Vec<u8>,
 }
 
 impl Caller {
-    fn get_one(&mut self, batch: &Keyed) -> Result<(), String> {
-        let (key, wanted) = batch.gets(self.records).next().expect("one");
+    fn get_one(&mut self, batch: Keyed<'_>) -> Result<(), String> {
+        let (key, wanted) = batch.gets().next().expect("one");
         let found = self.session.get_into(self.table, key, &mut self.value).map_err(text)?;
         let same = found.is_some() && self.records.same(&self.value, wanted);
         if same { Ok(()) } else { Err(Keyed::wrong(key)) }
     }
 
-    fn put_one(&mut self, batch: &Keyed) -> Result<(), String> {
-        let (key, value) = batch.puts(self.records).next().expect("one");
+    fn put_one(&mut self, batch: Keyed<'_>) -> Result<(), String> {
+        let (key, value) = batch.puts().next().expect("one");
         self.session.put(self.table, key, value).map(drop).map_err(text)
     }
 
-    fn get_and_put(&mut self, batch: &Keyed) -> Result<(), String> {
-        let keys: Vec<&[u8]> = batch.gets(self.records).map(|(key, _)| key).collect();
-        let items: Vec<(&[u8], &[u8])> = batch.puts(self.records).collect();
+    fn get_and_put(&mut self, batch: Keyed<'_>) -> Result<(), String> {
+        let keys: Vec<&[u8]> = batch.gets().map(|(key, _)| key).collect();
+        let items: Vec<(&[u8], &[u8])> = batch.puts().collect();
         let results = self.session.multi_get_put(self.table, &keys, &mut self.values, &items);
         for result in results.map_err(text)? {
             result.map_err(text)?;
         }
-        for (index, (key, wanted)) in batch.gets(self.records).enumerate() {
+        for (index, (key, wanted)) in batch.gets().enumerate() {
             if !self.values.get(index).is_some_and(|value| self.records.same(value, wanted)) {
                 return Err(Keyed::wrong(key));
             }
@@ -56,13 +56,14 @@ impl Client for Caller {
         let all = self.batches.clone();
         let mut operations = 0;
         for _ in 0..batches {
-            let batch = &all[self.at];
-            match batch.counts() {
+            let batch = all.batch(self.at);
+            let (gets, puts) = batch.counts();
+            match (gets, puts) {
                 (1, 0) => self.get_one(batch)?,
                 (0, 1) => self.put_one(batch)?,
                 _ => self.get_and_put(batch)?,
             }
-            operations += batch.len();
+            operations += (gets + puts) as u64;
             self.at = (self.at + 1) % all.len();
         }
         Ok(operations)
@@ -111,10 +112,9 @@ impl Engine for Kelix {
     }
 
     fn prepare(&mut self, batches: &[Batch]) {
-        let keyed: Vec<Keyed> = batches.iter().map(|batch| Keyed::new(batch, self.records)).collect();
-        let (keyed, clients) = (Arc::new(keyed), self.callers.len());
+        let (prepared, clients) = (Arc::new(Prepared::new(batches, self.records)), self.callers.len());
         for (index, caller) in self.callers.iter_mut().enumerate() {
-            caller.batches = keyed.clone();
+            caller.batches = prepared.clone();
             caller.at = start_of(index, clients, batches.len());
         }
     }

@@ -9,7 +9,7 @@ use libloading::Library;
 
 use super::engine::Engine;
 use crate::store::verify;
-use crate::workload::{Batch, Keyed, Records, key};
+use crate::workload::{Batch, Keyed, Prepared, Records, key};
 
 /// The file of Debian's package, with the version of its interface.
 const LIBRARY: &str = "liblmdb.so.0";
@@ -71,7 +71,7 @@ pub(super) struct Lmdb {
     reader: Txn,
     folder: PathBuf,
     records: Records,
-    batches: Vec<Keyed>,
+    batches: Prepared,
     at: usize,
     _library: Library,
 }
@@ -106,7 +106,7 @@ impl Lmdb {
             reader: ptr::null_mut(),
             folder,
             records,
-            batches: Vec::new(),
+            batches: Prepared::default(),
             at: 0,
             _library: library,
         };
@@ -171,9 +171,9 @@ impl Lmdb {
     }
 
     /// Puts these values in one transaction.
-    fn put(&self, keyed: &Keyed) -> Result<(), String> {
+    fn put(&self, keyed: Keyed<'_>) -> Result<(), String> {
         let txn = self.begin(0)?;
-        for (key, value) in keyed.puts(self.records) {
+        for (key, value) in keyed.puts() {
             // SAFETY: the transaction has begun; LMDB copies key and value.
             let code = unsafe {
                 (self.functions.put)(txn, self.table, &mut Bytes::of(key), &mut Bytes::of(value), 0)
@@ -196,16 +196,16 @@ impl Engine for Lmdb {
     }
 
     fn prepare(&mut self, batches: &[Batch]) {
-        self.batches = batches.iter().map(|batch| Keyed::new(batch, self.records)).collect();
+        self.batches = Prepared::new(batches, self.records);
         self.at = 0;
     }
 
     fn run(&mut self, batches: usize, _: bool) -> Result<u64, String> {
         let mut operations = 0;
         for _ in 0..batches {
-            let keyed = &self.batches[self.at];
-            let mut wanted = keyed.gets(self.records);
-            let keys = keyed.gets(self.records).map(|(key, _)| key);
+            let keyed = self.batches.batch(self.at);
+            let mut wanted = keyed.gets();
+            let keys = keyed.gets().map(|(key, _)| key);
             let (gets, puts) = keyed.counts();
             if gets > 0 {
                 self.get(keys, |value| {
@@ -216,7 +216,7 @@ impl Engine for Lmdb {
             if puts > 0 {
                 self.put(keyed)?;
             }
-            operations += keyed.len();
+            operations += (gets + puts) as u64;
             self.at = (self.at + 1) % self.batches.len();
         }
         Ok(operations)

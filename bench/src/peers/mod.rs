@@ -13,7 +13,7 @@ pub(crate) mod protocol;
 mod rows;
 mod sweep;
 
-use crate::store::{pin_to, unpin};
+use crate::store::{cores, pin_to, unpin};
 use crate::workload::{Keys, Records};
 use crate::{Options, Report, Row};
 use daemon::Transport;
@@ -84,7 +84,7 @@ struct Engines {
 
 impl Engines {
     fn start(setup: &Setup, beside: Beside, records: Records) -> Result<Engines, String> {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let cores = cores();
         let for_servers = setup.threads.min(cores - 1).max(1);
         // What is started there stays there.
         pin_to(cores - for_servers..cores);
@@ -123,9 +123,8 @@ fn report(
     records: u64,
     rows: impl FnOnce() -> Result<Vec<Row>, String>,
 ) -> Result<Report, String> {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let outcome = rows();
-    unpin(cores);
+    unpin();
     Ok(Report { bench, records, rows: outcome? })
 }
 

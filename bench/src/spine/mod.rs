@@ -34,9 +34,9 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
     rows.extend(rows::gets(&mut store)?);
     rows.extend(rows::puts(&mut store)?);
     rows.extend(rows::cpu(&mut store)?);
-    let (time, cores) = (store.time, store.cores);
+    let time = store.time;
     drop(store);
-    unpin(cores);
+    unpin();
     rows.push(rows::quarantine(records.min(400_000), time)?);
     Ok(Report { bench: "spine", records, rows })
 }

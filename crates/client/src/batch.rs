@@ -419,13 +419,15 @@ impl Session {
         keys.iter().try_for_each(|key| check_key(OPERATION, key))?;
         self.note_operation()?;
         values.reset(keys.len());
-        let mut waves = keys.chunks(REQUESTS_A_WAVE).enumerate();
+        // The gets are spread over the waves of puts, and go at once if there are none.
+        let a_wave = keys.len().div_ceil(items.len().div_ceil(REQUESTS_A_WAVE).max(1)).max(1);
+        let mut waves = keys.chunks(a_wave).enumerate();
         let mut outcome = Ok(());
         loop {
             let sent = self.send_puts(&mut puts);
             let wave = waves.next();
             if let Some((wave, keys)) = wave {
-                let target = (&mut *values, wave * REQUESTS_A_WAVE);
+                let target = (&mut *values, wave * a_wave);
                 outcome = self.get_values(OPERATION, table, keys, target, &mut puts.patience);
             }
             if outcome.is_err() || !sent && wave.is_none() {
