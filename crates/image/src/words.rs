@@ -207,18 +207,31 @@ impl<'a> Words<'a> {
             return true;
         }
         let from = self.base.cast::<u8>();
-        let (mut done, last) = (0, count - 16);
-        loop {
+        let (mut done, last) = (self.copy_long_out(at, into), count - 16);
+        while done < last {
             // SAFETY: 16 bytes from there on are in view, by the check above.
             into[done..][..16].copy_from_slice(&unsafe { load_unaligned_pair(from, at + done) });
             done += 16;
-            if done >= last {
-                break;
-            }
         }
         // SAFETY: as above. Some of these bytes may have been copied already.
         into[last..].copy_from_slice(&unsafe { load_unaligned_pair(from, at + last) });
         true
+    }
+
+    /// Copies the whole lines of many bytes, and says how many bytes these were. Asks for each line long before it is copied:
+    /// the processor by itself does not go on from one page to the next, which takes a tenth of the time of a long copy.
+    #[inline(always)]
+    fn copy_long_out(self, at: usize, into: &mut [u8]) -> usize {
+        const LONG: usize = 16 << 10;
+        #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
+        if into.len() >= LONG && at % 8 == 0 {
+            let lines = into.len() / 64;
+            // SAFETY: the caller checked that so many bytes are in view; they are whole words.
+            unsafe { copy_lines_from_shared(self.base.add(at / 8).cast(), into.as_mut_ptr(), lines) };
+            return lines * 64;
+        }
+        let _ = (at, into, LONG);
+        0
     }
 
     /// The first of words 1 to 7 whose upper quarter is `wanted`; none where fewer than eight words are in view.
@@ -440,6 +453,29 @@ unsafe fn copy_from_shared(mut from: *const u64, mut into: *mut u64, mut count: 
     }
 }
 
+/// Copies lines of 64 bytes out of memory that others may be storing to, each word whole, in any order.
+///
+/// # Safety
+/// Both ranges are mapped, the source aligned to 8 bytes, the destination private, and they do not overlap.
+#[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
+#[inline(never)]
+unsafe fn copy_lines_from_shared(mut from: *const u64, mut into: *mut u8, lines: usize) {
+    use std::arch::x86_64::_mm_storeu_si128;
+    const WORDS_AHEAD: usize = 256;
+    for _ in 0..lines {
+        prefetch_line::<false>(from.wrapping_add(WORDS_AHEAD).cast());
+        // SAFETY: every access is inside the ranges the caller promised.
+        unsafe {
+            let pairs =
+                [load_pair::<0>(from), load_pair::<16>(from), load_pair::<32>(from), load_pair::<48>(from)];
+            for (index, pair) in pairs.into_iter().enumerate() {
+                _mm_storeu_si128(into.add(index * 16).cast(), pair);
+            }
+            (from, into) = (from.add(8), into.add(64));
+        }
+    }
+}
+
 /// Copies `count` words into memory that others may be loading from: each whole, in any order.
 ///
 /// # Safety
@@ -597,6 +633,20 @@ mod tests {
             }
             if at <= 120 {
                 assert_eq!(words.load_bytes(at).to_le_bytes(), bytes[at..at + 8]);
+            }
+        }
+    }
+
+    #[test]
+    fn many_bytes_from_any_byte_on() {
+        let mut memory: Vec<u64> = (0..5000).map(|i| i * 0x0908_0706_0504_0302 + 77).collect();
+        let bytes = bytes_of(&memory).to_vec();
+        let words = view(&mut memory);
+        for at in [0, 8, 13, 64] {
+            for count in [16 << 10, (16 << 10) + 1, 20_000, 20_015, 20_032, bytes.len() - at] {
+                let mut copy = vec![0; count];
+                assert!(words.copy_bytes_out(at, &mut copy));
+                assert!(copy == bytes[at..at + count], "{count} bytes at {at}");
             }
         }
     }
