@@ -283,11 +283,12 @@ impl Session {
         patience: &mut Patience,
         mut found: impl FnMut(&mut Session, usize) -> Result<()>,
     ) -> Result<()> {
-        let mut asked: VecDeque<(usize, RequestId)> = VecDeque::with_capacity(2 * REQUESTS_A_WAVE);
+        // Most batches miss nothing, and allocate nothing.
+        let mut asked: VecDeque<(usize, RequestId)> =
+            VecDeque::with_capacity(missing.len().min(2 * REQUESTS_A_WAVE));
         let mut result = Ok(());
         let mut waves = missing.chunks(REQUESTS_A_WAVE);
-        loop {
-            let wave = waves.next().filter(|_| result.is_ok()).unwrap_or_default();
+        while let Some(wave) = waves.next().filter(|_| result.is_ok()) {
             for index in wave {
                 let Wanted { table, key, .. } = wanted(*index);
                 let (_, shard) = self.core.route(table, key);
@@ -300,13 +301,9 @@ impl Session {
                     }
                 }
             }
-            let left = if wave.is_empty() {
-                0
-            } else {
-                self.send_all();
-                REQUESTS_A_WAVE
-            };
-            while asked.len() > left {
+            self.send_all();
+            let left = if waves.len() == 0 { 0 } else { REQUESTS_A_WAVE };
+            while asked.len() > left || result.is_err() {
                 let Some((index, id)) = asked.pop_front() else { break };
                 if result.is_err() {
                     // Nobody waits for the others any more.
@@ -321,10 +318,8 @@ impl Session {
                     }
                 });
             }
-            if wave.is_empty() {
-                return result;
-            }
         }
+        result
     }
 
     pub(crate) fn send_all(&mut self) {

@@ -873,14 +873,20 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_large_value_dies_while_it_is_copied_straight() {
-        let mut server = Alone::new(1, &Mailboxes::new());
-        server.put_in_pieces(TABLE, KEY, &[1; BYTES]);
+    /// A server's header, and its memory as a reader has it who loads it himself.
+    fn within_reach(server: &Alone) -> (Header, Direct) {
         let header = Header::open(server.header().clone()).unwrap();
         let authority = Span::private(64);
         authority.words().store(0, Alone::TERM);
         let direct = Direct::new(server.map(), &header, authority.word(0));
+        (header, direct)
+    }
+
+    #[test]
+    fn a_large_value_dies_while_it_is_copied_straight() {
+        let mut server = Alone::new(1, &Mailboxes::new());
+        server.put_in_pieces(TABLE, KEY, &[1; BYTES]);
+        let (header, direct) = within_reach(&server);
         let mut buffer = vec![0; BYTES];
         let location = {
             let mut fabric = Mailboxes::new();
@@ -911,10 +917,7 @@ mod tests {
     fn a_large_value_that_was_moved_has_the_version_that_it_had() {
         let mut server = Alone::new(1, &Mailboxes::new());
         server.put_in_pieces(TABLE, KEY, &[1; BYTES]);
-        let header = Header::open(server.header().clone()).unwrap();
-        let authority = Span::private(64);
-        authority.words().store(0, Alone::TERM);
-        let direct = Direct::new(server.map(), &header, authority.word(0));
+        let (_, direct) = within_reach(&server);
         let (version, body) = (7, LargeBody { bytes: 20, runs: vec![(Place(1 << 16), 20)] });
         let flags = ItemFlags::LARGE.with(ItemFlags::MOVED);
         let body_bytes = bytes_of(&body.words()).len();
