@@ -9,14 +9,22 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, SystemTime};
 
 use kelix::{
-    Attribute, CompareAndSet, Completion, Item, NewItem, Outcome, Path, Session, Table, Ticket, Values,
-    Version,
+    Attribute, CompareAndSet, Completion, Item, NewItem, Outcome, Path, Rows, Scan, Session, Table,
+    TableKind, Ticket, Values, Version,
 };
 use kelix_tests::process::{ServerProcess, ServerProgram};
 use kelix_tests::{Random, RunDir, asked_sum, seeds, until, watchdog};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const OPERATIONS: u64 = 2500;
+/// The tables, one of each kind.
+const TABLES: [(&str, TableKind); 4] = [
+    ("hash", TableKind::Hash),
+    ("strings", TableKind::Strings),
+    ("numbers", TableKind::Numbers),
+    ("inline", TableKind::Inline),
+];
+const INLINE: usize = 3;
 const NAMES: [&str; 4] = ["", "name", "friend", "b\u{e9}"];
 
 fn server(run: &RunDir, shards: usize, memory_bytes: u64) -> ServerProcess {
@@ -46,7 +54,7 @@ type Model = BTreeMap<Place, Known>;
 
 struct World {
     sessions: Vec<Session>,
-    tables: Vec<[Table; 2]>,
+    tables: Vec<[Table; TABLES.len()]>,
     model: Model,
     random: Random,
     values: Values,
@@ -63,7 +71,7 @@ impl World {
         let by = Path::Pointer;
         let mut sessions = vec![server.session(), server.session_by(by), server.tcp_session_by(by)];
         let open =
-            |session: &mut Session| ["first", "second"].map(|name| session.create_table(name).unwrap());
+            |session: &mut Session| TABLES.map(|(name, kind)| session.create_table_of(kind, name).unwrap());
         let tables = sessions.iter_mut().map(open).collect();
         let buffer = vec![0; 4 << 20];
         World { sessions, tables, model: Model::new(), random: Random(seed), values: Values::new(), buffer }
@@ -103,9 +111,17 @@ impl World {
         }) as usize
     }
 
-    /// About a hundred keys of each table, from the empty one to the longest.
-    fn key(&mut self) -> Vec<u8> {
+    /// About a hundred keys of each table, from the empty one to the longest, or from the first to the last number.
+    fn key(&mut self, table: usize) -> Vec<u8> {
         let random = &mut self.random;
+        if TABLES[table].1.has_numbers() {
+            let number = match random.below(4) {
+                0 => random.below(3).wrapping_sub(1),
+                1 => 1 << random.below(64),
+                _ => random.below(60) * 17,
+            };
+            return number.to_be_bytes().to_vec();
+        }
         match random.below(20) {
             0 => Vec::new(),
             1..=2 => vec![random.below(3) as u8],
@@ -121,7 +137,8 @@ impl World {
     }
 
     fn place(&mut self) -> Place {
-        (self.random.below(2) as usize, self.key())
+        let table = self.random.below(TABLES.len() as u64) as usize;
+        (table, self.key(table))
     }
 
     /// Different keys, fit for one batch.
@@ -133,7 +150,15 @@ impl World {
         places
     }
 
-    fn value(&mut self) -> Vec<u8> {
+    fn value(&mut self, table: usize) -> Vec<u8> {
+        // Some values are often the same.
+        if table == INLINE {
+            return if self.random.once_in(4) {
+                self.random.below(2).to_le_bytes().to_vec()
+            } else {
+                self.bytes(8)
+            };
+        }
         let length = self.length();
         self.bytes(length)
     }
@@ -179,15 +204,19 @@ impl World {
     }
 
     fn put(&mut self, session: usize, place: Place) {
-        let value = self.value();
+        let value = self.value(place.0);
         let table = self.tables[session][place.0];
         let version = self.sessions[session].put(table, &place.1, &value).unwrap();
         self.note_plain(place, value, version);
     }
 
     fn note_plain(&mut self, place: Place, value: Vec<u8>, version: Version) {
+        // The version of an inline value is the value.
+        let inline = (place.0 == INLINE).then(|| u64::from_le_bytes(value[..].try_into().unwrap()));
+        assert!(inline.is_none_or(|value| value == version.0));
         let known = Known { attributes: vec![("", Value::Bytes(value))], version, ends: None };
-        assert!(self.model.insert(place, known).is_none_or(|old| old.version != version));
+        let old = self.model.insert(place, known);
+        assert!(inline.is_some() || old.is_none_or(|old| old.version != version));
     }
 
     fn new_item(&mut self, session: usize) -> (NewItem, Known) {
@@ -195,7 +224,7 @@ impl World {
         let mut attributes = Vec::new();
         for _ in 0..self.random.below(6) {
             let name = NAMES[self.random.below(4) as usize];
-            let bytes = if self.random.once_in(12) { self.value() } else { self.bytes(20) };
+            let bytes = if self.random.once_in(12) { self.value(0) } else { self.bytes(20) };
             if self.random.once_in(2) {
                 item.bytes(name, &bytes);
                 attributes.push((name, Value::Bytes(bytes)));
@@ -213,6 +242,9 @@ impl World {
     }
 
     fn put_item(&mut self, session: usize, place: Place) {
+        if place.0 == INLINE {
+            return self.put(session, place);
+        }
         let (mut item, mut known) = self.new_item(session);
         if self.random.once_in(4) {
             let time = Duration::from_millis(self.random.below(80));
@@ -273,12 +305,12 @@ impl World {
         };
         let table = self.tables[session][place.0];
         let large_ended = self.model.get(&place).and_then(|known| known.ends);
-        let (outcome, known) = if self.random.once_in(3) {
+        let (outcome, known) = if self.random.once_in(3) && place.0 != INLINE {
             let (item, known) = self.new_item(session);
             let outcome = self.sessions[session].compare_and_set_item(table, &place.1, expected, &item);
             (outcome.unwrap(), known)
         } else {
-            let value = self.value();
+            let value = self.value(place.0);
             let outcome = self.sessions[session].compare_and_set(table, &place.1, expected, &value).unwrap();
             let attributes = vec![("", Value::Bytes(value))];
             (outcome, Known { attributes, version: Version(0), ends: None })
@@ -321,9 +353,9 @@ impl World {
     }
 
     fn multi_get(&mut self, session: usize) {
-        let keys: Vec<Vec<u8>> = (0..self.random.below(400)).map(|_| self.key()).collect();
+        let number = self.random.below(TABLES.len() as u64) as usize;
+        let keys: Vec<Vec<u8>> = (0..self.random.below(400)).map(|_| self.key(number)).collect();
         let slices: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
-        let number = self.random.below(2) as usize;
         let table = self.tables[session][number];
         if self.random.once_in(2) {
             let items = self.sessions[session].multi_get(table, &slices).unwrap();
@@ -356,12 +388,12 @@ impl World {
 
     /// Puts a batch; with another one that gets, or alone.
     fn multi_put(&mut self, session: usize) {
-        let places = self.places(150);
-        let number = self.random.below(2) as usize;
+        let places = self.places(300);
+        let number = self.random.below(TABLES.len() as u64) as usize;
         let items: Vec<(Vec<u8>, Vec<u8>)> = places
             .into_iter()
             .filter(|place| place.0 == number)
-            .map(|(_, key)| (key, self.value()))
+            .map(|(_, key)| (key, self.value(number)))
             .collect();
         let slices: Vec<(&[u8], &[u8])> = items.iter().map(|(key, value)| (&key[..], &value[..])).collect();
         let table = self.tables[session][number];
@@ -369,7 +401,7 @@ impl World {
             self.sessions[session].multi_put(table, &slices).unwrap()
         } else {
             // Not those that are put, whose values before and after are both right.
-            let mut keys: Vec<Vec<u8>> = (0..self.random.below(300)).map(|_| self.key()).collect();
+            let mut keys: Vec<Vec<u8>> = (0..self.random.below(300)).map(|_| self.key(number)).collect();
             keys.retain(|key| items.iter().all(|(put, _)| put != key));
             let wanted: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
             let mut values = std::mem::take(&mut self.values);
@@ -389,7 +421,7 @@ impl World {
         let mut asked: Vec<(Ticket, Place, Option<Vec<u8>>)> = Vec::new();
         for place in self.places(120) {
             let table = self.tables[number][place.0];
-            let (what, value) = (self.random.below(4), self.value());
+            let (what, value) = (self.random.below(4), self.value(place.0));
             let session = &mut self.sessions[number];
             let (ticket, value) = match what {
                 0..=1 => (session.submit_get(table, &place.1).unwrap(), None),
@@ -438,6 +470,93 @@ impl World {
         }
     }
 
+    /// Scans a part of an ordered table, in one of several ways.
+    fn scan(&mut self, session: usize) {
+        let number = 1 + self.random.below(TABLES.len() as u64 - 1) as usize;
+        let table = self.tables[session][number];
+        let (mut scan, mut lower, mut upper) = (Scan::all(), None, None);
+        if self.random.once_in(4) {
+            let mut prefix = self.key(number);
+            prefix.truncate(self.random.below(12) as usize);
+            scan = Scan::prefix(&prefix);
+            lower = Some(prefix);
+        } else {
+            let (from, until) = (self.key(number), self.key(number));
+            if !self.random.once_in(4) {
+                scan = if self.random.once_in(2) { scan.from(&from) } else { scan.after(&from) };
+                lower = Some(from);
+            }
+            if !self.random.once_in(4) {
+                scan = if self.random.once_in(2) { scan.until(&until) } else { scan.to(&until) };
+                upper = Some(until);
+            }
+        }
+        let (mut limit, backwards) = (u64::MAX, self.random.once_in(2));
+        if self.random.once_in(2) {
+            limit = self.random.below(40);
+            scan = scan.limit(limit);
+        }
+        if backwards {
+            scan = scan.backwards();
+        }
+        // What the words of the scan mean is asked of its printed form, once more.
+        let words = format!("{scan:?}");
+        let is_prefix = words.contains("prefix: [") && !words.contains("prefix: []");
+        let inside = |key: &Vec<u8>| {
+            let above = lower.as_ref().is_none_or(|lower| match is_prefix {
+                true => key.starts_with(lower),
+                false if words.contains("lower: After") => key > lower,
+                false => key >= lower,
+            });
+            let below = upper.as_ref().is_none_or(|upper| match words.contains("upper: After") {
+                true => key <= upper,
+                false => key < upper,
+            });
+            above && below
+        };
+        let keys = self.model.keys().filter(|place| place.0 == number).map(|place| place.1.clone());
+        let mut keys: Vec<Vec<u8>> = keys.filter(inside).collect();
+        if backwards {
+            keys.reverse();
+        }
+        let stays = |model: &Model, key: &Vec<u8>| model[&(number, key.clone())].ends.is_none();
+        match self.random.below(4) {
+            0 => {
+                let sure = keys.iter().filter(|key| stays(&self.model, key)).count() as u64;
+                let counted = self.sessions[session].count(table, &scan).unwrap();
+                assert!(counted >= sure.min(limit) && counted <= (keys.len() as u64).min(limit));
+            }
+            1 => {
+                let mut rows = Rows::new();
+                self.sessions[session].scan_into(table, &scan, &mut rows).unwrap();
+                let mut found = 0;
+                for key in keys {
+                    if found < rows.len() && rows.key(found) == key {
+                        let known = &self.model[&(number, key)];
+                        assert!(rows.version(found) == known.version && rows.value(found) == plain(known));
+                        found += 1;
+                    } else if (found as u64) < limit {
+                        self.check_item(session, &(number, key), None);
+                    }
+                }
+                assert_eq!(found, rows.len());
+            }
+            _ => {
+                let items = self.sessions[session].scan(table, &scan).unwrap();
+                let items: Vec<Item> = items.map(|item| item.unwrap()).collect();
+                let mut found = 0;
+                for key in keys {
+                    let item = items.get(found).filter(|item| item.key() == key);
+                    if item.is_some() || (found as u64) < limit {
+                        self.check_item(session, &(number, key), item);
+                    }
+                    found += usize::from(item.is_some());
+                }
+                assert_eq!(found, items.len());
+            }
+        }
+    }
+
     fn step(&mut self) {
         let session = self.session();
         let place = self.place();
@@ -452,6 +571,7 @@ impl World {
             25 => self.multi_get(session),
             26 if self.random.once_in(3) => self.multi_put(session),
             27 if self.random.once_in(2) => self.submit(session),
+            28 => self.scan(session),
             _ => self.follow(session, &place),
         }
     }
@@ -508,18 +628,25 @@ fn run(seed: u64, shards: usize) {
     let client = server.client();
     let mut world = World::new(&server, seed);
     // All names are known before anything is counted.
-    for table in world.tables[0] {
+    for (table, (_, kind)) in world.tables[0].into_iter().zip(TABLES) {
+        if kind == TableKind::Inline {
+            world.sessions[0].put(table, &[0; 8], &[0; 8]).unwrap();
+            world.sessions[0].delete(table, &[0; 8]).unwrap();
+            continue;
+        }
+        let key = if kind.has_numbers() { &[0; 8][..] } else { b"" };
         let mut item = NewItem::new();
         for name in NAMES {
             item.bytes(name, b"");
         }
-        world.sessions[0].put_item(table, b"", &item).unwrap();
-        world.sessions[0].delete(table, b"").unwrap();
+        world.sessions[0].put_item(table, key, &item).unwrap();
+        world.sessions[0].delete(table, key).unwrap();
     }
     let idle = |name| asked_sum(&client, name);
     // Each table and each name but the empty one stands twice in the catalogue.
-    let catalogue = 2 * (2 + 2 * (NAMES.len() as u64 - 1));
-    until("the shards have reported", || idle("deletes") == 2 && idle("items") == catalogue);
+    let (tables, names) = (TABLES.len() as u64, NAMES.len() as u64 - 1);
+    let catalogue = 2 * (tables + (tables - 1) * names);
+    until("the shards have reported", || idle("deletes") == tables && idle("items") == catalogue);
     let before = ["items", "memory/live_bytes"].map(idle);
     for _ in 0..OPERATIONS {
         world.step();

@@ -15,7 +15,7 @@ use crate::core::{Answer, Path, PostError, RequestId};
 use crate::item::{Item, NewItem, Values};
 use crate::pointers::Pointer;
 use crate::read::{Landing, ReadOp, Step};
-use crate::session::{Session, check_answer, check_key, no_memory};
+use crate::session::{Session, check_answer, check_key, check_value, no_memory};
 use crate::waiting::{Patience, is_passing};
 
 /// Names a submitted operation.
@@ -70,7 +70,10 @@ struct Puts<'p> {
 
 impl<'p> Puts<'p> {
     fn new(operation: &'static str, table: TableId, items: &'p [(&'p [u8], &'p [u8])]) -> Result<Puts<'p>> {
-        items.iter().try_for_each(|(key, _)| check_key(operation, key))?;
+        items.iter().try_for_each(|(key, value)| {
+            check_key(operation, table, key)?;
+            check_value(operation, &RequestHead::new(Op::Put, 0, table), value)
+        })?;
         let posted = VecDeque::with_capacity(items.len().min(2 * REQUESTS_A_WAVE));
         let results = Vec::with_capacity(items.len());
         Ok(Puts { operation, table, items, posted, results, patience: Patience::default(), lost: None })
@@ -180,6 +183,7 @@ impl Session {
         let mut anew = false;
         while ended < count && result.is_ok() {
             let before = ended;
+            let mut read_nothing = false;
             for (tag, slot) in slots[..at_once].iter_mut().enumerate() {
                 let Some(op) = slot.op.as_mut() else { continue };
                 let step = match anew {
@@ -208,6 +212,7 @@ impl Session {
                     }
                 };
                 ended += 1;
+                read_nothing |= op.cost().reads == 0;
                 self.core.finish_read(op, slot.known);
                 slot.found = op.pointer;
                 slot.op = None;
@@ -229,7 +234,7 @@ impl Session {
             if ended > before {
                 *patience = Patience::default();
             }
-            if ended < count && result.is_ok() {
+            if ended < count && result.is_ok() && !read_nothing {
                 let progress = self.until_progress(operation, patience);
                 anew = matches!(progress, Ok(true));
                 result = progress.map(drop);
@@ -253,7 +258,7 @@ impl Session {
             let here = SESSION_READS_MAX.min(count - base);
             let wanted = |index: usize| wanted(base + index);
             for index in 0..here {
-                check_key(operation, wanted(index).key)?;
+                check_key(operation, wanted(index).table, wanted(index).key)?;
             }
             self.note_operation()?;
             let mut valid = Vec::with_capacity(here);
@@ -361,14 +366,14 @@ impl Session {
         self.note_operation()?;
         let (mut rest, mut missing) = (std::mem::take(&mut self.rest), std::mem::take(&mut self.missing));
         rest.clear();
-        if self.core.begins_with_index() {
+        if self.core.begins_with_index() && !table.kind().is_ordered() {
             self.core.read_many_direct(table, keys, values, base, &mut rest);
         } else {
             rest.extend(0..keys.len());
         }
         if !rest.is_empty() {
             // What is left goes the whole way, and keys that are no keys are among it.
-            rest.iter().try_for_each(|index| check_key(operation, keys[*index]))?;
+            rest.iter().try_for_each(|index| check_key(operation, table, keys[*index]))?;
             let wanted = |index: usize| Wanted { table, key: keys[rest[index]], pointer: None };
             self.read_many(operation, rest.len(), wanted, &mut missing, patience, |slot| {
                 values.set_item(base + rest[slot.index], &slot.landing);
@@ -411,7 +416,7 @@ impl Session {
         const OPERATION: &str = "multi_get_put";
         let table = self.check_table(OPERATION, table)?;
         let mut puts = Puts::new(OPERATION, table, items)?;
-        keys.iter().try_for_each(|key| check_key(OPERATION, key))?;
+        keys.iter().try_for_each(|key| check_key(OPERATION, table, key))?;
         self.note_operation()?;
         values.reset(keys.len());
         // The gets are spread over the waves of puts, and go at once if there are none.
@@ -503,7 +508,8 @@ impl Session {
     }
 
     fn submit(&mut self, head: RequestHead, key: &[u8], value: Vec<u8>) -> Result<Ticket> {
-        check_key("submit", key)?;
+        check_key("submit", head.table, key)?;
+        check_value("submit", &head, &value)?;
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.queue.push_back(Queued { ticket, head, key: key.to_vec(), value });

@@ -41,6 +41,8 @@ pub enum Path {
 pub(crate) struct Answer {
     pub status: Status,
     pub version: u64,
+    /// Whether the key is there.
+    present: bool,
     pub location: Option<Location>,
     /// Words of the item, if it was sent.
     pub item: Vec<u64>,
@@ -64,7 +66,7 @@ impl Answer {
     }
 
     pub fn version(&self) -> Option<Version> {
-        if self.version == 0 { None } else { Some(Version(self.version)) }
+        self.present.then_some(Version(self.version))
     }
 }
 
@@ -214,7 +216,7 @@ impl<F: Fabric> Core<F> {
     #[inline(always)]
     pub fn route(&self, table: TableId, key: &[u8]) -> (KeyHash, usize) {
         let hash = self.hash(table, key);
-        (hash, self.server.view.shard(hash))
+        (hash, self.server.view.shard_of(table, hash))
     }
 
     /// The hash of a key.
@@ -511,7 +513,7 @@ impl<F: Fabric> Core<F> {
             }
         }
         // The pieces of a large value change nothing until they are committed.
-        let write = !matches!(head.op, Op::Get | Op::Ping | Op::LargeBegin | Op::LargePiece);
+        let write = !matches!(head.op, Op::Get | Op::Scan | Op::Ping | Op::LargeBegin | Op::LargePiece);
         pending.state = PendingState::Waiting { write, wanted };
         if counts {
             state.sequence += 1;
@@ -626,6 +628,7 @@ impl<F: Fabric> Core<F> {
                             write,
                             status: reply.head.status,
                             version: reply.head.version,
+                            present: reply.head.location != 0,
                             location: reply.location(),
                             item: reply.item.to_vec(),
                         });

@@ -209,7 +209,7 @@ pub struct Values {
     entries: Vec<Entry>,
 }
 
-/// Where a value stands in the buffer. Version 0: there is none.
+/// Where a value stands in the buffer, if there is one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     start: usize,
@@ -217,7 +217,7 @@ pub(crate) struct Entry {
     version: u64,
 }
 
-const ABSENT: Entry = Entry { start: 0, bytes: 0, version: 0 };
+const ABSENT: Entry = Entry { start: usize::MAX, bytes: 0, version: 0 };
 
 /// A buffer that grows and never shrinks; the values stand in its first `used` bytes.
 #[derive(Clone, Default, Debug)]
@@ -229,6 +229,14 @@ pub(crate) struct Room {
 impl Room {
     pub fn used(&self) -> usize {
         self.used
+    }
+
+    pub fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    pub fn part(&self, start: usize, end: usize) -> &[u8] {
+        &self.bytes[start..end]
     }
 
     /// Room for the next value.
@@ -273,18 +281,18 @@ impl Values {
     /// The value of the `index`-th key, `None` when it is absent.
     #[inline]
     pub fn get(&self, index: usize) -> Option<&[u8]> {
-        let Entry { start, bytes, version } = self.entries[index];
-        (version != 0).then(|| &self.room.bytes[start..start + bytes])
+        let Entry { start, bytes, .. } = self.entries[index];
+        (start != ABSENT.start).then(|| &self.room.bytes[start..start + bytes])
     }
 
     /// The version of the `index`-th key, `None` when it is absent.
     pub fn version(&self, index: usize) -> Option<Version> {
-        let version = self.entries[index].version;
-        (version != 0).then_some(Version(version))
+        let Entry { start, version, .. } = self.entries[index];
+        (start != ABSENT.start).then_some(Version(version))
     }
 
     pub(crate) fn reset(&mut self, count: usize) {
-        self.room.used = 0;
+        self.room.clear();
         self.entries.clear();
         self.entries.resize(count, ABSENT);
     }

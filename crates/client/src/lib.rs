@@ -58,6 +58,7 @@ mod links;
 mod model;
 mod pointers;
 mod read;
+mod scan;
 mod session;
 #[cfg(kelix_sim)]
 pub mod sim;
@@ -70,8 +71,9 @@ pub use connect::{Address, Credentials, FabricChoice};
 pub use core::Path;
 pub use item::{Attribute, Item, NewItem, Values};
 pub use kelix_fabric::tcp::{ClientTls, Identity};
-pub use kelix_types::{Effect, Error, ErrorKind, Result, TableId, Version};
+pub use kelix_types::{Effect, Error, ErrorKind, Result, TableId, TableKind, Version};
 pub use read::Cost;
+pub use scan::{Rows, Scan, Scanner};
 pub use session::{CompareAndSet, Session, SessionOptions};
 
 /// A table of the server that a session is connected to. Of no use with a server started later, which has tables of
@@ -86,6 +88,11 @@ impl Table {
     /// Its number, as links tell it.
     pub fn id(self) -> TableId {
         self.id
+    }
+
+    /// What it holds, and in which order.
+    pub fn kind(self) -> TableKind {
+        self.id.kind()
     }
 
     #[doc(hidden)]

@@ -128,6 +128,8 @@ enum State {
     DirectoryGuardian {
         root: u64,
     },
+    /// Nothing that is known here leads to the key.
+    Nowhere,
 }
 
 /// Words of a directory in one READ.
@@ -427,6 +429,10 @@ impl ReadOp {
     /// Begins the chain of READs from the index.
     #[inline(always)]
     fn post_bucket<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) {
+        if self.table.kind().is_ordered() {
+            self.state = State::Nowhere;
+            return;
+        }
         self.state = State::Bucket { alt: false };
         self.incarnation = None;
         self.before = None;
@@ -446,7 +452,7 @@ impl ReadOp {
             return Step::Ask;
         }
         self.post_bucket(fabric, shard);
-        Step::Pending
+        if self.state == State::Nowhere { Step::Ask } else { Step::Pending }
     }
 
     /// Polls the READ under way, of `into.len()` words; `Err` when they are not here (yet). What it tells is for the chain
@@ -498,6 +504,7 @@ impl ReadOp {
             State::Bucket { .. } | State::Item { .. } => unreachable!("handled by advance"),
             State::Pieces { run, at, done } => self.on_piece(fabric, shard, landing, (run, at, done)),
             State::LastGuardian => self.on_last_guardian(fabric, shard),
+            State::Nowhere => Step::Ask,
             State::Root => self.on_root(fabric, shard),
             State::Entry { root } => self.on_entry(fabric, shard, root),
             State::Directory { root, done } => {
@@ -576,7 +583,8 @@ impl ReadOp {
         }
         let sampled = match self.poll(fabric, shard, &mut landing.item) {
             Ok(sampled) => sampled,
-            Err(Step::UnknownSegment) if by_pointer => {
+            // Without an index to go on with, the pointer is from the shard, and the segment may be new.
+            Err(Step::UnknownSegment) if by_pointer && !self.table.kind().is_ordered() => {
                 mark!("pointer into a segment that is gone");
                 return self.restart(fabric, shard);
             }

@@ -113,12 +113,31 @@ pub struct Session {
     pub(crate) detached: bool,
 }
 
-pub(crate) fn check_key(operation: &'static str, key: &[u8]) -> Result<()> {
-    if key.len() > KEY_BYTES_MAX {
-        let context = format!("a key of {} bytes; the longest allowed is {KEY_BYTES_MAX}", key.len());
-        return Err(Error::new(ErrorKind::InvalidArgument, operation, context));
+pub(crate) fn check_key(operation: &'static str, table: TableId, key: &[u8]) -> Result<()> {
+    if table.kind().takes_key(key) { Ok(()) } else { Err(no_key(operation, table, key)) }
+}
+
+#[cold]
+fn no_key(operation: &'static str, table: TableId, key: &[u8]) -> Error {
+    let allowed = match table.kind().has_numbers() {
+        true => "the keys of this table are numbers of 8 bytes, highest first".to_string(),
+        false => format!("the longest allowed is {KEY_BYTES_MAX}"),
+    };
+    Error::new(ErrorKind::InvalidArgument, operation, format!("a key of {} bytes; {allowed}", key.len()))
+}
+
+/// Whether a table can hold what is to be put.
+pub(crate) fn check_value(operation: &'static str, head: &RequestHead, body: &[u8]) -> Result<()> {
+    let put = head.op == Op::Put && !head.table.kind().has_items();
+    if !put || (body.len() == 8 && !head.attributes && head.expires_in.is_none()) {
+        return Ok(());
     }
-    Ok(())
+    let context = match (head.attributes, head.expires_in) {
+        (true, _) => "the values of this table have 8 bytes, and neither attributes nor links".to_string(),
+        (_, Some(_)) => "the values of this table cannot expire".to_string(),
+        _ => format!("a value of {} bytes; those of this table have 8", body.len()),
+    };
+    Err(Error::new(ErrorKind::InvalidArgument, operation, context))
 }
 
 impl Session {
@@ -290,8 +309,8 @@ impl Session {
         buffer: &mut [u8],
     ) -> Result<Option<(usize, Version)>> {
         let id = self.check_table("get_into", table)?;
-        self.begin("get_into", key)?;
-        if self.core.begins_with_index() {
+        self.begin("get_into", id, key)?;
+        if self.core.begins_with_index() && !id.kind().is_ordered() {
             let hash = self.core.hash(id, key);
             let found = self.core.read_direct(id, hash, key, |item| {
                 if let Some(target) = buffer.get_mut(..item.value_bytes()) {
@@ -315,7 +334,7 @@ impl Session {
         key: &[u8],
         buffer: &mut [u8],
     ) -> Result<Option<(usize, Version)>> {
-        if self.core.begins_with_index() {
+        if self.core.begins_with_index() && !table.kind().is_ordered() {
             let slot = &mut self.landing.item;
             if let Some((version, length)) = self.core.read_large_direct(table, key, slot, buffer) {
                 let fits = length <= buffer.len();
@@ -350,11 +369,11 @@ impl Session {
         operation: &'static str,
         Wanted { table, key, pointer }: Wanted<'_>,
     ) -> Result<Option<Version>> {
-        self.begin(operation, key)?;
+        self.begin(operation, table, key)?;
         let route = self.core.route(table, key);
         if self.core.path != Path::Message {
             let known = pointer.or_else(|| self.core.known_pointer(route.0));
-            if known.is_none() {
+            if known.is_none() && !table.kind().is_ordered() {
                 let landing = &mut self.landing;
                 let found = self.core.read_direct(table, route.0, key, |item| landing.copy(item));
                 if let Some((slot, incarnation, ())) = found {
@@ -375,8 +394,8 @@ impl Session {
 
     /// What every operation on one key begins with.
     #[inline(always)]
-    fn begin(&mut self, operation: &'static str, key: &[u8]) -> Result<()> {
-        check_key(operation, key)?;
+    fn begin(&mut self, operation: &'static str, table: TableId, key: &[u8]) -> Result<()> {
+        check_key(operation, table, key)?;
         self.note_operation()
     }
 
@@ -481,10 +500,14 @@ impl Session {
 
     /// Makes an owned item of what was fetched.
     pub(crate) fn make_item(&mut self, operation: &'static str) -> Result<Item> {
-        let header = self.landing.view().header();
         let words = self.landing.item.clone();
         let large = self.landing.take_large();
-        let mut item = Item { words, large, names: Arc::default() };
+        self.name_attributes(operation, Item { words, large, names: Arc::default() })
+    }
+
+    /// Gives an item the names of its attributes.
+    pub(crate) fn name_attributes(&mut self, operation: &'static str, mut item: Item) -> Result<Item> {
+        let header = item.view().header();
         if header.flags.has(ItemFlags::ATTRIBUTES) {
             item.names = self.names_for(operation, header.table, &item)?;
         }
@@ -543,7 +566,8 @@ impl Session {
         key: &[u8],
         body: &[u8],
     ) -> Result<Answer> {
-        self.begin(operation, key)?;
+        self.begin(operation, head.table, key)?;
+        check_value(operation, &head, body)?;
         let (hash, shard) = self.core.route(head.table, key);
         let answer = if body.len() > MESSAGE_VALUE_BYTES_MAX {
             self.write_in_pieces(operation, shard, head, key, body)?

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use kelix_types::limits::NAME_BYTES_MAX;
-use kelix_types::{Error, ErrorKind, NameId, Result, TableId, Version};
+use kelix_types::limits::{NAME_BYTES_MAX, TABLES_MAX};
+use kelix_types::{Error, ErrorKind, NameId, Result, TableId, TableKind, Version};
 use kelix_wire::{Op, RequestHead, Status, catalogue};
 
 use crate::Table;
@@ -33,21 +33,33 @@ impl Session {
         }
     }
 
-    /// Opens a table, making it if it does not exist.
+    /// Opens a hash table, making it if it does not exist.
     pub fn create_table(&mut self, name: &str) -> Result<Table> {
-        check_name("create_table", name)?;
-        let id = self.intern("create_table", TableId::CATALOGUE, name)?;
-        Ok(self.table_handle(TableId(id.0)))
+        self.create_table_of(TableKind::Hash, name)
     }
 
-    /// The tables' names, in the order of their making.
+    /// Opens a table of a kind, making it if it does not exist. A table of another kind is an error.
+    pub fn create_table_of(&mut self, kind: TableKind, name: &str) -> Result<Table> {
+        const OPERATION: &str = "create_table";
+        check_name(OPERATION, name)?;
+        let id = self.intern(OPERATION, TableId::CATALOGUE, kind, name)?;
+        let table = self.table_handle(TableId(id.0));
+        if table.kind() != kind {
+            let context = format!("there is a table \"{name}\" already, of another kind: {}", table.kind());
+            return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, context));
+        }
+        Ok(table)
+    }
+
+    /// The tables' names: those of each kind in the order of their making.
     pub fn tables(&mut self) -> Result<Vec<String>> {
         let mut names = Vec::new();
-        for id in 1..=u16::MAX {
-            let key = catalogue::name_key(TableId::CATALOGUE, NameId(id));
-            match self.catalogue_body("tables", &key)? {
-                Some(name) => names.push(String::from_utf8_lossy(&name).into_owned()),
-                None => break,
+        for kind in TableKind::ALL {
+            for which in 1..=TABLES_MAX as u16 {
+                match self.table_name(TableId::new(kind, which))? {
+                    Some(name) => names.push(name),
+                    None => break,
+                }
             }
         }
         Ok(names)
@@ -79,8 +91,16 @@ impl Session {
         Ok(body.and_then(|body| Some(u16::from_le_bytes(body.get(..2)?.try_into().ok()?))))
     }
 
-    fn intern(&mut self, operation: &'static str, table: TableId, name: &str) -> Result<NameId> {
-        let answer = self.call(operation, 0, RequestHead::new(Op::Intern, 0, table), name.as_bytes(), &[])?;
+    fn intern(
+        &mut self,
+        operation: &'static str,
+        table: TableId,
+        kind: TableKind,
+        name: &str,
+    ) -> Result<NameId> {
+        let argument = (kind != TableKind::Hash).then_some(kind as u64);
+        let head = RequestHead { argument, ..RequestHead::new(Op::Intern, 0, table) };
+        let answer = self.call(operation, 0, head, name.as_bytes(), &[])?;
         check_answer(operation, &answer)?;
         Ok(NameId(answer.version as u16))
     }
@@ -117,7 +137,7 @@ impl Session {
         }
         let id = match self.catalogue_id(operation, &catalogue::id_key(table, name.as_bytes()))? {
             Some(id) => NameId(id),
-            None => self.intern(operation, table, name)?,
+            None => self.intern(operation, table, TableKind::Hash, name)?,
         };
         let names = self.names.entry(table).or_default();
         Arc::make_mut(names).by_id.insert(id.0, name.to_string());
@@ -153,7 +173,7 @@ impl Session {
         item: &NewItem,
     ) -> Result<CompareAndSet> {
         let id = self.check_table(operation, table)?;
-        check_key(operation, key)?;
+        check_key(operation, id, key)?;
         let (head, body) = self.encode_item(operation, id, expect, item)?;
         let answer = self.write(operation, head, key, &body)?;
         debug_assert!(matches!(answer.status, Status::Ok | Status::Mismatch));
@@ -187,8 +207,9 @@ impl Session {
             match attribute {
                 NewAttribute::Bytes(bytes) => section.bytes(name, bytes),
                 NewAttribute::Link { table, key, bytes } => {
-                    check_key(operation, key)?;
-                    section.link(name, self.check_table(operation, *table)?, key, bytes);
+                    let target = self.check_table(operation, *table)?;
+                    check_key(operation, target, key)?;
+                    section.link(name, target, key, bytes);
                 }
             }
         }

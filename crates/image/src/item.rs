@@ -29,7 +29,9 @@ impl ItemFlags {
     pub const LARGE: ItemFlags = ItemFlags(4);
     /// The item was moved out of a sparse segment: a version word stands first.
     pub const MOVED: ItemFlags = ItemFlags(8);
-    const ALL: u16 = 15;
+    /// It is no item of a table: its key and body are the lower and the upper fence of a leaf, which alone names it.
+    pub const FENCES: ItemFlags = ItemFlags(16);
+    const ALL: u16 = 31;
 
     /// Whether all of `other` is set.
     #[inline]
@@ -271,6 +273,13 @@ impl<'a> ItemView<'a> {
     pub fn is_for(self, table: TableId, key: &[u8]) -> bool {
         self.header.table == table && equal(self.key(), key)
     }
+}
+
+/// The item that a key with an inline value would have: one that was moved, since its version, which is the value, stands in
+/// a word of its own.
+pub fn inline_item(table: TableId, key: [u8; 8], value: u64) -> [u64; 5] {
+    let header = ItemHeader { table, flags: ItemFlags::MOVED, key_bytes: 8, body_bytes: 8 };
+    [0, header.word(), value, u64::from_le_bytes(key), value]
 }
 
 /// Whether the item in `slot` is that of this key, read where it stands. For the writer, who alone may trust what

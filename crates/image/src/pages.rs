@@ -5,7 +5,8 @@
 //! the middle of somebody's value. Pages that hold pieces of large values are no slab: no pointer ever names a
 //! place inside them, so they may become anything later.
 
-use kelix_types::{SizeClass, limits::PAGE_BYTES, limits::SLAB_PAGES_MAX};
+use kelix_types::SizeClass;
+use kelix_types::limits::{LEAF_SLOTS, PAGE_BYTES, SLAB_PAGES_MAX};
 
 /// What a slab slot may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,15 +16,18 @@ impl Kind {
     const FIRST_DIRECTORY: u16 = SizeClass::COUNT as u16 + 1;
     /// A subtable of the hash index: 64 buckets of 64 bytes.
     pub const SUBTABLE: Kind = Kind(SizeClass::COUNT as u16);
+    /// A leaf of an ordered table.
+    pub const LEAF: Kind = Kind(Self::FIRST_DIRECTORY + 15);
     /// Depth up to which a directory fits the smallest directory kind.
     const DIRECTORY_DEPTH_MIN: u32 = 12;
     /// Deepest directory.
     pub const DIRECTORY_DEPTH_MAX: u32 = 26;
     /// Bytes before the entries of a directory, its guardian among them.
     pub const DIRECTORY_ENTRIES_START: u64 = 64;
+    /// Words of a leaf: a header of one cache line, and the slots.
+    pub const LEAF_WORDS: usize = 8 + 2 * LEAF_SLOTS;
     /// Number of kinds.
-    pub(crate) const COUNT: usize =
-        SizeClass::COUNT + 2 + (Self::DIRECTORY_DEPTH_MAX - Self::DIRECTORY_DEPTH_MIN) as usize;
+    pub(crate) const COUNT: usize = Self::LEAF.0 as usize + 1;
 
     /// Items of a size class.
     #[inline]
@@ -65,6 +69,8 @@ impl Kind {
             class.bytes() as u64
         } else if self.0 == Self::SUBTABLE.0 {
             4096
+        } else if self.0 == Self::LEAF.0 {
+            Self::LEAF_WORDS as u64 * 8
         } else {
             let entries = 1u64 << (Self::DIRECTORY_DEPTH_MIN + (self.0 - Self::FIRST_DIRECTORY) as u32);
             (Self::DIRECTORY_ENTRIES_START + entries * 8).next_multiple_of(PAGE_BYTES)
@@ -81,6 +87,11 @@ impl Kind {
         pages
     }
 }
+
+const _: () = assert!(
+    Kind::LEAF.0
+        == Kind::FIRST_DIRECTORY + (Kind::DIRECTORY_DEPTH_MAX - Kind::DIRECTORY_DEPTH_MIN) as u16 + 1
+);
 
 /// How a page is used now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

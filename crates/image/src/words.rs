@@ -556,6 +556,25 @@ pub fn match_upper_halves(words: &[u64; 8], mask: u32, wanted: u32) -> u8 {
     }
 }
 
+/// Which of sixteen bytes, the lowest of `low` first, are `wanted`, as a bit mask.
+#[inline(always)]
+pub fn match_bytes([low, high]: [u64; 2], wanted: u8) -> u16 {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
+    {
+        use std::arch::x86_64::*;
+        // SAFETY: SSE2 is part of x86-64, and everything stands in registers.
+        unsafe {
+            let bytes = _mm_set_epi64x(high as i64, low as i64);
+            _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(wanted as i8))) as u16
+        }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom)))))]
+    {
+        let bytes = low.to_le_bytes().into_iter().chain(high.to_le_bytes()).enumerate();
+        bytes.fold(0, |found, (at, byte)| found | u16::from(byte == wanted) << at)
+    }
+}
+
 /// The upper halves of four words.
 ///
 /// # Safety

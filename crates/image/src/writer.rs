@@ -425,11 +425,14 @@ impl Image {
         self.kinds[kind.index()].free.push_back(entry);
     }
 
-    /// Takes back the slot of an item that no word ever named, so that nobody can be reading it: it is the next to be
-    /// handed out again.
+    /// Takes back the slot of an item that no word ever named.
     pub fn discard_item(&mut self, location: Location) {
-        debug_assert!(!Guardian(self.slot(location).load(0)).is_live());
-        let (kind, place) = (Kind::item(location.class()), location.place());
+        self.discard(Kind::item(location.class()), location.place());
+    }
+
+    /// Takes back a slot that no word ever named, so that nobody can be reading it: it is the next to be handed out again.
+    pub fn discard(&mut self, kind: Kind, place: Place) {
+        debug_assert!(!Guardian(self.words(place, 1).load(0)).is_live());
         self.count(place, -(kind.slot_bytes() as i64));
         let ripe = self.epoch.wrapping_sub(QUARANTINE_EPOCHS);
         let entry = (place.0 / limits::PLACE_ALIGN) | (ripe << STAMP_SHIFT);

@@ -1,28 +1,18 @@
-//! The hash index: extendible hashing over 64-byte buckets that clients read by themselves.
+//! Where a key's item or value stands: the hash index and the ordered tables, for whoever reads them remotely and for the
+//! shard that writes them.
 //!
-//! ```text
-//! hash   63    58 57        42 41                    0
-//!        [bucket ][ signature ][ directory suffix     ]
-//!
-//! directory: guardian, then 2^depth places of subtables, chosen by the suffix
-//! subtable:  64 buckets of 64 bytes; a bucket is a header and 7 slots (HydraDB, section 4.1.3)
-//! ```
-//!
-//! A key's slot stands in its main bucket; when that is full, in its alternate bucket, which follows from the main
-//! bucket and the signature; the main bucket's header counts how many of its keys are away, so a lookup reads one
-//! bucket nearly always and two at most. A subtable in which a key finds no room splits, alone; sparse buddies
-//! merge again.
-//!
-//! Readers need no lock: each slot is one word. A reader that holds an old directory, or falls between two words
-//! of a split, may miss a key that is there; it then asks the shard. It never finds one that is not: a found item
-//! is proven by its own guardian, table and key. See docs/read-rule.md.
+//! [`HashIndex`] and [`OrderedIndex`] are the writers' sides; [`Index`] is what a shard has of both, by table. The readers'
+//! sides are views of what they write, in private copies or where it stands: [`Directory`] and [`Bucket`], [`LeafHeader`].
 
 #![forbid(unsafe_code)]
 
-mod bucket;
-mod directory;
-mod writer;
+mod hash;
+mod index;
+mod ordered;
 
-pub use bucket::{BUCKET_WORDS, BUCKETS, Bucket, alternate, guess};
-pub use directory::{Directory, DirectoryRoot};
-pub use writer::{Found, HashIndex};
+pub use hash::{BUCKET_WORDS, BUCKETS, Bucket, Directory, DirectoryRoot, HashIndex, alternate, guess};
+pub use index::{Found, Index};
+pub use ordered::{
+    FoundKey, LEAF_HEADER_WORDS, LeafHeader, OrderedCounts, OrderedIndex, ScanFrom, key_word, load_slot,
+    slot_word, tag,
+};

@@ -10,6 +10,7 @@ impl Shard {
     /// Checks, between two steps, that every item the index names is live and found by its key, and that no memory leaks
     /// or is used twice. `Err`: what is wrong.
     pub fn audit(&mut self) -> Result<(), String> {
+        self.index.check(&self.image)?;
         let mut used = InUse::default();
         self.index.for_each_block(&self.image, |kind, place| used.slots.push((kind, place)));
         let mut items = Vec::new();

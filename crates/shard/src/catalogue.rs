@@ -2,8 +2,8 @@
 
 use kelix_image::words::{bytes_of, bytes_of_mut};
 use kelix_image::{ItemFlags, ItemHeader, NoRoom};
-use kelix_types::limits::{NAME_BYTES_MAX, NAMES_MAX};
-use kelix_types::{NameId, TableId};
+use kelix_types::limits::{NAME_BYTES_MAX, NAMES_MAX, TABLES_MAX};
+use kelix_types::{NameId, TableId, TableKind};
 use kelix_wire::{Request, Status, catalogue};
 
 use crate::execute::{Answer, NewItem};
@@ -27,15 +27,22 @@ impl Shard {
         if let Some(id) = self.catalogue_id(&id_key) {
             return Ok(Answer { status: Status::Ok, version: id, location: 0 });
         }
-        let given = self.names.get(&table.0).copied().unwrap_or(0);
-        if usize::from(given) == NAMES_MAX {
+        // Tables are counted by kind, which is a part of their number.
+        let kind = if table == TableId::CATALOGUE { request.head.argument.unwrap_or(0) } else { 0 };
+        let Some(kind) = TableKind::ALL.get(kind as usize) else { return Ok(Answer::of(Status::Refused)) };
+        let most = if table == TableId::CATALOGUE { TABLES_MAX } else { NAMES_MAX };
+        let given = self.names.get(&(table.0, *kind)).copied().unwrap_or(0);
+        if usize::from(given) == most {
             return Ok(Answer::of(Status::Refused));
         }
-        let id = NameId(given + 1);
+        let id = match table {
+            TableId::CATALOGUE => NameId(TableId::new(*kind, given + 1).0),
+            _ => NameId(given + 1),
+        };
         // The name first: whoever finds the id can then always find the name.
         self.put_catalogue(&catalogue::name_key(table, id), name)?;
         self.put_catalogue(&id_key, &id.0.to_le_bytes())?;
-        self.names.insert(table.0, id.0);
+        self.names.insert((table.0, *kind), given + 1);
         Ok(Answer { status: Status::Ok, version: u64::from(id.0), location: 0 })
     }
 

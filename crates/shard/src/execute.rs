@@ -47,6 +47,9 @@ impl Shard {
         frame: &mut FrameBuffer,
     ) -> Result<(), NoRoom> {
         let (peer, hash, head) = (task.peer, task.hash, &task.shape.head);
+        if head.table.kind().is_ordered() && self.execute_ordered(task, frame)? {
+            return Ok(());
+        }
         // Each arm makes a request of its own, so that a put's is never stored: loading it again would wait until what was
         // stored before it, into lines that others have, has got there.
         let answer = match head.op {
@@ -62,6 +65,7 @@ impl Shard {
             Op::LargePiece => Ok(self.large_piece(peer, &task.request())),
             Op::LargeCommit => self.large_commit((peer, task.order), &task.request(), hash),
             Op::Ping => Ok(Answer::of(Status::Ok)),
+            Op::Scan => Ok(Answer::of(Status::Refused)),
         };
         let Answer { status, version, location } = answer?;
         encode_reply(frame, ReplyHead { id: head.id, status, version, location });
@@ -93,15 +97,15 @@ impl Shard {
         encode_reply(frame, ReplyHead { id, status: Status::Ok, version, location: found.location.word() });
         let header = ItemHeader::from_word(slot.load(1)).expect("an item of this image");
         let words = header.item_bytes().div_ceil(8);
-        // Longer items are read where they stand, by the client.
-        if words * 8 + 64 <= FRAME_BYTES_MAX {
-            slot.copy_out(0, frame.reserve(words));
-        }
+        // Longer items are read where they stand, by the client, who is told which one stands there.
+        let words = if words * 8 + 64 <= FRAME_BYTES_MAX { words } else { 1 };
+        slot.copy_out(0, frame.reserve(words));
     }
 
     /// Whether an expectation holds.
     pub(crate) fn expectation_holds(&self, expect: Option<Option<Version>>, found: Option<Found>) -> bool {
-        expect.is_none_or(|version| version.map_or(0, |version| version.0) == self.version(found))
+        let exists = found.is_some();
+        expect.is_none_or(|wanted| wanted.map(|wanted| wanted.0) == exists.then(|| self.version(found)))
     }
 
     pub(crate) fn mismatch(&self, found: Option<Found>) -> Answer {
@@ -146,12 +150,12 @@ impl Shard {
             Some(found) => {
                 self.drop_live(found.location);
                 slot.publish(0, incarnation.live().0);
-                self.index.replace(&self.image, found, location);
+                self.index.replace(&self.image, table, found, location);
                 self.release(found.location);
             }
             None => {
                 // The pointer first, since there may be no room for it: what was live was committed.
-                if let Err(no_room) = self.index.insert(&mut self.image, hash, location) {
+                if let Err(no_room) = self.index.insert(&mut self.image, hash, (table, key), location) {
                     self.image.discard_item(location);
                     return Err(no_room);
                 }
@@ -243,15 +247,15 @@ impl Shard {
             return self.mismatch(found);
         }
         let Some(found) = found else { return Answer::of(Status::Absent) };
-        self.remove(hash, found);
+        self.remove(hash, (table, request.key), found);
         self.counters.deletes += 1;
         Answer::of(Status::Ok)
     }
 
     /// Ends an item: its live bit drops, its slot is cleared, its memory goes into quarantine.
-    pub(crate) fn remove(&mut self, hash: KeyHash, found: Found) {
+    pub(crate) fn remove(&mut self, hash: KeyHash, key: (TableId, &[u8]), found: Found) {
         self.drop_live(found.location);
-        self.index.remove(&mut self.image, hash, found);
+        self.index.remove(&mut self.image, hash, key, found);
         self.release(found.location);
         self.counters.items -= 1;
     }
@@ -279,7 +283,8 @@ impl Shard {
         });
         let Some((word, target_table, target_key)) = target else { return Answer::of(Status::Refused) };
         debug_assert!(target_key.len() <= KEY_BYTES_MAX);
-        let words = if self.view.shard(self.index.hash(target_table, &target_key)) == self.number {
+        let target_hash = self.index.hash(target_table, &target_key);
+        let words = if self.view.shard_of(target_table, target_hash) == self.number {
             self.target(target_table, &target_key)
         } else {
             let number = |at: usize| u64::from_le_bytes(claim[at..at + 8].try_into().expect("8 bytes"));

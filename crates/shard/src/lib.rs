@@ -19,6 +19,7 @@ mod audit;
 mod catalogue;
 mod execute;
 mod large;
+mod ordered;
 mod shard;
 mod upkeep;
 mod waiting;

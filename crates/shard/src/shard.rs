@@ -5,9 +5,9 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Image, ImageConfig, MemoryUse, SegmentSource, Span};
-use kelix_index::HashIndex;
+use kelix_index::{Index, OrderedCounts};
 use kelix_types::limits::SHARD_BATCH;
-use kelix_types::{Error, ErrorKind, KeyHash, Place, Result, TableId, mark};
+use kelix_types::{Error, ErrorKind, KeyHash, Place, Result, TableId, TableKind, mark};
 use kelix_wire::{
     FrameBuffer, Op, Request, RequestHead, RequestShape, RingFault, RingReader, RingWriter, View,
     control::Caller,
@@ -73,6 +73,8 @@ pub struct Progress {
 pub struct ShardCounters {
     /// Gets answered by message.
     pub gets: u64,
+    /// Scans answered by message, each reply counted.
+    pub scans: u64,
     /// Items put.
     pub puts: u64,
     /// Keys deleted.
@@ -104,7 +106,7 @@ pub(crate) struct Task {
     pub hash: KeyHash,
     /// Which of all requests it is, in the order in which they were first tried.
     pub order: u64,
-    /// Where its main bucket stood when it came.
+    /// Where its main bucket stood when it came, or its leaf.
     bucket: Place,
 }
 
@@ -161,7 +163,7 @@ pub struct Shard {
     pub(crate) number: usize,
     pub(crate) view: View,
     pub(crate) image: Image,
-    pub(crate) index: HashIndex,
+    pub(crate) index: Index,
     pub(crate) clients: Vec<Option<Client>>,
     pub(crate) parked: VecDeque<Parked>,
     /// Clients that have gone and may come again, those who went last at the end.
@@ -170,8 +172,8 @@ pub struct Shard {
     pub(crate) expiries: BinaryHeap<Reverse<(u64, u64, u64)>>,
     /// Notes at which the outdated ones are cleared out.
     pub(crate) expiries_most: usize,
-    /// Names given so far, by table.
-    pub(crate) names: HashMap<u16, u16>,
+    /// Names given so far, by table, and those of tables by their kind.
+    pub(crate) names: HashMap<(u16, TableKind), u16>,
     pub(crate) parked_retry_ns: u64,
     pub(crate) slab_leaving: Option<crate::upkeep::LeavingSlab>,
     pub(crate) counters: ShardCounters,
@@ -195,7 +197,7 @@ impl Shard {
     /// Makes an empty shard whose header page stands in `header`.
     pub fn create(config: ShardConfig, header: Span, source: Box<dyn SegmentSource>) -> Result<Shard> {
         let mut image = Image::create(config.image, header, source)?;
-        let index = HashIndex::create(&mut image).map_err(|_| {
+        let index = Index::create(&mut image).map_err(|_| {
             Error::new(ErrorKind::InvalidArgument, "create shard", "too little memory for an empty index")
         })?;
         image.serve();
@@ -278,6 +280,11 @@ impl Shard {
         &self.image
     }
 
+    /// What there is of each ordered table.
+    pub fn ordered_counts(&self) -> impl Iterator<Item = (TableId, OrderedCounts)> {
+        self.index.ordered_counts()
+    }
+
     /// Splits and merges of index blocks so far.
     pub fn splits_and_merges(&self) -> (u64, u64) {
         self.index.splits_and_merges()
@@ -328,7 +335,8 @@ impl Shard {
         if count > 1 {
             // The buckets are on their way.
             for task in &batch[..count] {
-                HashIndex::prefetch_item(&self.image, task.bucket, task.hash);
+                let table = task.shape.head.table;
+                self.index.prefetch_item(&self.image, task.bucket, task.hash, table);
             }
         }
         for task in &mut batch[..count] {
@@ -379,7 +387,7 @@ impl Shard {
                 (task.peer, task.shape) = (peer, shape);
                 let request = task.request();
                 let hash = self.index.hash(request.head.table, request.key);
-                let bucket = self.index.prefetch_bucket(&self.image, hash);
+                let bucket = self.index.prefetch(&self.image, hash, request.head.table, request.key);
                 if request.head.op == Op::Put {
                     self.image.prefetch_free(16 + request.tail.len() * 8, count);
                 }

@@ -107,7 +107,7 @@ impl Shard {
     fn remove_key(&mut self, table: TableId, key: &[u8]) {
         let hash = self.index.hash(table, key);
         if let Some(found) = self.index.find(&self.image, hash, table, key) {
-            self.remove(hash, found);
+            self.remove(hash, (table, key), found);
         }
     }
 
@@ -170,6 +170,9 @@ impl Shard {
     fn move_object(&mut self, kind: Kind, place: Place) -> Result<(), NoRoom> {
         let Some(class) = kind.class() else { return self.index.relocate(&mut self.image, kind, place) };
         let from = Location::new(place, class);
+        if self.index.relocate_fences(&mut self.image, from)? {
+            return Ok(());
+        }
         if !Guardian(self.image.slot(from).load(0)).is_live() {
             return Ok(());
         }
@@ -192,7 +195,7 @@ impl Shard {
         slot.copy_in(moved.key_start() / 8, &tail);
         self.drop_live(from);
         slot.publish(0, incarnation.live().0);
-        self.index.replace(&self.image, found, to);
+        self.index.replace(&self.image, header.table, found, to);
         // Runs of a large value stay where they are and now belong to the moved header.
         self.image.release_item(from);
         if let Some(expires) = expires {

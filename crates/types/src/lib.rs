@@ -11,20 +11,13 @@ mod hash;
 pub mod limits;
 pub mod marks;
 mod place;
+mod table;
 
 pub use class::SizeClass;
 pub use error::{Effect, Error, ErrorKind, Result};
 pub use hash::{KeyHash, key_hash};
 pub use place::{Guardian, Incarnation, Location, Place};
-
-/// A table of a namespace. Table 0 is the catalogue, which Kelix keeps for itself.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct TableId(pub u16);
-
-impl TableId {
-    /// The table in which Kelix keeps the names of tables and attributes.
-    pub const CATALOGUE: TableId = TableId(0);
-}
+pub use table::{TableId, TableKind};
 
 /// The name of an attribute, interned per table. Id 0 is the empty name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -32,6 +25,7 @@ pub struct NameId(pub u16);
 
 /// The state of one key at one moment, for compare-and-set. Opaque: only equality means something.
 ///
-/// It is the incarnation of the item, which never comes back, so there is no ABA.
+/// It is the incarnation of the item, which never comes back, so there is no ABA; of an inline value of an ordered table it is
+/// the value itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Version(pub u64);

@@ -108,8 +108,23 @@ pub const GREETING_NS: u64 = 5_000_000_000;
 /// Longest name of a table or an attribute.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// Most tables of a namespace, and most attribute names of a table.
+/// Most tables of each kind in a namespace.
+pub const TABLES_MAX: usize = 16_383;
+
+/// Most attribute names of a table.
 pub const NAMES_MAX: usize = 65_535;
+
+/// Slots of a leaf of an ordered table.
+pub const LEAF_SLOTS: usize = 16;
+
+/// Most leaves in one block of the shard's index of leaves.
+pub const LEAF_BLOCK_MAX: usize = 512;
+
+/// Most keys that one message of a scan brings.
+pub const SCAN_KEYS_MAX: usize = 1024;
+
+/// Most keys that one message counts.
+pub const COUNT_KEYS_MAX: usize = 64 << 10;
 
 const _: () = {
     assert!(PLACE_BITS == 40 + PLACE_ALIGN.trailing_zeros());

@@ -10,13 +10,15 @@ pub mod control;
 pub mod mailboxes;
 mod message;
 mod ring;
+mod scan;
 mod view;
 
 pub use message::{
-    FrameBuffer, Op, Reply, ReplyHead, Request, RequestFlags, RequestHead, RequestShape, Sequence, Status,
-    encode_reply, encode_request,
+    FrameBuffer, IN_A_LEAF, Op, Reply, ReplyHead, Request, RequestFlags, RequestHead, RequestShape, Sequence,
+    Status, encode_reply, encode_request,
 };
 pub use ring::{MAILBOX_BYTES, RingFault, RingReader, RingWriter, mailbox_word};
+pub use scan::{ScanArgument, ScanEntry, ScanReply, push_item, push_key};
 pub use view::View;
 
 /// Version of the protocol. Both sides must speak the same.

@@ -3,7 +3,7 @@
 //! ```text
 //! request  word 0  [ id 32 | table 16 | flags 8 | op 8 ]
 //!          word 1  [ body bytes 32 | key bytes 32 ]
-//!          then, each only with its flag: expected version (0: absent), expiry, argument, sequence
+//!          then, each only with its flag: expected version, expiry, argument, sequence
 //!          then the key, padding to 8 bytes if the body is an attribute section, and the body: just as they
 //!          stand in an item
 //!
@@ -37,13 +37,15 @@ pub enum Op {
     LargeCommit = 8,
     /// Nothing: a sign of life.
     Ping = 9,
+    /// Keys of an ordered table in their order, from one on: see [`ScanArgument`](crate::ScanArgument).
+    Scan = 10,
 }
 
 impl Op {
     /// Whether it may change what is stored.
     #[inline]
     pub fn writes(self) -> bool {
-        !matches!(self, Op::Get | Op::Ping)
+        !matches!(self, Op::Get | Op::Ping | Op::Scan)
     }
 
     #[inline]
@@ -58,6 +60,7 @@ impl Op {
             7 => Op::LargePiece,
             8 => Op::LargeCommit,
             9 => Op::Ping,
+            10 => Op::Scan,
             _ => return None,
         })
     }
@@ -94,7 +97,8 @@ impl RequestFlags {
     const ATTRIBUTES: u8 = 8;
     const SEQUENCE: u8 = 16;
     const AGAIN: u8 = 32;
-    const ALL: u8 = 63;
+    const EXPECT_ABSENT: u8 = 64;
+    const ALL: u8 = 127;
 }
 
 /// Which of its client's writes to this shard a request is, counted from 1. The shard does each once, however often it is
@@ -192,6 +196,11 @@ impl FrameBuffer {
         &mut self.0[start..]
     }
 
+    /// Changes a word that was added.
+    pub fn set(&mut self, index: usize, word: u64) {
+        self.0[2 + index] = word;
+    }
+
     /// Says of the request in here that it is asked again.
     pub fn ask_again(&mut self) {
         let sequence = u64::from(RequestFlags::SEQUENCE) << 8;
@@ -226,7 +235,8 @@ impl FrameBuffer {
 #[inline]
 pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], body: &[u8]) {
     let flag = |set: bool, bit: u8| if set { bit } else { 0 };
-    let flags = flag(head.expect.is_some(), RequestFlags::EXPECT)
+    let flags = flag(matches!(head.expect, Some(Some(_))), RequestFlags::EXPECT)
+        | flag(matches!(head.expect, Some(None)), RequestFlags::EXPECT_ABSENT)
         | flag(head.expires_in.is_some(), RequestFlags::EXPIRES)
         | flag(head.argument.is_some(), RequestFlags::ARGUMENT)
         | flag(head.attributes, RequestFlags::ATTRIBUTES)
@@ -239,8 +249,8 @@ pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], bo
             | u64::from(head.id) << 32,
         key.len() as u64 | (body.len() as u64) << 32,
     ]);
-    if let Some(expected) = head.expect {
-        frame.push(expected.map_or(0, |version| version.0));
+    if let Some(Some(expected)) = head.expect {
+        frame.push(expected.0);
     }
     let sequence = head.sequence.map(|sequence| sequence.number);
     head.expires_in.into_iter().chain(head.argument).chain(sequence).for_each(|word| frame.push(word));
@@ -276,7 +286,11 @@ impl RequestShape {
         let op = Op::from_number(word as u8)?;
         let flags = (word >> 8) as u8;
         let again = flags & RequestFlags::AGAIN != 0;
-        if flags & !RequestFlags::ALL != 0 || (again && flags & RequestFlags::SEQUENCE == 0) {
+        let expects_absent = flags & RequestFlags::EXPECT_ABSENT != 0;
+        if flags & !RequestFlags::ALL != 0
+            || (again && flags & RequestFlags::SEQUENCE == 0)
+            || (expects_absent && flags & RequestFlags::EXPECT != 0)
+        {
             return None;
         }
         let mut tail = rest;
@@ -296,7 +310,7 @@ impl RequestShape {
             op,
             id: (word >> 32) as u32,
             table: TableId((word >> 16) as u16),
-            expect: expect.map(|version| if version == 0 { None } else { Some(Version(version)) }),
+            expect: expect.map(|version| Some(Version(version))).or(expects_absent.then_some(None)),
             expires_in,
             argument,
             attributes: flags & RequestFlags::ATTRIBUTES != 0,
@@ -342,11 +356,15 @@ pub struct ReplyHead {
     pub id: u32,
     /// How it went.
     pub status: Status,
-    /// The key's version now; for [`Op::Intern`] the id of the name. 0: absent.
+    /// The key's version now; for [`Op::Intern`] the id of the name, for [`Op::Scan`] the number of keys. 0: absent, where the
+    /// location is 0 too.
     pub version: u64,
-    /// Where the item stands now, as a location word. 0: nowhere.
+    /// Where the item stands now, as a location word. 0: nowhere; [`IN_A_LEAF`]: the key has no item and is there.
     pub location: u64,
 }
+
+/// In place of a location: the value stands in a leaf.
+pub const IN_A_LEAF: u64 = 127 << 40;
 
 /// A reply in a private copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,7 @@
 //! The view: which shard owns which part of the key space.
 
-use kelix_types::KeyHash;
 use kelix_types::limits::{RING_ARCS, RING_VIRTUAL_NODES, SHARDS_MAX};
+use kelix_types::{KeyHash, TableId, key_hash};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The ring object: a number, the seed of the key hash, and the owner of every arc of the ring.
@@ -52,6 +52,16 @@ impl View {
     #[inline]
     pub fn shard(&self, hash: KeyHash) -> usize {
         self.owners[hash.ring_arc()] as usize
+    }
+
+    /// The shard that owns a key of a table. An ordered table stands on one shard, where a key without bytes would.
+    #[inline]
+    pub fn shard_of(&self, table: TableId, hash: KeyHash) -> usize {
+        if table.kind().is_ordered() {
+            self.shard(key_hash(self.hash_seed, table, &[]))
+        } else {
+            self.shard(hash)
+        }
     }
 
     /// Owner of each arc.

@@ -8,21 +8,14 @@ use kelix_image::words::Words;
 use kelix_image::{Image, ItemHeader, Kind, NoRoom, header_word, holds_key};
 use kelix_types::{Guardian, KeyHash, Location, Place, TableId, key_hash, mark};
 
-use crate::bucket::{BUCKET_WORDS, BUCKETS, Bucket, BucketHeader, Slot, alternate, guess};
-use crate::directory::DirectoryRoot;
+use super::bucket::{BUCKET_WORDS, BUCKETS, Bucket, BucketHeader, Slot, alternate, guess};
+use super::directory::DirectoryRoot;
+use crate::Found;
 
 /// Slots of a subtable.
 const SUBTABLE_SLOTS: usize = BUCKETS * (BUCKET_WORDS - 1);
 /// Buddies merge when together they fill at most this share of one subtable.
 const MERGE_PERCENT: usize = 40;
-
-/// A slot that holds a key.
-#[derive(Clone, Copy, Debug)]
-pub struct Found {
-    /// Where the item stands.
-    pub location: Location,
-    slot: Place,
-}
 
 /// The hash index of one image.
 pub struct HashIndex {
@@ -110,7 +103,7 @@ impl HashIndex {
         if let Some(slot) = words.find_upper_quarter(hash.signature()) {
             if let Some(location) = Slot(words.load(slot)).pointer() {
                 if holds_key(image.slot(location), table, key) {
-                    return Some(Found { location, slot: main.plus(slot as u64 * 8) });
+                    return Some(Found { location, word: main.plus(slot as u64 * 8) });
                 }
             }
         }
@@ -146,7 +139,7 @@ impl HashIndex {
             mask &= mask - 1;
             let Some(location) = Bucket(words).location(slot) else { continue };
             if holds_key(image.slot(location), table, key) {
-                return Some(Found { location, slot: bucket.plus(slot as u64 * 8) });
+                return Some(Found { location, word: bucket.plus(slot as u64 * 8) });
             }
         }
         None
@@ -155,7 +148,7 @@ impl HashIndex {
     /// Points a found slot at another item.
     #[inline]
     pub fn replace(&self, image: &Image, found: Found, location: Location) {
-        let word = image.words(found.slot, 1);
+        let word = image.words(found.word, 1);
         let old = Slot(word.load(0));
         word.publish(0, Slot::new(old.signature(), old.is_alt(), location).0);
     }
@@ -177,7 +170,7 @@ impl HashIndex {
 
     /// Clears a found slot. The item's memory may be released afterwards.
     pub fn remove(&mut self, image: &mut Image, hash: KeyHash, found: Found) {
-        let word = image.words(found.slot, 1);
+        let word = image.words(found.word, 1);
         let was_alt = Slot(word.load(0)).is_alt();
         word.publish(0, 0);
         let subtable = self.subtable(image, hash);
@@ -186,7 +179,7 @@ impl HashIndex {
         }
         // An empty bucket is a sign of a sparse subtable; look closer one time in sixteen.
         if hash.0 >> 38 & 15 == 0 {
-            let bucket = Place(found.slot.0 / 64 * 64);
+            let bucket = Place(found.word.0 / 64 * 64);
             if Self::load_bucket(image, bucket)[1..].iter().all(|slot| *slot == 0) {
                 self.merge(image, hash);
             }

@@ -3,7 +3,7 @@
 use kelix_image::Kind;
 use kelix_types::{KeyHash, Place, limits};
 
-use crate::bucket::BUCKET_WORDS;
+use super::bucket::BUCKET_WORDS;
 
 /// The root word of the header page: where the directory stands and how deep it is.
 ///

@@ -1,0 +1,471 @@
+//! Scans of ordered tables: ranges, pages, counts.
+//!
+//! A scan is a row of pages, each of which goes on behind the last key of the one before. It is not one moment of the table: a
+//! key that is there from the scan's beginning to its end comes exactly once, one that is put or deleted meanwhile at most
+//! once.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use kelix_image::inline_item;
+use kelix_types::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX, SCAN_KEYS_MAX};
+use kelix_types::{Error, ErrorKind, Result, TableId, TableKind, Version};
+use kelix_wire::{Op, RequestHead, ScanArgument, ScanEntry, ScanReply};
+
+use crate::Table;
+use crate::core::Answer;
+use crate::item::{Item, Room};
+use crate::session::{Session, check_answer, check_key};
+
+/// Keys of one page of a [`Scanner`].
+const PAGE_KEYS: u32 = 256;
+
+/// Bytes of both ends of a range in one message.
+const BOUNDS_BYTES_MAX: usize = FRAME_BYTES_MAX - 256;
+
+/// Which keys of an ordered table, and in which order: all of them upwards, unless something else is said.
+///
+/// ```
+/// use kelix::Scan;
+/// let of_march = Scan::all().from(b"2026-03").until(b"2026-04").limit(100);
+/// let newest = Scan::all().backwards().limit(10);
+/// let of_user = Scan::prefix(b"user17:");
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Scan {
+    lower: Bound,
+    upper: Bound,
+    prefix: Vec<u8>,
+    backwards: bool,
+    limit: Option<u64>,
+}
+
+/// Where a range ends.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+enum Bound {
+    #[default]
+    None,
+    /// Between the keys below this one and this one.
+    Before(Vec<u8>),
+    /// Between this key and those above it.
+    After(Vec<u8>),
+}
+
+impl Bound {
+    /// The first key above it; `Ok(None)`: all are above it, `Err`: none is.
+    fn first_above(&self, kind: TableKind) -> std::result::Result<Option<Vec<u8>>, ()> {
+        match self {
+            Bound::None => Ok(None),
+            Bound::Before(key) => Ok(Some(key.clone())),
+            Bound::After(key) if kind.has_numbers() => {
+                let number = u64::from_be_bytes(key[..].try_into().expect("a key of this table"));
+                Ok(Some(number.checked_add(1).ok_or(())?.to_be_bytes().to_vec()))
+            }
+            // No key is longer.
+            Bound::After(key) if key.len() == KEY_BYTES_MAX => {
+                first_after_prefix(kind, key).ok_or(()).map(Some)
+            }
+            Bound::After(key) => Ok(Some([key, &[0][..]].concat())),
+        }
+    }
+
+    fn key(&self) -> Option<&[u8]> {
+        match self {
+            Bound::None => None,
+            Bound::Before(key) | Bound::After(key) => Some(key),
+        }
+    }
+}
+
+impl Scan {
+    /// All keys.
+    pub fn all() -> Scan {
+        Scan::default()
+    }
+
+    /// The keys that begin with these bytes.
+    pub fn prefix(prefix: &[u8]) -> Scan {
+        Scan { prefix: prefix.to_vec(), ..Scan::default() }
+    }
+
+    /// No keys below this one.
+    pub fn from(mut self, key: &[u8]) -> Scan {
+        self.lower = Bound::Before(key.to_vec());
+        self
+    }
+
+    /// No keys but those above this one.
+    pub fn after(mut self, key: &[u8]) -> Scan {
+        self.lower = Bound::After(key.to_vec());
+        self
+    }
+
+    /// No keys but those below this one.
+    pub fn until(mut self, key: &[u8]) -> Scan {
+        self.upper = Bound::Before(key.to_vec());
+        self
+    }
+
+    /// No keys above this one.
+    pub fn to(mut self, key: &[u8]) -> Scan {
+        self.upper = Bound::After(key.to_vec());
+        self
+    }
+
+    /// From the greatest key downwards.
+    pub fn backwards(mut self) -> Scan {
+        self.backwards = true;
+        self
+    }
+
+    /// No more keys than this.
+    pub fn limit(mut self, keys: u64) -> Scan {
+        self.limit = Some(keys);
+        self
+    }
+
+    /// What it means for a table.
+    fn resolve(&self, operation: &'static str, table: TableId) -> Result<Cursor> {
+        let kind = table.kind();
+        if !kind.is_ordered() {
+            let context =
+                "a hash table has no order; scans are for tables made with `kelix table create --ordered`";
+            return Err(Error::new(ErrorKind::InvalidArgument, operation, context));
+        }
+        for key in [&self.lower, &self.upper].into_iter().filter_map(Bound::key) {
+            check_key(operation, table, key)?;
+        }
+        let mut cursor = Cursor {
+            table,
+            lower: None,
+            upper: None,
+            backwards: self.backwards,
+            last: None,
+            left: self.limit.unwrap_or(u64::MAX),
+            done: self.limit == Some(0),
+        };
+        match (self.lower.first_above(kind), self.upper.first_above(kind)) {
+            (Ok(lower), upper) => (cursor.lower, cursor.upper) = (lower, upper.unwrap_or(None)),
+            (Err(()), _) => cursor.done = true,
+        }
+        if !self.prefix.is_empty() {
+            cursor.keep_to(first_with_prefix(kind, &self.prefix), first_after_prefix(kind, &self.prefix));
+        }
+        Ok(cursor)
+    }
+}
+
+/// The first key that begins with these bytes, or would.
+fn first_with_prefix(kind: TableKind, prefix: &[u8]) -> Vec<u8> {
+    let mut key = prefix.to_vec();
+    if kind.has_numbers() {
+        key.resize(8, 0);
+    }
+    key
+}
+
+/// The first key behind all those that begin with these bytes; `None`: they are the last.
+fn first_after_prefix(kind: TableKind, prefix: &[u8]) -> Option<Vec<u8>> {
+    let mut key = prefix.to_vec();
+    while key.last() == Some(&u8::MAX) {
+        key.pop();
+    }
+    *key.last_mut()? += 1;
+    if kind.has_numbers() {
+        key.resize(8, 0);
+    }
+    Some(key)
+}
+
+/// A scan under way.
+#[derive(Clone, Debug)]
+struct Cursor {
+    table: TableId,
+    /// The first key of the range, and the first behind it.
+    lower: Option<Vec<u8>>,
+    upper: Option<Vec<u8>>,
+    backwards: bool,
+    /// The last key that came.
+    last: Option<Vec<u8>>,
+    left: u64,
+    done: bool,
+}
+
+impl Cursor {
+    /// Keeps to a range.
+    fn keep_to(&mut self, lower: Vec<u8>, upper: Option<Vec<u8>>) {
+        if self.lower.as_ref().is_none_or(|known| *known < lower) {
+            self.lower = Some(lower);
+        }
+        if let Some(upper) = upper.filter(|upper| self.upper.as_ref().is_none_or(|known| known > upper)) {
+            self.upper = Some(upper);
+        }
+    }
+
+    /// Asks the shard for the next page, or the next count.
+    fn ask(
+        &mut self,
+        session: &mut Session,
+        operation: &'static str,
+        most: u32,
+        count: bool,
+    ) -> Result<Option<Answer>> {
+        if self.done || self.left == 0 || matches!((&self.lower, &self.upper), (Some(a), Some(b)) if a >= b) {
+            return Ok(None);
+        }
+        let (begin, end) = match self.backwards {
+            false => (&self.lower, &self.upper),
+            true => (&self.upper, &self.lower),
+        };
+        let from = self.last.as_ref().or(begin.as_ref());
+        // Where both are so long that they do not fit one message, the end is looked for here.
+        let bytes = |key: Option<&Vec<u8>>| key.map_or(0, |key| key.len().next_multiple_of(8));
+        let end = end.as_ref().filter(|end| bytes(from) + bytes(Some(end)) <= BOUNDS_BYTES_MAX);
+        let argument = ScanArgument {
+            limit: self.left.min(u64::from(most)) as u32,
+            after: self.last.is_some() || self.backwards,
+            from: from.is_some(),
+            until: end.is_some(),
+            count,
+            backwards: self.backwards,
+        };
+        let head =
+            RequestHead { argument: Some(argument.word()), ..RequestHead::new(Op::Scan, 0, self.table) };
+        let key = from.map_or(&[][..], |key| key);
+        let shard = session.core.route(self.table, key).1;
+        let answer = session.call(operation, shard, head, key, end.map_or(&[][..], |end| end))?;
+        check_answer(operation, &answer)?;
+        Ok(Some(answer))
+    }
+
+    /// Whether a key is behind the end.
+    fn is_over(&self, key: &[u8]) -> bool {
+        match self.backwards {
+            false => self.upper.as_ref().is_some_and(|upper| key >= &upper[..]),
+            true => self.lower.as_ref().is_some_and(|lower| key < &lower[..]),
+        }
+    }
+
+    /// Whether the ends fit one message whatever key stands in place of one of them.
+    fn fits_one_message(&self) -> bool {
+        let end = if self.backwards { &self.lower } else { &self.upper };
+        end.as_ref().is_none_or(|end| end.len() + KEY_BYTES_MAX <= BOUNDS_BYTES_MAX)
+    }
+
+    fn reply<'a>(&self, operation: &'static str, answer: &'a Answer) -> Result<ScanReply<'a>> {
+        ScanReply::new(self.table, &answer.item).ok_or_else(|| nonsense(operation))
+    }
+
+    /// Takes note of what a page brought.
+    fn note(&mut self, end: bool, keys: u64, last: Option<Vec<u8>>) {
+        self.left -= keys.min(self.left);
+        self.done = end || keys == 0;
+        self.last = last.or(self.last.take());
+    }
+}
+
+fn nonsense(operation: &'static str) -> Error {
+    Error::new(ErrorKind::Protocol, operation, "a page of a scan that makes no sense")
+}
+
+/// The keys and values of a scan, in one buffer that is reused from scan to scan.
+#[derive(Clone, Default, Debug)]
+pub struct Rows {
+    room: Room,
+    rows: Vec<Row>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    key_start: usize,
+    value_start: usize,
+    end: usize,
+    version: u64,
+}
+
+impl Rows {
+    /// An empty buffer.
+    pub fn new() -> Rows {
+        Rows::default()
+    }
+
+    /// How many keys the last scan brought.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether it brought none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The `index`-th key.
+    pub fn key(&self, index: usize) -> &[u8] {
+        let Row { key_start, value_start, .. } = self.rows[index];
+        self.room.part(key_start, value_start)
+    }
+
+    /// Its value; of an item with attributes, that without a name.
+    pub fn value(&self, index: usize) -> &[u8] {
+        let Row { value_start, end, .. } = self.rows[index];
+        self.room.part(value_start, end)
+    }
+
+    /// Its version.
+    pub fn version(&self, index: usize) -> Version {
+        Version(self.rows[index].version)
+    }
+
+    fn clear(&mut self) {
+        self.room.clear();
+        self.rows.clear();
+    }
+
+    fn push(&mut self, key: &[u8], value: &[u8], version: Version) {
+        let key_start = self.room.used();
+        let value_start = key_start + key.len();
+        let room = self.room.next(key.len() + value.len());
+        room[..key.len()].copy_from_slice(key);
+        room[key.len()..].copy_from_slice(value);
+        self.room.keep(key.len() + value.len(), version);
+        self.rows.push(Row { key_start, value_start, end: value_start + value.len(), version: version.0 });
+    }
+}
+
+/// A scan that brings one item after another, and asks for the next page when one has been used up.
+pub struct Scanner<'s> {
+    session: &'s mut Session,
+    cursor: Cursor,
+    page: VecDeque<Item>,
+}
+
+impl Scanner<'_> {
+    /// The next item; `None`: that was the last.
+    pub fn next_item(&mut self) -> Result<Option<Item>> {
+        const OPERATION: &str = "scan";
+        while self.page.is_empty() {
+            let Some(answer) = self.cursor.ask(self.session, OPERATION, PAGE_KEYS, false)? else {
+                return Ok(None);
+            };
+            let reply = self.cursor.reply(OPERATION, &answer)?;
+            let (mut keys, mut last, mut over) = (0, None, false);
+            for entry in reply {
+                let entry = entry.ok_or_else(|| nonsense(OPERATION))?;
+                keys += 1;
+                let item = self.session.item_of(OPERATION, self.cursor.table, entry, &mut last)?;
+                over = last.as_ref().is_some_and(|last| self.cursor.is_over(last));
+                if over {
+                    break;
+                }
+                self.page.extend(item);
+            }
+            self.cursor.note(reply.end || over, keys, last);
+        }
+        Ok(self.page.pop_front())
+    }
+}
+
+impl Iterator for Scanner<'_> {
+    type Item = Result<Item>;
+
+    fn next(&mut self) -> Option<Result<Item>> {
+        self.next_item().transpose()
+    }
+}
+
+impl Session {
+    /// Scans an ordered table: the items come one after another, and are fetched in pages.
+    pub fn scan(&mut self, table: Table, scan: &Scan) -> Result<Scanner<'_>> {
+        let id = self.check_table("scan", table)?;
+        let cursor = scan.resolve("scan", id)?;
+        Ok(Scanner { session: self, cursor, page: VecDeque::new() })
+    }
+
+    /// Scans an ordered table into a buffer that is reused from scan to scan: keys, and plain values (or the unnamed
+    /// attributes).
+    pub fn scan_into(&mut self, table: Table, scan: &Scan, rows: &mut Rows) -> Result<()> {
+        const OPERATION: &str = "scan_into";
+        let id = self.check_table(OPERATION, table)?;
+        let mut cursor = scan.resolve(OPERATION, id)?;
+        rows.clear();
+        if !cursor.fits_one_message() {
+            for item in self.scan(table, scan)? {
+                let item = item?;
+                rows.push(item.key(), item.value(), item.version());
+            }
+            return Ok(());
+        }
+        while let Some(answer) = cursor.ask(self, OPERATION, SCAN_KEYS_MAX as u32, false)? {
+            let reply = cursor.reply(OPERATION, &answer)?;
+            let (mut keys, before) = (0, rows.len());
+            let mut last = None;
+            for entry in reply {
+                keys += 1;
+                match entry.ok_or_else(|| nonsense(OPERATION))? {
+                    ScanEntry::Inline(key, value) => {
+                        rows.push(&key.to_be_bytes(), &value.to_le_bytes(), Version(value));
+                    }
+                    entry => {
+                        if let Some(item) = self.item_of(OPERATION, id, entry, &mut last)? {
+                            rows.push(item.key(), item.value(), item.version());
+                        }
+                    }
+                }
+            }
+            let last = last.or_else(|| (rows.len() > before).then(|| rows.key(rows.len() - 1).to_vec()));
+            cursor.note(reply.end, keys, last);
+        }
+        Ok(())
+    }
+
+    /// The item with the least key of an ordered table.
+    pub fn first(&mut self, table: Table) -> Result<Option<Item>> {
+        self.scan(table, &Scan::all().limit(1))?.next_item()
+    }
+
+    /// The item with the greatest key of an ordered table.
+    pub fn last(&mut self, table: Table) -> Result<Option<Item>> {
+        self.scan(table, &Scan::all().backwards().limit(1))?.next_item()
+    }
+
+    /// Counts the keys of a range, each once.
+    pub fn count(&mut self, table: Table, scan: &Scan) -> Result<u64> {
+        const OPERATION: &str = "count";
+        let id = self.check_table(OPERATION, table)?;
+        let mut cursor = scan.resolve(OPERATION, id)?;
+        if !cursor.fits_one_message() {
+            return self.scan(table, scan)?.try_fold(0, |all, item| item.map(|_| all + 1));
+        }
+        let mut all = 0;
+        while let Some(answer) = cursor.ask(self, OPERATION, u32::MAX, true)? {
+            let reply = cursor.reply(OPERATION, &answer)?;
+            let last = reply.last_key().map(<[u8]>::to_vec);
+            all += answer.version;
+            cursor.note(reply.end, answer.version, last);
+        }
+        Ok(all)
+    }
+
+    /// The item of an entry; `last` becomes its key. None: it is long, and was deleted before it was read.
+    fn item_of(
+        &mut self,
+        operation: &'static str,
+        table: TableId,
+        entry: ScanEntry<'_>,
+        last: &mut Option<Vec<u8>>,
+    ) -> Result<Option<Item>> {
+        let words = match entry {
+            ScanEntry::Inline(key, value) => inline_item(table, key.to_be_bytes(), value).to_vec(),
+            ScanEntry::Item(view) => view.words().to_vec(),
+            ScanEntry::Key(key) => {
+                *last = Some(key.to_vec());
+                let found = self.fetch(operation, table, key)?;
+                return found.map(|_| self.make_item(operation)).transpose();
+            }
+        };
+        let item = Item { words, large: None, names: Arc::default() };
+        let item = self.name_attributes(operation, item)?;
+        *last = Some(item.key().to_vec());
+        Ok(Some(item))
+    }
+}

@@ -1,0 +1,10 @@
+//! Ordered tables: a chain of leaves that clients read by themselves, and the shard's index of them.
+
+mod blocks;
+mod leaf;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use leaf::{LEAF_HEADER_WORDS, LeafHeader, key_word, load_slot, slot_word, tag};
+pub use writer::{FoundKey, OrderedCounts, OrderedIndex, ScanFrom};

@@ -1,0 +1,243 @@
+//! What is different where keys have an order: scans, and values that stand in leaves.
+
+use kelix_image::{Image, ItemHeader, NoRoom, inline_item};
+use kelix_index::{FoundKey, ScanFrom};
+use kelix_types::limits::{COUNT_KEYS_MAX, FRAME_BYTES_MAX, SCAN_KEYS_MAX};
+use kelix_types::{Location, TableId, Version};
+use kelix_wire::{
+    FrameBuffer, IN_A_LEAF, Op, ReplyHead, Request, ScanArgument, Status, encode_reply, push_item, push_key,
+};
+
+use crate::execute::Answer;
+use crate::shard::{Shard, Task};
+
+/// Words of a scan's reply, so that a frame holds them.
+const SCAN_WORDS_MAX: usize = FRAME_BYTES_MAX / 8 - 16;
+
+impl Shard {
+    /// Executes a request to an ordered table, if it is not done as with any other. `Ok(false)`: it is.
+    pub(crate) fn execute_ordered(&mut self, task: &Task, frame: &mut FrameBuffer) -> Result<bool, NoRoom> {
+        let request = task.request();
+        let (id, kind) = (request.head.id, request.head.table.kind());
+        let answer = match request.head.op {
+            Op::Scan => {
+                self.scan(&request, frame);
+                return Ok(true);
+            }
+            Op::Ping | Op::LargePiece | Op::Intern => return Ok(false),
+            _ if !kind.takes_key(request.key) => Answer::of(Status::Refused),
+            _ if kind.has_items() => return Ok(false),
+            Op::Get => {
+                self.get_inline(&request, frame);
+                return Ok(true);
+            }
+            Op::Put => self.put_inline(&request)?,
+            Op::Delete => self.delete_inline(&request),
+            Op::RepairLink | Op::LargeBegin | Op::LargeCommit => Answer::of(Status::Refused),
+        };
+        let Answer { status, version, location } = answer;
+        encode_reply(frame, ReplyHead { id, status, version, location });
+        Ok(true)
+    }
+
+    fn find_inline(&self, request: &Request<'_>) -> Option<FoundKey> {
+        self.index.ordered(request.head.table)?.find(&self.image, request.key)
+    }
+
+    fn get_inline(&mut self, request: &Request<'_>, frame: &mut FrameBuffer) {
+        self.counters.gets += 1;
+        let (id, table) = (request.head.id, request.head.table);
+        let Some(FoundKey { second: value, .. }) = self.find_inline(request) else {
+            encode_reply(frame, ReplyHead { id, status: Status::Absent, version: 0, location: 0 });
+            return;
+        };
+        encode_reply(frame, ReplyHead { id, status: Status::Ok, version: value, location: IN_A_LEAF });
+        let words = inline_item(table, request.tail[0].to_le_bytes(), value);
+        frame.reserve(words.len()).copy_from_slice(&words);
+    }
+
+    /// The answer where the key has not the value that was expected.
+    fn mismatch_inline(request: &Request<'_>, found: Option<FoundKey>) -> Option<Answer> {
+        let value = found.map(|found| Version(found.second));
+        if request.head.expect.is_none_or(|expected| expected == value) {
+            return None;
+        }
+        let (version, location) = value.map_or((0, 0), |value| (value.0, IN_A_LEAF));
+        Some(Answer { status: Status::Mismatch, version, location })
+    }
+
+    fn put_inline(&mut self, request: &Request<'_>) -> Result<Answer, NoRoom> {
+        let head = &request.head;
+        let (Ok(value), false, None) = (<[u8; 8]>::try_from(request.body), head.attributes, head.expires_in)
+        else {
+            return Ok(Answer::of(Status::Refused));
+        };
+        let found = self.find_inline(request);
+        if let Some(mismatch) = Self::mismatch_inline(request, found) {
+            return Ok(mismatch);
+        }
+        let value = u64::from_le_bytes(value);
+        let index = self.index.ordered_or_new(&mut self.image, head.table)?;
+        match found {
+            Some(found) => index.replace(&mut self.image, request.key, found.word, value)?,
+            None => {
+                index.insert(&mut self.image, request.key, value)?;
+                self.counters.items += 1;
+            }
+        }
+        self.counters.puts += 1;
+        Ok(Answer { status: Status::Ok, version: value, location: IN_A_LEAF })
+    }
+
+    fn delete_inline(&mut self, request: &Request<'_>) -> Answer {
+        let found = self.find_inline(request);
+        if let Some(mismatch) = Self::mismatch_inline(request, found) {
+            return mismatch;
+        }
+        let Some(found) = found else { return Answer::of(Status::Absent) };
+        let index = self.index.ordered_mut(request.head.table).expect("the key was found in it");
+        index.remove(&mut self.image, request.key, found.word);
+        self.counters.items -= 1;
+        self.counters.deletes += 1;
+        Answer::of(Status::Ok)
+    }
+
+    /// Brings keys in their order, or counts them. A reply has so many that the shard is not kept for long.
+    fn scan(&mut self, request: &Request<'_>, frame: &mut FrameBuffer) {
+        let (id, table) = (request.head.id, request.head.table);
+        let argument = request.head.argument.and_then(ScanArgument::from_word);
+        let fits = |key: &[u8], given: bool| if given { table.kind().takes_key(key) } else { key.is_empty() };
+        let argument = argument.filter(|argument| {
+            let keys_fit = fits(request.key, argument.from) && fits(request.body, argument.until);
+            argument.limit > 0 && keys_fit
+        });
+        let Some(argument) = argument else {
+            let refused = ReplyHead { id, status: Status::Refused, version: 0, location: 0 };
+            return encode_reply(frame, refused);
+        };
+        self.counters.scans += 1;
+        encode_reply(frame, ReplyHead { id, status: Status::Ok, version: 0, location: 0 });
+        let until = argument.until.then_some(request.body);
+        let mut scan = Scan::new(table, argument, until, frame);
+        let key = argument.from.then_some(request.key);
+        let from = ScanFrom { key, after: argument.after, backwards: argument.backwards };
+        if let Some(index) = self.index.ordered(table) {
+            let image = &self.image;
+            scan.ended =
+                index.scan(image, from, |word, second| scan.visit(image, word, second)) || scan.ended;
+        } else {
+            scan.ended = true;
+        }
+        scan.finish();
+    }
+}
+
+/// A scan under way, whose keys go into a reply.
+struct Scan<'s> {
+    table: TableId,
+    argument: ScanArgument,
+    until: Option<&'s [u8]>,
+    limit: usize,
+    keys: usize,
+    /// The key just looked at.
+    key: Vec<u8>,
+    item: Vec<u64>,
+    ended: bool,
+    frame: &'s mut FrameBuffer,
+}
+
+impl<'s> Scan<'s> {
+    fn new(
+        table: TableId,
+        argument: ScanArgument,
+        until: Option<&'s [u8]>,
+        frame: &'s mut FrameBuffer,
+    ) -> Scan<'s> {
+        let most = if argument.count { COUNT_KEYS_MAX } else { SCAN_KEYS_MAX };
+        let limit = most.min(argument.limit as usize);
+        frame.push(0);
+        Scan {
+            table,
+            argument,
+            until,
+            limit,
+            keys: 0,
+            key: Vec::new(),
+            item: Vec::new(),
+            ended: false,
+            frame,
+        }
+    }
+
+    /// Takes a key, and says whether another one is wanted.
+    fn visit(&mut self, image: &Image, word: u64, second: u64) -> bool {
+        if self.keys == self.limit {
+            return false;
+        }
+        if self.until.is_some() || self.argument.count {
+            self.load_key(image, word, second);
+            let order = self.until.map(|until| self.key[..].cmp(until));
+            self.ended = order.is_some_and(|order| match self.argument.backwards {
+                false => order.is_ge(),
+                true => order.is_lt(),
+            });
+            if self.ended {
+                return false;
+            }
+        }
+        let taken = self.argument.count || self.push(image, word, second);
+        self.keys += usize::from(taken);
+        taken
+    }
+
+    fn load_key(&mut self, image: &Image, word: u64, second: u64) {
+        self.key.clear();
+        if self.table.kind().has_numbers() {
+            return self.key.extend_from_slice(&word.to_be_bytes());
+        }
+        let item = image.slot(location_of(second));
+        let header = ItemHeader::from_word(item.load(1)).expect("an item of this image");
+        self.key.resize(header.key_bytes, 0);
+        assert!(item.copy_bytes_out(header.key_start(), &mut self.key), "an item of this image");
+    }
+
+    /// Appends a key to the reply, if there is room.
+    fn push(&mut self, image: &Image, word: u64, second: u64) -> bool {
+        let room = SCAN_WORDS_MAX - self.frame.payload().len();
+        if !self.table.kind().has_items() {
+            if room >= 2 {
+                self.frame.push(word);
+                self.frame.push(second);
+            }
+            return room >= 2;
+        }
+        let location = location_of(second);
+        let slot = image.slot(location);
+        let header = ItemHeader::from_word(slot.load(1)).expect("an item of this image");
+        let mut words = header.item_bytes().div_ceil(8);
+        if words >= room {
+            // A long item comes alone, and without its body: the client gets it where it stands.
+            words = (header.key_start() + header.key_bytes).div_ceil(8);
+            if self.keys > 0 {
+                return false;
+            }
+        }
+        self.item.resize(words, 0);
+        slot.copy_out(0, &mut self.item);
+        push_item(self.frame, location, &self.item);
+        true
+    }
+
+    /// Says in the reply how many keys it brings, and whether there are more.
+    fn finish(self) {
+        if self.argument.count && self.keys > 0 {
+            push_key(self.frame, &self.key);
+        }
+        self.frame.set(1, self.keys as u64);
+        self.frame.set(3, u64::from(self.ended));
+    }
+}
+
+fn location_of(second: u64) -> Location {
+    Location::from_word(second).expect("the location of an item of this image")
+}
