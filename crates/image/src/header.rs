@@ -7,7 +7,7 @@
 //! word  0 magic "KELIXIMG"      1 layout version | byte-order mark   2 feature bits     3 image id
 //!       4 hash seed             5 L, nanoseconds                     6 term             7 lease deadline
 //!       8 reclamation epoch
-//!      16 directory root       18 segments version                  19 state
+//!      16 directory root       17 roots of ordered tables          18 segments version     19 state
 //!      24 sleeping: 1 while the shard thread sleeps and must be woken
 //! ```
 
@@ -39,6 +39,8 @@ pub mod header_word {
     pub const EPOCH: usize = 8;
     /// Directory of the hash index: place / 16 and depth << 40.
     pub const DIRECTORY: usize = 16;
+    /// List of the roots of ordered tables: place / 16 and bits << 40; 0: there is none.
+    pub const ROOTS: usize = 17;
     /// Counts up whenever a segment is added or retired.
     pub const SEGMENTS: usize = 18;
     /// An [`ImageState`](super::ImageState).

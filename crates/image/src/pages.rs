@@ -5,6 +5,8 @@
 //! the middle of somebody's value. Pages that hold pieces of large values are no slab: no pointer ever names a
 //! place inside them, so they may become anything later.
 
+use std::ops::RangeInclusive;
+
 use kelix_types::SizeClass;
 use kelix_types::limits::{LEAF_SLOTS, PAGE_BYTES, SLAB_PAGES_MAX};
 
@@ -26,8 +28,17 @@ impl Kind {
     pub const DIRECTORY_ENTRIES_START: u64 = 64;
     /// Words of a leaf: a header of one cache line, and the slots.
     pub const LEAF_WORDS: usize = 8 + 2 * LEAF_SLOTS;
+    const FIRST_TABLE: u16 = Self::LEAF.0 + 1;
+    /// Translation tables have 16 entries, or that doubled as many times as their class says, up to this.
+    pub const TABLE_CLASS_MAX: u32 = 4;
+    const FIRST_TOP: u16 = Self::FIRST_TABLE + Self::TABLE_CLASS_MAX as u16 + 1;
+    /// The smallest and the largest top model have two to the power of this many bytes.
+    pub const TOP_BITS: RangeInclusive<u32> = 10..=29;
+    const FIRST_ROOTS: u16 = Self::FIRST_TOP + 20;
+    /// The smallest and the largest list of roots have two to the power of this many words.
+    pub const ROOTS_BITS: RangeInclusive<u32> = 6..=16;
     /// Number of kinds.
-    pub(crate) const COUNT: usize = Self::LEAF.0 as usize + 1;
+    pub(crate) const COUNT: usize = Self::FIRST_ROOTS as usize + 11;
 
     /// Items of a size class.
     #[inline]
@@ -40,6 +51,44 @@ impl Kind {
         assert!(depth <= Self::DIRECTORY_DEPTH_MAX);
         let above = depth.saturating_sub(Self::DIRECTORY_DEPTH_MIN);
         Kind(Self::FIRST_DIRECTORY + above as u16)
+    }
+
+    /// A translation table of a class, with 16 << class entries.
+    pub const fn table(class: u32) -> Kind {
+        assert!(class <= Self::TABLE_CLASS_MAX);
+        Kind(Self::FIRST_TABLE + class as u16)
+    }
+
+    /// Whether it is a translation table.
+    pub const fn is_table(self) -> bool {
+        self.0 >= Self::FIRST_TABLE && self.0 < Self::FIRST_TOP
+    }
+
+    /// A top model of two to the power of `bits` bytes.
+    pub const fn top(bits: u32) -> Kind {
+        assert!(bits >= *Self::TOP_BITS.start() && bits <= *Self::TOP_BITS.end());
+        Kind(Self::FIRST_TOP + (bits - *Self::TOP_BITS.start()) as u16)
+    }
+
+    /// Whether it is a top model.
+    pub const fn is_top(self) -> bool {
+        self.0 >= Self::FIRST_TOP && self.0 < Self::FIRST_ROOTS
+    }
+
+    /// A list of the roots of ordered tables, of two to the power of `bits` words.
+    pub const fn roots(bits: u32) -> Kind {
+        assert!(bits >= *Self::ROOTS_BITS.start() && bits <= *Self::ROOTS_BITS.end());
+        Kind(Self::FIRST_ROOTS + (bits - *Self::ROOTS_BITS.start()) as u16)
+    }
+
+    /// Whether it is a list of roots.
+    pub const fn is_roots(self) -> bool {
+        self.0 >= Self::FIRST_ROOTS
+    }
+
+    /// Whether it is a subtable or a directory.
+    pub const fn is_of_the_hash_index(self) -> bool {
+        self.0 >= Self::SUBTABLE.0 && self.0 < Self::LEAF.0
     }
 
     /// The size class, when it is a kind of item.
@@ -71,6 +120,12 @@ impl Kind {
             4096
         } else if self.0 == Self::LEAF.0 {
             Self::LEAF_WORDS as u64 * 8
+        } else if self.is_table() {
+            16 + (16 << (self.0 - Self::FIRST_TABLE)) * 8
+        } else if self.is_top() {
+            1 << ((self.0 - Self::FIRST_TOP) as u32 + *Self::TOP_BITS.start())
+        } else if self.is_roots() {
+            8 << ((self.0 - Self::FIRST_ROOTS) as u32 + *Self::ROOTS_BITS.start())
         } else {
             let entries = 1u64 << (Self::DIRECTORY_DEPTH_MIN + (self.0 - Self::FIRST_DIRECTORY) as u32);
             (Self::DIRECTORY_ENTRIES_START + entries * 8).next_multiple_of(PAGE_BYTES)
@@ -88,10 +143,11 @@ impl Kind {
     }
 }
 
-const _: () = assert!(
-    Kind::LEAF.0
-        == Kind::FIRST_DIRECTORY + (Kind::DIRECTORY_DEPTH_MAX - Kind::DIRECTORY_DEPTH_MIN) as u16 + 1
-);
+const _: () = {
+    assert!(Kind::LEAF.0 == Kind::directory(Kind::DIRECTORY_DEPTH_MAX).0 + 1);
+    assert!(Kind::FIRST_ROOTS == Kind::top(*Kind::TOP_BITS.end()).0 + 1);
+    assert!(Kind::COUNT == Kind::roots(*Kind::ROOTS_BITS.end()).0 as usize + 1);
+};
 
 /// How a page is used now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,11 +1,12 @@
 //! All indexes of an image, by table.
 
 use kelix_image::words::Words;
-use kelix_image::{Image, ItemFlags, ItemHeader, Kind, NoRoom};
+use kelix_image::{Image, ItemFlags, ItemHeader, Kind, NoRoom, header_word};
 use kelix_types::{Guardian, KeyHash, Location, Place, TableId, TableKind};
 
-use crate::hash::HashIndex;
-use crate::ordered::{LeafHeader, OrderedCounts, OrderedIndex};
+use crate::hash::{DirectoryRoot, HashIndex};
+use crate::learned::ModelCounts;
+use crate::ordered::{FoundKey, LeafHeader, OrderedCounts, OrderedIndex};
 
 /// A key that has an item.
 #[derive(Clone, Copy, Debug)]
@@ -21,12 +22,23 @@ pub struct Index {
     hash: HashIndex,
     /// Of each kind that is ordered, by number.
     ordered: [Vec<Option<Box<OrderedIndex>>>; TableKind::ALL.len()],
+    /// Where the list of their roots stands, and how many bits it has.
+    roots: Option<(Place, u32)>,
+    /// Ordered tables whose models are to be trained.
+    work: Vec<TableId>,
+}
+
+/// The word of a list of roots that names the top model of an ordered table: place / 16.
+pub const fn root_word(table: TableId) -> usize {
+    // Word 0 is the guardian. Kinds take turns, so that the list of a store with few tables is short.
+    table.which() as usize * (TableKind::ALL.len() - 1) - (TableKind::ALL.len() - 1) + table.kind() as usize
 }
 
 impl Index {
     /// Makes empty indexes.
     pub fn create(image: &mut Image) -> Result<Index, NoRoom> {
-        Ok(Index { hash: HashIndex::create(image)?, ordered: Default::default() })
+        let hash = HashIndex::create(image)?;
+        Ok(Index { hash, ordered: Default::default(), roots: None, work: Vec::new() })
     }
 
     /// The hash of a key under the image's seed.
@@ -41,22 +53,112 @@ impl Index {
         self.ordered[table.kind() as usize].get(usize::from(table.which()))?.as_deref()
     }
 
-    /// The same, to change it.
     #[inline]
-    pub fn ordered_mut(&mut self, table: TableId) -> Option<&mut OrderedIndex> {
+    fn ordered_mut(&mut self, table: TableId) -> Option<&mut OrderedIndex> {
         self.ordered[table.kind() as usize].get_mut(usize::from(table.which()))?.as_deref_mut()
     }
 
-    /// The same, made where there is none.
-    pub fn ordered_or_new(&mut self, image: &mut Image, table: TableId) -> Result<&mut OrderedIndex, NoRoom> {
+    /// Makes the index of an ordered table, if there is none.
+    fn make_ordered(&mut self, image: &mut Image, table: TableId) -> Result<(), NoRoom> {
+        if self.ordered(table).is_some() {
+            return Ok(());
+        }
+        self.make_root(image, table)?;
+        let index = OrderedIndex::create(image, table)?;
         let (tables, which) = (&mut self.ordered[table.kind() as usize], usize::from(table.which()));
         if tables.len() <= which {
             tables.resize_with(which + 1, || None);
         }
-        if tables[which].is_none() {
-            tables[which] = Some(Box::new(OrderedIndex::create(image, table)?));
+        tables[which] = Some(Box::new(index));
+        self.work.push(table);
+        Ok(())
+    }
+
+    /// Sees to it that the list of roots has a word for a table.
+    fn make_root(&mut self, image: &mut Image, table: TableId) -> Result<(), NoRoom> {
+        let bits = usize::BITS - root_word(table).leading_zeros();
+        let bits = bits.max(*Kind::ROOTS_BITS.start());
+        if self.roots.is_some_and(|(_, has)| has >= bits) { Ok(()) } else { self.write_roots(image, bits) }
+    }
+
+    /// Writes the list of roots to another place.
+    fn write_roots(&mut self, image: &mut Image, bits: u32) -> Result<(), NoRoom> {
+        let kind = Kind::roots(bits);
+        let place = image.allocate(kind)?;
+        let mut words = vec![0; 1 << bits];
+        if let Some((old, bits)) = self.roots {
+            image.words(old, 1 << bits).copy_out(0, &mut words[..1 << bits]);
         }
-        Ok(tables[which].as_deref_mut().expect("just made"))
+        image.words(place, words.len()).copy_in(1, &words[1..]);
+        let live = image.next_incarnation().live();
+        image.words(place, 1).publish(0, live.0);
+        let root = DirectoryRoot { place, depth: bits };
+        image.header().words().publish(header_word::ROOTS, root.word());
+        if let Some((old, bits)) = self.roots.replace((place, bits)) {
+            let word = image.words(old, 1);
+            word.publish(0, Guardian(word.load(0)).incarnation().dead().0);
+            image.release(Kind::roots(bits), old);
+        }
+        Ok(())
+    }
+
+    fn root_of(roots: Option<(Place, u32)>, table: TableId) -> Place {
+        let (list, _) = roots.expect("made with the first table");
+        list.plus(root_word(table) as u64 * 8)
+    }
+
+    /// Adds a key to an ordered table in which it is not, with its value or the location of its item.
+    pub fn insert_ordered(
+        &mut self,
+        image: &mut Image,
+        (table, key): (TableId, &[u8]),
+        second: u64,
+    ) -> Result<(), NoRoom> {
+        self.make_ordered(image, table)?;
+        self.change(table, |index| index.insert(image, key, second))
+    }
+
+    /// Changes the inline value of a key of an ordered table.
+    pub fn replace_ordered(
+        &mut self,
+        image: &mut Image,
+        (table, key): (TableId, &[u8]),
+        found: FoundKey,
+        value: u64,
+    ) -> Result<(), NoRoom> {
+        self.change(table, |index| index.replace(image, key, found.word, value))
+    }
+
+    /// Takes a key of an ordered table away.
+    pub fn remove_ordered(&mut self, image: &mut Image, (table, key): (TableId, &[u8]), word: Place) {
+        self.change(table, |index| index.remove(image, key, word));
+    }
+
+    /// Changes an ordered table that exists, and takes note if its models have to be trained.
+    #[inline]
+    fn change<R>(&mut self, table: TableId, change: impl FnOnce(&mut OrderedIndex) -> R) -> R {
+        let index = self.ordered_mut(table).expect("a table that was made");
+        let had_work = index.has_work();
+        let result = change(index);
+        if !had_work && index.has_work() {
+            self.work.push(table);
+        }
+        result
+    }
+
+    /// Trains models of ordered tables, some at a time. `Ok(true)`: there are more to be trained. `Err`: there is no room for
+    /// them now.
+    pub fn tend(&mut self, image: &mut Image) -> Result<bool, NoRoom> {
+        let mut outcome = Ok(());
+        let Index { work, ordered, roots, .. } = self;
+        work.retain(|table| {
+            let index = ordered[table.kind() as usize][usize::from(table.which())].as_deref_mut();
+            let index = index.expect("a table that was made");
+            let tended = index.tend(image, Self::root_of(*roots, *table));
+            outcome = outcome.and(tended);
+            index.has_work()
+        });
+        outcome.map(|()| !self.work.is_empty())
     }
 
     /// Asks the processor for what leads to a key, and says where that stands.
@@ -110,7 +212,7 @@ impl Index {
         location: Location,
     ) -> Result<(), NoRoom> {
         if table.kind().is_ordered() {
-            self.ordered_or_new(image, table)?.insert(image, key, location.word())
+            self.insert_ordered(image, (table, key), location.word())
         } else {
             self.hash.insert(image, hash, location)
         }
@@ -118,21 +220,29 @@ impl Index {
 
     /// Takes a key that was found away. Its item may be released afterwards.
     pub fn remove(&mut self, image: &mut Image, hash: KeyHash, (table, key): (TableId, &[u8]), found: Found) {
-        match self.ordered_mut(table) {
-            Some(index) => index.remove(image, key, found.word),
-            None => self.hash.remove(image, hash, found),
+        if table.kind().is_ordered() {
+            self.remove_ordered(image, (table, key), found.word);
+        } else {
+            self.hash.remove(image, hash, found);
         }
     }
 
     /// Moves a block of an index that stands in a segment being emptied. Dead blocks need nothing.
     pub fn relocate(&mut self, image: &mut Image, kind: Kind, place: Place) -> Result<(), NoRoom> {
-        if kind != Kind::LEAF {
-            return self.hash.relocate(image, kind, place);
-        }
-        let leaf = LeafHeader::load(image.words(place, Kind::LEAF_WORDS));
-        match self.ordered_mut(leaf.table()) {
-            Some(index) if leaf.guardian().is_live() => index.relocate(image, place),
-            _ => Ok(()),
+        let live = || Guardian(image.words(place, 1).load(0)).is_live();
+        if kind == Kind::LEAF && live() {
+            let table = LeafHeader::load(image.words(place, Kind::LEAF_WORDS)).table();
+            self.change(table, |index| index.relocate(image, place))
+        } else if (kind.is_table() || kind.is_top()) && live() {
+            let Index { ordered, roots, .. } = self;
+            let mut tables = ordered.iter_mut().flatten().flatten();
+            tables.try_for_each(|index| index.move_models(image, Self::root_of(*roots, index.table())))
+        } else if kind.is_roots() && live() {
+            self.write_roots(image, self.roots.expect("one that lives").1)
+        } else if kind.is_of_the_hash_index() {
+            self.hash.relocate(image, kind, place)
+        } else {
+            Ok(())
         }
     }
 
@@ -143,8 +253,7 @@ impl Index {
         let Some(header) = header.filter(|_| Guardian(slot.load(0)).is_live()) else { return Ok(false) };
         let mut low = vec![0; header.key_bytes];
         assert!(slot.copy_bytes_out(header.key_start(), &mut low), "an item of this image");
-        let index = self.ordered_mut(header.table).expect("the table of a leaf");
-        index.relocate_fences(image, &low).map(|()| true)
+        self.change(header.table, |index| index.relocate_fences(image, &low)).map(|()| true)
     }
 
     /// Every item that an index names, for checks.
@@ -156,6 +265,7 @@ impl Index {
     /// Every slot of memory that the indexes use, for checks.
     pub fn for_each_block(&self, image: &Image, mut visit: impl FnMut(Kind, Place)) {
         self.hash.for_each_block(image, &mut visit);
+        self.roots.iter().for_each(|(place, bits)| visit(Kind::roots(*bits), *place));
         self.all_ordered().for_each(|index| index.for_each_block(image, &mut visit));
     }
 
@@ -174,7 +284,7 @@ impl Index {
     }
 
     /// What there is of each ordered table.
-    pub fn ordered_counts(&self) -> impl Iterator<Item = (TableId, OrderedCounts)> {
-        self.all_ordered().map(|index| (index.table(), index.counts()))
+    pub fn ordered_counts(&self) -> impl Iterator<Item = (TableId, OrderedCounts, ModelCounts)> {
+        self.all_ordered().map(|index| (index.table(), index.counts(), index.model_counts()))
     }
 }

@@ -8,10 +8,15 @@
 
 mod hash;
 mod index;
+mod learned;
 mod ordered;
 
 pub use hash::{BUCKET_WORDS, BUCKETS, Bucket, Directory, DirectoryRoot, HashIndex, alternate, guess};
-pub use index::{Found, Index};
+pub use index::{Found, Index, root_word};
+pub use learned::{
+    Guess, LEAVES_MAX, Line, ModelCounts, SubModel, TABLE_HEADER_WORDS, TOP_ENTRY_WORDS, TOP_HEADER_WORDS,
+    Top, first_entry, guess as guess_leaf, leaf_at,
+};
 pub use ordered::{
     FoundKey, LEAF_HEADER_WORDS, LeafHeader, OrderedCounts, OrderedIndex, ScanFrom, key_word, load_slot,
     slot_word, tag,

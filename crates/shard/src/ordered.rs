@@ -77,11 +77,11 @@ impl Shard {
             return Ok(mismatch);
         }
         let value = u64::from_le_bytes(value);
-        let index = self.index.ordered_or_new(&mut self.image, head.table)?;
+        let key = (head.table, request.key);
         match found {
-            Some(found) => index.replace(&mut self.image, request.key, found.word, value)?,
+            Some(found) => self.index.replace_ordered(&mut self.image, key, found, value)?,
             None => {
-                index.insert(&mut self.image, request.key, value)?;
+                self.index.insert_ordered(&mut self.image, key, value)?;
                 self.counters.items += 1;
             }
         }
@@ -95,8 +95,8 @@ impl Shard {
             return mismatch;
         }
         let Some(found) = found else { return Answer::of(Status::Absent) };
-        let index = self.index.ordered_mut(request.head.table).expect("the key was found in it");
-        index.remove(&mut self.image, request.key, found.word);
+        let key = (request.head.table, request.key);
+        self.index.remove_ordered(&mut self.image, key, found.word);
         self.counters.items -= 1;
         self.counters.deletes += 1;
         Answer::of(Status::Ok)

@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Image, ImageConfig, MemoryUse, SegmentSource, Span};
-use kelix_index::{Index, OrderedCounts};
+use kelix_index::{Index, ModelCounts, OrderedCounts};
 use kelix_types::limits::SHARD_BATCH;
 use kelix_types::{Error, ErrorKind, KeyHash, Place, Result, TableId, TableKind, mark};
 use kelix_wire::{
@@ -281,7 +281,7 @@ impl Shard {
     }
 
     /// What there is of each ordered table.
-    pub fn ordered_counts(&self) -> impl Iterator<Item = (TableId, OrderedCounts)> {
+    pub fn ordered_counts(&self) -> impl Iterator<Item = (TableId, OrderedCounts, ModelCounts)> {
         self.index.ordered_counts()
     }
 

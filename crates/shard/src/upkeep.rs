@@ -34,6 +34,10 @@ impl Shard {
         // First what gives memory back, then the writes that wait for it, oldest first, then the emptying, which takes
         // some itself.
         let expiry_due = self.expire(now);
+        let training_due = match self.index.tend(&mut self.image) {
+            Ok(more) => more.then_some(now.monotonic_ns),
+            Err(_) => Some(now.monotonic_ns + EPOCH_NS_MIN),
+        };
         let epoch = self.image.epoch();
         self.image.advance_epoch(now.monotonic_ns, || fabric.now_ns());
         let stepped = self.image.epoch() != epoch;
@@ -47,7 +51,10 @@ impl Shard {
         }
         let evacuation_due = self.evacuate(now, fabric);
         let parked_due = (!self.parked.is_empty()).then_some(self.parked_retry_ns);
-        [self.image.epoch_due(), expiry_due, evacuation_due, parked_due].into_iter().flatten().min()
+        [self.image.epoch_due(), expiry_due, training_due, evacuation_due, parked_due]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Remembers when an item ends. Notes of items that were replaced since are cleared out whenever the notes have

@@ -1,6 +1,6 @@
 //! Ordered tables: a chain of leaves that clients read by themselves, and the shard's index of them.
 
-mod blocks;
+pub(crate) mod blocks;
 mod leaf;
 #[cfg(test)]
 mod tests;

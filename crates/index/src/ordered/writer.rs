@@ -22,6 +22,7 @@ use super::blocks::{Blocks, Position};
 use super::leaf::{
     Fences, LeafHeader, NewLeaf, fill_slot, key_word, load_slot, number_of, set_next, slot_word,
 };
+use crate::learned::{ModelCounts, Models, Separator};
 
 /// A leaf with no more keys than this looks for a neighbour to become one with.
 const SPARSE: usize = LEAF_SLOTS / 4;
@@ -61,18 +62,46 @@ pub struct OrderedCounts {
     pub merges: u64,
 }
 
-/// The leaves by their separators.
-enum Leaves {
-    Numbers(Blocks<u64>),
-    Strings(Blocks<Box<[u8]>>),
+/// The leaves by their separators, and what was learnt from these.
+struct Chain<S> {
+    blocks: Blocks<S>,
+    models: Models<S>,
 }
 
-/// Calls the same method on either kind of index.
+impl<S: Separator> Chain<S> {
+    fn new(table: TableId, first: S) -> Chain<S> {
+        Chain { blocks: Blocks::new(first, Place(0)), models: Models::new(table) }
+    }
+
+    /// Takes note that so many leaves from one on are not what they were.
+    fn note(&mut self, at: Position, count: usize) {
+        let end = (0..count).try_fold(at, |at, _| self.blocks.next(at));
+        let end = end.map(|end| self.blocks.separator(end));
+        self.models.note(self.blocks.separator(at), end);
+    }
+}
+
+enum Leaves {
+    Numbers(Chain<u64>),
+    Strings(Chain<Box<[u8]>>),
+}
+
+/// Does the same with the leaves of either kind.
 macro_rules! blocks {
     ($leaves:expr, $blocks:ident => $what:expr) => {
         match $leaves {
-            Leaves::Numbers($blocks) => $what,
-            Leaves::Strings($blocks) => $what,
+            Leaves::Numbers(Chain { blocks: $blocks, .. }) => $what,
+            Leaves::Strings(Chain { blocks: $blocks, .. }) => $what,
+        }
+    };
+}
+
+/// The same with leaves and models.
+macro_rules! chain {
+    ($leaves:expr, $chain:ident => $what:expr) => {
+        match $leaves {
+            Leaves::Numbers($chain) => $what,
+            Leaves::Strings($chain) => $what,
         }
     };
 }
@@ -107,8 +136,8 @@ impl OrderedIndex {
         let kind = table.kind();
         debug_assert!(kind.is_ordered());
         let leaves = match kind.has_numbers() {
-            true => Leaves::Numbers(Blocks::new(0, Place(0))),
-            false => Leaves::Strings(Blocks::new(Box::default(), Place(0))),
+            true => Leaves::Numbers(Chain::new(table, 0)),
+            false => Leaves::Strings(Chain::new(table, Box::default())),
         };
         let counts = OrderedCounts { leaves: 1, ..OrderedCounts::default() };
         let random = image.next_incarnation().0;
@@ -119,6 +148,28 @@ impl OrderedIndex {
         image.words(made[0].leaf, 1).publish(0, live.0);
         blocks!(&mut index.leaves, blocks => blocks.set_place(at, made[0].leaf));
         Ok(index)
+    }
+
+    /// Whether [`OrderedIndex::tend`] has something to do.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        chain!(&self.leaves, chain => chain.models.has_work())
+    }
+
+    /// Trains models of leaves that have changed, some at a time. The root of the table stands in the word `root`. `Err`:
+    /// there is no room for them now.
+    pub fn tend(&mut self, image: &mut Image, root: Place) -> Result<(), NoRoom> {
+        chain!(&mut self.leaves, chain => chain.models.tend(image, &chain.blocks, root))
+    }
+
+    /// Moves the models that stand in a segment being emptied.
+    pub fn move_models(&mut self, image: &mut Image, root: Place) -> Result<(), NoRoom> {
+        chain!(&mut self.leaves, chain => chain.models.leave(image, root))
+    }
+
+    /// What became of the models.
+    pub fn model_counts(&self) -> ModelCounts {
+        chain!(&self.leaves, chain => chain.models.counts())
     }
 
     /// Which table it is of.
@@ -146,8 +197,8 @@ impl OrderedIndex {
     #[inline]
     fn position(&self, key: &[u8]) -> Position {
         match &self.leaves {
-            Leaves::Numbers(blocks) => blocks.find(&number_of(self.kind, key)),
-            Leaves::Strings(blocks) => blocks.find(key),
+            Leaves::Numbers(Chain { blocks, .. }) => blocks.find(&number_of(self.kind, key)),
+            Leaves::Strings(Chain { blocks, .. }) => blocks.find(key),
         }
     }
 
@@ -356,6 +407,7 @@ impl OrderedIndex {
         parts: &[&[Entry]],
     ) -> Result<(), NoRoom> {
         let made = self.make_leaves(image, at, count, parts)?;
+        chain!(&mut self.leaves, chain => chain.note(at, count));
         let mut old = vec![at];
         old.extend((1..count).map(|_| self.next(at).expect("a neighbour")));
         let old: Vec<Place> = old.into_iter().map(|at| self.place(at)).collect();
@@ -388,8 +440,12 @@ impl OrderedIndex {
         if let [_, second] = made {
             let between = [parts[0].last(), parts[1].first()].map(|entry| entry.expect("a split of two"));
             match &mut self.leaves {
-                Leaves::Numbers(blocks) => blocks.insert_after(at, between[1].words[0], second.leaf),
-                Leaves::Strings(blocks) => blocks.insert_after(at, separator(between), second.leaf),
+                Leaves::Numbers(Chain { blocks, .. }) => {
+                    blocks.insert_after(at, between[1].words[0], second.leaf)
+                }
+                Leaves::Strings(Chain { blocks, .. }) => {
+                    blocks.insert_after(at, separator(between), second.leaf)
+                }
             }
         }
     }
@@ -436,7 +492,7 @@ impl OrderedIndex {
         };
         let leaf = image.allocate(Kind::LEAF)?;
         let (fences, prefix_bytes) = match &self.leaves {
-            Leaves::Numbers(blocks) => {
+            Leaves::Numbers(Chain { blocks, .. }) => {
                 let low = if index == 0 { *blocks.separator(at) } else { between(index)[1].words[0] };
                 let high = match after {
                     _ if index + 1 < parts.len() => between(index + 1)[1].words[0] - 1,
@@ -445,7 +501,7 @@ impl OrderedIndex {
                 };
                 (Fences::Numbers { low, high }, 0)
             }
-            Leaves::Strings(blocks) => {
+            Leaves::Strings(Chain { blocks, .. }) => {
                 let low = if index == 0 { blocks.separator(at).clone() } else { separator(between(index)) };
                 let high = match after {
                     _ if index + 1 < parts.len() => Some(separator(between(index + 1))),
@@ -498,8 +554,8 @@ impl OrderedIndex {
     pub fn relocate(&mut self, image: &mut Image, place: Place) -> Result<(), NoRoom> {
         let header = LeafHeader::load(leaf_words(image, place));
         let at = match &self.leaves {
-            Leaves::Numbers(blocks) => blocks.find(&header.first_number()),
-            Leaves::Strings(blocks) => {
+            Leaves::Numbers(Chain { blocks, .. }) => blocks.find(&header.first_number()),
+            Leaves::Strings(Chain { blocks, .. }) => {
                 load_key(image, header.fences().expect("a leaf of strings"), &mut self.key);
                 blocks.find(&self.key[..])
             }
@@ -597,6 +653,7 @@ impl OrderedIndex {
             }
             at = self.next(here);
         }
+        chain!(&self.leaves, chain => chain.models.for_each_block(visit));
     }
 
     fn fences(&self, image: &Image, at: Position) -> Option<Location> {
@@ -646,11 +703,11 @@ impl OrderedIndex {
     fn check_fences(&self, image: &Image, here: Position, header: &LeafHeader) -> Result<(), String> {
         let next = self.next(here);
         let agree = match &self.leaves {
-            Leaves::Numbers(blocks) => {
+            Leaves::Numbers(Chain { blocks, .. }) => {
                 let high = next.map_or(u64::MAX, |next| *blocks.separator(next) - 1);
                 (header.first_number(), header.last_number()) == (*blocks.separator(here), high)
             }
-            Leaves::Strings(blocks) => {
+            Leaves::Strings(Chain { blocks, .. }) => {
                 let item = image.slot(header.fences().ok_or("a leaf of strings without fences")?);
                 let high = next.map_or(&[][..], |next| blocks.separator(next));
                 let fences = read_item(item);

@@ -1,0 +1,15 @@
+//! The learned index of an ordered table: a two-level recursive model, by which clients find a key's leaf by themselves (XStore,
+//! sections 3 and 4).
+//!
+//! ```text
+//! header page -> list of roots -> top model -> sub-model with its translation table -> leaf
+//! ```
+
+mod models;
+mod sub_model;
+mod top;
+
+pub use models::ModelCounts;
+pub(crate) use models::{Models, Separator};
+pub use sub_model::{Guess, LEAVES_MAX, Line, TABLE_HEADER_WORDS, first_entry, guess, leaf_at};
+pub use top::{SubModel, TOP_ENTRY_WORDS, TOP_HEADER_WORDS, Top};

@@ -1,0 +1,562 @@
+//! The writer's side: training, and publishing what was trained. Runs on the shard thread.
+//!
+//! The shard trains from its own index of leaves, which has every separator in order: that reads no leaf, and takes less time
+//! than it would take to hand the work to another thread (docs/design/0006-ordered-tables.md, "Where models are trained").
+//!
+//! When leaves change, the sub-models that have them are noted, and trained anew at the end of the shard's step, some at a
+//! time. Sub-models are added at the end when the last one has grown. All of them are made anew, a few in each step, when there
+//! are twice as many leaves as there were then, or when one has more leaves than a table can have.
+
+use std::collections::BTreeSet;
+
+use kelix_image::words::{Words, bytes_of_mut};
+use kelix_image::{Image, Kind, NoRoom};
+use kelix_types::limits::PLACE_ALIGN;
+use kelix_types::{Guardian, Place, TableId, mark};
+
+use super::sub_model::{self, LEAVES_MAX, Line, TABLE_HEADER_WORDS};
+use super::top::{COUNT_WORD, PREFIX_MAX, Shape, SubModel, TOP_ENTRY_WORDS, TOP_HEADER_WORDS, string_word};
+use crate::ordered::blocks::{Blocks, Position};
+use crate::ordered::key_word;
+
+/// Leaves of a new sub-model.
+const LEAVES_WANTED: usize = 64;
+/// Ranks that a line may leave open before the sub-model is made smaller: one cache line of entries.
+const ERROR_WANTED: usize = 8;
+/// Sub-models are not made smaller than this for the sake of their errors.
+const LEAVES_MIN: usize = 8;
+/// Sub-models trained in one step.
+const TRAINED_A_STEP: usize = 16;
+
+/// What separates leaves: a number or a string.
+pub(crate) trait Separator: Ord + Clone {
+    /// Its key word after a prefix.
+    fn word(&self, prefix_bytes: usize) -> u64;
+    /// The bytes that it shares with another; none if it is a number.
+    fn shared(&self, other: &Self) -> usize;
+    /// Its bytes; none if it is a number.
+    fn bytes(&self) -> &[u8];
+}
+
+impl Separator for u64 {
+    fn word(&self, _: usize) -> u64 {
+        *self
+    }
+    fn shared(&self, _: &u64) -> usize {
+        0
+    }
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+}
+
+impl Separator for Box<[u8]> {
+    fn word(&self, prefix_bytes: usize) -> u64 {
+        key_word(self, prefix_bytes)
+    }
+    fn shared(&self, other: &Box<[u8]>) -> usize {
+        self.iter().zip(&other[..]).take_while(|(a, b)| a == b).count()
+    }
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+}
+
+/// A sub-model that has been trained.
+struct Trained<S> {
+    first: S,
+    /// As its entry names it, but for the head.
+    model: SubModel,
+}
+
+/// The top model in force.
+#[derive(Clone, Copy)]
+struct InForce {
+    place: Place,
+    kind: Kind,
+    shape: Shape,
+    /// Words of strings so far, and how many there is room for.
+    strings: usize,
+    strings_room: usize,
+}
+
+/// A top model that is being made.
+struct Growing<S> {
+    trained: Vec<Trained<S>>,
+    /// Where the next sub-model begins.
+    next: Option<S>,
+    /// Leaves that changed in what has been trained already: their first keys, and the first ones behind them.
+    touched: Vec<(S, Option<S>)>,
+}
+
+/// What became of the models of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ModelCounts {
+    /// Sub-models now.
+    pub sub_models: u64,
+    /// The sum of their errors, in ranks.
+    pub errors: u64,
+    /// Sub-models trained so far.
+    pub trained: u64,
+    /// Top models made so far.
+    pub tops: u64,
+    /// Bytes that a client needs for the top model, and for all translation tables.
+    pub top_bytes: u64,
+    /// See above.
+    pub table_bytes: u64,
+}
+
+/// The models of a table.
+pub(crate) struct Models<S> {
+    table: TableId,
+    top: Option<InForce>,
+    trained: Vec<Trained<S>>,
+    dirty: BTreeSet<usize>,
+    growing: Option<Growing<S>>,
+    /// Leaves when the top model was made, and how many changed since then.
+    leaves_then: usize,
+    changed: usize,
+    /// A sub-model has more leaves than a table can have.
+    overfull: bool,
+    counts: ModelCounts,
+}
+
+impl<S: Separator> Models<S> {
+    pub fn new(table: TableId) -> Models<S> {
+        Models {
+            table,
+            top: None,
+            trained: Vec::new(),
+            dirty: BTreeSet::new(),
+            growing: None,
+            leaves_then: 0,
+            changed: 0,
+            overfull: false,
+            counts: ModelCounts::default(),
+        }
+    }
+
+    pub fn counts(&self) -> ModelCounts {
+        let tables =
+            self.trained.iter().map(|trained| (TABLE_HEADER_WORDS + trained.model.leaves) as u64 * 8);
+        let top = self.top.map_or(0, |top| top.shape.entries() + top.strings);
+        ModelCounts {
+            sub_models: self.trained.len() as u64,
+            errors: self.trained.iter().map(|trained| trained.model.line.error() as u64).sum(),
+            top_bytes: (top + self.trained.len() * TOP_ENTRY_WORDS) as u64 * 8,
+            table_bytes: tables.sum(),
+            ..self.counts
+        }
+    }
+
+    /// The last sub-model that begins at a key or below.
+    fn index_of(trained: &[Trained<S>], key: &S) -> usize {
+        trained.partition_point(|trained| trained.first <= *key).saturating_sub(1)
+    }
+
+    /// Takes note that the leaves between two separators are not what they were.
+    pub fn note(&mut self, low: &S, end: Option<&S>) {
+        self.changed += 1;
+        if let Some(growing) = &mut self.growing {
+            growing.touched.push((low.clone(), end.cloned()));
+        }
+        Self::mark_dirty(&self.trained, &mut self.dirty, low, end);
+    }
+
+    fn mark_dirty(trained: &[Trained<S>], dirty: &mut BTreeSet<usize>, low: &S, end: Option<&S>) {
+        let first = Self::index_of(trained, low);
+        let reaches = |index: &usize| *index == first || end.is_none_or(|end| trained[*index].first < *end);
+        dirty.extend((first..trained.len()).take_while(reaches));
+    }
+
+    /// Whether [`Models::tend`] has something to do.
+    pub fn has_work(&self) -> bool {
+        !self.dirty.is_empty() || self.growing.is_some() || self.top.is_none()
+    }
+
+    /// Trains some of what is to be trained. The root of the table stands in the word `root`. `Err`: there is no room for it
+    /// now.
+    pub fn tend(&mut self, image: &mut Image, blocks: &Blocks<S>, root: Place) -> Result<(), NoRoom> {
+        for _ in 0..TRAINED_A_STEP {
+            let Some(index) = self.dirty.first().copied() else { break };
+            if index < self.trained.len() {
+                self.train_anew(image, blocks, index)?;
+            }
+            self.dirty.remove(&index);
+        }
+        if self.growing.is_none() && self.wants_top(blocks) {
+            let next = Some(blocks.separator(blocks.first()).clone());
+            self.growing = Some(Growing { trained: Vec::new(), next, touched: Vec::new() });
+        }
+        self.grow(image, blocks, root)
+    }
+
+    /// Whether all is to be made anew: because there are many more leaves, or because a sub-model has too many and enough has
+    /// changed that it pays.
+    fn wants_top(&self, blocks: &Blocks<S>) -> bool {
+        let (leaves, fair) = (blocks.len(), self.trained.len() * LEAVES_WANTED);
+        self.top.is_none()
+            || leaves > 2 * fair.max(self.leaves_then)
+            || (self.overfull && self.changed > 64 + self.leaves_then / 16)
+            || leaves + LEAVES_WANTED < self.leaves_then / 4
+    }
+
+    /// Trains the sub-model that begins at a separator, and says where the next one begins.
+    fn train_next(
+        &mut self,
+        image: &mut Image,
+        blocks: &Blocks<S>,
+        first: &S,
+    ) -> Result<(Trained<S>, Option<S>), NoRoom> {
+        let begins = blocks.find(first);
+        // The first leaf has keys from nothing on, far from those of the others.
+        let wanted = if begins == blocks.first() { 1 } else { LEAVES_WANTED };
+        let mut leaves = leaves_from(blocks, begins, wanted + 1);
+        let mut count = leaves.len().min(wanted);
+        let sketch = loop {
+            let end = leaves.get(count).map(|end| blocks.separator(*end));
+            let sketch = Sketch::draw(blocks, first, &leaves[..count], end);
+            let fits = sketch.line.error() <= ERROR_WANTED || count <= LEAVES_MIN;
+            if count == 1 || (fits && sketch.is_clear()) {
+                break sketch;
+            }
+            count = count.div_ceil(2);
+        };
+        let next = leaves.get(count).map(|next| blocks.separator(*next).clone());
+        leaves.truncate(count);
+        let model = self.publish_table(image, blocks, &leaves, &sketch)?;
+        Ok((Trained { first: first.clone(), model }, next))
+    }
+
+    /// Trains a sub-model anew, whose leaves have changed.
+    fn train_anew(&mut self, image: &mut Image, blocks: &Blocks<S>, index: usize) -> Result<(), NoRoom> {
+        if index + 1 == self.trained.len() {
+            return self.train_last(image, blocks);
+        }
+        let (first, end) = (&self.trained[index].first, &self.trained[index + 1].first);
+        let mut leaves = leaves_from(blocks, blocks.find(first), LEAVES_MAX + 1);
+        let inside = leaves.iter().skip(1).take_while(|leaf| blocks.separator(**leaf) < end).count() + 1;
+        self.overfull |= inside > LEAVES_MAX;
+        leaves.truncate(inside.min(LEAVES_MAX));
+        let sketch = Sketch::draw(blocks, first, &leaves, Some(end));
+        let model = self.publish_table(image, blocks, &leaves, &sketch)?;
+        self.put_in_place(image, index, model);
+        Ok(())
+    }
+
+    /// Trains the last sub-model anew, and adds others behind it if it has grown.
+    fn train_last(&mut self, image: &mut Image, blocks: &Blocks<S>) -> Result<(), NoRoom> {
+        let index = self.trained.len() - 1;
+        let first = self.trained[index].first.clone();
+        let (trained, mut next) = self.train_next(image, blocks, &first)?;
+        self.put_in_place(image, index, trained.model);
+        while let Some(first) = next {
+            if !self.has_room(&first) {
+                self.overfull = true;
+                break;
+            }
+            let (trained, after) = self.train_next(image, blocks, &first)?;
+            self.append(image, trained);
+            next = after;
+        }
+        Ok(())
+    }
+
+    /// Writes a translation table. Nothing names it yet.
+    fn publish_table(
+        &mut self,
+        image: &mut Image,
+        blocks: &Blocks<S>,
+        leaves: &[Position],
+        sketch: &Sketch,
+    ) -> Result<SubModel, NoRoom> {
+        let class = leaves.len().div_ceil(16).next_power_of_two().trailing_zeros();
+        let place = image.allocate(Kind::table(class))?;
+        let places: Vec<Place> = leaves.iter().map(|leaf| blocks.place(*leaf)).collect();
+        let words = image.words(place, Kind::table(class).slot_bytes() as usize / 8);
+        sub_model::write_table(words, sketch.base, sketch.line, &sketch.words, &places);
+        let live = image.next_incarnation().live();
+        image.words(place, 1).publish(0, live.0);
+        self.counts.trained += 1;
+        Ok(SubModel {
+            index: 0,
+            head: 0,
+            table: Some(place),
+            class,
+            leaves: leaves.len(),
+            prefix_bytes: sketch.prefix_bytes,
+            line: sketch.line,
+        })
+    }
+
+    /// Has an entry of the top model name another table.
+    fn put_in_place(&mut self, image: &mut Image, index: usize, model: SubModel) {
+        let top = self.top.expect("a top model whose sub-models are trained anew");
+        let entry = entry_words(image, &top, index);
+        entry.publish(2, model.line.word());
+        entry.publish(1, model.pointer_word());
+        let old = std::mem::replace(&mut self.trained[index].model, model);
+        release_table(image, &old);
+    }
+
+    /// Whether a sub-model that begins there can be added to the top model in place.
+    fn has_room(&self, first: &S) -> bool {
+        let Some(top) = self.top else { return false };
+        let last = &self.trained.last().expect("a first one").first;
+        let prefix_bytes = top.shape.prefix_bytes;
+        self.trained.len() < top.shape.capacity
+            && top.strings + first.bytes().len().div_ceil(8) <= top.strings_room
+            && (prefix_bytes == 0 || first.shared(last) >= prefix_bytes)
+    }
+
+    /// Adds a sub-model behind the last one.
+    fn append(&mut self, image: &Image, trained: Trained<S>) {
+        let (top, index) = (self.top.as_mut().expect("one with room"), self.trained.len());
+        write_entry(image, top, index, &trained);
+        image.words(top.place, TOP_HEADER_WORDS).publish(COUNT_WORD, index as u64 + 1);
+        self.trained.push(trained);
+        mark!("sub-model added");
+    }
+
+    /// Goes on with a new top model, and puts it in force when it is whole.
+    fn grow(&mut self, image: &mut Image, blocks: &Blocks<S>, root: Place) -> Result<(), NoRoom> {
+        let Some(mut growing) = self.growing.take() else { return Ok(()) };
+        for _ in 0..TRAINED_A_STEP {
+            let Some(first) = growing.next.take() else { break };
+            match self.train_next(image, blocks, &first) {
+                Ok((trained, next)) => {
+                    growing.trained.push(trained);
+                    growing.next = next;
+                }
+                Err(no_room) => {
+                    growing.trained.iter().for_each(|trained| release_table(image, &trained.model));
+                    return Err(no_room);
+                }
+            }
+        }
+        if growing.next.is_some() {
+            self.growing = Some(growing);
+            return Ok(());
+        }
+        match make_top(image, self.table, &growing.trained) {
+            Ok(top) => self.put_in_force(image, blocks, root, top, growing),
+            Err(no_room) => {
+                growing.trained.iter().for_each(|trained| release_table(image, &trained.model));
+                return Err(no_room);
+            }
+        }
+        Ok(())
+    }
+
+    fn put_in_force(
+        &mut self,
+        image: &mut Image,
+        blocks: &Blocks<S>,
+        root: Place,
+        top: InForce,
+        growing: Growing<S>,
+    ) {
+        let live = image.next_incarnation().live();
+        image.words(top.place, 1).publish(0, live.0);
+        image.words(root, 1).publish(0, top.place.0 / PLACE_ALIGN);
+        if let Some(old) = self.top.replace(top) {
+            drop_live(image, old.place);
+            image.release(old.kind, old.place);
+        }
+        let old = std::mem::replace(&mut self.trained, growing.trained);
+        old.iter().for_each(|trained| release_table(image, &trained.model));
+        self.dirty.clear();
+        for (low, end) in &growing.touched {
+            Self::mark_dirty(&self.trained, &mut self.dirty, low, end.as_ref());
+        }
+        (self.leaves_then, self.changed, self.overfull) = (blocks.len(), 0, false);
+        self.counts.tops += 1;
+        mark!("top model made anew");
+    }
+
+    /// Moves what stands in a segment being emptied.
+    pub fn leave(&mut self, image: &mut Image, root: Place) -> Result<(), NoRoom> {
+        for index in 0..self.trained.len() {
+            if let Some(model) = move_table(image, &self.trained[index].model)? {
+                self.put_in_place(image, index, model);
+            }
+        }
+        for trained in self.growing.iter_mut().flat_map(|growing| &mut growing.trained) {
+            if let Some(model) = move_table(image, &trained.model)? {
+                release_table(image, &trained.model);
+                trained.model = model;
+            }
+        }
+        let Some(top) = self.top.filter(|top| image.is_leaving(top.place)) else { return Ok(()) };
+        let place = copy_object(image, top.kind, top.place)?;
+        image.words(root, 1).publish(0, place.0 / PLACE_ALIGN);
+        drop_live(image, top.place);
+        image.release(top.kind, top.place);
+        self.top = Some(InForce { place, ..top });
+        mark!("top model moved");
+        Ok(())
+    }
+
+    /// Every slot of memory that the models use, for checks.
+    pub fn for_each_block(&self, mut visit: impl FnMut(Kind, Place)) {
+        self.top.iter().for_each(|top| visit(top.kind, top.place));
+        let growing = self.growing.iter().flat_map(|growing| &growing.trained);
+        for Trained { model, .. } in self.trained.iter().chain(growing) {
+            model.table.iter().for_each(|place| visit(Kind::table(model.class), *place));
+        }
+    }
+}
+
+/// A line drawn for some leaves, and what it was drawn from.
+struct Sketch {
+    words: Vec<u64>,
+    base: u64,
+    prefix_bytes: usize,
+    line: Line,
+}
+
+impl Sketch {
+    /// Draws the line of the leaves of a sub-model that begins at `first` and ends at `end`.
+    fn draw<S: Separator>(blocks: &Blocks<S>, first: &S, leaves: &[Position], end: Option<&S>) -> Sketch {
+        let separator = |rank: usize| blocks.separator(leaves[rank]);
+        let count = leaves.len();
+        // Below the second leaf of all there is no first key to count from, and nothing to share.
+        let from_second = leaves[0] == blocks.first() && count > 1;
+        let low = if from_second { separator(1) } else { first };
+        let prefix_bytes = match end {
+            _ if count == 1 => 0,
+            Some(end) => low.shared(end),
+            None => low.shared(separator(count - 1)),
+        };
+        let prefix_bytes = prefix_bytes.min(PREFIX_MAX);
+        let mut words: Vec<u64> = (0..count).map(|rank| separator(rank).word(prefix_bytes)).collect();
+        words[0] = first.word(prefix_bytes);
+        let base = match from_second {
+            true => words[1].saturating_sub((words[count - 1] - words[1]) / count as u64 + 1),
+            false => words[0],
+        };
+        words[0] = words[0].max(base);
+        let end = end.map(|end| end.word(prefix_bytes));
+        let line = sub_model::train(&words, base, end);
+        Sketch { words, base, prefix_bytes, line }
+    }
+
+    fn is_clear(&self) -> bool {
+        sub_model::is_clear(&self.words, self.base, self.line)
+    }
+}
+
+/// At most `most` leaves from one on.
+fn leaves_from<S: Separator>(blocks: &Blocks<S>, begins: Position, most: usize) -> Vec<Position> {
+    std::iter::successors(Some(begins), |leaf| blocks.next(*leaf)).take(most).collect()
+}
+
+/// Writes a top model for these sub-models. Nothing names it yet.
+fn make_top<S: Separator>(
+    image: &mut Image,
+    table: TableId,
+    trained: &[Trained<S>],
+) -> Result<InForce, NoRoom> {
+    let count = trained.len();
+    // The first begins at nothing.
+    let (second, last) = (&trained[1.min(count - 1)].first, &trained[count - 1].first);
+    let prefix_bytes = if count > 2 { second.shared(last).min(PREFIX_MAX) } else { 0 };
+    let cell_bits = (usize::BITS - count.leading_zeros()).min(24);
+    let base = second.word(prefix_bytes);
+    let span = last.word(prefix_bytes) - base;
+    let shift = (64 - span.leading_zeros()).saturating_sub(cell_bits);
+    let capacity = count + count / 2 + 16;
+    let shape = Shape { built: count, base, shift, cell_bits, capacity, prefix_bytes };
+    let of_strings: usize = trained.iter().map(|trained| trained.first.bytes().len().div_ceil(8)).sum();
+    let prefix_words = prefix_bytes.div_ceil(8);
+    let spare = if second.bytes().is_empty() { 0 } else { 64 + of_strings / 2 };
+    let words = shape.strings() + prefix_words + of_strings + spare;
+    let bits = (words * 8).next_power_of_two().trailing_zeros().max(*Kind::TOP_BITS.start());
+    if bits > *Kind::TOP_BITS.end() {
+        return Err(NoRoom { wait: false });
+    }
+    let kind = Kind::top(bits);
+    let place = image.allocate(kind)?;
+    let room = kind.slot_bytes() as usize / 8;
+    let strings_room = if spare == 0 { 0 } else { room - shape.strings() };
+    let mut top = InForce { place, kind, shape, strings: prefix_words, strings_room };
+    let words = image.words(place, room);
+    words.copy_in(1, &shape.words(table));
+    words.copy_in(COUNT_WORD, &[count as u64, 0, 0, 0]);
+    let mut prefix = vec![0; prefix_words];
+    bytes_of_mut(&mut prefix)[..prefix_bytes].copy_from_slice(&second.bytes()[..prefix_bytes]);
+    words.copy_in(shape.strings(), &prefix);
+    let mut cells = vec![0u64; shape.entries() - TOP_HEADER_WORDS];
+    let mut cell = 0;
+    for (index, trained) in trained.iter().enumerate() {
+        let head = head_of(&shape, index, &trained.first);
+        while cell <= shape.cell(head) {
+            cells[cell / 2] |= (index as u64) << (cell % 2 * 32);
+            cell += 1;
+        }
+        write_entry(image, &mut top, index, trained);
+    }
+    while cell < 1 << cell_bits {
+        cells[cell / 2] |= (count as u64) << (cell % 2 * 32);
+        cell += 1;
+    }
+    image.words(place, room).copy_in(TOP_HEADER_WORDS, &cells);
+    Ok(top)
+}
+
+/// The first sub-model takes whatever is below the second.
+fn head_of<S: Separator>(shape: &Shape, index: usize, first: &S) -> u64 {
+    if index == 0 { 0 } else { first.word(shape.prefix_bytes) }
+}
+
+/// Writes an entry that nobody looks at yet.
+fn write_entry<S: Separator>(image: &Image, top: &mut InForce, index: usize, trained: &Trained<S>) {
+    let (first, bytes) = (&trained.first, trained.first.bytes());
+    let mut string = vec![0; bytes.len().div_ceil(8)];
+    bytes_of_mut(&mut string)[..bytes.len()].copy_from_slice(bytes);
+    let at = top.strings;
+    top.strings += string.len();
+    image.words(top.place, top.shape.strings() + top.strings).copy_in(top.shape.strings() + at, &string);
+    let model = &trained.model;
+    let head = head_of(&top.shape, index, first);
+    let words = [head, model.pointer_word(), model.line.word(), string_word(at, bytes.len())];
+    entry_words(image, top, index).copy_in(0, &words);
+}
+
+fn entry_words<'a>(image: &'a Image, top: &InForce, index: usize) -> Words<'a> {
+    let first = top.shape.entries() + index * TOP_ENTRY_WORDS;
+    image.words(top.place.plus(first as u64 * 8), TOP_ENTRY_WORDS)
+}
+
+fn drop_live(image: &Image, place: Place) {
+    let word = image.words(place, 1);
+    word.publish(0, Guardian(word.load(0)).incarnation().dead().0);
+}
+
+fn release_table(image: &mut Image, model: &SubModel) {
+    let place = model.table.expect("a table that was written");
+    drop_live(image, place);
+    image.release(Kind::table(model.class), place);
+}
+
+/// Copies an object to another place, where it is live under another name.
+fn copy_object(image: &mut Image, kind: Kind, from: Place) -> Result<Place, NoRoom> {
+    let place = image.allocate(kind)?;
+    let mut words = vec![0; kind.slot_bytes() as usize / 8];
+    image.words(from, words.len()).copy_out(0, &mut words);
+    image.words(place, words.len()).copy_in(1, &words[1..]);
+    let live = image.next_incarnation().live();
+    image.words(place, 1).publish(0, live.0);
+    Ok(place)
+}
+
+/// Copies a table that must leave. `None`: it may stay.
+fn move_table(image: &mut Image, model: &SubModel) -> Result<Option<SubModel>, NoRoom> {
+    let place = model.table.expect("a table that was written");
+    if !image.is_leaving(place) {
+        return Ok(None);
+    }
+    let table = copy_object(image, Kind::table(model.class), place)?;
+    mark!("translation table moved");
+    Ok(Some(SubModel { table: Some(table), ..*model }))
+}
