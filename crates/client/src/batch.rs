@@ -366,7 +366,9 @@ impl Session {
         self.note_operation()?;
         let (mut rest, mut missing) = (std::mem::take(&mut self.rest), std::mem::take(&mut self.missing));
         rest.clear();
-        if self.core.begins_with_index() && !table.kind().is_ordered() {
+        if self.core.begins_with_index() && table.kind().is_ordered() {
+            self.core.look_for_many(table, keys, (&mut *values, base), &mut rest);
+        } else if self.core.begins_with_index() {
             self.core.read_many_direct(table, keys, values, base, &mut rest);
         } else {
             rest.extend(0..keys.len());

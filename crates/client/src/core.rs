@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use kelix_fabric::{Direct, Fabric, PeerId};
-use kelix_image::PlainItem;
 use kelix_image::words::Words;
+use kelix_image::{Kind, PlainItem};
 use kelix_index::{BUCKET_WORDS, Directory, guess};
 use kelix_types::limits::SEQUENCES_KEPT;
 use kelix_types::{
@@ -18,6 +18,7 @@ use kelix_wire::{
 };
 
 use crate::item::Values;
+use crate::ordered::Looked;
 use crate::pointers::{Pointer, PointerCache};
 use crate::read::{Cost, Landing, ReadOp, ShardReader, find_large_direct, take_direct};
 
@@ -321,6 +322,37 @@ impl<F: Fabric> Core<F> {
         Some((slot, incarnation, copied))
     }
 
+    /// The same of an ordered table, by the models.
+    #[inline(always)]
+    pub fn look_in_order<R>(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        copy: impl FnMut(PlainItem<'_>) -> Option<R>,
+    ) -> Looked<R> {
+        self.reader_in_order(table).look_in_order(table, key, copy)
+    }
+
+    /// The same for many keys.
+    pub fn look_for_many(
+        &mut self,
+        table: TableId,
+        keys: &[&[u8]],
+        values: (&mut Values, usize),
+        rest: &mut Vec<usize>,
+    ) {
+        self.reader_in_order(table).look_for_many(table, keys, values, rest);
+    }
+
+    /// The reader of the shard on which an ordered table stands.
+    #[inline(always)]
+    fn reader_in_order(&mut self, table: TableId) -> &mut ShardReader {
+        match &mut self.shards[..] {
+            [only] => &mut only.reader,
+            shards => &mut shards[self.server.view.shard_of(table, KeyHash(0))].reader,
+        }
+    }
+
     /// The same of a large value, into a buffer: its version and length.
     #[cold]
     pub fn read_large_direct(
@@ -441,6 +473,10 @@ impl<F: Fabric> Core<F> {
         let direct_gets: u64 = self.shards.iter().map(|shard| shard.reader.direct_gets).sum();
         cost.reads += 2 * direct_gets;
         cost.read_bytes += direct_gets * BUCKET_WORDS as u64 * 8 + self.direct_item_bytes;
+        for ShardState { reader: ShardReader { ordered, .. }, .. } in &self.shards {
+            cost.reads += ordered.leaves + ordered.items;
+            cost.read_bytes += ordered.leaves * Kind::LEAF_WORDS as u64 * 8 + ordered.item_bytes;
+        }
         cost
     }
 
@@ -550,6 +586,7 @@ impl<F: Fabric> Core<F> {
         self.fabric = other.fabric;
         for (state, ShardState { mut reader, writer, ring, .. }) in self.shards.iter_mut().zip(other.shards) {
             reader.direct_gets = state.reader.direct_gets;
+            std::mem::swap(&mut reader.ordered, &mut state.reader.ordered);
             (state.reader, state.writer, state.ring, state.outstanding) = (reader, writer, ring, 0);
         }
         self.again.clear();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use kelix_image::words::bytes_of;
-use kelix_image::{Attributes, ItemFlags, ItemView, Value};
+use kelix_image::{Attributes, ItemFlags, ItemView, PlainItem, Value};
 use kelix_types::{NameId, TableId, Version};
 
 use crate::Table;
@@ -300,6 +300,25 @@ impl Values {
     /// The entries of `count` keys from `base` on, and the room for their values.
     pub(crate) fn parts(&mut self, base: usize, count: usize) -> (&mut [Entry], &mut Room) {
         (&mut self.entries[base..base + count], &mut self.room)
+    }
+
+    /// Copies the value of an item from where it stands, behind what is kept; returns its length.
+    #[inline(always)]
+    pub(crate) fn copy_item(&mut self, item: PlainItem<'_>) -> Option<usize> {
+        item.copy_value(self.room.next(item.value_bytes()))?;
+        Some(item.value_bytes())
+    }
+
+    /// The same with bytes.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, value: &[u8]) {
+        self.room.next(value.len()).copy_from_slice(value);
+    }
+
+    /// Keeps what was copied there last, as the value of a key.
+    #[inline(always)]
+    pub(crate) fn keep(&mut self, index: usize, bytes: usize, version: Version) {
+        self.entries[index] = self.room.keep(bytes, version);
     }
 
     /// Copies the value of an item that has landed.

@@ -20,12 +20,13 @@
 use kelix_fabric::{Direct, Fabric, PeerId, Read, ReadState, Sampled};
 use kelix_image::words::{Words, bytes_of};
 use kelix_image::{
-    Attributes, ItemFlags, ItemHeader, ItemView, Kind, LargeBody, PlainItem, Value, header_word,
+    Attributes, ItemFlags, ItemHeader, ItemView, Kind, LargeBody, PlainItem, Value, header_word, inline_item,
 };
 use kelix_index::{BUCKET_WORDS, Bucket, Directory, DirectoryRoot, alternate};
 use kelix_types::limits::{READ_EPOCHS_MAX, READ_RETRIES_MAX};
 use kelix_types::{Guardian, Incarnation, KeyHash, Location, Place, TableId, Version, mark};
 
+use crate::ordered::OrderedReader;
 use crate::pointers::Pointer;
 
 /// What a read has cost so far.
@@ -75,12 +76,15 @@ pub(crate) struct ShardReader {
     pub direct: Option<Direct>,
     /// Gets that were direct reads.
     pub direct_gets: u64,
+    /// Its ordered tables.
+    pub ordered: OrderedReader,
 }
 
 impl ShardReader {
     /// A reader of the image of a term, who knows nothing of it yet.
     pub fn new(peer: PeerId, term: u64, direct: Option<Direct>) -> ShardReader {
-        ShardReader { peer, term, directory: Directory::default(), direct, direct_gets: 0 }
+        let (directory, ordered) = (Directory::default(), OrderedReader::default());
+        ShardReader { peer, term, directory, direct, direct_gets: 0, ordered }
     }
 }
 
@@ -144,7 +148,7 @@ const KEPT_WORDS: usize = 128 << 10;
 
 /// What the read rule says of an object whose words are here.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+pub(crate) enum Verdict {
     Valid,
     Invalid,
     Superseded,
@@ -153,7 +157,7 @@ enum Verdict {
 /// Checks (a), (b) and (c) of the read rule: the guardian is live, no more than the window has passed between the stamps
 /// before the first READ and after the last one, and the image, that of `term`, is still in force.
 #[inline(always)]
-fn judge(guardian: Guardian, sampled: Sampled, window: u64, term: u64) -> Verdict {
+pub(crate) fn judge(guardian: Guardian, sampled: Sampled, window: u64, term: u64) -> Verdict {
     if sampled.term != term {
         mark!("READ of a superseded image");
         Verdict::Superseded
@@ -286,6 +290,14 @@ impl Landing {
     pub fn copy(&mut self, item: PlainItem<'_>) -> Option<()> {
         self.header = item.copy_item(&mut self.item)?;
         Some(())
+    }
+
+    /// Takes the item that a key with an inline value would have.
+    pub fn set_inline(&mut self, table: TableId, key: &[u8], value: u64) {
+        let key = key.try_into().expect("a key of this table");
+        self.item.clear();
+        self.item.extend_from_slice(&inline_item(table, key, value));
+        self.header = ItemHeader::from_word(self.item[1]).expect("just made");
     }
 
     /// Takes an item that came in a message, if it is a whole one of this key.

@@ -20,6 +20,7 @@ use crate::client::Client;
 use crate::connect::{self, FabricChoice, Setup};
 use crate::core::{Answer, Core, Path, RequestId};
 use crate::item::{Item, Names};
+use crate::ordered::Looked;
 use crate::pointers::Pointer;
 use crate::read::{Cost, Landing, ReadOp, Step};
 use crate::waiting::Patience;
@@ -323,6 +324,26 @@ impl Session {
                 let version = Version(incarnation.0);
                 return if fits { Ok(Some((length, version))) } else { Err(too_small(length, buffer)) };
             }
+        } else if self.core.begins_with_index() {
+            let looked = self.core.look_in_order(id, key, |item| {
+                if let Some(target) = buffer.get_mut(..item.value_bytes()) {
+                    item.copy_value(target)?;
+                }
+                Some(item.value_bytes())
+            });
+            let (length, version) = match looked {
+                Looked::Inline(value) => {
+                    if let Some(target) = buffer.get_mut(..8) {
+                        target.copy_from_slice(&value.to_le_bytes());
+                    }
+                    (8, Version(value))
+                }
+                Looked::Copied(pointer, length) => (length, Version(pointer.incarnation.0)),
+                Looked::Absent => return Ok(None),
+                Looked::At(_) | Looked::Unknown => return self.get_into_slowly(id, key, buffer),
+            };
+            let fits = length <= buffer.len();
+            return if fits { Ok(Some((length, version))) } else { Err(too_small(length, buffer)) };
         }
         self.get_into_slowly(id, key, buffer)
     }
@@ -372,8 +393,25 @@ impl Session {
         self.begin(operation, table, key)?;
         let route = self.core.route(table, key);
         if self.core.path != Path::Message {
-            let known = pointer.or_else(|| self.core.known_pointer(route.0));
-            if known.is_none() && !table.kind().is_ordered() {
+            let mut known = pointer.or_else(|| self.core.known_pointer(route.0));
+            if known.is_none() && table.kind().is_ordered() {
+                let landing = &mut self.landing;
+                match self.core.look_in_order(table, key, |item| landing.copy(item)) {
+                    Looked::Copied(pointer, ()) => {
+                        self.pointer = Some(pointer);
+                        self.core.keep_pointer(route.0, self.pointer);
+                        return Ok(Some(Version(pointer.incarnation.0)));
+                    }
+                    Looked::Inline(value) => {
+                        self.landing.set_inline(table, key, value);
+                        self.pointer = None;
+                        return Ok(Some(Version(value)));
+                    }
+                    Looked::Absent => return Ok(None),
+                    Looked::At(pointer) => known = Some(pointer),
+                    Looked::Unknown => {}
+                }
+            } else if known.is_none() {
                 let landing = &mut self.landing;
                 let found = self.core.read_direct(table, route.0, key, |item| landing.copy(item));
                 if let Some((slot, incarnation, ())) = found {
