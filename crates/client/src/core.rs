@@ -346,7 +346,7 @@ impl<F: Fabric> Core<F> {
 
     /// The reader of the shard on which an ordered table stands.
     #[inline(always)]
-    fn reader_in_order(&mut self, table: TableId) -> &mut ShardReader {
+    pub fn reader_in_order(&mut self, table: TableId) -> &mut ShardReader {
         match &mut self.shards[..] {
             [only] => &mut only.reader,
             shards => &mut shards[self.server.view.shard_of(table, KeyHash(0))].reader,

@@ -7,18 +7,21 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use kelix_image::inline_item;
-use kelix_types::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX, SCAN_KEYS_MAX};
-use kelix_types::{Error, ErrorKind, Result, TableId, TableKind, Version};
+use kelix_image::{ItemFlags, ItemHeader, ItemView, inline_item};
+use kelix_types::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX, READ_RETRIES_MAX, SCAN_KEYS_MAX};
+use kelix_types::{Error, ErrorKind, Place, Result, TableId, TableKind, Version};
 use kelix_wire::{Op, RequestHead, ScanArgument, ScanEntry, ScanReply};
 
 use crate::Table;
 use crate::core::Answer;
 use crate::item::{Item, Room};
+use crate::ordered::LeafPage;
 use crate::session::{Session, check_answer, check_key};
 
 /// Keys of one page of a [`Scanner`].
 const PAGE_KEYS: u32 = 256;
+
+const SCAN: &str = "scan";
 
 /// Bytes of both ends of a range in one message.
 const BOUNDS_BYTES_MAX: usize = FRAME_BYTES_MAX - 256;
@@ -143,6 +146,7 @@ impl Scan {
             last: None,
             left: self.limit.unwrap_or(u64::MAX),
             done: self.limit == Some(0),
+            hint: None,
         };
         match (self.lower.first_above(kind), self.upper.first_above(kind)) {
             (Ok(lower), upper) => (cursor.lower, cursor.upper) = (lower, upper.unwrap_or(None)),
@@ -177,6 +181,16 @@ fn first_after_prefix(kind: TableKind, prefix: &[u8]) -> Option<Vec<u8>> {
     Some(key)
 }
 
+/// What became of an entry of a page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Yes,
+    /// The item has been replaced meanwhile: the page is to be taken again.
+    Again,
+    /// It is one that only the shard can bring.
+    No,
+}
+
 /// A scan under way.
 #[derive(Clone, Debug)]
 struct Cursor {
@@ -189,6 +203,8 @@ struct Cursor {
     last: Option<Vec<u8>>,
     left: u64,
     done: bool,
+    /// The leaf that is probably the next, where leaves are read.
+    hint: Option<Place>,
 }
 
 impl Cursor {
@@ -210,7 +226,7 @@ impl Cursor {
         most: u32,
         count: bool,
     ) -> Result<Option<Answer>> {
-        if self.done || self.left == 0 || matches!((&self.lower, &self.upper), (Some(a), Some(b)) if a >= b) {
+        if self.is_over_now() {
             return Ok(None);
         }
         let (begin, end) = match self.backwards {
@@ -254,6 +270,98 @@ impl Cursor {
 
     fn reply<'a>(&self, operation: &'static str, answer: &'a Answer) -> Result<ScanReply<'a>> {
         ScanReply::new(self.table, &answer.item).ok_or_else(|| nonsense(operation))
+    }
+
+    /// Whether there is nothing left to look for.
+    fn is_over_now(&self) -> bool {
+        let empty = matches!((&self.lower, &self.upper), (Some(a), Some(b)) if a >= b);
+        self.done || self.left == 0 || empty
+    }
+
+    /// The numbers that are still to come, in a table of numbers: from the first to the last.
+    fn numbers(&self) -> Option<(u64, u64)> {
+        let number = |key: &Vec<u8>| u64::from_be_bytes(key[..].try_into().expect("a key of this table"));
+        let (mut low, mut high) = (self.lower.as_ref().map_or(0, number), u64::MAX);
+        if let Some(upper) = &self.upper {
+            high = number(upper).checked_sub(1)?;
+        }
+        match self.last.as_ref().map(number) {
+            Some(last) if self.backwards => high = high.min(last.checked_sub(1)?),
+            Some(last) => low = low.max(last.checked_add(1)?),
+            None => {}
+        }
+        (low <= high).then_some((low, high))
+    }
+
+    /// The range that is still to come, where leaves are read.
+    fn keep_numbers(&mut self, low: u64, high: u64) {
+        self.last = None;
+        if self.backwards {
+            self.upper = high.checked_add(1).map(|upper| upper.to_be_bytes().to_vec());
+        } else {
+            self.lower = Some(low.to_be_bytes().to_vec());
+        }
+    }
+
+    /// Reads leaves, and hands at most `most` entries to `take`. `false`: what is left has to be asked for.
+    #[inline]
+    fn read(
+        &mut self,
+        session: &mut Session,
+        most: u64,
+        mut take: impl FnMut(&mut Session, &LeafPage, [u64; 2]) -> Taken,
+    ) -> bool {
+        let Some((mut low, mut high)) = self.numbers() else {
+            self.done = true;
+            return true;
+        };
+        let mut room = most.min(self.left);
+        let before = room;
+        let mut again = 0;
+        let mut found_all = false;
+        'pages: while again <= READ_RETRIES_MAX {
+            let wanted = if self.backwards { high } else { low };
+            let page = session.core.reader_in_order(self.table).read_page(self.table, wanted, self.hint);
+            let Some(page) = page else { break };
+            self.hint = page.next.filter(|_| !self.backwards);
+            let entries = page.entries();
+            for index in 0..entries.len() {
+                let entry = entries[if self.backwards { entries.len() - 1 - index } else { index }];
+                if entry[0] < low || entry[0] > high {
+                    continue;
+                }
+                if room == 0 {
+                    found_all = true;
+                    break 'pages;
+                }
+                match take(session, &page, entry) {
+                    Taken::Yes => {}
+                    Taken::Again => {
+                        (again, self.hint) = (again + 1, None);
+                        continue 'pages;
+                    }
+                    Taken::No => break 'pages,
+                }
+                room -= 1;
+                // What has been taken is not taken again.
+                let next = if self.backwards { entry[0].checked_sub(1) } else { entry[0].checked_add(1) };
+                match next {
+                    Some(next) if self.backwards => high = next,
+                    Some(next) => low = next,
+                    None => self.done = true,
+                }
+            }
+            again = 0;
+            self.done |= if self.backwards { page.low <= low } else { page.high >= high };
+            if self.done || low > high {
+                (self.done, found_all) = (true, true);
+                break;
+            }
+            (low, high) = if self.backwards { (low, page.low - 1) } else { (page.high + 1, high) };
+        }
+        self.left -= before - room;
+        self.keep_numbers(low, high);
+        found_all
     }
 
     /// Takes note of what a page brought.
@@ -342,26 +450,52 @@ pub struct Scanner<'s> {
 impl Scanner<'_> {
     /// The next item; `None`: that was the last.
     pub fn next_item(&mut self) -> Result<Option<Item>> {
-        const OPERATION: &str = "scan";
-        while self.page.is_empty() {
-            let Some(answer) = self.cursor.ask(self.session, OPERATION, PAGE_KEYS, false)? else {
-                return Ok(None);
-            };
-            let reply = self.cursor.reply(OPERATION, &answer)?;
-            let (mut keys, mut last, mut over) = (0, None, false);
-            for entry in reply {
-                let entry = entry.ok_or_else(|| nonsense(OPERATION))?;
-                keys += 1;
-                let item = self.session.item_of(OPERATION, self.cursor.table, entry, &mut last)?;
-                over = last.as_ref().is_some_and(|last| self.cursor.is_over(last));
-                if over {
-                    break;
-                }
-                self.page.extend(item);
+        loop {
+            if let Some(item) = self.page.pop_front() {
+                return self.session.name_attributes(SCAN, item).map(Some);
             }
-            self.cursor.note(reply.end || over, keys, last);
+            if self.cursor.is_over_now() {
+                return Ok(None);
+            }
+            if !self.session.reads_leaves(self.cursor.table) || !self.read_page() {
+                self.ask_for_page()?;
+            }
         }
-        Ok(self.page.pop_front())
+    }
+
+    /// Reads the next page. `false`: it has to be asked for.
+    fn read_page(&mut self) -> bool {
+        let Scanner { session, cursor, page } = self;
+        let (table, mut words) = (cursor.table, Vec::new());
+        let read = cursor.read(session, u64::from(PAGE_KEYS), |session, leaf, entry| {
+            let taken = session.take_entry(table, leaf, entry, &mut words);
+            if taken == Taken::Yes {
+                page.push_back(Item { words: words.clone(), large: None, names: Arc::default() });
+            }
+            taken
+        });
+        if !read {
+            session.core.total.fallbacks += 1;
+        }
+        read || !page.is_empty()
+    }
+
+    fn ask_for_page(&mut self) -> Result<()> {
+        let Some(answer) = self.cursor.ask(self.session, SCAN, PAGE_KEYS, false)? else { return Ok(()) };
+        let reply = self.cursor.reply(SCAN, &answer)?;
+        let (mut keys, mut last, mut over) = (0, None, false);
+        for entry in reply {
+            let entry = entry.ok_or_else(|| nonsense(SCAN))?;
+            keys += 1;
+            let item = self.session.item_of(SCAN, self.cursor.table, entry, &mut last)?;
+            over = last.as_ref().is_some_and(|last| self.cursor.is_over(last));
+            if over {
+                break;
+            }
+            self.page.extend(item);
+        }
+        self.cursor.note(reply.end || over, keys, last);
+        Ok(())
     }
 }
 
@@ -376,8 +510,8 @@ impl Iterator for Scanner<'_> {
 impl Session {
     /// Scans an ordered table: the items come one after another, and are fetched in pages.
     pub fn scan(&mut self, table: Table, scan: &Scan) -> Result<Scanner<'_>> {
-        let id = self.check_table("scan", table)?;
-        let cursor = scan.resolve("scan", id)?;
+        let id = self.check_table(SCAN, table)?;
+        let cursor = scan.resolve(SCAN, id)?;
         Ok(Scanner { session: self, cursor, page: VecDeque::new() })
     }
 
@@ -395,7 +529,11 @@ impl Session {
             }
             return Ok(());
         }
-        while let Some(answer) = cursor.ask(self, OPERATION, SCAN_KEYS_MAX as u32, false)? {
+        while !cursor.is_over_now() {
+            if self.reads_leaves(id) && self.read_rows(&mut cursor, rows) {
+                continue;
+            }
+            let Some(answer) = cursor.ask(self, OPERATION, SCAN_KEYS_MAX as u32, false)? else { break };
             let reply = cursor.reply(OPERATION, &answer)?;
             let (mut keys, before) = (0, rows.len());
             let mut last = None;
@@ -416,6 +554,58 @@ impl Session {
             cursor.note(reply.end, keys, last);
         }
         Ok(())
+    }
+
+    /// Reads as many rows as leaves tell. `false`: the next has to be asked for.
+    fn read_rows(&mut self, cursor: &mut Cursor, rows: &mut Rows) -> bool {
+        let (table, mut words) = (cursor.table, std::mem::take(&mut self.landing.item));
+        let read = cursor.read(self, u64::MAX, |session, leaf, entry| {
+            if !table.kind().has_items() {
+                rows.push(&entry[0].to_be_bytes(), &entry[1].to_le_bytes(), Version(entry[1]));
+                return Taken::Yes;
+            }
+            let taken = session.take_entry(table, leaf, entry, &mut words);
+            if taken == Taken::Yes {
+                let view = ItemView::new(&words).expect("an item that was taken");
+                if view.header().flags.has(ItemFlags::ATTRIBUTES) {
+                    let item = Item { words: words.clone(), large: None, names: Arc::default() };
+                    rows.push(item.key(), item.value(), item.version());
+                } else {
+                    rows.push(view.key(), view.body(), view.version());
+                }
+            }
+            taken
+        });
+        self.landing.item = words;
+        if !read {
+            self.core.total.fallbacks += 1;
+        }
+        read
+    }
+
+    /// Whether pages of a table are read where they stand.
+    fn reads_leaves(&self, table: TableId) -> bool {
+        self.core.begins_with_index() && table.kind().has_numbers()
+    }
+
+    /// Takes the item of an entry into `words`, or what it would be.
+    fn take_entry(
+        &mut self,
+        table: TableId,
+        leaf: &LeafPage,
+        entry: [u64; 2],
+        words: &mut Vec<u64>,
+    ) -> Taken {
+        if !table.kind().has_items() {
+            words.clear();
+            words.extend_from_slice(&inline_item(table, entry[0].to_be_bytes(), entry[1]));
+            return Taken::Yes;
+        }
+        if self.core.reader_in_order(table).read_item_of(table, leaf, entry, words).is_none() {
+            return Taken::Again;
+        }
+        let large = ItemHeader::from_word(words[1]).is_some_and(|header| header.flags.has(ItemFlags::LARGE));
+        if large { Taken::No } else { Taken::Yes }
     }
 
     /// The item with the least key of an ordered table.

@@ -285,6 +285,12 @@ impl<'a> Words<'a> {
         }
     }
 
+    /// Asks the processor to bring all words near, for reading.
+    #[inline(always)]
+    pub fn prefetch_all(self) {
+        (0..self.count).step_by(8).for_each(|word| prefetch_line::<false>(self.base.wrapping_add(word)));
+    }
+
     /// Asks the processor to bring the first cache line near, for reading.
     #[inline(always)]
     pub fn prefetch_line(self) {

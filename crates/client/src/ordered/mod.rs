@@ -8,6 +8,8 @@
 //! what it says. The leaf is a guess, and proves itself (docs/read-rule.md, "Leaves"). What is looked at counts only if the
 //! checks of the read rule say so afterwards, which is for the caller.
 
+mod page;
+
 use kelix_fabric::Direct;
 use kelix_image::words::Words;
 use kelix_image::{Kind, MapView, PlainItem, header_word, holds_key};
@@ -17,6 +19,8 @@ use kelix_index::{
 };
 use kelix_types::limits::{LEAF_SLOTS, READ_EPOCHS_MAX};
 use kelix_types::{Guardian, Location, Place, TableId, TableKind, Version, mark};
+
+pub(crate) use page::LeafPage;
 
 use crate::item::Values;
 use crate::pointers::Pointer;
