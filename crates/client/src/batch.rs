@@ -140,7 +140,7 @@ impl Session {
         let route = self.core.route(wanted.table, wanted.key);
         slot.index = index;
         slot.known = wanted.pointer.or_else(|| self.core.known_pointer(route.0));
-        slot.op = Some(self.core.start_read(tag as u32, wanted.table, route, slot.known));
+        slot.op = Some(self.core.start_read(tag as u32, (wanted.table, wanted.key), route, slot.known));
     }
 
     /// Reads items one-sidedly and calls `found` with each: [`SESSION_READS_MAX`] at once, and another where one has ended.
@@ -158,6 +158,10 @@ impl Session {
         if self.core.path == Path::Message {
             missing.extend(0..count);
             return Ok(());
+        }
+        if count > 0 && wanted(0).table.kind().is_ordered() {
+            let Wanted { table, key, .. } = wanted(0);
+            self.copy_models(operation, table, self.core.route(table, key).1)?;
         }
         let mut slots = std::mem::take(&mut self.slots);
         let at_once = count.min(SESSION_READS_MAX);
@@ -188,29 +192,22 @@ impl Session {
                 let Some(op) = slot.op.as_mut() else { continue };
                 let step = match anew {
                     false => self.core.advance_read(op, wanted(slot.index).key, &mut slot.landing),
-                    true => self.core.restart_read(op),
+                    true => self.core.restart_read(op, wanted(slot.index).key),
                 };
-                let valid = match step {
+                let (mut valid, mut absent) = (false, false);
+                match step {
                     Step::Pending => continue,
-                    Step::Valid => true,
-                    Step::Ask => false,
-                    Step::UnknownSegment => match self.renew_map(op) {
+                    Step::Valid => valid = true,
+                    Step::Absent => absent = true,
+                    Step::Ask => {}
+                    Step::UnknownSegment => match self.renew_map(op, wanted(slot.index).key) {
                         Ok(true) => continue,
-                        Ok(false) => false,
-                        Err(error) => {
-                            result = Err(error);
-                            false
-                        }
+                        Ok(false) => {}
+                        Err(error) => result = Err(error),
                     },
-                    Step::Superseded => {
-                        result = Err(Session::superseded(operation));
-                        false
-                    }
-                    Step::NoMemory => {
-                        result = Err(no_memory(operation));
-                        false
-                    }
-                };
+                    Step::Superseded => result = Err(Session::superseded(operation)),
+                    Step::NoMemory => result = Err(no_memory(operation)),
+                }
                 ended += 1;
                 read_nothing |= op.cost().reads == 0;
                 self.core.finish_read(op, slot.known);
@@ -218,7 +215,7 @@ impl Session {
                 slot.op = None;
                 if valid {
                     found(slot);
-                } else {
+                } else if !absent {
                     self.core.total.fallbacks += 1;
                     missing.push(slot.index);
                 }
@@ -297,7 +294,7 @@ impl Session {
             for index in wave {
                 let Wanted { table, key, .. } = wanted(*index);
                 let (_, shard) = self.core.route(table, key);
-                let head = RequestHead::new(Op::Get, 0, table);
+                let head = self.get_head(table);
                 match self.post(operation, shard, head, key, &[], patience) {
                     Ok(id) => asked.push_back((*index, id)),
                     Err(error) => {
@@ -628,8 +625,13 @@ impl Session {
         }
         let (table, since_ns) = (queued.head.table, self.core.fabric.now_ns());
         let route = self.core.route(table, &queued.key);
+        if table.kind().is_ordered() {
+            if let Err(error) = self.copy_models("poll", table, route.1) {
+                return self.finish(queued.ticket, Err(error));
+            }
+        }
         let known = self.core.known_pointer(route.0);
-        let op = self.core.start_read(SUBMITTED + index as u32, table, route, known);
+        let op = self.core.start_read(SUBMITTED + index as u32, (table, &queued.key), route, known);
         let (landing, connection) = (Landing::default(), self.connections);
         self.readings[index] = Some(Reading { queued, op, known, landing, since_ns, connection });
     }
@@ -662,10 +664,10 @@ impl Session {
             let posted = op.cost().reads;
             let step = match std::mem::take(&mut lost) {
                 false => self.core.advance_read(op, &queued.key, landing),
-                true => self.core.restart_read(op),
+                true => self.core.restart_read(op, &queued.key),
             };
             match step {
-                Step::UnknownSegment => match self.renew_map(op) {
+                Step::UnknownSegment => match self.renew_map(op, &queued.key) {
                     Ok(true) => {}
                     Ok(false) => break Step::Ask,
                     Err(error) => return Some(Err(error)),
@@ -684,6 +686,7 @@ impl Session {
                 std::mem::swap(&mut self.landing, landing);
                 self.make_item("get").map(|item| Some(Outcome::Item(Some(item))))
             }
+            Step::Absent => Ok(Some(Outcome::Item(None))),
             Step::Superseded => Err(Session::superseded("poll")),
             Step::NoMemory => Err(no_memory("poll")),
             _ => {

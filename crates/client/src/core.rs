@@ -6,15 +6,15 @@ use std::collections::VecDeque;
 
 use kelix_fabric::{Direct, Fabric, PeerId};
 use kelix_image::words::Words;
-use kelix_image::{Kind, PlainItem};
+use kelix_image::{ItemHeader, Kind, PlainItem};
 use kelix_index::{BUCKET_WORDS, Directory, guess};
 use kelix_types::limits::SEQUENCES_KEPT;
 use kelix_types::{
     Error, ErrorKind, Guardian, Incarnation, KeyHash, Location, TableId, Version, key_hash, mark,
 };
 use kelix_wire::{
-    FrameBuffer, Op, Reply, RequestHead, RingFault, RingReader, RingWriter, Sequence, Status, View,
-    encode_request, mailbox_word,
+    FrameBuffer, ModelWords, Op, Reply, RequestHead, RingFault, RingReader, RingWriter, Sequence, Status,
+    View, encode_request, mailbox_word,
 };
 
 use crate::item::Values;
@@ -261,12 +261,12 @@ impl<F: Fabric> Core<F> {
     pub fn start_read(
         &mut self,
         tag: u32,
-        table: TableId,
+        (table, key): (TableId, &[u8]),
         (hash, shard): (KeyHash, usize),
         pointer: Option<Pointer>,
     ) -> ReadOp {
         let reader = &self.shards[shard].reader;
-        ReadOp::start(&mut self.fabric, reader, shard, tag, (table, hash), pointer)
+        ReadOp::start(&mut self.fabric, reader, shard, tag, (table, hash, key), pointer)
     }
 
     /// The pointer to begin a get with, as the path says.
@@ -342,6 +342,32 @@ impl<F: Fabric> Core<F> {
         rest: &mut Vec<usize>,
     ) {
         self.reader_in_order(table).look_for_many(table, keys, values, rest);
+    }
+
+    /// Whether memory is within reach of loads.
+    pub fn reads_directly(&self) -> bool {
+        self.shards[0].reader.direct.is_some()
+    }
+
+    /// What is known of a shard.
+    pub fn reader(&mut self, shard: usize) -> &mut ShardReader {
+        &mut self.shards[shard].reader
+    }
+
+    /// Takes the sub-model out of the answer to a get, if it came with one.
+    pub fn take_model(&mut self, table: TableId, shard: usize, answer: &mut Answer) {
+        if !table.kind().is_ordered() || answer.item.len() < 2 {
+            return;
+        }
+        let item_words = match answer.present {
+            true => ItemHeader::from_word(answer.item[1]).map(|header| header.item_bytes().div_ceil(8)),
+            false => Some(0),
+        };
+        let Some(item_words) = item_words.filter(|words| *words < answer.item.len()) else { return };
+        if let Some(model) = ModelWords::new(&answer.item[item_words..]) {
+            self.shards[shard].reader.ordered.renew(table, &model);
+            answer.item.truncate(item_words);
+        }
     }
 
     /// The reader of the shard on which an ordered table stands.
@@ -487,9 +513,9 @@ impl<F: Fabric> Core<F> {
     }
 
     /// Begins a read again after the map was refreshed.
-    pub fn restart_read(&mut self, op: &mut ReadOp) -> crate::read::Step {
+    pub fn restart_read(&mut self, op: &mut ReadOp, key: &[u8]) -> crate::read::Step {
         let reader = &self.shards[op.shard].reader;
-        op.restart(&mut self.fabric, reader)
+        op.restart(&mut self.fabric, reader, key)
     }
 
     /// Notes what a finished read has learnt and cost.

@@ -22,11 +22,13 @@ use kelix_image::words::{Words, bytes_of};
 use kelix_image::{
     Attributes, ItemFlags, ItemHeader, ItemView, Kind, LargeBody, PlainItem, Value, header_word, inline_item,
 };
-use kelix_index::{BUCKET_WORDS, Bucket, Directory, DirectoryRoot, alternate};
+use kelix_index::{
+    BUCKET_WORDS, Bucket, Directory, DirectoryRoot, LeafHeader, alternate, key_word, slot_word,
+};
 use kelix_types::limits::{READ_EPOCHS_MAX, READ_RETRIES_MAX};
 use kelix_types::{Guardian, Incarnation, KeyHash, Location, Place, TableId, Version, mark};
 
-use crate::ordered::OrderedReader;
+use crate::ordered::{FURTHER_MAX, Look, OrderedReader};
 use crate::pointers::Pointer;
 
 /// What a read has cost so far.
@@ -95,6 +97,8 @@ pub(crate) enum Step {
     Pending,
     /// The item's words are in the buffer, valid.
     Valid,
+    /// The key is absent.
+    Absent,
     /// One-sided means are exhausted: ask the shard.
     Ask,
     /// A segment is unknown here.
@@ -105,7 +109,7 @@ pub(crate) enum Step {
     NoMemory,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq)]
 enum State {
     Bucket {
         alt: bool,
@@ -132,6 +136,8 @@ enum State {
     DirectoryGuardian {
         root: u64,
     },
+    /// On the way to a key of an ordered table.
+    Look(Look),
     /// Nothing that is known here leads to the key.
     Nowhere,
 }
@@ -268,6 +274,8 @@ pub(crate) struct Landing {
     /// The value, where it is too large to stand in the item.
     pub value: Vec<u64>,
     bucket: [u64; BUCKET_WORDS],
+    /// A leaf, or what was looked at on the way there.
+    block: Vec<u64>,
     runs: Vec<(Place, u64)>,
 }
 
@@ -275,7 +283,14 @@ impl Default for Landing {
     fn default() -> Landing {
         let header =
             ItemHeader { table: TableId(0), flags: ItemFlags::default(), key_bytes: 0, body_bytes: 0 };
-        Landing { item: vec![0; 2], header, value: Vec::new(), bucket: [0; BUCKET_WORDS], runs: Vec::new() }
+        Landing {
+            item: vec![0; 2],
+            header,
+            value: Vec::new(),
+            bucket: [0; BUCKET_WORDS],
+            block: Vec::new(),
+            runs: Vec::new(),
+        }
     }
 }
 
@@ -369,13 +384,16 @@ pub(crate) struct ReadOp {
     state: State,
     /// The stamp from before the first READ of the chain, once that is done.
     before: Option<u64>,
-    candidates: u8,
+    /// Slots of the bucket, or of the leaf, that are still to be looked at.
+    candidates: u16,
     /// Where the READ under way begins.
     place: Place,
     location: Location,
     incarnation: Option<Incarnation>,
-    /// The directory copy was renewed for this read.
+    /// The directory copy was renewed for this read, or the map.
     renewed: bool,
+    /// The greatest incarnation that had been seen live when the READ of a leaf was posted.
+    seen: u64,
     reads: u64,
     read_bytes: u64,
     retries: u64,
@@ -389,7 +407,7 @@ impl ReadOp {
         shard: &ShardReader,
         number: usize,
         tag: u32,
-        (table, hash): (TableId, KeyHash),
+        (table, hash, key): (TableId, KeyHash, &[u8]),
         pointer: Option<Pointer>,
     ) -> ReadOp {
         let mut op = ReadOp {
@@ -405,13 +423,14 @@ impl ReadOp {
             location: Location::new(Place(0), kelix_types::SizeClass(0)),
             incarnation: None,
             renewed: false,
+            seen: 0,
             reads: 0,
             read_bytes: 0,
             retries: 0,
         };
         match pointer {
             Some(pointer) => op.post_pointer(fabric, shard, pointer),
-            None => op.post_bucket(fabric, shard),
+            None => op.post_first(fabric, shard, key),
         }
         op
     }
@@ -440,11 +459,20 @@ impl ReadOp {
 
     /// Begins the chain of READs from the index.
     #[inline(always)]
-    fn post_bucket<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) {
+    fn post_first<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, key: &[u8]) {
         if self.table.kind().is_ordered() {
+            self.incarnation = None;
             self.state = State::Nowhere;
-            return;
+            if let Some(look) = shard.ordered.begin(self.table, key) {
+                self.post_look(fabric, shard, look);
+            }
+        } else {
+            self.post_bucket(fabric, shard);
         }
+    }
+
+    #[inline(always)]
+    fn post_bucket<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) {
         self.state = State::Bucket { alt: false };
         self.incarnation = None;
         self.before = None;
@@ -457,13 +485,13 @@ impl ReadOp {
     /// Begins again after the directory or the map was refreshed, or because a READ was invalid.
     #[cold]
     #[inline(never)]
-    pub fn restart<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) -> Step {
+    pub fn restart<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, key: &[u8]) -> Step {
         self.retries += 1;
         if self.retries > READ_RETRIES_MAX {
             mark!("READ given up");
             return Step::Ask;
         }
-        self.post_bucket(fabric, shard);
+        self.post_first(fabric, shard, key);
         if self.state == State::Nowhere { Step::Ask } else { Step::Pending }
     }
 
@@ -500,7 +528,8 @@ impl ReadOp {
         match self.state {
             State::Bucket { alt } => self.on_bucket(fabric, shard, landing, alt),
             State::Item { alt, by_pointer } => self.on_item(fabric, shard, key, landing, alt, by_pointer),
-            _ => self.advance_rarely(fabric, shard, landing),
+            State::Look(look) => self.on_look(fabric, shard, key, landing, look),
+            _ => self.advance_rarely(fabric, shard, landing, key),
         }
     }
 
@@ -511,11 +540,12 @@ impl ReadOp {
         fabric: &mut F,
         shard: &mut ShardReader,
         landing: &mut Landing,
+        key: &[u8],
     ) -> Step {
         match self.state {
-            State::Bucket { .. } | State::Item { .. } => unreachable!("handled by advance"),
+            State::Bucket { .. } | State::Item { .. } | State::Look(_) => unreachable!("handled by advance"),
             State::Pieces { run, at, done } => self.on_piece(fabric, shard, landing, (run, at, done)),
-            State::LastGuardian => self.on_last_guardian(fabric, shard),
+            State::LastGuardian => self.on_last_guardian(fabric, shard, key),
             State::Nowhere => Step::Ask,
             State::Root => self.on_root(fabric, shard),
             State::Entry { root } => self.on_entry(fabric, shard, root),
@@ -545,7 +575,7 @@ impl ReadOp {
         if !Bucket(&landing.bucket).serves(self.hash) {
             return self.renew_directory(fabric, shard);
         }
-        self.candidates = Bucket(&landing.bucket).candidates(self.hash, alt);
+        self.candidates = u16::from(Bucket(&landing.bucket).candidates(self.hash, alt));
         self.next_candidate(fabric, shard, &landing.bucket, alt)
     }
 
@@ -595,27 +625,33 @@ impl ReadOp {
         }
         let sampled = match self.poll(fabric, shard, &mut landing.item) {
             Ok(sampled) => sampled,
-            // Without an index to go on with, the pointer is from the shard, and the segment may be new.
-            Err(Step::UnknownSegment) if by_pointer && !self.table.kind().is_ordered() => {
+            // The shard may have told of a segment that is new.
+            Err(Step::UnknownSegment) if by_pointer && (self.renewed || !self.table.kind().is_ordered()) => {
                 mark!("pointer into a segment that is gone");
-                return self.restart(fabric, shard);
+                return self.restart(fabric, shard, key);
+            }
+            Err(Step::UnknownSegment) => {
+                self.renewed = true;
+                return Step::UnknownSegment;
             }
             Err(step) => return step,
         };
         let guardian = Guardian(landing.item[0]);
         match judge(guardian, sampled, fabric.stamp_window(), shard.term) {
             Verdict::Valid => {}
-            Verdict::Invalid => return self.restart(fabric, shard),
+            Verdict::Invalid => return self.restart(fabric, shard, key),
             Verdict::Superseded => return Step::Superseded,
         }
         if self.incarnation.is_some_and(|incarnation| guardian.incarnation() != incarnation) {
             mark!("memory reused under a stale pointer");
-            return self.restart(fabric, shard);
+            return self.restart(fabric, shard, key);
         }
         let Some(view) = ItemView::new(&landing.item).filter(|view| view.is_for(self.table, key)) else {
             // Another key with the same signature, or a pointer that the cache mixed up.
             return if by_pointer {
-                self.restart(fabric, shard)
+                self.restart(fabric, shard, key)
+            } else if self.table.kind().is_ordered() {
+                self.next_in_leaf(fabric, shard, key, landing)
             } else {
                 self.next_candidate(fabric, shard, &landing.bucket, alt)
             };
@@ -691,7 +727,7 @@ impl ReadOp {
         Step::Pending
     }
 
-    fn on_last_guardian<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) -> Step {
+    fn on_last_guardian<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, key: &[u8]) -> Step {
         let mut word = [0];
         let sampled = match self.poll(fabric, shard, &mut word) {
             Ok(sampled) => sampled,
@@ -706,7 +742,111 @@ impl ReadOp {
             return Step::Valid;
         }
         mark!("large value died while it was read");
-        self.restart(fabric, shard)
+        self.restart(fabric, shard, key)
+    }
+
+    fn post_look<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, look: Look) {
+        let (place, words) = look.span();
+        // Each leaf proves itself.
+        (self.before, self.seen) = (None, shard.ordered.seen());
+        self.state = State::Look(look);
+        self.post(fabric, shard, place, words);
+    }
+
+    /// Goes on towards the leaf of a key of an ordered table, and looks at it.
+    fn on_look<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        shard: &mut ShardReader,
+        key: &[u8],
+        landing: &mut Landing,
+        look: Look,
+    ) -> Step {
+        landing.block.resize(look.span().1, 0);
+        let sampled = match self.poll(fabric, shard, &mut landing.block) {
+            Ok(sampled) => sampled,
+            Err(Step::UnknownSegment) if self.renewed => return Step::Ask,
+            Err(Step::UnknownSegment) => {
+                self.renewed = true;
+                return Step::UnknownSegment;
+            }
+            Err(step) => return step,
+        };
+        let Look::Leaf { index, guess, further, .. } = look else {
+            return match shard.ordered.go_on(self.table, key, look, &landing.block) {
+                Some(look) => {
+                    self.post_look(fabric, shard, look);
+                    Step::Pending
+                }
+                None => Step::Ask,
+            };
+        };
+        let header = LeafHeader(*landing.block.first_chunk().expect("a leaf"));
+        let numbers = self.table.kind().has_numbers();
+        let word = key_word(key, header.prefix_bytes());
+        let verdict = judge(header.guardian(), sampled, fabric.stamp_window(), shard.term);
+        if verdict == Verdict::Superseded {
+            return Step::Superseded;
+        }
+        let live = verdict == Verdict::Valid && header.table() == self.table;
+        let is_it = live && (!numbers || header.holds_number(word));
+        let incarnation = header.guardian().incarnation();
+        if is_it && incarnation.0 > self.seen {
+            shard.ordered.note_seen(incarnation);
+            // It is younger than what led here: its words may be older than its guardian. Once more, and they are not.
+            mark!("leaf was younger than what led to it");
+            self.post_look(fabric, shard, look);
+            return Step::Pending;
+        }
+        if is_it {
+            self.candidates = header.candidates(word);
+            let step = self.next_in_leaf(fabric, shard, key, landing);
+            if step != Step::Ask {
+                return step;
+            }
+        }
+        let next = match further {
+            0 => shard.ordered.leaf_before(self.table, index, guess),
+            _ if live && further <= FURTHER_MAX => header.next(),
+            _ => None,
+        };
+        let Some(place) = next else {
+            shard.ordered.forget_table(self.table, index);
+            return Step::Ask;
+        };
+        self.post_look(fabric, shard, Look::Leaf { index, guess, further: further + 1, place });
+        Step::Pending
+    }
+
+    /// Goes on with what the leaf at hand says of the key: its value, the next item that may be its own, or that it is absent.
+    fn next_in_leaf<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        shard: &ShardReader,
+        key: &[u8],
+        landing: &mut Landing,
+    ) -> Step {
+        let header = LeafHeader(*landing.block.first_chunk().expect("a leaf"));
+        let word = key_word(key, header.prefix_bytes());
+        while self.candidates != 0 {
+            let slot = self.candidates.trailing_zeros() as usize;
+            self.candidates &= self.candidates - 1;
+            let words = [landing.block[slot_word(slot)], landing.block[slot_word(slot) + 1]];
+            let Some((_, second)) = header.entry(words).filter(|(found, _)| *found == word) else { continue };
+            if !self.table.kind().has_items() {
+                landing.set_inline(self.table, key, second);
+                self.pointer = None;
+                return Step::Valid;
+            }
+            let Some(location) = Location::from_word(second) else { continue };
+            self.state = State::Item { alt: false, by_pointer: false };
+            self.incarnation = None;
+            self.location = location;
+            self.post(fabric, shard, location.place(), location.class().words());
+            return Step::Pending;
+        }
+        // Of strings the fences stand elsewhere.
+        if self.table.kind().has_numbers() { Step::Absent } else { Step::Ask }
     }
 
     /// A bucket does not serve the hash: the directory copy is old.
@@ -860,7 +1000,7 @@ mod tests {
         let mut landing = Landing::default();
         let hash = key_hash(Alone::SEED, TABLE, KEY);
         let mut read = |landing: &mut Landing| {
-            let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash), None);
+            let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash, KEY), None);
             loop {
                 match op.advance(&mut fabric, &mut shard, KEY, landing) {
                     Step::Pending => {}
@@ -913,7 +1053,7 @@ mod tests {
             (fabric.memory, fabric.term, fabric.stamp) = (Some(server.map()), Alone::TERM, header.epoch());
             let mut shard = ShardReader::new(PEER, Alone::TERM, None);
             let hash = key_hash(Alone::SEED, TABLE, KEY);
-            let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash), None);
+            let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash, KEY), None);
             let mut landing = Landing::default();
             while op.advance(&mut fabric, &mut shard, KEY, &mut landing) == Step::Pending {}
             op.location
@@ -963,7 +1103,7 @@ mod tests {
         let mut shard = ShardReader::new(PEER, Alone::TERM, None);
         let mut landing = Landing::default();
         let hash = key_hash(Alone::SEED, TABLE, KEY);
-        let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash), None);
+        let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash, KEY), None);
         while !matches!(op.state, State::Pieces { .. }) {
             assert_eq!(op.advance(&mut fabric, &mut shard, KEY, &mut landing), Step::Pending);
         }

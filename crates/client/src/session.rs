@@ -42,6 +42,15 @@ pub enum CompareAndSet {
     Mismatch(Option<Version>),
 }
 
+/// How a one-sided read ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Found,
+    Absent,
+    /// The shard has to be asked.
+    Ask,
+}
+
 /// How to open a session.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
@@ -58,6 +67,9 @@ pub struct SessionOptions {
     /// for what was not answered, and each write is done once; so as long as the server lives no outcome is unknown.
     /// Zero: not at all.
     pub retry_for: Duration,
+    /// Bytes that copies of the models of each ordered table may have, where memory is out of reach of loads (over TCP). With less
+    /// room less of them is kept, and each get takes more READs; with none gets of ordered tables go by message.
+    pub model_bytes: usize,
 }
 
 impl Default for SessionOptions {
@@ -68,6 +80,7 @@ impl Default for SessionOptions {
             private_pointers: false,
             timeout: Duration::from_nanos(kelix_types::limits::REQUEST_TIMEOUT_NS),
             retry_for: Duration::ZERO,
+            model_bytes: 64 << 20,
         }
     }
 }
@@ -421,11 +434,15 @@ impl Session {
                     return Ok(Some(Version(incarnation.0)));
                 }
             }
-            let mut op = self.core.start_read(0, table, route, known);
-            if self.read(operation, &mut op, key, known)? {
-                return Ok(Some(self.landing.view().version()));
+            if known.is_none() && table.kind().is_ordered() {
+                self.copy_models(operation, table, route.1)?;
             }
-            self.core.total.fallbacks += 1;
+            let mut op = self.core.start_read(0, (table, key), route, known);
+            match self.read(operation, &mut op, key, known)? {
+                End::Found => return Ok(Some(self.landing.view().version())),
+                End::Absent => return Ok(None),
+                End::Ask => self.core.total.fallbacks += 1,
+            }
         }
         self.ask(operation, table, key, route)
     }
@@ -437,7 +454,7 @@ impl Session {
         self.note_operation()
     }
 
-    /// Drives a one-sided read to its end. `false`: the shard must be asked.
+    /// Drives a one-sided read to its end.
     #[inline]
     pub(crate) fn read(
         &mut self,
@@ -445,22 +462,23 @@ impl Session {
         op: &mut ReadOp,
         key: &[u8],
         known: Option<Pointer>,
-    ) -> Result<bool> {
+    ) -> Result<End> {
         let mut patience = Patience::default();
         let mut anew = false;
         let found = loop {
             let step = match anew {
                 false => self.core.advance_read(op, key, &mut self.landing),
-                true => self.core.restart_read(op),
+                true => self.core.restart_read(op, key),
             };
             anew = false;
             match step {
                 Step::Pending => anew = self.until_progress(operation, &mut patience)?,
-                Step::Valid => break true,
-                Step::Ask => break false,
+                Step::Valid => break End::Found,
+                Step::Absent => break End::Absent,
+                Step::Ask => break End::Ask,
                 Step::UnknownSegment => {
-                    if !self.renew_map(op)? {
-                        break false;
+                    if !self.renew_map(op, key)? {
+                        break End::Ask;
                     }
                 }
                 Step::Superseded => return Err(Self::superseded(operation)),
@@ -474,11 +492,17 @@ impl Session {
 
     /// After a read met a segment it does not know: maps it and begins the read again. `false`: ask the shard.
     #[cold]
-    pub(crate) fn renew_map(&mut self, op: &mut ReadOp) -> Result<bool> {
+    pub(crate) fn renew_map(&mut self, op: &mut ReadOp, key: &[u8]) -> Result<bool> {
         if !self.detached {
             self.refresh_map(op.shard)?;
         }
-        Ok(self.core.restart_read(op) == Step::Pending)
+        Ok(self.core.restart_read(op, key) == Step::Pending)
+    }
+
+    /// A get by message. Of an ordered table whose models are copied it asks for the key's sub-model too.
+    pub(crate) fn get_head(&self, table: TableId) -> RequestHead {
+        let argument = (table.kind().is_ordered() && !self.core.reads_directly()).then_some(1);
+        RequestHead { argument, ..RequestHead::new(Op::Get, 0, table) }
     }
 
     /// Gets by message; a large item's value is then read where it stands.
@@ -490,7 +514,7 @@ impl Session {
         key: &[u8],
         (hash, shard): (KeyHash, usize),
     ) -> Result<Option<Version>> {
-        let answer = self.call(operation, shard, RequestHead::new(Op::Get, 0, table), key, &[])?;
+        let answer = self.call(operation, shard, self.get_head(table), key, &[])?;
         self.take_item_from(operation, table, key, (hash, shard), answer)
     }
 
@@ -516,6 +540,7 @@ impl Session {
     ) -> Result<Option<Version>> {
         for _ in 0..ROUNDS_MAX {
             check_answer(operation, &answer)?;
+            self.core.take_model(table, shard, &mut answer);
             if answer.status != Status::Ok {
                 return Ok(None);
             }
@@ -526,11 +551,13 @@ impl Session {
                 return Ok(Some(self.landing.view().version()));
             }
             // A long item stays where it is and is read from there.
-            let mut op = self.core.start_read(0, table, (hash, shard), pointer);
-            if self.read(operation, &mut op, key, pointer)? {
-                return Ok(Some(self.landing.view().version()));
+            let mut op = self.core.start_read(0, (table, key), (hash, shard), pointer);
+            match self.read(operation, &mut op, key, pointer)? {
+                End::Found => return Ok(Some(self.landing.view().version())),
+                End::Absent => return Ok(None),
+                End::Ask => {}
             }
-            answer = self.call(operation, shard, RequestHead::new(Op::Get, 0, table), key, &[])?;
+            answer = self.call(operation, shard, self.get_head(table), key, &[])?;
         }
         let context = "the item changed each time it was read; try again";
         Err(Error::new(ErrorKind::TimedOut, operation, context))

@@ -9,7 +9,7 @@ use kelix_wire::{Op, RequestHead, Status, catalogue};
 
 use crate::Table;
 use crate::item::{Item, Names, NewAttribute, NewItem};
-use crate::session::{CompareAndSet, Session, check_answer, check_key, outcome};
+use crate::session::{CompareAndSet, End, Session, check_answer, check_key, outcome};
 
 fn check_name(operation: &'static str, name: &str) -> Result<()> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
@@ -80,8 +80,8 @@ impl Session {
     fn catalogue_body(&mut self, operation: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>> {
         // The catalogue lives on shard 0, wherever the ring would put its keys.
         let hash = self.core.route(TableId::CATALOGUE, key).0;
-        let mut op = self.core.start_read(0, TableId::CATALOGUE, (hash, 0), None);
-        let found = self.read(operation, &mut op, key, None)?
+        let mut op = self.core.start_read(0, (TableId::CATALOGUE, key), (hash, 0), None);
+        let found = self.read(operation, &mut op, key, None)? == End::Found
             || self.ask(operation, TableId::CATALOGUE, key, (hash, 0))?.is_some();
         Ok(found.then(|| self.landing.view().body().to_vec()))
     }

@@ -14,8 +14,9 @@ mod ordered;
 pub use hash::{BUCKET_WORDS, BUCKETS, Bucket, Directory, DirectoryRoot, HashIndex, alternate, guess};
 pub use index::{Found, Index, root_word};
 pub use learned::{
-    Guess, LEAVES_MAX, Line, ModelCounts, SubModel, TABLE_HEADER_WORDS, TOP_ENTRY_WORDS, TOP_HEADER_WORDS,
-    Top, first_entry, guess as guess_leaf, leaf_at,
+    Guess, Line, ModelCounts, SubModel, TABLE_HEADER_WORDS, TOP_COUNT_WORD, TOP_ENTRY_WORDS,
+    TOP_HEADER_WORDS, Top, guess as guess_leaf, guess_by as guess_leaf_by, leaf_at, leaf_of,
+    window as leaf_window,
 };
 pub use ordered::{
     FoundKey, LEAF_HEADER_WORDS, LeafHeader, OrderedCounts, OrderedIndex, ScanFrom, key_word, load_slot,

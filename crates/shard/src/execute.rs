@@ -54,7 +54,9 @@ impl Shard {
         // stored before it, into lines that others have, has got there.
         let answer = match head.op {
             Op::Get => {
-                self.get(&task.request(), hash, frame);
+                if self.get(&task.request(), hash, frame) {
+                    self.tell_model(&task.request(), frame);
+                }
                 return Ok(());
             }
             Op::Put => self.put_request(now.end_of(head, fabric), &task.request(), hash),
@@ -85,12 +87,13 @@ impl Shard {
         ItemView::with_header(&words, header).version().0
     }
 
-    fn get(&mut self, request: &Request<'_>, hash: KeyHash, frame: &mut FrameBuffer) {
+    /// Replies to a get. `false`: the item is too long for that.
+    fn get(&mut self, request: &Request<'_>, hash: KeyHash, frame: &mut FrameBuffer) -> bool {
         self.counters.gets += 1;
         let RequestHead { id, table, .. } = request.head;
         let Some(found) = self.index.find(&self.image, hash, table, request.key) else {
             encode_reply(frame, ReplyHead { id, status: Status::Absent, version: 0, location: 0 });
-            return;
+            return true;
         };
         let slot = self.image.slot(found.location);
         let version = self.version(Some(found));
@@ -98,8 +101,9 @@ impl Shard {
         let header = ItemHeader::from_word(slot.load(1)).expect("an item of this image");
         let words = header.item_bytes().div_ceil(8);
         // Longer items are read where they stand, by the client, who is told which one stands there.
-        let words = if words * 8 + 64 <= FRAME_BYTES_MAX { words } else { 1 };
-        slot.copy_out(0, frame.reserve(words));
+        let fits = words * 8 + 64 <= FRAME_BYTES_MAX;
+        slot.copy_out(0, frame.reserve(if fits { words } else { 1 }));
+        fits
     }
 
     /// Whether an expectation holds.

@@ -29,6 +29,7 @@ impl Shard {
             _ if kind.has_items() => return Ok(false),
             Op::Get => {
                 self.get_inline(&request, frame);
+                self.tell_model(&request, frame);
                 return Ok(true);
             }
             Op::Put => self.put_inline(&request)?,
@@ -54,6 +55,22 @@ impl Shard {
         encode_reply(frame, ReplyHead { id, status: Status::Ok, version: value, location: IN_A_LEAF });
         let words = inline_item(table, request.tail[0].to_le_bytes(), value);
         frame.reserve(words.len()).copy_from_slice(&words);
+    }
+
+    /// Appends the sub-model of a key to the reply to a get, if it was asked for and there is room.
+    pub(crate) fn tell_model(&mut self, request: &Request<'_>, frame: &mut FrameBuffer) {
+        let Some(index) = self.index.ordered(request.head.table).filter(|_| request.head.argument == Some(1))
+        else {
+            return;
+        };
+        let mut words = std::mem::take(&mut self.scratch);
+        words.clear();
+        index.tell_model(&self.image, request.key, &mut words);
+        if frame.payload().len() + words.len() <= SCAN_WORDS_MAX {
+            frame.reserve(words.len()).copy_from_slice(&words);
+            self.counters.models_told += 1;
+        }
+        self.scratch = words;
     }
 
     /// The answer where the key has not the value that was expected.

@@ -75,6 +75,8 @@ pub struct ShardCounters {
     pub gets: u64,
     /// Scans answered by message, each reply counted.
     pub scans: u64,
+    /// Sub-models told to clients whose copies were old.
+    pub models_told: u64,
     /// Items put.
     pub puts: u64,
     /// Keys deleted.

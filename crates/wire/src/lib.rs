@@ -9,6 +9,7 @@ pub mod catalogue;
 pub mod control;
 pub mod mailboxes;
 mod message;
+mod model;
 mod ring;
 mod scan;
 mod view;
@@ -17,6 +18,7 @@ pub use message::{
     FrameBuffer, IN_A_LEAF, Op, Reply, ReplyHead, Request, RequestFlags, RequestHead, RequestShape, Sequence,
     Status, encode_reply, encode_request,
 };
+pub use model::ModelWords;
 pub use ring::{MAILBOX_BYTES, RingFault, RingReader, RingWriter, mailbox_word};
 pub use scan::{ScanArgument, ScanEntry, ScanReply, push_item, push_key};
 pub use view::View;

@@ -8,19 +8,24 @@
 //! what it says. The leaf is a guess, and proves itself (docs/read-rule.md, "Leaves"). What is looked at counts only if the
 //! checks of the read rule say so afterwards, which is for the caller.
 
+mod copy;
 mod page;
+mod remote;
 
 use kelix_fabric::Direct;
 use kelix_image::words::Words;
 use kelix_image::{Kind, MapView, PlainItem, header_word, holds_key};
 use kelix_index::{
-    DirectoryRoot, Guess, LeafHeader, SubModel, TABLE_HEADER_WORDS, Top, first_entry, guess_leaf, key_word,
-    leaf_at, load_slot, root_word, slot_word,
+    DirectoryRoot, Guess, LeafHeader, SubModel, TABLE_HEADER_WORDS, Top, guess_leaf, key_word, leaf_at,
+    leaf_window, load_slot, root_word, slot_word,
 };
 use kelix_types::limits::{LEAF_SLOTS, READ_EPOCHS_MAX};
-use kelix_types::{Guardian, Location, Place, TableId, TableKind, Version, mark};
+use kelix_types::{Guardian, Incarnation, Location, Place, TableId, TableKind, Version, mark};
 
 pub(crate) use page::LeafPage;
+pub(crate) use remote::{FURTHER_MAX, Look, ModelCopy};
+
+use kelix_wire::ModelWords;
 
 use crate::item::Values;
 use crate::pointers::Pointer;
@@ -162,7 +167,8 @@ impl<'a> Way<'a> {
     #[inline(always)]
     fn prefetch(&self) {
         let SubModel { line, leaves, head, .. } = self.sub_model;
-        self.table.part(first_entry(line, head, self.word, leaves), 1).prefetch_line();
+        let first = leaf_window(line, head, self.word, leaves).0;
+        self.table.part(TABLE_HEADER_WORDS + first, 1).prefetch_line();
     }
 
     #[inline(always)]
@@ -220,6 +226,12 @@ const LEAVES_FURTHER: usize = 3;
 #[derive(Default)]
 pub(crate) struct OrderedReader {
     tops: Tops,
+    /// Copies of models, by root, where memory is out of reach of loads.
+    copies: Vec<Option<ModelCopy>>,
+    /// Gets since the last try to copy models, by root.
+    tries: Vec<u32>,
+    /// The greatest incarnation that was seen live.
+    seen: u64,
     /// Leaves read.
     pub leaves: u64,
     /// Items read, and their bytes.
@@ -255,6 +267,81 @@ pub(crate) enum Looked<R> {
 }
 
 impl OrderedReader {
+    /// Where the way to a key begins, by a copy of the models.
+    pub fn begin(&self, table: TableId, key: &[u8]) -> Option<Look> {
+        self.copies.get(root_word(table))?.as_ref()?.begin(table, key)
+    }
+
+    /// Goes on with the words of a look.
+    pub fn go_on(&mut self, table: TableId, key: &[u8], look: Look, words: &[u64]) -> Option<Look> {
+        self.copy(table)?.go_on(table, key, look, words)
+    }
+
+    fn copy(&mut self, table: TableId) -> Option<&mut ModelCopy> {
+        self.copies.get_mut(root_word(table))?.as_mut()
+    }
+
+    /// Whether there is a copy of the models of a table.
+    pub fn has_copy(&self, table: TableId) -> bool {
+        self.copies.get(root_word(table)).is_some_and(Option::is_some)
+    }
+
+    /// Whether to try to copy the models of a table now: at first, and now and then if that did not succeed.
+    pub fn may_try(&mut self, table: TableId, gets: u32) -> bool {
+        let root = root_word(table);
+        if self.tries.len() <= root {
+            self.tries.resize(root + 1, 0);
+        }
+        let may = self.tries[root] % gets == 0;
+        self.tries[root] = self.tries[root].wrapping_add(1);
+        may
+    }
+
+    /// Keeps a copy of the models of a table.
+    pub fn keep_copy(&mut self, table: TableId, copy: ModelCopy) {
+        let root = root_word(table);
+        if self.copies.len() <= root {
+            self.copies.resize_with(root + 1, || None);
+        }
+        self.copies[root] = Some(copy);
+    }
+
+    /// The leaf before a guessed one, if that is known.
+    pub fn leaf_before(&self, table: TableId, index: usize, guess: Guess) -> Option<Place> {
+        self.copies.get(root_word(table))?.as_ref()?.leaf_before(index, guess)
+    }
+
+    /// Forgets a translation table that led astray.
+    pub fn forget_table(&mut self, table: TableId, index: usize) {
+        if let Some(copy) = self.copy(table) {
+            copy.forget_table(index);
+        }
+    }
+
+    /// Takes over a sub-model that came with a reply. If it is of another top model the copy is of no use any more.
+    pub fn renew(&mut self, table: TableId, model: &ModelWords<'_>) {
+        if self.copy(table).is_some_and(|copy| !copy.renew(model)) {
+            mark!("copy of a top model was old");
+            self.copies[root_word(table)] = None;
+        }
+    }
+
+    /// Bytes of all copies.
+    pub fn copied_bytes(&self) -> usize {
+        self.copies.iter().flatten().map(ModelCopy::bytes).sum()
+    }
+
+    /// The greatest incarnation that was seen live. Whatever has a lesser one, or this, was written before that.
+    #[inline(always)]
+    pub fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// Takes note of one.
+    pub fn note_seen(&mut self, incarnation: Incarnation) {
+        self.seen = self.seen.max(incarnation.0);
+    }
+
     /// The leaf of a number. `None`: it was not found; ask the shard.
     #[inline(always)]
     pub fn find_number<'a>(&mut self, direct: &'a Direct, table: TableId, number: u64) -> Option<InLeaf<'a>> {

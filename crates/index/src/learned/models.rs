@@ -397,6 +397,22 @@ impl<S: Separator> Models<S> {
         Ok(())
     }
 
+    /// Tells the sub-model of a key as it is now: the top model's guardian, the sub-model's number, its entry, its table.
+    pub fn tell(&self, image: &Image, key: &S, words: &mut Vec<u64>) {
+        let Some(top) = self.top else { return };
+        let index = Self::index_of(&self.trained, key);
+        let model = &self.trained[index].model;
+        words.extend([image.words(top.place, 1).load(0), index as u64]);
+        let mut copy = |from: Words<'_>| {
+            let first = words.len();
+            words.resize(first + from.count(), 0);
+            from.copy_out(0, &mut words[first..]);
+        };
+        copy(entry_words(image, &top, index));
+        let table = model.table.expect("a table that was written");
+        copy(image.words(table, TABLE_HEADER_WORDS + model.leaves));
+    }
+
     /// Every slot of memory that the models use, for checks.
     pub fn for_each_block(&self, mut visit: impl FnMut(Kind, Place)) {
         self.top.iter().for_each(|top| visit(top.kind, top.place));
@@ -482,7 +498,8 @@ fn make_top<S: Separator>(
     let mut top = InForce { place, kind, shape, strings: prefix_words, strings_room };
     let words = image.words(place, room);
     words.copy_in(1, &shape.words(table));
-    words.copy_in(COUNT_WORD, &[count as u64, 0, 0, 0]);
+    let all = if spare == 0 { shape.strings() } else { room };
+    words.copy_in(COUNT_WORD, &[count as u64, all as u64, 0, 0]);
     let mut prefix = vec![0; prefix_words];
     bytes_of_mut(&mut prefix)[..prefix_bytes].copy_from_slice(&second.bytes()[..prefix_bytes]);
     words.copy_in(shape.strings(), &prefix);

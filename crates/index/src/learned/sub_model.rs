@@ -149,8 +149,9 @@ fn entry(position: u64, place: Place) -> u64 {
     position << LEAF_BITS | if leaf < 1 << LEAF_BITS { leaf } else { 0 }
 }
 
+/// The leaf that an entry names.
 #[inline(always)]
-fn leaf_of(entry: u64) -> Option<Place> {
+pub fn leaf_of(entry: u64) -> Option<Place> {
     let leaf = entry & ((1 << LEAF_BITS) - 1);
     (leaf != 0).then_some(Place(leaf * LEAF_ALIGN))
 }
@@ -172,18 +173,24 @@ pub fn leaf_at(table: Words<'_>, rank: usize) -> Option<Place> {
     leaf_of(table.load(TABLE_HEADER_WORDS + rank))
 }
 
-/// The first entry that [`guess`] will look at.
+/// The ranks whose entries [`guess_by`] may look at, both included.
 #[inline(always)]
-pub fn first_entry(line: Line, base: u64, key_word: u64, count: usize) -> usize {
-    TABLE_HEADER_WORDS + line.window(line.position(base, key_word), count).0
+pub fn window(line: Line, base: u64, key_word: u64, count: usize) -> (usize, usize) {
+    line.window(line.position(base, key_word), count)
 }
 
 /// Guesses the leaf of a key from a translation table of `count` entries.
 #[inline(always)]
 pub fn guess(table: Words<'_>, line: Line, base: u64, key_word: u64, count: usize) -> Guess {
+    guess_by(|rank| table.load(TABLE_HEADER_WORDS + rank), line, base, key_word, count)
+}
+
+/// The same with entries from wherever `entry` takes them, by rank.
+#[inline(always)]
+pub fn guess_by(entry: impl Fn(usize) -> u64, line: Line, base: u64, key_word: u64, count: usize) -> Guess {
     let position = line.position(base, key_word);
     let (low, high) = line.window(position, count);
-    let separator = |rank: usize| table.load(TABLE_HEADER_WORDS + rank) >> LEAF_BITS;
+    let separator = |rank: usize| entry(rank) >> LEAF_BITS;
     // The last entry of the window that is not above the key. A short window is walked, a long one halved.
     let (mut rank, mut beyond) = (low, high + 1);
     while beyond - rank > 8 {
@@ -197,7 +204,7 @@ pub fn guess(table: Words<'_>, line: Line, base: u64, key_word: u64, count: usiz
     while rank + 1 < beyond && separator(rank + 1) <= position {
         rank += 1;
     }
-    let word = table.load(TABLE_HEADER_WORDS + rank);
+    let word = entry(rank);
     let either = rank > 0 && word >> LEAF_BITS == position;
     Guess { rank, either, leaf: leaf_of(word) }
 }
@@ -254,7 +261,7 @@ mod tests {
             for count in [1, 7, 16] {
                 let guess = guess(span.words(), line, word.rotate_left(9), word.rotate_left(30), count);
                 assert!(guess.rank < count);
-                assert!(first_entry(line, 3, word, count) < count + 2);
+                assert!(window(line, 3, word, count).1 < count);
             }
         }
     }

@@ -6,7 +6,8 @@
 //!      2    base: the head from which cells count
 //!      3    63 prefix bytes 48 | 47 capacity 16 | 15 bits of cells 8 | 7 shift 0
 //!      4    sub-models now                                               may change
-//!      5..7 zero
+//!      5    words of all of it
+//!      6, 7 zero
 //!      8    cells, two a word, the lower half first: how many sub-models begin in earlier cells
 //!      .    entries, 4 words each, as many as the capacity says          may change
 //!           head | 63 prefix bytes 52 | 51 class 48 | 47 leaves - 1 40 | 39 place of the table / 16 0 | line | first key of strings
@@ -33,7 +34,9 @@ pub const TOP_HEADER_WORDS: usize = 8;
 /// Words of an entry.
 pub const TOP_ENTRY_WORDS: usize = 4;
 
-pub(crate) const COUNT_WORD: usize = 4;
+/// The word that counts the sub-models.
+pub const COUNT_WORD: usize = 4;
+pub(crate) const WORDS_WORD: usize = 5;
 const PREFIX_BITS: u32 = 12;
 /// Longest prefix of a sub-model.
 pub(crate) const PREFIX_MAX: usize = (1 << PREFIX_BITS) - 1;
@@ -126,6 +129,11 @@ impl<'a> Top<'a> {
     /// Looks at what begins where `words` do. `None`: that makes no sense.
     #[inline]
     pub fn open(words: Words<'a>) -> Option<Top<'a>> {
+        Self::open_shape(words).filter(|top| top.shape.strings() <= words.count())
+    }
+
+    /// The same, where only the header is at hand: for [`Top::cell_words`] and its like.
+    pub fn open_shape(words: Words<'a>) -> Option<Top<'a>> {
         if words.count() < TOP_HEADER_WORDS {
             return None;
         }
@@ -133,11 +141,25 @@ impl<'a> Top<'a> {
         let count = words.load(COUNT_WORD) as usize;
         let sound = shape.capacity < 1 << 26
             && shape.cell_bits < 27
-            && shape.strings() <= words.count()
             && count <= shape.capacity
             && shape.built <= count
             && shape.built > 0;
         sound.then_some(Top { words, shape, count })
+    }
+
+    /// The same, where only the cells are at hand: for [`Top::cell`] and nothing else.
+    pub fn open_cells(words: Words<'a>) -> Option<Top<'a>> {
+        Self::open_shape(words).filter(|top| top.shape.entries() <= words.count())
+    }
+
+    /// Words before the entries: what [`Top::open_cells`] needs.
+    pub fn cell_words(self) -> usize {
+        self.shape.entries()
+    }
+
+    /// Words of all of it, with room for sub-models that come.
+    pub fn all_words(self) -> usize {
+        self.words.load(WORDS_WORD) as usize
     }
 
     /// The table.
@@ -148,12 +170,6 @@ impl<'a> Top<'a> {
     /// How many sub-models there are.
     pub fn count(self) -> usize {
         self.count
-    }
-
-    /// Words in use: what a copy needs.
-    pub fn used_words(self) -> usize {
-        let of_strings = self.table().kind().has_numbers();
-        if of_strings { self.shape.entries() + self.count * TOP_ENTRY_WORDS } else { self.words.count() }
     }
 
     /// Asks the processor for the cell of a number.
@@ -278,11 +294,23 @@ impl<'a> Top<'a> {
         Some(key_word(key, prefix_bytes))
     }
 
+    /// Where an entry stands, counted from the top model's first word.
+    pub fn entry_word(self, index: usize) -> usize {
+        self.entry(index)
+    }
+
     /// A sub-model by its number.
     #[inline(always)]
     pub fn sub_model(self, index: usize) -> SubModel {
         let at = self.entry(index);
-        let (head, pointer, line) = (self.words.load(at), self.words.load(at + 1), self.words.load(at + 2));
+        SubModel::from_words(index, [self.words.load(at), self.words.load(at + 1), self.words.load(at + 2)])
+    }
+}
+
+impl SubModel {
+    /// Reads the first words of an entry.
+    #[inline(always)]
+    pub fn from_words(index: usize, [head, pointer, line]: [u64; 3]) -> SubModel {
         let place = Place((pointer & ((1 << 40) - 1)) * 16);
         SubModel {
             index,

@@ -167,6 +167,14 @@ impl OrderedIndex {
         chain!(&mut self.leaves, chain => chain.models.leave(image, root))
     }
 
+    /// Tells the sub-model of a key as it is now, for a client whose copy was old.
+    pub fn tell_model(&self, image: &Image, key: &[u8], words: &mut Vec<u64>) {
+        match &self.leaves {
+            Leaves::Numbers(chain) => chain.models.tell(image, &number_of(self.kind, key), words),
+            Leaves::Strings(chain) => chain.models.tell(image, &key.into(), words),
+        }
+    }
+
     /// What became of the models.
     pub fn model_counts(&self) -> ModelCounts {
         chain!(&self.leaves, chain => chain.models.counts())

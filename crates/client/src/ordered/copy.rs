@@ -1,0 +1,130 @@
+//! Copying the models of a table, where memory is out of reach of loads.
+
+use kelix_fabric::{Fabric, PeerId, Read, ReadState};
+use kelix_image::{Span, header_word};
+use kelix_index::{DirectoryRoot, TOP_HEADER_WORDS, Top, root_word};
+use kelix_types::{Guardian, Location, Place, Result, TableId, mark};
+
+use super::ModelCopy;
+use crate::core::Path;
+use crate::session::Session;
+use crate::waiting::Patience;
+
+/// Words of a top model in one READ.
+const PIECE_WORDS: usize = 1 << 16;
+/// Gets between two tries to copy models that could not be copied.
+const GETS_A_TRY: u32 = 256;
+
+impl Session {
+    /// Sees to it that there is a copy of the models of a table, if there can be one and it is of use.
+    pub(crate) fn copy_models(
+        &mut self,
+        operation: &'static str,
+        table: TableId,
+        shard: usize,
+    ) -> Result<()> {
+        let budget = self.options.model_bytes;
+        if self.core.path == Path::Message || self.core.reads_directly() || budget == 0 {
+            return Ok(());
+        }
+        let ordered = &mut self.core.reader(shard).ordered;
+        if ordered.has_copy(table) || !ordered.may_try(table, GETS_A_TRY) {
+            return Ok(());
+        }
+        if let Some(copy) = self.read_models(operation, table, shard, budget)? {
+            mark!("models copied");
+            self.core.reader(shard).ordered.keep_copy(table, copy);
+        }
+        Ok(())
+    }
+
+    /// READs the models of a table, from the header page on. `None`: there are none, or they changed meanwhile, or there is no room.
+    fn read_models(
+        &mut self,
+        operation: &'static str,
+        table: TableId,
+        shard: usize,
+        budget: usize,
+    ) -> Result<Option<ModelCopy>> {
+        let root = Place(header_word::ROOTS as u64 * 8);
+        let Some(word) = self.read_word(operation, shard, root)? else { return Ok(None) };
+        let root = root_word(table);
+        let Some(list) = DirectoryRoot::from_word(word).filter(|list| word != 0 && root >> list.depth == 0)
+        else {
+            return Ok(None);
+        };
+        // Memory of a list only ever becomes a list again, so this is a top model's place, old or new, or none.
+        let Some(word) = self.read_word(operation, shard, list.place.plus(root as u64 * 8))? else {
+            return Ok(None);
+        };
+        let place = Location::place_of(word);
+        let header = Span::private(TOP_HEADER_WORDS as u64 * 8);
+        if word == 0 || !self.read_span(operation, shard, place, &header)? {
+            return Ok(None);
+        }
+        let guardian = Guardian(header.words().load(0));
+        let is_it = Top::open_shape(header.words()).is_some_and(|top| top.table() == table);
+        let Some(words) = ModelCopy::words_wanted(&header, budget).filter(|_| guardian.is_live() && is_it)
+        else {
+            return Ok(None);
+        };
+        let Some(top) = Span::try_private(words as u64 * 8) else { return Ok(None) };
+        if !self.read_span(operation, shard, place, &top)? {
+            return Ok(None);
+        }
+        // What was live before and is live after was so all the time.
+        let last = self.read_word(operation, shard, place)?;
+        let whole = last == Some(guardian.0) && top.words().load(0) == guardian.0;
+        Ok(ModelCopy::new(place, guardian, top, budget).filter(|_| whole))
+    }
+
+    fn read_word(&mut self, operation: &'static str, shard: usize, place: Place) -> Result<Option<u64>> {
+        let span = Span::private(8);
+        Ok(self.read_span(operation, shard, place, &span)?.then(|| span.words().load(0)))
+    }
+
+    /// READs as many words as a span has. `false`: they could not be had.
+    fn read_span(
+        &mut self,
+        operation: &'static str,
+        shard: usize,
+        place: Place,
+        into: &Span,
+    ) -> Result<bool> {
+        let (peer, all) = (self.core.peer(shard), into.words().count());
+        let mut piece = Vec::new();
+        let mut done = 0;
+        while done < all {
+            piece.resize((all - done).min(PIECE_WORDS), 0);
+            if !self.read_piece(operation, peer, place.plus(done as u64 * 8), &mut piece)? {
+                return Ok(false);
+            }
+            into.words().copy_in(done, &piece);
+            done += piece.len();
+        }
+        Ok(true)
+    }
+
+    fn read_piece(
+        &mut self,
+        operation: &'static str,
+        peer: PeerId,
+        place: Place,
+        into: &mut [u64],
+    ) -> Result<bool> {
+        let read = Read { peer, place, words: into.len(), tag: 0 };
+        let mut patience = Patience::default();
+        self.core.fabric.post_read(read);
+        self.core.total.reads += 1;
+        self.core.total.read_bytes += into.len() as u64 * 8;
+        loop {
+            match self.core.fabric.poll_read(read, into) {
+                ReadState::Done(_) => return Ok(true),
+                ReadState::Outside | ReadState::Broken => return Ok(false),
+                // A READ over a connection that broke is lost; there is another time.
+                ReadState::Pending if self.until_progress(operation, &mut patience)? => return Ok(false),
+                ReadState::Pending => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Ordered tables that are out of reach of loads: copies of their models, and the READs that lead from a key to its leaf.
+//!
+//! How much of the models a session keeps is a matter of room (XStore, section 4.4):
+//!
+//! ```text
+//! models and tables    leaf
+//! models only          entries of a table -> leaf
+//! top model only       entries of sub-models -> entries of a table -> leaf
+//! nothing              a message
+//! ```
+//!
+//! Tables are READ when they are first needed. A copy may be of any age: what it leads to is a guess, as in memory
+//! (docs/read-rule.md, "Models"). When a guess was wrong the shard is asked, and its reply brings the sub-model as it is now.
+
+use kelix_image::{Kind, Span};
+use kelix_index::{
+    Guess, SubModel, TABLE_HEADER_WORDS, TOP_COUNT_WORD, TOP_ENTRY_WORDS, Top, guess_leaf_by, key_word,
+    leaf_of, leaf_window,
+};
+use kelix_types::{Guardian, Place, TableId, mark};
+use kelix_wire::ModelWords;
+
+/// What is kept of the models of a table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Kept {
+    TopOnly,
+    Models,
+    Tables,
+}
+
+/// A copy of the models of a table.
+pub(crate) struct ModelCopy {
+    place: Place,
+    guardian: Guardian,
+    kept: Kept,
+    /// The top model, as far as it is kept, with room for sub-models that come.
+    top: Span,
+    /// The translation tables that are kept, by sub-model.
+    tables: Vec<Option<Box<[u64]>>>,
+    /// Bytes of all of it, and how many it may have.
+    bytes: usize,
+    budget: usize,
+    /// Where a table is given up next, when there is no room for another.
+    hand: usize,
+}
+
+/// The READ that comes next on the way to a leaf.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Look {
+    /// Entries of the top model, among which is that of the key.
+    Entries { first: usize, count: usize, place: Place },
+    /// A translation table.
+    Table { sub_model: SubModel, place: Place },
+    /// Some entries of one, from a rank on.
+    Window { sub_model: SubModel, first: usize, count: usize, place: Place },
+    /// A leaf: of which sub-model, by which guess, and how many have been looked at beside the guessed one.
+    Leaf { index: usize, guess: Guess, further: u32, place: Place },
+}
+
+impl Look {
+    /// What to READ.
+    pub fn span(&self) -> (Place, usize) {
+        match self {
+            Look::Entries { count, place, .. } => (*place, count * TOP_ENTRY_WORDS),
+            Look::Table { sub_model, place } => (*place, TABLE_HEADER_WORDS + sub_model.leaves),
+            Look::Window { count, place, .. } => (*place, *count),
+            Look::Leaf { place, .. } => (*place, Kind::LEAF_WORDS),
+        }
+    }
+
+    fn leaf(index: usize, guess: Guess) -> Option<Look> {
+        Some(Look::Leaf { index, guess, further: 0, place: guess.leaf? })
+    }
+}
+
+/// Most entries of the top model that are READ at once.
+const ENTRIES_MAX: usize = 64;
+/// Leaves that are READ when the guessed one does not hold the key.
+pub(crate) const FURTHER_MAX: u32 = 2;
+
+/// How many words of a top model are kept where there are so many bytes for it, and what that is.
+fn kept_of(top: Top<'_>, budget: usize) -> Option<(Kept, usize)> {
+    let (cells, all) = (top.cell_words(), top.all_words());
+    // Room for the tables of one sub-model in eight, or there is no point in keeping any.
+    let of_tables = top.count() * 64;
+    let numbers = top.table().kind().has_numbers();
+    match budget / 8 {
+        words if words >= all + of_tables / 8 => Some((Kept::Tables, all)),
+        words if words >= all => Some((Kept::Models, all)),
+        words if words >= cells && numbers => Some((Kept::TopOnly, cells)),
+        _ => None,
+    }
+}
+
+impl ModelCopy {
+    /// Words of a top model to be READ, from its header. `None`: it makes no sense, or there is no room for any of it.
+    pub fn words_wanted(header: &Span, budget: usize) -> Option<usize> {
+        kept_of(Top::open_shape(header.words())?, budget).map(|(_, words)| words)
+    }
+
+    /// Makes a copy of what was READ of a top model.
+    pub fn new(place: Place, guardian: Guardian, top: Span, budget: usize) -> Option<ModelCopy> {
+        let (kept, words) = kept_of(Top::open_shape(top.words())?, budget)?;
+        let opened =
+            if kept == Kept::TopOnly { Top::open_cells(top.words()) } else { Top::open(top.words()) };
+        let tables = (0..opened?.count()).map(|_| None).collect();
+        Some(ModelCopy { place, guardian, kept, top, tables, bytes: words * 8, budget, hand: 0 })
+    }
+
+    /// Bytes of all of it.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn top(&self) -> Option<Top<'_>> {
+        Top::open(self.top.words())
+    }
+
+    /// Where the way to a key begins. `None`: with the shard.
+    pub fn begin(&self, table: TableId, key: &[u8]) -> Option<Look> {
+        if self.kept == Kept::TopOnly {
+            let top = Top::open_cells(self.top.words())?;
+            let (first, last) = top.cell(key_word(key, 0));
+            let count = last - first + 1;
+            let place = self.place.plus(top.entry_word(first) as u64 * 8);
+            return (count <= ENTRIES_MAX).then_some(Look::Entries { first, count, place });
+        }
+        let top = self.top()?;
+        let (sub_model, word) = match table.kind().has_numbers() {
+            true => {
+                let number = key_word(key, 0);
+                (top.find_number(number, top.cell(number)), number)
+            }
+            false => {
+                let sub_model = top.find_string(key)?;
+                (sub_model, top.word_in(&sub_model, key)?)
+            }
+        };
+        if let Some(Some(words)) = self.tables.get(sub_model.index) {
+            let leaves = sub_model.leaves.min(words.len() - TABLE_HEADER_WORDS);
+            let entry = |rank: usize| words[TABLE_HEADER_WORDS + rank];
+            return Look::leaf(sub_model.index, guess_leaf_by(entry, sub_model.line, words[1], word, leaves));
+        }
+        let place = sub_model.table?;
+        let windowed = self.kept == Kept::Models && table.kind().has_numbers() && sub_model.index > 0;
+        Some(if windowed { Self::window(sub_model, word)? } else { Look::Table { sub_model, place } })
+    }
+
+    /// The entries of a sub-model of numbers that may name a number's leaf, and the one before.
+    fn window(sub_model: SubModel, number: u64) -> Option<Look> {
+        let (low, high) = leaf_window(sub_model.line, sub_model.head, number, sub_model.leaves);
+        let first = low.saturating_sub(1);
+        let place = sub_model.table?.plus((TABLE_HEADER_WORDS + first) as u64 * 8);
+        Some(Look::Window { sub_model, first, count: high - first + 1, place })
+    }
+
+    /// Goes on with the words of a look that was not at a leaf. `None`: ask the shard.
+    pub fn go_on(&mut self, table: TableId, key: &[u8], look: Look, words: &[u64]) -> Option<Look> {
+        match look {
+            Look::Entries { first, .. } => {
+                let number = key_word(key, 0);
+                let entries = words.chunks_exact(TOP_ENTRY_WORDS);
+                let not_above = entries.clone().skip(1).take_while(|entry| entry[0] <= number).count();
+                let entry = entries.clone().nth(not_above)?;
+                let sub_model = SubModel::from_words(first + not_above, [entry[0], entry[1], entry[2]]);
+                match sub_model.index {
+                    0 => Some(Look::Table { sub_model, place: sub_model.table? }),
+                    _ => Self::window(sub_model, number),
+                }
+            }
+            Look::Table { sub_model, .. } => {
+                let word = match table.kind().has_numbers() {
+                    true => key_word(key, 0),
+                    false => self.top()?.word_in(&sub_model, key)?,
+                };
+                if !Guardian(words[0]).is_live() {
+                    mark!("translation table was old");
+                    return None;
+                }
+                let entry = |rank: usize| words[TABLE_HEADER_WORDS + rank];
+                let guess = guess_leaf_by(entry, sub_model.line, words[1], word, sub_model.leaves);
+                self.keep_table(sub_model.index, words);
+                Look::leaf(sub_model.index, guess)
+            }
+            Look::Window { sub_model, first, .. } => {
+                let entry = |rank: usize| words.get(rank.wrapping_sub(first)).copied().unwrap_or(u64::MAX);
+                let number = key_word(key, 0);
+                let guess = guess_leaf_by(entry, sub_model.line, sub_model.head, number, sub_model.leaves);
+                Look::leaf(sub_model.index, guess)
+            }
+            Look::Leaf { .. } => None,
+        }
+    }
+
+    /// The leaf before a guessed one, if a table that is kept tells.
+    pub fn leaf_before(&self, index: usize, guess: Guess) -> Option<Place> {
+        let words = self.tables.get(index)?.as_ref()?;
+        leaf_of(*words.get(TABLE_HEADER_WORDS + guess.rank.checked_sub(1)?)?)
+    }
+
+    /// Keeps a table, in place of others if need be.
+    fn keep_table(&mut self, index: usize, words: &[u64]) {
+        if self.kept != Kept::Tables || index >= self.tables.len() {
+            return;
+        }
+        self.give_up(index);
+        let bytes = words.len() * 8;
+        for _ in 0..self.tables.len() {
+            if self.bytes + bytes <= self.budget {
+                break;
+            }
+            self.hand = (self.hand + 1) % self.tables.len();
+            self.give_up(self.hand);
+        }
+        if self.bytes + bytes <= self.budget {
+            self.bytes += bytes;
+            self.tables[index] = Some(words.into());
+        }
+    }
+
+    /// Keeps no table of a sub-model.
+    pub fn forget_table(&mut self, index: usize) {
+        if index < self.tables.len() {
+            self.give_up(index);
+        }
+    }
+
+    fn give_up(&mut self, index: usize) {
+        if let Some(words) = self.tables[index].take() {
+            self.bytes -= words.len() * 8;
+        }
+    }
+
+    /// Takes over a sub-model as the shard says that it is now. `false`: this is a copy of another top model.
+    pub fn renew(&mut self, model: &ModelWords<'_>) -> bool {
+        if Guardian(model.guardian) != self.guardian {
+            return false;
+        }
+        if self.kept == Kept::TopOnly {
+            return true;
+        }
+        let index = model.index as usize;
+        let words = self.top.words();
+        let Some(top) = self.top() else { return false };
+        let (at, count) = (top.entry_word(index), top.count());
+        if index > count || at + TOP_ENTRY_WORDS > words.count() {
+            return false;
+        }
+        // Strings of sub-models that came later are not here.
+        if index == count && model.entry[3] as u32 != 0 {
+            return false;
+        }
+        words.copy_in(at, &model.entry);
+        if index == count {
+            words.store(TOP_COUNT_WORD, count as u64 + 1);
+            self.tables.push(None);
+        }
+        self.keep_table(index, model.table);
+        true
+    }
+}
