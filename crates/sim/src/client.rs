@@ -281,13 +281,15 @@ impl Client {
             private_pointers: false,
             timeout: Duration::from_nanos(self.stage.plan.timeout_ns),
             retry_for: Duration::from_nanos(4 * self.stage.plan.timeout_ns),
+            // Room for all of the models of an ordered table, for some, for none.
+            model_bytes: [1 << 20, 1 << 20, 3 << 10, 700, 0][self.random.below(5) as usize],
         };
         let mut session = Session::simulated(connected, options, caller).ok()?;
         if !self.stage.tables.borrow().contains(&term) {
-            session.create_table("table").ok()?;
+            session.create_table_of(self.stage.plan.table, "table").ok()?;
             self.stage.tables.borrow_mut().insert(term);
         }
-        let table = session.table_by_id(TableId(1));
+        let table = session.table_by_id(TableId::new(self.stage.plan.table, 1));
         Some(Connection { session, table, line, term, counted: Cost::default() })
     }
 

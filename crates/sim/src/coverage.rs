@@ -6,10 +6,10 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 44] = [
+pub const WANTED: [&str; 59] = [
+    "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
-    "READ given up",
     "READ too slow",
     "READ torn",
     "answer to a request that was given up",
@@ -22,6 +22,7 @@ pub const WANTED: [&str; 44] = [
     "connection cut",
     "connection delayed",
     "connection lost",
+    "copy of a top model was old",
     "directory copy was old",
     "directory moved",
     "epoch stepped",
@@ -30,15 +31,24 @@ pub const WANTED: [&str; 44] = [
     "index block split",
     "item ended",
     "item moved",
+    "item of a scan was not what its leaf said",
+    "key found in a leaf beside the guessed one",
+    "keys scanned",
     "large value died while it was read",
     "large value read",
     "large value's memory released",
+    "leaf moved",
+    "leaf split",
+    "leaf was younger than what led to it",
+    "leaf written anew",
+    "leaves merged",
     "link followed",
     "link repaired by a reader",
     "link repaired on a client's word",
     "memory audited",
     "memory reused as soon as its quarantine was over",
     "memory reused under a stale pointer",
+    "models copied",
     "operation answered",
     "operation timed out",
     "outcome unknown",
@@ -47,6 +57,11 @@ pub const WANTED: [&str; 44] = [
     "server superseded",
     "session went on over another connection",
     "shard stopped",
+    "sub-model added",
+    "top model looked up",
+    "top model made anew",
+    "translation table moved",
+    "translation table was old",
     "write asked for again that had been done",
     "write asked for again that had not been done",
     "write refused for lack of memory",
@@ -54,7 +69,12 @@ pub const WANTED: [&str; 44] = [
 ];
 
 /// What is too rare to be wanted of a few runs.
-const RARE: [&str; 2] = ["directory died while it was read", "emptying of a segment given up"];
+const RARE: [&str; 4] = [
+    "directory died while it was read",
+    "emptying of a segment given up",
+    "leaf written anew for another EMPTY pattern",
+    "top model moved",
+];
 
 /// How often each thing happened.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]

@@ -1,5 +1,7 @@
 //! What a seed decides.
 
+use kelix::TableKind;
+
 use crate::fabric::Kind;
 use crate::random::Random;
 use crate::scheduler::Temper;
@@ -50,6 +52,8 @@ pub struct Plan {
     pub operations: u64,
     /// What the run is about.
     pub theme: Theme,
+    /// What kind of table the keys stand in.
+    pub table: TableKind,
     /// The fabric.
     pub kind: Kind,
     /// How moments are dealt with.
@@ -124,10 +128,19 @@ impl Plan {
             // A successor begins empty.
             take_overs: if crowded { 0 } else { [1, 1, 0][random.below(3) as usize] },
         };
-        Plan {
+        // Chosen by themselves, so that the rest of a seed's plan does not depend on it.
+        let mut of_table = Random::new(seed ^ 0x7AB1E);
+        let table = match theme {
+            _ if crowded => TableKind::Hash,
+            Theme::Index | Theme::Hot => TableKind::ALL[of_table.below(4) as usize],
+            _ => [TableKind::Hash, TableKind::Hash, TableKind::Numbers, TableKind::Strings]
+                [of_table.below(4) as usize],
+        };
+        let mut plan = Plan {
             seed,
             operations,
             theme,
+            table,
             kind: Kind {
                 ordered,
                 delay_ns_max,
@@ -147,6 +160,7 @@ impl Plan {
                 _ => random.below(2),
             },
             shape: match theme {
+                _ if table == TableKind::Inline => Shape::Number,
                 Theme::Hot => [Shape::Short, Shape::Long][random.below(2) as usize],
                 // Of the size that fills memory, so that a new value waits for the slot of an old one.
                 Theme::Memory if random.once_in(2) => Shape::Bulk,
@@ -164,6 +178,11 @@ impl Plan {
             drift_ppm_max: if ordered { 1_000 } else { DRIFT_PPM_MAX },
             timeout_ns: if slow_theme { 20_000_000 } else { 800_000 },
             faults,
+        };
+        // Links between shards are those of hash tables.
+        if theme == Theme::Links && plan.shards > 1 {
+            plan.table = TableKind::Hash;
         }
+        plan
     }
 }

@@ -22,6 +22,8 @@ pub enum Shape {
     Pieces = 6,
     /// Too long for one slot.
     Runs = 7,
+    /// Of eight bytes, which stand beside their key.
+    Number = 8,
 }
 
 /// Most links of a value.
@@ -44,6 +46,7 @@ impl Shape {
             Shape::OtherBulk,
             Shape::Pieces,
             Shape::Runs,
+            Shape::Number,
         ];
         all.get((id.0 >> 56) as usize).copied()
     }
@@ -53,6 +56,7 @@ impl Shape {
 pub fn encode(id: ValueId) -> Vec<u8> {
     let mut random = Random::new(id.0);
     let length = match Shape::of(id) {
+        Some(Shape::Number) => 8,
         Some(Shape::Short | Shape::Linked) => 40,
         Some(Shape::Long) => 400,
         Some(Shape::Bulk) => 4_000,

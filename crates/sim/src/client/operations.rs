@@ -1,8 +1,9 @@
 //! What clients do.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use kelix::{CompareAndSet, Error, ErrorKind, Item, NewItem, Outcome, Path, Ticket, Values};
+use kelix::{CompareAndSet, Error, ErrorKind, Item, NewItem, Outcome, Path, Rows, Scan, Ticket, Values};
 use kelix_types::mark;
 
 use super::{BULK_KEYS, COLD_KEYS, Client, Connection, LARGE_KEYS, SEASON, Seen};
@@ -15,7 +16,7 @@ use crate::value::{self, Shape};
 const NEXT: &str = "next";
 
 fn bytes_of(key: u64) -> [u8; 8] {
-    key.to_le_bytes()
+    key.to_be_bytes()
 }
 
 impl Client {
@@ -28,6 +29,9 @@ impl Client {
             Theme::Memory if self.random.once_in(8) => return self.fill_or_empty(open),
             Theme::Large if self.random.once_in(25) => return self.act_large(open, seen),
             _ => {}
+        }
+        if plan.table.is_ordered() && self.random.once_in(12) {
+            return self.scan(open);
         }
         let key = self.key();
         if key >= plan.hot_keys {
@@ -63,6 +67,60 @@ impl Client {
             13 => self.submit_some(open),
             _ => self.compare_and_set(open, key, seen),
         }
+    }
+
+    /// Scans some keys. Each of them is a read of its own within the time of the scan: one that does not come was absent at some
+    /// moment of it.
+    fn scan(&mut self, open: &mut Connection) -> Result<(), Error> {
+        let (first, count) = match self.random.below(6) < self.stage.plan.cold_in_6 {
+            true => (COLD_KEYS.0 + self.random.below(COLD_KEYS.1), 1 + self.random.below(100)),
+            false => (0, self.stage.plan.hot_keys),
+        };
+        let mut scan = Scan::all().from(&bytes_of(first)).until(&bytes_of(first + count));
+        if self.random.once_in(3) {
+            scan = scan.backwards();
+        }
+        let called_ns = scheduler::now_ns();
+        let mut found: HashMap<u64, ValueId> = HashMap::new();
+        let key_of = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().unwrap_or_default());
+        let mut came = Vec::new();
+        if self.random.once_in(4) {
+            let counted = open.session.count(open.table, &scan)?;
+            if counted > count {
+                self.find(format!("{counted} of {count} keys are counted"));
+            }
+            return Ok(());
+        }
+        if self.random.once_in(2) {
+            let mut rows = Rows::new();
+            open.session.scan_into(open.table, &scan, &mut rows)?;
+            for row in 0..rows.len() {
+                let (key, id) = (key_of(rows.key(row)), self.decode(rows.value(row)));
+                self.learn(key, rows.version(row), id);
+                came.push((key, id));
+            }
+        } else {
+            for item in open.session.scan(open.table, &scan)? {
+                let item = item?;
+                let key = key_of(item.key());
+                came.push((key, self.look_at(&item, key)));
+            }
+        }
+        mark!("keys scanned");
+        let in_order = |pair: &[(u64, ValueId)]| {
+            (pair[0].0 < pair[1].0) != format!("{scan:?}").contains("backwards: true")
+        };
+        if !came.windows(2).all(in_order) {
+            self.find(format!("a scan brought its keys in the order {came:?}"));
+        }
+        found.extend(came);
+        for key in first..first + count {
+            self.record(open.term, key, called_ns, found.remove(&key));
+        }
+        if !found.is_empty() {
+            self.find(format!("a scan of {count} keys from {first} on brought {found:?}"));
+        }
+        Ok(())
     }
 
     /// Where the run is, and whether keys come or go.
@@ -237,7 +295,8 @@ impl Client {
         seen: &mut Seen,
     ) -> Result<(), Error> {
         let links = value::links(id, self.stage.plan.hot_keys);
-        let time_ns = self.random.once_in(8).then(|| self.random.below(20 * self.stage.plan.kind.epoch_ns));
+        let may_end = self.random.once_in(8) && self.stage.plan.table.has_items();
+        let time_ns = may_end.then(|| self.random.below(20 * self.stage.plan.kind.epoch_ns));
         let action = Action::Put { value: id };
         let called_ns = scheduler::now_ns();
         let position = self.begin(open.term, key, called_ns, action.clone());
