@@ -152,7 +152,10 @@ impl Scan {
             (Ok(lower), upper) => (cursor.lower, cursor.upper) = (lower, upper.unwrap_or(None)),
             (Err(()), _) => cursor.done = true,
         }
-        if !self.prefix.is_empty() {
+        let longest = if kind.has_numbers() { 8 } else { KEY_BYTES_MAX };
+        if self.prefix.len() > longest {
+            cursor.done = true;
+        } else if !self.prefix.is_empty() {
             cursor.keep_to(first_with_prefix(kind, &self.prefix), first_after_prefix(kind, &self.prefix));
         }
         Ok(cursor)
@@ -657,5 +660,24 @@ impl Session {
         let item = self.name_attributes(operation, item)?;
         *last = Some(item.key().to_vec());
         Ok(Some(item))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A prefix that is longer than any key went to the shard as a key, which ends the connection; of one that was longer
+    /// than a number only the first 8 bytes counted.
+    #[test]
+    fn no_key_begins_with_more_bytes_than_keys_have() {
+        for (kind, longest) in [(TableKind::Strings, KEY_BYTES_MAX), (TableKind::Inline, 8)] {
+            let cursor = |bytes: usize| {
+                Scan::prefix(&vec![1; bytes])
+                    .resolve("scan", TableId::new(kind, 1))
+                    .expect("an ordered table")
+            };
+            assert!(!cursor(longest).done && cursor(longest + 1).done);
+        }
     }
 }
