@@ -11,10 +11,11 @@ use tiny_http::{Header, Method, Response, Server};
 use crate::Failure;
 
 /// A metric with a value for each shard: name, kind, help, and where it stands in the statistics of a shard.
-const SHARD: [(&str, &str, &str, &str); 16] = [
+const SHARD: [(&str, &str, &str, &str); 17] = [
     ("kelix_items", "gauge", "Items in the store.", "/items"),
     ("kelix_requests_total", "counter", "Requests taken.", "/requests"),
     ("kelix_gets_total", "counter", "Gets that were answered by message.", "/gets"),
+    ("kelix_scans_total", "counter", "Pages of scans that were answered by message.", "/scans"),
     ("kelix_puts_total", "counter", "Items put.", "/puts"),
     ("kelix_deletes_total", "counter", "Keys deleted.", "/deletes"),
     ("kelix_expired_total", "counter", "Items whose time was over.", "/expired"),
@@ -42,6 +43,14 @@ const MEMORY: [(&str, &str); 5] = [
     ("used", "/memory/used_bytes"),
     ("live", "/memory/live_bytes"),
     ("quarantined", "/memory/quarantined_bytes"),
+];
+
+/// A metric with a value for each ordered table, which goes by its number.
+const ORDERED: [(&str, &str, &str, &str); 4] = [
+    ("kelix_ordered_keys", "gauge", "Keys of an ordered table.", "/keys"),
+    ("kelix_ordered_leaves", "gauge", "Leaves of an ordered table.", "/leaves"),
+    ("kelix_ordered_splits_total", "counter", "Leaves that became two.", "/splits"),
+    ("kelix_ordered_merges_total", "counter", "Pairs of leaves that became one.", "/merges"),
 ];
 
 /// What clients tell of themselves, summed up by fabric, those that have gone included.
@@ -84,6 +93,15 @@ fn exposition(namespaces: &[Value]) -> String {
     for (labels, shard) in &shards {
         for (what, pointer) in MEMORY {
             line(&mut text, "kelix_memory_bytes", &format!("{labels},what=\"{what}\""), shard, pointer);
+        }
+    }
+    for (name, kind, help, pointer) in ORDERED {
+        begin(&mut text, (name, kind, help));
+        for (labels, shard) in &shards {
+            for table in shard["ordered"].as_array().into_iter().flatten() {
+                let labels = format!("{labels},table=\"{}\"", table["table"]);
+                line(&mut text, name, &labels, table, pointer);
+            }
         }
     }
     for (name, kind, help, pointer) in CLIENTS {
@@ -149,12 +167,16 @@ mod tests {
     fn the_text_is_what_prometheus_reads() {
         let text = exposition(&[json!({
             "version": "0.1.0", "term": 3, "uptime_s": 1.5, "namespace": "default",
-            "shards": [{"shard": 0, "items": 7, "memory": {"live_bytes": 100}}],
+            "shards": [{"shard": 0, "items": 7, "scans": 4, "memory": {"live_bytes": 100},
+                "ordered": [{"table": 32769, "keys": 20, "leaves": 2, "splits": 1, "merges": 0}]}],
             "fabrics": {"shm": {"connected": 1, "reads": 12}, "tcp": {"connected": 0, "reads": 5}},
         })]);
         for line in [
             "# TYPE kelix_items gauge",
             "kelix_items{namespace=\"default\",shard=\"0\"} 7",
+            "kelix_scans_total{namespace=\"default\",shard=\"0\"} 4",
+            "kelix_ordered_keys{namespace=\"default\",shard=\"0\",table=\"32769\"} 20",
+            "kelix_ordered_merges_total{namespace=\"default\",shard=\"0\",table=\"32769\"} 0",
             "kelix_memory_bytes{namespace=\"default\",shard=\"0\",what=\"live\"} 100",
             "kelix_client_reads_total{namespace=\"default\",fabric=\"shm\"} 12",
             "kelix_client_reads_total{namespace=\"default\",fabric=\"tcp\"} 5",

@@ -3,16 +3,19 @@
 use std::io::Write;
 use std::time::Duration;
 
+use kelix::TableId;
 use serde_json::Value;
 
 use crate::Failure;
+use crate::bytes::show_name;
 use crate::context::Context;
 use crate::units::{show_mib, show_size, show_time};
 
 /// Show the server's statistics
 ///
 /// Memory is in MiB: limit is what --memory allows, taken what the server holds, used what its pages are given to,
-/// live what items and the index fill, resting what was freed and waits until no reader can meet it. The clients'
+/// live what items and the index fill, resting what was freed and waits until no reader can meet it. Ordered tables are
+/// shown with their keys, and with the leaves that these stand in: how many there are and how many were split and merged. The clients'
 /// counters are those that the clients themselves publish, about every thousand operations; the server cannot see
 /// what they read. With --watch one line each so many seconds tells what has happened in them.
 #[derive(clap::Args)]
@@ -61,11 +64,12 @@ const fn label(title: &'static str, pointer: &'static str) -> Column {
     Column { title, pointer, form: Form::Count, sums: false }
 }
 
-const REQUESTS: [Column; 11] = [
+const REQUESTS: [Column; 12] = [
     label("shard", "/shard"),
     column("items", "/items", Form::Count),
     column("requests", "/requests", Form::Count),
     column("gets", "/gets", Form::Count),
+    column("scans", "/scans", Form::Count),
     column("puts", "/puts", Form::Count),
     column("deletes", "/deletes", Form::Count),
     column("expired", "/expired", Form::Count),
@@ -93,6 +97,15 @@ const MEMORY: [Column; 7] = [
     column("live", "/memory/live_bytes", Form::Mib),
     column("resting", "/memory/quarantined_bytes", Form::Mib),
     column("retired segments", "/memory/segments_retired", Form::Count),
+];
+
+const ORDERED: [Column; 6] = [
+    Column { form: Form::Text, ..label("table", "/name") },
+    label("shard", "/shard"),
+    column("keys", "/keys", Form::Count),
+    column("leaves", "/leaves", Form::Count),
+    column("splits", "/splits", Form::Count),
+    column("merges", "/merges", Form::Count),
 ];
 
 const CLIENTS: [Column; 10] = [
@@ -148,6 +161,41 @@ fn table(title: &str, columns: &[Column], rows: &[Value]) -> String {
     text
 }
 
+/// A row for each ordered table of each shard. One whose name is not known goes by its number.
+fn ordered_rows(shards: &[Value]) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for shard in shards {
+        for table in shard["ordered"].as_array().into_iter().flatten() {
+            let mut row = table.clone();
+            row["shard"] = shard["shard"].clone();
+            row["name"] = match table["name"].as_str() {
+                Some(name) => show_name(name).into(),
+                None => format!("#{}", table["table"]).into(),
+            };
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+/// Adds the names of ordered tables, which the shards do not know. Statistics without names are better than none, so
+/// nothing is said of what fails.
+fn name_tables(context: &Context, statistics: &mut Value) {
+    let shards = statistics["shards"].as_array_mut().into_iter().flatten();
+    let tables: Vec<&mut Value> =
+        shards.filter_map(|shard| shard["ordered"].as_array_mut()).flatten().collect();
+    if tables.is_empty() {
+        return;
+    }
+    let Ok(mut session) = context.session() else { return };
+    for table in tables {
+        let id = table["table"].as_u64().and_then(|number| u16::try_from(number).ok()).map(TableId);
+        if let Some(Ok(Some(name))) = id.map(|id| session.table_name(id)) {
+            table["name"] = name.into();
+        }
+    }
+}
+
 fn report(statistics: &Value) -> String {
     let text = |name: &str| match &statistics[name] {
         Value::String(text) => text.clone(),
@@ -173,6 +221,15 @@ fn report(statistics: &Value) -> String {
     report.push('\n');
     report += &table("memory, MiB", &MEMORY, &shards);
     report.push('\n');
+    let ordered = ordered_rows(&shards);
+    if !ordered.is_empty() {
+        report += &table("ordered tables", &ORDERED, &ordered);
+        let more: u64 = shards.iter().filter_map(|shard| shard["ordered_not_listed"].as_u64()).sum();
+        if more > 0 {
+            report += &format!("  and {more} more\n");
+        }
+        report.push('\n');
+    }
     if clients.is_empty() {
         report += "no clients\n";
     } else {
@@ -276,7 +333,8 @@ pub(crate) fn run(context: &Context, args: &StatArgs) -> Result<(), Failure> {
     if let Some(every) = args.watch {
         return watch(context, every, args.count);
     }
-    let statistics = ask(&context.client()?)?;
+    let mut statistics = ask(&context.client()?)?;
+    name_tables(context, &mut statistics);
     if context.json {
         return context.print_json(&statistics);
     }
@@ -320,8 +378,22 @@ mod tests {
     }
 
     #[test]
+    fn ordered_tables_have_names_or_numbers() {
+        let shards = json!([
+            {"shard": 0, "ordered": [{"table": 16385, "keys": 3, "name": "a\tb"}]},
+            {"shard": 1, "ordered": [{"table": 49153, "keys": 20}], "ordered_not_listed": 2},
+        ]);
+        let report = report(&json!({"shards": shards}));
+        for words in ["a\u{fffd}b", "#49153", "  and 2 more\n"] {
+            assert!(report.contains(words), "{words}: {report}");
+        }
+        assert_eq!(ordered_rows(&[json!({"shard": 0, "ordered": []}), json!({})]), Vec::<Value>::new());
+    }
+
+    #[test]
     fn a_server_that_tells_less_is_shown_all_the_same() {
         let report = report(&json!({"shards": [{"shard": 0}]}));
         assert!(report.contains('-') && report.contains("no clients"), "{report}");
+        assert!(!report.contains("ordered"), "{report}");
     }
 }

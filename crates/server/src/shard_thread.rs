@@ -11,7 +11,7 @@ use kelix_fabric::tcp::{AgentLink, AgentShard};
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, ImageState, MemoryUse, SegmentSource, Span, header_word};
 use kelix_shard::{Guest, Now, Shard, ShardConfig, ShardCounters};
-use kelix_types::{Error, Result};
+use kelix_types::{Error, Result, TableId};
 use kelix_wire::control::Caller;
 use kelix_wire::mailbox_word;
 use tracing::warn;
@@ -30,14 +30,30 @@ const STEPS_A_CLOCK: u32 = 16;
 /// Most time between two reports while busy.
 const REPORT: Duration = Duration::from_millis(50);
 
+/// Most ordered tables that a shard tells of one by one, so that a report stays cheap.
+pub(crate) const ORDERED_REPORTED: usize = 1000;
+
+/// What there is of an ordered table.
+#[derive(Clone, Copy)]
+pub(crate) struct OrderedReport {
+    pub table: TableId,
+    pub keys: u64,
+    pub leaves: u64,
+    pub splits: u64,
+    pub merges: u64,
+}
+
 /// What a shard tells the rest of the server.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Report {
     pub counters: ShardCounters,
     pub memory: MemoryUse,
     pub epoch: u64,
     pub splits: u64,
     pub merges: u64,
+    /// The ordered tables that ever had a key, in the order of their numbers, and how many more there are.
+    pub ordered: Vec<OrderedReport>,
+    pub ordered_not_listed: usize,
     pub cpu: Duration,
     pub sleeps: u64,
 }
@@ -322,16 +338,29 @@ impl ShardThread {
     fn publish_report(&self) {
         let (splits, merges) = self.shard.splits_and_merges();
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        let report = Report {
+        let mut report = self.report.lock().expect("no panic under this lock");
+        // The list's memory is used again and again.
+        let mut ordered = std::mem::take(&mut report.ordered);
+        ordered.clear();
+        let mut tables = self.shard.ordered_counts();
+        ordered.extend(tables.by_ref().take(ORDERED_REPORTED).map(|(table, counts)| OrderedReport {
+            table,
+            keys: counts.keys,
+            leaves: counts.leaves,
+            splits: counts.splits,
+            merges: counts.merges,
+        }));
+        *report = Report {
             counters: self.shard.counters(),
             memory: self.shard.memory_use(),
             epoch: self.shard.image().epoch(),
             splits,
             merges,
+            ordered,
+            ordered_not_listed: tables.count(),
             cpu: Duration::new(time.tv_sec as u64, time.tv_nsec as u32),
             sleeps: self.sleeps,
         };
-        *self.report.lock().expect("no panic under this lock") = report;
     }
 
     /// Does what those who set connections up ask for.

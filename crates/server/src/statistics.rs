@@ -7,24 +7,41 @@ use serde_json::{Value, json};
 use crate::clients::{ClientRecord, ClientWay};
 use crate::namespace::Namespace;
 use crate::server::Shared;
+use crate::shard_thread::OrderedReport;
 
 /// So many clients are told of one by one, so that all fits a frame of the set-up conversation.
 const CLIENTS_LISTED: usize = 1000;
+/// So many ordered tables, for the same reason.
+const ORDERED_LISTED: usize = 1000;
+
+fn ordered(table: &OrderedReport) -> Value {
+    json!({
+        "table": table.table.0,
+        "keys": table.keys,
+        "leaves": table.leaves,
+        "splits": table.splits,
+        "merges": table.merges,
+    })
+}
 
 /// Statistics of a namespace, and what of the server is everybody's.
 pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
+    let mut tables_left = ORDERED_LISTED;
     let shards: Vec<Value> = namespace
         .shards
         .iter()
         .enumerate()
         .map(|(number, shard)| {
-            let report = *shard.report.lock().expect("no panic under this lock");
+            let report = shard.report.lock().expect("no panic under this lock").clone();
             let (counters, memory) = (report.counters, report.memory);
+            let listed = report.ordered.len().min(tables_left);
+            tables_left -= listed;
             json!({
                 "shard": number,
                 "items": counters.items,
                 "requests": counters.requests,
                 "gets": counters.gets,
+                "scans": counters.scans,
                 "puts": counters.puts,
                 "deletes": counters.deletes,
                 "expired": counters.expired,
@@ -35,6 +52,8 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
                 "items_evacuated": counters.evacuated,
                 "index_splits": report.splits,
                 "index_merges": report.merges,
+                "ordered": report.ordered[..listed].iter().map(ordered).collect::<Vec<Value>>(),
+                "ordered_not_listed": report.ordered.len() - listed + report.ordered_not_listed,
                 "epoch": report.epoch,
                 "cpu_s": report.cpu.as_secs_f64(),
                 "sleeps": report.sleeps,
