@@ -5,12 +5,12 @@
 
 use std::io::Write;
 
-use kelix::{Attribute, Cost, Item, Session};
+use kelix::{Attribute, Cost, Item, Session, TableKind};
 use serde_json::{Value, json};
 
-use crate::bytes::{Bytes, show_name};
+use crate::bytes::{KeyArgument, show_name};
 use crate::context::{Context, cost_json, cost_words, measured, plural};
-use crate::items::{TableNames, json as item_json, missing_json, place, write_lines};
+use crate::items::{Named, TableNames, json as item_json, missing_json, write_lines};
 use crate::{Exit, Failure};
 
 /// Follow links from an item
@@ -32,7 +32,7 @@ pub(crate) struct ChaseArgs {
     table: String,
     /// The key of the first item (see `kelix help syntax`)
     #[arg(allow_negative_numbers = true)]
-    key: Bytes,
+    key: KeyArgument,
     /// The links to follow, as in supervisor.department or courses.students[]
     path: String,
 }
@@ -40,8 +40,19 @@ pub(crate) struct ChaseArgs {
 /// A target that a link named, and the item if it exists.
 struct Target {
     table: String,
+    kind: TableKind,
     key: Vec<u8>,
     item: Option<Item>,
+}
+
+impl Target {
+    fn table(&self) -> Named<'_> {
+        Named { name: &self.table, kind: self.kind }
+    }
+
+    fn place(&self) -> String {
+        self.table().place(&self.key)
+    }
 }
 
 /// One step: by which link, to which items, at which cost.
@@ -68,20 +79,15 @@ fn parse_path(path: &str) -> Result<(Vec<&str>, bool), Failure> {
 }
 
 /// The targets that an item's links of one name lead to.
-fn targets(
-    session: &mut Session,
-    names: &mut TableNames,
-    item: &Item,
-    name: &str,
-) -> Result<Vec<Target>, Failure> {
-    let mut targets = Vec::new();
-    for (of, attribute) in item.attributes() {
-        if let (true, Attribute::Link { table, key, .. }) = (of == name, attribute) {
-            let table = names.get(session, table)?.to_string();
-            targets.push(Target { table, key: key.to_vec(), item: None });
+fn targets(names: &TableNames, item: &Item, name: &str) -> Vec<Target> {
+    let target = |(of, attribute)| match attribute {
+        Attribute::Link { table, key, .. } if of == name => {
+            let Named { name, kind } = names.get(table);
+            Some(Target { table: name.to_string(), kind, key: key.to_vec(), item: None })
         }
-    }
-    Ok(targets)
+        _ => None,
+    };
+    item.attributes().into_iter().filter_map(target).collect()
 }
 
 fn no_such_link(from: &Target, item: &Item, name: &str) -> Failure {
@@ -92,7 +98,7 @@ fn no_such_link(from: &Target, item: &Item, name: &str) -> Failure {
         }
     }
     let has = if links.is_empty() { "none".to_string() } else { show_name(&links.join(", ")) };
-    let place = place(&from.table, &from.key);
+    let place = from.place();
     let context = format!("{place} has no link \"{}\"; its links: {has}", show_name(name));
     Failure::new(Exit::NotThere, "chase", context).named(kelix::ErrorKind::NoSuchAttribute.name())
 }
@@ -107,14 +113,17 @@ fn walk(
     steps: &mut Vec<Step>,
 ) -> Result<(), Failure> {
     let table = session.table(&args.table)?;
-    let (item, cost) = measured(session, |session| Ok(session.get(table, &args.key.0)?))?;
-    let first = Target { table: args.table.clone(), key: args.key.0.clone(), item };
+    let kind = table.kind();
+    let key = Named { name: &args.table, kind }.key("chase", &args.key)?;
+    let (item, cost) = measured(session, |session| Ok(session.get(table, &key)?))?;
+    item.iter().try_for_each(|item| names.learn(session, item))?;
+    let first = Target { table: args.table.clone(), kind, key, item };
     steps.push(Step { via: None, list: false, targets: vec![first], cost });
     for (index, name) in path.iter().enumerate() {
         let from = steps.last().and_then(|step| step.targets.first()).expect("each step before has one");
         let Some(item) = &from.item else { return Ok(()) };
         let list = list && index + 1 == path.len();
-        let mut targets = targets(session, names, item, name)?;
+        let mut targets = targets(names, item, name);
         if targets.is_empty() {
             return Err(no_such_link(from, item, name));
         }
@@ -122,6 +131,7 @@ fn walk(
             true => Ok(session.follow_all(item, name)?),
             false => Ok(vec![session.follow(item, name)?]),
         })?;
+        items.iter().flatten().try_for_each(|item| names.learn(session, item))?;
         targets.truncate(items.len());
         for (target, item) in targets.iter_mut().zip(items) {
             target.item = item;
@@ -140,14 +150,13 @@ pub(crate) fn run(context: &Context, args: &ChaseArgs) -> Result<(), Failure> {
     let _ = walk(&mut session, &mut names, args, &path, list, &mut first);
     let result = walk(&mut session, &mut names, args, &path, list, &mut steps);
     if context.json {
-        let mut array = Vec::with_capacity(steps.len());
-        for (index, step) in steps.iter().enumerate() {
+        let object = |(index, step): (usize, &Step)| {
             let first_cost = first.get(index).map_or(step.cost, |first| first.cost);
-            array.push(step_json(step, first_cost, &mut session, &mut names)?);
-        }
-        context.print_json(&Value::Array(array))?;
+            step_json(step, first_cost, &names)
+        };
+        context.print_json(&steps.iter().enumerate().map(object).collect())?;
     } else {
-        print(&steps, &mut session, &mut names)?;
+        print(&steps, &names)?;
     }
     result?;
     let gone: Vec<String> =
@@ -156,7 +165,7 @@ pub(crate) fn run(context: &Context, args: &ChaseArgs) -> Result<(), Failure> {
 }
 
 fn gone(step: &Step, target: &Target) -> Option<String> {
-    let place = place(&target.table, &target.key);
+    let place = target.place();
     match (&target.item, &step.via) {
         (Some(_), _) => None,
         (None, None) => Some(format!("{place}: not there")),
@@ -164,19 +173,12 @@ fn gone(step: &Step, target: &Target) -> Option<String> {
     }
 }
 
-fn step_json(
-    step: &Step,
-    first_cost: Cost,
-    session: &mut Session,
-    names: &mut TableNames,
-) -> Result<Value, Failure> {
-    let mut items = Vec::with_capacity(step.targets.len());
-    for target in &step.targets {
-        items.push(match &target.item {
-            Some(item) => item_json(&target.table, item, session, names)?,
-            None => missing_json(&target.table, &target.key),
-        });
-    }
+fn step_json(step: &Step, first_cost: Cost, names: &TableNames) -> Value {
+    let json = |target: &Target| match &target.item {
+        Some(item) => item_json(target.table(), item, names),
+        None => missing_json(target.table(), &target.key),
+    };
+    let mut items: Vec<Value> = step.targets.iter().map(json).collect();
     let mut object = match items.pop() {
         Some(item) if !step.list => item,
         last => {
@@ -187,10 +189,10 @@ fn step_json(
     object["via"] = json!(step.via);
     object["cost"] = cost_json(step.cost);
     object["first_cost"] = cost_json(first_cost);
-    Ok(object)
+    object
 }
 
-fn print(steps: &[Step], session: &mut Session, names: &mut TableNames) -> Result<(), Failure> {
+fn print(steps: &[Step], names: &TableNames) -> Result<(), Failure> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     for step in steps {
         let cost = cost_words(step.cost);
@@ -208,8 +210,8 @@ fn print(steps: &[Step], session: &mut Session, names: &mut TableNames) -> Resul
         }
         for target in &step.targets {
             let Some(item) = &target.item else { continue };
-            writeln!(out, "  {}", place(&target.table, &target.key))?;
-            write_lines(&mut out, "    ", item, session, names)?;
+            writeln!(out, "  {}", target.place())?;
+            write_lines(&mut out, "    ", target.kind, item, names)?;
         }
     }
     Ok(out.flush()?)

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use kelix::{
     Address, Client, Cost, Credentials, ErrorKind, FabricChoice, Path, Session, SessionOptions, Table,
+    TableKind,
 };
 use serde_json::{Value, json};
 
@@ -71,16 +72,37 @@ impl Context {
     }
 }
 
-/// Opens a table for writing. It is made if it does not exist, unless its name could not be written in a link.
+/// Opens a table for writing, of whatever kind. It is made if it does not exist, unless its name could not be written in
+/// a link.
 pub(crate) fn create_table(session: &mut Session, operation: &str, name: &str) -> Result<Table, Failure> {
+    match table_if_any(session, operation, name)? {
+        Some(table) => Ok(table),
+        None => Ok(session.create_table(name)?),
+    }
+}
+
+/// The same, and fails if there is a table of another kind.
+pub(crate) fn create_table_of(
+    session: &mut Session,
+    operation: &str,
+    kind: TableKind,
+    name: &str,
+) -> Result<Table, Failure> {
+    match table_if_any(session, operation, name)?.filter(|table| table.kind() == kind) {
+        Some(table) => Ok(table),
+        None => Ok(session.create_table_of(kind, name)?),
+    }
+}
+
+/// Looks for a table before it is made: most exist, and looking needs neither the server nor the right to write.
+fn table_if_any(session: &mut Session, operation: &str, name: &str) -> Result<Option<Table>, Failure> {
     if name.contains('/') {
         let context = format!("a table's name cannot contain /, which ends it in links: \"{name}\"");
         return Err(Failure::usage(operation, context));
     }
-    // Most tables exist, and looking needs no server.
     match session.table(name) {
-        Err(error) if error.kind() == ErrorKind::NoSuchTable => Ok(session.create_table(name)?),
-        found => Ok(found?),
+        Err(error) if error.kind() == ErrorKind::NoSuchTable => Ok(None),
+        found => Ok(Some(found?)),
     }
 }
 

@@ -2,20 +2,20 @@
 
 use std::io::Write;
 
-use kelix::{Cost, Item, Path, Session, Table};
-use serde_json::json;
+use kelix::{Cost, Item, Path, Session};
+use serde_json::{Value, json};
 
-use crate::bytes::{Bytes, show};
+use crate::bytes::{KeyArgument, show_value};
 use crate::context::{Context, cost_json, cost_words, measured, say};
-use crate::items::{TableNames, is_plain, json as item_json, missing_json, place, write_lines};
+use crate::items::{Named, TableNames, is_plain, json as item_json, missing_json, write_among, write_lines};
 use crate::{Exit, Failure};
 
 /// Get items by key
 ///
-/// A plain value is printed as its bytes and a line feed. An item with attributes is printed as one `name: value`
-/// a line, its links as `name -> table/key`. Several keys are looked up in one batch, whose memory accesses overlap;
-/// a plain value is then printed as `key: value`. Keys that are absent are named on standard error, and the exit
-/// code is 1.
+/// A plain value is printed as its bytes and a line feed, one that is a number in digits. An item with attributes is
+/// printed as one `name: value` a line, its links as `name -> table/key`. Several keys are looked up in one batch, whose
+/// memory accesses overlap; a plain value is then printed as `key: value`. Keys that are absent are named on standard
+/// error, and the exit code is 1.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -31,7 +31,7 @@ pub(crate) struct GetArgs {
     table: String,
     /// The keys (see `kelix help syntax`)
     #[arg(required = true, allow_negative_numbers = true)]
-    keys: Vec<Bytes>,
+    keys: Vec<KeyArgument>,
     /// How to look the items up
     #[arg(long, value_enum, default_value_t = PathArgument::Auto)]
     path: PathArgument,
@@ -68,69 +68,68 @@ impl From<PathArgument> for Path {
 }
 
 /// What was looked up, and what it cost.
-struct Looked {
+struct Looked<'a> {
+    table: Named<'a>,
+    keys: Vec<Vec<u8>>,
     items: Vec<Option<Item>>,
     cost: Cost,
     first_cost: Cost,
 }
 
-fn look_up(session: &mut Session, table: Table, keys: &[Bytes], measure: bool) -> Result<Looked, Failure> {
+fn look_up<'a>(session: &mut Session, args: &'a GetArgs, measure: bool) -> Result<Looked<'a>, Failure> {
+    let table = session.table(&args.table)?;
+    let named = Named { name: &args.table, kind: table.kind() };
+    let keys: Vec<Vec<u8>> = args.keys.iter().map(|key| named.key("get", key)).collect::<Result<_, _>>()?;
     let mut fetch = || {
-        measured(session, |session| match keys {
-            [key] => Ok(vec![session.get(table, &key.0)?]),
+        measured(session, |session| match &keys[..] {
+            [key] => Ok(vec![session.get(table, key)?]),
             keys => {
-                let keys: Vec<&[u8]> = keys.iter().map(|key| &key.0[..]).collect();
+                let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
                 Ok(session.multi_get(table, &keys)?)
             }
         })
     };
-    let (items, first_cost) = fetch()?;
-    if !measure {
-        return Ok(Looked { items, cost: first_cost, first_cost });
+    let (mut items, first_cost) = fetch()?;
+    let mut cost = first_cost;
+    if measure {
+        (items, cost) = fetch()?;
     }
-    let (items, cost) = fetch()?;
-    Ok(Looked { items, cost, first_cost })
+    Ok(Looked { table: named, keys, items, cost, first_cost })
 }
 
 pub(crate) fn run(context: &Context, args: &GetArgs) -> Result<(), Failure> {
     let mut session = context.session_by(args.path.into())?;
-    let table = session.table(&args.table)?;
-    let looked = look_up(&mut session, table, &args.keys, context.json || args.explain)?;
+    let looked = look_up(&mut session, args, context.json || args.explain)?;
+    let mut names = TableNames::default();
+    looked.items.iter().flatten().try_for_each(|item| names.learn(&mut session, item))?;
     if context.json {
-        print_json(context, args, &looked, &mut session)?;
+        print_json(context, &looked, &names)?;
     } else {
-        print(args, &looked, &mut session)?;
+        print(args, &looked, &names)?;
     }
-    let missing: Vec<String> = args
+    let missing: Vec<String> = looked
         .keys
         .iter()
         .zip(&looked.items)
         .filter(|(_, item)| item.is_none())
-        .map(|(key, _)| format!("{}: not there", place(&args.table, &key.0)))
+        .map(|(key, _)| format!("{}: not there", looked.table.place(key)))
         .collect();
     if missing.is_empty() { Ok(()) } else { Err(Failure::new(Exit::NotThere, "get", missing.join(", "))) }
 }
 
-fn print_json(
-    context: &Context,
-    args: &GetArgs,
-    looked: &Looked,
-    session: &mut Session,
-) -> Result<(), Failure> {
-    let mut names = TableNames::default();
-    let mut objects = Vec::with_capacity(args.keys.len());
-    for (key, item) in args.keys.iter().zip(&looked.items) {
-        objects.push(match item {
-            Some(item) => item_json(&args.table, item, session, &mut names)?,
-            None => missing_json(&args.table, &key.0),
-        });
-    }
+fn print_json(context: &Context, looked: &Looked<'_>, names: &TableNames) -> Result<(), Failure> {
+    let Looked { table, keys, items, .. } = looked;
+    let object = |(key, item): (&Vec<u8>, &Option<Item>)| match item {
+        Some(item) => item_json(*table, item, names),
+        None => missing_json(*table, key),
+    };
+    let mut objects: Vec<Value> = keys.iter().zip(items).map(object).collect();
     let (cost, first_cost) = (cost_json(looked.cost), cost_json(looked.first_cost));
-    if args.keys.len() > 1 {
+    if keys.len() > 1 {
         return context.print_json(&json!({"items": objects, "cost": cost, "first_cost": first_cost}));
     }
     // A single key that is absent has only its error to show.
-    match (objects.pop(), &looked.items[..]) {
+    match (objects.pop(), &items[..]) {
         (Some(mut object), [Some(_)]) => {
             object["cost"] = cost;
             object["first_cost"] = first_cost;
@@ -140,29 +139,26 @@ fn print_json(
     }
 }
 
-fn print(args: &GetArgs, looked: &Looked, session: &mut Session) -> Result<(), Failure> {
+fn print(args: &GetArgs, looked: &Looked<'_>, names: &TableNames) -> Result<(), Failure> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    let mut names = TableNames::default();
-    let single = args.keys.len() == 1;
+    let table = looked.table;
+    let single = looked.keys.len() == 1;
     for item in looked.items.iter().flatten() {
         match (is_plain(item), single) {
-            _ if args.raw => out.write_all(raw(args, item)?)?,
-            (true, true) => {
+            _ if args.raw => out.write_all(raw(table, item)?)?,
+            (_, false) => write_among(&mut out, table.kind, item, names)?,
+            (true, true) if table.kind.has_items() => {
                 out.write_all(item.value())?;
                 out.write_all(b"\n")?;
             }
-            (true, false) => writeln!(out, "{}: {}", show(item.key()), show(item.value()))?,
-            (false, true) => write_lines(&mut out, "", item, session, &mut names)?,
-            (false, false) => {
-                writeln!(out, "{}", show(item.key()))?;
-                write_lines(&mut out, "  ", item, session, &mut names)?;
-            }
+            (true, true) => writeln!(out, "{}", show_value(table.kind, item.value()))?,
+            (false, true) => write_lines(&mut out, "", table.kind, item, names)?,
         }
     }
     out.flush()?;
     if args.explain {
         for item in looked.items.iter().flatten() {
-            say(&format!("{}: version {}", place(&args.table, item.key()), item.version().0));
+            say(&format!("{}: version {}", table.place(item.key()), item.version().0));
         }
         say(&cost_words(looked.cost));
     }
@@ -170,13 +166,11 @@ fn print(args: &GetArgs, looked: &Looked, session: &mut Session) -> Result<(), F
 }
 
 /// The bytes of a plain value, or of the value without a name beside attributes.
-fn raw<'a>(args: &GetArgs, item: &'a Item) -> Result<&'a [u8], Failure> {
+fn raw<'a>(table: Named<'_>, item: &'a Item) -> Result<&'a [u8], Failure> {
     if is_plain(item) || item.bytes("").is_some() {
         return Ok(item.value());
     }
-    let context = format!(
-        "{} has attributes and no plain value; leave out --raw, or take --json",
-        place(&args.table, item.key())
-    );
+    let place = table.place(item.key());
+    let context = format!("{place} has attributes and no plain value; leave out --raw, or take --json");
     Err(Failure::usage("get", context))
 }

@@ -1,28 +1,78 @@
 //! Items as the commands print them: lines for people, objects for programs.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::Write;
 use std::time::SystemTime;
 
-use kelix::{Attribute, Item, Session, TableId};
+use kelix::{Attribute, Item, Session, TableId, TableKind};
 use serde_json::{Value, json};
 
 use crate::Failure;
-use crate::bytes::{show, show_name, show_target};
+use crate::bytes::{KeyArgument, parse_value, show, show_key, show_name, show_target, show_value};
 
-/// Names of tables, looked up once each. Links tell only a table's number.
+/// A table as commands know it: by its name, and by its kind, which says how keys and values are written.
+#[derive(Clone, Copy)]
+pub(crate) struct Named<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What it holds.
+    pub kind: TableKind,
+}
+
+impl Named<'_> {
+    /// One of its keys, as it was given on the command line.
+    pub fn key(self, operation: &str, key: &KeyArgument) -> Result<Vec<u8>, Failure> {
+        key.of(self.kind).map_err(|why| self.refuses(operation, &why))
+    }
+
+    /// A value for one of its keys, as it was given on the command line.
+    pub fn value(self, operation: &str, text: &str) -> Result<Vec<u8>, Failure> {
+        parse_value(self.kind, text).map_err(|why| self.refuses(operation, &why))
+    }
+
+    fn refuses(self, operation: &str, why: &str) -> Failure {
+        Failure::usage(operation, format!("table \"{}\": {why}", show_name(self.name)))
+    }
+
+    /// `TABLE/KEY`, as messages name an item.
+    pub fn place(self, key: &[u8]) -> String {
+        format!("{}/{}", show_name(self.name), show_key(self.kind, key))
+    }
+}
+
+/// Names of the tables that links lead to, looked up once each. Links tell only a table's number.
 #[derive(Default)]
-pub(crate) struct TableNames(HashMap<u16, String>);
+pub(crate) struct TableNames(HashMap<TableId, String>);
 
 impl TableNames {
-    /// The name of a table.
-    pub fn get(&mut self, session: &mut Session, id: TableId) -> Result<&str, Failure> {
-        if let std::collections::hash_map::Entry::Vacant(entry) = self.0.entry(id.0) {
-            let name = session.table_name(id)?;
-            entry.insert(name.unwrap_or_else(|| format!("#{}", id.0)));
-        }
-        Ok(&self.0[&id.0])
+    /// Whether every table is known that the links of an item lead to.
+    pub fn know(&self, item: &Item) -> bool {
+        targets(item).all(|id| self.0.contains_key(&id))
     }
+
+    /// Looks up the tables that the links of an item lead to.
+    pub fn learn(&mut self, session: &mut Session, item: &Item) -> Result<(), Failure> {
+        for id in targets(item) {
+            if let Entry::Vacant(entry) = self.0.entry(id) {
+                let name = session.table_name(id)?;
+                entry.insert(name.unwrap_or_else(|| format!("#{}", id.0)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A table that has been looked up.
+    pub fn get(&self, id: TableId) -> Named<'_> {
+        Named { name: &self.0[&id], kind: id.kind() }
+    }
+}
+
+fn targets(item: &Item) -> impl Iterator<Item = TableId> + '_ {
+    item.attributes().into_iter().filter_map(|(_, attribute)| match attribute {
+        Attribute::Link { table, .. } => Some(table),
+        Attribute::Bytes(_) => None,
+    })
 }
 
 /// Whether an item is a plain value, without attributes.
@@ -34,34 +84,44 @@ pub(crate) fn is_plain(item: &Item) -> bool {
 pub(crate) fn write_lines(
     out: &mut impl Write,
     indent: &str,
+    kind: TableKind,
     item: &Item,
-    session: &mut Session,
-    names: &mut TableNames,
-) -> Result<(), Failure> {
+    names: &TableNames,
+) -> std::io::Result<()> {
     for (name, attribute) in item.attributes() {
         let name = show_name(name);
         match attribute {
-            Attribute::Bytes(bytes) => writeln!(out, "{indent}{name}: {}", show(bytes))?,
+            Attribute::Bytes(bytes) => writeln!(out, "{indent}{name}: {}", show_value(kind, bytes))?,
             Attribute::Link { table, key, bytes } => {
-                let table = names.get(session, table)?;
-                writeln!(out, "{indent}{name} -> {}", show_target(table, key, bytes))?;
+                let target = names.get(table);
+                writeln!(out, "{indent}{name} -> {}", show_target(target.name, target.kind, key, bytes))?;
             }
         }
     }
     Ok(())
 }
 
+/// An item among others: `key: value` if it is plain, else its key, and below it its lines.
+pub(crate) fn write_among(
+    out: &mut impl Write,
+    kind: TableKind,
+    item: &Item,
+    names: &TableNames,
+) -> std::io::Result<()> {
+    let key = show_key(kind, item.key());
+    if is_plain(item) {
+        return writeln!(out, "{key}: {}", show_value(kind, item.value()));
+    }
+    writeln!(out, "{key}")?;
+    write_lines(out, "  ", kind, item, names)
+}
+
 /// An item as a JSON object: its key, its version as digits (too large for the numbers of many JSON readers), when
 /// it ends, its value if it has one, and its attributes and links unless it is plain.
-pub(crate) fn json(
-    table: &str,
-    item: &Item,
-    session: &mut Session,
-    names: &mut TableNames,
-) -> Result<Value, Failure> {
+pub(crate) fn json(table: Named<'_>, item: &Item, names: &TableNames) -> Value {
     let mut object = json!({
-        "table": table,
-        "key": show(item.key()),
+        "table": table.name,
+        "key": show_key(table.kind, item.key()),
         "version": item.version().0.to_string(),
     });
     if let Some(expires) = item.expires() {
@@ -71,10 +131,14 @@ pub(crate) fn json(
     let (mut attributes, mut links) = (Vec::new(), Vec::new());
     for (name, attribute) in item.attributes() {
         match attribute {
-            Attribute::Bytes(bytes) if name.is_empty() => object["value"] = json!(show(bytes)),
+            Attribute::Bytes(bytes) if name.is_empty() => {
+                object["value"] = json!(show_value(table.kind, bytes));
+            }
             Attribute::Bytes(bytes) => attributes.push(json!({"name": name, "value": show(bytes)})),
             Attribute::Link { table, key, bytes } => {
-                let mut link = json!({"name": name, "table": names.get(session, table)?, "key": show(key)});
+                let target = names.get(table);
+                let key = show_key(target.kind, key);
+                let mut link = json!({"name": name, "table": target.name, "key": key});
                 if !bytes.is_empty() {
                     link["bytes"] = json!(show(bytes));
                 }
@@ -86,15 +150,10 @@ pub(crate) fn json(
         object["attributes"] = json!(attributes);
         object["links"] = json!(links);
     }
-    Ok(object)
+    object
 }
 
 /// A key that is absent, as JSON.
-pub(crate) fn missing_json(table: &str, key: &[u8]) -> Value {
-    json!({"table": table, "key": show(key), "missing": true})
-}
-
-/// `TABLE/KEY`, as messages name an item.
-pub(crate) fn place(table: &str, key: &[u8]) -> String {
-    format!("{}/{}", show_name(table), show(key))
+pub(crate) fn missing_json(table: Named<'_>, key: &[u8]) -> Value {
+    json!({"table": table.name, "key": show_key(table.kind, key), "missing": true})
 }

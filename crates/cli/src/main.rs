@@ -16,6 +16,7 @@ mod get;
 mod items;
 mod metrics;
 mod namespaces;
+mod scan;
 mod serve;
 mod stat;
 mod table;
@@ -89,6 +90,7 @@ enum Command {
     Get(get::GetArgs),
     Del(write::DelArgs),
     Chase(chase::ChaseArgs),
+    Scan(scan::ScanArgs),
     #[command(subcommand)]
     Table(table::TableCommand),
     Stat(stat::StatArgs),
@@ -109,6 +111,7 @@ fn run(context: &context::Context, command: &Command) -> Result<(), Failure> {
         Command::Get(args) => get::run(context, args),
         Command::Del(args) => write::del(context, args),
         Command::Chase(args) => chase::run(context, args),
+        Command::Scan(args) => scan::run(context, args),
         Command::Table(command) => table::run(context, command),
         Command::Stat(args) => stat::run(context, args),
         Command::Bench(args) => bench::run(context, args),

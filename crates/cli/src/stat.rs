@@ -15,9 +15,9 @@ use crate::units::{show_mib, show_size, show_time};
 ///
 /// Memory is in MiB: limit is what --memory allows, taken what the server holds, used what its pages are given to,
 /// live what items and the index fill, resting what was freed and waits until no reader can meet it. Ordered tables are
-/// shown with their keys, and with the leaves that these stand in: how many there are and how many were split and merged. The clients'
-/// counters are those that the clients themselves publish, about every thousand operations; the server cannot see
-/// what they read. With --watch one line each so many seconds tells what has happened in them.
+/// shown with their keys and the leaves that these stand in: how many there are, and how many were split and merged.
+/// The clients' counters are those that the clients themselves publish, about every thousand operations; the server
+/// cannot see what they read. With --watch one line each so many seconds tells what has happened in them.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -7,9 +7,9 @@ use std::time::Duration;
 use kelix::{CompareAndSet, NewItem, Session, Version};
 use serde_json::json;
 
-use crate::bytes::{AttributeArgument, Bytes, LinkArgument, parse};
+use crate::bytes::{AttributeArgument, KeyArgument, LinkArgument, parse};
 use crate::context::{Context, cost_json, create_table, measured};
-use crate::items::place;
+use crate::items::Named;
 use crate::units::parse_time;
 use crate::{Exit, Failure};
 
@@ -27,6 +27,7 @@ Examples:
   kelix put people prof001 --attr name=UVT --link department=departments/depcs
   kelix put roads a --link to=roads/b=u64:120 --link to=roads/c=u64:75
   kelix put photos hex:00ff10 --file photo.jpg
+  kelix put counters 42 1000000
   pg_dump shop | kelix put dumps shop --file - --expires 2h
   kelix put colours red '#f00' --if-version \"$(kelix get colours red --json | jq -r .version)\"
   kelix put locks nightly \"$HOSTNAME\" --if-absent --expires 10m")]
@@ -35,7 +36,7 @@ pub(crate) struct PutArgs {
     table: String,
     /// The key (see `kelix help syntax`)
     #[arg(allow_negative_numbers = true)]
-    key: Bytes,
+    key: KeyArgument,
     /// The value (see `kelix help syntax`); - reads standard input
     #[arg(allow_negative_numbers = true)]
     value: Option<String>,
@@ -72,7 +73,7 @@ pub(crate) struct DelArgs {
     table: String,
     /// The key (see `kelix help syntax`)
     #[arg(allow_negative_numbers = true)]
-    key: Bytes,
+    key: KeyArgument,
     /// Delete only if the key still has this version
     #[arg(long, value_name = "VERSION")]
     if_version: Option<u64>,
@@ -89,27 +90,50 @@ fn read_value(path: &Path) -> Result<Vec<u8>, Failure> {
         .map_err(|source| Failure::io("put", format!("cannot read {}", path.display()), &source))
 }
 
-fn new_item(args: &PutArgs, session: &mut Session) -> Result<NewItem, Failure> {
-    let mut item = NewItem::new();
+/// The value to be put, before it is known what kind of table it is for.
+enum Given<'a> {
+    /// In the syntax.
+    Text(&'a str),
+    /// Byte by byte.
+    Bytes(Vec<u8>),
+}
+
+/// Reads the value, before any table is made for it. What no table would take is refused.
+fn given(args: &PutArgs) -> Result<Option<Given<'_>>, Failure> {
     let value = match (args.value.as_deref(), &args.file) {
-        (Some("-"), _) => Some(read_value(Path::new("-"))?),
-        (Some(text), _) => Some(parse(text).map_err(|context| Failure::usage("put", context))?),
-        (None, Some(path)) => Some(read_value(path)?),
+        (Some("-"), _) => Some(Given::Bytes(read_value(Path::new("-"))?)),
+        (Some(text), _) => {
+            parse(text).map_err(|context| Failure::usage("put", context))?;
+            Some(Given::Text(text))
+        }
+        (None, Some(path)) => Some(Given::Bytes(read_value(path)?)),
         (None, None) => None,
     };
     if value.is_none() && args.attr.is_empty() && args.link.is_empty() {
         let context = "nothing to put: give VALUE ('' is an empty one), --file, --attr or --link";
         return Err(Failure::usage("put", context));
     }
-    if let Some(value) = value {
-        item.bytes("", &value);
-    }
+    Ok(value)
+}
+
+fn new_item(
+    args: &PutArgs,
+    (table, value): (Named<'_>, Option<Given<'_>>),
+    session: &mut Session,
+) -> Result<NewItem, Failure> {
+    let mut item = NewItem::new();
+    match value {
+        Some(Given::Text(text)) => item.bytes("", &table.value("put", text)?),
+        Some(Given::Bytes(bytes)) => item.bytes("", &bytes),
+        None => &mut item,
+    };
     for attribute in &args.attr {
         item.bytes(&attribute.name, &attribute.value);
     }
     for link in &args.link {
         let table = create_table(session, "put", &link.table)?;
-        item.link_with(&link.name, table, &link.key, &link.bytes);
+        let key = Named { name: &link.table, kind: table.kind() }.key("put", &link.key)?;
+        item.link_with(&link.name, table, &key, &link.bytes);
     }
     if let Some(time) = args.expires {
         item.expires_in(time);
@@ -119,8 +143,11 @@ fn new_item(args: &PutArgs, session: &mut Session) -> Result<NewItem, Failure> {
 
 pub(crate) fn put(context: &Context, args: &PutArgs) -> Result<(), Failure> {
     let mut session = context.session()?;
-    let item = new_item(args, &mut session)?;
+    let value = given(args)?;
     let table = create_table(&mut session, "put", &args.table)?;
+    let named = Named { name: &args.table, kind: table.kind() };
+    let key = named.key("put", &args.key)?;
+    let item = new_item(args, (named, value), &mut session)?;
     let expected = match (args.if_version, args.if_absent) {
         (Some(version), _) => Some(Some(Version(version))),
         (None, true) => Some(None),
@@ -128,13 +155,11 @@ pub(crate) fn put(context: &Context, args: &PutArgs) -> Result<(), Failure> {
     };
     let (version, cost) = measured(&mut session, |session| {
         let Some(expected) = expected else {
-            return Ok(session.put_item(table, &args.key.0, &item)?);
+            return Ok(session.put_item(table, &key, &item)?);
         };
-        match session.compare_and_set_item(table, &args.key.0, expected, &item)? {
+        match session.compare_and_set_item(table, &key, expected, &item)? {
             CompareAndSet::Done(version) => Ok(version.unwrap_or(Version(0))),
-            CompareAndSet::Mismatch(found) => {
-                Err(mismatch("put", &place(&args.table, &args.key.0), expected, found))
-            }
+            CompareAndSet::Mismatch(found) => Err(mismatch("put", &named.place(&key), expected, found)),
         }
     })?;
     if context.json {
@@ -146,15 +171,17 @@ pub(crate) fn put(context: &Context, args: &PutArgs) -> Result<(), Failure> {
 pub(crate) fn del(context: &Context, args: &DelArgs) -> Result<(), Failure> {
     let mut session = context.session()?;
     let table = session.table(&args.table)?;
-    let place = place(&args.table, &args.key.0);
+    let named = Named { name: &args.table, kind: table.kind() };
+    let key = named.key("del", &args.key)?;
+    let place = named.place(&key);
     let ((), cost) = measured(&mut session, |session| {
         let Some(version) = args.if_version else {
-            return match session.delete(table, &args.key.0)? {
+            return match session.delete(table, &key)? {
                 true => Ok(()),
                 false => Err(Failure::new(Exit::NotThere, "del", format!("{place}: not there"))),
             };
         };
-        match session.compare_and_delete(table, &args.key.0, Version(version))? {
+        match session.compare_and_delete(table, &key, Version(version))? {
             CompareAndSet::Done(_) => Ok(()),
             CompareAndSet::Mismatch(found) => Err(mismatch("del", &place, Some(Version(version)), found)),
         }

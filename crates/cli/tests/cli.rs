@@ -51,7 +51,7 @@ fn the_whole_tour() {
     university(&place);
     assert_eq!(place.kelix(&["table", "list"]).ok(), "colours\ndepartments\npeople\ncourses\n");
     let tables = place.kelix(&["table", "list", "--json"]).json();
-    assert_eq!(tables, json!({"tables": ["colours", "departments", "people", "courses"]}));
+    assert_eq!(tables["tables"], json!(["colours", "departments", "people", "courses"]));
     let department = place.kelix(&["chase", "people", "stu001", "supervisor.department"]);
     assert!(department.ok().contains("website: www.cs.ac.co"), "{department:?}");
 
@@ -916,11 +916,13 @@ fn a_peer_that_is_not_installed_is_named() {
 #[test]
 fn every_command_helps() {
     let place = Place::new();
-    for command in ["serve", "demo", "put", "get", "del", "chase", "stat", "bench"] {
+    for command in ["serve", "demo", "put", "get", "del", "chase", "scan", "stat", "bench"] {
         let help = place.kelix(&["help", command]);
         assert!(help.ok().contains("Examples:"), "{help:?}");
     }
-    assert!(place.kelix(&["table", "create", "--help"]).ok().contains("Example:"));
+    for command in ["create", "list"] {
+        assert!(place.kelix(&["table", command, "--help"]).ok().contains("Examples:"));
+    }
     let syntax = place.kelix(&["help", "syntax"]);
     for word in ["hex:", "u64:", "text:", "TABLE/KEY=BYTES", "students[]", "Exit codes"] {
         assert!(syntax.ok().contains(word), "{syntax:?}");

@@ -1,10 +1,12 @@
 //! Real processes of the built program, each test with a directory and a server of its own.
 
+#![allow(dead_code, reason = "each test program uses a part of it")]
+
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -130,6 +132,13 @@ impl Place {
         finish(command.spawn().expect("the program starts"))
     }
 
+    /// Starts a command whose output is read while it runs.
+    pub fn kelix_writing(&self, args: &[&str]) -> Writing {
+        let mut child = self.command(args).spawn().expect("the program starts");
+        let out = BufReader::new(child.stdout.take().expect("piped"));
+        Writing { child, out }
+    }
+
     /// Starts a command that reads standard input.
     pub fn kelix_reading(&self, args: &[&str]) -> Reading {
         let mut child = self.command(args).stdin(Stdio::piped()).spawn().expect("the program starts");
@@ -189,6 +198,34 @@ impl Reading {
     }
 }
 
+/// A command that waits for whoever reads its output.
+pub struct Writing {
+    child: Child,
+    out: BufReader<ChildStdout>,
+}
+
+impl Writing {
+    /// Its next line.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.out.read_line(&mut line).expect("it writes");
+        line
+    }
+
+    /// Reads the rest and waits for its end.
+    pub fn rest(mut self) -> Done {
+        let mut out = Vec::new();
+        self.out.read_to_end(&mut out).expect("it writes");
+        Done { out, ..finish(self.child) }
+    }
+
+    /// Reads no more and waits for its end.
+    pub fn leave(self) -> Done {
+        drop(self.out);
+        finish(self.child)
+    }
+}
+
 /// A server's process, which ends with the test.
 pub struct Server {
     child: Child,
@@ -225,7 +262,7 @@ impl Server {
         let status = wait_until("the server's end", || child.try_wait().expect("our child"));
         let mut said = String::new();
         if let Some(mut err) = child.stderr.take() {
-            let _ = std::io::Read::read_to_string(&mut err, &mut said);
+            let _ = err.read_to_string(&mut said);
         }
         (status.code(), said)
     }
