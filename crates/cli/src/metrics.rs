@@ -46,11 +46,16 @@ const MEMORY: [(&str, &str); 5] = [
 ];
 
 /// A metric with a value for each ordered table, which goes by its number.
-const ORDERED: [(&str, &str, &str, &str); 4] = [
+const ORDERED: [(&str, &str, &str, &str); 9] = [
     ("kelix_ordered_keys", "gauge", "Keys of an ordered table.", "/keys"),
     ("kelix_ordered_leaves", "gauge", "Leaves of an ordered table.", "/leaves"),
     ("kelix_ordered_splits_total", "counter", "Leaves that became two.", "/splits"),
     ("kelix_ordered_merges_total", "counter", "Pairs of leaves that became one.", "/merges"),
+    ("kelix_ordered_models", "gauge", "Sub-models of an ordered table.", "/sub_models"),
+    ("kelix_ordered_model_error", "gauge", "Mean error of its sub-models, in leaves.", "/model_error"),
+    ("kelix_ordered_model_bytes", "gauge", "Bytes of its models.", "/model_bytes"),
+    ("kelix_ordered_table_bytes", "gauge", "Bytes of its translation tables.", "/table_bytes"),
+    ("kelix_ordered_models_trained_total", "counter", "Sub-models trained.", "/sub_models_trained"),
 ];
 
 /// What clients tell of themselves, summed up by fabric, those that have gone included.

@@ -52,7 +52,7 @@ struct Column {
 enum Form {
     Count,
     Mib,
-    Seconds,
+    Fraction,
     Text,
 }
 
@@ -81,7 +81,7 @@ const REQUESTS: [Column; 12] = [
 
 const WORK: [Column; 7] = [
     label("shard", "/shard"),
-    column("CPU s", "/cpu_s", Form::Seconds),
+    column("CPU s", "/cpu_s", Form::Fraction),
     column("sleeps", "/sleeps", Form::Count),
     label("epoch", "/epoch"),
     column("splits", "/index_splits", Form::Count),
@@ -99,16 +99,20 @@ const MEMORY: [Column; 7] = [
     column("retired segments", "/memory/segments_retired", Form::Count),
 ];
 
-const ORDERED: [Column; 6] = [
+const ORDERED: [Column; 10] = [
     Column { form: Form::Text, ..label("table", "/name") },
     label("shard", "/shard"),
     column("keys", "/keys", Form::Count),
     column("leaves", "/leaves", Form::Count),
     column("splits", "/splits", Form::Count),
     column("merges", "/merges", Form::Count),
+    column("models", "/sub_models", Form::Count),
+    Column { form: Form::Fraction, ..label("error", "/model_error") },
+    column("models MiB", "/model_bytes", Form::Mib),
+    column("tables MiB", "/table_bytes", Form::Mib),
 ];
 
-const CLIENTS: [Column; 10] = [
+const CLIENTS: [Column; 11] = [
     Column { form: Form::Text, ..label("fabric", "/fabric") },
     label("process", "/pid"),
     label("user", "/uid"),
@@ -119,6 +123,7 @@ const CLIENTS: [Column; 10] = [
     column("retries", "/retries", Form::Count),
     column("fallbacks", "/fallbacks", Form::Count),
     label("segments", "/segments_mapped"),
+    column("models MiB", "/model_bytes", Form::Mib),
 ];
 
 fn show(value: &Value, form: Form) -> String {
@@ -128,7 +133,7 @@ fn show(value: &Value, form: Form) -> String {
         (None, _) => "-".into(),
         (Some(value), Form::Count) => format!("{value:.0}"),
         (Some(value), Form::Mib) => show_mib(value as u64),
-        (Some(value), Form::Seconds) => format!("{value:.2}"),
+        (Some(value), Form::Fraction) => format!("{value:.2}"),
     }
 }
 

@@ -759,6 +759,7 @@ impl<F: Fabric> Core<F> {
             total.retries,
             total.fallbacks,
             self.segments_mapped,
+            self.shards.iter().map(|shard| shard.reader.ordered.copied_bytes() as u64).sum(),
         ];
         // All to the first shard's mailbox: the server adds the shards' up.
         let _ = self.fabric.post_write(self.shards[0].reader.peer, mailbox_word::COUNTERS, &counters);

@@ -10,7 +10,7 @@ use kelix_fabric::shm::{Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, W
 use kelix_fabric::tcp::{AgentLink, AgentShard};
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, ImageState, MemoryUse, SegmentSource, Span, header_word};
-use kelix_shard::{Guest, Now, Shard, ShardConfig, ShardCounters};
+use kelix_shard::{Guest, ModelCounts, Now, Shard, ShardConfig, ShardCounters};
 use kelix_types::{Error, Result, TableId};
 use kelix_wire::control::Caller;
 use kelix_wire::mailbox_word;
@@ -41,6 +41,7 @@ pub(crate) struct OrderedReport {
     pub leaves: u64,
     pub splits: u64,
     pub merges: u64,
+    pub models: ModelCounts,
 }
 
 /// What a shard tells the rest of the server.
@@ -343,12 +344,13 @@ impl ShardThread {
         let mut ordered = std::mem::take(&mut report.ordered);
         ordered.clear();
         let mut tables = self.shard.ordered_counts();
-        ordered.extend(tables.by_ref().take(ORDERED_REPORTED).map(|(table, counts)| OrderedReport {
+        ordered.extend(tables.by_ref().take(ORDERED_REPORTED).map(|(table, counts, models)| OrderedReport {
             table,
             keys: counts.keys,
             leaves: counts.leaves,
             splits: counts.splits,
             merges: counts.merges,
+            models,
         }));
         *report = Report {
             counters: self.shard.counters(),

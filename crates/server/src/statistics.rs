@@ -21,6 +21,12 @@ fn ordered(table: &OrderedReport) -> Value {
         "leaves": table.leaves,
         "splits": table.splits,
         "merges": table.merges,
+        "sub_models": table.models.sub_models,
+        "model_error": table.models.errors as f64 / table.models.sub_models.max(1) as f64,
+        "model_bytes": table.models.top_bytes,
+        "table_bytes": table.models.table_bytes,
+        "sub_models_trained": table.models.trained,
+        "top_models_made": table.models.tops,
     })
 }
 
@@ -42,6 +48,7 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
                 "requests": counters.requests,
                 "gets": counters.gets,
                 "scans": counters.scans,
+                "sub_models_told": counters.models_told,
                 "puts": counters.puts,
                 "deletes": counters.deletes,
                 "expired": counters.expired,
@@ -107,6 +114,7 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
                 "retries": client.counter(3),
                 "fallbacks": client.counter(4),
                 "segments_mapped": client.counter(5),
+                "model_bytes": client.counter(6),
             })
         })
         .collect();

@@ -24,4 +24,5 @@ mod shard;
 mod upkeep;
 mod waiting;
 
+pub use kelix_index::{ModelCounts, OrderedCounts};
 pub use shard::{Guest, Now, Progress, Shard, ShardConfig, ShardCounters};

@@ -326,6 +326,11 @@ impl OrderedReader {
         }
     }
 
+    /// Bytes of all copies.
+    pub fn copied_bytes(&self) -> usize {
+        self.copies.iter().flatten().map(ModelCopy::bytes).sum()
+    }
+
     /// The greatest incarnation that was seen live. Whatever has a lesser one, or this, was written before that.
     #[inline(always)]
     pub fn seen(&self) -> u64 {

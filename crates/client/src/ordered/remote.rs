@@ -107,6 +107,11 @@ impl ModelCopy {
         Some(ModelCopy { place, guardian, kept, top, tables, bytes: words * 8, budget, hand: 0 })
     }
 
+    /// Bytes of all of it.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     fn top(&self) -> Option<Top<'_>> {
         Top::open(self.top.words())
     }

@@ -137,16 +137,16 @@ impl<S: Separator> Models<S> {
     }
 
     pub fn counts(&self) -> ModelCounts {
-        let tables =
-            self.trained.iter().map(|trained| (TABLE_HEADER_WORDS + trained.model.leaves) as u64 * 8);
         let top = self.top.map_or(0, |top| top.shape.entries() + top.strings);
-        ModelCounts {
-            sub_models: self.trained.len() as u64,
-            errors: self.trained.iter().map(|trained| trained.model.line.error() as u64).sum(),
-            top_bytes: (top + self.trained.len() * TOP_ENTRY_WORDS) as u64 * 8,
-            table_bytes: tables.sum(),
-            ..self.counts
-        }
+        let top_bytes = (top + self.trained.len() * TOP_ENTRY_WORDS) as u64 * 8;
+        ModelCounts { sub_models: self.trained.len() as u64, top_bytes, ..self.counts }
+    }
+
+    /// Counts a sub-model that is in force from now on, or no more.
+    fn count(&mut self, model: &SubModel, sign: i64) {
+        let bytes = (TABLE_HEADER_WORDS + model.leaves) as i64 * 8;
+        self.counts.table_bytes = self.counts.table_bytes.wrapping_add_signed(sign * bytes);
+        self.counts.errors = self.counts.errors.wrapping_add_signed(sign * model.line.error() as i64);
     }
 
     /// The last sub-model that begins at a key or below.
@@ -296,6 +296,8 @@ impl<S: Separator> Models<S> {
         entry.publish(2, model.line.word());
         entry.publish(1, model.pointer_word());
         let old = std::mem::replace(&mut self.trained[index].model, model);
+        self.count(&old, -1);
+        self.count(&model, 1);
         release_table(image, &old);
     }
 
@@ -314,6 +316,7 @@ impl<S: Separator> Models<S> {
         let (top, index) = (self.top.as_mut().expect("one with room"), self.trained.len());
         write_entry(image, top, index, &trained);
         image.words(top.place, TOP_HEADER_WORDS).publish(COUNT_WORD, index as u64 + 1);
+        self.count(&trained.model, 1);
         self.trained.push(trained);
         mark!("sub-model added");
     }
@@ -365,6 +368,11 @@ impl<S: Separator> Models<S> {
         }
         let old = std::mem::replace(&mut self.trained, growing.trained);
         old.iter().for_each(|trained| release_table(image, &trained.model));
+        (self.counts.table_bytes, self.counts.errors) = (0, 0);
+        for index in 0..self.trained.len() {
+            let model = self.trained[index].model;
+            self.count(&model, 1);
+        }
         self.dirty.clear();
         for (low, end) in &growing.touched {
             Self::mark_dirty(&self.trained, &mut self.dirty, low, end.as_ref());
