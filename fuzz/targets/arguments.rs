@@ -3,7 +3,10 @@
 
 #![no_main]
 
-use bytes::{AttributeArgument, Bytes, LinkArgument, parse, show, show_name, show_target};
+use bytes::{
+    AttributeArgument, Bytes, LinkArgument, parse, parse_value, show, show_name, show_target, show_value,
+};
+use kelix::TableKind;
 use kelix_fuzz::Input;
 use libfuzzer_sys::fuzz_target;
 use units::{parse_size, parse_time, show_mib, show_size, show_time};
@@ -35,9 +38,17 @@ fuzz_target!(|data: &[u8]| {
         assert!(text.starts_with(&attribute.name) && !attribute.name.is_empty());
     }
     if let Ok(link) = text.parse::<LinkArgument>() {
-        check_target(&link.name, &link.table, &link.key, &link.bytes);
+        if let Ok(key) = link.key.of(TableKind::Hash) {
+            check_target(&link.name, &link.table, TableKind::Hash, &key, &link.bytes);
+        }
+        if let Ok(number) = link.key.of(TableKind::Numbers) {
+            check_target(&link.name, &link.table, TableKind::Numbers, &number, &link.bytes);
+        }
     }
-    check_target("name", text, key, own);
+    check_target("name", text, TableKind::Strings, key, own);
+    if let Ok(value) = parse_value(TableKind::Inline, text) {
+        assert_eq!(parse_value(TableKind::Inline, &show_value(TableKind::Inline, &value)), Ok(value));
+    }
     if let Ok(size) = parse_size(text) {
         let _ = (show_size(size), show_mib(size));
     }
@@ -48,11 +59,12 @@ fuzz_target!(|data: &[u8]| {
 });
 
 /// A link is shown as it is read, where the table has a name that a table may have.
-fn check_target(name: &str, table: &str, key: &[u8], own: &[u8]) {
+fn check_target(name: &str, table: &str, kind: TableKind, key: &[u8], own: &[u8]) {
     if table.is_empty() || table.contains('/') || show_name(table) != table {
         return;
     }
-    let shown = show_target(table, key, own);
+    let shown = show_target(table, kind, key, own);
     let link: LinkArgument = format!("{name}={shown}").parse().expect("what was shown");
-    assert_eq!((&link.name[..], &link.table[..], &link.key[..], &link.bytes[..]), (name, table, key, own));
+    assert_eq!((&link.name[..], &link.table[..], &link.bytes[..]), (name, table, own));
+    assert_eq!(link.key.of(kind).as_deref(), Ok(key));
 }

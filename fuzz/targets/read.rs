@@ -5,18 +5,24 @@
 
 use std::sync::{Arc, LazyLock};
 
+use kelix_fabric::Direct;
 use kelix_fuzz::{Input, Mailboxes, PEER};
 use kelix_image::words::Words;
-use kelix_image::{AttributeBuilder, MemoryMap};
+use kelix_image::{AttributeBuilder, Header, MemoryMap, Span, header_word};
+use kelix_index::root_word;
 use kelix_shard::alone::Alone;
 use kelix_types::limits::GRANULE_BYTES;
-use kelix_types::{Incarnation, Location, NameId, Place, TableId, key_hash};
+use kelix_types::{Guardian, Incarnation, Location, NameId, Place, TableId, TableKind, key_hash};
 use kelix_wire::{Op, ReplyHead, RequestHead};
 use libfuzzer_sys::fuzz_target;
+use ordered::{Looked, ModelCopy};
 use pointers::Pointer;
 use read::{Landing, ReadOp, ShardReader, Step};
 
 // The client keeps them to itself.
+#[path = "../../crates/client/src/ordered/mod.rs"]
+#[allow(missing_docs, dead_code, unused_imports)]
+mod ordered;
 #[path = "../../crates/client/src/pointers.rs"]
 #[allow(missing_docs, dead_code)]
 mod pointers;
@@ -25,6 +31,14 @@ mod pointers;
 mod read;
 
 const TABLE: TableId = TableId(5);
+/// Ordered tables of each kind.
+const ORDERED: [TableId; 3] = [
+    TableId::new(TableKind::Inline, 1),
+    TableId::new(TableKind::Numbers, 1),
+    TableId::new(TableKind::Strings, 1),
+];
+/// Keys of each of them.
+const ORDERED_KEYS: u64 = 150;
 /// Steps after which a read does not end any more. A whole directory and a large value take fewer.
 const STEPS_MAX: usize = 20_000;
 /// Longer than a message, so that it stands in pieces.
@@ -37,8 +51,9 @@ static IMAGE: LazyLock<Image> = LazyLock::new(Image::new);
 struct Image {
     map: Arc<MemoryMap>,
     places: Vec<Place>,
-    keys: Vec<Vec<u8>>,
+    keys: Vec<(TableId, Vec<u8>)>,
     pointers: Vec<Pointer>,
+    header: Header,
 }
 
 impl Image {
@@ -64,6 +79,18 @@ impl Image {
         server.put_in_pieces(TABLE, &large, &[0; LARGE_BYTES]);
         keys.push(large);
         keys.push(b"absent".to_vec());
+        let mut keys: Vec<(TableId, Vec<u8>)> = keys.into_iter().map(|key| (TABLE, key)).collect();
+        for table in ORDERED {
+            for number in 0..ORDERED_KEYS {
+                let key = match table.kind() {
+                    TableKind::Strings => format!("user{number:04}").into_bytes(),
+                    _ => (number * number).to_be_bytes().to_vec(),
+                };
+                server.call(RequestHead::new(Op::Put, 0, table), &key, &number.to_le_bytes());
+                keys.push((table, key));
+            }
+        }
+        let header = Header::open(server.header().clone()).expect("the header page");
 
         let map = server.map();
         let mut places = Vec::new();
@@ -73,7 +100,19 @@ impl Image {
             let said = (0..words.count()).filter(|index| words.load(*index) != 0);
             places.extend(said.map(|index| start.plus(index as u64 * 8)));
         }
-        Image { map, places, keys, pointers }
+        Image { map, places, keys, pointers, header }
+    }
+
+    /// A copy of the models of an ordered table, as a client makes one.
+    fn models(&self, table: TableId, budget: usize) -> Option<ModelCopy> {
+        let list = Location::place_of(self.header.words().load(header_word::ROOTS));
+        let place = Location::place_of(self.word(list.plus(root_word(table) as u64 * 8)).load(0));
+        let words = self.map.view().words_from(place)?;
+        let header = Span::private(64);
+        (0..8).for_each(|word| header.words().store(word, words.load(word)));
+        let top = Span::private(ModelCopy::words_wanted(&header, budget)? as u64 * 8);
+        (0..top.words().count()).for_each(|word| top.words().store(word, words.load(word)));
+        ModelCopy::new(place, Guardian(top.words().load(0)), top, budget)
     }
 
     fn word(&self, place: Place) -> Words<'_> {
@@ -119,21 +158,49 @@ fuzz_target!(|data: &[u8]| {
     (fabric.memory, fabric.stamp, fabric.term) = (Some(IMAGE.map.clone()), 7, Alone::TERM);
     let mut shard = ShardReader::new(PEER, Alone::TERM, None);
     let mut landing = Landing::default();
+    let budget = [1 << 20, 3 << 10, 700, 0][usize::from(input.u8()) & 3];
+    for table in ORDERED {
+        if let Some(models) = IMAGE.models(table, budget) {
+            shard.ordered.keep_copy(table, models);
+        }
+    }
+    let authority = Span::private(64);
+    authority.words().store(0, Alone::TERM);
+    let direct = Direct::new(IMAGE.map.clone(), &IMAGE.header, authority.word(0));
+    let mut near = ShardReader::new(PEER, Alone::TERM, Some(direct));
     while !input.is_empty() {
         let what = input.u8();
         if what & 3 != 0 {
             changes.change(&mut input, what >> 2, &mut fabric);
             continue;
         }
-        let number = usize::from(input.u8()) % IMAGE.keys.len();
-        let key = &IMAGE.keys[number][..];
-        let hash = key_hash(Alone::SEED, TABLE, key);
+        let number = usize::from(input.u16()) % IMAGE.keys.len();
+        let (table, key) = (IMAGE.keys[number].0, &IMAGE.keys[number].1[..]);
+        let hash = key_hash(Alone::SEED, table, key);
+        if table != TABLE && what & 16 != 0 {
+            let untouched = changes.0.is_empty();
+            let looked = near.look_in_order(table, key, |item| landing.copy(item));
+            match looked {
+                Looked::Copied(..) => assert!(landing.view().is_for(table, key)),
+                Looked::Inline(_) => assert!(!table.kind().has_items()),
+                Looked::At(_) | Looked::Absent | Looked::Unknown => {
+                    assert!(!untouched, "{key:?} is not found")
+                }
+            }
+            if table.kind().has_numbers() {
+                let number = u64::from_be_bytes(key.try_into().expect("a number"));
+                let page = near.read_page(table, number, None);
+                assert!(page.is_some() || !untouched);
+                page.into_iter().for_each(|page| assert!(page.entries().len() <= 16));
+            }
+            continue;
+        }
         let pointer = IMAGE.pointers.get(number).copied().filter(|_| what & 4 != 0);
         let untouched = changes.0.is_empty() && fabric.term == Alone::TERM;
         // Bits that say before which steps something is changed.
         let mut between = if what & 8 != 0 { input.u8() } else { 0 };
         let steady = between == 0;
-        let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash), pointer);
+        let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (table, hash, key), pointer);
         let mut end = None;
         for _ in 0..STEPS_MAX {
             if between & 1 != 0 {
@@ -143,7 +210,7 @@ fuzz_target!(|data: &[u8]| {
             between >>= 1;
             let mut step = op.advance(&mut fabric, &mut shard, key, &mut landing);
             if step == Step::UnknownSegment {
-                step = op.restart(&mut fabric, &shard);
+                step = op.restart(&mut fabric, &shard, key);
             }
             if step != Step::Pending {
                 end = Some(step);
@@ -152,11 +219,13 @@ fuzz_target!(|data: &[u8]| {
         }
         let end = end.expect("a read ends");
         if end == Step::Valid {
-            assert!(landing.view().is_for(TABLE, key));
+            assert!(landing.view().is_for(table, key));
             let _ = landing.value().len();
         }
         if untouched && steady {
-            assert_eq!(end == Step::Valid, key != b"absent", "{end:?}");
+            // Without a copy of the models the shard is asked.
+            let sure = table == TABLE || shard.ordered.has_copy(table);
+            assert!(!sure || (end == Step::Valid) == (key != b"absent"), "{end:?} of {key:?} in {table:?}");
         }
     }
 });

@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use kelix_fuzz::{Guarded, Input};
-use kelix_image::words::{bytes_of, bytes_of_mut, match_upper_halves};
+use kelix_image::words::{bytes_of, bytes_of_mut, match_bytes, match_upper_halves};
 use libfuzzer_sys::fuzz_target;
 
 static MEMORY: LazyLock<Guarded> = LazyLock::new(Guarded::new);
@@ -48,5 +48,8 @@ fuzz_target!(|data: &[u8]| {
         let equal = |word: u64| (word >> 32) as u32 & mask == wanted;
         let expected = (0..8).fold(0, |found, at| found | u8::from(equal(line[at])) << at);
         assert_eq!(match_upper_halves(line, mask, wanted), expected);
+        let bytes = bytes_of(&line[..2]).iter().enumerate();
+        let expected = bytes.fold(0, |found, (at, byte)| found | u16::from(*byte == wanted as u8) << at);
+        assert_eq!(match_bytes([line[0], line[1]], wanted as u8), expected);
     }
 });

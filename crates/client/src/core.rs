@@ -17,10 +17,11 @@ use kelix_wire::{
     View, encode_request, mailbox_word,
 };
 
-use crate::item::Values;
 use crate::ordered::Looked;
 use crate::pointers::{Pointer, PointerCache};
 use crate::read::{Cost, Landing, ReadOp, ShardReader, find_large_direct, take_direct};
+
+mod many;
 
 /// How gets look for their item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -103,14 +104,6 @@ struct ShardState {
     unanswered: VecDeque<(u64, u16, u16)>,
 }
 
-/// A key of a batch, and where it is looked for next: nowhere, its bucket, its item.
-#[derive(Clone, Copy)]
-struct Look<'a> {
-    words: Words<'a>,
-    hash: KeyHash,
-    shard: usize,
-}
-
 /// What the server said of itself, and of this client.
 pub(crate) struct OfServer {
     pub term: u64,
@@ -120,9 +113,6 @@ pub(crate) struct OfServer {
 
 /// Most requests under way.
 const REQUESTS_MAX: usize = 1 << 12;
-
-/// Keys of a batch whose memory accesses overlap.
-const DIRECT_READS: usize = 64;
 
 pub(crate) struct Core<F> {
     pub fabric: F,
@@ -333,17 +323,6 @@ impl<F: Fabric> Core<F> {
         self.reader_in_order(table).look_in_order(table, key, copy)
     }
 
-    /// The same for many keys.
-    pub fn look_for_many(
-        &mut self,
-        table: TableId,
-        keys: &[&[u8]],
-        values: (&mut Values, usize),
-        rest: &mut Vec<usize>,
-    ) {
-        self.reader_in_order(table).look_for_many(table, keys, values, rest);
-    }
-
     /// Whether memory is within reach of loads.
     pub fn reads_directly(&self) -> bool {
         self.shards[0].reader.direct.is_some()
@@ -403,87 +382,6 @@ impl<F: Fabric> Core<F> {
             self.total.read_bytes += found.length() as u64 + 8;
         }
         Some((found.version, found.length()))
-    }
-
-    /// The same for many keys, the memory accesses of [`DIRECT_READS`] of them overlapping: first all buckets, then all
-    /// items. The values go into `values` from entry `base` on; `rest` receives the indices of the keys that are not the
-    /// common case.
-    pub fn read_many_direct(
-        &mut self,
-        table: TableId,
-        keys: &[&[u8]],
-        values: &mut Values,
-        base: usize,
-        rest: &mut Vec<usize>,
-    ) {
-        for (wave, keys) in keys.chunks(DIRECT_READS).enumerate() {
-            let (first, base) = (wave * DIRECT_READS, base + wave * DIRECT_READS);
-            // Most stores have few shards, and many have one: then nothing need be asked about shards.
-            if self.shards.len() == 1 {
-                self.read_wave_direct::<true>(table, keys, (values, base), first, rest);
-            } else {
-                self.read_wave_direct::<false>(table, keys, (values, base), first, rest);
-            }
-        }
-    }
-
-    fn read_wave_direct<const ONE_SHARD: bool>(
-        &mut self,
-        table: TableId,
-        keys: &[&[u8]],
-        (values, base): (&mut Values, usize),
-        first_index: usize,
-        rest: &mut Vec<usize>,
-    ) {
-        let look_up = |shard: usize| {
-            let reader = &self.shards[shard].reader;
-            reader.direct.as_ref().map(|direct| (direct, direct.map.view(), reader))
-        };
-        let Some(first) = look_up(0) else { return rest.extend(first_index..first_index + keys.len()) };
-        let reach = |shard: usize| if ONE_SHARD || shard == 0 { Some(first) } else { look_up(shard) };
-        let mut wave = [Look { words: Words::EMPTY, hash: KeyHash(0), shard: 0 }; DIRECT_READS];
-        let wave = &mut wave[..keys.len()];
-        // The next key's work is done in the shadow of a prefetch that waits for its page's address, and all buckets are
-        // asked for before the first is looked at: a shorter distance, and prefetches in loops of their own, are slower.
-        for (key, look) in keys.iter().zip(&mut *wave) {
-            let hash = self.hash(table, key);
-            let shard = if ONE_SHARD { 0 } else { self.server.view.shard(hash) };
-            let Some((_, map, reader)) = reach(shard) else { continue };
-            let Some(place) = reader.directory.bucket(hash, hash.bucket()) else { continue };
-            let Some(words) = map.words(place, BUCKET_WORDS) else { continue };
-            words.prefetch_line();
-            *look = Look { words, hash, shard };
-        }
-        for look in &mut *wave {
-            let words = guess(look.words, look.hash).and_then(|slot| {
-                let (_, map, _) = reach(look.shard)?;
-                map.words_from(Location::place_of(slot))
-            });
-            look.words = words.unwrap_or(Words::EMPTY);
-            look.words.prefetch_line();
-        }
-        let (mut gets, mut key_bytes) = (0, 0);
-        let (entries, room) = values.parts(base, keys.len());
-        let used = room.used();
-        for (index, ((key, look), entry)) in keys.iter().zip(wave).zip(entries).enumerate() {
-            let taken = reach(look.shard).and_then(|(direct, _, reader)| {
-                take_direct(direct, reader.term, look.words, (table, key), |item| {
-                    item.copy_value(room.next(item.value_bytes()))?;
-                    Some(item.value_bytes())
-                })
-            });
-            match taken {
-                Some((incarnation, value_bytes)) => {
-                    gets += 1;
-                    key_bytes += key.len();
-                    *entry = room.keep(value_bytes, Version(incarnation.0));
-                }
-                None => rest.push(first_index + index),
-            }
-        }
-        let value_bytes = room.used() - used;
-        self.shards[0].reader.direct_gets += gets;
-        self.direct_item_bytes += gets * 16 + (key_bytes + value_bytes) as u64;
     }
 
     /// Takes note that segments of a shard came or went.

@@ -56,6 +56,7 @@ mod item;
 mod links;
 #[cfg(all(test, loom))]
 mod model;
+mod model_copies;
 mod ordered;
 mod pointers;
 mod read;

@@ -8,7 +8,6 @@
 //! what it says. The leaf is a guess, and proves itself (docs/read-rule.md, "Leaves"). What is looked at counts only if the
 //! checks of the read rule say so afterwards, which is for the caller.
 
-mod copy;
 mod page;
 mod remote;
 
@@ -20,14 +19,13 @@ use kelix_index::{
     leaf_window, load_slot, root_word, slot_word,
 };
 use kelix_types::limits::{LEAF_SLOTS, READ_EPOCHS_MAX};
-use kelix_types::{Guardian, Incarnation, Location, Place, TableId, TableKind, Version, mark};
+use kelix_types::{Guardian, Incarnation, Location, Place, TableId, TableKind, mark};
 
 pub(crate) use page::LeafPage;
 pub(crate) use remote::{FURTHER_MAX, Look, ModelCopy};
 
 use kelix_wire::ModelWords;
 
-use crate::item::Values;
 use crate::pointers::Pointer;
 use crate::read::{ShardReader, Verdict, judge};
 
@@ -458,67 +456,6 @@ impl ShardReader {
             Verdict::Valid => looked,
             Verdict::Invalid | Verdict::Superseded => Looked::Unknown,
         }
-    }
-}
-
-impl ShardReader {
-    /// Looks for many keys of an ordered table. Their values go into `values` from entry `base` on; `rest` receives the indices
-    /// of those that could not be found so.
-    pub fn look_for_many(
-        &mut self,
-        table: TableId,
-        keys: &[&[u8]],
-        (values, base): (&mut Values, usize),
-        rest: &mut Vec<usize>,
-    ) {
-        let ShardReader { term, direct, ordered, .. } = self;
-        let Some(direct) = direct.as_ref() else { return rest.extend(0..keys.len()) };
-        let is_valid = |guardian: Guardian, before: u64| {
-            judge(guardian, direct.sampled(before), READ_EPOCHS_MAX, *term) == Verdict::Valid
-        };
-        if !table.kind().has_numbers() {
-            for (index, key) in keys.iter().enumerate() {
-                let looked = self.look_in_order(table, key, |item| values.copy_item(item));
-                match looked {
-                    Looked::Copied(pointer, bytes) => {
-                        values.keep(base + index, bytes, Version(pointer.incarnation.0));
-                    }
-                    _ => rest.push(index),
-                }
-            }
-            return;
-        }
-        let (mut items, mut item_bytes) = (0, 0);
-        // One stamp for all: a batch takes less than an epoch, and what takes longer is looked for again.
-        let before = direct.begin();
-        ordered.find_numbers(direct, table, keys, |index, leaf| {
-            let Some(leaf) = leaf else { return rest.push(index) };
-            let looked = match leaf.second {
-                None => Some((leaf.guardian, None)),
-                Some(value) if !table.kind().has_items() => {
-                    values.put(&value.to_le_bytes());
-                    Some((leaf.guardian, Some((8, Version(value)))))
-                }
-                Some(second) => {
-                    items += 1;
-                    let location = Location::from_word(second);
-                    let place = location.and_then(|location| direct.map.view().words_from(location.place()));
-                    let item = place.and_then(|place| PlainItem::find(place, table, keys[index]));
-                    item.filter(|item| item.guardian().is_live()).and_then(|item| {
-                        let bytes = values.copy_item(item)?;
-                        item_bytes += item.item_bytes() as u64;
-                        Some((item.guardian(), Some((bytes, Version(item.guardian().incarnation().0)))))
-                    })
-                }
-            };
-            match looked.filter(|(guardian, _)| is_valid(*guardian, before)) {
-                Some((_, Some((bytes, version)))) => values.keep(base + index, bytes, version),
-                Some((_, None)) => {}
-                None => rest.push(index),
-            }
-        });
-        ordered.items += items;
-        ordered.item_bytes += item_bytes;
     }
 }
 

@@ -493,7 +493,7 @@ fn make_top<S: Separator>(
     let shape = Shape { built: count, base, shift, cell_bits, capacity, prefix_bytes };
     let of_strings: usize = trained.iter().map(|trained| trained.first.bytes().len().div_ceil(8)).sum();
     let prefix_words = prefix_bytes.div_ceil(8);
-    let spare = if second.bytes().is_empty() { 0 } else { 64 + of_strings / 2 };
+    let spare = if table.kind().has_numbers() { 0 } else { 64 + of_strings / 2 };
     let words = shape.strings() + prefix_words + of_strings + spare;
     let bits = (words * 8).next_power_of_two().trailing_zeros().max(*Kind::TOP_BITS.start());
     if bits > *Kind::TOP_BITS.end() {

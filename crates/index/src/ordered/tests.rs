@@ -275,6 +275,16 @@ fn models_lead_to_every_key() {
                     world.leaf_reads(key).unwrap_or_else(|| panic!("{kind}, {set}: {key:?} is not found"));
             }
             let counts = world.index.model_counts();
+            // With few keys too.
+            let mut few = self::world(kind);
+            few.tend();
+            for number in 0..count.min(500) {
+                few.put(&self::key(kind, set, number), number);
+                few.tend();
+            }
+            for key in few.model.keys() {
+                assert!(few.leaf_reads(key).is_some(), "{kind}, {set}: {key:?} of few is not found");
+            }
             let trained = counts.trained > 20 && (counts.tops > 1 || set > 0);
             assert!(trained || cfg!(miri) || set == 2, "{kind}, {set}: {counts:?}");
             let each = reads as f64 / keys.len().max(1) as f64;

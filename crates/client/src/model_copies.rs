@@ -5,8 +5,8 @@ use kelix_image::{Span, header_word};
 use kelix_index::{DirectoryRoot, TOP_HEADER_WORDS, Top, root_word};
 use kelix_types::{Guardian, Location, Place, Result, TableId, mark};
 
-use super::ModelCopy;
 use crate::core::Path;
+use crate::ordered::ModelCopy;
 use crate::session::Session;
 use crate::waiting::Patience;
 

@@ -1,0 +1,179 @@
+//! Many gets at once where memory is within reach of loads: their memory accesses overlap.
+
+use kelix_fabric::Fabric;
+use kelix_image::PlainItem;
+use kelix_image::words::Words;
+use kelix_index::{BUCKET_WORDS, guess};
+use kelix_types::limits::READ_EPOCHS_MAX;
+use kelix_types::{Guardian, KeyHash, Location, TableId, Version};
+
+use super::Core;
+use crate::item::Values;
+use crate::ordered::Looked;
+use crate::read::{ShardReader, Verdict, judge, take_direct};
+
+/// A key of a batch, and where it is looked for next: nowhere, its bucket, its item.
+#[derive(Clone, Copy)]
+struct Look<'a> {
+    words: Words<'a>,
+    hash: KeyHash,
+    shard: usize,
+}
+
+/// Keys of a batch whose memory accesses overlap.
+const DIRECT_READS: usize = 64;
+
+impl<F: Fabric> Core<F> {
+    /// The same for many keys, the memory accesses of [`DIRECT_READS`] of them overlapping: first all buckets, then all
+    /// items. The values go into `values` from entry `base` on; `rest` receives the indices of the keys that are not the
+    /// common case.
+    pub fn read_many_direct(
+        &mut self,
+        table: TableId,
+        keys: &[&[u8]],
+        values: &mut Values,
+        base: usize,
+        rest: &mut Vec<usize>,
+    ) {
+        for (wave, keys) in keys.chunks(DIRECT_READS).enumerate() {
+            let (first, base) = (wave * DIRECT_READS, base + wave * DIRECT_READS);
+            // Most stores have few shards, and many have one: then nothing need be asked about shards.
+            if self.shards.len() == 1 {
+                self.read_wave_direct::<true>(table, keys, (values, base), first, rest);
+            } else {
+                self.read_wave_direct::<false>(table, keys, (values, base), first, rest);
+            }
+        }
+    }
+
+    fn read_wave_direct<const ONE_SHARD: bool>(
+        &mut self,
+        table: TableId,
+        keys: &[&[u8]],
+        (values, base): (&mut Values, usize),
+        first_index: usize,
+        rest: &mut Vec<usize>,
+    ) {
+        let look_up = |shard: usize| {
+            let reader = &self.shards[shard].reader;
+            reader.direct.as_ref().map(|direct| (direct, direct.map.view(), reader))
+        };
+        let Some(first) = look_up(0) else { return rest.extend(first_index..first_index + keys.len()) };
+        let reach = |shard: usize| if ONE_SHARD || shard == 0 { Some(first) } else { look_up(shard) };
+        let mut wave = [Look { words: Words::EMPTY, hash: KeyHash(0), shard: 0 }; DIRECT_READS];
+        let wave = &mut wave[..keys.len()];
+        // The next key's work is done in the shadow of a prefetch that waits for its page's address, and all buckets are
+        // asked for before the first is looked at: a shorter distance, and prefetches in loops of their own, are slower.
+        for (key, look) in keys.iter().zip(&mut *wave) {
+            let hash = self.hash(table, key);
+            let shard = if ONE_SHARD { 0 } else { self.server.view.shard(hash) };
+            let Some((_, map, reader)) = reach(shard) else { continue };
+            let Some(place) = reader.directory.bucket(hash, hash.bucket()) else { continue };
+            let Some(words) = map.words(place, BUCKET_WORDS) else { continue };
+            words.prefetch_line();
+            *look = Look { words, hash, shard };
+        }
+        for look in &mut *wave {
+            let words = guess(look.words, look.hash).and_then(|slot| {
+                let (_, map, _) = reach(look.shard)?;
+                map.words_from(Location::place_of(slot))
+            });
+            look.words = words.unwrap_or(Words::EMPTY);
+            look.words.prefetch_line();
+        }
+        let (mut gets, mut key_bytes) = (0, 0);
+        let (entries, room) = values.parts(base, keys.len());
+        let used = room.used();
+        for (index, ((key, look), entry)) in keys.iter().zip(wave).zip(entries).enumerate() {
+            let taken = reach(look.shard).and_then(|(direct, _, reader)| {
+                take_direct(direct, reader.term, look.words, (table, key), |item| {
+                    item.copy_value(room.next(item.value_bytes()))?;
+                    Some(item.value_bytes())
+                })
+            });
+            match taken {
+                Some((incarnation, value_bytes)) => {
+                    gets += 1;
+                    key_bytes += key.len();
+                    *entry = room.keep(value_bytes, Version(incarnation.0));
+                }
+                None => rest.push(first_index + index),
+            }
+        }
+        let value_bytes = room.used() - used;
+        self.shards[0].reader.direct_gets += gets;
+        self.direct_item_bytes += gets * 16 + (key_bytes + value_bytes) as u64;
+    }
+
+    /// The same for many keys of an ordered table, by the models.
+    pub fn look_for_many(
+        &mut self,
+        table: TableId,
+        keys: &[&[u8]],
+        values: (&mut Values, usize),
+        rest: &mut Vec<usize>,
+    ) {
+        self.reader_in_order(table).look_for_many(table, keys, values, rest);
+    }
+}
+
+impl ShardReader {
+    /// Looks for many keys of an ordered table. Their values go into `values` from entry `base` on; `rest` receives the indices
+    /// of those that could not be found so.
+    pub fn look_for_many(
+        &mut self,
+        table: TableId,
+        keys: &[&[u8]],
+        (values, base): (&mut Values, usize),
+        rest: &mut Vec<usize>,
+    ) {
+        let ShardReader { term, direct, ordered, .. } = self;
+        let Some(direct) = direct.as_ref() else { return rest.extend(0..keys.len()) };
+        let is_valid = |guardian: Guardian, before: u64| {
+            judge(guardian, direct.sampled(before), READ_EPOCHS_MAX, *term) == Verdict::Valid
+        };
+        if !table.kind().has_numbers() {
+            for (index, key) in keys.iter().enumerate() {
+                let looked = self.look_in_order(table, key, |item| values.copy_item(item));
+                match looked {
+                    Looked::Copied(pointer, bytes) => {
+                        values.keep(base + index, bytes, Version(pointer.incarnation.0));
+                    }
+                    _ => rest.push(index),
+                }
+            }
+            return;
+        }
+        let (mut items, mut item_bytes) = (0, 0);
+        // One stamp for all: a batch takes less than an epoch, and what takes longer is looked for again.
+        let before = direct.begin();
+        ordered.find_numbers(direct, table, keys, |index, leaf| {
+            let Some(leaf) = leaf else { return rest.push(index) };
+            let looked = match leaf.second {
+                None => Some((leaf.guardian, None)),
+                Some(value) if !table.kind().has_items() => {
+                    values.put(&value.to_le_bytes());
+                    Some((leaf.guardian, Some((8, Version(value)))))
+                }
+                Some(second) => {
+                    items += 1;
+                    let location = Location::from_word(second);
+                    let place = location.and_then(|location| direct.map.view().words_from(location.place()));
+                    let item = place.and_then(|place| PlainItem::find(place, table, keys[index]));
+                    item.filter(|item| item.guardian().is_live()).and_then(|item| {
+                        let bytes = values.copy_item(item)?;
+                        item_bytes += item.item_bytes() as u64;
+                        Some((item.guardian(), Some((bytes, Version(item.guardian().incarnation().0)))))
+                    })
+                }
+            };
+            match looked.filter(|(guardian, _)| is_valid(*guardian, before)) {
+                Some((_, Some((bytes, version)))) => values.keep(base + index, bytes, version),
+                Some((_, None)) => {}
+                None => rest.push(index),
+            }
+        });
+        ordered.items += items;
+        ordered.item_bytes += item_bytes;
+    }
+}
