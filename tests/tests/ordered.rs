@@ -1,0 +1,188 @@
+//! Ordered tables through the public interface: what reads of them cost, and scans while keys come and go.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kelix::{Path, Rows, Scan, Session, SessionOptions, Table, TableKind, Values};
+use kelix_tests::process::{ServerProcess, ServerProgram, patient};
+use kelix_tests::{Random, RunDir, watchdog};
+
+const ORDERED: [TableKind; 3] = [TableKind::Inline, TableKind::Numbers, TableKind::Strings];
+
+fn server(run: &RunDir) -> ServerProcess {
+    let program = env!("CARGO_BIN_EXE_kelix-test-server");
+    ServerProgram { program, directory: run.path(), shards: 1, memory_bytes: 256 << 20, take_over: false }
+        .serve()
+}
+
+/// A key of a kind.
+fn key(kind: TableKind, number: u64) -> Vec<u8> {
+    match kind.has_numbers() {
+        true => (number * 1000).to_be_bytes().to_vec(),
+        false => format!("user{number:010}").into_bytes(),
+    }
+}
+
+fn value(number: u64) -> [u8; 8] {
+    (number ^ 0x5555_5555).to_le_bytes()
+}
+
+fn load(session: &mut Session, table: Table, numbers: impl Iterator<Item = u64>) {
+    let items: Vec<(Vec<u8>, [u8; 8])> =
+        numbers.map(|number| (key(table.kind(), number), value(number))).collect();
+    for items in items.chunks(1000) {
+        let items: Vec<(&[u8], &[u8])> = items.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+        session.multi_put(table, &items).unwrap().into_iter().for_each(|put| assert!(put.is_ok()));
+    }
+}
+
+/// Gets were answered by message without anybody noticing, because what is asked is answered rightly: all keys of tables of
+/// strings with few leaves.
+#[test]
+fn gets_leave_the_shard_alone() {
+    let _watchdog = watchdog("ordered gets");
+    let run = RunDir::new();
+    let server = server(&run);
+    for (number, kind) in ORDERED.into_iter().enumerate() {
+        for count in [1, 40, 3000] {
+            let mut near = server.session();
+            let name = format!("{number} {count}");
+            let table = near.create_table_of(kind, &name).unwrap();
+            load(&mut near, table, 0..count);
+            let keys: Vec<Vec<u8>> = (0..count).map(|number| key(kind, number)).collect();
+            let slices: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+            // Through the models only: pointers lead past them.
+            let far = server.tcp_session_by(Path::Index);
+            for (session, reads_a_get) in [(near, 2.0), (far, 2.6)] {
+                let mut session = session;
+                let table = session.table(&name).unwrap();
+                let mut buffer = [0; 8];
+                session.get_into(table, &keys[0], &mut buffer).unwrap().expect("just put");
+                let before = session.cost();
+                for (number, key) in keys.iter().enumerate() {
+                    session.get_into(table, key, &mut buffer).unwrap().expect("just put");
+                    assert_eq!(buffer, value(number as u64));
+                }
+                let mut values = Values::new();
+                session.multi_get_into(table, &slices, &mut values).unwrap();
+                for number in 0..count {
+                    assert_eq!(values.get(number as usize), Some(&value(number)[..]));
+                }
+                let reads = session.cost().since(before).reads;
+                if kind.has_numbers() {
+                    // A leaf proves that a key is absent.
+                    assert!(session.get_into(table, &7u64.to_be_bytes(), &mut buffer).unwrap().is_none());
+                    let mut rows = Rows::new();
+                    if session.fabric() == "shm" {
+                        session.scan_into(table, &Scan::all(), &mut rows).unwrap();
+                        assert_eq!(rows.len() as u64, count);
+                    }
+                }
+                let cost = session.cost().since(before);
+                let what = format!("{kind}, {count} keys, {}: {cost:?}", session.fabric());
+                assert_eq!((cost.messages, cost.fallbacks), (0, 0), "{what}");
+                let each = reads as f64 / (2 * count) as f64;
+                assert!(count < 3000 || each <= reads_a_get, "{what}");
+            }
+        }
+    }
+}
+
+/// With less room for copies of models a get takes more READs, and is as right.
+#[test]
+fn less_room_for_models_means_more_reads() {
+    let _watchdog = watchdog("room for models");
+    let run = RunDir::new();
+    let server = server(&run);
+    let mut near = server.session();
+    let table = near.create_table_of(TableKind::Inline, "numbers").unwrap();
+    let count = 20_000;
+    load(&mut near, table, 0..count);
+    let mut reads = Vec::new();
+    for model_bytes in [1 << 20, 2500, 400, 0] {
+        let options = SessionOptions { model_bytes, path: Path::Index, ..patient() };
+        let mut session = server.tcp_client().session_with(options).unwrap();
+        let table = session.table("numbers").unwrap();
+        let mut random = Random(5);
+        let mut buffer = [0; 8];
+        for _ in 0..2 {
+            let before = session.cost();
+            for _ in 0..1000 {
+                let number = random.below(count);
+                session.get_into(table, &key(TableKind::Inline, number), &mut buffer).unwrap().expect("put");
+                assert_eq!(buffer, value(number));
+            }
+            reads.push(session.cost().since(before));
+        }
+    }
+    // The first round of each learns.
+    let reads: Vec<u64> = reads.iter().skip(1).step_by(2).map(|cost| cost.reads).collect();
+    assert!(reads[0] < 1500 && reads[1] >= 1900 && reads[2] >= 2900 && reads[3] == 0, "{reads:?}");
+}
+
+/// Keys that are there all the time come exactly once, others at most once, in order, forwards and backwards, over shared memory
+/// and over TCP, while leaves split and merge.
+#[test]
+fn scans_lose_no_key_while_others_come_and_go() {
+    let _watchdog = watchdog("ordered scans");
+    let run = RunDir::new();
+    let server = server(&run);
+    for (number, kind) in ORDERED.into_iter().enumerate() {
+        let mut writer = server.session();
+        let name = format!("scanned {number}");
+        let table = writer.create_table_of(kind, &name).unwrap();
+        let stay = 400u64;
+        load(&mut writer, table, (0..stay).map(|number| number * 8));
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut random = Random(number as u64 + 1);
+                for round in 0..12 {
+                    for _ in 0..2000 {
+                        let number = random.below(stay * 8);
+                        if number % 8 == 0 {
+                            // A value that is there stays what it is; only its item does not.
+                            writer.put(table, &key(kind, number), &value(number)).unwrap();
+                        } else if round % 2 == 0 {
+                            writer.put(table, &key(kind, number), &value(number)).unwrap();
+                        } else {
+                            writer.delete(table, &key(kind, number)).unwrap();
+                        }
+                    }
+                }
+                done.store(true, Ordering::SeqCst);
+            });
+            let mut sessions = [server.session(), server.tcp_session_by(Path::Auto)];
+            let mut rows = Rows::new();
+            let mut scans = 0;
+            while !done.load(Ordering::SeqCst) || scans < 8 {
+                let session = &mut sessions[scans % 2];
+                let table = session.table(&name).unwrap();
+                let backwards = scans / 2 % 2 == 1;
+                let scan = if backwards { Scan::all().backwards() } else { Scan::all() };
+                session.scan_into(table, &scan, &mut rows).unwrap();
+                check(kind, &rows, stay, backwards);
+                scans += 1;
+            }
+        });
+    }
+}
+
+fn check(kind: TableKind, rows: &Rows, stay: u64, backwards: bool) {
+    let mut found: Vec<u64> = (0..rows.len())
+        .map(|row| {
+            let key = rows.key(row);
+            let number = match kind.has_numbers() {
+                true => u64::from_be_bytes(key.try_into().unwrap()) / 1000,
+                false => std::str::from_utf8(&key[4..]).unwrap().parse().unwrap(),
+            };
+            assert_eq!((self::key(kind, number), &value(number)[..]), (key.to_vec(), rows.value(row)));
+            number
+        })
+        .collect();
+    if backwards {
+        found.reverse();
+    }
+    assert!(found.windows(2).all(|pair| pair[0] < pair[1]), "{kind}: out of order, or twice");
+    let stayed = found.iter().filter(|number| **number % 8 == 0).count() as u64;
+    assert_eq!(stayed, stay, "{kind}: keys that were there all the time");
+}
