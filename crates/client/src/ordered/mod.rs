@@ -272,6 +272,9 @@ impl OrderedReader {
 
     /// Goes on with the words of a look.
     pub fn go_on(&mut self, table: TableId, key: &[u8], look: Look, words: &[u64]) -> Option<Look> {
+        if matches!(look, Look::Table { .. }) && Guardian(words[0]).is_live() {
+            self.note_seen(Guardian(words[0]).incarnation());
+        }
         self.copy(table)?.go_on(table, key, look, words)
     }
 
@@ -298,6 +301,7 @@ impl OrderedReader {
     /// Keeps a copy of the models of a table.
     pub fn keep_copy(&mut self, table: TableId, copy: ModelCopy) {
         let root = root_word(table);
+        self.note_seen(copy.guardian().incarnation());
         if self.copies.len() <= root {
             self.copies.resize_with(root + 1, || None);
         }
@@ -318,6 +322,8 @@ impl OrderedReader {
 
     /// Takes over a sub-model that came with a reply. If it is of another top model the copy is of no use any more.
     pub fn renew(&mut self, table: TableId, model: &ModelWords<'_>) {
+        // They were live when the shard told of them, before this reply came.
+        self.note_seen(Guardian(model.table[0]).incarnation());
         if self.copy(table).is_some_and(|copy| !copy.renew(model)) {
             mark!("copy of a top model was old");
             self.copies[root_word(table)] = None;

@@ -107,6 +107,11 @@ impl ModelCopy {
         Some(ModelCopy { place, guardian, kept, top, tables, bytes: words * 8, budget, hand: 0 })
     }
 
+    /// Which top model it is a copy of.
+    pub fn guardian(&self) -> Guardian {
+        self.guardian
+    }
+
     /// Bytes of all of it.
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -257,5 +262,78 @@ impl ModelCopy {
         }
         self.keep_table(index, model.table);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kelix_image::header_word;
+    use kelix_index::root_word;
+    use kelix_shard::alone::Alone;
+    use kelix_types::{Location, TableKind};
+    use kelix_wire::mailboxes::{Mailboxes, PEER};
+    use kelix_wire::{Op, RequestHead};
+
+    use kelix_index::TOP_HEADER_WORDS;
+
+    use super::*;
+    use crate::read::{Landing, ReadOp, ShardReader, Step};
+
+    const TABLE: TableId = TableId::new(TableKind::Inline, 1);
+
+    fn copy_of(server: &Alone) -> ModelCopy {
+        let map = server.map();
+        let word = |place: Place| map.words(place, 1).unwrap().load(0);
+        let list = Location::place_of(server.header().words().load(header_word::ROOTS));
+        let place = Location::place_of(word(list.plus(root_word(TABLE) as u64 * 8)));
+        let words = map.view().words_from(place).unwrap();
+        let copied = |count: usize| {
+            let span = Span::private(count as u64 * 8);
+            (0..count).for_each(|word| span.words().store(word, words.load(word)));
+            span
+        };
+        let top = copied(ModelCopy::words_wanted(&copied(TOP_HEADER_WORDS), 1 << 20).unwrap());
+        ModelCopy::new(place, Guardian(words.load(0)), top, 1 << 20).unwrap()
+    }
+
+    fn put(server: &mut Alone, number: u64) {
+        server.call(RequestHead::new(Op::Put, 0, TABLE), &number.to_be_bytes(), &number.to_le_bytes());
+    }
+
+    /// The words of a READ may be older than its guardian. A leaf that is younger than all that was seen before might have been
+    /// written meanwhile, so it counts only when it is read again.
+    #[test]
+    fn a_leaf_younger_than_what_led_to_it_is_read_again() {
+        let mut server = Alone::new(1, &Mailboxes::new());
+        (0..400).for_each(|number| put(&mut server, number * 100));
+        let mut fabric = Mailboxes::new();
+        (fabric.memory, fabric.term) = (Some(server.map()), Alone::TERM);
+        let mut shard = ShardReader::new(PEER, Alone::TERM, None);
+        shard.ordered.keep_copy(TABLE, copy_of(&server));
+        let mut landing = Landing::default();
+        let mut read = |shard: &mut ShardReader, number: u64| {
+            let key = number.to_be_bytes();
+            let hash = kelix_types::KeyHash(0);
+            let mut op = ReadOp::start(&mut fabric, shard, 0, 0, (TABLE, hash, &key), None);
+            loop {
+                match op.advance(&mut fabric, shard, &key, &mut landing) {
+                    Step::Pending => {}
+                    step => return (step, op.cost().reads, landing.value().to_vec()),
+                }
+            }
+        };
+        let value = |number: u64| number.to_le_bytes().to_vec();
+        // The first of a sub-model reads its table.
+        assert_eq!(read(&mut shard, 20_000), (Step::Valid, 2, value(20_000)));
+        assert_eq!(read(&mut shard, 20_000), (Step::Valid, 1, value(20_000)));
+        assert_eq!(read(&mut shard, 20_001).0, Step::Absent);
+        // The leaf is replaced by two. The one that was guessed is dead; the one before it leads to its successor.
+        (20_001..20_018).for_each(|number| put(&mut server, number));
+        let (first, second) = (read(&mut shard, 20_000), read(&mut shard, 20_000));
+        assert_eq!(
+            (first.0, &first.2, second.0, &second.2),
+            (Step::Valid, &value(20_000), Step::Valid, &value(20_000))
+        );
+        assert_eq!((first.1, second.1 > 2), (second.1 + 1, true));
     }
 }
