@@ -523,6 +523,9 @@ impl World {
         match self.random.below(4) {
             0 => {
                 let sure = keys.iter().filter(|key| stays(&self.model, key)).count() as u64;
+                // Exact at both ends of the range.
+                let estimate = self.sessions[session].estimate(table, &scan).unwrap_or(0);
+                assert!(estimate <= 2 * keys.len() as u64 + 32, "{estimate} of {} keys", keys.len());
                 let counted = self.sessions[session].count(table, &scan).unwrap();
                 assert!(counted >= sure.min(limit) && counted <= (keys.len() as u64).min(limit));
             }

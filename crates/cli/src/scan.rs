@@ -27,6 +27,7 @@ Examples:
   kelix scan orders --backwards --limit 10
   kelix scan orders --after 1041 --json | jq -r .value
   kelix scan orders --from 1000 --to 1999 --count
+  kelix scan orders --estimate
 
 The table is one that was made with `kelix table create --ordered`.")]
 pub(crate) struct ScanArgs {
@@ -59,6 +60,9 @@ pub(crate) struct ScanArgs {
     /// Print only how many keys there are
     #[arg(long)]
     count: bool,
+    /// Print only about how many keys there are, which takes no longer for many than for few
+    #[arg(long, conflicts_with_all = ["count", "keys_only"])]
+    estimate: bool,
 }
 
 /// The range that the options tell.
@@ -98,8 +102,8 @@ pub(crate) fn run(context: &Context, args: &ScanArgs) -> Result<(), Failure> {
     let table = session.table(&args.table)?;
     let named = Named { name: &args.table, kind: table.kind() };
     let scan = range(args, named)?;
-    if args.count {
-        return count(context, &mut session, table, &scan);
+    if args.count || args.estimate {
+        return count(context, &mut session, args, (table, &scan));
     }
     let mut out = BufWriter::new(std::io::stdout().lock());
     let mut printer = Printer { context, args, table: named, names: TableNames::default(), asking: None };
@@ -110,10 +114,18 @@ pub(crate) fn run(context: &Context, args: &ScanArgs) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-fn count(context: &Context, session: &mut Session, table: Table, scan: &Scan) -> Result<(), Failure> {
-    let (count, cost) = measured(session, |session| Ok(session.count(table, scan)?))?;
+fn count(
+    context: &Context,
+    session: &mut Session,
+    args: &ScanArgs,
+    (table, scan): (Table, &Scan),
+) -> Result<(), Failure> {
+    let (count, cost) = measured(session, |session| {
+        Ok(if args.estimate { session.estimate(table, scan)? } else { session.count(table, scan)? })
+    })?;
     if context.json {
-        return context.print_json(&json!({"count": count, "cost": cost_json(cost)}));
+        let name = if args.estimate { "estimate" } else { "count" };
+        return context.print_json(&json!({name: count, "cost": cost_json(cost)}));
     }
     Ok(writeln!(std::io::stdout(), "{count}")?)
 }

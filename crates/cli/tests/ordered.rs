@@ -311,7 +311,10 @@ fn scans_as_json_have_an_object_a_line() {
     assert_eq!((items.len(), &items[1]["links"]), (2, &links));
     let key = |number: &str| json!({"table": "numbers", "key": number});
     assert_eq!(scan(&["numbers", "--keys-only", "--backwards"]), [key("9"), key("8")]);
+    // Of so few keys it is exact.
+    let estimated = place.kelix(&["scan", "numbers", "--estimate", "--json"]).json();
     let counted = place.kelix(&["scan", "numbers", "--count", "--json"]).json();
+    assert_eq!(estimated["estimate"], counted["count"]);
     assert!(counted["count"] == 2 && counted["cost"].is_object(), "{counted}");
     assert_eq!(scan(&["strings"]), [""; 0]);
 }

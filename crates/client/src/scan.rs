@@ -227,7 +227,7 @@ impl Cursor {
         session: &mut Session,
         operation: &'static str,
         most: u32,
-        count: bool,
+        wanted: ScanArgument,
     ) -> Result<Option<Answer>> {
         if self.is_over_now() {
             return Ok(None);
@@ -245,8 +245,8 @@ impl Cursor {
             after: self.last.is_some() || self.backwards,
             from: from.is_some(),
             until: end.is_some(),
-            count,
             backwards: self.backwards,
+            ..wanted
         };
         let head =
             RequestHead { argument: Some(argument.word()), ..RequestHead::new(Op::Scan, 0, self.table) };
@@ -484,7 +484,9 @@ impl Scanner<'_> {
     }
 
     fn ask_for_page(&mut self) -> Result<()> {
-        let Some(answer) = self.cursor.ask(self.session, SCAN, PAGE_KEYS, false)? else { return Ok(()) };
+        let Some(answer) = self.cursor.ask(self.session, SCAN, PAGE_KEYS, ScanArgument::default())? else {
+            return Ok(());
+        };
         let reply = self.cursor.reply(SCAN, &answer)?;
         let (mut keys, mut last, mut over) = (0, None, false);
         for entry in reply {
@@ -536,7 +538,10 @@ impl Session {
             if self.reads_leaves(id) && self.read_rows(&mut cursor, rows) {
                 continue;
             }
-            let Some(answer) = cursor.ask(self, OPERATION, SCAN_KEYS_MAX as u32, false)? else { break };
+            let Some(answer) = cursor.ask(self, OPERATION, SCAN_KEYS_MAX as u32, ScanArgument::default())?
+            else {
+                break;
+            };
             let reply = cursor.reply(OPERATION, &answer)?;
             let (mut keys, before) = (0, rows.len());
             let mut last = None;
@@ -630,13 +635,28 @@ impl Session {
             return self.scan(table, scan)?.try_fold(0, |all, item| item.map(|_| all + 1));
         }
         let mut all = 0;
-        while let Some(answer) = cursor.ask(self, OPERATION, u32::MAX, true)? {
+        let counted = ScanArgument { count: true, ..ScanArgument::default() };
+        while let Some(answer) = cursor.ask(self, OPERATION, u32::MAX, counted)? {
             let reply = cursor.reply(OPERATION, &answer)?;
             let last = reply.last_key().map(<[u8]>::to_vec);
             all += answer.version;
             cursor.note(reply.end, answer.version, last);
         }
         Ok(all)
+    }
+
+    /// About how many keys a range has, without looking at each: exact for a few, and for more what leaves have on average.
+    pub fn estimate(&mut self, table: Table, scan: &Scan) -> Result<u64> {
+        const OPERATION: &str = "estimate";
+        let id = self.check_table(OPERATION, table)?;
+        let mut cursor = Scan { backwards: false, ..scan.clone() }.resolve(OPERATION, id)?;
+        if !cursor.fits_one_message() {
+            let context = "the end of the range is too long for an estimate; count the keys instead";
+            return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, context));
+        }
+        let about = ScanArgument { estimate: true, ..ScanArgument::default() };
+        let answer = cursor.ask(self, OPERATION, u32::MAX, about)?;
+        Ok(answer.map_or(0, |answer| answer.version).min(cursor.left))
     }
 
     /// The item of an entry; `last` becomes its key. None: it is long, and was deleted before it was read.

@@ -135,6 +135,12 @@ impl Shard {
         self.counters.scans += 1;
         encode_reply(frame, ReplyHead { id, status: Status::Ok, version: 0, location: 0 });
         let until = argument.until.then_some(request.body);
+        if argument.estimate {
+            let from = argument.from.then_some(request.key);
+            let index = self.index.ordered(table);
+            frame.push(1);
+            return frame.set(1, index.map_or(0, |index| index.estimate(&self.image, from, until)));
+        }
         let mut scan = Scan::new(table, argument, until, frame);
         let key = argument.from.then_some(request.key);
         let from = ScanFrom { key, after: argument.after, backwards: argument.backwards };

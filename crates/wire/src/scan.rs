@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request  key        where to begin, with FROM
-//!          argument   63 zero 36 | 35 COUNT | 34 UNTIL | 33 FROM | 32 AFTER | ... 31 most keys 0      backwards: bit 36
+//!            argument   63 zero 38 | 37 ESTIMATE | 36 BACKWARDS | 35 COUNT | 34 UNTIL | 33 FROM | 32 AFTER | 31 most keys 0
 //!          body       where to end, with UNTIL: forwards before this key, backwards with it
 //!
 //! reply    version    number of keys
@@ -34,12 +34,14 @@ pub struct ScanArgument {
     pub count: bool,
     /// Downwards.
     pub backwards: bool,
+    /// About how many keys there are is wanted, and nothing else.
+    pub estimate: bool,
 }
 
 impl ScanArgument {
     /// Its word.
     pub fn word(self) -> u64 {
-        let flags = [self.after, self.from, self.until, self.count, self.backwards];
+        let flags = [self.after, self.from, self.until, self.count, self.backwards, self.estimate];
         let flag = |(at, set): (usize, bool)| u64::from(set) << (32 + at);
         flags.into_iter().enumerate().map(flag).sum::<u64>() | u64::from(self.limit)
     }
@@ -54,6 +56,7 @@ impl ScanArgument {
             until: flag(2),
             count: flag(3),
             backwards: flag(4),
+            estimate: flag(5),
         };
         (argument.word() == word).then_some(argument)
     }
@@ -147,7 +150,7 @@ mod tests {
         let argument = ScanArgument { limit: 100, from: true, backwards: true, ..ScanArgument::default() };
         assert_eq!(argument.word(), 0x12_0000_0064);
         assert_eq!(ScanArgument::from_word(0x12_0000_0064), Some(argument));
-        assert_eq!(ScanArgument::from_word(1 << 37), None);
+        assert_eq!(ScanArgument::from_word(1 << 38), None);
     }
 
     #[test]

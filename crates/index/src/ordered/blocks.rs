@@ -102,6 +102,11 @@ impl<S: Ord + Clone> Blocks<S> {
         }
     }
 
+    /// How many leaves come before one.
+    pub fn rank(&self, at: Position) -> usize {
+        self.blocks[..at.block].iter().map(|block| block.places.len()).sum::<usize>() + at.index
+    }
+
     /// A leaf stands elsewhere.
     pub fn set_place(&mut self, at: Position, place: Place) {
         self.blocks[at.block].places[at.index] = place;

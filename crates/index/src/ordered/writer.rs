@@ -583,6 +583,30 @@ impl OrderedIndex {
         self.rewrite(image, at, 1, &[&entries])
     }
 
+    /// About how many keys there are from one on to below another: exactly those of the leaves at both ends, and as many in
+    /// each leaf between as leaves have on average.
+    pub fn estimate(&self, image: &Image, from: Option<&[u8]>, until: Option<&[u8]>) -> u64 {
+        let ends = |at: Position, from: Option<&[u8]>, until: Option<&[u8]>| {
+            let inside = |entry: &Entry| {
+                let number = entry.words[0].to_be_bytes();
+                let key = if self.kind.has_numbers() { &number[..] } else { &entry.key };
+                from.is_none_or(|from| key >= from) && until.is_none_or(|until| key < until)
+            };
+            self.entries(image, at).iter().filter(|entry| inside(entry)).count() as u64
+        };
+        let first =
+            from.map_or_else(|| blocks!(&self.leaves, blocks => blocks.first()), |key| self.position(key));
+        let last =
+            until.map_or_else(|| blocks!(&self.leaves, blocks => blocks.last()), |key| self.position(key));
+        if first == last {
+            return ends(first, from, until);
+        }
+        let rank = |at: Position| blocks!(&self.leaves, blocks => blocks.rank(at)) as u64;
+        let Some(between) = rank(last).checked_sub(rank(first) + 1) else { return 0 };
+        let all = between as f64 * self.counts.keys as f64 / self.counts.leaves as f64;
+        ends(first, from, None) + ends(last, None, until) + all.round() as u64
+    }
+
     /// Calls `visit` with key word and second word of each key from one on, in their order, until it returns `false`. Key
     /// words of strings are those of their leaves. Returns whether there are no more keys.
     pub fn scan(&self, image: &Image, from: ScanFrom<'_>, mut visit: impl FnMut(u64, u64) -> bool) -> bool {
