@@ -15,7 +15,7 @@ use kelix_types::limits::GRANULE_BYTES;
 use kelix_types::{Guardian, Incarnation, Location, NameId, Place, TableId, TableKind, key_hash};
 use kelix_wire::{Op, ReplyHead, RequestHead};
 use libfuzzer_sys::fuzz_target;
-use ordered::{Looked, ModelCopy};
+use ordered::{Hint, Looked, ModelCopy};
 use pointers::Pointer;
 use read::{Landing, ReadOp, ShardReader, Step};
 
@@ -189,7 +189,7 @@ fuzz_target!(|data: &[u8]| {
             }
             if table.kind().has_numbers() {
                 let number = u64::from_be_bytes(key.try_into().expect("a number"));
-                let page = near.read_page(table, number, None);
+                let page = near.read_page(table, number, &mut Hint::default());
                 assert!(page.is_some() || !untouched);
                 page.into_iter().for_each(|page| assert!(page.entries().len() <= 16));
             }

@@ -60,6 +60,7 @@ mod model_copies;
 mod ordered;
 mod pointers;
 mod read;
+mod rows;
 mod scan;
 mod session;
 #[cfg(kelix_sim)]
@@ -75,7 +76,8 @@ pub use item::{Attribute, Item, NewItem, Values};
 pub use kelix_fabric::tcp::{ClientTls, Identity};
 pub use kelix_types::{Effect, Error, ErrorKind, Result, TableId, TableKind, Version};
 pub use read::Cost;
-pub use scan::{Rows, Scan, Scanner};
+pub use rows::Rows;
+pub use scan::{Scan, Scanner};
 pub use session::{CompareAndSet, Session, SessionOptions};
 
 /// A table of the server that a session is connected to. Of no use with a server started later, which has tables of

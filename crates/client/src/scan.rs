@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use kelix_image::{ItemFlags, ItemHeader, ItemView, inline_item};
 use kelix_types::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX, READ_RETRIES_MAX, SCAN_KEYS_MAX};
-use kelix_types::{Error, ErrorKind, Place, Result, TableId, TableKind, Version};
+use kelix_types::{Error, ErrorKind, Result, TableId, TableKind};
 use kelix_wire::{Op, RequestHead, ScanArgument, ScanEntry, ScanReply};
 
 use crate::Table;
 use crate::core::Answer;
-use crate::item::{Item, Room};
-use crate::ordered::LeafPage;
+use crate::item::Item;
+use crate::ordered::{Hint, LeafPage};
+use crate::rows::Rows;
 use crate::session::{Session, check_answer, check_key};
 
 /// Keys of one page of a [`Scanner`].
@@ -146,7 +147,7 @@ impl Scan {
             last: None,
             left: self.limit.unwrap_or(u64::MAX),
             done: self.limit == Some(0),
-            hint: None,
+            hint: Hint::default(),
         };
         match (self.lower.first_above(kind), self.upper.first_above(kind)) {
             (Ok(lower), upper) => (cursor.lower, cursor.upper) = (lower, upper.unwrap_or(None)),
@@ -206,8 +207,8 @@ struct Cursor {
     last: Option<Vec<u8>>,
     left: u64,
     done: bool,
-    /// The leaf that is probably the next, where leaves are read.
-    hint: Option<Place>,
+    /// Where the next leaf probably is, where leaves are read.
+    hint: Hint,
 }
 
 impl Cursor {
@@ -324,9 +325,11 @@ impl Cursor {
         let mut found_all = false;
         'pages: while again <= READ_RETRIES_MAX {
             let wanted = if self.backwards { high } else { low };
-            let page = session.core.reader_in_order(self.table).read_page(self.table, wanted, self.hint);
+            if self.backwards {
+                self.hint = Hint::default();
+            }
+            let page = session.core.reader_in_order(self.table).read_page(self.table, wanted, &mut self.hint);
             let Some(page) = page else { break };
-            self.hint = page.next.filter(|_| !self.backwards);
             let entries = page.entries();
             for index in 0..entries.len() {
                 let entry = entries[if self.backwards { entries.len() - 1 - index } else { index }];
@@ -340,7 +343,7 @@ impl Cursor {
                 match take(session, &page, entry) {
                     Taken::Yes => {}
                     Taken::Again => {
-                        (again, self.hint) = (again + 1, None);
+                        (again, self.hint) = (again + 1, Hint::default());
                         continue 'pages;
                     }
                     Taken::No => break 'pages,
@@ -367,6 +370,31 @@ impl Cursor {
         found_all
     }
 
+    /// Reads leaves upwards whose keys have inline values: nothing can be wrong with those of a page. `false`: what is left has
+    /// to be asked for.
+    fn read_values(&mut self, session: &mut Session, rows: &mut Rows) -> bool {
+        let Some((mut low, high)) = self.numbers() else {
+            self.done = true;
+            return true;
+        };
+        let reader = session.core.reader_in_order(self.table);
+        while let Some(page) = reader.read_page(self.table, low, &mut self.hint) {
+            let entries = page.entries();
+            let first = entries.iter().take_while(|entry| entry[0] < low).count();
+            let inside = entries[first..].iter().take_while(|entry| entry[0] <= high).count();
+            let taken = self.left.min(inside as u64) as usize;
+            entries[first..first + taken].iter().for_each(|entry| rows.push_inline(entry[0], entry[1]));
+            self.left -= taken as u64;
+            self.done |= page.high >= high;
+            if self.done || self.left == 0 {
+                return true;
+            }
+            low = page.high + 1;
+        }
+        self.keep_numbers(low, high);
+        false
+    }
+
     /// Takes note of what a page brought.
     fn note(&mut self, end: bool, keys: u64, last: Option<Vec<u8>>) {
         self.left -= keys.min(self.left);
@@ -377,70 +405,6 @@ impl Cursor {
 
 fn nonsense(operation: &'static str) -> Error {
     Error::new(ErrorKind::Protocol, operation, "a page of a scan that makes no sense")
-}
-
-/// The keys and values of a scan, in one buffer that is reused from scan to scan.
-#[derive(Clone, Default, Debug)]
-pub struct Rows {
-    room: Room,
-    rows: Vec<Row>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Row {
-    key_start: usize,
-    value_start: usize,
-    end: usize,
-    version: u64,
-}
-
-impl Rows {
-    /// An empty buffer.
-    pub fn new() -> Rows {
-        Rows::default()
-    }
-
-    /// How many keys the last scan brought.
-    pub fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// Whether it brought none.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
-    /// The `index`-th key.
-    pub fn key(&self, index: usize) -> &[u8] {
-        let Row { key_start, value_start, .. } = self.rows[index];
-        self.room.part(key_start, value_start)
-    }
-
-    /// Its value; of an item with attributes, that without a name.
-    pub fn value(&self, index: usize) -> &[u8] {
-        let Row { value_start, end, .. } = self.rows[index];
-        self.room.part(value_start, end)
-    }
-
-    /// Its version.
-    pub fn version(&self, index: usize) -> Version {
-        Version(self.rows[index].version)
-    }
-
-    fn clear(&mut self) {
-        self.room.clear();
-        self.rows.clear();
-    }
-
-    fn push(&mut self, key: &[u8], value: &[u8], version: Version) {
-        let key_start = self.room.used();
-        let value_start = key_start + key.len();
-        let room = self.room.next(key.len() + value.len());
-        room[..key.len()].copy_from_slice(key);
-        room[key.len()..].copy_from_slice(value);
-        self.room.keep(key.len() + value.len(), version);
-        self.rows.push(Row { key_start, value_start, end: value_start + value.len(), version: version.0 });
-    }
 }
 
 /// A scan that brings one item after another, and asks for the next page when one has been used up.
@@ -548,9 +512,7 @@ impl Session {
             for entry in reply {
                 keys += 1;
                 match entry.ok_or_else(|| nonsense(OPERATION))? {
-                    ScanEntry::Inline(key, value) => {
-                        rows.push(&key.to_be_bytes(), &value.to_le_bytes(), Version(value));
-                    }
+                    ScanEntry::Inline(key, value) => rows.push_inline(key, value),
                     entry => {
                         if let Some(item) = self.item_of(OPERATION, id, entry, &mut last)? {
                             rows.push(item.key(), item.value(), item.version());
@@ -566,12 +528,11 @@ impl Session {
 
     /// Reads as many rows as leaves tell. `false`: the next has to be asked for.
     fn read_rows(&mut self, cursor: &mut Cursor, rows: &mut Rows) -> bool {
+        if !cursor.table.kind().has_items() && !cursor.backwards {
+            return cursor.read_values(self, rows);
+        }
         let (table, mut words) = (cursor.table, std::mem::take(&mut self.landing.item));
         let read = cursor.read(self, u64::MAX, |session, leaf, entry| {
-            if !table.kind().has_items() {
-                rows.push(&entry[0].to_be_bytes(), &entry[1].to_le_bytes(), Version(entry[1]));
-                return Taken::Yes;
-            }
             let taken = session.take_entry(table, leaf, entry, &mut words);
             if taken == Taken::Yes {
                 let view = ItemView::new(&words).expect("an item that was taken");

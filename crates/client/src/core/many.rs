@@ -9,7 +9,7 @@ use kelix_types::{Guardian, KeyHash, Location, TableId, Version};
 
 use super::Core;
 use crate::item::Values;
-use crate::ordered::Looked;
+use crate::ordered::{AT_ONCE, Looked};
 use crate::read::{ShardReader, Verdict, judge, take_direct};
 
 /// A key of a batch, and where it is looked for next: nowhere, its bucket, its item.
@@ -144,36 +144,43 @@ impl ShardReader {
             }
             return;
         }
-        let (mut items, mut item_bytes) = (0, 0);
-        // One stamp for all: a batch takes less than an epoch, and what takes longer is looked for again.
-        let before = direct.begin();
-        ordered.find_numbers(direct, table, keys, |index, leaf| {
-            let Some(leaf) = leaf else { return rest.push(index) };
-            let looked = match leaf.second {
-                None => Some((leaf.guardian, None)),
-                Some(value) if !table.kind().has_items() => {
-                    values.put(&value.to_le_bytes());
-                    Some((leaf.guardian, Some((8, Version(value)))))
+        let map = direct.map.view();
+        let place_of = |second: u64| map.words_from(Location::from_word(second)?.place());
+        for (wave, keys) in keys.chunks(AT_ONCE).enumerate() {
+            let (first, base) = (wave * AT_ONCE, base + wave * AT_ONCE);
+            // Guardian and second word of each key whose leaf was found.
+            let mut found = [None; AT_ONCE];
+            let before = direct.begin();
+            ordered.find_numbers(direct, table, keys, |index, leaf| {
+                found[index] = leaf.map(|leaf| (leaf.guardian, leaf.second));
+                if let Some(second) = leaf.and_then(|leaf| leaf.second).filter(|_| table.kind().has_items()) {
+                    place_of(second).into_iter().for_each(|place| place.prefetch_line());
                 }
-                Some(second) => {
-                    items += 1;
-                    let location = Location::from_word(second);
-                    let place = location.and_then(|location| direct.map.view().words_from(location.place()));
-                    let item = place.and_then(|place| PlainItem::find(place, table, keys[index]));
-                    item.filter(|item| item.guardian().is_live()).and_then(|item| {
-                        let bytes = values.copy_item(item)?;
-                        item_bytes += item.item_bytes() as u64;
-                        Some((item.guardian(), Some((bytes, Version(item.guardian().incarnation().0)))))
-                    })
+            });
+            for (index, (found, key)) in found.iter().zip(keys).enumerate() {
+                let looked = match *found {
+                    None => None,
+                    Some((guardian, None)) => Some((guardian, None)),
+                    Some((guardian, Some(value))) if !table.kind().has_items() => {
+                        values.put(&value.to_le_bytes());
+                        Some((guardian, Some((8, Version(value)))))
+                    }
+                    Some((_, Some(second))) => {
+                        ordered.items += 1;
+                        let item = place_of(second).and_then(|place| PlainItem::find(place, table, key));
+                        item.filter(|item| item.guardian().is_live()).and_then(|item| {
+                            let bytes = values.copy_item(item)?;
+                            ordered.item_bytes += item.item_bytes() as u64;
+                            Some((item.guardian(), Some((bytes, Version(item.guardian().incarnation().0)))))
+                        })
+                    }
+                };
+                match looked.filter(|(guardian, _)| is_valid(*guardian, before)) {
+                    Some((_, Some((bytes, version)))) => values.keep(base + index, bytes, version),
+                    Some((_, None)) => {}
+                    None => rest.push(first + index),
                 }
-            };
-            match looked.filter(|(guardian, _)| is_valid(*guardian, before)) {
-                Some((_, Some((bytes, version)))) => values.keep(base + index, bytes, version),
-                Some((_, None)) => {}
-                None => rest.push(index),
             }
-        });
-        ordered.items += items;
-        ordered.item_bytes += item_bytes;
+        }
     }
 }

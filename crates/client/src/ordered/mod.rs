@@ -21,7 +21,7 @@ use kelix_index::{
 use kelix_types::limits::{LEAF_SLOTS, READ_EPOCHS_MAX};
 use kelix_types::{Guardian, Incarnation, Location, Place, TableId, TableKind, mark};
 
-pub(crate) use page::LeafPage;
+pub(crate) use page::{Hint, LeafPage};
 pub(crate) use remote::{FURTHER_MAX, Look, ModelCopy};
 
 use kelix_wire::ModelWords;
@@ -248,7 +248,7 @@ struct Step<'a> {
 }
 
 /// Keys of a batch whose memory accesses overlap.
-const AT_ONCE: usize = 64;
+pub(crate) const AT_ONCE: usize = 64;
 
 /// What a look at an ordered table brought.
 pub(crate) enum Looked<R> {
@@ -349,26 +349,30 @@ impl OrderedReader {
     /// The leaf of a number. `None`: it was not found; ask the shard.
     #[inline(always)]
     pub fn find_number<'a>(&mut self, direct: &'a Direct, table: TableId, number: u64) -> Option<InLeaf<'a>> {
-        let map = direct.map.view();
-        let OrderedReader { tops, leaves: reads, .. } = self;
-        let top = match tops.get(map, table) {
-            Some(top) => top,
-            None if tops.renew(map, table) => tops.get(map, table)?,
-            None => return None,
-        };
-        let sub_model = top.find_number(number, top.cell(number));
-        let way = Way::new(map, sub_model, number)?;
-        way.leaves(map, true, reads, |leaf| InLeaf::of_number(leaf, table, number))
+        let way = self.way_to(direct, table, number)?;
+        way.leaves(direct.map.view(), true, &mut self.leaves, |leaf| InLeaf::of_number(leaf, table, number))
     }
 
-    /// Brings the leaves of many numbers near, the accesses of [`AT_ONCE`] of them overlapping, and hands each to `found` with its
+    /// The way to the leaf of a number.
+    #[inline(always)]
+    fn way_to<'a>(&mut self, direct: &'a Direct, table: TableId, number: u64) -> Option<Way<'a>> {
+        let map = direct.map.view();
+        let top = match self.tops.get(map, table) {
+            Some(top) => top,
+            None if self.tops.renew(map, table) => self.tops.get(map, table)?,
+            None => return None,
+        };
+        Way::new(map, top.find_number(number, top.cell(number)), number)
+    }
+
+    /// Brings the leaves of some numbers near, at most [`AT_ONCE`], their accesses overlapping, and hands each to `found` with its
     /// index.
     #[inline(always)]
-    pub fn find_numbers<'a, 'k>(
+    pub fn find_numbers<'a>(
         &mut self,
         direct: &'a Direct,
         table: TableId,
-        keys: &'k [&'k [u8]],
+        keys: &[&[u8]],
         mut found: impl FnMut(usize, Option<InLeaf<'a>>),
     ) {
         let map = direct.map.view();
@@ -381,40 +385,37 @@ impl OrderedReader {
         let Some(top) = top else { return (0..keys.len()).for_each(|index| found(index, None)) };
         let begin = Step { number: 0, range: (0, 0), way: None, leaf: Words::EMPTY };
         let mut steps = [begin; AT_ONCE];
-        for (wave, keys) in keys.chunks(AT_ONCE).enumerate() {
-            let steps = &mut steps[..keys.len()];
-            for (step, key) in steps.iter_mut().zip(keys) {
-                step.number = if key.len() == 8 { key_word(key, 0) } else { 0 };
-                top.prefetch_cell(step.number);
+        let steps = &mut steps[..keys.len()];
+        for (step, key) in steps.iter_mut().zip(keys) {
+            step.number = if key.len() == 8 { key_word(key, 0) } else { 0 };
+            top.prefetch_cell(step.number);
+        }
+        for step in steps.iter_mut() {
+            step.range = top.cell(step.number);
+            top.prefetch_entry(step.range.0);
+        }
+        for step in steps.iter_mut() {
+            step.way = Way::new(map, top.find_number(step.number, step.range), step.number);
+            if let Some(way) = &step.way {
+                way.prefetch();
             }
-            for step in steps.iter_mut() {
-                step.range = top.cell(step.number);
-                top.prefetch_entry(step.range.0);
+        }
+        for step in steps.iter_mut() {
+            let guess = step.way.as_ref().map(|way| way.guess(true));
+            let leaf = guess.and_then(|guess| map.words(guess.leaf?, Kind::LEAF_WORDS));
+            step.leaf = leaf.unwrap_or(Words::EMPTY);
+            step.leaf.prefetch_line();
+        }
+        for step in steps.iter() {
+            if step.leaf.count() > 0 {
+                let slot = LeafHeader::load(step.leaf).candidates(step.number).trailing_zeros() as usize;
+                step.leaf.part(slot_word(slot.min(LEAF_SLOTS - 1)), 1).prefetch_line();
             }
-            for step in steps.iter_mut() {
-                step.way = Way::new(map, top.find_number(step.number, step.range), step.number);
-                if let Some(way) = &step.way {
-                    way.prefetch();
-                }
-            }
-            for step in steps.iter_mut() {
-                let guess = step.way.as_ref().map(|way| way.guess(true));
-                let leaf = guess.and_then(|guess| map.words(guess.leaf?, Kind::LEAF_WORDS));
-                step.leaf = leaf.unwrap_or(Words::EMPTY);
-                step.leaf.prefetch_line();
-            }
-            for step in steps.iter() {
-                if step.leaf.count() > 0 {
-                    let slot = LeafHeader::load(step.leaf).candidates(step.number).trailing_zeros() as usize;
-                    step.leaf.part(slot_word(slot.min(LEAF_SLOTS - 1)), 1).prefetch_line();
-                }
-            }
-            for (index, step) in steps.iter().enumerate() {
-                let looked = step.way.as_ref().filter(|_| keys[index].len() == 8).and_then(|way| {
-                    way.leaves(map, true, reads, |leaf| InLeaf::of_number(leaf, table, step.number))
-                });
-                found(wave * AT_ONCE + index, looked);
-            }
+        }
+        for (index, (step, key)) in steps.iter().zip(keys).enumerate() {
+            let way = step.way.as_ref().filter(|_| key.len() == 8);
+            let look = |leaf| InLeaf::of_number(leaf, table, step.number);
+            found(index, way.and_then(|way| way.leaves(map, true, reads, look)));
         }
     }
 

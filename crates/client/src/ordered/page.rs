@@ -3,7 +3,7 @@
 use kelix_fabric::Direct;
 use kelix_image::words::Words;
 use kelix_image::{ItemView, Kind};
-use kelix_index::{LEAF_HEADER_WORDS, LeafHeader};
+use kelix_index::{LEAF_HEADER_WORDS, LeafHeader, TABLE_HEADER_WORDS, leaf_at};
 use kelix_types::limits::{LEAF_SLOTS, READ_EPOCHS_MAX};
 use kelix_types::{Guardian, Location, Place, TableId, mark};
 
@@ -19,8 +19,21 @@ pub(crate) struct LeafPage {
     pub low: u64,
     pub high: u64,
     /// The leaf behind it.
-    pub next: Option<Place>,
+    next: Option<Place>,
 }
+
+/// Where the next page of a scan probably is.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Hint {
+    /// Its leaf.
+    leaf: Option<Place>,
+    /// Its rank in a translation table with so many leaves, which names those to come.
+    rank: usize,
+    table: Option<(Place, usize)>,
+}
+
+/// So many leaves ahead of the one that is read are asked for.
+const AHEAD: usize = 3;
 
 impl LeafPage {
     /// Key words and second words in their order.
@@ -69,22 +82,41 @@ impl LeafPage {
 }
 
 impl ShardReader {
-    /// The page that a number is on: of the leaf at `hint`, if that holds it, else by the models. `None`: it was not found.
-    pub fn read_page(&mut self, table: TableId, number: u64, hint: Option<Place>) -> Option<LeafPage> {
+    /// The page that a number is on: of the leaf that is hinted at, if that holds it, else by the models. `None`: it was not
+    /// found. The hint is for the next page then.
+    pub fn read_page(&mut self, table: TableId, number: u64, hint: &mut Hint) -> Option<LeafPage> {
         let ShardReader { term, direct, ordered, .. } = self;
         let direct = direct.as_ref()?;
         let leaf = |place: Option<Place>| direct.map.words(place?, Kind::LEAF_WORDS);
-        let hinted = leaf(hint).and_then(|leaf| LeafPage::take(direct, *term, leaf, table, number));
-        let page = hinted.or_else(|| {
-            let found = ordered.find_number(direct, table, number)?;
-            LeafPage::take(direct, *term, found.leaf, table, number)
-        });
-        if let Some(next) = page.as_ref().and_then(|page| leaf(page.next)) {
-            // While the keys of this one are copied.
-            next.prefetch_all();
+        let ask_for = |hint: &Hint, ahead: usize| {
+            let (table, leaves) = hint.table.filter(|(_, leaves)| hint.rank + ahead < *leaves)?;
+            let entries = direct.map.words(table, TABLE_HEADER_WORDS + leaves)?;
+            leaf(leaf_at(entries, hint.rank + ahead))?.prefetch_all();
+            Some(())
+        };
+        let hinted = leaf(hint.leaf).and_then(|leaf| LeafPage::take(direct, *term, leaf, table, number));
+        let page = match hinted {
+            Some(page) => {
+                ordered.leaves += 1;
+                page
+            }
+            None => {
+                let way = ordered.way_to(direct, table, number)?;
+                let translation = way.sub_model.table.map(|table| (table, way.sub_model.leaves));
+                *hint = Hint { leaf: None, rank: way.guess(true).rank, table: translation };
+                for ahead in 1..AHEAD {
+                    let _ = ask_for(hint, ahead);
+                }
+                let take = |leaf| LeafPage::take(direct, *term, leaf, table, number);
+                way.leaves(direct.map.view(), true, &mut ordered.leaves, take)?
+            }
+        };
+        if ask_for(hint, AHEAD).is_none() {
+            leaf(page.next).into_iter().for_each(|leaf| leaf.prefetch_all());
         }
-        ordered.leaves += u64::from(hint.is_some() && page.is_some());
-        page
+        hint.leaf = page.next;
+        hint.rank += 1;
+        Some(page)
     }
 
     /// Takes the item of an entry of a page into `into`. `None`: it is not valid; take the page again.

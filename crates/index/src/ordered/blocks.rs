@@ -44,6 +44,19 @@ impl<S: Ord + Clone> Blocks<S> {
         Blocks { firsts: vec![first], blocks: vec![block], leaves: 1 }
     }
 
+    /// An index of leaves that are given in their order. None, if there are none.
+    pub fn of_chain(leaves: Vec<(S, Place)>) -> Option<Blocks<S>> {
+        let mut blocks = Vec::with_capacity(leaves.len().div_ceil(LEAF_BLOCK_MAX));
+        let count = leaves.len();
+        let mut leaves = leaves.into_iter().peekable();
+        while leaves.peek().is_some() {
+            let (separators, places) = leaves.by_ref().take(LEAF_BLOCK_MAX).unzip();
+            blocks.push(Block { separators, places });
+        }
+        let firsts: Vec<S> = blocks.iter().map(|block: &Block<S>| block.separators[0].clone()).collect();
+        (count > 0).then_some(Blocks { firsts, blocks, leaves: count })
+    }
+
     /// How many leaves there are.
     pub fn len(&self) -> usize {
         self.leaves

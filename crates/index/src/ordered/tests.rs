@@ -335,6 +335,27 @@ fn a_queue_stays_small() {
 }
 
 #[test]
+fn the_index_of_leaves_is_what_their_chain_says() {
+    for kind in [TableKind::Inline, TableKind::Numbers, TableKind::Strings] {
+        let mut world = world(kind);
+        let count = if cfg!(miri) { 100 } else { 20_000 };
+        for number in 0..count {
+            world.put(&key(kind, 0, number * 7919 % count), number);
+        }
+        world.tend();
+        let first = first_leaf(&world);
+        let table = world.table;
+        let rebuilt = OrderedIndex::of_chain(&world.image, table, first).expect("a chain");
+        assert_eq!((rebuilt.counts().keys, rebuilt.counts().leaves), (count, world.index.counts().leaves));
+        for (key, value) in &world.model {
+            assert_eq!(rebuilt.find(&world.image, key).map(|found| found.second), Some(*value));
+        }
+        // A leaf of another table is none of this one.
+        assert!(OrderedIndex::of_chain(&world.image, TableId::new(kind, 2), first).is_none());
+    }
+}
+
+#[test]
 fn any_value_can_stand_in_a_leaf() {
     let mut world = world(TableKind::Inline);
     let key = 5u64.to_be_bytes();

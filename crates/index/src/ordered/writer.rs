@@ -150,6 +150,51 @@ impl OrderedIndex {
         Ok(index)
     }
 
+    /// The index of a table whose leaves stand in an image, from the first of the chain on: what a server does that starts with
+    /// an image. Its models are trained anew. `None`: the chain is broken.
+    pub fn of_chain(image: &Image, table: TableId, first: Place) -> Option<OrderedIndex> {
+        let kind = table.kind();
+        let (mut numbers, mut strings) = (Vec::new(), Vec::new());
+        let mut next = Some(first);
+        while let Some(place) = next {
+            let header = LeafHeader::load(image.map().words(place, Kind::LEAF_WORDS)?);
+            if !header.guardian().is_live() || header.table() != table {
+                return None;
+            }
+            if kind.has_numbers() {
+                numbers.push((header.first_number(), place));
+            } else {
+                let mut low = Vec::new();
+                load_key(image, header.fences()?, &mut low);
+                strings.push((low.into_boxed_slice(), place));
+            }
+            next = header.next();
+        }
+        let leaves = match kind.has_numbers() {
+            true => Leaves::Numbers(Chain { blocks: Blocks::of_chain(numbers)?, models: Models::new(table) }),
+            false => {
+                Leaves::Strings(Chain { blocks: Blocks::of_chain(strings)?, models: Models::new(table) })
+            }
+        };
+        let mut index = OrderedIndex {
+            table,
+            kind,
+            leaves,
+            counts: OrderedCounts::default(),
+            random: 1,
+            key: Vec::new(),
+        };
+        index.counts.leaves = blocks!(&index.leaves, blocks => blocks.len()) as u64;
+        let all = ScanFrom { key: None, after: false, backwards: false };
+        let mut keys = 0;
+        index.scan(image, all, |_, _| {
+            keys += 1;
+            true
+        });
+        index.counts.keys = keys;
+        index.check(image).is_ok().then_some(index)
+    }
+
     /// Whether [`OrderedIndex::tend`] has something to do.
     #[inline]
     pub fn has_work(&self) -> bool {
