@@ -185,7 +185,12 @@ impl<'a> Way<'a> {
         mut look: impl FnMut(Words<'a>) -> Option<R>,
     ) -> Option<R> {
         let guess = self.guess(numbers);
-        let leaf = |place: Option<Place>| map.words(place?, Kind::LEAF_WORDS);
+        let leaf = |place: Option<Place>| {
+            let leaf = map.words(place?, Kind::LEAF_WORDS)?;
+            // Which of its lines has the slot says its header; by then it is on its way.
+            leaf.prefetch_all();
+            Some(leaf)
+        };
         *reads += 1;
         if let Some(found) = leaf(guess.leaf).and_then(&mut look) {
             return Some(found);
