@@ -8,8 +8,10 @@ mod counts;
 mod everywhere;
 mod interleave;
 mod links;
+mod lmdb;
 mod marked;
 mod measurements;
+mod ordered;
 mod papers;
 mod peers;
 mod report;
@@ -39,6 +41,8 @@ pub struct Options {
     pub clients: Option<usize>,
     /// How often which record is asked for, where servers are compared.
     pub keys: Option<Keys>,
+    /// A file with real numbers as keys, one a line, where keys are numbers.
+    pub keys_file: Option<PathBuf>,
     /// What `counts` does in a process under valgrind.
     #[doc(hidden)]
     pub counted: Option<String>,
@@ -60,12 +64,16 @@ pub const NAMES: &[(&str, &str)] = &[
     ("counts", "instructions an operation takes"),
     ("ablation", "each feature against the same store without it"),
     ("links", "following a link against looking an item up"),
+    ("ordered", "ordered tables read through models against messages, LMDB and Redis"),
 ];
 
 /// Runs the benchmark `name`.
 fn measure(name: &str, options: &Options) -> Result<Report, String> {
     if options.compares_servers() && !["peers", "sweep"].contains(&name) {
         return Err(format!("{name} takes no --keys, --threads or --clients; peers and sweep do"));
+    }
+    if options.keys_file.is_some() && name != "ordered" {
+        return Err(format!("{name} takes no --keys-file; ordered does"));
     }
     Ok(match name {
         "spine" => spine::run(options)?,
@@ -75,6 +83,7 @@ fn measure(name: &str, options: &Options) -> Result<Report, String> {
         "counts" => counts::run(options)?,
         "ablation" => ablation::run(options)?,
         "links" => links::run(options)?,
+        "ordered" => ordered::run(options)?,
         _ => {
             let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
             return Err(format!("no benchmark \"{name}\"; there are: {}", names.join(", ")));

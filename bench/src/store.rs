@@ -58,6 +58,11 @@ impl Walk {
         Walk { records, step: step.expect("some number has no common divisor") }
     }
 
+    /// The record that follows after so many steps from the first.
+    pub fn step_of(self, steps: u64) -> u64 {
+        ((u128::from(steps) * u128::from(self.step)) % u128::from(self.records)) as u64
+    }
+
     /// The 32-byte value of a record: which record follows, whose it is, and padding that both fix.
     pub fn value_of(self, record: u64) -> [u8; 32] {
         let mut value = [0; 32];
@@ -98,7 +103,8 @@ const EXPONENT: f64 = 0.99;
 pub(crate) struct Numbers(pub u64);
 
 impl Numbers {
-    fn next(&mut self) -> u64 {
+    /// The next one.
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,192 +1,23 @@
-//! LMDB: the distribution's library, on memory, in this process. It has no server, so it is no peer in the rows' ratios; its times
-//! stand in their notes.
-
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
-use std::path::PathBuf;
-use std::ptr;
-
-use libloading::Library;
+//! LMDB beside the peers. It has no server, so it is no peer in the rows' ratios; its times stand in their notes.
 
 use super::engine::Engine;
+use crate::lmdb::Environment;
 use crate::store::verify;
 use crate::workload::{Batch, Keyed, Prepared, Records, key};
 
-/// The file of Debian's package, with the version of its interface.
-const LIBRARY: &str = "liblmdb.so.0";
-/// Where memory is a file system.
-const MEMORY: &str = "/dev/shm";
-
-const READ_ONLY: c_uint = 0x2_0000;
-/// The fastest there is: written through the map, never synchronised, no locks against other processes, pages not cleared
-/// first, and read in any thread.
-const OPTIONS: c_uint = 0x1_0000 | 0x8_0000 | 0x20_0000 | 0x40_0000 | 0x80_0000 | 0x100_0000;
-
-/// A byte string of LMDB's.
-#[repr(C)]
-struct Bytes {
-    count: usize,
-    at: *mut c_void,
-}
-
-impl Bytes {
-    fn of(bytes: &[u8]) -> Bytes {
-        Bytes { count: bytes.len(), at: bytes.as_ptr().cast_mut().cast() }
-    }
-}
-
-/// An environment, and a transaction, as LMDB sees them.
-type Env = *mut c_void;
-type Txn = *mut c_void;
-
-/// The functions that are used.
-struct Functions {
-    txn_begin: unsafe extern "C" fn(Env, Txn, c_uint, *mut Txn) -> c_int,
-    txn_commit: unsafe extern "C" fn(Txn) -> c_int,
-    txn_abort: unsafe extern "C" fn(Txn),
-    txn_reset: unsafe extern "C" fn(Txn),
-    txn_renew: unsafe extern "C" fn(Txn) -> c_int,
-    get: unsafe extern "C" fn(Txn, c_uint, *mut Bytes, *mut Bytes) -> c_int,
-    put: unsafe extern "C" fn(Txn, c_uint, *mut Bytes, *mut Bytes, c_uint) -> c_int,
-    close: unsafe extern "C" fn(Env),
-    error: unsafe extern "C" fn(c_int) -> *const c_char,
-}
-
-impl Functions {
-    fn check(&self, code: c_int) -> Result<(), String> {
-        if code == 0 {
-            return Ok(());
-        }
-        // SAFETY: takes any number, and gives a string that stays.
-        let text = unsafe { CStr::from_ptr((self.error)(code)) };
-        Err(format!("LMDB: {}", text.to_string_lossy()))
-    }
-}
-
-/// An environment with one table.
+/// An environment with the records.
 pub(super) struct Lmdb {
-    functions: Functions,
-    env: Env,
-    table: c_uint,
-    /// A transaction for gets, which is begun again for each batch.
-    reader: Txn,
-    folder: PathBuf,
+    environment: Environment,
     records: Records,
     batches: Prepared,
     at: usize,
-    _library: Library,
 }
 
 impl Lmdb {
     pub fn start(records: Records) -> Result<Lmdb, String> {
-        // SAFETY: loading it runs nothing but its own set-up, which does nothing.
-        let library = unsafe { Library::new(LIBRARY) }.map_err(|error| {
-            format!("{LIBRARY} is not installed ({error}); on Debian: apt-get install liblmdb0")
-        })?;
-        let folder = PathBuf::from(MEMORY).join(format!("kelix-bench-lmdb-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        // SAFETY: these are the names and types of lmdb.h.
-        let functions = || unsafe {
-            Ok::<_, libloading::Error>(Functions {
-                txn_begin: *library.get(b"mdb_txn_begin\0")?,
-                txn_commit: *library.get(b"mdb_txn_commit\0")?,
-                txn_abort: *library.get(b"mdb_txn_abort\0")?,
-                txn_reset: *library.get(b"mdb_txn_reset\0")?,
-                txn_renew: *library.get(b"mdb_txn_renew\0")?,
-                get: *library.get(b"mdb_get\0")?,
-                put: *library.get(b"mdb_put\0")?,
-                close: *library.get(b"mdb_env_close\0")?,
-                error: *library.get(b"mdb_strerror\0")?,
-            })
-        };
-        let functions = functions().map_err(|error| error.to_string())?;
-        let mut lmdb = Lmdb {
-            functions,
-            env: ptr::null_mut(),
-            table: 0,
-            reader: ptr::null_mut(),
-            folder,
-            records,
-            batches: Prepared::default(),
-            at: 0,
-            _library: library,
-        };
-        lmdb.open()?;
-        Ok(lmdb)
-    }
-
-    fn open(&mut self) -> Result<(), String> {
-        type Create = unsafe extern "C" fn(*mut Env) -> c_int;
-        type MapSize = unsafe extern "C" fn(Env, usize) -> c_int;
-        type Open = unsafe extern "C" fn(Env, *const c_char, c_uint, c_uint) -> c_int;
-        type OpenTable = unsafe extern "C" fn(Txn, *const c_char, c_uint, *mut c_uint) -> c_int;
-        let path = CString::new(self.folder.display().to_string()).expect("a path of this program's");
-        let bytes = (self.records.count * (self.records.value_bytes as u64 + 128) * 4).max(256 << 20);
-        let library = &self._library;
-        // SAFETY: names and types are those of lmdb.h; the environment is opened once, and what it is given lives as long as the
-        // call.
-        unsafe {
-            let get = |error: libloading::Error| error.to_string();
-            let create = library.get::<Create>(b"mdb_env_create\0").map_err(get)?;
-            let map_size = library.get::<MapSize>(b"mdb_env_set_mapsize\0").map_err(get)?;
-            let open = library.get::<Open>(b"mdb_env_open\0").map_err(get)?;
-            let open_table = library.get::<OpenTable>(b"mdb_dbi_open\0").map_err(get)?;
-            self.functions.check(create(&mut self.env))?;
-            self.functions.check(map_size(self.env, bytes as usize))?;
-            self.functions.check(open(self.env, path.as_ptr(), OPTIONS, 0o600))?;
-            let txn = self.begin(0)?;
-            self.functions.check(open_table(txn, ptr::null(), 0, &mut self.table))?;
-            self.functions.check((self.functions.txn_commit)(txn))?;
-            self.reader = self.begin(READ_ONLY)?;
-            (self.functions.txn_reset)(self.reader);
-        }
-        Ok(())
-    }
-
-    fn begin(&self, flags: c_uint) -> Result<Txn, String> {
-        let mut txn = ptr::null_mut();
-        // SAFETY: the environment is open.
-        let code = unsafe { (self.functions.txn_begin)(self.env, ptr::null_mut(), flags, &mut txn) };
-        self.functions.check(code)?;
-        Ok(txn)
-    }
-
-    /// Gets these keys in one transaction, and shows the value of each.
-    fn get<'a>(
-        &self,
-        keys: impl Iterator<Item = &'a [u8]>,
-        mut look: impl FnMut(&[u8]) -> Result<(), String>,
-    ) -> Result<(), String> {
-        let Functions { txn_renew, txn_reset, get, .. } = self.functions;
-        // SAFETY: the reader was reset; LMDB does not change keys; a value stays until the reader is reset.
-        unsafe {
-            self.functions.check(txn_renew(self.reader))?;
-            for key in keys {
-                let mut value = Bytes { count: 0, at: ptr::null_mut() };
-                self.functions.check(get(self.reader, self.table, &mut Bytes::of(key), &mut value))?;
-                look(std::slice::from_raw_parts(value.at.cast::<u8>(), value.count))?;
-            }
-            txn_reset(self.reader);
-        }
-        Ok(())
-    }
-
-    /// Puts these values in one transaction.
-    fn put(&self, keyed: Keyed<'_>) -> Result<(), String> {
-        let txn = self.begin(0)?;
-        for (key, value) in keyed.puts() {
-            // SAFETY: the transaction has begun; LMDB copies key and value.
-            let code = unsafe {
-                (self.functions.put)(txn, self.table, &mut Bytes::of(key), &mut Bytes::of(value), 0)
-            };
-            if let Err(error) = self.functions.check(code) {
-                // SAFETY: as above; it is not used again.
-                unsafe { (self.functions.txn_abort)(txn) };
-                return Err(error);
-            }
-        }
-        // SAFETY: as above; it is not used again.
-        let code = unsafe { (self.functions.txn_commit)(txn) };
-        self.functions.check(code)
+        let bytes = (records.count * (records.value_bytes as u64 + 128) * 4).max(256 << 20);
+        let environment = Environment::open(bytes, 0)?;
+        Ok(Lmdb { environment, records, batches: Prepared::default(), at: 0 })
     }
 }
 
@@ -208,13 +39,13 @@ impl Engine for Lmdb {
             let keys = keyed.gets().map(|(key, _)| key);
             let (gets, puts) = keyed.counts();
             if gets > 0 {
-                self.get(keys, |value| {
+                self.environment.get(keys, |value| {
                     let (key, wanted) = wanted.next().expect("as many as keys");
                     if self.records.same(value, wanted) { Ok(()) } else { Err(Keyed::wrong(key)) }
                 })?;
             }
             if puts > 0 {
-                self.put(keyed)?;
+                self.environment.put(keyed.puts())?;
             }
             operations += (gets + puts) as u64;
             self.at = (self.at + 1) % self.batches.len();
@@ -224,7 +55,7 @@ impl Engine for Lmdb {
 
     fn follow(&mut self, record: u64) -> Result<u64, String> {
         let mut next = 0;
-        self.get(std::iter::once(&key(record)[..]), |value| {
+        self.environment.get(std::iter::once(&key(record)[..]), |value| {
             next = verify(value, record);
             Ok(())
         })?;
@@ -232,22 +63,6 @@ impl Engine for Lmdb {
     }
 
     fn memory_bytes(&mut self) -> u64 {
-        use std::os::unix::fs::MetadataExt;
-        std::fs::metadata(self.folder.join("data.mdb")).map_or(0, |metadata| metadata.blocks() * 512)
-    }
-}
-
-impl Drop for Lmdb {
-    fn drop(&mut self) {
-        // SAFETY: the reader is not used any more, and closed before its environment; both may not have been opened.
-        unsafe {
-            if !self.reader.is_null() {
-                (self.functions.txn_abort)(self.reader);
-            }
-            if !self.env.is_null() {
-                (self.functions.close)(self.env);
-            }
-        }
-        let _ = std::fs::remove_dir_all(&self.folder);
+        self.environment.memory_bytes()
     }
 }

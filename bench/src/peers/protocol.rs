@@ -90,7 +90,8 @@ fn bulk(out: &mut Vec<u8>, bytes: usize) {
     out.extend_from_slice(format!("${bytes}\r\n").as_bytes());
 }
 
-fn whole(out: &mut Vec<u8>, bytes: &[u8]) {
+/// Appends a bulk string.
+pub(crate) fn whole(out: &mut Vec<u8>, bytes: &[u8]) {
     bulk(out, bytes.len());
     out.extend_from_slice(bytes);
     out.extend_from_slice(b"\r\n");

@@ -28,6 +28,7 @@ Examples:
   kelix bench ablation --json
   kelix bench peers --keys trace keys.txt --clients 2
   kelix bench spine --records 100000 --svg figures
+  kelix bench ordered --keys-file ranges.csv
   kelix bench report --only spine --only peers")]
 pub(crate) struct BenchArgs {
     /// Which one
@@ -51,6 +52,9 @@ pub(crate) struct BenchArgs {
     /// Clients, each a thread, in peers and sweep [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     clients: Option<u8>,
+    /// For ordered: a file with numbers as keys, one a line, of which what stands before the first comma counts
+    #[arg(long, value_name = "FILE")]
+    keys_file: Option<PathBuf>,
     /// What `counts` does under valgrind
     #[arg(long, hide = true)]
     counted: Option<String>,
@@ -72,6 +76,7 @@ pub(crate) fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
         threads: args.threads.map(usize::from),
         clients: args.clients.map(usize::from),
         keys: keys.transpose().map_err(failed)?,
+        keys_file: args.keys_file.clone(),
         counted: args.counted.clone(),
     };
     if args.name == REPORT.0 {

@@ -757,6 +757,41 @@ fn peers_are_measured_as_was_chosen() {
     assert!(ran.code != 0 && ran.err.contains("peers and sweep"), "{ran:?}");
 }
 
+fn rows_of_ordered() -> Vec<String> {
+    let mut wanted: Vec<String> = ["rpc_latency", "rpc_latency_dep"].map(String::from).into();
+    wanted.extend(["rpc_rate", "rpc_rate_both", "rpc_inserts", "rpc_inserts_both"].map(String::from));
+    wanted.extend(["lmdb_get", "lmdb_batch", "lmdb_scan", "redis_zset"].map(String::from));
+    let rows = |kinds: [&str; 2], sets: [&str; 4]| {
+        sets.iter().flat_map(|set| kinds.map(|kind| format!("{kind}_{set}"))).collect::<Vec<_>>()
+    };
+    wanted.extend(rows(["leaf_reads", "leaf_bytes"], ["linear", "noised", "clustered", "lognormal"]));
+    wanted.extend(rows(["string_reads", "string_learned"], ["users", "urls", "paths", "words"]));
+    wanted.extend(["any_reads", "cache_model", "cache_table", "cache_churned", "read_cpu"].map(String::from));
+    for mix in ["read_only", "uniform", "latest", "ycsb_a"] {
+        wanted.extend([format!("fallbacks_{mix}"), format!("fallbacks_tcp_{mix}")]);
+    }
+    wanted
+}
+
+/// Real keys are measured beside those that are made.
+#[test]
+fn ordered_tables_are_measured_with_the_keys_of_a_file() {
+    let place = Place::new();
+    let ranges: String = (0..1500).map(|line| format!("{},{},DE\n", line * line, line * line + 9)).collect();
+    let file = place.file("ranges.csv", ranges.as_bytes());
+    let bench =
+        |file: &str| place.kelix(&["bench", "ordered", "--records", "1000", "--json", "--keys-file", file]);
+    let ran = bench(file.to_str().expect("a plain path"));
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let report = ran.json();
+    let others: Vec<&str> = ids(&report).into_iter().filter(|id| !id.ends_with("_file")).collect();
+    assert_eq!((others.len(), ids(&report).len()), (rows_of_ordered().len(), rows_of_ordered().len() + 2));
+    let ran = bench("nowhere.csv");
+    assert!(ran.code != 0 && ran.err.contains("nowhere.csv"), "{ran:?}");
+    let ran = place.kelix(&["bench", "spine", "--keys-file", "nowhere.csv"]);
+    assert!(ran.code != 0 && ran.err.contains("ordered does"), "{ran:?}");
+}
+
 fn rows_of_ablation() -> Vec<String> {
     let mut wanted = vec![
         "pointer_cache",
@@ -807,6 +842,7 @@ fn assert_written(place: &Place, parts: &BTreeMap<String, String>, report: &serd
         "sweep" => assert_eq!(ids, rows_of_sweep()),
         "counts" => assert_eq!(ids, rows_of_counts()),
         "links" => assert_eq!(ids, rows_of_links()),
+        "ordered" => assert_eq!(ids, rows_of_ordered()),
         _ => assert!(ids.len() > 4, "{ids:?}"),
     }
     let part = &parts[&format!("bench {bench}")];

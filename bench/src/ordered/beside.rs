@@ -1,0 +1,152 @@
+//! Learned gets and scans beside LMDB on memory, in this process, and beside a sorted set of Redis.
+
+use kelix::{Path, Rows, Scan, TableKind};
+
+use super::redis::Redis;
+use super::tree::{Asked, Reader, Tree, check, key_of, text};
+use super::{Size, better, duel, keys, lmdb};
+use crate::interleave::{compared, median, take_turns};
+use crate::lmdb::Environment;
+use crate::report::Row;
+use crate::store::{pin, unpin};
+
+/// Keys that are asked for in turn, gets of one call, and our batches.
+const ASKED: usize = 1 << 16;
+const CALL: usize = 1 << 10;
+const BATCH: usize = 256;
+/// Scans of one call, and keys of each.
+const SCANS: usize = 8;
+const SCAN_KEYS: usize = 100;
+
+/// The rows.
+pub(super) fn rows(size: &Size) -> Result<Vec<Row>, String> {
+    let numbers = keys::numbers("noised", size.records);
+    let tree = Tree::of_numbers(TableKind::Inline, &numbers)?;
+    pin(0);
+    let rows = beside_lmdb(size, &tree, &numbers).and_then(|mut rows| {
+        rows.push(beside_redis(size, &tree, &numbers)?);
+        Ok(rows)
+    });
+    unpin();
+    rows
+}
+
+fn beside_lmdb(size: &Size, tree: &Tree, numbers: &[u64]) -> Result<Vec<Row>, String> {
+    let environment = lmdb::start(size.records)?;
+    lmdb::load(&environment, numbers)?;
+    let mut ours = tree.here(Path::Auto)?;
+    let asked = Asked::draw(numbers, 61, ASKED);
+    let keys = asked.keys();
+    // One transaction a call, and one for each get, which sees what was written before it.
+    let (mut at, mut other_at, mut each_at) = (0, 0, 0);
+    let times = take_turns(size.rounds, 3, |side| match side {
+        0 => {
+            let done = asked.numbers[at..at + CALL].iter().try_for_each(|number| ours.get(*number).map(drop));
+            at = (at + CALL) % ASKED;
+            done.map(|()| CALL as u64)
+        }
+        1 => {
+            let done = lmdb::get(&environment, &asked.numbers[other_at..other_at + CALL]);
+            other_at = (other_at + CALL) % ASKED;
+            done
+        }
+        _ => {
+            let numbers = &asked.numbers[each_at..each_at + CALL];
+            each_at = (each_at + CALL) % ASKED;
+            numbers.chunks(1).try_fold(0, |all, one| Ok(all + lmdb::get(&environment, one)?))
+        }
+    })?;
+    let each = format!("LMDB with a transaction for each get {:.0} ns; ", median(&times[2]));
+    let one = as_rate_row("lmdb_get", "gets, one at a time / LMDB's in one transaction", 2.5, &times, &each);
+    let (mut at, mut other_at) = (0, 0);
+    let batch = duel(
+        size.rounds,
+        &mut || {
+            let mut done = 0;
+            for _ in 0..CALL / BATCH {
+                done += ours.get_many(&asked.numbers[at..at + BATCH], &keys[at..at + BATCH])?;
+                at = (at + BATCH) % ASKED;
+            }
+            Ok(done)
+        },
+        &mut || {
+            let done = lmdb::get(&environment, &asked.numbers[other_at..other_at + CALL]);
+            other_at = (other_at + CALL) % ASKED;
+            done
+        },
+    )?;
+    let name = "gets in batches of 256 / LMDB's in one transaction";
+    let batch = better("lmdb_batch", name, 10.0, batch, "");
+    Ok(vec![one, batch, scans(size, &mut ours, &environment, numbers)?])
+}
+
+fn as_rate_row(id: &'static str, name: &'static str, wanted: f64, times: &[Vec<f64>], note: &str) -> Row {
+    better(id, name, wanted, compared(&times[0], &times[1]), note)
+}
+
+/// Scans of 100 keys from any key on, of which 100 follow.
+fn scans(size: &Size, ours: &mut Reader, environment: &Environment, numbers: &[u64]) -> Result<Row, String> {
+    let firsts = crate::store::Numbers(62).records((numbers.len() - SCAN_KEYS) as u64, ASKED);
+    let (mut at, mut other_at) = (0, 0);
+    let mut rows = Rows::new();
+    let mut scan = |first: usize| {
+        let wanted = &numbers[first..first + SCAN_KEYS];
+        let scan = Scan::all().from(&key_of(wanted[0])).limit(SCAN_KEYS as u64);
+        ours.session.scan_into(ours.table, &scan, &mut rows).map_err(text)?;
+        if rows.len() != wanted.len() {
+            return Err(format!("a scan from {} brought {} keys", wanted[0], rows.len()));
+        }
+        for (index, number) in wanted.iter().enumerate() {
+            if rows.key(index) != key_of(*number) {
+                return Err(format!("a scan brought {:?} instead of {number}", rows.key(index)));
+            }
+            check(*number, Some(rows.value(index)))?;
+        }
+        Ok(())
+    };
+    let comparison = duel(
+        size.rounds,
+        &mut || {
+            firsts[at..at + SCANS].iter().try_for_each(|first| scan(*first as usize))?;
+            at = (at + SCANS) % ASKED;
+            Ok(SCANS as u64)
+        },
+        &mut || {
+            for first in &firsts[other_at..other_at + SCANS] {
+                let first = *first as usize;
+                lmdb::scan(environment, &numbers[first..first + SCAN_KEYS])?;
+            }
+            other_at = (other_at + SCANS) % ASKED;
+            Ok(SCANS as u64)
+        },
+    )?;
+    Ok(better("lmdb_scan", "scans of 100 keys / LMDB's by cursor", 1.3, comparison, ""))
+}
+
+/// One number at a time, by its score.
+fn beside_redis(size: &Size, tree: &Tree, numbers: &[u64]) -> Result<Row, String> {
+    let mut redis = Redis::start()?;
+    redis.load_sorted(numbers)?;
+    let mut ours = tree.here(Path::Auto)?;
+    let asked = Asked::draw(numbers, 63, ASKED).numbers;
+    let (mut at, mut other_at) = (0, 0);
+    let comparison = duel(
+        size.rounds,
+        &mut || {
+            for number in &asked[at..at + 16] {
+                ours.get(*number)?;
+            }
+            at = (at + 16) % ASKED;
+            Ok(16)
+        },
+        &mut || {
+            for number in &asked[other_at..other_at + 16] {
+                redis.range(*number, Some(*number), 1, |found| found == *number)?;
+            }
+            other_at = (other_at + 16) % ASKED;
+            Ok(16)
+        },
+    )?;
+    let name = "a learned get / ZRANGEBYSCORE of one score over a Unix socket";
+    Ok(better("redis_zset", name, 30.0, comparison, ""))
+}

@@ -1,0 +1,101 @@
+//! `kelix bench ordered`: ordered tables read through models, against the same tables by message, LMDB and Redis; and what
+//! such reads cost in READs, bytes and messages, counted.
+//!
+//! Numbers as keys with values of 8 bytes unless a row says otherwise, put in an order that has nothing to do with theirs. Every
+//! value follows from its key and is checked; a wrong one ends the run.
+
+mod beside;
+mod counted;
+mod fallbacks;
+mod keys;
+mod lmdb;
+mod redis;
+mod rpc;
+mod tree;
+
+use std::borrow::Cow;
+
+use crate::interleave::{self, Comparison, take_turns};
+use crate::report::{Row, Sense, as_rate, compared};
+use crate::store::unpin;
+use crate::{Options, Report};
+
+/// Records of a run.
+const RECORDS: u64 = 1_000_000;
+/// Pairs of blocks a row. A small run is a check that all works, not a measurement.
+const FULL: usize = 31;
+const SMALL: usize = 2;
+/// Records from which on a run is a measurement.
+const FULL_RECORDS: u64 = 100_000;
+
+/// How much is measured.
+struct Size {
+    records: u64,
+    rounds: usize,
+    /// Real numbers, of a file.
+    real: Option<Vec<u64>>,
+}
+
+impl Size {
+    /// So many operations, or few where a run only checks that all works.
+    fn few(&self, operations: usize) -> usize {
+        if self.records < FULL_RECORDS { operations / 100 } else { operations }
+    }
+}
+
+/// Runs the benchmark.
+pub(crate) fn run(options: &Options) -> Result<Report, String> {
+    let records = options.records.unwrap_or(RECORDS).max(1000);
+    let rounds = if records < FULL_RECORDS { SMALL } else { FULL };
+    let real = options.keys_file.as_deref().map(keys::of_file).transpose()?;
+    let size = Size { records, rounds, real };
+    let outcome = rows(&size);
+    unpin();
+    Ok(Report { bench: "ordered", records, rows: outcome? })
+}
+
+fn rows(size: &Size) -> Result<Vec<Row>, String> {
+    let mut rows = rpc::rows(size)?;
+    rows.extend(beside::rows(size)?);
+    rows.extend(counted::leaf_reads(size)?);
+    rows.extend(counted::string_reads(size)?);
+    rows.push(counted::any_reads(size)?);
+    rows.extend(counted::cache_bytes(size)?);
+    rows.push(counted::read_cpu(size)?);
+    rows.extend(fallbacks::rows(size)?);
+    Ok(rows)
+}
+
+/// Runs two sides in turn.
+fn duel(
+    rounds: usize,
+    ours: &mut dyn FnMut() -> Result<u64, String>,
+    other: &mut dyn FnMut() -> Result<u64, String>,
+) -> Result<Comparison, String> {
+    let times = take_turns(rounds, 2, |side| if side == 0 { ours() } else { other() })?;
+    Ok(interleave::compared(&times[0], &times[1]))
+}
+
+/// A row of a figure that was counted, or is a share.
+fn figure(
+    id: impl Into<Cow<'static, str>>,
+    name: impl Into<Cow<'static, str>>,
+    value: f64,
+    unit: &'static str,
+    (sense, wanted): (Sense, f64),
+    note: &str,
+) -> Row {
+    let (id, name, note) = (id.into(), name.into(), note.to_string());
+    Row { id, name, ours: value, other: None, unit, ratio: value, wanted: Some(wanted), sense, note }
+}
+
+/// A row of how many times lower our time is, or higher our rate, which is the same.
+fn better(
+    id: impl Into<Cow<'static, str>>,
+    name: impl Into<Cow<'static, str>>,
+    wanted: f64,
+    comparison: Comparison,
+    note: &str,
+) -> Row {
+    Row { sense: Sense::AtLeast, ..compared(id, name, "ns", wanted, as_rate(comparison), note) }
+}
