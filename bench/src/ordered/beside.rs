@@ -5,13 +5,12 @@ use kelix::{Path, Rows, Scan, TableKind};
 use super::redis::Redis;
 use super::tree::{Asked, Reader, Tree, check, key_of, text};
 use super::{Size, better, duel, keys, lmdb};
-use crate::interleave::{compared, median, take_turns};
 use crate::lmdb::Environment;
 use crate::report::Row;
 use crate::store::{pin, unpin};
 
 /// Keys that are asked for in turn, gets of one call, and our batches.
-const ASKED: usize = 1 << 16;
+const ASKED: usize = 1 << 18;
 const CALL: usize = 1 << 10;
 const BATCH: usize = 256;
 /// Scans of one call, and keys of each.
@@ -37,27 +36,32 @@ fn beside_lmdb(size: &Size, tree: &Tree, numbers: &[u64]) -> Result<Vec<Row>, St
     let mut ours = tree.here(Path::Auto)?;
     let asked = Asked::draw(numbers, 61, ASKED);
     let keys = asked.keys();
-    // One transaction a call, and one for each get, which sees what was written before it.
-    let (mut at, mut other_at, mut each_at) = (0, 0, 0);
-    let times = take_turns(size.rounds, 3, |side| match side {
-        0 => {
-            let done = asked.numbers[at..at + CALL].iter().try_for_each(|number| ours.get(*number).map(drop));
-            at = (at + CALL) % ASKED;
-            done.map(|()| CALL as u64)
-        }
-        1 => {
-            let done = lmdb::get(&environment, &asked.numbers[other_at..other_at + CALL]);
-            other_at = (other_at + CALL) % ASKED;
-            done
-        }
-        _ => {
-            let numbers = &asked.numbers[each_at..each_at + CALL];
-            each_at = (each_at + CALL) % ASKED;
-            numbers.chunks(1).try_fold(0, |all, one| Ok(all + lmdb::get(&environment, one)?))
-        }
-    })?;
-    let each = format!("LMDB with a transaction for each get {:.0} ns; ", median(&times[2]));
-    let one = as_rate_row("lmdb_get", "gets, one at a time / LMDB's in one transaction", 2.5, &times, &each);
+    // Others, so that nobody finds in a cache what the side before has brought there.
+    let others = Asked::draw(numbers, 64, ASKED).numbers;
+    let mut one_at_a_time = |at_once: usize| {
+        let (mut at, mut other_at) = (0, 0);
+        duel(
+            size.rounds,
+            &mut || {
+                for number in &asked.numbers[at..at + CALL] {
+                    ours.get(*number)?;
+                }
+                at = (at + CALL) % ASKED;
+                Ok(CALL as u64)
+            },
+            &mut || {
+                let numbers = &others[other_at..other_at + CALL];
+                other_at = (other_at + CALL) % ASKED;
+                numbers
+                    .chunks(at_once)
+                    .try_fold(0, |all, numbers| Ok(all + lmdb::get(&environment, numbers)?))
+            },
+        )
+    };
+    // With a transaction for each get LMDB sees what was written before it, as we do.
+    let (together, each) = (one_at_a_time(CALL)?, one_at_a_time(1)?);
+    let note = format!("with a transaction for each get LMDB takes {:.0} ns; ", each.other_ns);
+    let one = better("lmdb_get", "gets, one at a time / LMDB's in one transaction", 2.5, together, &note);
     let (mut at, mut other_at) = (0, 0);
     let batch = duel(
         size.rounds,
@@ -70,7 +74,7 @@ fn beside_lmdb(size: &Size, tree: &Tree, numbers: &[u64]) -> Result<Vec<Row>, St
             Ok(done)
         },
         &mut || {
-            let done = lmdb::get(&environment, &asked.numbers[other_at..other_at + CALL]);
+            let done = lmdb::get(&environment, &others[other_at..other_at + CALL]);
             other_at = (other_at + CALL) % ASKED;
             done
         },
@@ -78,10 +82,6 @@ fn beside_lmdb(size: &Size, tree: &Tree, numbers: &[u64]) -> Result<Vec<Row>, St
     let name = "gets in batches of 256 / LMDB's in one transaction";
     let batch = better("lmdb_batch", name, 10.0, batch, "");
     Ok(vec![one, batch, scans(size, &mut ours, &environment, numbers)?])
-}
-
-fn as_rate_row(id: &'static str, name: &'static str, wanted: f64, times: &[Vec<f64>], note: &str) -> Row {
-    better(id, name, wanted, compared(&times[0], &times[1]), note)
 }
 
 /// Scans of 100 keys from any key on, of which 100 follow.
@@ -141,7 +141,14 @@ fn beside_redis(size: &Size, tree: &Tree, numbers: &[u64]) -> Result<Row, String
         },
         &mut || {
             for number in &asked[other_at..other_at + 16] {
-                redis.range(*number, Some(*number), 1, |found| found == *number)?;
+                let mut found = false;
+                redis.range(*number, Some(*number), 1, |member| {
+                    found = member == *number;
+                    found
+                })?;
+                if !found {
+                    return Err(format!("redis-server has no {number}"));
+                }
             }
             other_at = (other_at + 16) % ASKED;
             Ok(16)

@@ -49,3 +49,27 @@ pub(super) fn scan(environment: &Environment, numbers: &[u64]) -> Result<(), Str
     })?;
     if wanted.next().is_none() { Ok(()) } else { Err("LMDB's scan ended early".into()) }
 }
+
+/// Scans in one transaction from these numbers on, so many keys each.
+pub(super) fn scan_ranges(environment: &Environment, ranges: &[(u64, usize)]) -> Result<(), String> {
+    let firsts: Vec<([u8; 8], usize)> =
+        ranges.iter().map(|(first, count)| (first.to_ne_bytes(), *count)).collect();
+    let (mut left, mut wanted) = (0, ranges.iter());
+    let mut last = 0;
+    environment.scan(firsts.iter().map(|(first, count)| (&first[..], *count)), |key, value| {
+        let number = u64::from_ne_bytes(key.try_into().map_err(|_| "LMDB's key is no number")?);
+        let fits = if left == 0 {
+            let (first, count) = wanted.next().ok_or("LMDB's scan brought more than was asked for")?;
+            left = *count;
+            number == *first
+        } else {
+            last < number
+        };
+        (left, last) = (left - 1, number);
+        if !fits {
+            return Err(format!("LMDB's scan brought {number}, which was not wanted"));
+        }
+        check(number, Some(value)).map(drop)
+    })?;
+    if left == 0 && wanted.next().is_none() { Ok(()) } else { Err("LMDB's scan ended early".into()) }
+}

@@ -7,11 +7,13 @@
 mod beside;
 mod counted;
 mod fallbacks;
+mod growth;
 mod keys;
 mod lmdb;
 mod redis;
 mod rpc;
 mod tree;
+mod ycsb;
 
 use std::borrow::Cow;
 
@@ -63,6 +65,9 @@ fn rows(size: &Size) -> Result<Vec<Row>, String> {
     rows.extend(counted::cache_bytes(size)?);
     rows.push(counted::read_cpu(size)?);
     rows.extend(fallbacks::rows(size)?);
+    rows.extend(ycsb::rows(size)?);
+    rows.push(growth::growth(size)?);
+    rows.push(growth::usable(size)?);
     Ok(rows)
 }
 

@@ -4,7 +4,7 @@
 
 use std::os::fd::OwnedFd;
 
-use super::tree::{key_of, text};
+use super::tree::{check, key_of, text, value_of};
 use crate::peers::daemon::{Daemon, Transport};
 use crate::peers::protocol::{self, Protocol, whole};
 use crate::socket::{receive, send_all};
@@ -46,9 +46,19 @@ impl Redis {
         for numbers in numbers.chunks(LOAD) {
             self.say_add(numbers);
             self.send()?;
-            self.expect_added(numbers.len())?;
+            self.expect_added()?;
         }
         Ok(())
+    }
+
+    /// Puts numbers with their values, and into the sorted set.
+    pub fn load(&mut self, numbers: &[u64]) -> Result<(), String> {
+        for numbers in numbers.chunks(LOAD) {
+            self.say_put(numbers, 0);
+            self.send()?;
+            self.expect_put(numbers)?;
+        }
+        self.load_sorted(numbers)
     }
 
     /// Looks for numbers from one on, up to another, so many at most, and shows each.
@@ -58,7 +68,7 @@ impl Redis {
         to: Option<u64>,
         limit: usize,
         is_wanted: impl FnMut(u64) -> bool,
-    ) -> Result<usize, String> {
+    ) -> Result<(), String> {
         self.say_range(from, to, limit);
         self.send()?;
         self.expect_range(is_wanted)
@@ -80,6 +90,23 @@ impl Redis {
         }
     }
 
+    pub fn say_get(&mut self, keys: &[[u8; 8]]) {
+        if !keys.is_empty() {
+            self.say(1 + keys.len(), b"MGET");
+            keys.iter().for_each(|key| whole(&mut self.request, key));
+        }
+    }
+
+    pub fn say_put(&mut self, numbers: &[u64], generation: u64) {
+        if !numbers.is_empty() {
+            self.say(1 + 2 * numbers.len(), b"MSET");
+        }
+        for number in numbers {
+            whole(&mut self.request, &key_of(*number));
+            whole(&mut self.request, &value_of(*number, generation).to_le_bytes());
+        }
+    }
+
     pub fn say_range(&mut self, from: u64, to: Option<u64>, limit: usize) {
         self.say(7, b"ZRANGEBYSCORE");
         whole(&mut self.request, SET);
@@ -98,14 +125,26 @@ impl Redis {
 
     // ---- what is answered ----
 
-    pub fn expect_added(&mut self, count: usize) -> Result<(), String> {
-        match self.head(b':')? {
-            added if added == count as i64 => Ok(()),
-            added => Err(format!("redis-server added {added} of {count} numbers")),
+    pub fn expect_added(&mut self) -> Result<(), String> {
+        self.head(b':').map(drop)
+    }
+
+    pub fn expect_put(&mut self, numbers: &[u64]) -> Result<(), String> {
+        if numbers.is_empty() || self.line()? == b"+OK" {
+            Ok(())
+        } else {
+            Err("redis-server did not put".into())
         }
     }
 
-    pub fn expect_range(&mut self, mut is_wanted: impl FnMut(u64) -> bool) -> Result<usize, String> {
+    pub fn expect_values(&mut self, numbers: &[u64]) -> Result<(), String> {
+        if !numbers.is_empty() {
+            self.head(b'*')?;
+        }
+        numbers.iter().try_for_each(|number| check(*number, self.bulk()?).map(drop))
+    }
+
+    pub fn expect_range(&mut self, mut is_wanted: impl FnMut(u64) -> bool) -> Result<(), String> {
         let count = self.head(b'*')?;
         for _ in 0..count {
             let member = self.bulk()?.and_then(|member| member.try_into().ok());
@@ -114,7 +153,7 @@ impl Redis {
                 return Err(format!("redis-server's range brought {number}, which was not wanted"));
             }
         }
-        Ok(count as usize)
+        Ok(())
     }
 
     /// The number of a line of this kind.

@@ -67,7 +67,7 @@ impl Asker<'_> {
             let range = self.at..self.at + size - new.len();
             let (numbers, keys) = (&self.asked.numbers[range.clone()], &self.keys[range]);
             done += if inserts {
-                self.reader.get_and_put(numbers, keys, &new)?
+                self.reader.get_and_put(numbers, keys, new.into_iter(), 0)?
             } else {
                 self.reader.get_many(numbers, keys)?
             };

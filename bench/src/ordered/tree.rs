@@ -189,14 +189,20 @@ impl Reader {
         self.check_values(numbers)
     }
 
-    /// The same, while it puts new numbers.
-    pub fn get_and_put(&mut self, numbers: &[u64], keys: &[&[u8]], new: &[u64]) -> Result<u64, String> {
-        let items: Vec<_> =
-            new.iter().map(|number| (key_of(*number), value_of(*number, 0).to_le_bytes())).collect();
+    /// The same, while it puts numbers with values of this generation.
+    pub fn get_and_put(
+        &mut self,
+        numbers: &[u64],
+        keys: &[&[u8]],
+        puts: impl Iterator<Item = u64>,
+        generation: u64,
+    ) -> Result<u64, String> {
+        let item = |number| (key_of(number), value_of(number, generation).to_le_bytes());
+        let items: Vec<_> = puts.map(item).collect();
         let items: Vec<(&[u8], &[u8])> = items.iter().map(|(key, value)| (&key[..], &value[..])).collect();
         let results = self.session.multi_get_put(self.table, keys, &mut self.values, &items);
         results.map_err(text)?.into_iter().try_for_each(|result| result.map(drop).map_err(text))?;
-        Ok(self.check_values(numbers)? + new.len() as u64)
+        Ok(self.check_values(numbers)? + items.len() as u64)
     }
 
     fn check_values(&self, numbers: &[u64]) -> Result<u64, String> {

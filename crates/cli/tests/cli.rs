@@ -770,6 +770,10 @@ fn rows_of_ordered() -> Vec<String> {
     for mix in ["read_only", "uniform", "latest", "ycsb_a"] {
         wanted.extend([format!("fallbacks_{mix}"), format!("fallbacks_tcp_{mix}")]);
     }
+    for mix in ["a", "b", "c", "d", "e", "f", "production"] {
+        wanted.extend([format!("ycsb_{mix}_uniform"), format!("ycsb_{mix}_zipf")]);
+    }
+    wanted.extend(["growth", "training_usable"].map(String::from));
     wanted
 }
 
