@@ -664,7 +664,8 @@ mod tests {
 
     #[test]
     fn many_bytes_from_any_byte_on() {
-        let mut memory: Vec<u64> = (0..5000).map(|i| i * 0x0908_0706_0504_0302 + 77).collect();
+        let mut memory: Vec<u64> =
+            (0..5000).map(|i| u64::wrapping_mul(i, 0x0908_0706_0504_0302).wrapping_add(77)).collect();
         let bytes = bytes_of(&memory).to_vec();
         let words = view(&mut memory);
         for at in [0, 8, 13, 64] {
