@@ -293,6 +293,13 @@ pub fn holds_key(slot: Words<'_>, table: TableId, key: &[u8]) -> bool {
     stands_at(slot, header.key_start(), key)
 }
 
+/// Copies the key of the item in `slot`, as it stands there. For the writer, too.
+pub fn load_key(slot: Words<'_>, key: &mut Vec<u8>) {
+    let header = ItemHeader::from_word(slot.load(1)).expect("an item of this image");
+    key.resize(header.key_bytes, 0);
+    assert!(slot.copy_bytes_out(header.key_start(), key), "an item of this image");
+}
+
 /// Compares two keys. Most are short, and then this is a few loads where a library call would cost more than the rest.
 #[inline(always)]
 fn equal(a: &[u8], b: &[u8]) -> bool {

@@ -22,7 +22,7 @@ mod writer;
 
 pub use attributes::{AttributeBuilder, Attributes, LinkView, Value};
 pub use header::{Header, ImageState, header_word};
-pub use item::{ItemFlags, ItemHeader, ItemView, LargeBody, PlainItem, holds_key, inline_item};
+pub use item::{ItemFlags, ItemHeader, ItemView, LargeBody, PlainItem, holds_key, inline_item, load_key};
 pub use map::{MapView, MemoryMap, SharedWord, Span, has_memory};
 pub use pages::Kind;
 pub use segments::{PrivateSegments, SegmentSource};

@@ -206,6 +206,20 @@ impl Image {
         self.incarnation
     }
 
+    /// Sets the live bit of the object at a place, under a name of its own. Its body is written.
+    pub fn make_live(&mut self, place: Place) -> Incarnation {
+        let incarnation = self.next_incarnation();
+        self.words(place, 1).publish(0, incarnation.live().0);
+        incarnation
+    }
+
+    /// Drops the live bit of the object at a place.
+    #[inline]
+    pub fn drop_live(&self, place: Place) {
+        let guardian = self.words(place, 1);
+        guardian.publish(0, Guardian(guardian.load(0)).incarnation().dead().0);
+    }
+
     /// A slot for an item of `bytes` bytes.
     #[inline]
     pub fn allocate_item(&mut self, bytes: usize) -> std::result::Result<Location, NoRoom> {

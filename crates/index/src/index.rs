@@ -1,12 +1,11 @@
 //! All indexes of an image, by table.
 
-use kelix_image::words::Words;
-use kelix_image::{Image, ItemFlags, ItemHeader, Kind, NoRoom, header_word};
+use kelix_image::{Image, ItemFlags, ItemHeader, Kind, NoRoom, header_word, load_key};
 use kelix_types::{Guardian, KeyHash, Location, Place, TableId, TableKind};
 
 use crate::hash::{DirectoryRoot, HashIndex};
 use crate::learned::ModelCounts;
-use crate::ordered::{FoundKey, LeafHeader, OrderedCounts, OrderedIndex};
+use crate::ordered::{FoundKey, LeafHeader, OrderedCounts, OrderedIndex, location_of};
 
 /// A key that has an item.
 #[derive(Clone, Copy, Debug)]
@@ -90,13 +89,11 @@ impl Index {
             image.words(old, 1 << bits).copy_out(0, &mut words[..1 << bits]);
         }
         image.words(place, words.len()).copy_in(1, &words[1..]);
-        let live = image.next_incarnation().live();
-        image.words(place, 1).publish(0, live.0);
+        image.make_live(place);
         let root = DirectoryRoot { place, depth: bits };
         image.header().words().publish(header_word::ROOTS, root.word());
         if let Some((old, bits)) = self.roots.replace((place, bits)) {
-            let word = image.words(old, 1);
-            word.publish(0, Guardian(word.load(0)).incarnation().dead().0);
+            image.drop_live(old);
             image.release(Kind::roots(bits), old);
         }
         Ok(())
@@ -189,8 +186,7 @@ impl Index {
             return None;
         }
         let found = self.ordered(table)?.find(image, key)?;
-        let location = Location::from_word(found.second).expect("the location of an item");
-        Some(Found { location, word: found.word })
+        Some(Found { location: location_of(found.second), word: found.word })
     }
 
     /// Points a key that was found at another item.
@@ -248,11 +244,11 @@ impl Index {
 
     /// Moves what stands in the slot of an item, if that is the fences of a leaf. `Ok(false)`: it is something else.
     pub fn relocate_fences(&mut self, image: &mut Image, location: Location) -> Result<bool, NoRoom> {
-        let slot: Words<'_> = image.slot(location);
+        let slot = image.slot(location);
         let header = ItemHeader::from_word(slot.load(1)).filter(|header| header.flags == ItemFlags::FENCES);
         let Some(header) = header.filter(|_| Guardian(slot.load(0)).is_live()) else { return Ok(false) };
-        let mut low = vec![0; header.key_bytes];
-        assert!(slot.copy_bytes_out(header.key_start(), &mut low), "an item of this image");
+        let mut low = Vec::new();
+        load_key(slot, &mut low);
         self.change(header.table, |index| index.relocate_fences(image, &low)).map(|()| true)
     }
 

@@ -20,5 +20,5 @@ pub use learned::{
 };
 pub use ordered::{
     FoundKey, LEAF_HEADER_WORDS, LeafHeader, OrderedCounts, OrderedIndex, ScanFrom, key_word, load_slot,
-    slot_word, tag,
+    location_of, slot_word,
 };

@@ -212,8 +212,7 @@ impl Shard {
 
     /// Drops an object's live bit.
     pub(crate) fn drop_live(&self, location: Location) {
-        let slot = self.image.slot(location);
-        slot.publish(0, Guardian(slot.load(0)).incarnation().dead().0);
+        self.image.drop_live(location.place());
     }
 
     /// Releases a dead object that nothing names any more, with the runs of a large value.

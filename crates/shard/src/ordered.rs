@@ -1,9 +1,9 @@
 //! What is different where keys have an order: scans, and values that stand in leaves.
 
-use kelix_image::{Image, ItemHeader, NoRoom, inline_item};
-use kelix_index::{FoundKey, ScanFrom};
+use kelix_image::{Image, ItemHeader, NoRoom, inline_item, load_key};
+use kelix_index::{FoundKey, ScanFrom, location_of};
 use kelix_types::limits::{COUNT_KEYS_MAX, FRAME_BYTES_MAX, SCAN_KEYS_MAX};
-use kelix_types::{Location, TableId, Version};
+use kelix_types::{TableId, Version};
 use kelix_wire::{
     FrameBuffer, IN_A_LEAF, Op, ReplyHead, Request, ScanArgument, Status, encode_reply, push_item, push_key,
 };
@@ -218,10 +218,7 @@ impl<'s> Scan<'s> {
         if self.table.kind().has_numbers() {
             return self.key.extend_from_slice(&word.to_be_bytes());
         }
-        let item = image.slot(location_of(second));
-        let header = ItemHeader::from_word(item.load(1)).expect("an item of this image");
-        self.key.resize(header.key_bytes, 0);
-        assert!(item.copy_bytes_out(header.key_start(), &mut self.key), "an item of this image");
+        load_key(image.slot(location_of(second)), &mut self.key);
     }
 
     /// Appends a key to the reply, if there is room.
@@ -259,8 +256,4 @@ impl<'s> Scan<'s> {
         self.frame.set(1, self.keys as u64);
         self.frame.set(3, u64::from(self.ended));
     }
-}
-
-fn location_of(second: u64) -> Location {
-    Location::from_word(second).expect("the location of an item of this image")
 }

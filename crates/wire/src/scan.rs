@@ -73,7 +73,7 @@ pub enum ScanEntry<'a> {
     Key(&'a [u8]),
 }
 
-/// Appends an item, with as much of it as there is room for: `room` words, at least up to its key.
+/// Appends an item, or its first words, at least up to its key.
 pub fn push_item(frame: &mut FrameBuffer, location: Location, words: &[u64]) {
     frame.push(location.word() | (words.len() as u64) << 47);
     frame.reserve(words.len()).copy_from_slice(words);

@@ -12,12 +12,12 @@ use std::collections::BTreeSet;
 use kelix_image::words::{Words, bytes_of_mut};
 use kelix_image::{Image, Kind, NoRoom};
 use kelix_types::limits::PLACE_ALIGN;
-use kelix_types::{Guardian, Place, TableId, mark};
+use kelix_types::{Place, TableId, mark};
 
 use super::sub_model::{self, LEAVES_MAX, Line, TABLE_HEADER_WORDS};
 use super::top::{COUNT_WORD, PREFIX_MAX, Shape, SubModel, TOP_ENTRY_WORDS, TOP_HEADER_WORDS, string_word};
 use crate::ordered::blocks::{Blocks, Position};
-use crate::ordered::key_word;
+use crate::ordered::{common_prefix, key_word};
 
 /// Leaves of a new sub-model.
 const LEAVES_WANTED: usize = 64;
@@ -55,7 +55,7 @@ impl Separator for Box<[u8]> {
         key_word(self, prefix_bytes)
     }
     fn shared(&self, other: &Box<[u8]>) -> usize {
-        self.iter().zip(&other[..]).take_while(|(a, b)| a == b).count()
+        common_prefix(self, other)
     }
     fn bytes(&self) -> &[u8] {
         self
@@ -275,8 +275,7 @@ impl<S: Separator> Models<S> {
         let places: Vec<Place> = leaves.iter().map(|leaf| blocks.place(*leaf)).collect();
         let words = image.words(place, Kind::table(class).slot_bytes() as usize / 8);
         sub_model::write_table(words, sketch.base, sketch.line, &sketch.words, &places);
-        let live = image.next_incarnation().live();
-        image.words(place, 1).publish(0, live.0);
+        image.make_live(place);
         self.counts.trained += 1;
         Ok(SubModel {
             index: 0,
@@ -331,10 +330,7 @@ impl<S: Separator> Models<S> {
                     growing.trained.push(trained);
                     growing.next = next;
                 }
-                Err(no_room) => {
-                    growing.trained.iter().for_each(|trained| release_table(image, &trained.model));
-                    return Err(no_room);
-                }
+                Err(no_room) => return Self::give_up(image, growing, no_room),
             }
         }
         if growing.next.is_some() {
@@ -343,12 +339,15 @@ impl<S: Separator> Models<S> {
         }
         match make_top(image, self.table, &growing.trained) {
             Ok(top) => self.put_in_force(image, blocks, root, top, growing),
-            Err(no_room) => {
-                growing.trained.iter().for_each(|trained| release_table(image, &trained.model));
-                return Err(no_room);
-            }
+            Err(no_room) => return Self::give_up(image, growing, no_room),
         }
         Ok(())
+    }
+
+    /// There is no room for a new top model now.
+    fn give_up(image: &mut Image, growing: Growing<S>, no_room: NoRoom) -> Result<(), NoRoom> {
+        growing.trained.iter().for_each(|trained| release_table(image, &trained.model));
+        Err(no_room)
     }
 
     fn put_in_force(
@@ -359,11 +358,10 @@ impl<S: Separator> Models<S> {
         top: InForce,
         growing: Growing<S>,
     ) {
-        let live = image.next_incarnation().live();
-        image.words(top.place, 1).publish(0, live.0);
+        image.make_live(top.place);
         image.words(root, 1).publish(0, top.place.0 / PLACE_ALIGN);
         if let Some(old) = self.top.replace(top) {
-            drop_live(image, old.place);
+            image.drop_live(old.place);
             image.release(old.kind, old.place);
         }
         let old = std::mem::replace(&mut self.trained, growing.trained);
@@ -398,7 +396,7 @@ impl<S: Separator> Models<S> {
         let Some(top) = self.top.filter(|top| image.is_leaving(top.place)) else { return Ok(()) };
         let place = copy_object(image, top.kind, top.place)?;
         image.words(root, 1).publish(0, place.0 / PLACE_ALIGN);
-        drop_live(image, top.place);
+        image.drop_live(top.place);
         image.release(top.kind, top.place);
         self.top = Some(InForce { place, ..top });
         mark!("top model moved");
@@ -553,14 +551,9 @@ fn entry_words<'a>(image: &'a Image, top: &InForce, index: usize) -> Words<'a> {
     image.words(top.place.plus(first as u64 * 8), TOP_ENTRY_WORDS)
 }
 
-fn drop_live(image: &Image, place: Place) {
-    let word = image.words(place, 1);
-    word.publish(0, Guardian(word.load(0)).incarnation().dead().0);
-}
-
 fn release_table(image: &mut Image, model: &SubModel) {
     let place = model.table.expect("a table that was written");
-    drop_live(image, place);
+    image.drop_live(place);
     image.release(Kind::table(model.class), place);
 }
 
@@ -570,8 +563,7 @@ fn copy_object(image: &mut Image, kind: Kind, from: Place) -> Result<Place, NoRo
     let mut words = vec![0; kind.slot_bytes() as usize / 8];
     image.words(from, words.len()).copy_out(0, &mut words);
     image.words(place, words.len()).copy_in(1, &words[1..]);
-    let live = image.next_incarnation().live();
-    image.words(place, 1).publish(0, live.0);
+    image.make_live(place);
     Ok(place)
 }
 

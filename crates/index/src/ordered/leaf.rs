@@ -24,7 +24,7 @@
 use kelix_image::Kind;
 use kelix_image::words::{Words, match_bytes};
 use kelix_types::limits::LEAF_SLOTS;
-use kelix_types::{Guardian, Location, Place, TableId, TableKind, limits};
+use kelix_types::{Guardian, Location, Place, TableId, limits};
 
 /// Words before the slots.
 pub const LEAF_HEADER_WORDS: usize = 8;
@@ -55,6 +55,11 @@ pub fn key_word(key: &[u8], prefix_bytes: usize) -> u64 {
             u64::from_be_bytes(bytes)
         }
     }
+}
+
+/// How many bytes two strings have in common from their beginnings on.
+pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// A few bits of a key word, never 0.
@@ -229,18 +234,11 @@ const _: () = assert!(LEAF_SLOTS == 16 && Kind::LEAF_WORDS == LEAF_HEADER_WORDS 
 // A prefix and the LAST bit have room beside each other.
 const _: () = assert!((limits::KEY_BYTES_MAX as u64) < PREFIX_MASK && LAST > PREFIX_MASK);
 
-/// The key word and the prefix of a table whose keys are numbers.
-#[inline]
-pub fn number_of(kind: TableKind, key: &[u8]) -> u64 {
-    debug_assert!(kind.has_numbers());
-    key_word(key, 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use kelix_image::Span;
-    use kelix_types::SizeClass;
+    use kelix_types::{SizeClass, TableKind};
 
     #[test]
     fn golden_leaf_of_numbers() {

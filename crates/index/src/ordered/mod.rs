@@ -6,5 +6,6 @@ mod leaf;
 mod tests;
 mod writer;
 
-pub use leaf::{LEAF_HEADER_WORDS, LeafHeader, key_word, load_slot, slot_word, tag};
-pub use writer::{FoundKey, OrderedCounts, OrderedIndex, ScanFrom};
+pub(crate) use leaf::common_prefix;
+pub use leaf::{LEAF_HEADER_WORDS, LeafHeader, key_word, load_slot, slot_word};
+pub use writer::{FoundKey, OrderedCounts, OrderedIndex, ScanFrom, location_of};

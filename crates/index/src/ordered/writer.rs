@@ -14,13 +14,13 @@
 use std::cmp::Ordering;
 
 use kelix_image::words::{Words, bytes_of_mut};
-use kelix_image::{Image, ItemFlags, ItemHeader, Kind, NoRoom, holds_key};
+use kelix_image::{Image, ItemFlags, ItemHeader, Kind, NoRoom, holds_key, load_key};
 use kelix_types::limits::LEAF_SLOTS;
 use kelix_types::{Guardian, Location, Place, TableId, TableKind, mark};
 
 use super::blocks::{Blocks, Position};
 use super::leaf::{
-    Fences, LeafHeader, NewLeaf, fill_slot, key_word, load_slot, number_of, set_next, slot_word,
+    Fences, LeafHeader, NewLeaf, common_prefix, fill_slot, key_word, load_slot, set_next, slot_word,
 };
 use crate::learned::{ModelCounts, Models, Separator};
 
@@ -144,8 +144,7 @@ impl OrderedIndex {
         let mut index = OrderedIndex { table, kind, leaves, counts, random, key: Vec::new() };
         let at = blocks!(&index.leaves, blocks => blocks.first());
         let made = index.make_leaves(image, at, 1, &[&[]])?;
-        let live = image_live(image);
-        image.words(made[0].leaf, 1).publish(0, live.0);
+        image.make_live(made[0].leaf);
         blocks!(&mut index.leaves, blocks => blocks.set_place(at, made[0].leaf));
         Ok(index)
     }
@@ -165,7 +164,7 @@ impl OrderedIndex {
                 numbers.push((header.first_number(), place));
             } else {
                 let mut low = Vec::new();
-                load_key(image, header.fences()?, &mut low);
+                load_key(image.slot(header.fences()?), &mut low);
                 strings.push((low.into_boxed_slice(), place));
             }
             next = header.next();
@@ -215,7 +214,7 @@ impl OrderedIndex {
     /// Tells the sub-model of a key as it is now, for a client whose copy was old.
     pub fn tell_model(&self, image: &Image, key: &[u8], words: &mut Vec<u64>) {
         match &self.leaves {
-            Leaves::Numbers(chain) => chain.models.tell(image, &number_of(self.kind, key), words),
+            Leaves::Numbers(chain) => chain.models.tell(image, &key_word(key, 0), words),
             Leaves::Strings(chain) => chain.models.tell(image, &key.into(), words),
         }
     }
@@ -250,7 +249,7 @@ impl OrderedIndex {
     #[inline]
     fn position(&self, key: &[u8]) -> Position {
         match &self.leaves {
-            Leaves::Numbers(Chain { blocks, .. }) => blocks.find(&number_of(self.kind, key)),
+            Leaves::Numbers(Chain { blocks, .. }) => blocks.find(&key_word(key, 0)),
             Leaves::Strings(Chain { blocks, .. }) => blocks.find(key),
         }
     }
@@ -299,7 +298,7 @@ impl OrderedIndex {
         // The value is the leaf's pattern for unused words: it needs another one.
         mark!("leaf written anew for another EMPTY pattern");
         debug_assert!(!self.kind.has_items(), "the pattern is no location");
-        let number = number_of(self.kind, key);
+        let number = key_word(key, 0);
         let mut entries = self.entries(image, at);
         let entry = entries.iter_mut().find(|entry| entry.words[0] == number).expect("just found");
         entry.words[1] = second;
@@ -350,7 +349,7 @@ impl OrderedIndex {
         }
         let mut slots = (0..header.filled().trailing_ones() as usize).map(|slot| load_slot(leaf, slot));
         let Some((_, second)) = slots.find_map(|slot| header.entry(slot)) else { return false };
-        load_key(image, location_of(second), &mut self.key);
+        load_key(image.slot(location_of(second)), &mut self.key);
         key.get(..prefix_bytes) == self.key.get(..prefix_bytes)
     }
 
@@ -443,7 +442,7 @@ impl OrderedIndex {
                 entries.push(Entry { words: [word, second], key: Box::default() });
             } else {
                 let mut key = Vec::new();
-                load_key(image, location_of(second), &mut key);
+                load_key(image.slot(location_of(second)), &mut key);
                 entries.push(self.entry(&key, second));
             }
         }
@@ -465,11 +464,10 @@ impl OrderedIndex {
         old.extend((1..count).map(|_| self.next(at).expect("a neighbour")));
         let old: Vec<Place> = old.into_iter().map(|at| self.place(at)).collect();
         for place in &old {
-            drop_live(image, *place);
+            image.drop_live(*place);
         }
         for Made { leaf, .. } in &made {
-            let live = image_live(image);
-            image.words(*leaf, 1).publish(0, live.0);
+            image.make_live(*leaf);
         }
         if let Some(previous) = self.previous(at) {
             set_next(leaf_words(image, self.place(previous)), Some(made[0].leaf));
@@ -597,7 +595,7 @@ impl OrderedIndex {
     fn release(&self, image: &mut Image, place: Place) {
         if !self.kind.has_numbers() {
             let fences = LeafHeader::load(leaf_words(image, place)).fences().expect("a leaf of strings");
-            drop_live(image, fences.place());
+            image.drop_live(fences.place());
             image.release_item(fences);
         }
         image.release(Kind::LEAF, place);
@@ -609,7 +607,7 @@ impl OrderedIndex {
         let at = match &self.leaves {
             Leaves::Numbers(Chain { blocks, .. }) => blocks.find(&header.first_number()),
             Leaves::Strings(Chain { blocks, .. }) => {
-                load_key(image, header.fences().expect("a leaf of strings"), &mut self.key);
+                load_key(image.slot(header.fences().expect("a leaf of strings")), &mut self.key);
                 blocks.find(&self.key[..])
             }
         };
@@ -671,9 +669,9 @@ impl OrderedIndex {
             for (word, second) in &slots {
                 if let Some(bound) = bound {
                     let order = if self.kind.has_numbers() {
-                        word.cmp(&number_of(self.kind, bound))
+                        word.cmp(&key_word(bound, 0))
                     } else {
-                        load_key(image, location_of(*second), &mut key);
+                        load_key(image.slot(location_of(*second)), &mut key);
                         key[..].cmp(bound)
                     };
                     let order = if from.backwards { order.reverse() } else { order };
@@ -702,8 +700,8 @@ impl OrderedIndex {
         let (mut a_key, mut b_key) = (Vec::new(), Vec::new());
         slots.sort_unstable_by(|a, b| {
             a.0.cmp(&b.0).then_with(|| {
-                load_key(image, location_of(a.1), &mut a_key);
-                load_key(image, location_of(b.1), &mut b_key);
+                load_key(image.slot(location_of(a.1)), &mut a_key);
+                load_key(image.slot(location_of(b.1)), &mut b_key);
                 a_key.cmp(&b_key)
             })
         });
@@ -803,10 +801,6 @@ fn separator([below, above]: [&Entry; 2]) -> Box<[u8]> {
     above.key[..shared + 1].into()
 }
 
-fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
-}
-
 /// The prefix of a leaf of strings with these entries, which are in order: what they share, or so much of a single one that
 /// its last bytes are in its key word.
 fn prefix_of(entries: &[Entry]) -> usize {
@@ -834,35 +828,25 @@ fn write_fences(
     bytes[header.body_start()..][..high.len()].copy_from_slice(high);
     let slot = image.slot(location);
     slot.copy_in(1, &words[1..]);
-    let live = image_live(image);
-    image.slot(location).publish(0, live.0);
+    image.make_live(location.place());
     Ok(location)
-}
-
-/// The guardian of the next object.
-fn image_live(image: &mut Image) -> Guardian {
-    image.next_incarnation().live()
 }
 
 /// Gives back what was made and never named.
 fn discard(image: &mut Image, made: Made) {
     image.discard(Kind::LEAF, made.leaf);
     if let Some(fences) = made.fences {
-        drop_live(image, fences.place());
+        image.drop_live(fences.place());
         image.discard_item(fences);
     }
-}
-
-fn drop_live(image: &Image, place: Place) {
-    let word = image.words(place, 1);
-    word.publish(0, Guardian(word.load(0)).incarnation().dead().0);
 }
 
 fn leaf_words(image: &Image, place: Place) -> Words<'_> {
     image.words(place, Kind::LEAF_WORDS)
 }
 
-fn location_of(second: u64) -> Location {
+/// Where the item of a second word stands. For the writer, whose words these are.
+pub fn location_of(second: u64) -> Location {
     Location::from_word(second).expect("the location of an item of this image")
 }
 
@@ -873,11 +857,4 @@ fn read_item(item: Words<'_>) -> (ItemHeader, Vec<u8>, Vec<u8>) {
         & item.copy_bytes_out(header.body_start(), &mut body);
     assert!(whole, "an item of this image");
     (header, key, body)
-}
-
-fn load_key(image: &Image, location: Location, key: &mut Vec<u8>) {
-    let item = image.slot(location);
-    let header = ItemHeader::from_word(item.load(1)).expect("an item of this image");
-    key.resize(header.key_bytes, 0);
-    assert!(item.copy_bytes_out(header.key_start(), key), "an item of this image");
 }
