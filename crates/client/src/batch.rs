@@ -364,7 +364,7 @@ impl Session {
         let (mut rest, mut missing) = (std::mem::take(&mut self.rest), std::mem::take(&mut self.missing));
         rest.clear();
         if self.core.begins_with_index() && table.kind().is_ordered() {
-            self.core.look_for_many(table, keys, (&mut *values, base), &mut rest);
+            self.core.reader_in_order(table).look_for_many(table, keys, (&mut *values, base), &mut rest);
         } else if self.core.begins_with_index() {
             self.core.read_many_direct(table, keys, values, base, &mut rest);
         } else {

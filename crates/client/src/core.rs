@@ -17,7 +17,6 @@ use kelix_wire::{
     View, encode_request, mailbox_word,
 };
 
-use crate::ordered::Looked;
 use crate::pointers::{Pointer, PointerCache};
 use crate::read::{Cost, Landing, ReadOp, ShardReader, find_large_direct, take_direct};
 
@@ -312,17 +311,6 @@ impl<F: Fabric> Core<F> {
         Some((slot, incarnation, copied))
     }
 
-    /// The same of an ordered table, by the models.
-    #[inline(always)]
-    pub fn look_in_order<R>(
-        &mut self,
-        table: TableId,
-        key: &[u8],
-        copy: impl FnMut(PlainItem<'_>) -> Option<R>,
-    ) -> Looked<R> {
-        self.reader_in_order(table).look_in_order(table, key, copy)
-    }
-
     /// Whether memory is within reach of loads.
     pub fn reads_directly(&self) -> bool {
         self.shards[0].reader.direct.is_some()
@@ -398,8 +386,9 @@ impl<F: Fabric> Core<F> {
         cost.reads += 2 * direct_gets;
         cost.read_bytes += direct_gets * BUCKET_WORDS as u64 * 8 + self.direct_item_bytes;
         for ShardState { reader: ShardReader { ordered, .. }, .. } in &self.shards {
-            cost.reads += ordered.leaves + ordered.items;
-            cost.read_bytes += ordered.leaves * Kind::LEAF_WORDS as u64 * 8 + ordered.item_bytes;
+            let crate::ordered::Reads { leaves, items, item_bytes } = ordered.reads;
+            cost.reads += leaves + items;
+            cost.read_bytes += leaves * Kind::LEAF_WORDS as u64 * 8 + item_bytes;
         }
         cost
     }

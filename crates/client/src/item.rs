@@ -321,6 +321,11 @@ impl Values {
         self.entries[index] = self.room.keep(bytes, version);
     }
 
+    /// Keeps none for a key.
+    pub(crate) fn forget(&mut self, index: usize) {
+        self.entries[index] = ABSENT;
+    }
+
     /// Copies the value of an item that has landed.
     pub(crate) fn set_item(&mut self, index: usize, landing: &Landing) {
         let value = landing.value();

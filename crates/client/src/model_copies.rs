@@ -1,14 +1,12 @@
 //! Copying the models of a table, where memory is out of reach of loads.
 
-use kelix_fabric::{Fabric, PeerId, Read, ReadState};
 use kelix_image::{Span, header_word};
 use kelix_index::{DirectoryRoot, TOP_HEADER_WORDS, Top, root_word};
 use kelix_types::{Guardian, Location, Place, Result, TableId, mark};
 
 use crate::core::Path;
-use crate::ordered::ModelCopy;
+use crate::ordered::{Items, ModelCopy};
 use crate::session::Session;
-use crate::waiting::Patience;
 
 /// Words of a top model in one READ.
 const PIECE_WORDS: usize = 1 << 16;
@@ -91,40 +89,16 @@ impl Session {
         place: Place,
         into: &Span,
     ) -> Result<bool> {
-        let (peer, all) = (self.core.peer(shard), into.words().count());
-        let mut piece = Vec::new();
-        let mut done = 0;
-        while done < all {
-            piece.resize((all - done).min(PIECE_WORDS), 0);
-            if !self.read_piece(operation, peer, place.plus(done as u64 * 8), &mut piece)? {
+        let all = into.words().count();
+        let mut piece = Items::default();
+        for done in (0..all).step_by(PIECE_WORDS) {
+            piece.clear();
+            piece.room((all - done).min(PIECE_WORDS));
+            if self.read_spans(operation, shard, &[place.plus(done as u64 * 8)], &mut piece)?.is_none() {
                 return Ok(false);
             }
-            into.words().copy_in(done, &piece);
-            done += piece.len();
+            into.words().copy_in(done, &piece.words);
         }
         Ok(true)
-    }
-
-    fn read_piece(
-        &mut self,
-        operation: &'static str,
-        peer: PeerId,
-        place: Place,
-        into: &mut [u64],
-    ) -> Result<bool> {
-        let read = Read { peer, place, words: into.len(), tag: 0 };
-        let mut patience = Patience::default();
-        self.core.fabric.post_read(read);
-        self.core.total.reads += 1;
-        self.core.total.read_bytes += into.len() as u64 * 8;
-        loop {
-            match self.core.fabric.poll_read(read, into) {
-                ReadState::Done(_) => return Ok(true),
-                ReadState::Outside | ReadState::Broken => return Ok(false),
-                // A READ over a connection that broke is lost; there is another time.
-                ReadState::Pending if self.until_progress(operation, &mut patience)? => return Ok(false),
-                ReadState::Pending => {}
-            }
-        }
     }
 }

@@ -24,11 +24,12 @@ use kelix_image::{
 };
 use kelix_index::{
     BUCKET_WORDS, Bucket, Directory, DirectoryRoot, LeafHeader, alternate, key_word, slot_word,
+    tag_of_number, tag_of_string,
 };
 use kelix_types::limits::{READ_EPOCHS_MAX, READ_RETRIES_MAX};
 use kelix_types::{Guardian, Incarnation, KeyHash, Location, Place, TableId, Version, mark};
 
-use crate::ordered::{FURTHER_MAX, Look, OrderedReader};
+use crate::ordered::{LEAVES_FURTHER, Look, OrderedReader};
 use crate::pointers::Pointer;
 
 /// What a read has cost so far.
@@ -783,13 +784,13 @@ impl ReadOp {
         };
         let header = LeafHeader(*landing.block.first_chunk().expect("a leaf"));
         let numbers = self.table.kind().has_numbers();
-        let word = key_word(key, header.prefix_bytes());
+        let tag = if numbers { tag_of_number(key_word(key, 0)) } else { tag_of_string(key) };
         let verdict = judge(header.guardian(), sampled, fabric.stamp_window(), shard.term);
         if verdict == Verdict::Superseded {
             return Step::Superseded;
         }
         let live = verdict == Verdict::Valid && header.table() == self.table;
-        let is_it = live && (!numbers || header.holds_number(word));
+        let is_it = live && (!numbers || header.holds_number(key_word(key, 0)));
         let incarnation = header.guardian().incarnation();
         if is_it && incarnation.0 > self.seen {
             shard.ordered.note_seen(incarnation);
@@ -799,15 +800,15 @@ impl ReadOp {
             return Step::Pending;
         }
         if is_it {
-            self.candidates = header.candidates(word);
+            self.candidates = header.candidates(tag);
             let step = self.next_in_leaf(fabric, shard, key, landing);
             if step != Step::Ask {
                 return step;
             }
         }
         let next = match further {
-            0 => shard.ordered.leaf_before(self.table, index, guess),
-            _ if live && further <= FURTHER_MAX => header.next(),
+            0 => guess.rank.checked_sub(1).and_then(|rank| shard.ordered.leaf_at(self.table, index, rank)),
+            _ if live && further < LEAVES_FURTHER => header.next(),
             _ => None,
         };
         let Some(place) = next else {
@@ -828,11 +829,10 @@ impl ReadOp {
     ) -> Step {
         let header = LeafHeader(*landing.block.first_chunk().expect("a leaf"));
         let word = key_word(key, header.prefix_bytes());
-        while self.candidates != 0 {
-            let slot = self.candidates.trailing_zeros() as usize;
-            self.candidates &= self.candidates - 1;
-            let words = [landing.block[slot_word(slot)], landing.block[slot_word(slot) + 1]];
-            let Some((_, second)) = header.entry(words).filter(|(found, _)| *found == word) else { continue };
+        loop {
+            let load = |slot: usize| [landing.block[slot_word(slot)], landing.block[slot_word(slot) + 1]];
+            let Some((slot, second)) = header.matching(self.candidates, word, load).next() else { break };
+            self.candidates &= !1 << slot;
             if !self.table.kind().has_items() {
                 landing.set_inline(self.table, key, second);
                 self.pointer = None;

@@ -66,9 +66,10 @@ impl Rows {
         self.rows.clear();
     }
 
+    /// Adds numbers with inline values.
     #[inline(always)]
-    pub(crate) fn push_inline(&mut self, number: u64, value: u64) {
-        self.pairs.push([number.swap_bytes(), value]);
+    pub(crate) fn extend(&mut self, values: &[[u64; 2]]) {
+        self.pairs.extend(values.iter().map(|[number, value]| [number.swap_bytes(), *value]));
     }
 
     pub(crate) fn push(&mut self, key: &[u8], value: &[u8], version: Version) {

@@ -23,6 +23,7 @@ use crate::item::{Item, Names};
 use crate::ordered::Looked;
 use crate::pointers::Pointer;
 use crate::read::{Cost, Landing, ReadOp, Step};
+use crate::scan::Buffers;
 use crate::waiting::Patience;
 
 /// Operations between two looks at what rarely changes: the server's life, the set of segments, the counters.
@@ -111,6 +112,8 @@ pub struct Session {
     pub(crate) slots: Vec<crate::batch::ReadSlot>,
     pub(crate) rest: Vec<usize>,
     pub(crate) missing: Vec<usize>,
+    /// What scans read into.
+    pub(crate) scanned: Buffers,
     pub(crate) client: Client,
     pub(crate) setup: Setup,
     /// Tells this server from every other, before and after it and elsewhere.
@@ -192,6 +195,7 @@ impl Session {
             slots: Vec::new(),
             rest: Vec::new(),
             missing: Vec::new(),
+            scanned: Buffers::default(),
             client: client.clone(),
             setup,
             server: core_server,
@@ -338,7 +342,7 @@ impl Session {
                 return if fits { Ok(Some((length, version))) } else { Err(too_small(length, buffer)) };
             }
         } else if self.core.begins_with_index() {
-            let looked = self.core.look_in_order(id, key, |item| {
+            let looked = self.core.reader_in_order(id).look_in_order(id, key, |item| {
                 if let Some(target) = buffer.get_mut(..item.value_bytes()) {
                     item.copy_value(target)?;
                 }
@@ -409,7 +413,7 @@ impl Session {
             let mut known = pointer.or_else(|| self.core.known_pointer(route.0));
             if known.is_none() && table.kind().is_ordered() {
                 let landing = &mut self.landing;
-                match self.core.look_in_order(table, key, |item| landing.copy(item)) {
+                match self.core.reader_in_order(table).look_in_order(table, key, |item| landing.copy(item)) {
                     Looked::Copied(pointer, ()) => {
                         self.pointer = Some(pointer);
                         self.core.keep_pointer(route.0, self.pointer);

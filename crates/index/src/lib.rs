@@ -15,10 +15,9 @@ pub use hash::{BUCKET_WORDS, BUCKETS, Bucket, Directory, DirectoryRoot, HashInde
 pub use index::{Found, Index, root_word};
 pub use learned::{
     Guess, Line, ModelCounts, SubModel, TABLE_HEADER_WORDS, TOP_COUNT_WORD, TOP_ENTRY_WORDS,
-    TOP_HEADER_WORDS, Top, guess as guess_leaf, guess_by as guess_leaf_by, leaf_at, leaf_of,
-    window as leaf_window,
+    TOP_HEADER_WORDS, Top, Window, leaf_at, leaf_of,
 };
 pub use ordered::{
     FoundKey, LEAF_HEADER_WORDS, LeafHeader, OrderedCounts, OrderedIndex, ScanFrom, key_word, load_slot,
-    location_of, slot_word,
+    location_of, slot_word, slots, tag_of_number, tag_of_string,
 };

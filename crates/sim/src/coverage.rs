@@ -6,7 +6,7 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 59] = [
+pub const WANTED: [&str; 62] = [
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
@@ -15,6 +15,7 @@ pub const WANTED: [&str; 59] = [
     "answer to a request that was given up",
     "answer waited for room in a ring",
     "authority lapsed under a session",
+    "batch of looks too slow",
     "client connected anew before its old connection was over",
     "client gone in the middle of an upload",
     "client killed",
@@ -42,6 +43,7 @@ pub const WANTED: [&str; 59] = [
     "leaf was younger than what led to it",
     "leaf written anew",
     "leaves merged",
+    "leaves of a scan were younger than what led to them",
     "link followed",
     "link repaired by a reader",
     "link repaired on a client's word",
@@ -53,6 +55,7 @@ pub const WANTED: [&str; 59] = [
     "operation timed out",
     "outcome unknown",
     "pointer into a segment that is gone",
+    "scan led astray",
     "segment retired",
     "server superseded",
     "session went on over another connection",

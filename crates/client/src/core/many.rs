@@ -1,16 +1,13 @@
 //! Many gets at once where memory is within reach of loads: their memory accesses overlap.
 
 use kelix_fabric::Fabric;
-use kelix_image::PlainItem;
 use kelix_image::words::Words;
 use kelix_index::{BUCKET_WORDS, guess};
-use kelix_types::limits::READ_EPOCHS_MAX;
-use kelix_types::{Guardian, KeyHash, Location, TableId, Version};
+use kelix_types::{KeyHash, Location, TableId, Version};
 
 use super::Core;
 use crate::item::Values;
-use crate::ordered::{AT_ONCE, Looked};
-use crate::read::{ShardReader, Verdict, judge, take_direct};
+use crate::read::take_direct;
 
 /// A key of a batch, and where it is looked for next: nowhere, its bucket, its item.
 #[derive(Clone, Copy)]
@@ -103,84 +100,5 @@ impl<F: Fabric> Core<F> {
         let value_bytes = room.used() - used;
         self.shards[0].reader.direct_gets += gets;
         self.direct_item_bytes += gets * 16 + (key_bytes + value_bytes) as u64;
-    }
-
-    /// The same for many keys of an ordered table, by the models.
-    pub fn look_for_many(
-        &mut self,
-        table: TableId,
-        keys: &[&[u8]],
-        values: (&mut Values, usize),
-        rest: &mut Vec<usize>,
-    ) {
-        self.reader_in_order(table).look_for_many(table, keys, values, rest);
-    }
-}
-
-impl ShardReader {
-    /// Looks for many keys of an ordered table. Their values go into `values` from entry `base` on; `rest` receives the indices
-    /// of those that could not be found so.
-    pub fn look_for_many(
-        &mut self,
-        table: TableId,
-        keys: &[&[u8]],
-        (values, base): (&mut Values, usize),
-        rest: &mut Vec<usize>,
-    ) {
-        let ShardReader { term, direct, ordered, .. } = self;
-        let Some(direct) = direct.as_ref() else { return rest.extend(0..keys.len()) };
-        let is_valid = |guardian: Guardian, before: u64| {
-            judge(guardian, direct.sampled(before), READ_EPOCHS_MAX, *term) == Verdict::Valid
-        };
-        if !table.kind().has_numbers() {
-            for (index, key) in keys.iter().enumerate() {
-                let looked = self.look_in_order(table, key, |item| values.copy_item(item));
-                match looked {
-                    Looked::Copied(pointer, bytes) => {
-                        values.keep(base + index, bytes, Version(pointer.incarnation.0));
-                    }
-                    _ => rest.push(index),
-                }
-            }
-            return;
-        }
-        let map = direct.map.view();
-        let place_of = |second: u64| map.words_from(Location::from_word(second)?.place());
-        for (wave, keys) in keys.chunks(AT_ONCE).enumerate() {
-            let (first, base) = (wave * AT_ONCE, base + wave * AT_ONCE);
-            // Guardian and second word of each key whose leaf was found.
-            let mut found = [None; AT_ONCE];
-            let before = direct.begin();
-            ordered.find_numbers(direct, table, keys, |index, leaf| {
-                found[index] = leaf.map(|leaf| (leaf.guardian, leaf.second));
-                if let Some(second) = leaf.and_then(|leaf| leaf.second).filter(|_| table.kind().has_items()) {
-                    place_of(second).into_iter().for_each(|place| place.prefetch_line());
-                }
-            });
-            for (index, (found, key)) in found.iter().zip(keys).enumerate() {
-                let looked = match *found {
-                    None => None,
-                    Some((guardian, None)) => Some((guardian, None)),
-                    Some((guardian, Some(value))) if !table.kind().has_items() => {
-                        values.put(&value.to_le_bytes());
-                        Some((guardian, Some((8, Version(value)))))
-                    }
-                    Some((_, Some(second))) => {
-                        ordered.items += 1;
-                        let item = place_of(second).and_then(|place| PlainItem::find(place, table, key));
-                        item.filter(|item| item.guardian().is_live()).and_then(|item| {
-                            let bytes = values.copy_item(item)?;
-                            ordered.item_bytes += item.item_bytes() as u64;
-                            Some((item.guardian(), Some((bytes, Version(item.guardian().incarnation().0)))))
-                        })
-                    }
-                };
-                match looked.filter(|(guardian, _)| is_valid(*guardian, before)) {
-                    Some((_, Some((bytes, version)))) => values.keep(base + index, bytes, version),
-                    Some((_, None)) => {}
-                    None => rest.push(first + index),
-                }
-            }
-        }
     }
 }

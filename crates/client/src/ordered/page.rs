@@ -1,28 +1,184 @@
-//! Pages of a scan: the keys of one leaf of numbers in their order.
+//! Pages of a scan: what a leaf holds, or some that follow each other, and the items of that.
+
+use std::ops::Range;
 
 use kelix_fabric::Direct;
 use kelix_image::words::Words;
-use kelix_image::{ItemView, Kind};
-use kelix_index::{LEAF_HEADER_WORDS, LeafHeader, TABLE_HEADER_WORDS, leaf_at};
+use kelix_image::{ItemFlags, ItemHeader, ItemView, Kind};
+use kelix_index::{LEAF_HEADER_WORDS, LeafHeader, TABLE_HEADER_WORDS, key_word, leaf_at, slot_word};
 use kelix_types::limits::{LEAF_SLOTS, READ_EPOCHS_MAX};
 use kelix_types::{Guardian, Location, Place, TableId, mark};
 
+use super::way::{self, Way};
 use crate::read::{ShardReader, Verdict, judge};
 
-/// The keys of a leaf as they were at one moment.
-pub(crate) struct LeafPage {
-    entries: [[u64; 2]; LEAF_SLOTS],
-    count: usize,
-    /// The stamp from before its words.
-    before: u64,
-    /// The first and the last number that it may hold.
+/// The words of a leaf.
+pub(crate) type LeafWords = [u64; Kind::LEAF_WORDS];
+
+/// What some leaves that follow each other hold.
+#[derive(Default)]
+pub(crate) struct Page {
+    /// Key words and second words; of numbers in their order.
+    pub entries: Vec<[u64; 2]>,
+    /// The stamp from before the first of the leaves' words.
+    pub before: u64,
+    /// The first and the last number that they may hold.
     pub low: u64,
     pub high: u64,
-    /// The leaf behind it.
-    next: Option<Place>,
+    /// Of strings the locations of the first leaf's fences, and of the last one's.
+    pub fences: Option<(Location, Location)>,
+    /// The items that have these.
+    pub bounds: Items,
+    /// The leaf behind the last of them.
+    pub next: Option<Place>,
 }
 
-/// Where the next page of a scan probably is.
+impl Page {
+    /// Begins a page whose first words are loaded from now on.
+    pub fn clear(&mut self, before: u64) {
+        self.entries.clear();
+        self.bounds.clear();
+        (self.before, self.fences) = (before, None);
+    }
+
+    /// Adds a leaf, which is behind all others that were added.
+    #[inline]
+    pub fn add(&mut self, words: &LeafWords) {
+        let header = LeafHeader(*words.first_chunk::<LEAF_HEADER_WORDS>().expect("a header"));
+        let before = self.entries.len();
+        if before == 0 {
+            self.low = header.first_number();
+        }
+        (self.high, self.next) = (header.last_number(), header.next());
+        if !header.table().kind().has_numbers() {
+            let fences = header.fences();
+            self.fences = self.fences.map(|(first, _)| first).or(fences).zip(fences);
+        }
+        let slots = words[LEAF_HEADER_WORDS..].chunks_exact(2).map(|slot| [slot[0], slot[1]]);
+        let slots = slots.filter(|slot| header.entry(*slot).is_some());
+        if !header.table().kind().has_numbers() {
+            self.entries.extend(slots);
+        } else if let Some((sorted, count)) = in_order(words, &header) {
+            self.entries.extend_from_slice(&sorted[..count]);
+        } else {
+            self.entries.extend(slots);
+            self.entries[before..].sort_unstable_by_key(|entry| entry[0]);
+        }
+    }
+
+    /// The string at which it begins, and the first one behind it, if not all are below it. `None`: that is not known.
+    pub fn strings(&self, table: TableId) -> Option<(&[u8], Option<&[u8]>)> {
+        let mut views = self.bounds.iter().map(|words| {
+            let is_it = |header: ItemHeader| header.table == table && header.flags.has(ItemFlags::FENCES);
+            ItemView::new(words).filter(|view| is_it(view.header()))
+        });
+        let first = views.next()??;
+        let last = views.last().unwrap_or(Some(first))?;
+        Some((first.key(), Some(last.body()).filter(|upper| !upper.is_empty())))
+    }
+
+    /// Whether a key may be in it.
+    pub fn holds(&self, table: TableId, key: &[u8]) -> bool {
+        if table.kind().has_numbers() {
+            let number = key_word(key, 0);
+            return self.low <= number && number <= self.high;
+        }
+        let inside =
+            |(lower, upper): (&[u8], Option<&[u8]>)| lower <= key && upper.is_none_or(|upper| key < upper);
+        self.strings(table).is_some_and(inside)
+    }
+}
+
+/// The entries of a leaf of numbers in their order, and how many there are: a number's rank is how many are below it, which
+/// takes nothing that a processor could guess wrong. `None`: they are too far apart for that.
+#[inline(always)]
+fn in_order(words: &LeafWords, header: &LeafHeader) -> Option<([[u64; 2]; LEAF_SLOTS + 1], usize)> {
+    let (low, empty) = (header.first_number(), header.empty());
+    let slot = |at: usize| [words[slot_word(at)], words[slot_word(at) + 1]];
+    // Distances from the lower fence, in 30 bits. Those that are not there come last.
+    let span = header.last_number().wrapping_sub(low);
+    let shift = (u64::BITS - span.leading_zeros()).saturating_sub(30);
+    let distances: [i32; LEAF_SLOTS] = std::array::from_fn(|at| {
+        let [number, second] = slot(at);
+        let there = (number != empty) & (second != empty);
+        if there { (number.wrapping_sub(low) >> shift) as i32 & (i32::MAX >> 1) } else { i32::MAX }
+    });
+    let mut ranks = [0; LEAF_SLOTS];
+    for distance in distances {
+        for (rank, other) in ranks.iter_mut().zip(&distances) {
+            *rank += i32::from(distance < *other);
+        }
+    }
+    let count = distances.iter().map(|distance| usize::from(*distance < i32::MAX)).sum::<usize>();
+    // Two with one distance have one rank, and those behind them too little of it.
+    let all: i32 = ranks.iter().sum();
+    if all as usize != count * count.saturating_sub(1) / 2 + count * (LEAF_SLOTS - count) {
+        return None;
+    }
+    let mut sorted = [[0; 2]; LEAF_SLOTS + 1];
+    for (at, rank) in ranks.into_iter().enumerate() {
+        sorted[(rank as usize).min(LEAF_SLOTS)] = slot(at);
+    }
+    Some((sorted, count))
+}
+
+/// Items as they were read, one after another.
+#[derive(Default)]
+pub(crate) struct Items {
+    pub words: Vec<u64>,
+    /// Where each ends.
+    pub ends: Vec<usize>,
+}
+
+impl Items {
+    pub fn clear(&mut self) {
+        self.words.clear();
+        self.ends.clear();
+    }
+
+    /// Where the words of one stand.
+    pub fn span(&self, index: usize) -> Range<usize> {
+        index.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[index]
+    }
+
+    /// The words of each.
+    pub fn iter(&self) -> impl Iterator<Item = &[u64]> {
+        (0..self.ends.len()).map(|index| &self.words[self.span(index)])
+    }
+
+    fn keep_first(&mut self, count: usize) {
+        self.ends.truncate(count);
+        self.words.truncate(self.ends.last().copied().unwrap_or(0));
+    }
+
+    /// Adds room for another one.
+    pub fn room(&mut self, words: usize) -> &mut [u64] {
+        let begin = self.words.len();
+        self.words.resize(begin + words, 0);
+        self.ends.push(begin + words);
+        &mut self.words[begin..]
+    }
+
+    /// Keeps the first of them, up to one that is not the item of its entry any more.
+    pub fn keep_valid(&mut self, table: TableId, entries: &[[u64; 2]], is_valid: impl Fn(Guardian) -> bool) {
+        let numbers = table.kind().has_numbers();
+        let is_it = |(index, words): (usize, &[u64])| {
+            let view = ItemView::new(words);
+            let fits = view.is_some_and(|view| match numbers {
+                true => view.is_for(table, &entries[index][0].to_be_bytes()),
+                false => view.header().table == table && !view.header().flags.has(ItemFlags::FENCES),
+            });
+            fits && is_valid(Guardian(words[0]))
+        };
+        let valid = self.iter().enumerate().take_while(|item| is_it(*item)).count();
+        if valid < self.ends.len() {
+            mark!("item of a scan was not what its leaf said");
+            self.keep_first(valid);
+        }
+    }
+}
+
+/// Where the next page of a scan upwards probably is.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Hint {
     /// Its leaf.
@@ -34,116 +190,124 @@ pub(crate) struct Hint {
 
 /// So many leaves ahead of the one that is read are asked for.
 const AHEAD: usize = 3;
+/// Keys that a leaf has, about.
+const LEAF_KEYS: u64 = 11;
 
-impl LeafPage {
-    /// Key words and second words in their order.
-    pub fn entries(&self) -> &[[u64; 2]] {
-        &self.entries[..self.count]
-    }
-
-    /// Takes a leaf from where it stands, if it is live and holds this number.
-    fn take(direct: &Direct, term: u64, leaf: Words<'_>, table: TableId, number: u64) -> Option<LeafPage> {
-        let before = direct.begin();
-        let guardian = Guardian(leaf.load_acquire(0));
-        let mut words = [0; Kind::LEAF_WORDS];
-        leaf.copy_out(0, &mut words);
-        let header = LeafHeader(*words.first_chunk::<LEAF_HEADER_WORDS>().expect("a header"));
-        let is_it = header.table() == table && header.holds_number(number);
-        let verdict = judge(guardian, direct.sampled(before), READ_EPOCHS_MAX, term);
-        if !is_it || verdict != Verdict::Valid {
-            return None;
-        }
-        let mut page = LeafPage {
-            entries: [[0; 2]; LEAF_SLOTS],
-            count: 0,
-            before,
-            low: header.first_number(),
-            high: header.last_number(),
-            next: header.next(),
-        };
-        for slot in words[LEAF_HEADER_WORDS..].chunks_exact(2) {
-            if header.entry([slot[0], slot[1]]).is_some() {
-                page.insert([slot[0], slot[1]]);
-            }
-        }
-        Some(page)
-    }
-
-    #[inline]
-    fn insert(&mut self, entry: [u64; 2]) {
-        let mut at = self.count;
-        while at > 0 && self.entries[at - 1][0] > entry[0] {
-            self.entries[at] = self.entries[at - 1];
-            at -= 1;
-        }
-        self.entries[at] = entry;
-        self.count += 1;
-    }
+/// Where a page is to be.
+pub(crate) struct Wanted<'k> {
+    pub table: TableId,
+    /// A key that its leaf may hold.
+    pub key: &'k [u8],
+    /// How many keys are wanted of it and those behind it.
+    pub keys: u64,
 }
 
 impl ShardReader {
-    /// The page that a number is on: of the leaf that is hinted at, if that holds it, else by the models. `None`: it was not
-    /// found. The hint is for the next page then.
-    pub fn read_page(&mut self, table: TableId, number: u64, hint: &mut Hint) -> Option<LeafPage> {
+    /// The leaf that a key is in: the one that is hinted at, or by the models. `false`: it was not found. The hint is for the
+    /// next page then.
+    #[inline]
+    pub fn read_page(&mut self, wanted: Wanted<'_>, hint: &mut Hint, page: &mut Page) -> bool {
         let ShardReader { term, direct, ordered, .. } = self;
-        let direct = direct.as_ref()?;
-        let leaf = |place: Option<Place>| direct.map.words(place?, Kind::LEAF_WORDS);
-        let ask_for = |hint: &Hint, ahead: usize| {
-            let (table, leaves) = hint.table.filter(|(_, leaves)| hint.rank + ahead < *leaves)?;
-            let entries = direct.map.words(table, TABLE_HEADER_WORDS + leaves)?;
-            leaf(leaf_at(entries, hint.rank + ahead))?.prefetch_all();
-            Some(())
-        };
-        let hinted = leaf(hint.leaf).and_then(|leaf| LeafPage::take(direct, *term, leaf, table, number));
-        let page = match hinted {
-            Some(page) => {
-                ordered.leaves += 1;
-                page
+        let Some(direct) = direct.as_ref() else { return false };
+        let map = direct.map.view();
+        let Wanted { table, key, keys } = wanted;
+        let mut take = |leaf: Words<'_>| take(direct, *term, leaf, (table, key), page);
+        ordered.reads.leaves += 1;
+        if hint.leaf.and_then(|leaf| take(way::leaf(map, Some(leaf)))).is_none() {
+            let top = ordered.of(table).top(map, table);
+            let found = top.and_then(|top| top.find(key));
+            let way =
+                found.and_then(|found| Some((Way::to(map, table.kind().has_numbers(), found)?, found.0)));
+            let Some((way, sub_model)) = way else { return false };
+            let guess = way.guess();
+            let leaves = sub_model.table.map(|table| (table, sub_model.leaves));
+            *hint = Hint { leaf: None, rank: guess.rank, table: leaves };
+            let leaf = way::leaf(map, guess.leaf);
+            leaf.prefetch_all();
+            (1..AHEAD).for_each(|ahead| hint.ask_for(direct, ahead, keys));
+            if take(leaf).or_else(|| way.further(map, guess.rank, take)).is_none() {
+                return false;
             }
-            None => {
-                let way = ordered.way_to(direct, table, number)?;
-                let translation = way.sub_model.table.map(|table| (table, way.sub_model.leaves));
-                *hint = Hint { leaf: None, rank: way.guess(true).rank, table: translation };
-                for ahead in 1..AHEAD {
-                    let _ = ask_for(hint, ahead);
-                }
-                let take = |leaf| LeafPage::take(direct, *term, leaf, table, number);
-                way.leaves(direct.map.view(), true, &mut ordered.leaves, take)?
-            }
-        };
-        if ask_for(hint, AHEAD).is_none() {
-            leaf(page.next).into_iter().for_each(|leaf| leaf.prefetch_all());
         }
+        hint.ask_for(direct, AHEAD, keys.saturating_sub(page.entries.len() as u64) + LEAF_KEYS);
         hint.leaf = page.next;
         hint.rank += 1;
-        Some(page)
+        true
     }
 
-    /// Takes the item of an entry of a page into `into`. `None`: it is not valid; take the page again.
-    pub fn read_item_of(
-        &mut self,
-        table: TableId,
-        page: &LeafPage,
-        [number, second]: [u64; 2],
-        into: &mut Vec<u64>,
-    ) -> Option<Location> {
+    /// Takes the items of entries of a page, as many as are valid.
+    pub fn read_items(&mut self, table: TableId, page: &Page, entries: &[[u64; 2]], items: &mut Items) {
         let ShardReader { term, direct, ordered, .. } = self;
-        let direct = direct.as_ref()?;
-        let location = Location::from_word(second)?;
-        let words = location.class().words();
-        let slot = direct.map.words(location.place(), words)?;
-        into.resize(words, 0);
-        into[0] = slot.load_acquire(0);
-        let guardian = Guardian(into[0]);
-        slot.part(1, words - 1).copy_out(0, &mut into[1..]);
+        let Some(direct) = direct.as_ref() else { return };
+        let map = direct.map.view();
+        let places = entries.iter().map_while(|entry| {
+            let location = Location::from_word(entry[1])?;
+            map.words(location.place(), location.class().words())
+        });
+        places.clone().for_each(|place| place.prefetch(place.count()));
+        places.for_each(|place| load(place, items.room(place.count())));
         let sampled = direct.sampled(page.before);
-        ordered.items += 1;
-        ordered.item_bytes += words as u64 * 8;
-        let valid = judge(guardian, sampled, READ_EPOCHS_MAX, *term) == Verdict::Valid;
-        let is_it = ItemView::new(into).is_some_and(|view| view.is_for(table, &number.to_be_bytes()));
-        if !valid || !is_it {
-            mark!("item of a scan was not what its leaf said");
+        ordered.reads.items += items.ends.len() as u64;
+        ordered.reads.item_bytes += items.words.len() as u64 * 8;
+        items.keep_valid(table, entries, |guardian| {
+            judge(guardian, sampled, READ_EPOCHS_MAX, *term) == Verdict::Valid
+        });
+    }
+}
+
+/// Copies an object from where it stands, its guardian first.
+#[inline]
+fn load(object: Words<'_>, into: &mut [u64]) {
+    into[0] = object.load_acquire(0);
+    object.copy_out(1, &mut into[1..]);
+}
+
+/// Takes a leaf from where it stands, if it is live and may hold a key.
+#[inline]
+fn take(
+    direct: &Direct,
+    term: u64,
+    leaf: Words<'_>,
+    (table, key): (TableId, &[u8]),
+    page: &mut Page,
+) -> Option<()> {
+    let before = direct.begin();
+    let mut words = [0; Kind::LEAF_WORDS];
+    if leaf.count() == 0 {
+        return None;
+    }
+    load(leaf, &mut words);
+    let header = LeafHeader(*words.first_chunk().expect("a header"));
+    let is_valid = |guardian: u64| {
+        judge(Guardian(guardian), direct.sampled(before), READ_EPOCHS_MAX, term) == Verdict::Valid
+    };
+    if header.table() != table || !is_valid(words[0]) {
+        return None;
+    }
+    page.clear(before);
+    page.add(&words);
+    if let Some((fences, _)) = page.fences {
+        let fences = direct.map.words(fences.place(), fences.class().words())?;
+        let room = page.bounds.room(fences.count());
+        load(fences, room);
+        if !is_valid(room[0]) {
+            return None;
         }
-        (valid && is_it).then_some(location)
+    }
+    page.holds(table, key).then_some(())
+}
+
+impl Hint {
+    /// Asks the processor for the leaf that comes so many behind the hinted one, if so many keys reach it.
+    #[inline]
+    fn ask_for(&self, direct: &Direct, ahead: usize, keys: u64) {
+        let leaf = || {
+            let (table, leaves) = self.table.filter(|(_, leaves)| self.rank + ahead < *leaves)?;
+            let entries = direct.map.words(table, TABLE_HEADER_WORDS + leaves)?;
+            Some(way::leaf(direct.map.view(), leaf_at(entries, self.rank + ahead)))
+        };
+        if keys > ahead as u64 * LEAF_KEYS {
+            leaf().into_iter().for_each(Words::prefetch_all);
+        }
     }
 }

@@ -14,10 +14,9 @@
 
 use kelix_image::{Kind, Span};
 use kelix_index::{
-    Guess, SubModel, TABLE_HEADER_WORDS, TOP_COUNT_WORD, TOP_ENTRY_WORDS, Top, guess_leaf_by, key_word,
-    leaf_of, leaf_window,
+    Guess, SubModel, TABLE_HEADER_WORDS, TOP_COUNT_WORD, TOP_ENTRY_WORDS, Top, Window, key_word, leaf_of,
 };
-use kelix_types::{Guardian, Place, TableId, mark};
+use kelix_types::{Guardian, Place, mark};
 use kelix_wire::ModelWords;
 
 /// What is kept of the models of a table.
@@ -71,12 +70,17 @@ impl Look {
     fn leaf(index: usize, guess: Guess) -> Option<Look> {
         Some(Look::Leaf { index, guess, further: 0, place: guess.leaf? })
     }
+
+    /// The leaf of a key by the translation table of its sub-model.
+    fn in_table(sub_model: &SubModel, words: &[u64], word: u64) -> Option<Look> {
+        let leaves = sub_model.leaves.min(words.len() - TABLE_HEADER_WORDS);
+        let entry = |rank: usize| words[TABLE_HEADER_WORDS + rank];
+        Look::leaf(sub_model.index, Window::of(sub_model.line, words[1], word, leaves).guess_by(entry))
+    }
 }
 
 /// Most entries of the top model that are READ at once.
 const ENTRIES_MAX: usize = 64;
-/// Leaves that are READ when the guessed one does not hold the key.
-pub(crate) const FURTHER_MAX: u32 = 2;
 
 /// How many words of a top model are kept where there are so many bytes for it, and what that is.
 fn kept_of(top: Top<'_>, budget: usize) -> Option<(Kept, usize)> {
@@ -122,7 +126,7 @@ impl ModelCopy {
     }
 
     /// Where the way to a key begins. `None`: with the shard.
-    pub fn begin(&self, table: TableId, key: &[u8]) -> Option<Look> {
+    pub fn begin(&self, key: &[u8]) -> Option<Look> {
         if self.kept == Kept::TopOnly {
             let top = Top::open_cells(self.top.words())?;
             let (first, last) = top.cell(key_word(key, 0));
@@ -131,36 +135,25 @@ impl ModelCopy {
             return (count <= ENTRIES_MAX).then_some(Look::Entries { first, count, place });
         }
         let top = self.top()?;
-        let (sub_model, word) = match table.kind().has_numbers() {
-            true => {
-                let number = key_word(key, 0);
-                (top.find_number(number, top.cell(number)), number)
-            }
-            false => {
-                let sub_model = top.find_string(key)?;
-                (sub_model, top.word_in(&sub_model, key)?)
-            }
-        };
+        let (sub_model, word) = top.find(key)?;
         if let Some(Some(words)) = self.tables.get(sub_model.index) {
-            let leaves = sub_model.leaves.min(words.len() - TABLE_HEADER_WORDS);
-            let entry = |rank: usize| words[TABLE_HEADER_WORDS + rank];
-            return Look::leaf(sub_model.index, guess_leaf_by(entry, sub_model.line, words[1], word, leaves));
+            return Look::in_table(&sub_model, words, word);
         }
         let place = sub_model.table?;
-        let windowed = self.kept == Kept::Models && table.kind().has_numbers() && sub_model.index > 0;
+        let windowed = self.kept == Kept::Models && top.table().kind().has_numbers() && sub_model.index > 0;
         Some(if windowed { Self::window(sub_model, word)? } else { Look::Table { sub_model, place } })
     }
 
     /// The entries of a sub-model of numbers that may name a number's leaf, and the one before.
     fn window(sub_model: SubModel, number: u64) -> Option<Look> {
-        let (low, high) = leaf_window(sub_model.line, sub_model.head, number, sub_model.leaves);
+        let Window { low, high, .. } = Window::of(sub_model.line, sub_model.head, number, sub_model.leaves);
         let first = low.saturating_sub(1);
         let place = sub_model.table?.plus((TABLE_HEADER_WORDS + first) as u64 * 8);
         Some(Look::Window { sub_model, first, count: high - first + 1, place })
     }
 
     /// Goes on with the words of a look that was not at a leaf. `None`: ask the shard.
-    pub fn go_on(&mut self, table: TableId, key: &[u8], look: Look, words: &[u64]) -> Option<Look> {
+    pub fn go_on(&mut self, key: &[u8], look: Look, words: &[u64]) -> Option<Look> {
         match look {
             Look::Entries { first, .. } => {
                 let number = key_word(key, 0);
@@ -174,33 +167,28 @@ impl ModelCopy {
                 }
             }
             Look::Table { sub_model, .. } => {
-                let word = match table.kind().has_numbers() {
-                    true => key_word(key, 0),
-                    false => self.top()?.word_in(&sub_model, key)?,
-                };
                 if !Guardian(words[0]).is_live() {
                     mark!("translation table was old");
                     return None;
                 }
-                let entry = |rank: usize| words[TABLE_HEADER_WORDS + rank];
-                let guess = guess_leaf_by(entry, sub_model.line, words[1], word, sub_model.leaves);
+                let word = Top::open_shape(self.top.words())?.word_in(&sub_model, key)?;
                 self.keep_table(sub_model.index, words);
-                Look::leaf(sub_model.index, guess)
+                Look::in_table(&sub_model, words, word)
             }
             Look::Window { sub_model, first, .. } => {
                 let entry = |rank: usize| words.get(rank.wrapping_sub(first)).copied().unwrap_or(u64::MAX);
                 let number = key_word(key, 0);
-                let guess = guess_leaf_by(entry, sub_model.line, sub_model.head, number, sub_model.leaves);
-                Look::leaf(sub_model.index, guess)
+                let window = Window::of(sub_model.line, sub_model.head, number, sub_model.leaves);
+                Look::leaf(sub_model.index, window.guess_by(entry))
             }
             Look::Leaf { .. } => None,
         }
     }
 
-    /// The leaf before a guessed one, if a table that is kept tells.
-    pub fn leaf_before(&self, index: usize, guess: Guess) -> Option<Place> {
+    /// The leaf of a rank, if a table that is kept tells.
+    pub fn leaf_at(&self, index: usize, rank: usize) -> Option<Place> {
         let words = self.tables.get(index)?.as_ref()?;
-        leaf_of(*words.get(TABLE_HEADER_WORDS + guess.rank.checked_sub(1)?)?)
+        leaf_of(*words.get(TABLE_HEADER_WORDS + rank)?)
     }
 
     /// Keeps a table, in place of others if need be.
@@ -270,7 +258,7 @@ mod tests {
     use kelix_image::header_word;
     use kelix_index::root_word;
     use kelix_shard::alone::Alone;
-    use kelix_types::{Location, TableKind};
+    use kelix_types::{Location, TableId, TableKind};
     use kelix_wire::mailboxes::{Mailboxes, PEER};
     use kelix_wire::{Op, RequestHead};
 

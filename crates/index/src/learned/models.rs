@@ -25,6 +25,9 @@ const LEAVES_WANTED: usize = 64;
 const ERROR_WANTED: usize = 8;
 /// Sub-models are not made smaller than this for the sake of their errors.
 const LEAVES_MIN: usize = 8;
+/// All is made anew when sub-models do not tell more leaves than this apart, and more than one of so many.
+const BLURRED_MIN: usize = 16;
+const BLURRED_SHARE: usize = 16;
 /// Sub-models trained in one step.
 const TRAINED_A_STEP: usize = 16;
 
@@ -67,6 +70,8 @@ struct Trained<S> {
     first: S,
     /// As its entry names it, but for the head.
     model: SubModel,
+    /// Leaves that it does not tell apart.
+    blurred: usize,
 }
 
 /// The top model in force.
@@ -118,6 +123,8 @@ pub(crate) struct Models<S> {
     changed: usize,
     /// A sub-model has more leaves than a table can have.
     overfull: bool,
+    /// Leaves that sub-models do not tell apart, so that readers may look at several.
+    blurred: usize,
     counts: ModelCounts,
 }
 
@@ -132,6 +139,7 @@ impl<S: Separator> Models<S> {
             leaves_then: 0,
             changed: 0,
             overfull: false,
+            blurred: 0,
             counts: ModelCounts::default(),
         }
     }
@@ -192,12 +200,13 @@ impl<S: Separator> Models<S> {
     }
 
     /// Whether all is to be made anew: because there are many more leaves, or because a sub-model has too many and enough has
-    /// changed that it pays.
+    /// changed that it pays, or because many leaves are not told apart.
     fn wants_top(&self, blocks: &Blocks<S>) -> bool {
         let (leaves, fair) = (blocks.len(), self.trained.len() * LEAVES_WANTED);
         self.top.is_none()
             || leaves > 2 * fair.max(self.leaves_then)
             || (self.overfull && self.changed > 64 + self.leaves_then / 16)
+            || self.blurred > BLURRED_MIN.max(leaves / BLURRED_SHARE)
             || leaves + LEAVES_WANTED < self.leaves_then / 4
     }
 
@@ -217,7 +226,7 @@ impl<S: Separator> Models<S> {
             let end = leaves.get(count).map(|end| blocks.separator(*end));
             let sketch = Sketch::draw(blocks, first, &leaves[..count], end);
             let fits = sketch.line.error() <= ERROR_WANTED || count <= LEAVES_MIN;
-            if count == 1 || (fits && sketch.is_clear()) {
+            if count == 1 || (fits && sketch.blurred() == 0) {
                 break sketch;
             }
             count = count.div_ceil(2);
@@ -225,7 +234,7 @@ impl<S: Separator> Models<S> {
         let next = leaves.get(count).map(|next| blocks.separator(*next).clone());
         leaves.truncate(count);
         let model = self.publish_table(image, blocks, &leaves, &sketch)?;
-        Ok((Trained { first: first.clone(), model }, next))
+        Ok((Trained { first: first.clone(), model, blurred: 0 }, next))
     }
 
     /// Trains a sub-model anew, whose leaves have changed.
@@ -241,6 +250,8 @@ impl<S: Separator> Models<S> {
         let sketch = Sketch::draw(blocks, first, &leaves, Some(end));
         let model = self.publish_table(image, blocks, &leaves, &sketch)?;
         self.put_in_place(image, index, model);
+        let before = std::mem::replace(&mut self.trained[index].blurred, sketch.blurred());
+        self.blurred = self.blurred - before + self.trained[index].blurred;
         Ok(())
     }
 
@@ -250,6 +261,7 @@ impl<S: Separator> Models<S> {
         let first = self.trained[index].first.clone();
         let (trained, mut next) = self.train_next(image, blocks, &first)?;
         self.put_in_place(image, index, trained.model);
+        self.blurred -= std::mem::take(&mut self.trained[index].blurred);
         while let Some(first) = next {
             if !self.has_room(&first) {
                 self.overfull = true;
@@ -375,7 +387,7 @@ impl<S: Separator> Models<S> {
         for (low, end) in &growing.touched {
             Self::mark_dirty(&self.trained, &mut self.dirty, low, end.as_ref());
         }
-        (self.leaves_then, self.changed, self.overfull) = (blocks.len(), 0, false);
+        (self.leaves_then, self.changed, self.overfull, self.blurred) = (blocks.len(), 0, false, 0);
         self.counts.tops += 1;
         mark!("top model made anew");
     }
@@ -463,8 +475,9 @@ impl Sketch {
         Sketch { words, base, prefix_bytes, line }
     }
 
-    fn is_clear(&self) -> bool {
-        sub_model::is_clear(&self.words, self.base, self.line)
+    /// Leaves that are not told apart.
+    fn blurred(&self) -> usize {
+        sub_model::blurred(&self.words, self.base, self.line)
     }
 }
 

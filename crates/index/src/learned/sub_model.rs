@@ -28,6 +28,9 @@ pub const TABLE_HEADER_WORDS: usize = 2;
 /// Most leaves of a sub-model.
 pub const LEAVES_MAX: usize = 256;
 
+/// So many entries are looked at one after the other: a cache line of them.
+const COUNTED: usize = 8;
+
 const POSITION_BITS: u32 = 28;
 const POSITION_MAX: u64 = (1 << POSITION_BITS) - 1;
 const LEAF_ALIGN: u64 = 64;
@@ -77,6 +80,11 @@ impl Line {
         (key_word.saturating_sub(base) >> self.shift).min(POSITION_MAX)
     }
 
+    /// The position of a leaf; the first is at the base, whatever its separator says.
+    fn position_at(self, base: u64, separators: &[u64], rank: usize) -> u64 {
+        if rank == 0 { 0 } else { self.position(base, separators[rank]) }
+    }
+
     /// The rank that it says, of `last` and those before.
     #[inline(always)]
     fn rank(self, position: u64, last: i32) -> i32 {
@@ -101,7 +109,7 @@ pub(crate) fn train(separators: &[u64], base: u64, end: Option<u64>) -> Line {
     let last = separators[count - 1].max(end.unwrap_or(0)).saturating_sub(base);
     let shift = (64 - last.leading_zeros()).saturating_sub(POSITION_BITS);
     let mut line = Line { slope: 0.0, intercept: 0, shift, below: 0, above: 0 };
-    let position = |rank: usize| if rank == 0 { 0 } else { line.position(base, separators[rank]) };
+    let position = |rank: usize| line.position_at(base, separators, rank);
     // Least squares.
     let (mut x, mut y, mut xx, mut xy) = (0.0, 0.0, 0.0, 0.0);
     for rank in 0..count {
@@ -127,18 +135,19 @@ pub(crate) fn train(separators: &[u64], base: u64, end: Option<u64>) -> Line {
     line
 }
 
-/// Whether 28 bits tell the separators of these leaves apart.
-pub(crate) fn is_clear(separators: &[u64], base: u64, line: Line) -> bool {
-    let positions = || separators.iter().skip(1).map(|word| line.position(base, *word));
-    positions().next().is_none_or(|first| first > 0)
-        && positions().zip(positions().skip(1)).all(|(a, b)| a < b)
+/// Leaves whose separators 28 bits do not tell from a neighbour's.
+pub(crate) fn blurred(separators: &[u64], base: u64, line: Line) -> usize {
+    let position = |rank: usize| line.position_at(base, separators, rank);
+    let count = separators.len();
+    let alike = |rank: usize, other: usize| other < count && position(rank) == position(other);
+    (0..count).filter(|rank| alike(*rank, rank + 1) || (*rank > 0 && alike(*rank, rank - 1))).count()
 }
 
 /// The words of a translation table but its guardian.
 pub(crate) fn write_table(table: Words<'_>, base: u64, line: Line, separators: &[u64], places: &[Place]) {
     table.store(1, base);
-    for (rank, (separator, place)) in separators.iter().zip(places).enumerate() {
-        let position = if rank == 0 { 0 } else { line.position(base, *separator) };
+    for (rank, place) in places.iter().enumerate() {
+        let position = line.position_at(base, separators, rank);
         table.store(TABLE_HEADER_WORDS + rank, entry(position, *place));
     }
 }
@@ -161,10 +170,15 @@ pub fn leaf_of(entry: u64) -> Option<Place> {
 pub struct Guess {
     /// Rank among the leaves of the sub-model.
     pub rank: usize,
-    /// Whether the key may as well be in the leaf before: 28 bits do not tell.
-    pub either: bool,
     /// The leaf.
     pub leaf: Option<Place>,
+}
+
+impl Guess {
+    #[inline(always)]
+    fn new(rank: usize, entry: u64) -> Guess {
+        Guess { rank, leaf: leaf_of(entry) }
+    }
 }
 
 /// The leaf of a rank.
@@ -173,40 +187,56 @@ pub fn leaf_at(table: Words<'_>, rank: usize) -> Option<Place> {
     leaf_of(table.load(TABLE_HEADER_WORDS + rank))
 }
 
-/// The ranks whose entries [`guess_by`] may look at, both included.
-#[inline(always)]
-pub fn window(line: Line, base: u64, key_word: u64, count: usize) -> (usize, usize) {
-    line.window(line.position(base, key_word), count)
+/// Where a key is looked for in a translation table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Window {
+    position: u64,
+    /// The first and the last rank that the key may have.
+    pub low: usize,
+    /// See above.
+    pub high: usize,
 }
 
-/// Guesses the leaf of a key from a translation table of `count` entries.
-#[inline(always)]
-pub fn guess(table: Words<'_>, line: Line, base: u64, key_word: u64, count: usize) -> Guess {
-    guess_by(|rank| table.load(TABLE_HEADER_WORDS + rank), line, base, key_word, count)
-}
+impl Window {
+    /// In a table of `count` entries whose positions count from `base`.
+    #[inline(always)]
+    pub fn of(line: Line, base: u64, key_word: u64, count: usize) -> Window {
+        let position = line.position(base, key_word);
+        let (low, high) = line.window(position, count);
+        Window { position, low, high }
+    }
 
-/// The same with entries from wherever `entry` takes them, by rank.
-#[inline(always)]
-pub fn guess_by(entry: impl Fn(usize) -> u64, line: Line, base: u64, key_word: u64, count: usize) -> Guess {
-    let position = line.position(base, key_word);
-    let (low, high) = line.window(position, count);
-    let separator = |rank: usize| entry(rank) >> LEAF_BITS;
-    // The last entry of the window that is not above the key. A short window is walked, a long one halved.
-    let (mut rank, mut beyond) = (low, high + 1);
-    while beyond - rank > 8 {
-        let middle = rank + (beyond - rank) / 2;
-        if separator(middle) <= position {
-            rank = middle;
-        } else {
-            beyond = middle;
+    /// Guesses the leaf of the key.
+    #[inline(always)]
+    pub fn guess(self, table: Words<'_>) -> Guess {
+        let Window { position, low, high } = self;
+        let first = TABLE_HEADER_WORDS + low + 1;
+        // Few are counted, with nothing that a processor could guess wrong: those behind the window are above the key.
+        if high - low <= COUNTED && first + COUNTED <= table.count() {
+            let entries = table.part(first, COUNTED);
+            let mut rank = low;
+            for index in 0..COUNTED {
+                rank += usize::from(entries.load(index) >> LEAF_BITS <= position);
+            }
+            return Guess::new(rank, table.load(TABLE_HEADER_WORDS + rank));
         }
+        self.guess_by(|rank| table.load(TABLE_HEADER_WORDS + rank))
     }
-    while rank + 1 < beyond && separator(rank + 1) <= position {
-        rank += 1;
+
+    /// The same with entries from wherever `entry` takes them, by rank.
+    pub fn guess_by(self, entry: impl Fn(usize) -> u64) -> Guess {
+        // The last entry that is not above the key.
+        let (mut rank, mut beyond) = (self.low, self.high + 1);
+        while beyond - rank > 1 {
+            let middle = rank + (beyond - rank) / 2;
+            if entry(middle) >> LEAF_BITS <= self.position {
+                rank = middle;
+            } else {
+                beyond = middle;
+            }
+        }
+        Guess::new(rank, entry(rank))
     }
-    let word = entry(rank);
-    let either = rank > 0 && word >> LEAF_BITS == position;
-    Guess { rank, either, leaf: leaf_of(word) }
 }
 
 #[cfg(test)]
@@ -221,15 +251,16 @@ mod tests {
         let places: Vec<Place> = (1..=separators.len() as u64).map(|leaf| Place(leaf * 320)).collect();
         let span = Span::private((separators.len() as u64 + 2) * 8);
         write_table(span.words(), base, line, separators, &places);
-        let clear = is_clear(separators, base, line);
+        let clear = blurred(separators, base, line) == 0;
         let end = end.unwrap_or(u64::MAX);
         for (rank, separator) in separators.iter().enumerate() {
             let next = separators.get(rank + 1).copied().unwrap_or(end);
             for key in [*separator, separator + (next - separator) / 2, next - 1] {
-                let guess = guess(span.words(), line, base, key, separators.len());
-                let right = guess.rank == rank || (guess.either && guess.rank == rank + 1);
-                assert!(right || !clear, "{key} of leaf {rank} in {guess:?} by {line:?}");
+                let window = Window::of(line, base, key, separators.len());
+                let guess = window.guess(span.words());
+                assert!(guess.rank == rank || !clear, "{key} of leaf {rank} in {guess:?} by {line:?}");
                 assert_eq!(guess.leaf, Some(places[guess.rank]));
+                assert_eq!(guess, window.guess_by(|rank| span.words().load(TABLE_HEADER_WORDS + rank)));
             }
         }
         line
@@ -249,7 +280,7 @@ mod tests {
         check(&close, None);
         let far: Vec<u64> = [vec![0, 1, 2, 3], (1..20).map(|leaf| leaf << 58).collect()].concat();
         check(&far, None);
-        assert!(!is_clear(&far, 0, train(&far, 0, None)));
+        assert_eq!(blurred(&far, 0, train(&far, 0, None)), 4);
     }
 
     #[test]
@@ -259,9 +290,9 @@ mod tests {
             let word = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ seed << 32;
             let line = Line::from_word(word);
             for count in [1, 7, 16] {
-                let guess = guess(span.words(), line, word.rotate_left(9), word.rotate_left(30), count);
-                assert!(guess.rank < count);
-                assert!(window(line, 3, word, count).1 < count);
+                let window = Window::of(line, word.rotate_left(9), word.rotate_left(30), count);
+                assert!(window.low <= window.high && window.high < count);
+                assert!(window.guess(span.words().part(0, TABLE_HEADER_WORDS + count)).rank < count);
             }
         }
     }

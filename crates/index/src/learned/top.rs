@@ -24,7 +24,7 @@
 use std::cmp::Ordering;
 
 use kelix_image::words::Words;
-use kelix_types::{Place, TableId};
+use kelix_types::{Place, TableId, TableKind};
 
 use super::sub_model::Line;
 use crate::ordered::key_word;
@@ -37,6 +37,8 @@ pub const TOP_ENTRY_WORDS: usize = 4;
 /// The word that counts the sub-models.
 pub const COUNT_WORD: usize = 4;
 pub(crate) const WORDS_WORD: usize = 5;
+/// So many entries are looked at one after the other.
+const COUNTED: usize = 3;
 const PREFIX_BITS: u32 = 12;
 /// Longest prefix of a sub-model.
 pub(crate) const PREFIX_MAX: usize = (1 << PREFIX_BITS) - 1;
@@ -133,6 +135,7 @@ impl<'a> Top<'a> {
     }
 
     /// The same, where only the header is at hand: for [`Top::cell_words`] and its like.
+    #[inline(always)]
     pub fn open_shape(words: Words<'a>) -> Option<Top<'a>> {
         if words.count() < TOP_HEADER_WORDS {
             return None;
@@ -212,10 +215,34 @@ impl<'a> Top<'a> {
         self.words.part(self.entry(index), TOP_ENTRY_WORDS).prefetch_line();
     }
 
+    /// The sub-model of a key, and what stands for the key there. `None`: what was read makes no sense.
+    pub fn find(self, key: &[u8]) -> Option<(SubModel, u64)> {
+        self.find_in(self.table().kind(), key)
+    }
+
+    /// The same in a table of this kind.
+    #[inline(always)]
+    pub fn find_in(self, kind: TableKind, key: &[u8]) -> Option<(SubModel, u64)> {
+        if kind.has_numbers() {
+            let number = key_word(key, 0);
+            return Some((self.find_number(number, self.cell(number)), number));
+        }
+        let sub_model = self.sub_model(self.find_string(key)?);
+        Some((sub_model, self.word_in(&sub_model, key)?))
+    }
+
     /// The sub-model of a number among those between two.
     #[inline(always)]
     pub fn find_number(self, number: u64, (low, high): (usize, usize)) -> SubModel {
-        // The last whose head is not above the number; the first takes all below.
+        // The last whose head is not above the number; the first takes all below. As a rule there are two or three, which
+        // are counted with nothing that a processor could guess wrong.
+        if high - low <= COUNTED && low + COUNTED < self.count {
+            let mut index = low;
+            for ahead in 1..=COUNTED {
+                index += usize::from(self.head(low + ahead) <= number);
+            }
+            return self.sub_model(index);
+        }
         let (mut index, mut beyond) = (low, high + 1);
         while beyond - index > 1 {
             let middle = index + (beyond - index) / 2;
@@ -228,14 +255,11 @@ impl<'a> Top<'a> {
         self.sub_model(index)
     }
 
-    /// The sub-model of a string.
-    pub fn find_string(self, key: &[u8]) -> Option<SubModel> {
+    fn find_string(self, key: &[u8]) -> Option<usize> {
         let prefix_bytes = self.shape.prefix_bytes;
-        let mut prefix = vec![0; prefix_bytes];
-        self.strings_from(self.shape.strings(), &mut prefix)?;
-        match key[..key.len().min(prefix_bytes)].cmp(&prefix) {
-            Ordering::Less => return Some(self.sub_model(0)),
-            Ordering::Greater => return Some(self.sub_model(self.count - 1)),
+        match self.compare(self.shape.strings(), prefix_bytes, &key[..key.len().min(prefix_bytes)])? {
+            Ordering::Less => return Some(self.count - 1),
+            Ordering::Greater => return Some(0),
             Ordering::Equal => {}
         }
         let head = key_word(key, prefix_bytes);
@@ -257,37 +281,50 @@ impl<'a> Top<'a> {
         while index > 0 && self.head(index) == head && !self.first_is_not_above(index, key)? {
             index -= 1;
         }
-        Some(self.sub_model(index))
+        Some(index)
     }
 
     fn first_is_not_above(self, index: usize, key: &[u8]) -> Option<bool> {
-        let mut first = Vec::new();
-        self.first_key(index, &mut first)?;
-        Some(first[..] <= *key)
+        let (first, bytes) = self.first_key(index);
+        Some(self.compare(first, bytes, key)?.is_le())
     }
 
-    /// The first key of a sub-model of strings.
-    pub fn first_key(self, index: usize, key: &mut Vec<u8>) -> Option<()> {
+    /// Where the first key of a sub-model of strings stands, and how long it is.
+    fn first_key(self, index: usize) -> (usize, usize) {
         let (at, bytes) = string_of(self.words.load(self.entry(index) + 3));
-        key.resize(bytes, 0);
-        self.strings_from(self.shape.strings() + at, key)
+        (self.shape.strings() + at, bytes)
     }
 
-    fn strings_from(self, word: usize, into: &mut [u8]) -> Option<()> {
-        self.words.copy_bytes_out(word.checked_mul(8)?, into).then_some(())
+    /// Compares a string of so many bytes, which begins with a word, with a key.
+    fn compare(self, word: usize, bytes: usize, key: &[u8]) -> Option<Ordering> {
+        if word.checked_add(bytes.div_ceil(8))? > self.words.count() {
+            return None;
+        }
+        for at in (0..bytes.min(key.len())).step_by(8) {
+            // What is behind the end of either does not count.
+            let unused = 8 * 8usize.saturating_sub(bytes.min(key.len()) - at) as u32;
+            let string = u64::from_be_bytes(self.words.load(word + at / 8).to_ne_bytes()) >> unused;
+            match string.cmp(&(key_word(key, at) >> unused)) {
+                Ordering::Equal => {}
+                order => return Some(order),
+            }
+        }
+        Some(bytes.cmp(&key.len()))
     }
 
-    /// What stands for a string in its sub-model: its key word, or the least or the greatest word if it does not begin as the
+    /// What stands for a key in its sub-model: its key word, or of a string the least or the greatest word if it does not begin as the
     /// keys between do. That can only be in the first and the last sub-model.
     pub fn word_in(self, sub_model: &SubModel, key: &[u8]) -> Option<u64> {
+        if self.table().kind().has_numbers() {
+            return Some(key_word(key, 0));
+        }
         let prefix_bytes = sub_model.prefix_bytes;
         if prefix_bytes > 0 && (sub_model.index == 0 || sub_model.index + 1 == self.count) {
-            let mut like = Vec::new();
-            self.first_key(sub_model.index.max(1), &mut like)?;
-            let (prefix, begin) = (like.get(..prefix_bytes)?, &key[..key.len().min(prefix_bytes)]);
-            match begin.cmp(prefix) {
-                Ordering::Less => return Some(0),
-                Ordering::Greater => return Some(u64::MAX),
+            let (like, bytes) = self.first_key(sub_model.index.max(1));
+            let begin = &key[..key.len().min(prefix_bytes)];
+            match self.compare(like, bytes.min(prefix_bytes), begin)? {
+                Ordering::Less => return Some(u64::MAX),
+                Ordering::Greater => return Some(0),
                 Ordering::Equal => {}
             }
         }

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! The key word of a number is the number. That of a string has its 8 bytes after the prefix, the first of them highest,
-//! zeros behind its end: strings in order have key words in order, and may share one. The prefix is as long as whoever wrote
+//! zeros behind its end: strings in order have key words in order, and may share one. Tags of strings follow from all of their bytes. The prefix is as long as whoever wrote
 //! the leaf found all its keys to have in common. The second word is an inline value or an item's location.
 //!
 //! Filling a slot, its second word comes first, then the key word, then the tag: a slot with an EMPTY word does not exist.
@@ -62,11 +62,30 @@ pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// A few bits of a key word, never 0.
+/// A few bits that follow from a number, never 0.
 #[inline]
-pub fn tag(key_word: u64) -> u8 {
-    let tag = (key_word.wrapping_mul(GOLDEN) >> 56) as u8;
-    if tag == 0 { 1 } else { tag }
+pub fn tag_of_number(number: u64) -> u8 {
+    ((number.wrapping_mul(GOLDEN) >> 56) as u8).max(1)
+}
+
+/// A few bits that follow from all bytes of a string, never 0.
+#[inline]
+pub fn tag_of_string(key: &[u8]) -> u8 {
+    let mixed = (0..key.len()).step_by(8).fold(key.len() as u64, |mixed, at| {
+        let mixed = (mixed ^ key_word(key, at)).wrapping_mul(GOLDEN);
+        mixed ^ mixed >> 32
+    });
+    tag_of_number(mixed)
+}
+
+/// The slots of a bit mask, from the first on.
+#[inline(always)]
+pub fn slots(mut mask: u16) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let slot = mask.trailing_zeros() as usize;
+        mask &= mask.wrapping_sub(1);
+        (slot < LEAF_SLOTS).then_some(slot)
+    })
 }
 
 /// The first cache line of a leaf, in a private copy.
@@ -143,16 +162,30 @@ impl LeafHeader {
         self.0[leaf_word::EMPTY]
     }
 
-    /// The slots that may hold a key with this key word, as a bit mask.
-    #[inline]
-    pub fn candidates(&self, key_word: u64) -> u16 {
-        match_bytes([self.0[leaf_word::TAGS], self.0[leaf_word::TAGS + 1]], tag(key_word))
+    /// The slots that may hold a key with this tag, as a bit mask.
+    #[inline(always)]
+    pub fn candidates(&self, tag: u8) -> u16 {
+        match_bytes([self.0[leaf_word::TAGS], self.0[leaf_word::TAGS + 1]], tag)
     }
 
     /// The slots that have been filled, as a bit mask.
     #[inline]
     pub fn filled(&self) -> u16 {
         !match_bytes([self.0[leaf_word::TAGS], self.0[leaf_word::TAGS + 1]], 0)
+    }
+
+    /// Of these slots (a bit mask) those that have a key word, each with its second word. `load` brings both words of a slot.
+    #[inline(always)]
+    pub fn matching(
+        self,
+        mask: u16,
+        key_word: u64,
+        load: impl Fn(usize) -> [u64; 2],
+    ) -> impl Iterator<Item = (usize, u64)> {
+        slots(mask).filter_map(move |slot| {
+            let (found, second) = self.entry(load(slot))?;
+            (found == key_word).then_some((slot, second))
+        })
     }
 
     /// What a slot of these words says: its key word and its second word, unless one of them is EMPTY.
@@ -191,8 +224,9 @@ pub(crate) struct NewLeaf<'a> {
     pub fences: Fences,
     pub prefix_bytes: usize,
     pub empty: u64,
-    /// Key words and second words.
+    /// Key words and second words, and the keys' tags.
     pub entries: &'a [[u64; 2]],
+    pub tags: [u8; LEAF_SLOTS],
 }
 
 impl NewLeaf<'_> {
@@ -200,29 +234,27 @@ impl NewLeaf<'_> {
     pub fn write(&self, leaf: Words<'_>) {
         debug_assert!(self.entries.len() <= LEAF_SLOTS && self.prefix_bytes <= limits::KEY_BYTES_MAX);
         let mut words = [self.empty; Kind::LEAF_WORDS];
-        let mut tags = [0; 16];
         for (slot, entry) in self.entries.iter().enumerate() {
-            debug_assert!(!entry.contains(&self.empty));
+            debug_assert!(!entry.contains(&self.empty) && self.tags[slot] != 0);
             words[slot_word(slot)..][..2].copy_from_slice(entry);
-            tags[slot] = tag(entry[0]);
         }
         let (low, high, last) = match self.fences {
             Fences::Numbers { low, high } => (low, high, high == u64::MAX),
             Fences::Strings { location, last } => (location.word(), 0, last),
         };
         let meta = u64::from(self.table.0) << 48 | if last { LAST } else { 0 } | self.prefix_bytes as u64;
-        let half = |at: usize| u64::from_le_bytes(tags[at..at + 8].try_into().expect("8 tags"));
+        let half = |at: usize| u64::from_le_bytes(self.tags[at..at + 8].try_into().expect("8 tags"));
         words[1..LEAF_HEADER_WORDS].copy_from_slice(&[low, high, 0, self.empty, half(0), half(8), meta]);
         leaf.copy_in(1, &words[1..]);
     }
 }
 
 /// Fills an unused slot.
-pub(crate) fn fill_slot(leaf: Words<'_>, slot: usize, key: u64, second: u64) {
+pub(crate) fn fill_slot(leaf: Words<'_>, slot: usize, tag: u8, [key, second]: [u64; 2]) {
     leaf.publish(slot_word(slot) + 1, second);
     leaf.publish(slot_word(slot), key);
     let word = leaf_word::TAGS + slot / 8;
-    leaf.publish(word, leaf.load(word) | u64::from(tag(key)) << (slot % 8 * 8));
+    leaf.publish(word, leaf.load(word) | u64::from(tag) << (slot % 8 * 8));
 }
 
 /// Names the leaf after one.
@@ -240,13 +272,19 @@ mod tests {
     use kelix_image::Span;
     use kelix_types::{SizeClass, TableKind};
 
+    fn tags<const N: usize>(of: [u8; N]) -> [u8; LEAF_SLOTS] {
+        std::array::from_fn(|slot| of.get(slot).copied().unwrap_or(0))
+    }
+
     #[test]
     fn golden_leaf_of_numbers() {
         let span = Span::private(320);
         let table = TableId::new(TableKind::Inline, 3);
         let fences = Fences::Numbers { low: 100, high: 199 };
         let entries = [[150, 7], [101, 8]];
-        NewLeaf { table, fences, prefix_bytes: 0, empty: 0xEEEE, entries: &entries }.write(span.words());
+        let tags = tags([tag_of_number(150), tag_of_number(101)]);
+        NewLeaf { table, fences, prefix_bytes: 0, empty: 0xEEEE, entries: &entries, tags }
+            .write(span.words());
         set_next(span.words(), Some(Place(0x400_0140)));
         let mut words = [0; Kind::LEAF_WORDS];
         span.words().copy_out(0, &mut words);
@@ -255,10 +293,11 @@ mod tests {
             [0, 100, 199, 0x40_0014, 0xEEEE, 0x6BB4, 0, 0x4003_0000_0000_0000, 150, 7, 101, 8]
         );
         assert!(words[12..].iter().all(|word| *word == 0xEEEE));
-        fill_slot(span.words(), 2, 160, 9);
+        fill_slot(span.words(), 2, tag_of_number(160), [160, 9]);
         let header = LeafHeader::load(span.words());
         assert_eq!(header.0[leaf_word::TAGS], 0xE26BB4);
-        assert_eq!((header.filled(), header.candidates(101) & 7, header.candidates(160)), (7, 2, 4));
+        let candidates = |number| header.candidates(tag_of_number(number));
+        assert_eq!((header.filled(), candidates(101), candidates(160)), (7, 2, 4));
         assert!(header.holds_number(100) && header.holds_number(199) && !header.holds_number(200));
         assert_eq!(
             (header.table(), header.next(), header.is_last()),
@@ -276,8 +315,11 @@ mod tests {
         let location = Location::new(Place(0x400_0040), SizeClass(2));
         let fences = Fences::Strings { location, last: true };
         let entries = [[key_word(b"user17", 4), 77]];
-        NewLeaf { table, fences, prefix_bytes: 4, empty: 0xEEEE, entries: &entries }.write(span.words());
+        let tags = tags([tag_of_string(b"user17")]);
+        NewLeaf { table, fences, prefix_bytes: 4, empty: 0xEEEE, entries: &entries, tags }
+            .write(span.words());
         let header = LeafHeader::load(span.words());
+        assert_eq!((header.0[leaf_word::TAGS], tag_of_string(b"user17-and-more")), (0x41, 0xE9));
         assert_eq!(header.0[leaf_word::META], 0xC001_0000_0100_0004);
         assert_eq!((header.fences(), header.prefix_bytes()), (Some(location), 4));
         assert!(header.is_last() && header.next().is_none());
@@ -292,6 +334,6 @@ mod tests {
         }
         assert_eq!(key_word(b"abc", 5), 0, "a key shorter than the prefix");
         assert_eq!(key_word(&7u64.to_be_bytes(), 0), 7);
-        assert!((0..100_000).all(|word| tag(word) != 0));
+        assert!((0..100_000).all(|number| tag_of_number(number) != 0));
     }
 }

@@ -7,5 +7,7 @@ mod tests;
 mod writer;
 
 pub(crate) use leaf::common_prefix;
-pub use leaf::{LEAF_HEADER_WORDS, LeafHeader, key_word, load_slot, slot_word};
+pub use leaf::{
+    LEAF_HEADER_WORDS, LeafHeader, key_word, load_slot, slot_word, slots, tag_of_number, tag_of_string,
+};
 pub use writer::{FoundKey, OrderedCounts, OrderedIndex, ScanFrom, location_of};

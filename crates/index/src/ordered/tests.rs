@@ -6,9 +6,8 @@ use kelix_image::words::bytes_of_mut;
 use kelix_image::{Image, ImageConfig, ItemFlags, ItemHeader, Kind, PrivateSegments, Span};
 use kelix_types::{Guardian, Location, Place, TableId, TableKind, limits};
 
-use super::leaf::key_word;
 use super::writer::{OrderedIndex, ScanFrom};
-use crate::learned::{TABLE_HEADER_WORDS, Top, guess, leaf_at};
+use crate::learned::{TABLE_HEADER_WORDS, Top, Window, leaf_at};
 
 struct World {
     image: Image,
@@ -120,23 +119,18 @@ impl World {
         let top = Location::place_of(self.image.words(self.root, 1).load(0));
         let top = Top::open(self.image.map().view().words_from(top).unwrap()).unwrap();
         assert_eq!(top.table(), self.table);
-        let (sub_model, word) = if self.table.kind().has_numbers() {
-            let number = key_word(key, 0);
-            (top.find_number(number, top.cell(number)), number)
-        } else {
-            let sub_model = top.find_string(key).unwrap();
-            (sub_model, top.word_in(&sub_model, key).unwrap())
-        };
+        let (sub_model, word) = top.find(key).unwrap();
         let table = self.image.words(sub_model.table.unwrap(), TABLE_HEADER_WORDS + sub_model.leaves);
         let base = table.load(1);
         assert!(sub_model.index == 0 || !self.table.kind().has_numbers() || base == sub_model.head);
-        let guess = guess(table, sub_model.line, base, word, sub_model.leaves);
+        let window = Window::of(sub_model.line, base, word, sub_model.leaves);
+        let guess = window.guess(table);
         let home = self.leaf_of(key);
         if guess.leaf == Some(home) {
             return Some(1);
         }
-        let before = guess.rank.checked_sub(1).filter(|_| guess.either);
-        (before.and_then(|rank| leaf_at(table, rank)) == Some(home)).then_some(2)
+        let before = guess.rank.checked_sub(1).and_then(|rank| leaf_at(table, rank));
+        (before == Some(home)).then_some(2)
     }
 
     /// The leaf that holds a key.

@@ -20,7 +20,8 @@ use kelix_types::{Guardian, Location, Place, TableId, TableKind, mark};
 
 use super::blocks::{Blocks, Position};
 use super::leaf::{
-    Fences, LeafHeader, NewLeaf, common_prefix, fill_slot, key_word, load_slot, set_next, slot_word,
+    Fences, LeafHeader, NewLeaf, common_prefix, fill_slot, key_word, load_slot, set_next, slot_word, slots,
+    tag_of_number, tag_of_string,
 };
 use crate::learned::{ModelCounts, Models, Separator};
 
@@ -269,16 +270,14 @@ impl OrderedIndex {
         let leaf = leaf_words(image, place);
         let header = LeafHeader::load(leaf);
         let word = key_word(key, header.prefix_bytes());
-        let mut mask = header.candidates(word);
-        while mask != 0 {
-            let slot = mask.trailing_zeros() as usize;
-            mask &= mask - 1;
-            let Some((found, second)) = header.entry(load_slot(leaf, slot)) else { continue };
-            if found == word && self.is_of(image, second, key) {
-                return Some(FoundKey { second, word: place.plus((slot_word(slot) as u64 + 1) * 8) });
-            }
-        }
-        None
+        let mut found = header.matching(header.candidates(self.tag(key)), word, |slot| load_slot(leaf, slot));
+        let (slot, second) = found.find(|(_, second)| self.is_of(image, *second, key))?;
+        Some(FoundKey { second, word: place.plus((slot_word(slot) as u64 + 1) * 8) })
+    }
+
+    #[inline]
+    fn tag(&self, key: &[u8]) -> u8 {
+        if self.kind.has_numbers() { tag_of_number(key_word(key, 0)) } else { tag_of_string(key) }
     }
 
     /// Whether a second word that stands beside the key word of a key is that of the key.
@@ -312,7 +311,7 @@ impl OrderedIndex {
         let header = LeafHeader::load(leaf);
         let word = key_word(key, header.prefix_bytes());
         let fits = ![word, second].contains(&header.empty()) && self.has_prefix(image, leaf, &header, key);
-        if fits && self.fill(leaf, &header, word, second) {
+        if fits && self.fill(leaf, &header, self.tag(key), [word, second]) {
             self.counts.keys += 1;
             return Ok(());
         }
@@ -322,21 +321,15 @@ impl OrderedIndex {
     }
 
     /// Puts a key into a slot of a leaf: its own from before it was deleted, or an unused one. `false`: there is none.
-    fn fill(&self, leaf: Words<'_>, header: &LeafHeader, word: u64, second: u64) -> bool {
-        if self.kind.has_numbers() {
-            let mut mask = header.candidates(word);
-            while mask != 0 {
-                let slot = mask.trailing_zeros() as usize;
-                mask &= mask - 1;
-                if leaf.load(slot_word(slot)) == word {
-                    leaf.publish(slot_word(slot) + 1, second);
-                    return true;
-                }
-            }
+    fn fill(&self, leaf: Words<'_>, header: &LeafHeader, tag: u8, entry: [u64; 2]) -> bool {
+        let is_it = |slot: &usize| self.kind.has_numbers() && leaf.load(slot_word(*slot)) == entry[0];
+        if let Some(own) = slots(header.candidates(tag)).find(is_it) {
+            leaf.publish(slot_word(own) + 1, entry[1]);
+            return true;
         }
         let filled = header.filled().trailing_ones() as usize;
         if filled < LEAF_SLOTS {
-            fill_slot(leaf, filled, word, second);
+            fill_slot(leaf, filled, tag, entry);
         }
         filled < LEAF_SLOTS
     }
@@ -563,15 +556,18 @@ impl OrderedIndex {
                 (Fences::Strings { location, last: high.is_none() }, prefix_of(entries))
             }
         };
-        let mut words = [[0; 2]; LEAF_SLOTS];
-        for (words, entry) in words.iter_mut().zip(entries) {
-            let key =
-                if self.kind.has_numbers() { entry.words[0] } else { key_word(&entry.key, prefix_bytes) };
-            *words = [key, entry.words[1]];
+        let (mut words, mut tags) = ([[0; 2]; LEAF_SLOTS], [0; LEAF_SLOTS]);
+        for ((words, tag), entry) in words.iter_mut().zip(&mut tags).zip(entries) {
+            let [number, second] = entry.words;
+            let (key, tag_of_key) = match self.kind.has_numbers() {
+                true => (number, tag_of_number(number)),
+                false => (key_word(&entry.key, prefix_bytes), tag_of_string(&entry.key)),
+            };
+            (*words, *tag) = ([key, second], tag_of_key);
         }
         let words = &words[..entries.len()];
         let empty = self.pattern(words);
-        NewLeaf { table: self.table, fences, prefix_bytes, empty, entries: words }
+        NewLeaf { table: self.table, fences, prefix_bytes, empty, entries: words, tags }
             .write(leaf_words(image, leaf));
         let fences = match fences {
             Fences::Strings { location, .. } => Some(location),

@@ -1,0 +1,217 @@
+//! Looking for keys of ordered tables, one at a time and many at once.
+
+use kelix_fabric::Direct;
+use kelix_image::words::Words;
+use kelix_image::{Kind, PlainItem};
+use kelix_index::{LeafHeader, key_word, slot_word, slots, tag_of_number, tag_of_string};
+use kelix_types::limits::READ_EPOCHS_MAX;
+use kelix_types::{Incarnation, Location, TableId, TableKind, Version, mark};
+
+use super::OrderedReader;
+use super::way::{self, Way, look_in_leaf};
+use crate::item::Values;
+use crate::pointers::Pointer;
+use crate::read::{ShardReader, Verdict, judge};
+
+/// Keys of a batch whose memory accesses overlap.
+const AT_ONCE: usize = 64;
+
+/// What a look at an ordered table brought.
+pub(crate) enum Looked<R> {
+    /// The key's item, which is a plain one: where it stands, which one it is, and what was made of it.
+    Copied(Pointer, R),
+    /// Its value, which has no item.
+    Inline(u64),
+    /// Its item, which is to be read by itself.
+    At(Pointer),
+    /// It is not there.
+    Absent,
+    /// That could not be found out; ask the shard.
+    Unknown,
+}
+
+/// A key of a batch, and how far it is on its way.
+#[derive(Clone, Copy)]
+struct Step<'a> {
+    number: u64,
+    /// The sub-models among which its own is.
+    range: (usize, usize),
+    way: Option<Way<'a>>,
+    /// Rank of the guessed leaf, and the leaf; without words if there is none.
+    rank: usize,
+    leaf: Words<'a>,
+}
+
+impl Step<'_> {
+    const BEGIN: Self = Step { number: 0, range: (0, 0), way: None, rank: 0, leaf: Words::EMPTY };
+}
+
+impl OrderedReader {
+    #[inline(always)]
+    fn look<R>(
+        &mut self,
+        direct: &Direct,
+        kind: TableKind,
+        (table, key): (TableId, &[u8]),
+        mut copy: impl FnMut(PlainItem<'_>) -> Option<R>,
+    ) -> Option<Looked<R>> {
+        let map = direct.map.view();
+        let top = self.of(table).top(map, table)?;
+        let way = Way::to(map, kind.has_numbers(), top.find_in(kind, key)?)?;
+        let guess = way.guess();
+        let leaf = way::leaf(map, guess.leaf);
+        // Which of its lines has the slot says its header; by then it is on its way.
+        leaf.prefetch_all();
+        let mut look =
+            |leaf: Words<'_>| look_in_leaf(&mut self.reads, direct, (leaf, kind), (table, key), &mut copy);
+        match look(leaf) {
+            None => way.further(map, guess.rank, look),
+            found => found,
+        }
+    }
+
+    /// Leads some keys to the leaves that probably hold them, their memory accesses overlapping: those of one level of the way
+    /// after those of the level before. What is looked at next is near then.
+    #[inline(always)]
+    fn lead<'a>(
+        &mut self,
+        direct: &'a Direct,
+        kind: TableKind,
+        (table, keys): (TableId, &[&[u8]]),
+        steps: &mut [Step<'a>],
+    ) {
+        let map = direct.map.view();
+        let Some(top) = self.of(table).top(map, table) else { return };
+        if kind.has_numbers() {
+            for (step, key) in steps.iter_mut().zip(keys) {
+                step.number = key_word(key, 0);
+                top.prefetch_cell(step.number);
+            }
+            for step in steps.iter_mut() {
+                step.range = top.cell(step.number);
+                top.prefetch_entry(step.range.0);
+            }
+        }
+        for (step, key) in steps.iter_mut().zip(keys) {
+            let found = match kind.has_numbers() {
+                true => Some((top.find_number(step.number, step.range), step.number)),
+                false => top.find_in(kind, key),
+            };
+            step.way = found.and_then(|found| Way::to(map, kind.has_numbers(), found));
+            step.way.iter().for_each(Way::prefetch);
+        }
+        for step in steps.iter_mut() {
+            let Some(way) = &step.way else { continue };
+            let guess = way.guess();
+            (step.rank, step.leaf) = (guess.rank, way::leaf(map, guess.leaf));
+            step.leaf.prefetch_line();
+        }
+        let slot_of = |step: &Step<'a>, key: &[u8]| {
+            let leaf = Some(step.leaf).filter(|leaf| leaf.count() == Kind::LEAF_WORDS)?;
+            let tag = if kind.has_numbers() { tag_of_number(step.number) } else { tag_of_string(key) };
+            let slot = slots(LeafHeader::load(leaf).candidates(tag)).next()?;
+            Some(leaf.part(slot_word(slot), 2))
+        };
+        for (step, key) in steps.iter().zip(keys) {
+            slot_of(step, key).iter().for_each(|slot| slot.prefetch_line());
+        }
+        if kind.has_items() {
+            for (step, key) in steps.iter().zip(keys) {
+                let location = slot_of(step, key).and_then(|slot| Location::from_word(slot.load(1)));
+                let item = location.and_then(|location| map.words_from(location.place()));
+                item.iter().for_each(|item| item.prefetch_line());
+            }
+        }
+    }
+}
+
+impl ShardReader {
+    /// Looks for a key of an ordered table, where memory is within reach of loads. What `copy` makes of a plain item counts only
+    /// if this returns it.
+    #[inline(always)]
+    pub fn look_in_order<R>(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        copy: impl FnMut(PlainItem<'_>) -> Option<R>,
+    ) -> Looked<R> {
+        let ShardReader { term, direct, ordered, .. } = self;
+        let Some(direct) = direct.as_ref() else { return Looked::Unknown };
+        let before = direct.begin();
+        // The kind is known where it matters what code there is for it.
+        let looked = match table.kind() {
+            kind @ TableKind::Inline => ordered.look(direct, kind, (table, key), copy),
+            kind => ordered.look(direct, kind, (table, key), copy),
+        };
+        looked.filter(|_| in_time(direct, before, *term)).unwrap_or(Looked::Unknown)
+    }
+
+    /// Looks for many keys of an ordered table. Their values go into `values` from entry `base` on; `rest` receives the indices
+    /// of those that could not be found so.
+    pub fn look_for_many(
+        &mut self,
+        table: TableId,
+        keys: &[&[u8]],
+        (values, base): (&mut Values, usize),
+        rest: &mut Vec<usize>,
+    ) {
+        for (wave, keys) in keys.chunks(AT_ONCE).enumerate() {
+            let base = (base, wave * AT_ONCE);
+            match table.kind() {
+                kind @ TableKind::Inline => self.look_for_wave(kind, (table, keys), (values, base), rest),
+                kind => self.look_for_wave(kind, (table, keys), (values, base), rest),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn look_for_wave(
+        &mut self,
+        kind: TableKind,
+        (table, keys): (TableId, &[&[u8]]),
+        (values, (base, first)): (&mut Values, (usize, usize)),
+        rest: &mut Vec<usize>,
+    ) {
+        let ShardReader { term, direct, ordered, .. } = self;
+        let Some(direct) = direct.as_ref() else { return rest.extend(first..first + keys.len()) };
+        let map = direct.map.view();
+        let before = direct.begin();
+        let mut steps = [Step::BEGIN; AT_ONCE];
+        let steps = &mut steps[..keys.len()];
+        ordered.lead(direct, kind, (table, keys), steps);
+        let left = rest.len();
+        for (index, (step, key)) in (first..).zip(steps.iter().zip(keys)) {
+            let mut copy = |item: PlainItem<'_>| values.copy_item(item);
+            let mut look = |leaf: Words<'_>| {
+                look_in_leaf(&mut ordered.reads, direct, (leaf, kind), (table, key), &mut copy)
+            };
+            let looked = match (step.way, kind.takes_key(key)) {
+                (Some(way), true) => look(step.leaf).or_else(|| way.further(map, step.rank, look)),
+                _ => None,
+            };
+            match looked {
+                Some(Looked::Copied(pointer, bytes)) => {
+                    values.keep(base + index, bytes, Version(pointer.incarnation.0));
+                }
+                Some(Looked::Inline(value)) => {
+                    values.put(&value.to_le_bytes());
+                    values.keep(base + index, 8, Version(value));
+                }
+                Some(Looked::Absent) => {}
+                Some(Looked::At(_) | Looked::Unknown) | None => rest.push(index),
+            }
+        }
+        if !in_time(direct, before, *term) {
+            mark!("batch of looks too slow");
+            rest.truncate(left);
+            (first..first + keys.len()).for_each(|index| values.forget(base + index));
+            rest.extend(first..first + keys.len());
+        }
+    }
+}
+
+/// Whether what was found live since `before` was so in time: checks (b) and (c) of the read rule.
+#[inline(always)]
+fn in_time(direct: &Direct, before: u64, term: u64) -> bool {
+    judge(Incarnation(0).live(), direct.sampled(before), READ_EPOCHS_MAX, term) == Verdict::Valid
+}

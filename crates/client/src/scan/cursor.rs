@@ -1,0 +1,204 @@
+//! Where a scan is, and asking the shard for what comes next.
+
+use kelix_image::ItemView;
+use kelix_types::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX};
+use kelix_types::{Error, ErrorKind, Result, TableId};
+use kelix_wire::{Op, RequestHead, ScanArgument, ScanEntry, ScanReply};
+
+use crate::core::Answer;
+use crate::ordered::Hint;
+use crate::session::{Session, check_answer};
+
+/// Bytes of both ends of a range in one message.
+const BOUNDS_BYTES_MAX: usize = FRAME_BYTES_MAX - 256;
+
+/// What a scan has found.
+pub(super) enum Found<'a> {
+    /// Numbers and their values.
+    Values(&'a [[u64; 2]]),
+    Item(ItemView<'a>),
+    /// The key of an item that has to be fetched by itself.
+    Key(&'a [u8]),
+}
+
+/// The keys that are still to come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Range {
+    /// From the first of two numbers to the second.
+    Numbers(u64, u64),
+    /// From a string on to below another; none: to the end.
+    Strings(Vec<u8>, Option<Vec<u8>>),
+}
+
+/// A scan under way.
+#[derive(Clone, Debug)]
+pub(super) struct Cursor {
+    pub table: TableId,
+    pub range: Range,
+    pub backwards: bool,
+    pub left: u64,
+    pub done: bool,
+    /// Where the next leaf probably is, where leaves are read.
+    pub hint: Hint,
+    /// How often in a row leaves were read in vain.
+    pub in_vain: u64,
+}
+
+pub(super) fn number_of(key: &[u8]) -> u64 {
+    u64::from_be_bytes(key.try_into().expect("a key of this table"))
+}
+
+/// The first key behind all those that begin with these bytes; `None`: they are the last.
+pub(super) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let mut key = prefix.to_vec();
+    while key.last() == Some(&u8::MAX) {
+        key.pop();
+    }
+    *key.last_mut()? += 1;
+    Some(key)
+}
+
+/// The first string above another.
+pub(super) fn after_string(key: &[u8]) -> Option<Vec<u8>> {
+    // No key is longer.
+    if key.len() == KEY_BYTES_MAX { after_prefix(key) } else { Some([key, &[0][..]].concat()) }
+}
+
+pub(super) fn nonsense(operation: &'static str) -> Error {
+    Error::new(ErrorKind::Protocol, operation, "a page of a scan that makes no sense")
+}
+
+impl Cursor {
+    /// Whether there is nothing left to look for.
+    pub fn is_over(&self) -> bool {
+        let empty = match &self.range {
+            Range::Numbers(low, high) => low > high,
+            Range::Strings(lower, upper) => upper.as_ref().is_some_and(|upper| lower >= upper),
+        };
+        self.done || self.left == 0 || empty
+    }
+
+    /// Goes on behind a number.
+    pub fn pass_number(&mut self, number: u64) {
+        let Range::Numbers(low, high) = &mut self.range else { unreachable!("a table of numbers") };
+        let (end, next) = match self.backwards {
+            false => (low, number.checked_add(1)),
+            true => (high, number.checked_sub(1)),
+        };
+        match next {
+            Some(next) => *end = next,
+            None => self.done = true,
+        }
+    }
+
+    /// Goes on behind a key.
+    pub fn pass(&mut self, key: &[u8]) {
+        match &mut self.range {
+            Range::Numbers(..) => self.pass_number(number_of(key)),
+            Range::Strings(_, upper) if self.backwards => *upper = Some(key.to_vec()),
+            Range::Strings(lower, _) => match after_string(key) {
+                Some(next) => *lower = next,
+                None => self.done = true,
+            },
+        }
+    }
+
+    /// Whether a key is behind the end of the range.
+    fn is_behind(&self, key: &[u8]) -> bool {
+        match (&self.range, self.backwards) {
+            (Range::Numbers(_, high), false) => number_of(key) > *high,
+            (Range::Numbers(low, _), true) => number_of(key) < *low,
+            (Range::Strings(_, upper), false) => upper.as_ref().is_some_and(|upper| key >= &upper[..]),
+            (Range::Strings(lower, _), true) => key < &lower[..],
+        }
+    }
+
+    /// The ends of the range as messages have them: the first key, and the first behind the last. None: there is no such end.
+    fn ends(&self) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
+        match &self.range {
+            Range::Numbers(low, high) => (
+                (*low > 0).then(|| low.to_be_bytes().to_vec()),
+                high.checked_add(1).map(|end| end.to_be_bytes().to_vec()),
+            ),
+            Range::Strings(lower, upper) => {
+                (Some(lower).filter(|lower| !lower.is_empty()).cloned(), upper.clone())
+            }
+        }
+    }
+
+    /// Whether both ends go into one message whatever key stands in place of the one from which the scan goes on.
+    pub fn fits_one_message(&self) -> bool {
+        let (lower, upper) = self.ends();
+        let end = if self.backwards { lower } else { upper };
+        end.is_none_or(|end| end.len() + KEY_BYTES_MAX <= BOUNDS_BYTES_MAX)
+    }
+
+    /// Asks the shard for the next page, or the next count.
+    pub fn ask(
+        &self,
+        session: &mut Session,
+        operation: &'static str,
+        most: u64,
+        wanted: ScanArgument,
+    ) -> Result<Answer> {
+        let (lower, upper) = self.ends();
+        let (from, end) = if self.backwards { (upper, lower) } else { (lower, upper) };
+        // Where both are so long that they do not go into one message, the end is looked for here.
+        let bytes = |key: &Option<Vec<u8>>| key.as_ref().map_or(0, |key| key.len().next_multiple_of(8));
+        let end = if bytes(&from) + bytes(&end) <= BOUNDS_BYTES_MAX { end } else { None };
+        let argument = ScanArgument {
+            limit: self.left.min(most).min(u64::from(u32::MAX)) as u32,
+            after: self.backwards,
+            from: from.is_some(),
+            until: end.is_some(),
+            backwards: self.backwards,
+            ..wanted
+        };
+        let head =
+            RequestHead { argument: Some(argument.word()), ..RequestHead::new(Op::Scan, 0, self.table) };
+        let (from, end) = (from.unwrap_or_default(), end.unwrap_or_default());
+        let shard = session.core.route(self.table, &from).1;
+        let answer = session.call(operation, shard, head, &from, &end)?;
+        check_answer(operation, &answer)?;
+        Ok(answer)
+    }
+
+    /// Asks the shard for the next page, and hands what it brings to `take`, which says how many of them count.
+    pub fn ask_page(
+        &mut self,
+        session: &mut Session,
+        operation: &'static str,
+        most: u64,
+        take: &mut impl FnMut(&mut Session, Found<'_>) -> Result<u64>,
+    ) -> Result<()> {
+        let answer = self.ask(session, operation, most, ScanArgument::default())?;
+        let reply = self.reply(operation, &answer)?;
+        let mut any = false;
+        self.in_vain = 0;
+        for entry in reply {
+            let entry = entry.ok_or_else(|| nonsense(operation))?;
+            any = true;
+            let value;
+            let (key, found) = match &entry {
+                ScanEntry::Inline(number, of_number) => {
+                    value = [[*number, *of_number]];
+                    (&number.to_be_bytes()[..], Found::Values(&value))
+                }
+                ScanEntry::Item(view) => (view.key(), Found::Item(*view)),
+                ScanEntry::Key(key) => (*key, Found::Key(key)),
+            };
+            if self.is_behind(key) {
+                self.done = true;
+                return Ok(());
+            }
+            self.pass(key);
+            self.left -= take(session, found)?.min(self.left);
+        }
+        self.done |= reply.end || !any;
+        Ok(())
+    }
+
+    pub fn reply<'a>(&self, operation: &'static str, answer: &'a Answer) -> Result<ScanReply<'a>> {
+        ScanReply::new(self.table, &answer.item).ok_or_else(|| nonsense(operation))
+    }
+}

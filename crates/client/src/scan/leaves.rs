@@ -1,0 +1,415 @@
+//! Pages of a scan that the client reads by itself.
+//!
+//! Where memory is within reach of loads a page is one leaf. Elsewhere the translation table names some leaves that follow each
+//! other, which are READ at once, and then all of their items (XStore, section 4.2).
+
+use kelix_fabric::{Fabric, Read, ReadState, Sampled};
+use kelix_image::{ItemFlags, ItemView, Kind};
+use kelix_index::{Guess, LeafHeader};
+use kelix_types::limits::{READ_RETRIES_MAX, SESSION_READS_MAX};
+use kelix_types::{Guardian, Incarnation, Location, Place, Result, TableId, mark};
+
+use super::cursor::{Cursor, Found, Range};
+use crate::core::Path;
+use crate::ordered::{Hint, Items, LeafWords, Look, Page, Wanted};
+use crate::read::{Verdict, judge};
+use crate::session::Session;
+use crate::waiting::Patience;
+
+/// Most leaves that are READ at once.
+const LEAVES_AT_ONCE: u64 = 24;
+/// Keys that a leaf has, or more, as a rule.
+const LEAF_KEYS: u64 = 8;
+/// How often leaves are READ once more because they are younger than what led to them.
+const YOUNG_MAX: usize = 3;
+
+/// What pages are read into, used again from page to page.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    page: Page,
+    items: Items,
+    /// Words on the way to a page.
+    leaves: Items,
+}
+
+impl Session {
+    /// Reads the next keys of a scan, and hands what it brings to `take`, which says how many of them count. `false`: what comes
+    /// next is to be asked for.
+    pub(super) fn read_pages(
+        &mut self,
+        operation: &'static str,
+        cursor: &mut Cursor,
+        most: u64,
+        take: &mut impl FnMut(&mut Session, Found<'_>) -> Result<u64>,
+    ) -> Result<bool> {
+        if self.core.path == Path::Message {
+            return Ok(false);
+        }
+        let mut buffers = std::mem::take(&mut self.scanned);
+        let left = cursor.left.saturating_sub(most);
+        let mut read = Ok(true);
+        while let (Ok(true), false) = (&read, cursor.is_over() || cursor.left <= left) {
+            let most = cursor.left - left;
+            buffers.items.clear();
+            read = match cursor.range {
+                _ if cursor.in_vain > READ_RETRIES_MAX => Ok(false),
+                Range::Numbers(low, high) => {
+                    self.read_numbers(operation, cursor, (low, high, most), &mut buffers, take)
+                }
+                // Where a string ends there may be no leaf's end, so downwards nothing says which leaf comes next.
+                Range::Strings(..) if cursor.backwards => Ok(false),
+                Range::Strings(..) => self.read_strings(operation, cursor, most, &mut buffers, take),
+            };
+        }
+        self.scanned = buffers;
+        if let Ok(false) = read {
+            self.core.total.fallbacks += 1;
+        }
+        read
+    }
+
+    #[inline]
+    fn read_numbers(
+        &mut self,
+        operation: &'static str,
+        cursor: &mut Cursor,
+        (low, high, most): (u64, u64, u64),
+        buffers: &mut Buffers,
+        take: &mut impl FnMut(&mut Session, Found<'_>) -> Result<u64>,
+    ) -> Result<bool> {
+        let table = cursor.table;
+        let begin = if cursor.backwards { high } else { low };
+        if !self.bring_leaves(operation, cursor, &begin.to_be_bytes(), most, buffers)? {
+            return Ok(false);
+        }
+        let Buffers { page, items, .. } = buffers;
+        // Most pages are inside the range.
+        let below = |bound: u64| page.entries.partition_point(|entry| entry[0] < bound);
+        let first = if page.low >= low { 0 } else { below(low) };
+        let end = if page.high <= high { page.entries.len() } else { below(high + 1) };
+        let wanted = (end - first).min(most as usize);
+        let last_number = if wanted < end - first {
+            None
+        } else {
+            Some(if cursor.backwards { page.low } else { page.high })
+        };
+        let range = if cursor.backwards { end - wanted..end } else { first..first + wanted };
+        let mut entries = std::mem::take(&mut page.entries);
+        let wanted = &mut entries[range];
+        if cursor.backwards {
+            wanted.reverse();
+        }
+        let mut passed = last_number.or(wanted.last().map(|entry| entry[0]));
+        if table.kind().has_items() {
+            self.bring_items(operation, table, page, wanted, items)?;
+            for words in items.iter() {
+                cursor.left -= take(self, found_in(words))?;
+            }
+            if items.ends.len() < wanted.len() {
+                cursor.in_vain += 1;
+                cursor.hint = Hint::default();
+                passed = items.ends.len().checked_sub(1).map(|last| wanted[last][0]);
+            }
+        } else {
+            cursor.left -= take(self, Found::Values(wanted))?;
+        }
+        page.entries = entries;
+        if let Some(passed) = passed {
+            cursor.pass_number(passed);
+            cursor.in_vain = 0;
+        }
+        Ok(true)
+    }
+
+    fn read_strings(
+        &mut self,
+        operation: &'static str,
+        cursor: &mut Cursor,
+        most: u64,
+        buffers: &mut Buffers,
+        take: &mut impl FnMut(&mut Session, Found<'_>) -> Result<u64>,
+    ) -> Result<bool> {
+        let table = cursor.table;
+        let Range::Strings(lower, upper) = cursor.range.clone() else { unreachable!("a table of strings") };
+        if !self.bring_leaves(operation, cursor, &lower, most, buffers)? {
+            return Ok(false);
+        }
+        let Buffers { page, items, .. } = buffers;
+        let entries = std::mem::take(&mut page.entries);
+        self.bring_items(operation, table, page, &entries, items)?;
+        let all = items.ends.len() == entries.len();
+        page.entries = entries;
+        if !all || !page.holds(table, &lower) {
+            cursor.in_vain += 1;
+            cursor.hint = Hint::default();
+            return Ok(true);
+        }
+        cursor.in_vain = 0;
+        let mut views: Vec<ItemView<'_>> = items.iter().filter_map(ItemView::new).collect();
+        views.retain(|view| {
+            view.key() >= &lower[..] && upper.as_ref().is_none_or(|upper| view.key() < &upper[..])
+        });
+        views.sort_unstable_by(|a, b| a.key().cmp(b.key()));
+        // A key that was deleted and put again meanwhile may be seen in two slots.
+        views.dedup_by(|a, b| a.key() == b.key());
+        let wanted = views.len().min(most as usize);
+        let next = match views.get(wanted) {
+            Some(next) => Some(next.key().to_vec()),
+            None => page.strings(table).and_then(|(_, upper)| upper).map(<[u8]>::to_vec),
+        };
+        for view in &views[..wanted] {
+            cursor.left -= take(self, found_in(view.words()))?;
+        }
+        match (next, &mut cursor.range) {
+            (Some(next), Range::Strings(lower, _)) => *lower = next,
+            _ => cursor.done = true,
+        }
+        Ok(true)
+    }
+
+    /// Brings the leaf that a key is in, and if it can, those that come behind it, or before it if the scan goes down. `false`:
+    /// that is for the shard.
+    #[inline]
+    fn bring_leaves(
+        &mut self,
+        operation: &'static str,
+        cursor: &mut Cursor,
+        key: &[u8],
+        keys: u64,
+        buffers: &mut Buffers,
+    ) -> Result<bool> {
+        if !self.core.reads_directly() {
+            return self.read_leaves(operation, cursor, key, keys, buffers);
+        }
+        if cursor.backwards {
+            cursor.hint = Hint::default();
+        }
+        let wanted = Wanted { table: cursor.table, key, keys };
+        Ok(self.core.reader_in_order(cursor.table).read_page(wanted, &mut cursor.hint, &mut buffers.page))
+    }
+
+    /// Brings the items of entries of a page, as many as are valid.
+    fn bring_items(
+        &mut self,
+        operation: &'static str,
+        table: TableId,
+        page: &mut Page,
+        entries: &[[u64; 2]],
+        items: &mut Items,
+    ) -> Result<()> {
+        if self.core.reads_directly() {
+            self.core.reader_in_order(table).read_items(table, page, entries, items);
+            return Ok(());
+        }
+        let shard = self.core.route(table, &[]).1;
+        let mut places = Vec::with_capacity(entries.len() + 2);
+        if let Some((first, last)) = page.fences {
+            // With them come the fences, which say where the page begins and ends.
+            for fences in [first, last] {
+                page.bounds.room(fences.class().words());
+                places.push(fences.place());
+            }
+            if self.read_spans(operation, shard, &places, &mut page.bounds)?.is_none() {
+                return Ok(());
+            }
+            places.clear();
+        }
+        for location in entries.iter().map_while(|entry| Location::from_word(entry[1])) {
+            items.room(location.class().words());
+            places.push(location.place());
+        }
+        let sampled = self.read_spans(operation, shard, &places, items)?;
+        let Some(sampled) = sampled else {
+            items.clear();
+            return Ok(());
+        };
+        let (window, term) = (self.core.fabric.stamp_window(), self.core.reader(shard).term);
+        let sampled = Sampled { before: page.before, ..sampled };
+        items.keep_valid(table, entries, |guardian| judge(guardian, sampled, window, term) == Verdict::Valid);
+        Ok(())
+    }
+
+    /// READs the leaf of a key and those beside it.
+    fn read_leaves(
+        &mut self,
+        operation: &'static str,
+        cursor: &Cursor,
+        key: &[u8],
+        keys: u64,
+        Buffers { page, leaves, .. }: &mut Buffers,
+    ) -> Result<bool> {
+        let table = cursor.table;
+        let route = self.core.route(table, key);
+        self.copy_models(operation, table, route.1)?;
+        if !self.core.reader(route.1).ordered.has_copy(table) {
+            return Ok(false);
+        }
+        if let Some((index, guess)) = self.way_to_leaf(operation, table, route.1, key, leaves)? {
+            let places = self.places_beside(cursor, route.1, index, guess, keys);
+            if self.read_run(operation, cursor, route.1, &places, key, (leaves, page))? {
+                return Ok(true);
+            }
+            self.core.reader(route.1).ordered.forget_table(table, index);
+        }
+        // The answer brings the sub-model as it is now.
+        mark!("scan led astray");
+        self.ask(operation, table, key, route)?;
+        Ok(false)
+    }
+
+    /// The sub-model and the guess of a key, by the copy of the models.
+    fn way_to_leaf(
+        &mut self,
+        operation: &'static str,
+        table: TableId,
+        shard: usize,
+        key: &[u8],
+        words: &mut Items,
+    ) -> Result<Option<(usize, Guess)>> {
+        let mut look = self.core.reader(shard).ordered.begin(table, key);
+        loop {
+            let Some(here) = look else { return Ok(None) };
+            if let Look::Leaf { index, guess, .. } = here {
+                return Ok(Some((index, guess)));
+            }
+            let (place, count) = here.span();
+            words.clear();
+            words.room(count);
+            if self.read_spans(operation, shard, &[place], words)?.is_none() {
+                return Ok(None);
+            }
+            look = self.core.reader(shard).ordered.go_on(table, key, here, &words.words);
+        }
+    }
+
+    /// The places of the guessed leaf and of as many beside it as so many keys need.
+    fn places_beside(
+        &mut self,
+        cursor: &Cursor,
+        shard: usize,
+        index: usize,
+        guess: Guess,
+        keys: u64,
+    ) -> Vec<Place> {
+        let count = (keys / LEAF_KEYS + 1).min(LEAVES_AT_ONCE) as usize;
+        let ordered = &self.core.reader(shard).ordered;
+        let leaf_at = |rank: Option<usize>| ordered.leaf_at(cursor.table, index, rank?);
+        let beside = |step: usize| match cursor.backwards {
+            false => leaf_at(Some(guess.rank + step)),
+            true => leaf_at(guess.rank.checked_sub(step)),
+        };
+        guess.leaf.into_iter().chain((1..count).map_while(beside)).collect()
+    }
+
+    /// READs leaves, and makes a page of the first of them and those that follow it without a gap. `false`: the first does not
+    /// hold the key.
+    fn read_run(
+        &mut self,
+        operation: &'static str,
+        cursor: &Cursor,
+        shard: usize,
+        places: &[Place],
+        key: &[u8],
+        (words, page): (&mut Items, &mut Page),
+    ) -> Result<bool> {
+        for _ in 0..YOUNG_MAX {
+            let seen = self.core.reader(shard).ordered.seen();
+            words.clear();
+            for _ in places {
+                words.room(Kind::LEAF_WORDS);
+            }
+            let Some(sampled) = self.read_spans(operation, shard, places, words)? else { return Ok(false) };
+            let window = self.core.fabric.stamp_window();
+            let reader = self.core.reader(shard);
+            let is_valid = |leaf: &&LeafWords| {
+                LeafHeader(*leaf.first_chunk().expect("a header")).table() == cursor.table
+                    && judge(Guardian(leaf[0]), sampled, window, reader.term) == Verdict::Valid
+            };
+            let leaves = words.iter().map(|words| words.first_chunk().expect("a leaf"));
+            let mut run: Vec<&LeafWords> = leaves.take_while(is_valid).collect();
+            // What is younger than all that was seen before may be older than its guardian (docs/read-rule.md, "Models").
+            let youngest = run.iter().map(|leaf| Guardian(leaf[0]).incarnation().0).max();
+            if let Some(youngest) = youngest.filter(|youngest| *youngest > seen) {
+                mark!("leaves of a scan were younger than what led to them");
+                reader.ordered.note_seen(Incarnation(youngest));
+                continue;
+            }
+            let header = |at: usize| LeafHeader(*run[at].first_chunk().expect("a header"));
+            let follows = |at: usize| match cursor.backwards {
+                false => header(at - 1).next() == Some(places[at]),
+                true => header(at).next() == Some(places[at - 1]),
+            };
+            let count = (1..run.len()).take_while(|at| follows(*at)).count() + 1;
+            run.truncate(count);
+            if cursor.backwards {
+                run.reverse();
+            }
+            page.clear(sampled.before);
+            run.iter().for_each(|leaf| page.add(leaf));
+            // Of strings the fences come with the items.
+            return Ok(!run.is_empty() && (page.fences.is_some() || page.holds(cursor.table, key)));
+        }
+        Ok(false)
+    }
+
+    /// READs what stands at these places into the room there is for each. `None`: not all of it could be had.
+    pub(crate) fn read_spans(
+        &mut self,
+        operation: &'static str,
+        shard: usize,
+        places: &[Place],
+        into: &mut Items,
+    ) -> Result<Option<Sampled>> {
+        let peer = self.core.peer(shard);
+        let mut all: Option<Sampled> = None;
+        let mut whole = true;
+        let mut patience = Patience::default();
+        for first in (0..places.len()).step_by(SESSION_READS_MAX) {
+            let here = first..places.len().min(first + SESSION_READS_MAX);
+            let read = |index: usize, words: usize| Read {
+                peer,
+                place: places[index],
+                words,
+                tag: (index - first) as u32,
+            };
+            for index in here.clone() {
+                let words = into.span(index).len();
+                self.core.fabric.post_read(read(index, words));
+                self.core.total.reads += 1;
+                self.core.total.read_bytes += words as u64 * 8;
+            }
+            self.core.fabric.doorbell();
+            for index in here {
+                let span = into.span(index);
+                let read = read(index, span.len());
+                loop {
+                    match self.core.fabric.poll_read(read, &mut into.words[span.clone()]) {
+                        ReadState::Done(sampled) => {
+                            let of_all = all.get_or_insert(sampled);
+                            of_all.before = of_all.before.min(sampled.before);
+                            of_all.after = of_all.after.max(sampled.after);
+                            whole &= of_all.term == sampled.term;
+                            break;
+                        }
+                        ReadState::Outside | ReadState::Broken => {
+                            whole = false;
+                            break;
+                        }
+                        // READs over a connection that broke are lost; there is another time.
+                        ReadState::Pending if self.until_progress(operation, &mut patience)? => {
+                            return Ok(None);
+                        }
+                        ReadState::Pending => {}
+                    }
+                }
+            }
+        }
+        Ok(all.filter(|_| whole))
+    }
+}
+
+/// What the words of an item say.
+fn found_in(words: &[u64]) -> Found<'_> {
+    let view = ItemView::new(words).expect("an item that was checked");
+    if view.header().flags.has(ItemFlags::LARGE) { Found::Key(view.key()) } else { Found::Item(view) }
+}
