@@ -64,7 +64,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("counts", "instructions an operation takes"),
     ("ablation", "each feature against the same store without it"),
     ("links", "following a link against looking an item up"),
-    ("ordered", "ordered tables read through models against messages, LMDB and Redis"),
+    ("ordered", "ordered tables read through models against messages, a cached tree, LMDB and Redis"),
 ];
 
 /// Runs the benchmark `name`.

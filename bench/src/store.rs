@@ -246,13 +246,17 @@ impl Store {
         blocks.values().sum::<u64>() * 512
     }
 
-    /// The shard's part of the statistics.
-    pub fn shard(&self) -> Result<serde_json::Value, String> {
+    /// What the server tells of itself.
+    pub fn statistics(&self) -> Result<serde_json::Value, String> {
         // The shard reports when it goes to sleep, or every few milliseconds.
         std::thread::sleep(Duration::from_millis(120));
         let text = self.client.statistics().map_err(|error| error.to_string())?;
-        let all: serde_json::Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-        Ok(all["shards"][0].clone())
+        serde_json::from_str(&text).map_err(|error| error.to_string())
+    }
+
+    /// The shard's part of the statistics.
+    pub fn shard(&self) -> Result<serde_json::Value, String> {
+        Ok(self.statistics()?["shards"][0].clone())
     }
 }
 

@@ -1,5 +1,6 @@
-//! What the store could have been instead, for `kelix bench ablation`: the same shard, asked over a Unix socket, or behind a
-//! thread that hands requests on. None of it is part of the product.
+//! What the store could have been instead. None of it is part of the product. For `kelix bench ordered` there is a tree that its
+//! clients read by themselves (`tree`); for `kelix bench ablation` the same shard, asked over a Unix socket, or behind a thread
+//! that hands requests on:
 //!
 //! ```text
 //! over_socket   caller <- Unix socket -> shard            one thread serves, but the words go through the kernel
@@ -15,8 +16,10 @@ mod circle;
 mod end;
 mod server;
 mod socket;
+mod tree;
 
 pub(crate) use caller::Caller;
 pub(crate) use circle::handed_over;
 pub(crate) use end::Way;
 pub(crate) use socket::{Place, over_socket};
+pub(crate) use tree::{Cost, Here, Remote, TreeServer};

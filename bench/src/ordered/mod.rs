@@ -1,10 +1,11 @@
-//! `kelix bench ordered`: ordered tables read through models, against the same tables by message, LMDB and Redis; and what
-//! such reads cost in READs, bytes and messages, counted.
+//! `kelix bench ordered`: ordered tables read through models, against the same tables by message, a tree whose clients cache
+//! its inner nodes, LMDB and Redis; and what such reads cost in READs, bytes and messages, counted.
 //!
 //! Numbers as keys with values of 8 bytes unless a row says otherwise, put in an order that has nothing to do with theirs. Every
 //! value follows from its key and is checked; a wrong one ends the run.
 
 mod beside;
+mod caches;
 mod counted;
 mod fallbacks;
 mod growth;
@@ -58,6 +59,7 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
 
 fn rows(size: &Size) -> Result<Vec<Row>, String> {
     let mut rows = rpc::rows(size)?;
+    rows.extend(caches::rows(size)?);
     rows.extend(beside::rows(size)?);
     rows.extend(counted::leaf_reads(size)?);
     rows.extend(counted::string_reads(size)?);

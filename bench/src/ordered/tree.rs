@@ -144,9 +144,20 @@ impl Tree {
         Ok(tables.ok_or("statistics tell of no ordered table, or of several")?[0].clone())
     }
 
+    /// Bytes of models that all clients have copied, as they told the server.
+    pub fn copied_bytes(&self) -> Result<u64, String> {
+        let told = self.store.statistics()?;
+        let clients = told["clients"].as_array().ok_or("statistics tell of no clients")?;
+        Ok(clients.iter().filter_map(|client| client["model_bytes"].as_u64()).sum())
+    }
+
     /// A reader of it.
     pub fn reader(&self, fabric: FabricChoice, path: Path) -> Result<Reader, String> {
-        let options = SessionOptions { fabric: Some(fabric), path, ..SessionOptions::default() };
+        self.reader_with(SessionOptions { fabric: Some(fabric), path, ..SessionOptions::default() })
+    }
+
+    /// A reader of it by a session of these options.
+    pub fn reader_with(&self, options: SessionOptions) -> Result<Reader, String> {
         let mut session = self.store.client.session_with(options).map_err(text)?;
         let table = session.table("ordered").map_err(text)?;
         Ok(Reader { session, table, values: Values::new() })

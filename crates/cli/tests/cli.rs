@@ -760,6 +760,8 @@ fn peers_are_measured_as_was_chosen() {
 fn rows_of_ordered() -> Vec<String> {
     let mut wanted: Vec<String> = ["rpc_latency", "rpc_latency_dep"].map(String::from).into();
     wanted.extend(["rpc_rate", "rpc_rate_both", "rpc_inserts", "rpc_inserts_both"].map(String::from));
+    let cached = ["inner_cache_shm", "cache_ladder_shm", "inner_cache_tcp", "cache_ladder_tcp"];
+    wanted.extend(cached.map(String::from));
     wanted.extend(["lmdb_get", "lmdb_batch", "lmdb_scan", "redis_zset"].map(String::from));
     let rows = |kinds: [&str; 2], sets: [&str; 4]| {
         sets.iter().flat_map(|set| kinds.map(|kind| format!("{kind}_{set}"))).collect::<Vec<_>>()
