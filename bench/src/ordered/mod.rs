@@ -13,6 +13,7 @@ mod keys;
 mod lmdb;
 mod redis;
 mod rpc;
+mod training;
 mod tree;
 mod ycsb;
 
@@ -70,6 +71,7 @@ fn rows(size: &Size) -> Result<Vec<Row>, String> {
     rows.extend(ycsb::rows(size)?);
     rows.push(growth::growth(size)?);
     rows.push(growth::usable(size)?);
+    rows.push(training::training(size)?);
     Ok(rows)
 }
 
