@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use kelix::{FabricChoice, SessionOptions, TableKind};
 
 use super::keys::{self, shuffle};
-use super::tree::{Asked, Reader, Tree, check, value_of};
+use super::tree::{Asked, LOAD_ORDER, Reader, Tree, check, value_of};
 use super::{Size, better};
 use crate::baselines::{Cost, Here, Remote, TreeServer};
 use crate::interleave::{compared, take_turns};
@@ -159,7 +159,7 @@ struct Stores<'a> {
 pub(super) fn rows(size: &Size) -> Result<Vec<Row>, String> {
     let numbers = keys::numbers("noised", size.records);
     let mut order = numbers.clone();
-    shuffle(&mut order, 21);
+    shuffle(&mut order, LOAD_ORDER);
     // Agents have the last core, and who asks the first.
     pin(cores() - 1);
     let started = Tree::start(TableKind::Inline, size.records)

@@ -103,6 +103,11 @@ pub(super) fn string_reads(size: &Size) -> Result<Vec<Row>, String> {
         ));
         let (id, without) = (format!("string_learned_{name}"), 1.0 - each.messages);
         rows.push(figure(id, share, without, "of all gets", (Sense::AtLeast, 0.95), ""));
+        let cache = Cache::of(&tree)?;
+        let (id, name) =
+            (format!("string_cache_{name}"), format!("bytes of models and tables a key, {name}"));
+        let note = format!("{:.2} keys a leaf; {} sub-models", cache.a_leaf, cache.sub_models);
+        rows.push(figure(id, name, cache.models + cache.tables, "bytes", (Sense::AtMost, 1.5), &note));
     }
     Ok(rows)
 }

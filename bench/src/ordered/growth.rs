@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use kelix::{Path, TableKind};
 
-use super::tree::{Asked, Reader, Tree, check, value_of};
+use super::tree::{Asked, LOAD_ORDER, Reader, Tree, check, value_of};
 use super::{Size, keys};
 use crate::interleave::{median, take_turns};
 use crate::report::{Row, Sense};
@@ -106,7 +106,7 @@ pub(super) fn growth(size: &Size) -> Result<Row, String> {
 pub(super) fn usable(size: &Size) -> Result<Row, String> {
     let numbers = keys::numbers("noised", size.records);
     let mut put = numbers.clone();
-    keys::shuffle(&mut put, 21);
+    keys::shuffle(&mut put, LOAD_ORDER);
     let asked = Asked::draw(&numbers, 72, SAMPLE).numbers;
     let (mut ours, mut other, mut during) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..if size.rounds > 2 { TABLES } else { 2 } {

@@ -1,6 +1,7 @@
 //! LMDB with numbers as keys, as the machine has them, and values of 8 bytes.
 
-use super::tree::{check, value_of};
+use super::keys::shuffle;
+use super::tree::{LOAD_ORDER, check, value_of};
 use crate::lmdb::{Environment, INTEGER_KEYS};
 
 /// Room for one key, with what changes leave behind.
@@ -13,8 +14,10 @@ pub(super) fn start(keys: u64) -> Result<Environment, String> {
     Environment::open((keys * KEY_BYTES * 2).max(256 << 20), INTEGER_KEYS)
 }
 
-/// Puts these numbers, which are sorted.
+/// Puts these numbers, in the order in which they are put into our tables.
 pub(super) fn load(environment: &Environment, numbers: &[u64]) -> Result<(), String> {
+    let mut numbers = numbers.to_vec();
+    shuffle(&mut numbers, LOAD_ORDER);
     numbers.chunks(LOAD).try_for_each(|numbers| put(environment, numbers.iter().map(|number| (*number, 0))))
 }
 

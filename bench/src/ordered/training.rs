@@ -8,7 +8,7 @@ use kelix_index::{Index, ModelCounts};
 use kelix_types::limits::{EPOCH_NS_MIN, SEGMENT_BYTES_FIRST};
 use kelix_types::{TableId, TableKind};
 
-use super::tree::{key_of, text, value_of};
+use super::tree::{LOAD_ORDER, key_of, text, value_of};
 use super::{Size, figure, keys};
 use crate::interleave::median;
 use crate::report::{Row, Sense};
@@ -77,7 +77,7 @@ fn no_room(_: NoRoom) -> String {
 /// The row.
 pub(super) fn training(size: &Size) -> Result<Row, String> {
     let mut numbers = keys::numbers("noised", size.records);
-    keys::shuffle(&mut numbers, 21);
+    keys::shuffle(&mut numbers, LOAD_ORDER);
     // The last of them come when the others have been learnt.
     let each = STEP * STEPS;
     let (first, last) =

@@ -13,6 +13,8 @@ use crate::store::{Numbers, Store};
 /// Memory for one key of a table with everything that belongs to it.
 const KEY_BYTES: u64 = 288;
 const MEMORY_BYTES_MIN: u64 = 256 << 20;
+/// The order in which tables are loaded.
+pub(super) const LOAD_ORDER: u64 = 21;
 /// Items of a batch while a table is loaded.
 const LOAD: usize = 256;
 /// Longest time until all models of a table are trained.
@@ -81,7 +83,7 @@ impl Tree {
     pub fn of_numbers(kind: TableKind, numbers: &[u64]) -> Result<Tree, String> {
         let mut tree = Tree::start(kind, numbers.len() as u64)?;
         let mut numbers = numbers.to_vec();
-        shuffle(&mut numbers, 21);
+        shuffle(&mut numbers, LOAD_ORDER);
         tree.put(&numbers)?;
         tree.settle()?;
         Ok(tree)
@@ -108,7 +110,7 @@ impl Tree {
     /// Puts these strings, in an order that has nothing to do with theirs; each is its own value.
     pub fn put_strings(&mut self, strings: &[Vec<u8>]) -> Result<(), String> {
         let mut strings: Vec<&[u8]> = strings.iter().map(|key| &key[..]).collect();
-        shuffle(&mut strings, 21);
+        shuffle(&mut strings, LOAD_ORDER);
         for strings in strings.chunks(LOAD) {
             self.put_batch(&strings.iter().map(|key| (*key, *key)).collect::<Vec<_>>())?;
         }

@@ -763,11 +763,13 @@ fn rows_of_ordered() -> Vec<String> {
     let cached = ["inner_cache_shm", "cache_ladder_shm", "inner_cache_tcp", "cache_ladder_tcp"];
     wanted.extend(cached.map(String::from));
     wanted.extend(["lmdb_get", "lmdb_batch", "lmdb_scan", "redis_zset"].map(String::from));
-    let rows = |kinds: [&str; 2], sets: [&str; 4]| {
-        sets.iter().flat_map(|set| kinds.map(|kind| format!("{kind}_{set}"))).collect::<Vec<_>>()
+    let rows = |kinds: &[&str], sets: [&str; 4]| {
+        let of_set = |set: &str| kinds.iter().map(|kind| format!("{kind}_{set}")).collect::<Vec<_>>();
+        sets.into_iter().flat_map(of_set).collect::<Vec<_>>()
     };
-    wanted.extend(rows(["leaf_reads", "leaf_bytes"], ["linear", "noised", "clustered", "lognormal"]));
-    wanted.extend(rows(["string_reads", "string_learned"], ["users", "urls", "paths", "words"]));
+    wanted.extend(rows(&["leaf_reads", "leaf_bytes"], ["linear", "noised", "clustered", "lognormal"]));
+    let of_strings = ["string_reads", "string_learned", "string_cache"];
+    wanted.extend(rows(&of_strings, ["users", "urls", "paths", "words"]));
     wanted.extend(["any_reads", "cache_model", "cache_table", "cache_churned", "read_cpu"].map(String::from));
     for mix in ["read_only", "uniform", "latest", "ycsb_a"] {
         wanted.extend([format!("fallbacks_{mix}"), format!("fallbacks_tcp_{mix}")]);

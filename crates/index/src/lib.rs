@@ -15,7 +15,7 @@ pub use hash::{BUCKET_WORDS, BUCKETS, Bucket, Directory, DirectoryRoot, HashInde
 pub use index::{Found, Index, root_word};
 pub use learned::{
     Guess, Line, ModelCounts, SubModel, TABLE_HEADER_WORDS, TOP_COUNT_WORD, TOP_ENTRY_WORDS,
-    TOP_HEADER_WORDS, Top, Window, leaf_at, leaf_of,
+    TOP_HEADER_WORDS, Top, Window, guess_string, leaf_at, leaf_of,
 };
 pub use ordered::{
     FoundKey, LEAF_HEADER_WORDS, LeafHeader, OrderedCounts, OrderedIndex, ScanFrom, key_word, load_slot,

@@ -25,7 +25,8 @@ impl<'a> ModelWords<'a> {
     pub fn new(words: &'a [u64]) -> Option<ModelWords<'a>> {
         let (&[guardian, index, e0, e1, e2, e3], table) = words.split_first_chunk()?;
         let leaves = (e1 >> 40 & 255) as usize + 1;
-        let whole = table.len() == 2 + leaves && index < 1 << 26;
+        // Of strings there are bytes behind the entries.
+        let whole = (2 + leaves..=2 + 256).contains(&table.len()) && index < 1 << 26;
         whole.then_some(ModelWords { guardian, index, entry: [e0, e1, e2, e3], table })
     }
 }

@@ -58,7 +58,7 @@ impl OrderedReader {
         let map = direct.map.view();
         let top = self.of(table).top(map, table)?;
         let way = Way::to(map, kind.has_numbers(), top.find_in(kind, key)?)?;
-        let guess = way.guess();
+        let guess = way.guess(key);
         let leaf = way::leaf(map, guess.leaf);
         // Which of its lines has the slot says its header; by then it is on its way.
         leaf.prefetch_all();
@@ -100,9 +100,9 @@ impl OrderedReader {
             step.way = found.and_then(|found| Way::to(map, kind.has_numbers(), found));
             step.way.iter().for_each(Way::prefetch);
         }
-        for step in steps.iter_mut() {
+        for (step, key) in steps.iter_mut().zip(keys) {
             let Some(way) = &step.way else { continue };
-            let guess = way.guess();
+            let guess = way.guess(key);
             (step.rank, step.leaf) = (guess.rank, way::leaf(map, guess.leaf));
             step.leaf.prefetch_line();
         }

@@ -219,7 +219,7 @@ impl ShardReader {
             let way =
                 found.and_then(|found| Some((Way::to(map, table.kind().has_numbers(), found)?, found.0)));
             let Some((way, sub_model)) = way else { return false };
-            let guess = way.guess();
+            let guess = way.guess(key);
             let leaves = sub_model.table.map(|table| (table, sub_model.leaves));
             *hint = Hint { leaf: None, rank: guess.rank, table: leaves };
             let leaf = way::leaf(map, guess.leaf);

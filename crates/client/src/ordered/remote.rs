@@ -14,7 +14,8 @@
 
 use kelix_image::{Kind, Span};
 use kelix_index::{
-    Guess, SubModel, TABLE_HEADER_WORDS, TOP_COUNT_WORD, TOP_ENTRY_WORDS, Top, Window, key_word, leaf_of,
+    Guess, SubModel, TABLE_HEADER_WORDS, TOP_COUNT_WORD, TOP_ENTRY_WORDS, Top, Window, guess_string,
+    key_word, leaf_of,
 };
 use kelix_types::{Guardian, Place, mark};
 use kelix_wire::ModelWords;
@@ -61,7 +62,7 @@ impl Look {
     pub fn span(&self) -> (Place, usize) {
         match self {
             Look::Entries { count, place, .. } => (*place, count * TOP_ENTRY_WORDS),
-            Look::Table { sub_model, place } => (*place, TABLE_HEADER_WORDS + sub_model.leaves),
+            Look::Table { sub_model, place } => (*place, sub_model.words),
             Look::Window { count, place, .. } => (*place, *count),
             Look::Leaf { place, .. } => (*place, Kind::LEAF_WORDS),
         }
@@ -69,13 +70,6 @@ impl Look {
 
     fn leaf(index: usize, guess: Guess) -> Option<Look> {
         Some(Look::Leaf { index, guess, further: 0, place: guess.leaf? })
-    }
-
-    /// The leaf of a key by the translation table of its sub-model.
-    fn in_table(sub_model: &SubModel, words: &[u64], word: u64) -> Option<Look> {
-        let leaves = sub_model.leaves.min(words.len() - TABLE_HEADER_WORDS);
-        let entry = |rank: usize| words[TABLE_HEADER_WORDS + rank];
-        Look::leaf(sub_model.index, Window::of(sub_model.line, words[1], word, leaves).guess_by(entry))
     }
 }
 
@@ -137,11 +131,23 @@ impl ModelCopy {
         let top = self.top()?;
         let (sub_model, word) = top.find(key)?;
         if let Some(Some(words)) = self.tables.get(sub_model.index) {
-            return Look::in_table(&sub_model, words, word);
+            return self.in_table(&sub_model, words, (key, word));
         }
         let place = sub_model.table?;
         let windowed = self.kept == Kept::Models && top.table().kind().has_numbers() && sub_model.index > 0;
         Some(if windowed { Self::window(sub_model, word)? } else { Look::Table { sub_model, place } })
+    }
+
+    /// The leaf of a key, and of what stands for it, by the translation table of its sub-model.
+    fn in_table(&self, sub_model: &SubModel, words: &[u64], (key, word): (&[u8], u64)) -> Option<Look> {
+        let leaves = sub_model.leaves.min(words.len() - TABLE_HEADER_WORDS);
+        let entry = |rank: usize| words[TABLE_HEADER_WORDS + rank];
+        let numbers = Top::open_shape(self.top.words())?.table().kind().has_numbers();
+        let guess = match numbers {
+            true => Window::of(sub_model.line, words[1], word, leaves).guess_by(entry),
+            false => guess_string(|at| words[at], words.len(), sub_model, word as usize, key),
+        };
+        Look::leaf(sub_model.index, guess)
     }
 
     /// The entries of a sub-model of numbers that may name a number's leaf, and the one before.
@@ -160,7 +166,7 @@ impl ModelCopy {
                 let entries = words.chunks_exact(TOP_ENTRY_WORDS);
                 let not_above = entries.clone().skip(1).take_while(|entry| entry[0] <= number).count();
                 let entry = entries.clone().nth(not_above)?;
-                let sub_model = SubModel::from_words(first + not_above, [entry[0], entry[1], entry[2]]);
+                let sub_model = SubModel::from_words(first + not_above, true, [entry[0], entry[1], entry[2]]);
                 match sub_model.index {
                     0 => Some(Look::Table { sub_model, place: sub_model.table? }),
                     _ => Self::window(sub_model, number),
@@ -173,7 +179,7 @@ impl ModelCopy {
                 }
                 let word = Top::open_shape(self.top.words())?.word_in(&sub_model, key)?;
                 self.keep_table(sub_model.index, words);
-                Look::in_table(&sub_model, words, word)
+                self.in_table(&sub_model, words, (key, word))
             }
             Look::Window { sub_model, first, .. } => {
                 let entry = |rank: usize| words.get(rank.wrapping_sub(first)).copied().unwrap_or(u64::MAX);

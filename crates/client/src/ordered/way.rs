@@ -4,8 +4,8 @@ use kelix_fabric::Direct;
 use kelix_image::words::Words;
 use kelix_image::{Kind, MapView, PlainItem, header_word, holds_key};
 use kelix_index::{
-    DirectoryRoot, Guess, LeafHeader, SubModel, TABLE_HEADER_WORDS, Top, Window, key_word, leaf_at,
-    load_slot, root_word, tag_of_number, tag_of_string,
+    DirectoryRoot, Guess, LeafHeader, SubModel, TABLE_HEADER_WORDS, Top, Window, guess_string, key_word,
+    leaf_at, load_slot, root_word, tag_of_number, tag_of_string,
 };
 use kelix_types::{Guardian, Location, Place, TableId, TableKind, mark};
 
@@ -71,28 +71,47 @@ pub(super) fn leaf(map: MapView<'_>, place: Option<Place>) -> Words<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct Way<'a> {
     table: Words<'a>,
-    window: Window,
+    within: Within,
+}
+
+/// Where in a translation table.
+#[derive(Clone, Copy)]
+enum Within {
+    Numbers(Window),
+    /// In which sub-model, and so many bytes are those of its first key.
+    Strings(SubModel, usize),
 }
 
 impl<'a> Way<'a> {
     #[inline(always)]
     pub fn to(map: MapView<'a>, numbers: bool, (sub_model, word): (SubModel, u64)) -> Option<Way<'a>> {
         let SubModel { index, head, line, leaves, .. } = sub_model;
-        let table = map.words(sub_model.table?, TABLE_HEADER_WORDS + leaves)?;
+        let table = map.words(sub_model.table?, sub_model.words)?;
+        if !numbers {
+            return Some(Way { table, within: Within::Strings(sub_model, word as usize) });
+        }
         // What stands in the table is not near yet.
-        let base = if numbers && index > 0 { head } else { table.load(1) };
-        Some(Way { table, window: Window::of(line, base, word, leaves) })
+        let base = if index > 0 { head } else { table.load(1) };
+        Some(Way { table, within: Within::Numbers(Window::of(line, base, word, leaves)) })
     }
 
     /// Asks the processor for the entries that will be looked at.
     #[inline(always)]
     pub fn prefetch(&self) {
-        self.table.part(TABLE_HEADER_WORDS + self.window.low, 1).prefetch_line();
+        match self.within {
+            Within::Numbers(window) => self.table.part(TABLE_HEADER_WORDS + window.low, 1).prefetch_line(),
+            Within::Strings(..) => self.table.prefetch_all(),
+        }
     }
 
     #[inline(always)]
-    pub fn guess(&self) -> Guess {
-        self.window.guess(self.table)
+    pub fn guess(&self, key: &[u8]) -> Guess {
+        match self.within {
+            Within::Numbers(window) => window.guess(self.table),
+            Within::Strings(sub_model, shared) => {
+                guess_string(|at| self.table.load(at), self.table.count(), &sub_model, shared, key)
+            }
+        }
     }
 
     /// Calls `look` with the leaf before the guessed one, and with those behind that, until it finds what it looks for: the

@@ -11,5 +11,5 @@ mod top;
 
 pub use models::ModelCounts;
 pub(crate) use models::{Models, Separator};
-pub use sub_model::{Guess, Line, TABLE_HEADER_WORDS, Window, leaf_at, leaf_of};
+pub use sub_model::{Guess, Line, TABLE_HEADER_WORDS, Window, guess_string, leaf_at, leaf_of};
 pub use top::{COUNT_WORD as TOP_COUNT_WORD, SubModel, TOP_ENTRY_WORDS, TOP_HEADER_WORDS, Top};

@@ -15,7 +15,9 @@ use kelix_types::limits::PLACE_ALIGN;
 use kelix_types::{Place, TableId, mark};
 
 use super::sub_model::{self, LEAVES_MAX, Line, TABLE_HEADER_WORDS};
-use super::top::{COUNT_WORD, PREFIX_MAX, Shape, SubModel, TOP_ENTRY_WORDS, TOP_HEADER_WORDS, string_word};
+use super::top::{
+    COUNT_WORD, PREFIX_MAX, Shape, SubModel, TABLE_WORDS_MAX, TOP_ENTRY_WORDS, TOP_HEADER_WORDS, string_word,
+};
 use crate::ordered::blocks::{Blocks, Position};
 use crate::ordered::{common_prefix, key_word};
 
@@ -26,22 +28,29 @@ const ERROR_WANTED: usize = 8;
 /// Sub-models are not made smaller than this for the sake of their errors.
 const LEAVES_MIN: usize = 8;
 /// All is made anew when sub-models do not tell more leaves than this apart, and more than one of so many.
-const BLURRED_MIN: usize = 16;
+const BLURRED_MIN: usize = 2;
 const BLURRED_SHARE: usize = 16;
+/// Bits of a position that tell no leaves apart yet in a new sub-model: they are for leaves to come.
+const SPARE_BITS: u32 = 2;
 /// Sub-models trained in one step.
 const TRAINED_A_STEP: usize = 16;
 
 /// What separates leaves: a number or a string.
 pub(crate) trait Separator: Ord + Clone {
+    /// Whether it is a number.
+    const NUMBERS: bool;
     /// Its key word after a prefix.
     fn word(&self, prefix_bytes: usize) -> u64;
     /// The bytes that it shares with another; none if it is a number.
     fn shared(&self, other: &Self) -> usize;
     /// Its bytes; none if it is a number.
     fn bytes(&self) -> &[u8];
+    /// Draws the leaves between some of these and `end`.
+    fn sketch(separators: &[&Self], end: Option<&Self>, from_nothing: bool) -> Sketch;
 }
 
 impl Separator for u64 {
+    const NUMBERS: bool = true;
     fn word(&self, _: usize) -> u64 {
         *self
     }
@@ -51,9 +60,13 @@ impl Separator for u64 {
     fn bytes(&self) -> &[u8] {
         &[]
     }
+    fn sketch(separators: &[&u64], end: Option<&u64>, from_nothing: bool) -> Sketch {
+        Sketch::of_numbers(separators, end.copied(), from_nothing)
+    }
 }
 
 impl Separator for Box<[u8]> {
+    const NUMBERS: bool = false;
     fn word(&self, prefix_bytes: usize) -> u64 {
         key_word(self, prefix_bytes)
     }
@@ -62,6 +75,10 @@ impl Separator for Box<[u8]> {
     }
     fn bytes(&self) -> &[u8] {
         self
+    }
+    fn sketch(separators: &[&Box<[u8]>], _: Option<&Box<[u8]>>, _: bool) -> Sketch {
+        let strings: Vec<&[u8]> = separators.iter().map(|string| &string[..]).collect();
+        Sketch::of_strings(&strings)
     }
 }
 
@@ -152,7 +169,7 @@ impl<S: Separator> Models<S> {
 
     /// Counts a sub-model that is in force from now on, or no more.
     fn count(&mut self, model: &SubModel, sign: i64) {
-        let bytes = (TABLE_HEADER_WORDS + model.leaves) as i64 * 8;
+        let bytes = model.words as i64 * 8;
         self.counts.table_bytes = self.counts.table_bytes.wrapping_add_signed(sign * bytes);
         self.counts.errors = self.counts.errors.wrapping_add_signed(sign * model.line.error() as i64);
     }
@@ -221,16 +238,29 @@ impl<S: Separator> Models<S> {
         // The first leaf has keys from nothing on, far from those of the others.
         let wanted = if begins == blocks.first() { 1 } else { LEAVES_WANTED };
         let mut leaves = leaves_from(blocks, begins, wanted + 1);
-        let mut count = leaves.len().min(wanted);
-        let sketch = loop {
+        let draw = |count: usize| {
             let end = leaves.get(count).map(|end| blocks.separator(*end));
             let sketch = Sketch::draw(blocks, first, &leaves[..count], end);
-            let fits = sketch.line.error() <= ERROR_WANTED || count <= LEAVES_MIN;
-            if count == 1 || (fits && sketch.blurred() == 0) {
-                break sketch;
-            }
-            count = count.div_ceil(2);
+            let fits = (sketch.line.error() <= ERROR_WANTED || count <= LEAVES_MIN)
+                && sketch.words() <= TABLE_WORDS_MAX;
+            Some(sketch).filter(|sketch| count == 1 || (fits && sketch.blurred::<S>(SPARE_BITS) == 0))
         };
+        // As many as fit: half of them, until they do, and then what can be added.
+        let (mut count, mut too_many) = (leaves.len().min(wanted), leaves.len() + 1);
+        let mut fitting = draw(count);
+        while fitting.is_none() {
+            too_many = count;
+            count = count.div_ceil(2);
+            fitting = draw(count);
+        }
+        while too_many - count > 1 && count < wanted {
+            let middle = count + (too_many - count) / 2;
+            match draw(middle) {
+                Some(more) => (count, fitting) = (middle, Some(more)),
+                None => too_many = middle,
+            }
+        }
+        let sketch = fitting.expect("one leaf fits");
         let next = leaves.get(count).map(|next| blocks.separator(*next).clone());
         leaves.truncate(count);
         let model = self.publish_table(image, blocks, &leaves, &sketch)?;
@@ -247,10 +277,16 @@ impl<S: Separator> Models<S> {
         let inside = leaves.iter().skip(1).take_while(|leaf| blocks.separator(**leaf) < end).count() + 1;
         self.overfull |= inside > LEAVES_MAX;
         leaves.truncate(inside.min(LEAVES_MAX));
-        let sketch = Sketch::draw(blocks, first, &leaves, Some(end));
+        let mut sketch = Sketch::draw(blocks, first, &leaves, Some(end));
+        while sketch.words() > TABLE_WORDS_MAX {
+            // The others are found by the shard until all is made anew.
+            self.overfull = true;
+            leaves.truncate(leaves.len() / 2);
+            sketch = Sketch::draw(blocks, first, &leaves, Some(end));
+        }
         let model = self.publish_table(image, blocks, &leaves, &sketch)?;
         self.put_in_place(image, index, model);
-        let before = std::mem::replace(&mut self.trained[index].blurred, sketch.blurred());
+        let before = std::mem::replace(&mut self.trained[index].blurred, sketch.blurred::<S>(0));
         self.blurred = self.blurred - before + self.trained[index].blurred;
         Ok(())
     }
@@ -282,11 +318,12 @@ impl<S: Separator> Models<S> {
         leaves: &[Position],
         sketch: &Sketch,
     ) -> Result<SubModel, NoRoom> {
-        let class = leaves.len().div_ceil(16).next_power_of_two().trailing_zeros();
+        let words = sketch.words();
+        let class = (words - TABLE_HEADER_WORDS).div_ceil(16).next_power_of_two().trailing_zeros();
         let place = image.allocate(Kind::table(class))?;
         let places: Vec<Place> = leaves.iter().map(|leaf| blocks.place(*leaf)).collect();
-        let words = image.words(place, Kind::table(class).slot_bytes() as usize / 8);
-        sub_model::write_table(words, sketch.base, sketch.line, &sketch.words, &places);
+        let table = image.words(place, Kind::table(class).slot_bytes() as usize / 8);
+        sub_model::write_table(table, sketch.base, &sketch.codes, &sketch.bytes, &places);
         image.make_live(place);
         self.counts.trained += 1;
         Ok(SubModel {
@@ -297,6 +334,7 @@ impl<S: Separator> Models<S> {
             leaves: leaves.len(),
             prefix_bytes: sketch.prefix_bytes,
             line: sketch.line,
+            words,
         })
     }
 
@@ -304,7 +342,7 @@ impl<S: Separator> Models<S> {
     fn put_in_place(&mut self, image: &mut Image, index: usize, model: SubModel) {
         let top = self.top.expect("a top model whose sub-models are trained anew");
         let entry = entry_words(image, &top, index);
-        entry.publish(2, model.line.word());
+        entry.publish(2, model.line_word(S::NUMBERS));
         entry.publish(1, model.pointer_word());
         let old = std::mem::replace(&mut self.trained[index].model, model);
         self.count(&old, -1);
@@ -428,7 +466,7 @@ impl<S: Separator> Models<S> {
         };
         copy(entry_words(image, &top, index));
         let table = model.table.expect("a table that was written");
-        copy(image.words(table, TABLE_HEADER_WORDS + model.leaves));
+        copy(image.words(table, model.words));
     }
 
     /// Every slot of memory that the models use, for checks.
@@ -441,43 +479,60 @@ impl<S: Separator> Models<S> {
     }
 }
 
-/// A line drawn for some leaves, and what it was drawn from.
-struct Sketch {
-    words: Vec<u64>,
+/// What is to be known of the leaves of a sub-model to find one.
+pub(crate) struct Sketch {
+    /// What entries say of each separator.
+    codes: Vec<u64>,
     base: u64,
     prefix_bytes: usize,
     line: Line,
+    /// Bytes of strings, to which codes lead.
+    bytes: Vec<u8>,
 }
 
 impl Sketch {
-    /// Draws the line of the leaves of a sub-model that begins at `first` and ends at `end`.
+    /// Draws the leaves of a sub-model that begins at `first` and ends at `end`.
     fn draw<S: Separator>(blocks: &Blocks<S>, first: &S, leaves: &[Position], end: Option<&S>) -> Sketch {
-        let separator = |rank: usize| blocks.separator(leaves[rank]);
-        let count = leaves.len();
-        // Below the second leaf of all there is no first key to count from, and nothing to share.
-        let from_second = leaves[0] == blocks.first() && count > 1;
-        let low = if from_second { separator(1) } else { first };
-        let prefix_bytes = match end {
-            _ if count == 1 => 0,
-            Some(end) => low.shared(end),
-            None => low.shared(separator(count - 1)),
-        };
-        let prefix_bytes = prefix_bytes.min(PREFIX_MAX);
-        let mut words: Vec<u64> = (0..count).map(|rank| separator(rank).word(prefix_bytes)).collect();
-        words[0] = first.word(prefix_bytes);
-        let base = match from_second {
+        let mut separators: Vec<&S> = leaves.iter().map(|leaf| blocks.separator(*leaf)).collect();
+        // Of a leaf that became one with the one before only what is left counts.
+        separators[0] = first;
+        S::sketch(&separators, end, leaves[0] == blocks.first())
+    }
+
+    /// Draws a line through numbers. Below the second leaf of all there is no first key to count from.
+    fn of_numbers(numbers: &[&u64], end: Option<u64>, from_nothing: bool) -> Sketch {
+        let mut words: Vec<u64> = numbers.iter().map(|number| **number).collect();
+        let count = words.len();
+        let base = match from_nothing && count > 1 {
             true => words[1].saturating_sub((words[count - 1] - words[1]) / count as u64 + 1),
             false => words[0],
         };
         words[0] = words[0].max(base);
-        let end = end.map(|end| end.word(prefix_bytes));
         let line = sub_model::train(&words, base, end);
-        Sketch { words, base, prefix_bytes, line }
+        Sketch {
+            codes: sub_model::number_codes(&words, base, line),
+            base,
+            prefix_bytes: 0,
+            line,
+            bytes: Vec::new(),
+        }
     }
 
-    /// Leaves that are not told apart.
-    fn blurred(&self) -> usize {
-        sub_model::blurred(&self.words, self.base, self.line)
+    /// Says how strings differ.
+    fn of_strings(strings: &[&[u8]]) -> Sketch {
+        let prefix_bytes = common_prefix(strings[0], strings[strings.len() - 1]).min(PREFIX_MAX);
+        let (codes, bytes) = sub_model::string_codes(strings, prefix_bytes);
+        Sketch { codes, base: 0, prefix_bytes, line: Line::from_word(0), bytes }
+    }
+
+    /// Leaves of numbers that are not told apart when so many bits of their positions do not count.
+    fn blurred<S: Separator>(&self, spare_bits: u32) -> usize {
+        if S::NUMBERS { sub_model::blurred(&self.codes, spare_bits) } else { 0 }
+    }
+
+    /// Words of its translation table.
+    fn words(&self) -> usize {
+        TABLE_HEADER_WORDS + self.codes.len() + self.bytes.len().div_ceil(8)
     }
 }
 
@@ -555,7 +610,7 @@ fn write_entry<S: Separator>(image: &Image, top: &mut InForce, index: usize, tra
     image.words(top.place, top.shape.strings() + top.strings).copy_in(top.shape.strings() + at, &string);
     let model = &trained.model;
     let head = head_of(&top.shape, index, first);
-    let words = [head, model.pointer_word(), model.line.word(), string_word(at, bytes.len())];
+    let words = [head, model.pointer_word(), model.line_word(S::NUMBERS), string_word(at, bytes.len())];
     entry_words(image, top, index).copy_in(0, &words);
 }
 

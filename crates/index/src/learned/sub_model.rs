@@ -10,18 +10,24 @@
 //! the table, an object
 //!   word 0    guardian
 //!        1    base: the key word from which positions count
-//!        2    entry 0: 63 separator 36 | 35 place of the leaf / 64 0
+//!        2    entry 0: 63 code of the separator 36 | 35 place of the leaf / 64 0
 //!        .    ...
 //! ```
 //!
-//! The position of a key word is its distance from the base, shifted so that 28 bits hold it. Positions and lines are
+//! Of strings there is no line: the 28 bits of an entry say what of its separator stands behind the entries (front coding), and
+//! the table is walked.
+//!
+//! The position of a number is its distance from the base, shifted so that 28 bits hold it. Positions and lines are
 //! monotonic, and errors are measured at every separator and just below it, so that each key between two separators is found
 //! between the same two entries (what XStore calls boundary augmentation).
 //!
 //! All of this is a guess: the leaf's guardian and fences decide.
 
-use kelix_image::words::Words;
+use kelix_image::words::{Words, bytes_of_mut};
 use kelix_types::Place;
+
+use super::top::SubModel;
+use crate::ordered::common_prefix;
 
 /// Words before the entries of a translation table.
 pub const TABLE_HEADER_WORDS: usize = 2;
@@ -30,6 +36,9 @@ pub const LEAVES_MAX: usize = 256;
 
 /// So many entries are looked at one after the other: a cache line of them.
 const COUNTED: usize = 8;
+
+/// Most bytes of a separator of strings, after those that it shares with the one before.
+const BYTES_OF_STRING_MAX: usize = 64;
 
 const POSITION_BITS: u32 = 28;
 const POSITION_MAX: u64 = (1 << POSITION_BITS) - 1;
@@ -135,27 +144,52 @@ pub(crate) fn train(separators: &[u64], base: u64, end: Option<u64>) -> Line {
     line
 }
 
-/// Leaves whose separators 28 bits do not tell from a neighbour's.
-pub(crate) fn blurred(separators: &[u64], base: u64, line: Line) -> usize {
-    let position = |rank: usize| line.position_at(base, separators, rank);
-    let count = separators.len();
-    let alike = |rank: usize, other: usize| other < count && position(rank) == position(other);
-    (0..count).filter(|rank| alike(*rank, rank + 1) || (*rank > 0 && alike(*rank, rank - 1))).count()
+/// The codes of leaves of numbers: their positions.
+pub(crate) fn number_codes(separators: &[u64], base: u64, line: Line) -> Vec<u64> {
+    (0..separators.len()).map(|rank| line.position_at(base, separators, rank)).collect()
+}
+
+/// Leaves whose codes are those of a neighbour, when the last bits do not count.
+pub(crate) fn blurred(codes: &[u64], spare_bits: u32) -> usize {
+    let alike = |rank: usize, other: usize| {
+        codes.get(other).is_some_and(|code| codes[rank] >> spare_bits == code >> spare_bits)
+    };
+    (0..codes.len()).filter(|rank| alike(*rank, rank + 1) || (*rank > 0 && alike(*rank, rank - 1))).count()
+}
+
+/// The codes of leaves of strings, all of which share a prefix of so many bytes, and what these lead to: the bytes of each
+/// separator that it does not share with the one before (front coding).
+///
+/// ```text
+/// code: 27 bytes that both share, after the prefix 16 | 15 where its bytes end 0
+/// ```
+pub(crate) fn string_codes(separators: &[&[u8]], prefix_bytes: usize) -> (Vec<u64>, Vec<u8>) {
+    let mut bytes = Vec::new();
+    let mut code = |pair: &[&[u8]]| {
+        let shared = common_prefix(pair[0], pair[1]);
+        bytes.extend(pair[1][shared..].iter().take(BYTES_OF_STRING_MAX));
+        let after_prefix = shared.saturating_sub(prefix_bytes).min(0xfff) as u64;
+        after_prefix << 16 | bytes.len() as u64 & 0xffff
+    };
+    let codes = std::iter::once(0).chain(separators.windows(2).map(&mut code)).collect();
+    (codes, bytes)
 }
 
 /// The words of a translation table but its guardian.
-pub(crate) fn write_table(table: Words<'_>, base: u64, line: Line, separators: &[u64], places: &[Place]) {
+pub(crate) fn write_table(table: Words<'_>, base: u64, codes: &[u64], bytes: &[u8], places: &[Place]) {
     table.store(1, base);
-    for (rank, place) in places.iter().enumerate() {
-        let position = line.position_at(base, separators, rank);
-        table.store(TABLE_HEADER_WORDS + rank, entry(position, *place));
+    for (rank, (code, place)) in codes.iter().zip(places).enumerate() {
+        table.store(TABLE_HEADER_WORDS + rank, entry(*code, *place));
     }
+    let mut words = vec![0; bytes.len().div_ceil(8)];
+    bytes_of_mut(&mut words)[..bytes.len()].copy_from_slice(bytes);
+    table.copy_in(TABLE_HEADER_WORDS + codes.len(), &words);
 }
 
-fn entry(position: u64, place: Place) -> u64 {
+fn entry(code: u64, place: Place) -> u64 {
     let leaf = place.0 / LEAF_ALIGN;
     // A leaf that is too far away for an entry is found by the shard.
-    position << LEAF_BITS | if leaf < 1 << LEAF_BITS { leaf } else { 0 }
+    code << LEAF_BITS | if leaf < 1 << LEAF_BITS { leaf } else { 0 }
 }
 
 /// The leaf that an entry names.
@@ -239,6 +273,44 @@ impl Window {
     }
 }
 
+/// Guesses the leaf of a string, from a table of so many words, whose words `word` brings; see [`string_codes`]. `shared`: so many
+/// bytes it has in common with the first separator, and is not below it.
+pub fn guess_string(
+    word: impl Fn(usize) -> u64,
+    words: usize,
+    sub_model: &SubModel,
+    mut shared: usize,
+    key: &[u8],
+) -> Guess {
+    let count = sub_model.leaves.min(words.saturating_sub(TABLE_HEADER_WORDS)).max(1);
+    let entry = |rank: usize| word(TABLE_HEADER_WORDS + rank);
+    let byte = |at: usize| {
+        let index = TABLE_HEADER_WORDS + count + at / 8;
+        if index < words { word(index).to_ne_bytes()[at % 8] } else { 0 }
+    };
+    let (mut rank, mut begin) = (0, 0);
+    // The key is above the separator at `rank`, or equal to it, and shares so many bytes with it.
+    for next in 1..count {
+        let code = entry(next) >> LEAF_BITS;
+        let (end, first) = ((code & 0xffff) as usize, sub_model.prefix_bytes + (code >> 16) as usize);
+        if first < shared {
+            break;
+        }
+        if first == shared {
+            let mut at = begin;
+            while at < end && key.get(shared) == Some(&byte(at)) {
+                (at, shared) = (at + 1, shared + 1);
+            }
+            if at < end && key.get(shared).is_none_or(|of_key| *of_key < byte(at)) {
+                break;
+            }
+        }
+        // Where it shares more with the separator before than the key does, it is below the key as that is.
+        (rank, begin) = (next, end);
+    }
+    Guess::new(rank, entry(rank))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,8 +322,9 @@ mod tests {
         assert_eq!(Line::from_word(line.word()), line);
         let places: Vec<Place> = (1..=separators.len() as u64).map(|leaf| Place(leaf * 320)).collect();
         let span = Span::private((separators.len() as u64 + 2) * 8);
-        write_table(span.words(), base, line, separators, &places);
-        let clear = blurred(separators, base, line) == 0;
+        let codes = number_codes(separators, base, line);
+        write_table(span.words(), base, &codes, &[], &places);
+        let clear = blurred(&codes, 0) == 0;
         let end = end.unwrap_or(u64::MAX);
         for (rank, separator) in separators.iter().enumerate() {
             let next = separators.get(rank + 1).copied().unwrap_or(end);
@@ -280,7 +353,57 @@ mod tests {
         check(&close, None);
         let far: Vec<u64> = [vec![0, 1, 2, 3], (1..20).map(|leaf| leaf << 58).collect()].concat();
         check(&far, None);
-        assert_eq!(blurred(&far, 0, train(&far, 0, None)), 4);
+        assert_eq!(blurred(&number_codes(&far, 0, train(&far, 0, None)), 0), 4);
+    }
+
+    fn some_sub_model() -> SubModel {
+        SubModel::from_words(0, false, [0, 0, 0])
+    }
+
+    /// Keys in order, so many a leaf; separators are as short as can be.
+    fn check_strings(keys: &[&str], a_leaf: usize) {
+        let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+        let leaves: Vec<&[&[u8]]> = keys.chunks(a_leaf).collect();
+        let mut separators = vec![leaves[0][0]];
+        separators.extend(leaves.windows(2).map(|pair| {
+            let (below, above) = (pair[0].last().unwrap(), pair[1][0]);
+            &above[..common_prefix(below, above) + 1]
+        }));
+        let prefix_bytes = common_prefix(separators[0], separators[separators.len() - 1]);
+        let (codes, bytes) = string_codes(&separators, prefix_bytes);
+        let places: Vec<Place> = (1..=leaves.len() as u64).map(|leaf| Place(leaf * 320)).collect();
+        let span = Span::private(((leaves.len() + 2) * 8 + bytes.len()) as u64 + 8);
+        write_table(span.words(), 0, &codes, &bytes, &places);
+        let table = span.words();
+        let sub_model = SubModel { leaves: leaves.len(), prefix_bytes, ..some_sub_model() };
+        for (rank, leaf) in leaves.iter().enumerate() {
+            for key in *leaf {
+                let shared = common_prefix(separators[0], key);
+                let guess = guess_string(|word| table.load(word), table.count(), &sub_model, shared, key);
+                assert_eq!(
+                    (guess.rank, guess.leaf),
+                    (rank, Some(places[rank])),
+                    "{key:?} of {a_leaf} a leaf"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_string_is_found_between_the_separators_it_is_between() {
+        let mut keys = Vec::new();
+        for site in ["https://a.example/", "https://ab.example/", "https://b.example/", "mailto:"] {
+            for topic in ["", "about", "news/", "news/of-today/", "shop"] {
+                for page in [1, 2, 10, 11, 100, 999, 1000] {
+                    keys.push(format!("{site}{topic}{page}"));
+                    keys.push(format!("{site}{topic}?page={page}"));
+                }
+            }
+        }
+        keys.sort();
+        let keys: Vec<&str> = keys.iter().map(|key| &key[..]).collect();
+        (1..9).for_each(|a_leaf| check_strings(&keys, a_leaf));
+        check_strings(&["", "\0", "a", "a\0", "a\0\0", "ab", "b"], 1);
     }
 
     #[test]
@@ -292,6 +415,10 @@ mod tests {
             for count in [1, 7, 16] {
                 let window = Window::of(line, word.rotate_left(9), word.rotate_left(30), count);
                 assert!(window.low <= window.high && window.high < count);
+                let sub_model = SubModel { leaves: count, ..some_sub_model() };
+                let words = |index: usize| word.rotate_left(index as u32);
+                let string = guess_string(words, 20, &sub_model, 4, &word.to_ne_bytes());
+                assert!(string.rank < count);
                 assert!(window.guess(span.words().part(0, TABLE_HEADER_WORDS + count)).rank < count);
             }
         }

@@ -26,7 +26,7 @@ use std::cmp::Ordering;
 use kelix_image::words::Words;
 use kelix_types::{Place, TableId, TableKind};
 
-use super::sub_model::Line;
+use super::sub_model::{LEAVES_MAX, Line, TABLE_HEADER_WORDS};
 use crate::ordered::key_word;
 
 /// Words before the cells.
@@ -40,6 +40,8 @@ pub(crate) const WORDS_WORD: usize = 5;
 /// So many entries are looked at one after the other.
 const COUNTED: usize = 3;
 const PREFIX_BITS: u32 = 12;
+/// Words of the longest translation table.
+pub(crate) const TABLE_WORDS_MAX: usize = TABLE_HEADER_WORDS + LEAVES_MAX;
 /// Longest prefix of a sub-model.
 pub(crate) const PREFIX_MAX: usize = (1 << PREFIX_BITS) - 1;
 
@@ -56,10 +58,12 @@ pub struct SubModel {
     pub class: u32,
     /// Leaves in it.
     pub leaves: usize,
-    /// What the keys of its range share.
+    /// What its separators share.
     pub prefix_bytes: usize,
-    /// The line.
+    /// The line, if it is one of numbers.
     pub line: Line,
+    /// Words of its table.
+    pub words: usize,
 }
 
 impl SubModel {
@@ -69,6 +73,11 @@ impl SubModel {
             | u64::from(self.class) << 48
             | (self.leaves as u64 - 1) << 40
             | self.table.map_or(0, |place| place.0 / 16)
+    }
+
+    /// The word that has the line or, of strings, how long the table is.
+    pub(crate) fn line_word(&self, numbers: bool) -> u64 {
+        if numbers { self.line.word() } else { self.words as u64 }
     }
 }
 
@@ -295,40 +304,36 @@ impl<'a> Top<'a> {
         (self.shape.strings() + at, bytes)
     }
 
-    /// Compares a string of so many bytes, which begins with a word, with a key.
-    fn compare(self, word: usize, bytes: usize, key: &[u8]) -> Option<Ordering> {
+    /// How many bytes a string of so many bytes, which begins with a word, shares with a key.
+    fn shared(self, word: usize, bytes: usize, key: &[u8]) -> Option<usize> {
+        let all = bytes.min(key.len());
         if word.checked_add(bytes.div_ceil(8))? > self.words.count() {
             return None;
         }
-        for at in (0..bytes.min(key.len())).step_by(8) {
-            // What is behind the end of either does not count.
-            let unused = 8 * 8usize.saturating_sub(bytes.min(key.len()) - at) as u32;
-            let string = u64::from_be_bytes(self.words.load(word + at / 8).to_ne_bytes()) >> unused;
-            match string.cmp(&(key_word(key, at) >> unused)) {
-                Ordering::Equal => {}
-                order => return Some(order),
+        for at in (0..all).step_by(8) {
+            let string = u64::from_be_bytes(self.words.load(word + at / 8).to_ne_bytes());
+            let differ = (string ^ key_word(key, at)).leading_zeros() as usize / 8;
+            if differ < 8 {
+                return Some(all.min(at + differ));
             }
         }
-        Some(bytes.cmp(&key.len()))
+        Some(all)
     }
 
-    /// What stands for a key in its sub-model: its key word, or of a string the least or the greatest word if it does not begin as the
-    /// keys between do. That can only be in the first and the last sub-model.
+    /// Compares it with a key.
+    fn compare(self, word: usize, bytes: usize, key: &[u8]) -> Option<Ordering> {
+        let shared = self.shared(word, bytes, key)?;
+        let next = |string: usize| self.words.load(word + string / 8).to_ne_bytes()[string % 8];
+        Some((shared < bytes).then(|| next(shared)).cmp(&key.get(shared).copied()))
+    }
+
+    /// What stands for a key in its sub-model: a number itself, of a string how many bytes it shares with the first key.
     pub fn word_in(self, sub_model: &SubModel, key: &[u8]) -> Option<u64> {
         if self.table().kind().has_numbers() {
             return Some(key_word(key, 0));
         }
-        let prefix_bytes = sub_model.prefix_bytes;
-        if prefix_bytes > 0 && (sub_model.index == 0 || sub_model.index + 1 == self.count) {
-            let (like, bytes) = self.first_key(sub_model.index.max(1));
-            let begin = &key[..key.len().min(prefix_bytes)];
-            match self.compare(like, bytes.min(prefix_bytes), begin)? {
-                Ordering::Less => return Some(u64::MAX),
-                Ordering::Greater => return Some(0),
-                Ordering::Equal => {}
-            }
-        }
-        Some(key_word(key, prefix_bytes))
+        let (first, bytes) = self.first_key(sub_model.index);
+        Some(self.shared(first, bytes, key)? as u64)
     }
 
     /// Where an entry stands, counted from the top model's first word.
@@ -340,23 +345,34 @@ impl<'a> Top<'a> {
     #[inline(always)]
     pub fn sub_model(self, index: usize) -> SubModel {
         let at = self.entry(index);
-        SubModel::from_words(index, [self.words.load(at), self.words.load(at + 1), self.words.load(at + 2)])
+        let numbers = self.table().kind().has_numbers();
+        SubModel::from_words(
+            index,
+            numbers,
+            [self.words.load(at), self.words.load(at + 1), self.words.load(at + 2)],
+        )
     }
 }
 
 impl SubModel {
     /// Reads the first words of an entry.
     #[inline(always)]
-    pub fn from_words(index: usize, [head, pointer, line]: [u64; 3]) -> SubModel {
+    pub fn from_words(index: usize, numbers: bool, [head, pointer, line]: [u64; 3]) -> SubModel {
         let place = Place((pointer & ((1 << 40) - 1)) * 16);
+        let leaves = (pointer >> 40 & 255) as usize + 1;
+        let (line, words) = match numbers {
+            true => (line, TABLE_HEADER_WORDS + leaves),
+            false => (0, (line as usize).clamp(TABLE_HEADER_WORDS + 1, TABLE_WORDS_MAX)),
+        };
         SubModel {
             index,
             head,
             table: (place.0 != 0).then_some(place),
             class: (pointer >> 48) as u32 & 15,
-            leaves: (pointer >> 40 & 255) as usize + 1,
+            leaves,
             prefix_bytes: (pointer >> 52) as usize,
             line: Line::from_word(line),
+            words,
         }
     }
 }

@@ -7,7 +7,7 @@ use kelix_image::{Image, ImageConfig, ItemFlags, ItemHeader, Kind, PrivateSegmen
 use kelix_types::{Guardian, Location, Place, TableId, TableKind, limits};
 
 use super::writer::{OrderedIndex, ScanFrom};
-use crate::learned::{TABLE_HEADER_WORDS, Top, Window, leaf_at};
+use crate::learned::{Top, Window, guess_string, leaf_at};
 
 struct World {
     image: Image,
@@ -120,11 +120,13 @@ impl World {
         let top = Top::open(self.image.map().view().words_from(top).unwrap()).unwrap();
         assert_eq!(top.table(), self.table);
         let (sub_model, word) = top.find(key).unwrap();
-        let table = self.image.words(sub_model.table.unwrap(), TABLE_HEADER_WORDS + sub_model.leaves);
+        let table = self.image.words(sub_model.table.unwrap(), sub_model.words);
         let base = table.load(1);
         assert!(sub_model.index == 0 || !self.table.kind().has_numbers() || base == sub_model.head);
-        let window = Window::of(sub_model.line, base, word, sub_model.leaves);
-        let guess = window.guess(table);
+        let guess = match self.table.kind().has_numbers() {
+            true => Window::of(sub_model.line, base, word, sub_model.leaves).guess(table),
+            false => guess_string(|at| table.load(at), sub_model.words, &sub_model, word as usize, key),
+        };
         let home = self.leaf_of(key);
         if guess.leaf == Some(home) {
             return Some(1);
