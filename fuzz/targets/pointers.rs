@@ -13,7 +13,7 @@ use pointers::{Pointer, PointerCache};
 
 // The client keeps it to itself.
 #[path = "../../crates/client/src/pointers.rs"]
-#[allow(missing_docs)]
+#[allow(missing_docs, dead_code)]
 mod pointers;
 
 static TABLE: LazyLock<Span> = LazyLock::new(|| Span::private(POINTER_TABLE_BYTES));

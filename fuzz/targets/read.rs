@@ -15,7 +15,7 @@ use kelix_types::limits::GRANULE_BYTES;
 use kelix_types::{Guardian, Incarnation, Location, NameId, Place, TableId, TableKind, key_hash};
 use kelix_wire::{Op, ReplyHead, RequestHead};
 use libfuzzer_sys::fuzz_target;
-use ordered::{Hint, Looked, ModelCopy};
+use ordered::{Hint, Items, Looked, ModelCopy, Page, Wanted};
 use pointers::Pointer;
 use read::{Landing, ReadOp, ShardReader, Step};
 
@@ -187,11 +187,13 @@ fuzz_target!(|data: &[u8]| {
                     assert!(!untouched, "{key:?} is not found")
                 }
             }
-            if table.kind().has_numbers() {
-                let number = u64::from_be_bytes(key.try_into().expect("a number"));
-                let page = near.read_page(table, number, &mut Hint::default());
-                assert!(page.is_some() || !untouched);
-                page.into_iter().for_each(|page| assert!(page.entries().len() <= 16));
+            let mut page = Page::default();
+            let found = near.read_page(Wanted { table, key, keys: 100 }, &mut Hint::default(), &mut page);
+            assert!(page.entries.len() <= 16 && (found || !untouched));
+            if found {
+                let mut items = Items::default();
+                near.read_items(table, &page, &page.entries, &mut items);
+                assert!(items.ends.len() == page.entries.len() || !untouched || !table.kind().has_items());
             }
             continue;
         }

@@ -1,13 +1,15 @@
 //! Many gets at once where memory is within reach of loads: their memory accesses overlap.
 
 use kelix_fabric::Fabric;
+use kelix_image::PlainItem;
 use kelix_image::words::Words;
 use kelix_index::{BUCKET_WORDS, guess};
-use kelix_types::{KeyHash, Location, TableId, Version};
+use kelix_types::{KeyHash, Location, TableId, TableKind, Version, mark};
 
 use super::Core;
 use crate::item::Values;
-use crate::read::take_direct;
+use crate::ordered::{AT_ONCE, Looked, Step, in_time};
+use crate::read::{ShardReader, take_direct};
 
 /// A key of a batch, and where it is looked for next: nowhere, its bucket, its item.
 #[derive(Clone, Copy)]
@@ -100,5 +102,63 @@ impl<F: Fabric> Core<F> {
         let value_bytes = room.used() - used;
         self.shards[0].reader.direct_gets += gets;
         self.direct_item_bytes += gets * 16 + (key_bytes + value_bytes) as u64;
+    }
+}
+
+impl ShardReader {
+    /// Looks for many keys of an ordered table. Their values go into `values` from entry `base` on; `rest` receives the indices
+    /// of those that could not be found so.
+    pub fn look_for_many(
+        &mut self,
+        table: TableId,
+        keys: &[&[u8]],
+        (values, base): (&mut Values, usize),
+        rest: &mut Vec<usize>,
+    ) {
+        for (wave, keys) in keys.chunks(AT_ONCE).enumerate() {
+            let base = (base, wave * AT_ONCE);
+            match table.kind() {
+                kind @ TableKind::Inline => self.look_for_wave(kind, (table, keys), (values, base), rest),
+                kind => self.look_for_wave(kind, (table, keys), (values, base), rest),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn look_for_wave(
+        &mut self,
+        kind: TableKind,
+        (table, keys): (TableId, &[&[u8]]),
+        (values, (base, first)): (&mut Values, (usize, usize)),
+        rest: &mut Vec<usize>,
+    ) {
+        let ShardReader { term, direct, ordered, .. } = self;
+        let Some(direct) = direct.as_ref() else { return rest.extend(first..first + keys.len()) };
+        let before = direct.begin();
+        let mut steps = [Step::BEGIN; AT_ONCE];
+        let steps = &mut steps[..keys.len()];
+        ordered.lead(direct, kind, (table, keys), steps);
+        let left = rest.len();
+        for (index, (step, key)) in (first..).zip(steps.iter().zip(keys)) {
+            let copy = |item: PlainItem<'_>| values.copy_item(item);
+            let looked = step.look(&mut ordered.reads, direct, kind, (table, key), copy);
+            match looked {
+                Some(Looked::Copied(pointer, bytes)) => {
+                    values.keep(base + index, bytes, Version(pointer.incarnation.0));
+                }
+                Some(Looked::Inline(value)) => {
+                    values.put(&value.to_le_bytes());
+                    values.keep(base + index, 8, Version(value));
+                }
+                Some(Looked::Absent) => {}
+                Some(Looked::At(_) | Looked::Unknown) | None => rest.push(index),
+            }
+        }
+        if !in_time(direct, before, *term) {
+            mark!("batch of looks too slow");
+            rest.truncate(left);
+            (first..first + keys.len()).for_each(|index| values.forget(base + index));
+            rest.extend(first..first + keys.len());
+        }
     }
 }

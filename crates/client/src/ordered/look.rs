@@ -5,16 +5,15 @@ use kelix_image::words::Words;
 use kelix_image::{Kind, PlainItem};
 use kelix_index::{LeafHeader, key_word, slot_word, slots, tag_of_number, tag_of_string};
 use kelix_types::limits::READ_EPOCHS_MAX;
-use kelix_types::{Incarnation, Location, TableId, TableKind, Version, mark};
+use kelix_types::{Incarnation, Location, TableId, TableKind};
 
-use super::OrderedReader;
 use super::way::{self, Way, look_in_leaf};
-use crate::item::Values;
+use super::{OrderedReader, Reads};
 use crate::pointers::Pointer;
 use crate::read::{ShardReader, Verdict, judge};
 
 /// Keys of a batch whose memory accesses overlap.
-const AT_ONCE: usize = 64;
+pub(crate) const AT_ONCE: usize = 64;
 
 /// What a look at an ordered table brought.
 pub(crate) enum Looked<R> {
@@ -32,7 +31,7 @@ pub(crate) enum Looked<R> {
 
 /// A key of a batch, and how far it is on its way.
 #[derive(Clone, Copy)]
-struct Step<'a> {
+pub(crate) struct Step<'a> {
     number: u64,
     /// The sub-models among which its own is.
     range: (usize, usize),
@@ -43,7 +42,25 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    const BEGIN: Self = Step { number: 0, range: (0, 0), way: None, rank: 0, leaf: Words::EMPTY };
+    pub const BEGIN: Self = Step { number: 0, range: (0, 0), way: None, rank: 0, leaf: Words::EMPTY };
+
+    /// Looks for the key in the leaf that it was led to, and beside that.
+    #[inline(always)]
+    pub fn look<R>(
+        &self,
+        reads: &mut Reads,
+        direct: &Direct,
+        kind: TableKind,
+        (table, key): (TableId, &[u8]),
+        mut copy: impl FnMut(PlainItem<'_>) -> Option<R>,
+    ) -> Option<Looked<R>> {
+        let way = self.way.filter(|_| kind.takes_key(key))?;
+        let mut look = |leaf: Words<'_>| look_in_leaf(reads, direct, (leaf, kind), (table, key), &mut copy);
+        match look(self.leaf) {
+            None => way.further(direct.map.view(), self.rank, look),
+            found => found,
+        }
+    }
 }
 
 impl OrderedReader {
@@ -73,7 +90,7 @@ impl OrderedReader {
     /// Leads some keys to the leaves that probably hold them, their memory accesses overlapping: those of one level of the way
     /// after those of the level before. What is looked at next is near then.
     #[inline(always)]
-    fn lead<'a>(
+    pub fn lead<'a>(
         &mut self,
         direct: &'a Direct,
         kind: TableKind,
@@ -145,73 +162,10 @@ impl ShardReader {
         };
         looked.filter(|_| in_time(direct, before, *term)).unwrap_or(Looked::Unknown)
     }
-
-    /// Looks for many keys of an ordered table. Their values go into `values` from entry `base` on; `rest` receives the indices
-    /// of those that could not be found so.
-    pub fn look_for_many(
-        &mut self,
-        table: TableId,
-        keys: &[&[u8]],
-        (values, base): (&mut Values, usize),
-        rest: &mut Vec<usize>,
-    ) {
-        for (wave, keys) in keys.chunks(AT_ONCE).enumerate() {
-            let base = (base, wave * AT_ONCE);
-            match table.kind() {
-                kind @ TableKind::Inline => self.look_for_wave(kind, (table, keys), (values, base), rest),
-                kind => self.look_for_wave(kind, (table, keys), (values, base), rest),
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn look_for_wave(
-        &mut self,
-        kind: TableKind,
-        (table, keys): (TableId, &[&[u8]]),
-        (values, (base, first)): (&mut Values, (usize, usize)),
-        rest: &mut Vec<usize>,
-    ) {
-        let ShardReader { term, direct, ordered, .. } = self;
-        let Some(direct) = direct.as_ref() else { return rest.extend(first..first + keys.len()) };
-        let map = direct.map.view();
-        let before = direct.begin();
-        let mut steps = [Step::BEGIN; AT_ONCE];
-        let steps = &mut steps[..keys.len()];
-        ordered.lead(direct, kind, (table, keys), steps);
-        let left = rest.len();
-        for (index, (step, key)) in (first..).zip(steps.iter().zip(keys)) {
-            let mut copy = |item: PlainItem<'_>| values.copy_item(item);
-            let mut look = |leaf: Words<'_>| {
-                look_in_leaf(&mut ordered.reads, direct, (leaf, kind), (table, key), &mut copy)
-            };
-            let looked = match (step.way, kind.takes_key(key)) {
-                (Some(way), true) => look(step.leaf).or_else(|| way.further(map, step.rank, look)),
-                _ => None,
-            };
-            match looked {
-                Some(Looked::Copied(pointer, bytes)) => {
-                    values.keep(base + index, bytes, Version(pointer.incarnation.0));
-                }
-                Some(Looked::Inline(value)) => {
-                    values.put(&value.to_le_bytes());
-                    values.keep(base + index, 8, Version(value));
-                }
-                Some(Looked::Absent) => {}
-                Some(Looked::At(_) | Looked::Unknown) | None => rest.push(index),
-            }
-        }
-        if !in_time(direct, before, *term) {
-            mark!("batch of looks too slow");
-            rest.truncate(left);
-            (first..first + keys.len()).for_each(|index| values.forget(base + index));
-            rest.extend(first..first + keys.len());
-        }
-    }
 }
 
 /// Whether what was found live since `before` was so in time: checks (b) and (c) of the read rule.
 #[inline(always)]
-fn in_time(direct: &Direct, before: u64, term: u64) -> bool {
+pub(crate) fn in_time(direct: &Direct, before: u64, term: u64) -> bool {
     judge(Incarnation(0).live(), direct.sampled(before), READ_EPOCHS_MAX, term) == Verdict::Valid
 }

@@ -16,7 +16,7 @@ use kelix_index::root_word;
 use kelix_types::{Guardian, Incarnation, Place, TableId, mark};
 use kelix_wire::ModelWords;
 
-pub(crate) use look::Looked;
+pub(crate) use look::{AT_ONCE, Looked, Step, in_time};
 pub(crate) use page::{Hint, Items, LeafWords, Page, Wanted};
 pub(crate) use remote::{Look, ModelCopy};
 
