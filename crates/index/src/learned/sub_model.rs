@@ -244,11 +244,13 @@ impl Window {
     #[inline(always)]
     pub fn guess(self, table: Words<'_>) -> Guess {
         let Window { position, low, high } = self;
-        let first = TABLE_HEADER_WORDS + low + 1;
-        // Few are counted, with nothing that a processor could guess wrong: those behind the window are above the key.
-        if high - low <= COUNTED && first + COUNTED <= table.count() {
-            let entries = table.part(first, COUNTED);
-            let mut rank = low;
+        let count = table.count() - TABLE_HEADER_WORDS;
+        // Few are counted, with nothing that a processor could guess wrong: those behind the window are above the key, and those
+        // before it are not.
+        if high - low <= COUNTED && COUNTED < count {
+            let first = (low + 1).min(count - COUNTED);
+            let entries = table.part(TABLE_HEADER_WORDS + first, COUNTED);
+            let mut rank = first - 1;
             for index in 0..COUNTED {
                 rank += usize::from(entries.load(index) >> LEAF_BITS <= position);
             }
