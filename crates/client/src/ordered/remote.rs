@@ -134,7 +134,9 @@ impl ModelCopy {
             return self.in_table(&sub_model, words, (key, word));
         }
         let place = sub_model.table?;
-        let windowed = self.kept == Kept::Models && top.table().kind().has_numbers() && sub_model.index > 0;
+        // Where there is no room for another table, or for any, some of its entries take fewer bytes than all of it.
+        let no_room = self.kept == Kept::Models || self.bytes + sub_model.words * 8 > self.budget;
+        let windowed = no_room && top.table().kind().has_numbers() && sub_model.index > 0;
         Some(if windowed { Self::window(sub_model, word)? } else { Look::Table { sub_model, place } })
     }
 
