@@ -508,14 +508,8 @@ impl Sketch {
             false => words[0],
         };
         words[0] = words[0].max(base);
-        let line = sub_model::train(&words, base, end);
-        Sketch {
-            codes: sub_model::number_codes(&words, base, line),
-            base,
-            prefix_bytes: 0,
-            line,
-            bytes: Vec::new(),
-        }
+        let (line, codes) = sub_model::train(&words, base, end);
+        Sketch { codes, base, prefix_bytes: 0, line, bytes: Vec::new() }
     }
 
     /// Says how strings differ.

@@ -89,11 +89,6 @@ impl Line {
         (key_word.saturating_sub(base) >> self.shift).min(POSITION_MAX)
     }
 
-    /// The position of a leaf; the first is at the base, whatever its separator says.
-    fn position_at(self, base: u64, separators: &[u64], rank: usize) -> u64 {
-        if rank == 0 { 0 } else { self.position(base, separators[rank]) }
-    }
-
     /// The rank that it says, of `last` and those before.
     #[inline(always)]
     fn rank(self, position: u64, last: i32) -> i32 {
@@ -111,18 +106,19 @@ impl Line {
     }
 }
 
-/// Draws the line for leaves whose separators have these key words, in their order. The first is the base, whatever it says.
-/// `end` is the first key word that is not of this sub-model.
-pub(crate) fn train(separators: &[u64], base: u64, end: Option<u64>) -> Line {
+/// Draws the line for leaves whose separators have these numbers, in their order, and says their codes: their positions. The
+/// first is the base, whatever it says. `end` is the first number that is not of this sub-model.
+pub(crate) fn train(separators: &[u64], base: u64, end: Option<u64>) -> (Line, Vec<u64>) {
     let count = separators.len();
-    let last = separators[count - 1].max(end.unwrap_or(0)).saturating_sub(base);
-    let shift = (64 - last.leading_zeros()).saturating_sub(POSITION_BITS);
+    let highest = separators[count - 1].max(end.unwrap_or(0)).saturating_sub(base);
+    let shift = (64 - highest.leading_zeros()).saturating_sub(POSITION_BITS);
     let mut line = Line { slope: 0.0, intercept: 0, shift, below: 0, above: 0 };
-    let position = |rank: usize| line.position_at(base, separators, rank);
+    let position = |number: &u64| line.position(base, *number);
+    let positions: Vec<u64> = std::iter::once(0).chain(separators[1..].iter().map(position)).collect();
     // Least squares.
     let (mut x, mut y, mut xx, mut xy) = (0.0, 0.0, 0.0, 0.0);
-    for rank in 0..count {
-        let (at, rank) = (position(rank) as f64, rank as f64);
+    for (rank, at) in positions.iter().enumerate() {
+        let (at, rank) = (*at as f64, rank as f64);
         (x, y, xx, xy) = (x + at, y + rank, xx + at * at, xy + at * rank);
     }
     let n = count as f64;
@@ -130,31 +126,23 @@ pub(crate) fn train(separators: &[u64], base: u64, end: Option<u64>) -> Line {
     let slope = if spread > 0.0 { (n * xy - x * y) / spread } else { 0.0 };
     let slope = slope.max(0.0) as f32;
     let intercept = ((y - f64::from(slope) * x) / n).round().clamp(-128.0, 127.0) as i8;
-    let mut errors = (0i32, 0i32);
-    let positions: Vec<u64> = (0..count).map(position).collect();
     (line.slope, line.intercept) = (slope, intercept);
-    for (rank, at) in positions.iter().enumerate() {
-        // The keys of this leaf stand from its own separator to just below the next.
-        let next = positions.get(rank + 1).copied().or(end.map(|end| line.position(base, end)));
-        let (highest, last) = (next.unwrap_or(POSITION_MAX), count as i32 - 1);
-        errors.0 = errors.0.max(line.rank(highest, last) - rank as i32);
-        errors.1 = errors.1.max(rank as i32 - line.rank(*at, last));
+    // The keys of a leaf stand from its own separator to just below the next.
+    let (last, after) = (count as i32 - 1, end.map_or(POSITION_MAX, |end| line.position(base, end)));
+    let (mut below, mut above, mut lowest) = (0, 0, line.rank(positions[0], last));
+    for (rank, next) in positions[1..].iter().chain([&after]).enumerate() {
+        let highest = line.rank(*next, last);
+        (below, above) = (below.max(highest - rank as i32), above.max(rank as i32 - lowest));
+        lowest = highest;
     }
-    (line.below, line.above) = (errors.0.clamp(0, 255) as u8, errors.1.clamp(0, 255) as u8);
-    line
-}
-
-/// The codes of leaves of numbers: their positions.
-pub(crate) fn number_codes(separators: &[u64], base: u64, line: Line) -> Vec<u64> {
-    (0..separators.len()).map(|rank| line.position_at(base, separators, rank)).collect()
+    (line.below, line.above) = (below.clamp(0, 255) as u8, above.clamp(0, 255) as u8);
+    (line, positions)
 }
 
 /// Leaves whose codes are those of a neighbour, when the last bits do not count.
 pub(crate) fn blurred(codes: &[u64], spare_bits: u32) -> usize {
-    let alike = |rank: usize, other: usize| {
-        codes.get(other).is_some_and(|code| codes[rank] >> spare_bits == code >> spare_bits)
-    };
-    (0..codes.len()).filter(|rank| alike(*rank, rank + 1) || (*rank > 0 && alike(*rank, rank - 1))).count()
+    let runs = codes.chunk_by(|a, b| a >> spare_bits == b >> spare_bits);
+    runs.map(<[u64]>::len).filter(|leaves| *leaves > 1).sum()
 }
 
 /// The codes of leaves of strings, all of which share a prefix of so many bytes, and what these lead to: the bytes of each
@@ -320,11 +308,10 @@ mod tests {
 
     fn check(separators: &[u64], end: Option<u64>) -> Line {
         let base = separators[0];
-        let line = train(separators, base, end);
+        let (line, codes) = train(separators, base, end);
         assert_eq!(Line::from_word(line.word()), line);
         let places: Vec<Place> = (1..=separators.len() as u64).map(|leaf| Place(leaf * 320)).collect();
         let span = Span::private((separators.len() as u64 + 2) * 8);
-        let codes = number_codes(separators, base, line);
         write_table(span.words(), base, &codes, &[], &places);
         let clear = blurred(&codes, 0) == 0;
         let end = end.unwrap_or(u64::MAX);
@@ -355,7 +342,7 @@ mod tests {
         check(&close, None);
         let far: Vec<u64> = [vec![0, 1, 2, 3], (1..20).map(|leaf| leaf << 58).collect()].concat();
         check(&far, None);
-        assert_eq!(blurred(&number_codes(&far, 0, train(&far, 0, None)), 0), 4);
+        assert_eq!(blurred(&train(&far, 0, None).1, 0), 4);
     }
 
     fn some_sub_model() -> SubModel {
