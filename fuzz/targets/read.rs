@@ -26,8 +26,8 @@ mod ordered;
 #[path = "../../crates/client/src/pointers.rs"]
 #[allow(missing_docs, dead_code)]
 mod pointers;
-#[path = "../../crates/client/src/read.rs"]
-#[allow(missing_docs, dead_code)]
+#[path = "../../crates/client/src/read/mod.rs"]
+#[allow(missing_docs, dead_code, unused_imports)]
 mod read;
 
 const TABLE: TableId = TableId(5);

@@ -65,10 +65,10 @@ mod scan;
 mod session;
 #[cfg(kelix_sim)]
 pub mod sim;
+mod submit;
 mod tables;
 mod waiting;
 
-pub use batch::{Completion, Outcome, Ticket};
 pub use client::Client;
 pub use connect::{Address, Credentials, FabricChoice};
 pub use core::Path;
@@ -79,6 +79,7 @@ pub use read::Cost;
 pub use rows::Rows;
 pub use scan::{Scan, Scanner};
 pub use session::{CompareAndSet, Session, SessionOptions};
+pub use submit::{Completion, Outcome, Ticket};
 
 /// A table of the server that a session is connected to. Of no use with a server started later, which has tables of
 /// its own.

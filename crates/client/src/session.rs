@@ -15,7 +15,7 @@ use kelix_wire::{Op, RequestHead, Status};
 use rustix::fd::{AsRawFd, RawFd};
 
 use crate::Table;
-use crate::batch::{Queued, Reading, Waiting, Wanted};
+use crate::batch::Wanted;
 use crate::client::Client;
 use crate::connect::{self, FabricChoice, Setup};
 use crate::core::{Answer, Core, Path, RequestId};
@@ -24,6 +24,7 @@ use crate::ordered::Looked;
 use crate::pointers::Pointer;
 use crate::read::{Cost, Landing, ReadOp, Step};
 use crate::scan::Buffers;
+use crate::submit::{Queued, Reading, Waiting};
 use crate::waiting::Patience;
 
 /// Operations between two looks at what rarely changes: the server's life, the set of segments, the counters.
@@ -107,7 +108,7 @@ pub struct Session {
     pub(crate) waiting: Vec<Waiting>,
     /// Whether [`Session::poll`] has announced that its caller may sleep.
     pub(crate) announced: bool,
-    pub(crate) finished: VecDeque<crate::batch::Completion>,
+    pub(crate) finished: VecDeque<crate::submit::Completion>,
     pub(crate) next_ticket: u64,
     pub(crate) slots: Vec<crate::batch::ReadSlot>,
     pub(crate) rest: Vec<usize>,

@@ -1,0 +1,99 @@
+//! Reads in straight code, where memory is within reach of loads, and those are ordered.
+
+use kelix_fabric::Direct;
+use kelix_image::words::Words;
+use kelix_image::{ItemFlags, ItemHeader, ItemView, LargeBody, PlainItem};
+use kelix_types::limits::READ_EPOCHS_MAX;
+use kelix_types::{Guardian, Incarnation, TableId, Version, mark};
+
+use super::{Verdict, judge};
+
+/// The common case of a read where memory is within reach of loads, and those are ordered: a plain item of this key at the
+/// place that somebody guessed. `None`: it is not that case; nothing is lost, begin a [`ReadOp`]. What `copy` makes of the
+/// item counts only if this returns it.
+///
+/// A guess suffices, because the guardian is sampled before the rest: see docs/read-rule.md, "Lemma 5".
+#[inline(always)]
+pub(crate) fn take_direct<R>(
+    direct: &Direct,
+    term: u64,
+    place: Words<'_>,
+    (table, key): (TableId, &[u8]),
+    copy: impl FnOnce(PlainItem<'_>) -> Option<R>,
+) -> Option<(Incarnation, R)> {
+    let before = direct.begin();
+    let item = PlainItem::find(place, table, key).filter(|item| item.guardian().is_live())?;
+    let copied = copy(item)?;
+    let verdict = judge(item.guardian(), direct.sampled(before), READ_EPOCHS_MAX, term);
+    (verdict == Verdict::Valid).then(|| (item.guardian().incarnation(), copied))
+}
+
+/// A large value that was found straight: its item was valid, and what it says where the value stands.
+pub(crate) struct FoundLarge<'a> {
+    place: Words<'a>,
+    guardian: Guardian,
+    body: LargeBody,
+    pub version: Version,
+    pub item_bytes: usize,
+}
+
+/// A large value of this key at the place that somebody guessed. `slot` receives the item, which is judged like a plain one.
+pub(crate) fn find_large_direct<'a>(
+    direct: &Direct,
+    term: u64,
+    place: Words<'a>,
+    (table, key): (TableId, &[u8]),
+    slot: &mut Vec<u64>,
+) -> Option<FoundLarge<'a>> {
+    let is_large = |flags: ItemFlags| flags.has(ItemFlags::LARGE) && !flags.has(ItemFlags::ATTRIBUTES);
+    if place.count() < 2 {
+        return None;
+    }
+    let before = direct.begin();
+    let guardian = Guardian(place.load_acquire(0));
+    let header = ItemHeader::from_word(place.load(1)).filter(|header| is_large(header.flags))?;
+    let words = header.item_bytes().div_ceil(8);
+    if words > place.count() {
+        return None;
+    }
+    slot.resize(words, 0);
+    place.copy_out(0, slot);
+    slot[0] = guardian.0;
+    let view = ItemView::new(slot).filter(|view| is_large(view.header().flags) && view.is_for(table, key))?;
+    let (body, version) = (LargeBody::parse(view.body())?, view.version());
+    let valid = judge(guardian, direct.sampled(before), READ_EPOCHS_MAX, term) == Verdict::Valid;
+    valid.then_some(FoundLarge { place, guardian, body, version, item_bytes: words * 8 })
+}
+
+impl FoundLarge<'_> {
+    /// Length of the value.
+    pub fn length(&self) -> usize {
+        self.body.bytes as usize
+    }
+
+    pub fn runs(&self) -> usize {
+        self.body.runs.len()
+    }
+
+    /// Copies the value from where it stands into a buffer of its length. `None`: it died meanwhile, and what was copied is
+    /// another's, or it stands where this side has no memory.
+    ///
+    /// Time does not count: its runs are not given back while the guardian lives, so the pieces are good if it lives still
+    /// when they are all here, as in [`ReadOp`].
+    pub fn copy(&self, direct: &Direct, term: u64, mut into: &mut [u8]) -> Option<()> {
+        let map = direct.map.view();
+        for (run, bytes) in &self.body.runs {
+            let (piece, rest) = into.split_at_mut(*bytes as usize);
+            map.words(*run, bytes.div_ceil(8) as usize)?.copy_bytes_out(0, piece).then_some(())?;
+            into = rest;
+        }
+        // The guardian is loaded behind the pieces, by the fences of the stamp, and the term behind the guardian.
+        direct.begin();
+        let lives = Guardian(self.place.load_acquire(0)) == self.guardian;
+        let in_force = direct.term() == term;
+        if !lives {
+            mark!("large value died while it was read");
+        }
+        (in_force && lives).then_some(())
+    }
+}

@@ -1,0 +1,104 @@
+//! The value of a large item: READs of its pieces, and of its guardian once more.
+
+use kelix_fabric::Fabric;
+use kelix_image::{ItemView, LargeBody};
+use kelix_types::{Guardian, mark};
+
+use super::{Landing, ReadOp, ShardReader, State, Step};
+
+/// Bytes of a large value in one READ. How long a value is, is the server's word: memory for it is taken piece by piece, as
+/// it comes.
+const LARGE_PIECE_BYTES: u64 = 8 << 20;
+
+impl ReadOp {
+    /// Reads a large value: its pieces, then the guardian once more in a READ posted after them. If that is still
+    /// live, the pieces were never released meanwhile, however long they took.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn begin_pieces<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        shard: &ShardReader,
+        landing: &mut Landing,
+    ) -> Step {
+        let view = ItemView::new(&landing.item).expect("just looked at");
+        self.incarnation = Some(view.guardian().incarnation());
+        let Some(large) = LargeBody::parse(view.body()).filter(|large| !large.runs.is_empty()) else {
+            return Step::Ask;
+        };
+        landing.runs = large.runs;
+        self.post_piece(fabric, shard, landing, (0, 0, 0))
+    }
+
+    /// Asks for what comes next of a large value, if there is memory for it.
+    fn post_piece<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        shard: &ShardReader,
+        landing: &mut Landing,
+        (run, at, done): (usize, u64, u64),
+    ) -> Step {
+        let (place, bytes) = landing.runs[run];
+        let end = (done / 8) as usize + piece_words(bytes, at);
+        if landing.value.try_reserve(end.saturating_sub(landing.value.len())).is_err() {
+            return Step::NoMemory;
+        }
+        // What the last value left is written over.
+        if landing.value.len() < end {
+            landing.value.resize(end, 0);
+        }
+        self.state = State::Pieces { run, at, done };
+        self.post(fabric, shard, place.plus(at), piece_words(bytes, at));
+        Step::Pending
+    }
+
+    pub(super) fn on_piece<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        shard: &ShardReader,
+        landing: &mut Landing,
+        (run, at, done): (usize, u64, u64),
+    ) -> Step {
+        let bytes = landing.runs[run].1;
+        let (first, words) = ((done / 8) as usize, piece_words(bytes, at));
+        if let Err(step) = self.poll(fabric, shard, &mut landing.value[first..first + words]) {
+            return step;
+        }
+        let piece = (bytes - at).min(LARGE_PIECE_BYTES);
+        let next = if at + piece < bytes { (run, at + piece) } else { (run + 1, 0) };
+        if next.0 < landing.runs.len() {
+            return self.post_piece(fabric, shard, landing, (next.0, next.1, done + piece));
+        }
+        self.state = State::LastGuardian;
+        self.post(fabric, shard, self.location.place(), 1);
+        Step::Pending
+    }
+
+    pub(super) fn on_last_guardian<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        shard: &ShardReader,
+        key: &[u8],
+    ) -> Step {
+        let mut word = [0];
+        let sampled = match self.poll(fabric, shard, &mut word) {
+            Ok(sampled) => sampled,
+            Err(Step::Pending) => return Step::Pending,
+            Err(_) => return Step::Ask,
+        };
+        if sampled.term != shard.term {
+            return Step::Superseded;
+        }
+        let incarnation = self.incarnation.expect("set with the first guardian");
+        if Guardian(word[0]) == incarnation.live() {
+            return Step::Valid;
+        }
+        mark!("large value died while it was read");
+        self.restart(fabric, shard, key)
+    }
+}
+
+/// Words of a run of so many bytes in the READ from its byte `at` on.
+fn piece_words(bytes: u64, at: u64) -> usize {
+    (bytes - at).min(LARGE_PIECE_BYTES).div_ceil(8) as usize
+}

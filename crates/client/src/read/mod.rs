@@ -1,0 +1,573 @@
+//! One-sided reads: the reader's half of the read rule (docs/read-rule.md), as a state machine without waiting.
+//!
+//! A [`ReadOp`] posts a READ, looks at the words when they are here, and posts the next one, until it holds a valid
+//! item or must ask the shard:
+//!
+//! ```text
+//! pointer known:  item ------------------------------------------> valid
+//!                   | stale
+//!                   v
+//! directory ->  main bucket -> item -> ... next candidate -------> valid
+//!                   |  (away)                                        |
+//!                   +-> alternate bucket -> item ... --------------> valid
+//! a bucket that does not serve the hash: the directory copy is old; read its root, then the one entry or all of it
+//! none of these, or too many retries: ask the shard
+//! ```
+//!
+//! Check (b) looks at the time since before the first READ of a chain whose pointers carry no incarnation (buckets), and at
+//! that of the one READ of an item whose pointer carries one.
+
+mod direct;
+mod directory;
+mod large;
+mod look;
+#[cfg(test)]
+mod tests;
+
+use kelix_fabric::{Direct, Fabric, PeerId, Read, ReadState, Sampled};
+use kelix_image::words::bytes_of;
+use kelix_image::{Attributes, ItemFlags, ItemHeader, ItemView, PlainItem, Value, inline_item};
+use kelix_index::{BUCKET_WORDS, Bucket, Directory, alternate};
+use kelix_types::limits::READ_RETRIES_MAX;
+use kelix_types::{Guardian, Incarnation, KeyHash, Location, Place, TableId, mark};
+
+use crate::ordered::{Look, OrderedReader};
+use crate::pointers::Pointer;
+pub(crate) use direct::{find_large_direct, take_direct};
+
+/// What a read has cost so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cost {
+    /// Remote READs.
+    pub reads: u64,
+    /// Bytes READ.
+    pub read_bytes: u64,
+    /// Messages sent.
+    pub messages: u64,
+    /// READs that turned out invalid and were done again.
+    pub retries: u64,
+    /// Times a one-sided path gave up and asked the shard.
+    pub fallbacks: u64,
+}
+
+impl Cost {
+    /// Adds another cost.
+    pub fn add(&mut self, other: Cost) {
+        self.reads += other.reads;
+        self.read_bytes += other.read_bytes;
+        self.messages += other.messages;
+        self.retries += other.retries;
+        self.fallbacks += other.fallbacks;
+    }
+
+    /// What was added since it was `before`.
+    pub fn since(self, before: Cost) -> Cost {
+        Cost {
+            reads: self.reads - before.reads,
+            read_bytes: self.read_bytes - before.read_bytes,
+            messages: self.messages - before.messages,
+            retries: self.retries - before.retries,
+            fallbacks: self.fallbacks - before.fallbacks,
+        }
+    }
+}
+
+/// What a reader knows of a shard.
+pub(crate) struct ShardReader {
+    pub peer: PeerId,
+    /// Term of the image: it counts only while this term is in force.
+    pub term: u64,
+    pub directory: Directory,
+    /// Its memory itself, where it is within reach of loads.
+    pub direct: Option<Direct>,
+    /// Gets that were direct reads.
+    pub direct_gets: u64,
+    /// Its ordered tables.
+    pub ordered: OrderedReader,
+}
+
+impl ShardReader {
+    /// A reader of the image of a term, who knows nothing of it yet.
+    pub fn new(peer: PeerId, term: u64, direct: Option<Direct>) -> ShardReader {
+        let (directory, ordered) = (Directory::default(), OrderedReader::default());
+        ShardReader { peer, term, directory, direct, direct_gets: 0, ordered }
+    }
+}
+
+/// How far a read is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// Look again after the next completion.
+    Pending,
+    /// The item's words are in the buffer, valid.
+    Valid,
+    /// The key is absent.
+    Absent,
+    /// One-sided means are exhausted: ask the shard.
+    Ask,
+    /// A segment is unknown here.
+    UnknownSegment,
+    /// Another server is in force.
+    Superseded,
+    /// The value is more than this process has memory for.
+    NoMemory,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Bucket {
+        alt: bool,
+    },
+    Item {
+        alt: bool,
+        by_pointer: bool,
+    },
+    /// Bytes before `at` of the run, and before `done` of the value, are here.
+    Pieces {
+        run: usize,
+        at: u64,
+        done: u64,
+    },
+    LastGuardian,
+    Root,
+    Entry {
+        root: u64,
+    },
+    Directory {
+        root: u64,
+        done: usize,
+    },
+    DirectoryGuardian {
+        root: u64,
+    },
+    /// On the way to a key of an ordered table.
+    Look(Look),
+    /// Nothing that is known here leads to the key.
+    Nowhere,
+}
+
+/// Words of a large value that one of many reads keeps room for.
+const KEPT_WORDS: usize = 128 << 10;
+
+/// What the read rule says of an object whose words are here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Valid,
+    Invalid,
+    Superseded,
+}
+
+/// Checks (a), (b) and (c) of the read rule: the guardian is live, no more than the window has passed between the stamps
+/// before the first READ and after the last one, and the image, that of `term`, is still in force.
+#[inline(always)]
+pub(crate) fn judge(guardian: Guardian, sampled: Sampled, window: u64, term: u64) -> Verdict {
+    if sampled.term != term {
+        mark!("READ of a superseded image");
+        Verdict::Superseded
+    } else if sampled.after.wrapping_sub(sampled.before) <= window && guardian.is_live() {
+        Verdict::Valid
+    } else {
+        mark!(if guardian.is_live() { "READ too slow" } else { "READ of a dead object" });
+        Verdict::Invalid
+    }
+}
+
+/// Where the words of a read land. Kept from read to read, so that reading allocates nothing once it has grown.
+pub(crate) struct Landing {
+    /// The item's slot.
+    pub item: Vec<u64>,
+    /// The item's header, as it was checked.
+    header: ItemHeader,
+    /// The value, where it is too large to stand in the item.
+    pub value: Vec<u64>,
+    bucket: [u64; BUCKET_WORDS],
+    /// A leaf, or what was looked at on the way there.
+    block: Vec<u64>,
+    runs: Vec<(Place, u64)>,
+}
+
+impl Default for Landing {
+    fn default() -> Landing {
+        let header =
+            ItemHeader { table: TableId(0), flags: ItemFlags::default(), key_bytes: 0, body_bytes: 0 };
+        Landing {
+            item: vec![0; 2],
+            header,
+            value: Vec::new(),
+            bucket: [0; BUCKET_WORDS],
+            block: Vec::new(),
+            runs: Vec::new(),
+        }
+    }
+}
+
+impl Landing {
+    /// The item that has landed.
+    #[inline(always)]
+    pub fn view(&self) -> ItemView<'_> {
+        ItemView::with_header(&self.item, self.header)
+    }
+
+    /// Takes a plain item from where it stands.
+    pub fn copy(&mut self, item: PlainItem<'_>) -> Option<()> {
+        self.header = item.copy_item(&mut self.item)?;
+        Some(())
+    }
+
+    /// Takes the item that a key with an inline value would have.
+    pub fn set_inline(&mut self, table: TableId, key: &[u8], value: u64) {
+        let key = key.try_into().expect("a key of this table");
+        self.item.clear();
+        self.item.extend_from_slice(&inline_item(table, key, value));
+        self.header = ItemHeader::from_word(self.item[1]).expect("just made");
+    }
+
+    /// Takes an item that came in a message, if it is a whole one of this key.
+    pub fn accept(&mut self, words: &[u64], table: TableId, key: &[u8]) -> bool {
+        let whole =
+            |view: &ItemView<'_>| view.is_for(table, key) && !view.header().flags.has(ItemFlags::LARGE);
+        let Some(view) = ItemView::new(words).filter(whole) else { return false };
+        self.header = view.header();
+        self.item.clear();
+        self.item.extend_from_slice(words);
+        true
+    }
+
+    /// The bytes of a large value.
+    fn large(&self) -> &[u8] {
+        let bytes: u64 = self.runs.iter().map(|(_, bytes)| bytes).sum();
+        &bytes_of(&self.value)[..bytes as usize]
+    }
+
+    /// Keeps no memory for a large value.
+    pub fn shrink(&mut self) {
+        if self.value.len() > KEPT_WORDS {
+            self.value = Vec::new();
+        }
+    }
+
+    /// Takes the bytes of a large value out, with their number.
+    pub fn take_large(&mut self) -> Option<(Vec<u64>, u64)> {
+        let bytes: u64 = self.runs.iter().map(|(_, bytes)| bytes).sum();
+        self.header.flags.has(ItemFlags::LARGE).then(|| {
+            self.value.truncate(bytes.div_ceil(8) as usize);
+            (std::mem::take(&mut self.value), bytes)
+        })
+    }
+
+    /// The value: the body of a plain item, the unnamed bytes of one with attributes (empty if it has none).
+    #[inline(always)]
+    pub fn value(&self) -> &[u8] {
+        let view = self.view();
+        if self.header.flags.0 & (ItemFlags::ATTRIBUTES.0 | ItemFlags::LARGE.0) == 0 {
+            view.body()
+        } else {
+            self.unusual_value()
+        }
+    }
+
+    #[cold]
+    fn unusual_value(&self) -> &[u8] {
+        let body = if self.header.flags.has(ItemFlags::LARGE) { self.large() } else { self.view().body() };
+        if !self.header.flags.has(ItemFlags::ATTRIBUTES) {
+            return body;
+        }
+        let unnamed = Attributes::new(body).into_iter().flatten().find_map(|(id, value)| match value {
+            Value::Bytes(bytes) if id.0 == 0 => Some(bytes),
+            _ => None,
+        });
+        unnamed.unwrap_or(&[])
+    }
+}
+
+/// One read under way.
+pub(crate) struct ReadOp {
+    pub hash: KeyHash,
+    pub table: TableId,
+    pub shard: usize,
+    /// Where the item was found, for the pointer cache.
+    pub pointer: Option<Pointer>,
+    tag: u32,
+    state: State,
+    /// The stamp from before the first READ of the chain, once that is done.
+    before: Option<u64>,
+    /// Slots of the bucket, or of the leaf, that are still to be looked at.
+    candidates: u16,
+    /// Where the READ under way begins.
+    place: Place,
+    location: Location,
+    incarnation: Option<Incarnation>,
+    /// The directory copy was renewed for this read, or the map.
+    renewed: bool,
+    /// The greatest incarnation that had been seen live when the READ of a leaf was posted.
+    seen: u64,
+    reads: u64,
+    read_bytes: u64,
+    retries: u64,
+}
+
+impl ReadOp {
+    /// Begins a read, by a pointer if one is known.
+    #[inline(always)]
+    pub fn start<F: Fabric>(
+        fabric: &mut F,
+        shard: &ShardReader,
+        number: usize,
+        tag: u32,
+        (table, hash, key): (TableId, KeyHash, &[u8]),
+        pointer: Option<Pointer>,
+    ) -> ReadOp {
+        let mut op = ReadOp {
+            hash,
+            table,
+            shard: number,
+            pointer: None,
+            tag,
+            state: State::Bucket { alt: false },
+            before: None,
+            candidates: 0,
+            place: Place(0),
+            location: Location::new(Place(0), kelix_types::SizeClass(0)),
+            incarnation: None,
+            renewed: false,
+            seen: 0,
+            reads: 0,
+            read_bytes: 0,
+            retries: 0,
+        };
+        match pointer {
+            Some(pointer) => op.post_pointer(fabric, shard, pointer),
+            None => op.post_first(fabric, shard, key),
+        }
+        op
+    }
+
+    /// What it has cost.
+    #[inline(always)]
+    pub fn cost(&self) -> Cost {
+        Cost { reads: self.reads, read_bytes: self.read_bytes, retries: self.retries, ..Cost::default() }
+    }
+
+    #[inline(always)]
+    fn post<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, place: Place, words: usize) {
+        self.reads += 1;
+        self.read_bytes += words as u64 * 8;
+        self.place = place;
+        fabric.post_read(Read { peer: shard.peer, place, words, tag: self.tag });
+    }
+
+    fn post_pointer<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, pointer: Pointer) {
+        self.state = State::Item { alt: false, by_pointer: true };
+        self.location = pointer.location;
+        self.incarnation = Some(pointer.incarnation);
+        self.before = None;
+        self.post(fabric, shard, pointer.location.place(), pointer.location.class().words());
+    }
+
+    /// Begins the chain of READs from the index.
+    #[inline(always)]
+    fn post_first<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, key: &[u8]) {
+        if self.table.kind().is_ordered() {
+            self.incarnation = None;
+            self.state = State::Nowhere;
+            if let Some(look) = shard.ordered.begin(self.table, key) {
+                self.post_look(fabric, shard, look);
+            }
+        } else {
+            self.post_bucket(fabric, shard);
+        }
+    }
+
+    #[inline(always)]
+    fn post_bucket<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) {
+        self.state = State::Bucket { alt: false };
+        self.incarnation = None;
+        self.before = None;
+        match shard.directory.bucket(self.hash, self.hash.bucket()) {
+            Some(place) => self.post(fabric, shard, place, BUCKET_WORDS),
+            None => self.post_root(fabric, shard),
+        }
+    }
+
+    /// Begins again after the directory or the map was refreshed, or because a READ was invalid.
+    #[cold]
+    #[inline(never)]
+    pub fn restart<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, key: &[u8]) -> Step {
+        self.retries += 1;
+        if self.retries > READ_RETRIES_MAX {
+            mark!("READ given up");
+            return Step::Ask;
+        }
+        self.post_first(fabric, shard, key);
+        if self.state == State::Nowhere { Step::Ask } else { Step::Pending }
+    }
+
+    /// Polls the READ under way, of `into.len()` words; `Err` when they are not here (yet). What it tells is for the chain
+    /// since its first READ.
+    #[inline(always)]
+    fn poll<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        shard: &ShardReader,
+        into: &mut [u64],
+    ) -> Result<Sampled, Step> {
+        let read = Read { peer: shard.peer, place: self.place, words: into.len(), tag: self.tag };
+        match fabric.poll_read(read, into) {
+            ReadState::Done(sampled) => {
+                Ok(Sampled { before: *self.before.get_or_insert(sampled.before), ..sampled })
+            }
+            ReadState::Pending => Err(Step::Pending),
+            ReadState::Outside => Err(Step::UnknownSegment),
+            ReadState::Broken => Err(Step::Ask),
+        }
+    }
+
+    /// Looks at the READ under way and, if it is done, posts the next one. A batch goes round its reads, so that the
+    /// next ones overlap. `key` is the wanted key.
+    #[inline(always)]
+    pub fn advance<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        shard: &mut ShardReader,
+        key: &[u8],
+        landing: &mut Landing,
+    ) -> Step {
+        match self.state {
+            State::Bucket { alt } => self.on_bucket(fabric, shard, landing, alt),
+            State::Item { alt, by_pointer } => self.on_item(fabric, shard, key, landing, alt, by_pointer),
+            State::Look(look) => self.on_look(fabric, shard, key, landing, look),
+            _ => self.advance_rarely(fabric, shard, landing, key),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn advance_rarely<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        shard: &mut ShardReader,
+        landing: &mut Landing,
+        key: &[u8],
+    ) -> Step {
+        match self.state {
+            State::Bucket { .. } | State::Item { .. } | State::Look(_) => unreachable!("handled by advance"),
+            State::Pieces { run, at, done } => self.on_piece(fabric, shard, landing, (run, at, done)),
+            State::LastGuardian => self.on_last_guardian(fabric, shard, key),
+            State::Nowhere => Step::Ask,
+            State::Root => self.on_root(fabric, shard),
+            State::Entry { root } => self.on_entry(fabric, shard, root),
+            State::Directory { root, done } => {
+                self.on_directory(fabric, shard, &mut landing.value, root, done)
+            }
+            State::DirectoryGuardian { root } => {
+                self.on_directory_guardian(fabric, shard, &landing.value, root)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn on_bucket<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        shard: &ShardReader,
+        landing: &mut Landing,
+        alt: bool,
+    ) -> Step {
+        match self.poll(fabric, shard, &mut landing.bucket) {
+            Ok(_) => {}
+            // A subtable in a segment that is gone: the directory copy is old. If it is not, the segment is new.
+            Err(Step::UnknownSegment) if !self.renewed => return self.renew_directory(fabric, shard),
+            Err(step) => return step,
+        }
+        if !Bucket(&landing.bucket).serves(self.hash) {
+            return self.renew_directory(fabric, shard);
+        }
+        self.candidates = u16::from(Bucket(&landing.bucket).candidates(self.hash, alt));
+        self.next_candidate(fabric, shard, &landing.bucket, alt)
+    }
+
+    /// Reads the next item the bucket proposes, or the alternate bucket, or gives up.
+    #[inline(always)]
+    fn next_candidate<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        shard: &ShardReader,
+        bucket: &[u64; BUCKET_WORDS],
+        alt: bool,
+    ) -> Step {
+        while self.candidates != 0 {
+            let slot = self.candidates.trailing_zeros() as usize;
+            self.candidates &= self.candidates - 1;
+            if let Some(location) = Bucket(bucket).location(slot) {
+                self.state = State::Item { alt, by_pointer: false };
+                self.location = location;
+                self.post(fabric, shard, location.place(), location.class().words());
+                return Step::Pending;
+            }
+        }
+        if alt || !Bucket(bucket).has_away() {
+            // Not found here proves nothing; only the shard may say "absent".
+            return Step::Ask;
+        }
+        self.state = State::Bucket { alt: true };
+        let other = alternate(self.hash.bucket(), self.hash.signature());
+        let Some(place) = shard.directory.bucket(self.hash, other) else { return Step::Ask };
+        self.post(fabric, shard, place, BUCKET_WORDS);
+        Step::Pending
+    }
+
+    #[inline(always)]
+    fn on_item<F: Fabric>(
+        &mut self,
+        fabric: &mut F,
+        shard: &ShardReader,
+        key: &[u8],
+        landing: &mut Landing,
+        alt: bool,
+        by_pointer: bool,
+    ) -> Step {
+        let words = self.location.class().words();
+        if landing.item.len() != words {
+            landing.item.resize(words, 0);
+        }
+        let sampled = match self.poll(fabric, shard, &mut landing.item) {
+            Ok(sampled) => sampled,
+            // The shard may have told of a segment that is new.
+            Err(Step::UnknownSegment) if by_pointer && (self.renewed || !self.table.kind().is_ordered()) => {
+                mark!("pointer into a segment that is gone");
+                return self.restart(fabric, shard, key);
+            }
+            Err(Step::UnknownSegment) => {
+                self.renewed = true;
+                return Step::UnknownSegment;
+            }
+            Err(step) => return step,
+        };
+        let guardian = Guardian(landing.item[0]);
+        match judge(guardian, sampled, fabric.stamp_window(), shard.term) {
+            Verdict::Valid => {}
+            Verdict::Invalid => return self.restart(fabric, shard, key),
+            Verdict::Superseded => return Step::Superseded,
+        }
+        if self.incarnation.is_some_and(|incarnation| guardian.incarnation() != incarnation) {
+            mark!("memory reused under a stale pointer");
+            return self.restart(fabric, shard, key);
+        }
+        let Some(view) = ItemView::new(&landing.item).filter(|view| view.is_for(self.table, key)) else {
+            // Another key with the same signature, or a pointer that the cache mixed up.
+            return if by_pointer {
+                self.restart(fabric, shard, key)
+            } else if self.table.kind().is_ordered() {
+                self.next_in_leaf(fabric, shard, key, landing)
+            } else {
+                self.next_candidate(fabric, shard, &landing.bucket, alt)
+            };
+        };
+        landing.header = view.header();
+        self.pointer = Some(Pointer { location: self.location, incarnation: guardian.incarnation() });
+        if view.header().flags.has(ItemFlags::LARGE) {
+            return self.begin_pieces(fabric, shard, landing);
+        }
+        Step::Valid
+    }
+}

@@ -1,0 +1,383 @@
+//! Submit and poll: operations that go on while their caller does something else.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use kelix_fabric::Fabric;
+use kelix_types::limits::{MESSAGE_VALUE_BYTES_MAX, SESSION_READS_MAX};
+use kelix_types::{Effect, Error, ErrorKind, Result, Version};
+use kelix_wire::{Op, RequestHead, Status};
+
+use crate::Table;
+use crate::core::{Answer, Path, PostError, RequestId};
+use crate::item::{Item, NewItem};
+use crate::pointers::Pointer;
+use crate::read::{Landing, ReadOp, Step};
+use crate::session::{Session, check_answer, check_key, check_value, no_memory};
+use crate::waiting::{Patience, is_passing};
+
+/// Names a submitted operation.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket(pub u64);
+
+/// A submitted operation that has ended.
+#[derive(Debug)]
+pub struct Completion {
+    /// Which one.
+    pub ticket: Ticket,
+    /// How it ended.
+    pub outcome: Result<Outcome>,
+}
+
+/// What a submitted operation brought.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// A get: the item, `None` if the key is absent.
+    Item(Option<Item>),
+    /// A put: the new version.
+    Written(Version),
+    /// A delete: whether the key was there.
+    Deleted(bool),
+}
+
+/// A submitted operation.
+pub(crate) struct Queued {
+    ticket: Ticket,
+    head: RequestHead,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// A submitted operation whose request is under way.
+pub(crate) struct Waiting {
+    queued: Queued,
+    id: RequestId,
+    pub(crate) since_ns: u64,
+}
+
+/// A submitted get whose item is being read.
+pub(crate) struct Reading {
+    queued: Queued,
+    op: ReadOp,
+    known: Option<Pointer>,
+    landing: Landing,
+    pub(crate) since_ns: u64,
+    /// Over which of the session's connections.
+    connection: u32,
+}
+
+/// Tags of the READs of submitted gets begin here; below are those of whoever waits.
+const SUBMITTED: u32 = SESSION_READS_MAX as u32;
+
+impl Session {
+    fn submit(&mut self, head: RequestHead, key: &[u8], value: Vec<u8>) -> Result<Ticket> {
+        check_key("submit", head.table, key)?;
+        check_value("submit", &head, &value)?;
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.queue.push_back(Queued { ticket, head, key: key.to_vec(), value });
+        Ok(ticket)
+    }
+
+    fn submit_head(&self, op: Op, table: Table) -> Result<RequestHead> {
+        Ok(RequestHead::new(op, 0, self.check_table("submit", table)?))
+    }
+
+    /// Submits a get. It begins with the next [`Session::poll`], together with all others submitted until then.
+    pub fn submit_get(&mut self, table: Table, key: &[u8]) -> Result<Ticket> {
+        self.submit(self.submit_head(Op::Get, table)?, key, Vec::new())
+    }
+
+    /// Submits a put.
+    pub fn submit_put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<Ticket> {
+        self.submit(self.submit_head(Op::Put, table)?, key, value.to_vec())
+    }
+
+    /// Submits a put of an item with attributes and links. Waits only where the server has yet to be asked for the
+    /// number of an attribute's name.
+    pub fn submit_item(&mut self, table: Table, key: &[u8], item: &NewItem) -> Result<Ticket> {
+        let table = self.check_table("submit", table)?;
+        let (head, body) = self.encode_item("submit", table, None, item)?;
+        self.submit(head, key, body.into_owned())
+    }
+
+    /// Submits a delete.
+    pub fn submit_delete(&mut self, table: Table, key: &[u8]) -> Result<Ticket> {
+        self.submit(self.submit_head(Op::Delete, table)?, key, Vec::new())
+    }
+
+    /// Begins what was submitted and moves what has ended to `completions`; returns how many. Waits only to send a
+    /// value that does not fit one message, for one such value at most, and to map memory that is new.
+    ///
+    /// After a poll that returned 0, and until the next call of this session, [`Session::fd`] becomes readable when
+    /// there is more. An operation that is not answered in time ends with the next poll after that, so wait for the
+    /// descriptor with a time-out. A session that goes on after it has lost its connection
+    /// ([`SessionOptions::retry_for`]) connects again in here, and then has another descriptor.
+    ///
+    /// [`SessionOptions::retry_for`]: crate::SessionOptions::retry_for
+    pub fn poll(&mut self, completions: &mut Vec<Completion>) -> Result<usize> {
+        let before = completions.len();
+        if self.announced {
+            // Wake-ups that came are over now, and so is a server that went.
+            self.core.fabric.look();
+            self.core.fabric.sleep(Some(0));
+            self.announced = false;
+        }
+        self.connect_for_poll();
+        loop {
+            self.move_on()?;
+            completions.extend(self.finished.drain(..));
+            if completions.len() > before || self.outstanding() == 0 {
+                break;
+            }
+            // What came before the announcement wakes nobody, so there is one more look after it.
+            if self.announced && !self.core.fabric.unseen() {
+                break;
+            }
+            self.core.fabric.announce_sleep();
+            self.announced = true;
+        }
+        Ok(completions.len() - before)
+    }
+
+    /// Takes in what has come, and does what can be done without waiting for more.
+    fn move_on(&mut self) -> Result<()> {
+        self.core.fabric.progress();
+        while self.begin_queued() || self.advance_readings() {}
+        self.core.fabric.doorbell();
+        self.send_unsent();
+        self.collect()
+    }
+
+    /// How many submitted operations have not been returned by [`Session::poll`] yet.
+    pub fn outstanding(&self) -> usize {
+        let unsent: usize = self.unsent.iter().map(VecDeque::len).sum();
+        let reading = self.readings.iter().flatten().count();
+        self.queue.len() + reading + unsent + self.waiting.len() + self.finished.len()
+    }
+
+    /// Begins what was submitted, as far as there is room: gets are read one-sidedly, the rest is to be sent. Returns whether
+    /// that was anything.
+    fn begin_queued(&mut self) -> bool {
+        let mut began = false;
+        while let Some(queued) = self.queue.pop_front() {
+            if queued.head.op != Op::Get || self.core.path == Path::Message {
+                self.ask_for(queued);
+            } else if let Some(index) = self.room_for_reading() {
+                self.begin_reading(index, queued);
+            } else {
+                self.queue.push_front(queued);
+                break;
+            }
+            began = true;
+        }
+        began
+    }
+
+    fn room_for_reading(&mut self) -> Option<usize> {
+        let free = self.readings.iter().position(Option::is_none);
+        if free.is_none() && self.readings.len() < SESSION_READS_MAX {
+            self.readings.push(None);
+            return Some(self.readings.len() - 1);
+        }
+        free
+    }
+
+    fn begin_reading(&mut self, index: usize, queued: Queued) {
+        if let Err(error) = self.note_operation() {
+            return self.finish(queued.ticket, Err(error));
+        }
+        let (table, since_ns) = (queued.head.table, self.core.fabric.now_ns());
+        let route = self.core.route(table, &queued.key);
+        if table.kind().is_ordered() {
+            if let Err(error) = self.copy_models("poll", table, route.1) {
+                return self.finish(queued.ticket, Err(error));
+            }
+        }
+        let known = self.core.known_pointer(route.0);
+        let op = self.core.start_read(SUBMITTED + index as u32, (table, &queued.key), route, known);
+        let (landing, connection) = (Landing::default(), self.connections);
+        self.readings[index] = Some(Reading { queued, op, known, landing, since_ns, connection });
+    }
+
+    /// Goes on with the gets that are being read. Returns whether one of them has ended, so that there is room for another.
+    fn advance_readings(&mut self) -> bool {
+        let mut ended = false;
+        let now_ns = self.core.fabric.now_ns();
+        for index in 0..self.readings.len() {
+            let Some(mut reading) = self.readings[index].take() else { continue };
+            match self.advance_reading(&mut reading, now_ns) {
+                None => self.readings[index] = Some(reading),
+                Some(outcome) => {
+                    ended = true;
+                    match outcome.transpose() {
+                        Some(outcome) => self.finish(reading.queued.ticket, outcome),
+                        None => self.ask_for(reading.queued),
+                    }
+                }
+            }
+        }
+        ended
+    }
+
+    /// Goes on with one of them. `None`: it is still under way; `Ok(None)`: the shard must be asked.
+    fn advance_reading(&mut self, reading: &mut Reading, now_ns: u64) -> Option<Result<Option<Outcome>>> {
+        let Reading { queued, op, known, landing, since_ns, connection } = reading;
+        let mut lost = std::mem::replace(connection, self.connections) != self.connections;
+        let step = loop {
+            let posted = op.cost().reads;
+            let step = match std::mem::take(&mut lost) {
+                false => self.core.advance_read(op, &queued.key, landing),
+                true => self.core.restart_read(op, &queued.key),
+            };
+            match step {
+                Step::UnknownSegment => match self.renew_map(op, &queued.key) {
+                    Ok(true) => {}
+                    Ok(false) => break Step::Ask,
+                    Err(error) => return Some(Err(error)),
+                },
+                // What was posted may be done already: nothing tells of it then.
+                Step::Pending if op.cost().reads != posted => {}
+                step => break step,
+            }
+        };
+        if step == Step::Pending {
+            return self.given_up(*since_ns, now_ns).map(Err);
+        }
+        self.core.finish_read(op, *known);
+        Some(match step {
+            Step::Valid => {
+                std::mem::swap(&mut self.landing, landing);
+                self.make_item("get").map(|item| Some(Outcome::Item(Some(item))))
+            }
+            Step::Absent => Ok(Some(Outcome::Item(None))),
+            Step::Superseded => Err(Session::superseded("poll")),
+            Step::NoMemory => Err(no_memory("poll")),
+            _ => {
+                self.core.total.fallbacks += 1;
+                Ok(None)
+            }
+        })
+    }
+
+    /// Why something is not waited for any longer, which was begun then.
+    fn given_up(&self, since_ns: u64, now_ns: u64) -> Option<Error> {
+        let waited = Duration::from_nanos(now_ns - since_ns);
+        match self.check_server("poll") {
+            // A server that is superseded gives no more answers; one that has gone may be found again.
+            Err(error) if self.caller.is_none() || error.kind() == ErrorKind::Superseded => Some(error),
+            _ if waited >= self.limit() => Some(self.timed_out("poll")),
+            _ => None,
+        }
+    }
+
+    fn finish(&mut self, ticket: Ticket, outcome: Result<Outcome>) {
+        self.finished.push_back(Completion { ticket, outcome });
+    }
+
+    fn ask_for(&mut self, queued: Queued) {
+        let (_, shard) = self.core.route(queued.head.table, &queued.key);
+        self.unsent[shard].push_back(queued);
+    }
+
+    /// Sends as much as finds room.
+    fn send_unsent(&mut self) {
+        if self.unsent.iter().all(VecDeque::is_empty) {
+            return;
+        }
+        let lost = self.check_server("poll").err();
+        if lost.is_some() && self.caller.is_some() {
+            return self.end_unsent();
+        }
+        let mut sent_large = false;
+        for shard in 0..self.unsent.len() {
+            while let Some(queued) = self.unsent[shard].pop_front() {
+                let large = queued.value.len() > MESSAGE_VALUE_BYTES_MAX;
+                let posted = if let Some(error) = &lost {
+                    Err(PostError::Failed(Error::new(error.kind(), "poll", error.context())))
+                } else if !large {
+                    self.core.post(shard, queued.head, &queued.key, &queued.value, true)
+                } else if !sent_large {
+                    sent_large = true;
+                    let answer = self.write("put", queued.head, &queued.key, &queued.value);
+                    self.finish(
+                        queued.ticket,
+                        answer.map(|answer| Outcome::Written(Version(answer.version))),
+                    );
+                    continue;
+                } else {
+                    Err(PostError::Full)
+                };
+                match posted {
+                    Ok(id) => {
+                        self.sending = Patience::default();
+                        let since_ns = self.core.fabric.now_ns();
+                        self.waiting.push(Waiting { queued, id, since_ns });
+                    }
+                    Err(PostError::Failed(error)) if self.caller.is_some() && is_passing(&error) => {
+                        // The next poll sees to the connection.
+                        self.unsent[shard].push_front(queued);
+                        break;
+                    }
+                    Err(PostError::Full) => {
+                        self.unsent[shard].push_front(queued);
+                        break;
+                    }
+                    Err(PostError::Failed(error)) => self.finish(queued.ticket, Err(error)),
+                }
+            }
+        }
+        self.send_all();
+        self.end_unsent();
+    }
+
+    /// Gives up what could not be sent for too long.
+    fn end_unsent(&mut self) {
+        if self.unsent.iter().any(|unsent| !unsent.is_empty())
+            && self.sending.waited(self.core.fabric.now_ns()) >= self.limit()
+        {
+            for queued in self.unsent.iter_mut().flat_map(std::mem::take).collect::<Vec<_>>() {
+                self.finish(queued.ticket, Err(self.timed_out("poll")));
+            }
+        }
+    }
+
+    /// Turns answers that have arrived into completions.
+    fn collect(&mut self) -> Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        self.core.poll_replies()?;
+        self.note_broken();
+        let now_ns = self.core.fabric.now_ns();
+        for Waiting { queued, id, since_ns } in std::mem::take(&mut self.waiting) {
+            let outcome = if let Some(answer) = self.core.take(id) {
+                self.sending = Patience::default();
+                self.believe("poll", answer).and_then(|answer| self.outcome_of(&queued, answer))
+            } else if let Some(error) = self.given_up(since_ns, now_ns) {
+                let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
+                Err(error.with_effect(effect))
+            } else {
+                self.waiting.push(Waiting { queued, id, since_ns });
+                continue;
+            };
+            self.finish(queued.ticket, outcome);
+        }
+        Ok(())
+    }
+
+    fn outcome_of(&mut self, queued: &Queued, answer: Answer) -> Result<Outcome> {
+        check_answer("poll", &answer)?;
+        let route = self.core.route(queued.head.table, &queued.key);
+        self.core.learn(route.0, &answer);
+        match queued.head.op {
+            Op::Put => Ok(Outcome::Written(Version(answer.version))),
+            Op::Delete => Ok(Outcome::Deleted(answer.status == Status::Ok)),
+            _ => {
+                let found = self.take_item("get", queued.head.table, &queued.key, answer)?;
+                let item = found.map(|_| self.make_item("get")).transpose()?;
+                Ok(Outcome::Item(item))
+            }
+        }
+    }
+}
