@@ -88,7 +88,7 @@ trait Engine {
 
 struct Kelix {
     reader: Reader,
-    rows: Rows,
+    rows: Vec<Rows>,
 }
 
 impl Engine for Kelix {
@@ -104,14 +104,17 @@ impl Engine for Kelix {
         if batch.modifies > 0 {
             self.reader.get_and_put(&[], &[], batch.modified().iter().copied(), generation)?;
         }
-        for (first, count) in &batch.scans {
-            let scan = Scan::all().from(&key_of(*first)).limit(*count as u64);
-            self.reader.session.scan_into(self.reader.table, &scan, &mut self.rows).map_err(text)?;
+        let scan = |(first, count): &(u64, usize)| Scan::all().from(&key_of(*first)).limit(*count as u64);
+        let scans: Vec<Scan> = batch.scans.iter().map(scan).collect();
+        self.rows.resize_with(scans.len().max(self.rows.len()), Rows::new);
+        let rows = &mut self.rows[..scans.len()];
+        self.reader.session.multi_scan_into(self.reader.table, &scans, rows).map_err(text)?;
+        for ((first, count), rows) in batch.scans.iter().zip(rows) {
             let mut seen = Seen::new(*first);
-            for index in 0..self.rows.len() {
-                let number = u64::from_be_bytes(self.rows.key(index).try_into().map_err(text)?);
+            for index in 0..rows.len() {
+                let number = u64::from_be_bytes(rows.key(index).try_into().map_err(text)?);
                 seen.note(number)?;
-                check(number, Some(self.rows.value(index)))?;
+                check(number, Some(rows.value(index)))?;
             }
             seen.end(*count)?;
         }
@@ -327,7 +330,7 @@ pub(super) fn rows(size: &Size) -> Result<Vec<Row>, String> {
     redis.load(&numbers)?;
     // Popular numbers stand all over the table, as their hashes do with YCSB.
     keys::shuffle(&mut numbers, 84);
-    let ours = Kelix { reader: tree.here(Path::Auto)?, rows: Rows::new() };
+    let ours = Kelix { reader: tree.here(Path::Auto)?, rows: Vec::new() };
     let engines: [Box<dyn Engine>; 3] = [Box::new(ours), Box::new(environment), Box::new(redis)];
     let mut sides = engines.map(|engine| {
         let among = New::between(size.records);

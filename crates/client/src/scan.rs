@@ -27,6 +27,9 @@ use cursor::{Cursor, Found, Range, after_prefix, after_string, nonsense, number_
 /// Keys of one page of a [`Scanner`].
 const PAGE_KEYS: u64 = 256;
 
+/// Scans that begin together.
+const SCANS_AT_ONCE: usize = 16;
+
 const SCAN: &str = "scan";
 
 /// Which keys of an ordered table, and in which order: all of them upwards, unless something else is said.
@@ -237,7 +240,36 @@ impl Session {
     pub fn scan_into(&mut self, table: Table, scan: &Scan, rows: &mut Rows) -> Result<()> {
         const OPERATION: &str = "scan_into";
         let id = self.check_table(OPERATION, table)?;
-        let mut cursor = scan.resolve(OPERATION, id)?;
+        let cursor = scan.resolve(OPERATION, id)?;
+        self.scan_range(OPERATION, cursor, rows)
+    }
+
+    /// Scans an ordered table many times: does with each scan, and the buffer of the same number, what [`Session::scan_into`] does.
+    /// Where memory is within reach of loads, all of them begin at once.
+    pub fn multi_scan_into(&mut self, table: Table, scans: &[Scan], rows: &mut [Rows]) -> Result<()> {
+        const OPERATION: &str = "multi_scan_into";
+        let id = self.check_table(OPERATION, table)?;
+        if scans.len() != rows.len() {
+            let context = format!("{} scans, and {} buffers for what they bring", scans.len(), rows.len());
+            return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, context));
+        }
+        for (scans, rows) in scans.chunks(SCANS_AT_ONCE).zip(rows.chunks_mut(SCANS_AT_ONCE)) {
+            let cursors: Vec<Cursor> =
+                scans.iter().map(|scan| scan.resolve(OPERATION, id)).collect::<Result<_>>()?;
+            let begins: Vec<[u8; 8]> = cursors.iter().filter_map(Cursor::first_number).collect();
+            let begins: Vec<&[u8]> = begins.iter().map(|begin| &begin[..]).collect();
+            if self.core.begins_with_index() {
+                self.core.reader_in_order(id).bring_near(id, &begins);
+            }
+            for (cursor, rows) in cursors.into_iter().zip(rows) {
+                self.scan_range(OPERATION, cursor, rows)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn scan_range(&mut self, operation: &'static str, mut cursor: Cursor, rows: &mut Rows) -> Result<()> {
+        let id = cursor.table;
         rows.clear();
         let mut take = |session: &mut Session, found: Found<'_>| {
             let before = rows.len();
@@ -251,7 +283,7 @@ impl Session {
                     rows.push(item.key(), item.value(), item.version());
                 }
                 Found::Key(key) => {
-                    if let Some(item) = session.fetch_item(OPERATION, id, key)? {
+                    if let Some(item) = session.fetch_item(operation, id, key)? {
                         rows.push(item.key(), item.value(), item.version());
                     }
                 }
@@ -259,7 +291,7 @@ impl Session {
             Ok((rows.len() - before) as u64)
         };
         while !cursor.is_over() {
-            self.next_page(OPERATION, &mut cursor, SCAN_KEYS_MAX as u64, &mut take)?;
+            self.next_page(operation, &mut cursor, SCAN_KEYS_MAX as u64, &mut take)?;
         }
         Ok(())
     }

@@ -164,6 +164,18 @@ impl ShardReader {
     }
 }
 
+impl ShardReader {
+    /// Brings the leaves of some keys near, their memory accesses overlapping, for whoever reads them one by one.
+    pub fn bring_near(&mut self, table: TableId, keys: &[&[u8]]) {
+        let ShardReader { direct, ordered, .. } = self;
+        let Some(direct) = direct.as_ref() else { return };
+        for keys in keys.chunks(AT_ONCE) {
+            let mut steps = [Step::BEGIN; AT_ONCE];
+            ordered.lead(direct, table.kind(), (table, keys), &mut steps[..keys.len()]);
+        }
+    }
+}
+
 /// Whether what was found live since `before` was so in time: checks (b) and (c) of the read rule.
 #[inline(always)]
 pub(crate) fn in_time(direct: &Direct, before: u64, term: u64) -> bool {

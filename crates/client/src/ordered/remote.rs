@@ -196,7 +196,9 @@ impl ModelCopy {
     /// The leaf of a rank, if a table that is kept tells.
     pub fn leaf_at(&self, index: usize, rank: usize) -> Option<Place> {
         let words = self.tables.get(index)?.as_ref()?;
-        leaf_of(*words.get(TABLE_HEADER_WORDS + rank)?)
+        // Of strings there are bytes behind the entries.
+        let leaves = self.top()?.sub_model(index).leaves;
+        leaf_of(*words.get(TABLE_HEADER_WORDS + rank).filter(|_| rank < leaves)?)
     }
 
     /// Keeps a table, in place of others if need be.

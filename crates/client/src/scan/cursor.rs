@@ -69,6 +69,14 @@ pub(super) fn nonsense(operation: &'static str) -> Error {
 }
 
 impl Cursor {
+    /// The number that it looks for first, as a key; none in a table of strings.
+    pub fn first_number(&self) -> Option<[u8; 8]> {
+        match self.range {
+            Range::Numbers(low, high) => Some(if self.backwards { high } else { low }.to_be_bytes()),
+            Range::Strings(..) => None,
+        }
+    }
+
     /// Whether there is nothing left to look for.
     pub fn is_over(&self) -> bool {
         let empty = match &self.range {
