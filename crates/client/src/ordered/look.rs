@@ -155,16 +155,14 @@ impl ShardReader {
         let ShardReader { term, direct, ordered, .. } = self;
         let Some(direct) = direct.as_ref() else { return Looked::Unknown };
         let before = direct.begin();
-        // The kind is known where it matters what code there is for it.
+        // Numbers with values have code of their own, without the questions that do not arise for them.
         let looked = match table.kind() {
             kind @ TableKind::Inline => ordered.look(direct, kind, (table, key), copy),
             kind => ordered.look(direct, kind, (table, key), copy),
         };
         looked.filter(|_| in_time(direct, before, *term)).unwrap_or(Looked::Unknown)
     }
-}
 
-impl ShardReader {
     /// Brings the leaves of some keys near, their memory accesses overlapping, for whoever reads them one by one.
     pub fn bring_near(&mut self, table: TableId, keys: &[&[u8]]) {
         let ShardReader { direct, ordered, .. } = self;

@@ -56,7 +56,7 @@ impl Session {
                 Range::Numbers(low, high) => {
                     self.read_numbers(operation, cursor, (low, high, most), &mut buffers, take)
                 }
-                // Where a string ends there may be no leaf's end, so downwards nothing says which leaf comes next.
+                // The strings below an end may be in the leaf before the one that the end leads to, which no leaf names.
                 Range::Strings(..) if cursor.backwards => Ok(false),
                 Range::Strings(..) => self.read_strings(operation, cursor, most, &mut buffers, take),
             };

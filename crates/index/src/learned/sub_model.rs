@@ -263,8 +263,8 @@ impl Window {
     }
 }
 
-/// Guesses the leaf of a string, from a table of so many words, whose words `word` brings; see [`string_codes`]. `shared`: so many
-/// bytes it has in common with the first separator, and is not below it.
+/// Guesses the leaf of a string by walking the separators in a table of so many words, which `word` brings. `shared`: so many bytes
+/// the string has in common with the first separator, and is not below it.
 pub fn guess_string(
     word: impl Fn(usize) -> u64,
     words: usize,
