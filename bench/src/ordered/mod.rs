@@ -25,7 +25,7 @@ use crate::store::unpin;
 use crate::{Options, Report};
 
 /// Records of a run.
-const RECORDS: u64 = 10_000_000;
+const RECORDS: u64 = 1_000_000;
 /// Pairs of blocks a row. A small run is a check that all works, not a measurement.
 const FULL: usize = 31;
 const SMALL: usize = 2;
