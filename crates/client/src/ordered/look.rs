@@ -7,7 +7,7 @@ use kelix_index::{LeafHeader, key_word, slot_word, slots, tag_of_number, tag_of_
 use kelix_types::limits::READ_EPOCHS_MAX;
 use kelix_types::{Incarnation, Location, TableId, TableKind};
 
-use super::way::{self, Way, look_in_leaf};
+use super::way::{self, Way};
 use super::{OrderedReader, Reads};
 use crate::pointers::Pointer;
 use crate::read::{ShardReader, Verdict, judge};
@@ -52,14 +52,10 @@ impl Step<'_> {
         direct: &Direct,
         kind: TableKind,
         (table, key): (TableId, &[u8]),
-        mut copy: impl FnMut(PlainItem<'_>) -> Option<R>,
+        copy: impl FnMut(PlainItem<'_>) -> Option<R>,
     ) -> Option<Looked<R>> {
         let way = self.way.filter(|_| kind.takes_key(key))?;
-        let mut look = |leaf: Words<'_>| look_in_leaf(reads, direct, (leaf, kind), (table, key), &mut copy);
-        match look(self.leaf) {
-            None => way.further(direct.map.view(), self.rank, look),
-            found => found,
-        }
+        way.look(reads, direct, kind, (self.leaf, self.rank), (table, key), copy)
     }
 }
 
@@ -70,7 +66,7 @@ impl OrderedReader {
         direct: &Direct,
         kind: TableKind,
         (table, key): (TableId, &[u8]),
-        mut copy: impl FnMut(PlainItem<'_>) -> Option<R>,
+        copy: impl FnMut(PlainItem<'_>) -> Option<R>,
     ) -> Option<Looked<R>> {
         let map = direct.map.view();
         let top = self.of(table).top(map, table)?;
@@ -79,12 +75,7 @@ impl OrderedReader {
         let leaf = way::leaf(map, guess.leaf);
         // Which of its lines has the slot says its header; by then it is on its way.
         leaf.prefetch_all();
-        let mut look =
-            |leaf: Words<'_>| look_in_leaf(&mut self.reads, direct, (leaf, kind), (table, key), &mut copy);
-        match look(leaf) {
-            None => way.further(map, guess.rank, look),
-            found => found,
-        }
+        way.look(&mut self.reads, direct, kind, (leaf, guess.rank), (table, key), copy)
     }
 
     /// Leads some keys to the leaves that probably hold them, their memory accesses overlapping: those of one level of the way

@@ -54,10 +54,6 @@ pub(crate) struct Reads {
 }
 
 impl OrderedReader {
-    fn known(&self, table: TableId) -> Option<&OfTable> {
-        self.tables.get(root_word(table))
-    }
-
     #[inline(always)]
     fn of(&mut self, table: TableId) -> &mut OfTable {
         let root = root_word(table);
@@ -73,7 +69,7 @@ impl OrderedReader {
     }
 
     fn copy(&self, table: TableId) -> Option<&ModelCopy> {
-        self.known(table)?.copy.as_ref()
+        self.tables.get(root_word(table))?.copy.as_ref()
     }
 
     /// Where the way to a key begins, by a copy of the models.

@@ -114,6 +114,24 @@ impl<'a> Way<'a> {
         }
     }
 
+    /// Looks for a key in the guessed leaf, which has this rank, and beside that.
+    #[inline(always)]
+    pub fn look<R>(
+        &self,
+        reads: &mut Reads,
+        direct: &Direct,
+        kind: TableKind,
+        (guessed, rank): (Words<'_>, usize),
+        wanted: (TableId, &[u8]),
+        mut copy: impl FnMut(PlainItem<'_>) -> Option<R>,
+    ) -> Option<Looked<R>> {
+        let mut look = |leaf: Words<'_>| look_in_leaf(reads, direct, (leaf, kind), wanted, &mut copy);
+        match look(guessed) {
+            None => self.further(direct.map.view(), rank, look),
+            found => found,
+        }
+    }
+
     /// Calls `look` with the leaf before the guessed one, and with those behind that, until it finds what it looks for: the
     /// guessed one has been replaced, or the key stands before it.
     #[cold]
@@ -139,7 +157,7 @@ impl<'a> Way<'a> {
 
 /// Looks for a key in a leaf of a table of some kind. `None`: it is not known whether it is there.
 #[inline(always)]
-pub(super) fn look_in_leaf<R>(
+fn look_in_leaf<R>(
     reads: &mut Reads,
     direct: &Direct,
     (leaf, kind): (Words<'_>, TableKind),

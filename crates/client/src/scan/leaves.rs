@@ -202,14 +202,22 @@ impl Session {
             return Ok(());
         }
         let shard = self.core.route(table, &[]).1;
+        let (before, window, term) =
+            (page.before, self.core.fabric.stamp_window(), self.core.reader(shard).term);
+        let is_valid = |guardian: Guardian, sampled: Sampled| {
+            judge(guardian, Sampled { before, ..sampled }, window, term) == Verdict::Valid
+        };
         let mut places = Vec::with_capacity(entries.len() + 2);
         if let Some((first, last)) = page.fences {
-            // With them come the fences, which say where the page begins and ends.
+            // The fences say where the page begins and ends.
             for fences in [first, last] {
                 page.bounds.room(fences.class().words());
                 places.push(fences.place());
             }
-            if self.read_spans(operation, shard, &places, &mut page.bounds)?.is_none() {
+            let sampled = self.read_spans(operation, shard, &places, &mut page.bounds)?;
+            let all_valid = |sampled| page.bounds.iter().all(|words| is_valid(Guardian(words[0]), sampled));
+            if !sampled.is_some_and(all_valid) {
+                page.bounds.clear();
                 return Ok(());
             }
             places.clear();
@@ -218,14 +226,10 @@ impl Session {
             items.room(location.class().words());
             places.push(location.place());
         }
-        let sampled = self.read_spans(operation, shard, &places, items)?;
-        let Some(sampled) = sampled else {
-            items.clear();
-            return Ok(());
-        };
-        let (window, term) = (self.core.fabric.stamp_window(), self.core.reader(shard).term);
-        let sampled = Sampled { before: page.before, ..sampled };
-        items.keep_valid(table, entries, |guardian| judge(guardian, sampled, window, term) == Verdict::Valid);
+        match self.read_spans(operation, shard, &places, items)? {
+            Some(sampled) => items.keep_valid(table, entries, |guardian| is_valid(guardian, sampled)),
+            None => items.clear(),
+        }
         Ok(())
     }
 
