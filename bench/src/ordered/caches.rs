@@ -2,20 +2,18 @@
 //! copies as our models take (`inner_cache`), and with copies of all inner nodes, of which ours have a hundredth at most
 //! (`cache_ladder`). In shared memory we copy nothing.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kelix::{FabricChoice, SessionOptions, TableKind};
 
 use super::keys::{self, shuffle};
 use super::tree::{Asked, LOAD_ORDER, Reader, Tree, check, value_of};
-use super::{Size, better};
+use super::{SIZES, Size, best_size, better};
 use crate::baselines::{Cost, Here, Remote, TreeServer};
 use crate::interleave::{compared, take_turns};
 use crate::report::Row;
 use crate::store::{cores, pin, unpin};
 
-/// Sizes of a batch that each side is tried with.
-const SIZES: [usize; 4] = [16, 64, 256, 1024];
 /// Keys that are asked for in turn, and keys of one call.
 const ASKED: usize = 1 << 17;
 const CALL: usize = 1 << 12;
@@ -107,20 +105,10 @@ impl Side<'_> {
 
     /// Finds the size of a batch at which it is fastest.
     fn choose_size(&mut self, trial: Duration) -> Result<(), String> {
-        let mut best = (f64::MAX, 0);
-        for size in SIZES {
+        self.size = best_size(trial, |size| {
             self.size = size;
-            self.run()?;
-            let (began, mut done) = (Instant::now(), 0);
-            while began.elapsed() < trial {
-                done += self.run()?;
-            }
-            let time = began.elapsed().as_secs_f64() / done as f64;
-            if time < best.0 {
-                best = (time, size);
-            }
-        }
-        self.size = best.1;
+            self.run()
+        })?;
         Ok(())
     }
 

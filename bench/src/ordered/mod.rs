@@ -18,6 +18,7 @@ mod tree;
 mod ycsb;
 
 use std::borrow::Cow;
+use std::time::{Duration, Instant};
 
 use crate::interleave::{self, Comparison, take_turns};
 use crate::report::{Row, Sense, as_rate, compared};
@@ -31,6 +32,9 @@ const FULL: usize = 31;
 const SMALL: usize = 2;
 /// Records from which on a run is a measurement.
 const FULL_RECORDS: u64 = 100_000;
+
+/// Sizes of a batch that each side is tried with.
+const SIZES: [usize; 4] = [16, 64, 256, 1024];
 
 /// How much is measured.
 struct Size {
@@ -73,6 +77,23 @@ fn rows(size: &Size) -> Result<Vec<Row>, String> {
     rows.push(growth::usable(size)?);
     rows.push(training::training(size)?);
     Ok(rows)
+}
+
+/// The size of a batch at which `run`, which says how many operations it did, is fastest.
+fn best_size(trial: Duration, mut run: impl FnMut(usize) -> Result<u64, String>) -> Result<usize, String> {
+    let mut best = (f64::MAX, 0);
+    for size in SIZES {
+        run(size)?;
+        let (began, mut done) = (Instant::now(), 0);
+        while began.elapsed() < trial {
+            done += run(size)?;
+        }
+        let time = began.elapsed().as_secs_f64() / done as f64;
+        if time < best.0 {
+            best = (time, size);
+        }
+    }
+    Ok(best.1)
 }
 
 /// Runs two sides in turn.

@@ -4,17 +4,15 @@
 //! is on the shard's core; beside them stays what one core asking and one serving reach by message.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kelix::{Path, TableKind};
 
 use super::tree::{Asked, Reader, Tree};
-use super::{Size, better, duel};
+use super::{Size, best_size, better, duel};
 use crate::report::Row;
 use crate::store::{Numbers, Walk, cores, pin, unpin};
 
-/// Sizes of a batch that each side is tried with.
-const SIZES: [usize; 4] = [16, 64, 256, 1024];
 /// Keys that are asked for in turn.
 const ASKED: usize = 1 << 17;
 /// Keys of one call, and of one call where a second thread is begun for it.
@@ -75,23 +73,6 @@ impl Asker<'_> {
         }
         Ok(done)
     }
-
-    /// The size of a batch at which it is fastest.
-    fn best_size(&mut self, trial: Duration, inserts: bool) -> Result<usize, String> {
-        let mut best = (f64::MAX, 0);
-        for size in SIZES {
-            self.run(CALL, size, inserts)?;
-            let (began, mut done) = (Instant::now(), 0);
-            while began.elapsed() < trial {
-                done += self.run(CALL, size, inserts)?;
-            }
-            let time = began.elapsed().as_secs_f64() / done as f64;
-            if time < best.0 {
-                best = (time, size);
-            }
-        }
-        Ok(best.1)
-    }
 }
 
 /// The rows.
@@ -151,7 +132,8 @@ fn latencies(size: &Size, tree: &Tree, numbers: &[u64]) -> Result<Vec<Row>, Stri
 /// One core asking, and both, with inserts among the gets or without.
 fn rates(size: &Size, ours: &mut [Asker; 2], other: &mut Asker, inserts: bool) -> Result<Vec<Row>, String> {
     let trial = Duration::from_millis(3) * size.rounds as u32;
-    let sizes = (ours[0].best_size(trial, inserts)?, other.best_size(trial, inserts)?);
+    let best = |asker: &mut Asker| best_size(trial, |size| asker.run(CALL, size, inserts));
+    let sizes = (best(&mut ours[0])?, best(other)?);
     let one = duel(size.rounds, &mut || ours[0].run(CALL, sizes.0, inserts), &mut || {
         other.run(CALL, sizes.1, inserts)
     })?;

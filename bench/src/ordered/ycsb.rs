@@ -11,14 +11,13 @@ use kelix::{Path, Rows, Scan, TableKind};
 use super::redis::Redis;
 use super::rpc::{New, number_of};
 use super::tree::{Reader, Tree, check, key_of, text};
-use super::{Size, better, keys, lmdb};
+use super::{SIZES, Size, better, keys, lmdb};
 use crate::interleave::{compared, median, take_turns};
 use crate::lmdb::Environment;
 use crate::report::Row;
 use crate::store::{Numbers, pin, unpin};
 
-/// Sizes of a batch that each engine is tried with, and operations that are drawn.
-const SIZES: [usize; 4] = [16, 64, 256, 1024];
+/// Operations that are drawn.
 const DRAWN: usize = 1 << 16;
 /// Operations of one call.
 const CALL: usize = 1 << 10;
