@@ -226,7 +226,7 @@ impl ServerProcess {
 
     /// A session that looks items up in this way, with cached pointers of its own.
     pub fn session_by(&self, path: kelix::Path) -> Session {
-        let options = SessionOptions { path, private_pointers: true, ..patient() };
+        let options = SessionOptions { path, private_caches: true, ..patient() };
         self.client().session_with(options).expect("a server that serves")
     }
 

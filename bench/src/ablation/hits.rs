@@ -90,7 +90,7 @@ impl Side {
         let half = store.records / 2;
         let each = operations.div_ceil(CLIENTS);
         let options =
-            SessionOptions { path: Path::Pointer, private_pointers: private, ..SessionOptions::default() };
+            SessionOptions { path: Path::Pointer, private_caches: private, ..SessionOptions::default() };
         let client = |seed| {
             let mut numbers = Numbers(seed);
             let drawn = if mix.zipf { numbers.popular(half, each) } else { numbers.records(half, each) };

@@ -74,7 +74,7 @@ impl Host {
             records.into_iter().map(|record| part * (store.records / PARTS) + record).collect()
         };
         let options =
-            SessionOptions { path: Path::Pointer, private_pointers: private, ..SessionOptions::default() };
+            SessionOptions { path: Path::Pointer, private_caches: private, ..SessionOptions::default() };
         let readers = (0..READERS as u64).map(|seed| Client::open(store, options.clone(), wanted(seed)));
         Ok(Host {
             readers: readers.collect::<Result<_, String>>()?,

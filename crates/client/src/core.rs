@@ -19,6 +19,7 @@ use kelix_wire::{
 
 use crate::pointers::{Pointer, PointerCache};
 use crate::read::{Cost, Landing, ReadOp, ShardReader, find_large_direct, take_direct};
+use crate::shelf::Shelf;
 
 mod many;
 
@@ -116,6 +117,8 @@ const REQUESTS_MAX: usize = 1 << 12;
 pub(crate) struct Core<F> {
     pub fabric: F,
     pub pointers: PointerCache,
+    /// What copies of models share.
+    pub shelf: Shelf,
     pub path: Path,
     /// Whether gets begin with a cached pointer, and so pointers are worth keeping.
     caches_pointers: bool,
@@ -168,7 +171,13 @@ fn guess_item<'a>(direct: &'a Direct, directory: &Directory, hash: KeyHash) -> O
 }
 
 impl<F: Fabric> Core<F> {
-    pub fn new(fabric: F, server: OfServer, peers: &[PeerId], pointers: PointerCache) -> Core<F> {
+    pub fn new(
+        fabric: F,
+        server: OfServer,
+        peers: &[PeerId],
+        pointers: PointerCache,
+        shelf: Shelf,
+    ) -> Core<F> {
         let ordered = fabric.promises().ordered_placement;
         let shards = peers.iter().map(|peer| ShardState {
             reader: ShardReader::new(*peer, server.term, fabric.direct(*peer)),
@@ -182,6 +191,7 @@ impl<F: Fabric> Core<F> {
         let mut core = Core {
             fabric,
             pointers,
+            shelf,
             path: Path::Auto,
             caches_pointers: false,
             begins_with_index: false,

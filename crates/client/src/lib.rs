@@ -63,6 +63,7 @@ mod read;
 mod rows;
 mod scan;
 mod session;
+mod shelf;
 #[cfg(kelix_sim)]
 pub mod sim;
 mod submit;

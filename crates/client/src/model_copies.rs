@@ -5,11 +5,13 @@ use kelix_index::{DirectoryRoot, TOP_HEADER_WORDS, Top, root_word};
 use kelix_types::{Guardian, Location, Place, Result, TableId, mark};
 
 use crate::core::Path;
-use crate::ordered::{Items, ModelCopy};
+use crate::ordered::{Items, ModelCopy, Origin};
 use crate::session::Session;
 
 /// Words of a top model in one READ.
 const PIECE_WORDS: usize = 1 << 16;
+/// Changes when copies are laid out in another way, or what they are of.
+const LAYOUT: u32 = 1;
 /// Gets between two tries to copy models that could not be copied.
 const GETS_A_TRY: u32 = 256;
 
@@ -44,8 +46,11 @@ impl Session {
         shard: usize,
         budget: usize,
     ) -> Result<Option<ModelCopy>> {
-        let root = Place(header_word::ROOTS as u64 * 8);
-        let Some(word) = self.read_word(operation, shard, root)? else { return Ok(None) };
+        let page = Span::private(header_word::ROOTS as u64 * 8 + 8);
+        if !self.read_span(operation, shard, Place(0), &page)? {
+            return Ok(None);
+        }
+        let (image, word) = (page.words().load(header_word::IMAGE_ID), page.words().load(header_word::ROOTS));
         let root = root_word(table);
         let Some(list) = DirectoryRoot::from_word(word).filter(|list| word != 0 && root >> list.depth == 0)
         else {
@@ -66,6 +71,12 @@ impl Session {
         else {
             return Ok(None);
         };
+        let name = format!("models-{LAYOUT}-{image:016x}-{}-{:016x}-{budget}", table.0, guardian.0);
+        let origin = Origin { place, guardian, budget, shelf: self.core.shelf.clone(), name };
+        if let Some(copy) = ModelCopy::find(origin.clone()) {
+            mark!("models copied by another session");
+            return Ok(Some(copy));
+        }
         let Some(top) = Span::try_private(words as u64 * 8) else { return Ok(None) };
         if !self.read_span(operation, shard, place, &top)? {
             return Ok(None);
@@ -73,7 +84,7 @@ impl Session {
         // What was live before and is live after was so all the time.
         let last = self.read_word(operation, shard, place)?;
         let whole = last == Some(guardian.0) && top.words().load(0) == guardian.0;
-        Ok(ModelCopy::new(place, guardian, top, budget).filter(|_| whole))
+        Ok(if whole { ModelCopy::new(origin, top.words()) } else { None })
     }
 
     fn read_word(&mut self, operation: &'static str, shard: usize, place: Place) -> Result<Option<u64>> {

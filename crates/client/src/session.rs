@@ -61,8 +61,9 @@ pub struct SessionOptions {
     /// The fabric to insist on: connecting fails where it cannot be had. Otherwise shared memory at a run directory, TCP at
     /// a host and port.
     pub fabric: Option<FabricChoice>,
-    /// Keep cached pointers to this session instead of sharing them with the user's other processes.
-    pub private_pointers: bool,
+    /// Keep cached pointers, and over TCP copies of models, to this session instead of sharing them with the user's other
+    /// processes on this host.
+    pub private_caches: bool,
     /// How long a request may take before it fails with an unknown outcome.
     pub timeout: Duration,
     /// For how much longer a session that gets no answer, or has lost its connection, tries to connect again. It asks again
@@ -79,7 +80,7 @@ impl Default for SessionOptions {
         SessionOptions {
             path: Path::Auto,
             fabric: None,
-            private_pointers: false,
+            private_caches: false,
             timeout: Duration::from_nanos(kelix_types::limits::REQUEST_TIMEOUT_NS),
             retry_for: Duration::ZERO,
             model_bytes: 64 << 20,

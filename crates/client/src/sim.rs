@@ -1,6 +1,7 @@
 //! Sessions over a simulator's fabric. Only built with `--cfg kelix_sim`.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kelix_fabric::{Endpoint, Fabric, PeerId};
@@ -13,6 +14,7 @@ use kelix_wire::control::Caller;
 use crate::connect::{Address, Setup};
 use crate::core::{Core, OfServer};
 use crate::pointers::PointerCache;
+use crate::shelf::Shelf;
 use crate::{Client, Session, SessionOptions};
 
 /// Tells a shard's segments as they are now.
@@ -40,16 +42,29 @@ pub struct Connected {
     pub peers: Vec<PeerId>,
     /// Where the rest comes from.
     pub source: Source,
-    /// The memory of the pointer cache, if it is shared with other sessions.
-    pub pointers: Option<Span>,
+    /// What it shares with others.
+    pub host: Host,
+}
+
+/// What sessions of a host share: cached pointers, and copies of models.
+#[derive(Clone)]
+pub struct Host {
+    pointers: Span,
+    models: Arc<Mutex<HashMap<String, Span>>>,
+}
+
+impl Default for Host {
+    fn default() -> Host {
+        Host { pointers: Span::private(POINTER_TABLE_BYTES), models: Arc::default() }
+    }
 }
 
 impl Connected {
     pub(crate) fn open(self) -> (Setup, Core<Endpoint>) {
-        let Connected { fabric, view, term, peers, source, pointers } = self;
-        let pointers = pointers.unwrap_or_else(|| Span::private(POINTER_TABLE_BYTES));
+        let Connected { fabric, view, term, peers, source, host } = self;
         let server = OfServer { term, view, may_write: true };
-        let core = Core::new(Endpoint::Sim(fabric), server, &peers, PointerCache::new(pointers));
+        let (pointers, shelf) = (PointerCache::new(host.pointers), Shelf::Simulated(host.models));
+        let core = Core::new(Endpoint::Sim(fabric), server, &peers, pointers, shelf);
         (Setup::Sim(source), core)
     }
 }

@@ -5,10 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use kelix::sim::Connected;
+use kelix::sim::{Connected, Host};
 use kelix::{Cost, Error, ErrorKind, Path, Session, SessionOptions, Table, TableId, Version};
-use kelix_image::Span;
-use kelix_types::limits::POINTER_TABLE_BYTES;
 use kelix_types::mark;
 use kelix_wire::control::Caller;
 
@@ -45,7 +43,7 @@ pub struct Stage {
     /// The server that is in force, or soon will be.
     pub server: Shared<Server>,
     /// Memory of the pointer cache that sessions share.
-    pub pointers: Span,
+    pub host: Host,
     /// What was done; `None` for what certainly had no effect.
     pub history: Shared<Vec<Option<Operation>>>,
     /// What cannot be, found on the way.
@@ -101,19 +99,13 @@ struct Line(Shared<Option<(Wire, Bell)>>);
 
 impl Line {
     /// Connects the running task with the server that is in force, or soon will be.
-    fn connect(
-        &self,
-        stage: &Rc<Stage>,
-        drift_ppm: i64,
-        pointers: &Span,
-        caller: Option<Caller>,
-    ) -> Connected {
+    fn connect(&self, stage: &Rc<Stage>, drift_ppm: i64, host: &Host, caller: Option<Caller>) -> Connected {
         let again = {
-            let (line, stage, pointers) = (self.clone(), stage.clone(), pointers.clone());
-            move |caller| Ok(line.connect(&stage, drift_ppm, &pointers, Some(caller)))
+            let (line, stage, host) = (self.clone(), stage.clone(), host.clone());
+            move |caller| Ok(line.connect(&stage, drift_ppm, &host, Some(caller)))
         };
         let server = stage.server.borrow().clone();
-        let Connecting { connected, wire, bell } = server.connect(drift_ppm, pointers.clone(), caller, again);
+        let Connecting { connected, wire, bell } = server.connect(drift_ppm, host.clone(), caller, again);
         stage.wires.borrow_mut().insert(scheduler::current(), wire.clone());
         *self.0.borrow_mut() = Some((wire, bell));
         connected
@@ -268,17 +260,17 @@ impl Client {
     fn connect(&mut self) -> Option<Connection> {
         let term = self.stage.server.borrow().term;
         // Some know only what they learnt by themselves, and that is soon old.
-        let private = self.random.once_in(2);
-        let pointers = if private { Span::private(POINTER_TABLE_BYTES) } else { self.stage.pointers.clone() };
+        let alone = self.random.once_in(2);
+        let host = if alone { Host::default() } else { self.stage.host.clone() };
         // Some go on when they have lost their connection.
         let caller = self.random.once_in(3).then(|| self.random.below(u64::MAX) + 1);
         let line = Line::default();
         let first = caller.map(|number| Caller { number, again: false });
-        let connected = line.connect(&self.stage, self.drift_ppm, &pointers, first);
+        let connected = line.connect(&self.stage, self.drift_ppm, &host, first);
         let options = SessionOptions {
             path: Path::Auto,
             fabric: None,
-            private_pointers: false,
+            private_caches: false,
             timeout: Duration::from_nanos(self.stage.plan.timeout_ns),
             retry_for: Duration::from_nanos(4 * self.stage.plan.timeout_ns),
             // Room for all of the models of an ordered table, for some, for none.

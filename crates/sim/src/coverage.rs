@@ -6,7 +6,7 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 62] = [
+pub const WANTED: [&str; 65] = [
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
@@ -24,6 +24,8 @@ pub const WANTED: [&str; 62] = [
     "connection delayed",
     "connection lost",
     "copy of a top model was old",
+    "copy of models made anew without tables of no use",
+    "copy of models was replaced by another session",
     "directory copy was old",
     "directory moved",
     "epoch stepped",
@@ -51,6 +53,7 @@ pub const WANTED: [&str; 62] = [
     "memory reused as soon as its quarantine was over",
     "memory reused under a stale pointer",
     "models copied",
+    "models copied by another session",
     "operation answered",
     "operation timed out",
     "outcome unknown",

@@ -6,8 +6,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 use kelix::Cost;
+use kelix::sim::Host;
 use kelix_image::Span;
-use kelix_types::limits::POINTER_TABLE_BYTES;
 
 use crate::chaos::Chaos;
 use crate::check::linear;
@@ -86,7 +86,7 @@ fn run_plan(plan: Plan) -> Outcome {
         let set = Rc::new(Stage {
             plan,
             server: Rc::new(RefCell::new(servers.start())),
-            pointers: Span::private(POINTER_TABLE_BYTES),
+            host: Host::default(),
             history: Rc::default(),
             findings,
             remaining: Rc::new(RefCell::new(plan.operations)),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use kelix::sim::{Connected, Source};
+use kelix::sim::{Connected, Host, Source};
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, ImageConfig, PrivateSegments, Span, header_word};
 use kelix_shard::{Guest, Now, Shard, ShardConfig};
@@ -136,7 +136,7 @@ impl Server {
     pub fn connect(
         &self,
         drift_ppm: i64,
-        pointers: Span,
+        host: Host,
         caller: Option<Caller>,
         again: impl FnMut(Caller) -> Result<Connected> + 'static,
     ) -> Connecting {
@@ -159,7 +159,7 @@ impl Server {
                 again: Box::new(again),
                 nap: Box::new(|time| scheduler::sleep(time.as_nanos() as u64)),
             },
-            pointers: Some(pointers),
+            host,
         };
         Connecting { connected, wire, bell }
     }

@@ -72,7 +72,7 @@ struct Reader {
 
 impl Reader {
     fn new(client: &Client, table: &str, keys: u64, seed: u64) -> Reader {
-        let options = SessionOptions { private_pointers: seed % 2 == 0, ..patient() };
+        let options = SessionOptions { private_caches: seed % 2 == 0, ..patient() };
         let mut session = client.session_with(options).expect("a session");
         let table = session.table(table).expect("a table");
         let links = session.table("links").expect("a table");

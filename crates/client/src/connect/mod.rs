@@ -219,11 +219,10 @@ pub(crate) fn session(
 ) -> Result<(Setup, Core<Endpoint>)> {
     let greeting = greeting(Purpose::Session, caller, &client.credentials);
     match route(&client.address, options.fabric)? {
-        Route::Shm(directory) => Link::session(directory, &greeting, options.private_pointers)
+        Route::Shm(directory) => Link::session(directory, &greeting, options.private_caches)
             .map(|(link, core)| (Setup::Shm(link), core)),
-        Route::Tcp(address) => {
-            tcp::session(&address, &client.credentials, &greeting).map(|core| (Setup::Tcp, core))
-        }
+        Route::Tcp(address) => tcp::session(&address, &client.credentials, &greeting, options.private_caches)
+            .map(|core| (Setup::Tcp, core)),
     }
 }
 

@@ -22,6 +22,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use super::{ANSWER, protocol, understand};
 use crate::core::{Core, OfServer};
 use crate::pointers::PointerCache;
+use crate::shelf::Shelf;
 
 /// Connects to a socket. The time-outs are set first, because at a server that stands still connecting may wait too: for
 /// room in the queue of its socket.
@@ -162,7 +163,7 @@ impl Link {
     pub fn session(
         directory: &Path,
         greeting: &Frame,
-        private_pointers: bool,
+        private_caches: bool,
     ) -> Result<(Link, Core<Endpoint>)> {
         let link = Link::open(directory)?;
         link.greet(greeting)?;
@@ -176,7 +177,7 @@ impl Link {
         if authority.words().load(0) != AUTHORITY_MAGIC {
             return Err(protocol("what the server sent as its authority page is none"));
         }
-        let pointers = if private_pointers {
+        let pointers = if private_caches {
             Span::private(POINTER_TABLE_BYTES)
         } else {
             Memfd::receive(pointers, POINTER_TABLE_BYTES)?.map(true)?
@@ -189,7 +190,8 @@ impl Link {
             peers.push(link.join_shard(&mut endpoint, shard as u16, &authority, &view)?);
         }
         let server = OfServer { term, view, may_write };
-        let core = Core::new(Endpoint::Shm(endpoint), server, &peers, PointerCache::new(pointers));
+        let core =
+            Core::new(Endpoint::Shm(endpoint), server, &peers, PointerCache::new(pointers), Shelf::Private);
         Ok((link, core))
     }
 

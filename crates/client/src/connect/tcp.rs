@@ -13,6 +13,7 @@ use kelix_wire::control::{Frame, Purpose};
 use super::{ANSWER, Credentials, greeting, protocol, understand};
 use crate::core::{Core, OfServer};
 use crate::pointers::PointerCache;
+use crate::shelf::Shelf;
 
 fn unavailable(address: &str, hint: &str, source: std::io::Error) -> Error {
     let kind = match source.kind() {
@@ -73,14 +74,20 @@ pub(super) fn statistics(address: &str, credentials: &Credentials) -> Result<Str
     }
 }
 
-pub(super) fn session(address: &str, credentials: &Credentials, greeting: &Frame) -> Result<Core<Endpoint>> {
+pub(super) fn session(
+    address: &str,
+    credentials: &Credentials,
+    greeting: &Frame,
+    private_caches: bool,
+) -> Result<Core<Endpoint>> {
     let (server, Frame::Welcome { term, view, may_write, .. }) = greet(address, credentials, greeting)?
     else {
         return Err(protocol("the server did not greet"));
     };
     let endpoint = server.endpoint(term, view.shards(), MAILBOX_BYTES);
     let peers: Vec<PeerId> = (0..view.shards() as u32).map(PeerId).collect();
-    // Not shared with other processes: what they have in common is a run directory.
+    // A table of this size is made at once where it is shared, which is much for a process that ends soon.
     let pointers = PointerCache::new(Span::private(POINTER_TABLE_BYTES));
-    Ok(Core::new(Endpoint::Tcp(endpoint), OfServer { term, view, may_write }, &peers, pointers))
+    let (server, shelf) = (OfServer { term, view, may_write }, Shelf::of_user(private_caches));
+    Ok(Core::new(Endpoint::Tcp(endpoint), server, &peers, pointers, shelf))
 }

@@ -8,6 +8,7 @@
 //! rule say so afterwards.
 
 mod look;
+mod memory;
 mod page;
 mod remote;
 mod way;
@@ -18,7 +19,7 @@ use kelix_wire::ModelWords;
 
 pub(crate) use look::{AT_ONCE, Looked, Step, in_time};
 pub(crate) use page::{Hint, Items, LeafWords, Page, Wanted};
-pub(crate) use remote::{Look, ModelCopy};
+pub(crate) use remote::{Look, ModelCopy, Origin};
 
 use way::TopPointer;
 
@@ -85,9 +86,14 @@ impl OrderedReader {
         self.of(table).copy.as_mut()?.go_on(key, look, words)
     }
 
-    /// Whether there is a copy of the models of a table.
-    pub fn has_copy(&self, table: TableId) -> bool {
-        self.copy(table).is_some()
+    /// Whether there is a copy of the models of a table that nobody has replaced.
+    pub fn has_copy(&mut self, table: TableId) -> bool {
+        let of_table = self.of(table);
+        if of_table.copy.as_ref().is_some_and(|copy| !copy.is_current()) {
+            mark!("copy of models was replaced by another session");
+            (of_table.copy, of_table.tries) = (None, 0);
+        }
+        of_table.copy.is_some()
     }
 
     /// Whether to try to copy the models of a table now: at first, and now and then if that did not succeed.
@@ -111,7 +117,7 @@ impl OrderedReader {
 
     /// Forgets a translation table that led astray.
     pub fn forget_table(&mut self, table: TableId, index: usize) {
-        if let Some(copy) = &mut self.of(table).copy {
+        if let Some(copy) = &self.of(table).copy {
             copy.forget_table(index);
         }
     }
@@ -121,9 +127,10 @@ impl OrderedReader {
         // They were live when the shard told of them, before this reply came.
         self.note_seen(Guardian(model.table[0]).incarnation());
         let of_table = self.of(table);
-        if of_table.copy.as_mut().is_some_and(|copy| !copy.renew(model)) {
+        let old = of_table.copy.take_if(|copy| !copy.renew(model));
+        if let Some(old) = old {
             mark!("copy of a top model was old");
-            of_table.copy = None;
+            old.give_up();
         }
     }
 

@@ -1,5 +1,6 @@
 //! Memory that processes share: memfds, their seals and mappings.
 
+use std::any::Any;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -13,6 +14,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 struct Mapping {
     base: *mut std::ffi::c_void,
     bytes: usize,
+    /// What is to live as long.
+    held: Box<dyn Any + Send + Sync>,
 }
 
 // SAFETY: the mapping is only an address range; what is done with it goes through `Words`.
@@ -27,18 +30,36 @@ impl Drop for Mapping {
     }
 }
 
+impl Mapping {
+    fn new(fd: BorrowedFd<'_>, bytes: u64, writable: bool) -> rustix::io::Result<Mapping> {
+        let length = usize::try_from(bytes).map_err(|_| rustix::io::Errno::OVERFLOW)?;
+        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: a new shared mapping at an address of the kernel's choice touches no existing memory.
+        let base = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, fd, 0)? };
+        let mapping = Mapping { base, bytes: length, held: Box::new(()) };
+        // Huge pages where the system grants them; a refusal only costs speed.
+        // SAFETY: advice on our own mapping.
+        let _ = unsafe { madvise(base, length, Advice::LinuxHugepage) };
+        Ok(mapping)
+    }
+
+    fn span(self) -> Span {
+        let (base, bytes) = (self.base.cast(), self.bytes as u64);
+        // SAFETY: the mapping is page-aligned, stays until its owner is dropped, and is reached through words only.
+        // A read-only mapping goes to readers, which call no storing method: a store would fault, not corrupt.
+        unsafe { Span::new(base, bytes, Arc::new(self)) }
+    }
+}
+
 fn map(fd: BorrowedFd<'_>, bytes: u64, writable: bool) -> rustix::io::Result<Span> {
-    let length = usize::try_from(bytes).map_err(|_| rustix::io::Errno::OVERFLOW)?;
-    let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-    // SAFETY: a new shared mapping at an address of the kernel's choice touches no existing memory.
-    let base = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, fd, 0)? };
-    let owner = Arc::new(Mapping { base, bytes: length });
-    // Huge pages where the system grants them; a refusal only costs speed.
-    // SAFETY: advice on our own mapping.
-    let _ = unsafe { madvise(base, length, Advice::LinuxHugepage) };
-    // SAFETY: the mapping is page-aligned, stays until `owner` is dropped, and is reached through words only.
-    // A read-only mapping goes to readers, which call no storing method: a store would fault, not corrupt.
-    Ok(unsafe { Span::new(base.cast(), bytes, owner) })
+    Mapping::new(fd, bytes, writable).map(Mapping::span)
+}
+
+/// Maps all of a file that processes write together, and holds it for as long.
+pub(super) fn map_held<F: AsFd + Any + Send + Sync>(file: F, bytes: u64) -> rustix::io::Result<Span> {
+    let mut mapping = Mapping::new(file.as_fd(), bytes, true)?;
+    mapping.held = Box::new(file);
+    Ok(mapping.span())
 }
 
 /// The page size that large mappings of shared memory really get, in bytes: that of huge pages where the kernel grants

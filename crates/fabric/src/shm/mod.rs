@@ -14,6 +14,7 @@ mod memory;
 #[cfg(loom)]
 pub mod model;
 mod rundir;
+mod shelf;
 mod socket;
 #[cfg(not(loom))]
 mod wake;
@@ -24,5 +25,6 @@ mod wake;
 pub use endpoint::{ShmEndpoint, ShmMemory, ShmPeer, SleepWord, Way};
 pub use memory::{Memfd, MemfdSegments, Segment, map_file, page_bytes};
 pub use rundir::{AUTHORITY_BYTES, AUTHORITY_MAGIC, AUTHORITY_TERM, RunDirectory};
+pub use shelf::Shelf;
 pub use socket::{receive_frame, send_frame};
 pub use wake::{Waker, WakerHandle};

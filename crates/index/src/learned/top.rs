@@ -174,6 +174,11 @@ impl<'a> Top<'a> {
         self.words.load(WORDS_WORD) as usize
     }
 
+    /// How many there may be.
+    pub fn capacity(self) -> usize {
+        self.shape.capacity
+    }
+
     /// The table.
     pub fn table(self) -> TableId {
         TableId((self.words.load(1) >> 48) as u16)
