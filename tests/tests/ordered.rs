@@ -128,6 +128,48 @@ fn less_room_for_models_means_more_reads() {
     assert!(reads[0] < 1500 && reads[1] >= 1900 && reads[2] >= 2900 && reads[3] == 0, "{reads:?}");
 }
 
+/// What one session over TCP has READ of the models, others need not, unless they want to be alone.
+#[test]
+fn sessions_share_copies_of_models() {
+    let _watchdog = watchdog("shared copies of models");
+    let run = RunDir::new();
+    let server = server(&run);
+    for (kind, looks) in [(TableKind::Inline, 1), (TableKind::Strings, 2)] {
+        let name = kind.to_string();
+        let mut near = server.session();
+        let table = near.create_table_of(kind, &name).unwrap();
+        let count = 20_000;
+        load(&mut near, table, 0..count);
+        let open = |private_caches: bool| {
+            let options = SessionOptions { path: Path::Index, private_caches, ..patient() };
+            server.tcp_client().session_with(options).unwrap()
+        };
+        // READs beside those of leaves and items.
+        let extra = |session: &mut Session| {
+            let table = session.table(&name).unwrap();
+            let before = session.cost();
+            let (mut random, mut buffer) = (Random(3), [0; 8]);
+            for _ in 0..1000 {
+                let number = random.below(count);
+                session.get_into(table, &key(kind, number), &mut buffer).unwrap().expect("put");
+                assert_eq!(buffer, value(number));
+            }
+            session.cost().since(before).reads - 1000 * looks
+        };
+        let (mut first, mut second, mut alone) = (open(false), open(false), open(true));
+        let (of_first, of_second, of_alone) = (extra(&mut first), extra(&mut second), extra(&mut alone));
+        let what = format!("{kind}: {of_first}, {of_second}, {of_alone}");
+        // A table for each sub-model, of which there is one for some hundreds of keys. The younger a leaf is than all that a session
+        // has seen, the sooner it is read twice.
+        assert!(of_first > 20 && of_alone == of_first && of_second < 15, "{what}");
+        // The leaves of the second half split. One session learns where its keys are now from the shard, and the other from it.
+        load(&mut near, table, count..2 * count);
+        load(&mut near, table, (count..2 * count).map(|number| number + 7 * count));
+        let (of_first, of_second) = (extra(&mut first), extra(&mut second));
+        assert!(of_second <= of_first, "{kind}: {of_first}, {of_second}");
+    }
+}
+
 /// Keys that are there all the time come exactly once, others at most once, in order, forwards and backwards, over shared memory
 /// and over TCP, while leaves split and merge.
 #[test]

@@ -11,8 +11,17 @@ use crate::report::{Row, Sense};
 const GETS: usize = 200_000;
 const GETS_TCP: usize = 20_000;
 
+/// The rows about numbers.
+pub(super) fn rows_of_numbers(size: &Size) -> Result<Vec<Row>, String> {
+    let mut rows = leaf_reads(size)?;
+    rows.push(any_reads(size)?);
+    rows.extend(cache_bytes(size)?);
+    rows.push(read_cpu(size)?);
+    Ok(rows)
+}
+
 /// READs and bytes of a get of every set of numbers, and of those of a file.
-pub(super) fn leaf_reads(size: &Size) -> Result<Vec<Row>, String> {
+fn leaf_reads(size: &Size) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     for name in keys::NUMBERS {
         rows.extend(leaf_reads_of(name, &keys::numbers(name, size.records), size)?);
@@ -71,7 +80,7 @@ fn get_all(reader: &mut Reader, numbers: &[u64]) -> Result<(), String> {
 }
 
 /// READs of a get of every set of strings, and how many of them need no message.
-pub(super) fn string_reads(size: &Size) -> Result<Vec<Row>, String> {
+pub(super) fn rows_of_strings(size: &Size) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     for name in keys::STRINGS {
         let strings = keys::strings(name, size.records);
@@ -113,7 +122,7 @@ pub(super) fn string_reads(size: &Size) -> Result<Vec<Row>, String> {
 }
 
 /// READs of a get whose value is an item.
-pub(super) fn any_reads(size: &Size) -> Result<Row, String> {
+fn any_reads(size: &Size) -> Result<Row, String> {
     let numbers = keys::numbers("noised", size.records);
     let tree = Tree::of_numbers(TableKind::Numbers, &numbers)?;
     let here = each_get(&mut tree.here(Path::Auto)?, &numbers, size.few(GETS))?;
@@ -127,7 +136,7 @@ pub(super) fn any_reads(size: &Size) -> Result<Row, String> {
 }
 
 /// What models and translation tables take, fresh and after churn.
-pub(super) fn cache_bytes(size: &Size) -> Result<Vec<Row>, String> {
+fn cache_bytes(size: &Size) -> Result<Vec<Row>, String> {
     let mut numbers = keys::numbers("noised", size.records);
     let mut tree = Tree::of_numbers(TableKind::Inline, &numbers)?;
     let fresh = Cache::of(&tree)?;
@@ -207,7 +216,7 @@ impl Cache {
 }
 
 /// Messages that the shard gets while it is only read.
-pub(super) fn read_cpu(size: &Size) -> Result<Row, String> {
+fn read_cpu(size: &Size) -> Result<Row, String> {
     let numbers = keys::numbers("noised", size.records);
     let tree = Tree::of_numbers(TableKind::Inline, &numbers)?;
     let mut reader = tree.here(Path::Auto)?;

@@ -62,8 +62,13 @@ impl Place {
     }
 }
 
+/// The rows.
+pub(super) fn rows(size: &Size) -> Result<Vec<Row>, String> {
+    Ok(vec![growth(size)?, usable(size)?])
+}
+
 /// The row about more records.
-pub(super) fn growth(size: &Size) -> Result<Row, String> {
+fn growth(size: &Size) -> Result<Row, String> {
     let few = size.records / TIMES;
     let mut places = [Place::of(size.records)?, Place::of(few)?];
     pin(0);
@@ -103,7 +108,7 @@ pub(super) fn growth(size: &Size) -> Result<Row, String> {
 }
 
 /// From the last put until gets need no message, beside one pass over the same numbers.
-pub(super) fn usable(size: &Size) -> Result<Row, String> {
+fn usable(size: &Size) -> Result<Row, String> {
     let numbers = keys::numbers("noised", size.records);
     let mut put = numbers.clone();
     keys::shuffle(&mut put, LOAD_ORDER);

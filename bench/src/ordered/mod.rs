@@ -18,6 +18,7 @@ mod tree;
 mod ycsb;
 
 use std::borrow::Cow;
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use crate::interleave::{self, Comparison, take_turns};
@@ -25,8 +26,9 @@ use crate::report::{Row, Sense, as_rate, compared};
 use crate::store::unpin;
 use crate::{Options, Report};
 
-/// Records of a run.
-const RECORDS: u64 = 1_000_000;
+/// Records of a run, and most of those rows that only count: their figures are the same with more.
+const RECORDS: u64 = 10_000_000;
+const COUNTED_RECORDS: u64 = 1_000_000;
 /// Pairs of blocks a row. A small run is a check that all works, not a measurement.
 const FULL: usize = 31;
 const SMALL: usize = 2;
@@ -63,21 +65,35 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
 }
 
 fn rows(size: &Size) -> Result<Vec<Row>, String> {
-    let mut rows = rpc::rows(size)?;
-    rows.extend(caches::rows(size)?);
-    rows.extend(beside::rows(size)?);
-    rows.extend(counted::leaf_reads(size)?);
-    rows.extend(counted::string_reads(size)?);
-    rows.push(counted::any_reads(size)?);
-    rows.extend(counted::cache_bytes(size)?);
-    rows.push(counted::read_cpu(size)?);
-    rows.extend(fallbacks::rows(size)?);
-    rows.extend(ycsb::rows(size)?);
-    rows.push(growth::growth(size)?);
-    rows.push(growth::usable(size)?);
-    rows.push(training::training(size)?);
+    let counted = Size { records: size.records.min(COUNTED_RECORDS), real: size.real.clone(), ..*size };
+    let groups: [(&str, &Size, Group); 9] = [
+        ("gets by message", size, rpc::rows),
+        ("caches of inner nodes", size, caches::rows),
+        ("LMDB and Redis", size, beside::rows),
+        ("counts, numbers", &counted, counted::rows_of_numbers),
+        ("counts, strings", &counted, counted::rows_of_strings),
+        ("fallbacks", &counted, fallbacks::rows),
+        ("YCSB", size, ycsb::rows),
+        ("growth", size, growth::rows),
+        ("training", size, training::rows),
+    ];
+    let mut rows = Vec::new();
+    for (index, (name, size, group)) in groups.iter().enumerate() {
+        if std::io::stderr().is_terminal() {
+            eprint!(
+                "\r{:<60}\r",
+                format!("{} of {}: {name}, {} records", index + 1, groups.len(), size.records)
+            );
+        }
+        rows.extend(group(size)?);
+    }
+    if std::io::stderr().is_terminal() {
+        eprint!("\r{:<60}\r", "");
+    }
     Ok(rows)
 }
+
+type Group = fn(&Size) -> Result<Vec<Row>, String>;
 
 /// The size of a batch at which `run`, which says how many operations it did, is fastest.
 fn best_size(trial: Duration, mut run: impl FnMut(usize) -> Result<u64, String>) -> Result<usize, String> {

@@ -75,7 +75,11 @@ fn no_room(_: NoRoom) -> String {
 }
 
 /// The row.
-pub(super) fn training(size: &Size) -> Result<Row, String> {
+pub(super) fn rows(size: &Size) -> Result<Vec<Row>, String> {
+    training(size).map(|row| vec![row])
+}
+
+fn training(size: &Size) -> Result<Row, String> {
     let mut numbers = keys::numbers("noised", size.records);
     keys::shuffle(&mut numbers, LOAD_ORDER);
     // The last of them come when the others have been learnt.
