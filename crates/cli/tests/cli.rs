@@ -768,9 +768,9 @@ fn rows_of_ordered() -> Vec<String> {
         sets.into_iter().flat_map(of_set).collect::<Vec<_>>()
     };
     wanted.extend(rows(&["leaf_reads", "leaf_bytes"], ["linear", "noised", "clustered", "lognormal"]));
+    wanted.extend(["any_reads", "cache_model", "cache_table", "cache_churned", "read_cpu"].map(String::from));
     let of_strings = ["string_reads", "string_learned", "string_cache"];
     wanted.extend(rows(&of_strings, ["users", "urls", "paths", "words"]));
-    wanted.extend(["any_reads", "cache_model", "cache_table", "cache_churned", "read_cpu"].map(String::from));
     for mix in ["read_only", "uniform", "latest", "ycsb_a"] {
         wanted.extend([format!("fallbacks_{mix}"), format!("fallbacks_tcp_{mix}")]);
     }
