@@ -6,7 +6,9 @@ use kelix_fabric::Fabric;
 use kelix_fabric::shm::{Memfd, MemfdSegments};
 use kelix_image::{Header, ImageConfig};
 use kelix_shard::{Guest, Now, Shard, ShardConfig};
-use kelix_types::limits::{EPOCH_NS_MIN, SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX, SEGMENTS_MIN};
+use kelix_types::limits::{
+    EPOCH_NS_MIN, SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX, SEGMENTS_MIN, VIEW_LEASE_NS,
+};
 use kelix_wire::View;
 
 use super::end::{End, PEER, Way};
@@ -28,7 +30,8 @@ pub(super) fn make_shard(memory_bytes: u64) -> Result<Shard, String> {
         segment_bytes_first: SEGMENT_BYTES_FIRST.min(segment_bytes_max),
         segment_bytes_max,
     };
-    let config = ShardConfig { number: 0, view: View::of_shards(1, SEED, 1), image };
+    let config =
+        ShardConfig { number: 0, view: View::of_shards(1, SEED, 1), image, view_lease_ns: VIEW_LEASE_NS };
     let make = || {
         let (_, header) = Memfd::create("kelix-baseline", Header::BYTES, true)?;
         Shard::create(config, header, Box::new(MemfdSegments::default()))

@@ -285,6 +285,7 @@ impl Session {
             items[index] = Some(session.make_item("multi_get")?);
             Ok(())
         })?;
+        self.still("multi_get")?;
         Ok(items)
     }
 
@@ -294,7 +295,8 @@ impl Session {
         const OPERATION: &str = "multi_get_into";
         let table = self.check_table(OPERATION, table)?;
         values.reset(keys.len());
-        self.get_values(OPERATION, table, keys, (values, 0), &mut Patience::default())
+        self.get_values(OPERATION, table, keys, (values, 0), &mut Patience::default())?;
+        self.still(OPERATION)
     }
 
     /// The values of keys whose entries begin at `base`.
@@ -381,7 +383,7 @@ impl Session {
             self.end_puts(&mut puts, REQUESTS_A_WAVE);
         }
         self.end_puts(&mut puts, 0);
-        match outcome {
+        match outcome.and_then(|()| self.still(OPERATION)) {
             Ok(()) => Ok(puts.results),
             Err(error) if puts.results.is_empty() => Err(error),
             Err(error) => Err(error.with_effect(Effect::Unknown)),

@@ -20,6 +20,7 @@ use kelix_wire::{
 use crate::pointers::{Pointer, PointerCache};
 use crate::read::{Cost, Landing, ReadOp, ShardReader, find_large_direct, take_direct};
 use crate::shelf::Shelf;
+use crate::views::GENERATIONS;
 
 mod many;
 
@@ -324,6 +325,13 @@ impl<F: Fabric> Core<F> {
     /// Whether memory is within reach of loads.
     pub fn reads_directly(&self) -> bool {
         self.shards[0].reader.direct.is_some()
+    }
+
+    /// The word of a shard that counts what comes into force and what is dropped, if it is within reach of loads.
+    #[inline]
+    pub fn generations_word(&self, shard: usize) -> Option<u64> {
+        let direct = self.shards[shard].reader.direct.as_ref()?;
+        Some(direct.map.view().words(GENERATIONS, 1)?.load_acquire(0))
     }
 
     /// What is known of a shard.

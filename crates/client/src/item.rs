@@ -24,6 +24,8 @@ pub struct Item {
     /// The value, where it is too large to stand in the item.
     pub(crate) large: Option<(Vec<u64>, u64)>,
     pub(crate) names: Arc<Names>,
+    /// The generation it is of; 0: none.
+    pub(crate) generation: u64,
 }
 
 /// An attribute of an item.

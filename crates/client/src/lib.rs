@@ -49,6 +49,7 @@
 //! how it was obtained: see [`Session::cost`].
 
 mod batch;
+mod build;
 mod client;
 mod connect;
 mod core;
@@ -68,8 +69,10 @@ mod shelf;
 pub mod sim;
 mod submit;
 mod tables;
+mod views;
 mod waiting;
 
+pub use build::{Build, Built, NewTable};
 pub use client::Client;
 pub use connect::{Address, Credentials, FabricChoice};
 pub use core::Path;
@@ -81,6 +84,7 @@ pub use rows::Rows;
 pub use scan::{Scan, Scanner};
 pub use session::{CompareAndSet, Session, SessionOptions};
 pub use submit::{Completion, Outcome, Ticket};
+pub use views::View;
 
 /// A table of the server that a session is connected to. Of no use with a server started later, which has tables of
 /// its own.
@@ -88,6 +92,8 @@ pub use submit::{Completion, Outcome, Ticket};
 pub struct Table {
     pub(crate) id: TableId,
     pub(crate) server: u64,
+    /// Of a loaded table: its generation, or that in force when it is used. 0: it is not loaded.
+    pub(crate) generation: u64,
 }
 
 impl Table {
@@ -103,6 +109,6 @@ impl Table {
 
     #[doc(hidden)]
     pub fn for_documentation() -> Table {
-        Table { id: TableId(1), server: 0 }
+        Table { id: TableId(1), server: 0, generation: 0 }
     }
 }

@@ -35,13 +35,17 @@ impl Session {
     /// Follows the first link under this name. `Ok(None)`: its target does not exist (any more).
     pub fn follow(&mut self, item: &Item, name: &str) -> Result<Option<Item>> {
         let link = Self::links(item, name, 1)?.pop().expect("at least one");
-        self.follow_link(item, &link)
+        self.views.bound = item.generation;
+        let target = self.follow_link(item, &link)?;
+        self.still("follow")?;
+        Ok(target)
     }
 
     /// Follows all links under this name, their READs overlapping. One entry a link, in order; `None`: its target
     /// does not exist (any more).
     pub fn follow_all(&mut self, item: &Item, name: &str) -> Result<Vec<Option<Item>>> {
         let links = Self::links(item, name, usize::MAX)?;
+        self.views.bound = item.generation;
         let mut items = vec![None; links.len()];
         let wanted = |index: usize| links[index].wanted();
         self.fetch_many("follow_all", links.len(), wanted, |session, index| {
@@ -49,6 +53,7 @@ impl Session {
             items[index] = Some(session.make_item("follow_all")?);
             Ok(())
         })?;
+        self.still("follow_all")?;
         Ok(items)
     }
 

@@ -187,6 +187,8 @@ pub struct Scanner<'s> {
     session: &'s mut Session,
     cursor: Cursor,
     page: VecDeque<Item>,
+    /// That of the table; 0: none.
+    generation: u64,
 }
 
 impl Scanner<'_> {
@@ -199,11 +201,17 @@ impl Scanner<'_> {
             if self.cursor.is_over() {
                 return Ok(None);
             }
-            let Scanner { session, cursor, page } = self;
-            let table = cursor.table;
+            let Scanner { session, cursor, page, generation } = self;
+            let (table, generation) = (cursor.table, *generation);
+            session.views.bound = generation;
             session.next_page(SCAN, cursor, PAGE_KEYS, &mut |session: &mut Session, found: Found<'_>| {
                 let before = page.len();
-                let item = |words: &[u64]| Item { words: words.to_vec(), large: None, names: Arc::default() };
+                let item = |words: &[u64]| Item {
+                    words: words.to_vec(),
+                    large: None,
+                    names: Arc::default(),
+                    generation,
+                };
                 match found {
                     Found::Values(values) => page.extend(
                         values
@@ -215,6 +223,7 @@ impl Scanner<'_> {
                 }
                 Ok((page.len() - before) as u64)
             })?;
+            session.still(SCAN)?;
         }
     }
 }
@@ -232,7 +241,8 @@ impl Session {
     pub fn scan(&mut self, table: Table, scan: &Scan) -> Result<Scanner<'_>> {
         let id = self.check_table(SCAN, table)?;
         let cursor = scan.resolve(SCAN, id)?;
-        Ok(Scanner { session: self, cursor, page: VecDeque::new() })
+        let generation = self.views.bound;
+        Ok(Scanner { session: self, cursor, page: VecDeque::new(), generation })
     }
 
     /// Scans an ordered table into a buffer that is reused from scan to scan: keys, and plain values (or the unnamed
@@ -279,7 +289,8 @@ impl Session {
                     rows.push(view.key(), view.body(), view.version());
                 }
                 Found::Item(view) => {
-                    let item = Item { words: view.words().to_vec(), large: None, names: Arc::default() };
+                    let words = view.words().to_vec();
+                    let item = Item { words, large: None, names: Arc::default(), generation: 0 };
                     rows.push(item.key(), item.value(), item.version());
                 }
                 Found::Key(key) => {
@@ -293,7 +304,7 @@ impl Session {
         while !cursor.is_over() {
             self.next_page(operation, &mut cursor, SCAN_KEYS_MAX as u64, &mut take)?;
         }
-        Ok(())
+        self.still(operation)
     }
 
     /// Brings the next keys of a scan, at most so many, by itself or from the shard.
@@ -348,6 +359,7 @@ impl Session {
                 cursor.pass(reply.last_key().ok_or_else(|| nonsense(OPERATION))?);
             }
         }
+        self.still(OPERATION)?;
         Ok(all)
     }
 
@@ -365,6 +377,7 @@ impl Session {
             return Ok(0);
         }
         let answer = cursor.ask(self, OPERATION, u64::MAX, about)?;
+        self.still(OPERATION)?;
         Ok(answer.version.min(cursor.left))
     }
 }

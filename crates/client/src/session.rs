@@ -25,6 +25,7 @@ use crate::pointers::Pointer;
 use crate::read::{Cost, Landing, ReadOp, Step};
 use crate::scan::Buffers;
 use crate::submit::{Queued, Reading, Waiting};
+use crate::views::Views;
 use crate::waiting::Patience;
 
 /// Operations between two looks at what rarely changes: the server's life, the set of segments, the counters.
@@ -121,6 +122,7 @@ pub struct Session {
     /// Tells this server from every other, before and after it and elsewhere.
     server: u64,
     pub(crate) options: SessionOptions,
+    pub(crate) views: Views,
     /// The number under which it goes on when it has lost its connection, if it is to.
     pub(crate) caller: Option<u64>,
     /// Connections that it had before this one, when it got this one, and when it may try for the next between two polls.
@@ -202,6 +204,7 @@ impl Session {
             setup,
             server: core_server,
             options,
+            views: Views::default(),
             caller,
             connections: 0,
             connected_ns: 0,
@@ -302,12 +305,19 @@ impl Session {
     }
 
     #[inline]
-    pub(crate) fn check_table(&self, operation: &'static str, table: Table) -> Result<TableId> {
-        if table.server == self.server { Ok(table.id) } else { Err(Self::superseded(operation)) }
+    pub(crate) fn check_table(&mut self, operation: &'static str, table: Table) -> Result<TableId> {
+        if table.server != self.server {
+            return Err(Self::superseded(operation));
+        }
+        if table.generation != 0 {
+            return self.bind(operation, table);
+        }
+        self.views.bound = 0;
+        Ok(table.id)
     }
 
     pub(crate) fn table_handle(&self, id: TableId) -> Table {
-        Table { id, server: self.server }
+        Table { id, server: self.server, generation: 0 }
     }
 
     // ---- reads ----
@@ -315,7 +325,9 @@ impl Session {
     /// Gets an item. `Ok(None)`: the key is absent.
     pub fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<Item>> {
         let id = self.check_table("get", table)?;
-        if self.fetch("get", id, key)?.is_none() { Ok(None) } else { self.make_item("get").map(Some) }
+        let found = self.fetch("get", id, key)?.map(|_| self.make_item("get")).transpose()?;
+        self.still("get")?;
+        Ok(found)
     }
 
     /// Gets the value of a plain item (or the unnamed attribute) into the caller's buffer, without allocating.
@@ -329,6 +341,13 @@ impl Session {
         buffer: &mut [u8],
     ) -> Result<Option<(usize, Version)>> {
         let id = self.check_table("get_into", table)?;
+        let found = self.read_into(id, key, buffer)?;
+        self.still("get_into")?;
+        Ok(found)
+    }
+
+    #[inline(always)]
+    fn read_into(&mut self, id: TableId, key: &[u8], buffer: &mut [u8]) -> Result<Option<(usize, Version)>> {
         self.begin("get_into", id, key)?;
         if self.core.begins_with_index() && !id.kind().is_ordered() {
             let hash = self.core.hash(id, key);
@@ -573,7 +592,8 @@ impl Session {
     pub(crate) fn make_item(&mut self, operation: &'static str) -> Result<Item> {
         let words = self.landing.item.clone();
         let large = self.landing.take_large();
-        self.name_attributes(operation, Item { words, large, names: Arc::default() })
+        let generation = self.views.bound;
+        self.name_attributes(operation, Item { words, large, names: Arc::default(), generation })
     }
 
     /// Gives an item the names of its attributes.
@@ -780,6 +800,17 @@ pub(crate) fn check_answer(operation: &'static str, answer: &Answer) -> Result<(
             operation,
             "this client may read this namespace, and not write",
         )),
+        Status::Gone => {
+            let context = "the generation is not there any more; open another view";
+            Err(Error::new(ErrorKind::ViewExpired, operation, context))
+        }
+        Status::Loaded => {
+            let context = "the table was loaded, and takes no writes but those of the next load";
+            Err(Error::new(ErrorKind::Denied, operation, context))
+        }
+        Status::Taken => {
+            Err(Error::new(ErrorKind::InvalidArgument, operation, "a loaded table has that name"))
+        }
         Status::Forgotten => {
             let context =
                 "the server no longer knows whether it was done: too many other clients came and went";

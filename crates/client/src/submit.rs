@@ -46,6 +46,8 @@ pub(crate) struct Queued {
     head: RequestHead,
     key: Vec<u8>,
     value: Vec<u8>,
+    /// That of the table; 0: none.
+    generation: u64,
 }
 
 /// A submitted operation whose request is under way.
@@ -75,22 +77,25 @@ impl Session {
         check_value("submit", &head, &value)?;
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.queue.push_back(Queued { ticket, head, key: key.to_vec(), value });
+        let generation = self.views.bound;
+        self.queue.push_back(Queued { ticket, head, key: key.to_vec(), value, generation });
         Ok(ticket)
     }
 
-    fn submit_head(&self, op: Op, table: Table) -> Result<RequestHead> {
+    fn submit_head(&mut self, op: Op, table: Table) -> Result<RequestHead> {
         Ok(RequestHead::new(op, 0, self.check_table("submit", table)?))
     }
 
     /// Submits a get. It begins with the next [`Session::poll`], together with all others submitted until then.
     pub fn submit_get(&mut self, table: Table, key: &[u8]) -> Result<Ticket> {
-        self.submit(self.submit_head(Op::Get, table)?, key, Vec::new())
+        let head = self.submit_head(Op::Get, table)?;
+        self.submit(head, key, Vec::new())
     }
 
     /// Submits a put.
     pub fn submit_put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<Ticket> {
-        self.submit(self.submit_head(Op::Put, table)?, key, value.to_vec())
+        let head = self.submit_head(Op::Put, table)?;
+        self.submit(head, key, value.to_vec())
     }
 
     /// Submits a put of an item with attributes and links. Waits only where the server has yet to be asked for the
@@ -103,7 +108,8 @@ impl Session {
 
     /// Submits a delete.
     pub fn submit_delete(&mut self, table: Table, key: &[u8]) -> Result<Ticket> {
-        self.submit(self.submit_head(Op::Delete, table)?, key, Vec::new())
+        let head = self.submit_head(Op::Delete, table)?;
+        self.submit(head, key, Vec::new())
     }
 
     /// Begins what was submitted and moves what has ended to `completions`; returns how many. Waits only to send a
@@ -248,9 +254,14 @@ impl Session {
         Some(match step {
             Step::Valid => {
                 std::mem::swap(&mut self.landing, landing);
-                self.make_item("get").map(|item| Some(Outcome::Item(Some(item))))
+                self.views.bound = queued.generation;
+                let item = self.make_item("get").and_then(|item| self.still("poll").map(|()| item));
+                item.map(|item| Some(Outcome::Item(Some(item))))
             }
-            Step::Absent => Ok(Some(Outcome::Item(None))),
+            Step::Absent => {
+                self.views.bound = queued.generation;
+                self.still("poll").map(|()| Some(Outcome::Item(None)))
+            }
             Step::Superseded => Err(Session::superseded("poll")),
             Step::NoMemory => Err(no_memory("poll")),
             _ => {
@@ -375,7 +386,9 @@ impl Session {
             Op::Delete => Ok(Outcome::Deleted(answer.status == Status::Ok)),
             _ => {
                 let found = self.take_item("get", queued.head.table, &queued.key, answer)?;
+                self.views.bound = queued.generation;
                 let item = found.map(|_| self.make_item("get")).transpose()?;
+                self.still("poll")?;
                 Ok(Outcome::Item(item))
             }
         }

@@ -10,6 +10,7 @@ use kelix_wire::{Op, RequestHead, Status, catalogue};
 use crate::Table;
 use crate::item::{Item, Names, NewAttribute, NewItem};
 use crate::session::{CompareAndSet, End, Session, check_answer, check_key, outcome};
+use crate::views::IN_FORCE;
 
 fn check_name(operation: &'static str, name: &str) -> Result<()> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
@@ -23,8 +24,14 @@ impl Session {
     /// Opens a table that exists.
     pub fn table(&mut self, name: &str) -> Result<Table> {
         check_name("table", name)?;
-        match self.catalogue_id("table", &catalogue::id_key(TableId::CATALOGUE, name.as_bytes()))? {
-            Some(id) => Ok(self.table_handle(TableId(id))),
+        let leads = self.catalogue_body("table", &catalogue::id_key(TableId::CATALOGUE, name.as_bytes()))?;
+        match leads.filter(|leads| leads.len() >= 2) {
+            Some(leads) => {
+                let id = TableId(u16::from_le_bytes([leads[0], leads[1]]));
+                // Behind the id of a loaded table stands its dataset.
+                let generation = if leads.len() > 2 { IN_FORCE } else { 0 };
+                Ok(Table { generation, ..self.table_handle(id) })
+            }
             None => {
                 let context =
                     format!("there is no table \"{name}\"; make it with `kelix table create {name}`");
@@ -77,7 +84,7 @@ impl Session {
         self.table_handle(id)
     }
 
-    fn catalogue_body(&mut self, operation: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn catalogue_body(&mut self, operation: &'static str, key: &[u8]) -> Result<Option<Vec<u8>>> {
         // The catalogue lives on shard 0, wherever the ring would put its keys.
         let hash = self.core.route(TableId::CATALOGUE, key).0;
         let mut op = self.core.start_read(0, (TableId::CATALOGUE, key), (hash, 0), None);
@@ -112,6 +119,7 @@ impl Session {
         table: TableId,
         item: &Item,
     ) -> Result<Arc<Names>> {
+        let table = self.names_table(operation, table)?;
         let mut names = self.names.entry(table).or_default().clone();
         for (id, _) in item.raw_attributes() {
             if id.0 == 0 || names.by_id.contains_key(&id.0) {
@@ -201,9 +209,10 @@ impl Session {
 
     /// The attribute section of an item to be put.
     fn encode(&mut self, operation: &'static str, table: TableId, item: &NewItem) -> Result<Vec<u8>> {
+        let names = self.names_table(operation, table)?;
         let mut section = kelix_image::AttributeBuilder::default();
         for (name, attribute) in &item.attributes {
-            let name = self.name_id(operation, table, name)?;
+            let name = self.name_id(operation, names, name)?;
             match attribute {
                 NewAttribute::Bytes(bytes) => section.bytes(name, bytes),
                 NewAttribute::Link { table, key, bytes } => {

@@ -8,6 +8,7 @@
 //!       4 hash seed             5 L, nanoseconds                     6 term             7 lease deadline
 //!       8 reclamation epoch
 //!      16 directory root       17 roots of ordered tables          18 segments version     19 state
+//!      20 generations: counts up when one comes into force, and before one is dropped
 //!      24 sleeping: 1 while the shard thread sleeps and must be woken
 //! ```
 
@@ -45,6 +46,8 @@ pub mod header_word {
     pub const SEGMENTS: usize = 18;
     /// An [`ImageState`](super::ImageState).
     pub const STATE: usize = 19;
+    /// Counts up when another generation of loaded tables comes into force (shard 0), and before what is in one is dropped.
+    pub const GENERATIONS: usize = 20;
     /// 1 while the shard thread sleeps.
     pub const SLEEPING: usize = 24;
 }

@@ -252,6 +252,11 @@ impl Index {
         self.change(header.table, |index| index.relocate_fences(image, &low)).map(|()| true)
     }
 
+    /// Visits some items of the hash tables, and says where to go on; 0: that was all. See [`HashIndex::sweep`].
+    pub fn sweep(&self, image: &Image, cursor: u64, visit: impl FnMut(Location)) -> u64 {
+        self.hash.sweep(image, cursor, visit)
+    }
+
     /// Every item that an index names, for checks.
     pub fn for_each(&self, image: &Image, mut visit: impl FnMut(Location)) {
         self.hash.for_each(image, &mut visit);

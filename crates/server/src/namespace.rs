@@ -122,7 +122,7 @@ impl Namespace {
     /// Begins to serve a namespace: makes its images, and starts a thread for each shard, as `start` does it.
     pub fn start(
         config: &NamespaceConfig,
-        (term, hash_seed, first_in_agent): (u64, u64, usize),
+        (term, hash_seed, first_in_agent, view_lease_ns): (u64, u64, usize, u64),
         mut image_id: impl FnMut() -> Result<u64>,
         start: impl Fn(ShardConfig) -> Result<ShardHandle>,
     ) -> Result<Namespace> {
@@ -140,7 +140,7 @@ impl Namespace {
                 segment_bytes_first: SEGMENT_BYTES_FIRST.min(segment_bytes_max),
                 segment_bytes_max,
             };
-            shards.push(start(ShardConfig { number, view: view.clone(), image })?);
+            shards.push(start(ShardConfig { number, view: view.clone(), image, view_lease_ns })?);
         }
         Ok(Namespace {
             name: config.name.clone(),

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use kelix_fabric::shm::RunDirectory;
 use kelix_fabric::tcp::ServerTls;
 use kelix_shard::ShardConfig;
+use kelix_types::limits::VIEW_LEASE_NS;
 use kelix_types::{Error, ErrorKind, Result};
 use tracing::{info, warn};
 
@@ -22,7 +23,7 @@ use crate::authority::Authority;
 use crate::clients::{ClientRecord, Counters};
 use crate::connection;
 use crate::namespace::{DEFAULT, Namespace, NamespaceConfig, Rights, Visitor};
-use crate::shard_thread::ShardHandle;
+use crate::shard_thread::{Command, News, ShardHandle};
 
 /// How long a server that was superseded may take to give its address up.
 const GIVEN_UP: Duration = Duration::from_secs(2);
@@ -40,6 +41,8 @@ pub struct ServerConfig {
     pub rights: Rights,
     /// The other namespaces.
     pub namespaces: Vec<NamespaceConfig>,
+    /// How long a read view of loaded tables may go without a sign of life.
+    pub view_lease: Duration,
     /// Pin each shard thread to a core of its own.
     pub pin: bool,
     /// Supersede a server that holds the directory.
@@ -74,6 +77,7 @@ impl Default for ServerConfig {
             memory_bytes: kilobytes * 1024 / 2,
             rights: Rights::default(),
             namespaces: Vec::new(),
+            view_lease: Duration::from_nanos(VIEW_LEASE_NS),
             pin: true,
             take_over: false,
             listen: None,
@@ -161,18 +165,19 @@ impl Server {
         check_access(config)?;
         let authority = Arc::new(Authority::take(RunDirectory(config.directory.clone()), config.take_over)?);
         let stop = Arc::new(AtomicBool::new(false));
-        let (faulty, faults) = channel();
+        let (news, received) = channel();
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let shards: usize = namespaces.iter().map(|namespace| namespace.shards).sum();
         let mut served = Vec::new();
         let mut first = 0;
-        for config_of in namespaces {
+        for (namespace, config_of) in namespaces.into_iter().enumerate() {
             let start = |shard: ShardConfig| {
                 // From the last core down, so that core 0, where much else lands, stays free for longest.
                 let core = (config.pin && shards < cores).then(|| cores - 1 - first - shard.number);
-                ShardHandle::start(shard, authority.clone(), stop.clone(), faulty.clone(), core)
+                ShardHandle::start(shard, authority.clone(), stop.clone(), (news.clone(), namespace), core)
             };
-            let numbers = (authority.term, random_u64()?, first);
+            let lease_ns = u64::try_from(config.view_lease.as_nanos()).unwrap_or(u64::MAX);
+            let numbers = (authority.term, random_u64()?, first, lease_ns);
             served.push(Arc::new(Namespace::start(config_of, numbers, random_u64, start)?));
             first += config_of.shards;
         }
@@ -191,7 +196,7 @@ impl Server {
             started: Instant::now(),
         });
         let server = Server { shared, stop };
-        if let Err(error) = server.start_threads(config, (listener, tcp_listener), faults) {
+        if let Err(error) = server.start_threads(config, (listener, tcp_listener), received) {
             // What has begun ends.
             server.stop();
             return Err(error);
@@ -214,13 +219,13 @@ impl Server {
         &self,
         config: &ServerConfig,
         (listener, tcp_listener): (UnixListener, Option<TcpListener>),
-        faults: Receiver<(u64, &'static str)>,
+        news: Receiver<News>,
     ) -> Result<()> {
         let (shared, stop) = (&self.shared, &self.stop);
         spawn("kelix-accept", shared.clone(), stop.clone(), move |shared, stop| {
             accept(shared, &stop, &listener)
         })?;
-        spawn("kelix-faults", shared.clone(), stop.clone(), move |shared, _| disconnect(&shared, &faults))?;
+        spawn("kelix-news", shared.clone(), stop.clone(), move |shared, _| pass_on(&shared, &news))?;
         if let Some(listener) = tcp_listener {
             let shards = shared.shards().map(ShardHandle::for_agent).collect();
             let agent = AgentHandle::start(shared.clone(), stop.clone(), (listener, config), shards)?;
@@ -388,10 +393,19 @@ fn accept(shared: Arc<Shared>, stop: &Arc<AtomicBool>, listener: &UnixListener) 
     }
 }
 
-/// Ends the connections of clients that broke the protocol.
-fn disconnect(shared: &Shared, faults: &Receiver<(u64, &'static str)>) {
-    while let Ok((connection, what)) = faults.recv() {
-        let Some(who) = shared.disconnect(connection, what) else { continue };
-        warn!(client = who, why = what, "client disconnected");
+/// Ends the connections of clients that broke the protocol, and lets shards know what others have to tell.
+fn pass_on(shared: &Shared, news: &Receiver<News>) {
+    while let Ok(news) = news.recv() {
+        match news {
+            News::Fault(connection, what) => {
+                let Some(who) = shared.disconnect(connection, what) else { continue };
+                warn!(client = who, why = what, "client disconnected");
+            }
+            News::Order { namespace, shard, order } => {
+                let shards = &shared.namespaces[namespace].shards;
+                let others = if shard == 0 { &shards[1..] } else { &shards[..1] };
+                others.iter().for_each(|other| other.command(Command::Obey(order.clone())));
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@ use kelix_fabric::shm::{Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, W
 use kelix_fabric::tcp::{AgentLink, AgentShard};
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, ImageState, MemoryUse, SegmentSource, Span, header_word};
-use kelix_shard::{Guest, ModelCounts, Now, Shard, ShardConfig, ShardCounters};
+use kelix_shard::{Guest, ModelCounts, Now, Order, Shard, ShardConfig, ShardCounters};
 use kelix_types::{Error, Result, TableId};
 use kelix_wire::control::Caller;
 use kelix_wire::mailbox_word;
@@ -63,6 +63,15 @@ pub(crate) struct Report {
 pub(crate) enum Command {
     Join { connection: u64, inbox: Span, outbox: Outbox, caller: Option<Caller>, may_write: bool },
     Leave { connection: u64 },
+    Obey(Order),
+}
+
+/// What a shard thread has for others to do.
+pub(crate) enum News {
+    /// A connection is to be ended, for this reason.
+    Fault(u64, &'static str),
+    /// A shard of a namespace has something to tell others.
+    Order { namespace: usize, shard: usize, order: Order },
 }
 
 /// Where the answers to a client go.
@@ -128,7 +137,7 @@ impl ShardHandle {
         config: ShardConfig,
         authority: Arc<Authority>,
         stop: Arc<AtomicBool>,
-        faulty: Sender<(u64, &'static str)>,
+        (news, namespace): (Sender<News>, usize),
         core: Option<usize>,
     ) -> Result<ShardHandle> {
         let (header, header_span) = Memfd::create("kelix-header", Header::BYTES, true)?;
@@ -150,7 +159,9 @@ impl ShardHandle {
             endpoint,
             authority,
             stop: stop.clone(),
-            faulty,
+            news,
+            namespace,
+            number,
             received,
             pending: pending.clone(),
             report: report.clone(),
@@ -224,7 +235,10 @@ struct ShardThread {
     endpoint: ShmEndpoint,
     authority: Arc<Authority>,
     stop: Arc<AtomicBool>,
-    faulty: Sender<(u64, &'static str)>,
+    news: Sender<News>,
+    /// Which namespace it is of, and which shard there.
+    namespace: usize,
+    number: usize,
     received: Receiver<Command>,
     pending: Arc<AtomicUsize>,
     report: Arc<Mutex<Report>>,
@@ -259,6 +273,9 @@ impl ShardThread {
             for (peer, what) in &progress.faulty {
                 self.report_fault(*peer, what);
             }
+            for order in progress.orders {
+                let _ = self.news.send(News::Order { namespace: self.namespace, shard: self.number, order });
+            }
             if progress.requests > 0 {
                 self.agent_waits = self.endpoint.take_rung();
                 if self.agent_waits {
@@ -287,7 +304,7 @@ impl ShardThread {
     /// Lets a connection be ended.
     fn report_fault(&self, peer: PeerId, what: &'static str) {
         if let Some(connection) = self.connections.iter().find(|connection| connection.peer == peer) {
-            let _ = self.faulty.send((connection.number, what));
+            let _ = self.news.send(News::Fault(connection.number, what));
         }
     }
 
@@ -373,6 +390,7 @@ impl ShardThread {
         while let Ok(command) = self.received.try_recv() {
             self.pending.fetch_sub(1, Ordering::SeqCst);
             match command {
+                Command::Obey(order) => self.shard.obey(order),
                 Command::Join { connection, inbox, outbox, caller, may_write } => {
                     let ordered_placement = self.endpoint.promises().ordered_placement;
                     self.join(connection, inbox, outbox, Guest { ordered_placement, caller, may_write });
@@ -396,7 +414,7 @@ impl ShardThread {
             Outbox::Mailbox { memory, waker } => {
                 // Without a place in the epoll set the client could not wake us; its connection ends.
                 let Ok(wake_key) = self.endpoint.waker().add(waker) else {
-                    let _ = self.faulty.send((connection, "no descriptor to watch it with"));
+                    let _ = self.news.send(News::Fault(connection, "no descriptor to watch it with"));
                     return;
                 };
                 let sleeps = SleepWord { span: memory.clone(), word: mailbox_word::SLEEPS };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kelix_image::{Header, ImageConfig, MemoryMap, PrivateSegments, Span};
 use kelix_types::TableId;
-use kelix_types::limits::{EPOCH_NS_MIN, SHARD_BYTES_MIN};
+use kelix_types::limits::{EPOCH_NS_MIN, SHARD_BYTES_MIN, VIEW_LEASE_NS};
 use kelix_wire::mailboxes::{Mailboxes, PEER};
 use kelix_wire::{
     FrameBuffer, Op, Reply, ReplyHead, RequestHead, RingReader, RingWriter, Status, View, encode_request,
@@ -49,7 +49,12 @@ impl Alone {
             segment_bytes_first: SHARD_BYTES_MIN,
             segment_bytes_max: SHARD_BYTES_MIN,
         };
-        let config = ShardConfig { number: 0, view: View::of_shards(1, Alone::SEED, shards), image };
+        let config = ShardConfig {
+            number: 0,
+            view: View::of_shards(1, Alone::SEED, shards),
+            image,
+            view_lease_ns: VIEW_LEASE_NS,
+        };
         let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
         let mut shard =
             Shard::create(config, header.clone(), Box::new(segments.clone())).expect("an empty shard");

@@ -14,7 +14,7 @@ impl Shard {
     pub(crate) fn intern(&mut self, request: &Request<'_>) -> Result<Answer, NoRoom> {
         let (table, name) = (request.head.table, request.key);
         let known_table = table == TableId::CATALOGUE
-            || self.catalogue_id(&catalogue::name_key(TableId::CATALOGUE, NameId(table.0))).is_some();
+            || self.catalogue_body(&catalogue::name_key(TableId::CATALOGUE, NameId(table.0))).is_some();
         if self.number != 0
             || !known_table
             || name.is_empty()
@@ -24,8 +24,11 @@ impl Shard {
             return Ok(Answer::of(Status::Refused));
         }
         let id_key = catalogue::id_key(table, name);
-        if let Some(id) = self.catalogue_id(&id_key) {
-            return Ok(Answer { status: Status::Ok, version: id, location: 0 });
+        if let Some(body) = self.catalogue_body(&id_key) {
+            // Behind the id of a loaded table stands its dataset.
+            let status = if body.len() > 2 { Status::Taken } else { Status::Ok };
+            let id = u64::from(u16::from_le_bytes([body[0], body[1]]));
+            return Ok(Answer { status, version: id, location: 0 });
         }
         // Tables are counted by kind, which is a part of their number.
         let kind = if table == TableId::CATALOGUE { request.head.argument.unwrap_or(0) } else { 0 };
@@ -46,17 +49,14 @@ impl Shard {
         Ok(Answer { status: Status::Ok, version: u64::from(id.0), location: 0 })
     }
 
-    /// The first two bytes of a catalogue item's body as a number.
-    fn catalogue_id(&mut self, key: &[u8]) -> Option<u64> {
+    /// The body of a catalogue item.
+    pub(crate) fn catalogue_body(&mut self, key: &[u8]) -> Option<Vec<u8>> {
         let hash = self.index.hash(TableId::CATALOGUE, key);
         let found = self.index.find(&self.image, hash, TableId::CATALOGUE, key)?;
-        self.copy_item(found.location, |item| {
-            let body = item.body();
-            Some(u64::from(body[0]) | u64::from(*body.get(1).unwrap_or(&0)) << 8)
-        })
+        Some(self.copy_item(found.location, |item| item.body().to_vec()))
     }
 
-    fn put_catalogue(&mut self, key: &[u8], body: &[u8]) -> Result<(), NoRoom> {
+    pub(crate) fn put_catalogue(&mut self, key: &[u8], body: &[u8]) -> Result<(), NoRoom> {
         let mut tail = vec![0; (key.len() + body.len()).div_ceil(8)];
         let bytes = bytes_of_mut(&mut tail);
         bytes[..key.len()].copy_from_slice(key);
@@ -69,6 +69,7 @@ impl Shard {
             body_bytes: body.len(),
         };
         let hash = self.index.hash(TableId::CATALOGUE, key);
-        self.put((hash, key), None, NewItem { header, expires: None, tail: &tail }).map(drop)
+        self.put((hash, key), None, NewItem { header, expires: None, tail: &tail, resolves_links: false })
+            .map(drop)
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct NewItem<'a> {
     pub expires: Option<u64>,
     /// Key and body, as they stand in the item.
     pub tail: &'a [u64],
+    /// The targets of its links are looked up.
+    pub resolves_links: bool,
 }
 
 impl Shard {
@@ -47,6 +49,10 @@ impl Shard {
         frame: &mut FrameBuffer,
     ) -> Result<(), NoRoom> {
         let (peer, hash, head) = (task.peer, task.hash, &task.shape.head);
+        if let Some(status) = self.generations.forbid(head) {
+            encode_reply(frame, ReplyHead { id: head.id, status, version: 0, location: 0 });
+            return Ok(());
+        }
         if head.table.kind().is_ordered() && self.execute_ordered(task, frame)? {
             return Ok(());
         }
@@ -68,6 +74,9 @@ impl Shard {
             Op::LargeCommit => self.large_commit((peer, task.order), &task.request(), hash),
             Op::Ping => Ok(Answer::of(Status::Ok)),
             Op::Scan => Ok(Answer::of(Status::Refused)),
+            Op::Build | Op::Load | Op::Resolve | Op::Switch | Op::Abandon | Op::Hold => {
+                return self.execute_generation(now, peer, &task.request(), frame);
+            }
         };
         let Answer { status, version, location } = answer?;
         encode_reply(frame, ReplyHead { id: head.id, status, version, location });
@@ -131,7 +140,8 @@ impl Shard {
         let flags = item_flags(attributes, expires);
         let header =
             ItemHeader { table, flags, key_bytes: request.key.len(), body_bytes: request.body.len() };
-        self.put((hash, request.key), expect, NewItem { header, expires, tail: request.tail })
+        let item = NewItem { header, expires, tail: request.tail, resolves_links: true };
+        self.put((hash, request.key), expect, item)
     }
 
     /// Puts an item.
@@ -197,7 +207,8 @@ impl Shard {
         let first = item.header.body_start() / 8;
         for (_, value) in Attributes::new(section).into_iter().flatten() {
             let Value::Link(link) = value else { continue };
-            let (location, incarnation) = self.target(link.table, link.key).unwrap_or((0, 0));
+            let target = if item.resolves_links { self.target(link.table, link.key) } else { None };
+            let (location, incarnation) = target.unwrap_or((0, 0));
             slot.store(first + link.position / 8, location);
             slot.store(first + link.position / 8 + 1, incarnation);
         }
@@ -205,7 +216,11 @@ impl Shard {
 
     /// Location word and incarnation of a key of this shard.
     fn target(&self, table: TableId, key: &[u8]) -> Option<(u64, u64)> {
-        let hash = self.index.hash(table, key);
+        self.target_of(table, self.index.hash(table, key), key)
+    }
+
+    /// The same where its hash is known.
+    pub(crate) fn target_of(&self, table: TableId, hash: KeyHash, key: &[u8]) -> Option<(u64, u64)> {
         let found = self.index.find(&self.image, hash, table, key)?;
         Some((found.location.word(), self.guardian(found.location).incarnation().0))
     }

@@ -177,7 +177,11 @@ impl Shard {
         tail: &[u64],
     ) -> Result<Answer, NoRoom> {
         let header = ItemHeader { table: upload.table, flags, key_bytes: upload.key.len(), body_bytes };
-        self.put((hash, &upload.key), request.head.expect, NewItem { header, expires: upload.expires, tail })
+        self.put(
+            (hash, &upload.key),
+            request.head.expect,
+            NewItem { header, expires: upload.expires, tail, resolves_links: false },
+        )
     }
 
     /// Takes the upload that a commit is for: one that was begun before it.

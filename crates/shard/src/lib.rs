@@ -18,11 +18,15 @@ pub mod alone;
 mod audit;
 mod catalogue;
 mod execute;
+mod generations;
 mod large;
+mod leaving;
+mod load;
 mod ordered;
 mod shard;
 mod upkeep;
 mod waiting;
 
+pub use generations::{GenerationReport, Order, Stage};
 pub use kelix_index::{ModelCounts, OrderedCounts};
 pub use shard::{Guest, Now, Progress, Shard, ShardConfig, ShardCounters};

@@ -25,6 +25,7 @@ impl Shard {
                 return Ok(true);
             }
             Op::Ping | Op::LargePiece | Op::Intern => return Ok(false),
+            Op::Build | Op::Load | Op::Resolve | Op::Switch | Op::Abandon | Op::Hold => return Ok(false),
             _ if !kind.takes_key(request.key) => Answer::of(Status::Refused),
             _ if kind.has_items() => return Ok(false),
             Op::Get => {
@@ -42,7 +43,7 @@ impl Shard {
     }
 
     fn find_inline(&self, request: &Request<'_>) -> Option<FoundKey> {
-        self.index.ordered(request.head.table)?.find(&self.image, request.key)
+        self.find_key_inline((request.head.table, request.key))
     }
 
     fn get_inline(&mut self, request: &Request<'_>, frame: &mut FrameBuffer) {
@@ -94,7 +95,16 @@ impl Shard {
             return Ok(mismatch);
         }
         let value = u64::from_le_bytes(value);
-        let key = (head.table, request.key);
+        self.set_found_inline((head.table, request.key), found, value)?;
+        Ok(Answer { status: Status::Ok, version: value, location: IN_A_LEAF })
+    }
+
+    fn set_found_inline(
+        &mut self,
+        key: (TableId, &[u8]),
+        found: Option<FoundKey>,
+        value: u64,
+    ) -> Result<(), NoRoom> {
         match found {
             Some(found) => self.index.replace_ordered(&mut self.image, key, found, value)?,
             None => {
@@ -103,7 +113,24 @@ impl Shard {
             }
         }
         self.counters.puts += 1;
-        Ok(Answer { status: Status::Ok, version: value, location: IN_A_LEAF })
+        Ok(())
+    }
+
+    fn find_key_inline(&self, (table, key): (TableId, &[u8])) -> Option<FoundKey> {
+        self.index.ordered(table)?.find(&self.image, key)
+    }
+
+    /// Puts a key and its value.
+    pub(crate) fn set_inline(&mut self, key: (TableId, &[u8]), value: u64) -> Result<(), NoRoom> {
+        self.set_found_inline(key, self.find_key_inline(key), value)
+    }
+
+    /// Takes a key away, if it is there.
+    pub(crate) fn remove_inline(&mut self, key: (TableId, &[u8])) -> bool {
+        let Some(found) = self.find_key_inline(key) else { return false };
+        self.index.remove_ordered(&mut self.image, key, found.word);
+        self.counters.items -= 1;
+        true
     }
 
     fn delete_inline(&mut self, request: &Request<'_>) -> Answer {
@@ -111,10 +138,9 @@ impl Shard {
         if let Some(mismatch) = Self::mismatch_inline(request, found) {
             return mismatch;
         }
-        let Some(found) = found else { return Answer::of(Status::Absent) };
-        let key = (request.head.table, request.key);
-        self.index.remove_ordered(&mut self.image, key, found.word);
-        self.counters.items -= 1;
+        if !self.remove_inline((request.head.table, request.key)) {
+            return Answer::of(Status::Absent);
+        }
         self.counters.deletes += 1;
         Answer::of(Status::Ok)
     }

@@ -14,6 +14,7 @@ use kelix_wire::{
 };
 
 use crate::again::History;
+use crate::generations::{Generations, Order};
 use crate::large::Upload;
 use crate::waiting::{PARKED_MAX, Parked};
 
@@ -44,6 +45,8 @@ pub struct ShardConfig {
     pub view: View,
     /// Its image.
     pub image: ImageConfig,
+    /// How long a read view may go without a sign of life.
+    pub view_lease_ns: u64,
 }
 
 /// A client that joins.
@@ -66,6 +69,8 @@ pub struct Progress {
     pub next_ns: Option<u64>,
     /// Clients that broke the protocol and are to be disconnected.
     pub faulty: Vec<(PeerId, &'static str)>,
+    /// What other shards are to know: all of them if this is shard 0, else shard 0.
+    pub orders: Vec<Order>,
 }
 
 /// What the shard has done so far.
@@ -176,6 +181,7 @@ pub struct Shard {
     pub(crate) expiries_most: usize,
     /// Names given so far, by table, and those of tables by their kind.
     pub(crate) names: HashMap<(u16, TableKind), u16>,
+    pub(crate) generations: Generations,
     pub(crate) parked_retry_ns: u64,
     pub(crate) slab_leaving: Option<crate::upkeep::LeavingSlab>,
     pub(crate) counters: ShardCounters,
@@ -214,6 +220,7 @@ impl Shard {
             expiries: BinaryHeap::new(),
             expiries_most: crate::upkeep::EXPIRY_NOTES_MIN,
             names: HashMap::new(),
+            generations: Generations::new(config.view_lease_ns),
             parked_retry_ns: 0,
             slab_leaving: None,
             counters: ShardCounters::default(),
@@ -264,6 +271,7 @@ impl Shard {
                 self.abandon_upload(upload);
             }
             client.history.into_iter().for_each(|history| self.remember(history));
+            self.let_generations_go(peer);
         }
     }
 
@@ -350,6 +358,7 @@ impl Shard {
         for (peer, _) in &progress.faulty {
             self.leave(*peer);
         }
+        progress.orders.append(&mut self.generations.orders);
         progress
     }
 

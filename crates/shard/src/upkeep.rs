@@ -38,6 +38,8 @@ impl Shard {
             Ok(more) => more.then_some(now.monotonic_ns),
             Err(_) => Some(now.monotonic_ns + EPOCH_NS_MIN),
         };
+        let generations_due = self.tend_generations(now);
+        let leaving_due = self.empty_tables(now);
         let epoch = self.image.epoch();
         self.image.advance_epoch(now.monotonic_ns, || fabric.now_ns());
         let stepped = self.image.epoch() != epoch;
@@ -51,10 +53,18 @@ impl Shard {
         }
         let evacuation_due = self.evacuate(now, fabric);
         let parked_due = (!self.parked.is_empty()).then_some(self.parked_retry_ns);
-        [self.image.epoch_due(), expiry_due, training_due, evacuation_due, parked_due]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.image.epoch_due(),
+            expiry_due,
+            training_due,
+            generations_due,
+            leaving_due,
+            evacuation_due,
+            parked_due,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Remembers when an item ends. Notes of items that were replaced since are cleared out whenever the notes have
@@ -111,7 +121,7 @@ impl Shard {
         None
     }
 
-    fn remove_key(&mut self, table: TableId, key: &[u8]) {
+    pub(crate) fn remove_key(&mut self, table: TableId, key: &[u8]) {
         let hash = self.index.hash(table, key);
         if let Some(found) = self.index.find(&self.image, hash, table, key) {
             self.remove(hash, (table, key), found);

@@ -188,7 +188,7 @@ mod tests {
 
     use kelix_image::{ImageConfig, PrivateSegments, Span};
     use kelix_types::TableId;
-    use kelix_types::limits::{EPOCH_NS_MIN, MESSAGE_VALUE_BYTES_MAX};
+    use kelix_types::limits::{EPOCH_NS_MIN, MESSAGE_VALUE_BYTES_MAX, VIEW_LEASE_NS};
     use kelix_wire::mailboxes::{Mailboxes, PEER};
     use kelix_wire::{
         FrameBuffer, Op, Reply, RequestHead, RequestShape, RingReader, Status, View, encode_request,
@@ -226,7 +226,8 @@ mod tests {
             segment_bytes_first: 4 * MIB,
             segment_bytes_max: 4 * MIB,
         };
-        let config = ShardConfig { number: 0, view: View::of_shards(1, 2, 1), image };
+        let config =
+            ShardConfig { number: 0, view: View::of_shards(1, 2, 1), image, view_lease_ns: VIEW_LEASE_NS };
         let mut shard =
             Shard::create(config, Span::private(4096), Box::new(PrivateSegments::default())).unwrap();
         shard.join(PEER, Guest { ordered_placement: true, caller: None, may_write: true });

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use kelix::sim::{Connected, Host, Source};
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, ImageConfig, PrivateSegments, Span, header_word};
-use kelix_shard::{Guest, Now, Shard, ShardConfig};
+use kelix_shard::{Guest, Now, Order, Shard, ShardConfig};
+use kelix_types::limits::EPOCH_NS_MIN;
 use kelix_types::{Result, mark};
 use kelix_wire::control::Caller;
 use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
@@ -68,12 +69,19 @@ impl ServerPlan {
         let term = scheduler::unnoticed(|| self.authority.words().add(AUTHORITY_TERM, 1));
         let hash_seed = scheduler::random_below(u64::MAX);
         let view = View::of_shards(term, hash_seed, self.shards);
-        let shards =
-            (0..self.shards).map(|number| self.start_shard(number, &view, term, hash_seed)).collect();
+        let orders: Orders = (0..self.shards).map(|_| Shared::default()).collect();
+        let start = |number| self.start_shard(number, &view, (term, hash_seed), &orders);
+        let shards = (0..self.shards).map(start).collect();
         Server { term, kind: self.kind, view, authority: self.authority.clone(), shards }
     }
 
-    fn start_shard(&self, number: usize, view: &View, term: u64, hash_seed: u64) -> ShardNode {
+    fn start_shard(
+        &self,
+        number: usize,
+        view: &View,
+        (term, hash_seed): (u64, u64),
+        orders: &Orders,
+    ) -> ShardNode {
         let segments = PrivateSegments::default();
         let header = Span::private(Header::BYTES);
         let config = ShardConfig {
@@ -88,6 +96,7 @@ impl ServerPlan {
                 segment_bytes_first: 4 << 20,
                 segment_bytes_max: 4 << 20,
             },
+            view_lease_ns: VIEW_LEASE_NS,
         };
         let shard =
             scheduler::unnoticed(|| Shard::create(config, header.clone(), Box::new(segments.clone())));
@@ -101,6 +110,8 @@ impl ServerPlan {
             kind: self.kind,
             drift_ppm: drift_ppm(self.drift_ppm_max),
             joins: joins.clone(),
+            number,
+            orders: orders.clone(),
             bell: bell.clone(),
             findings: self.findings.clone(),
         };
@@ -110,6 +121,12 @@ impl ServerPlan {
         ShardNode { task, bell, header, segments, joins }
     }
 }
+
+/// What shards of a server have to tell each other, by who is to know.
+type Orders = Rc<[Shared<VecDeque<Order>>]>;
+
+/// Lease of views: some epochs.
+const VIEW_LEASE_NS: u64 = 20 * EPOCH_NS_MIN;
 
 /// How wrong one node's clock is, in parts per million.
 pub fn drift_ppm(most: u64) -> i64 {
@@ -210,6 +227,8 @@ struct Node {
     kind: Kind,
     drift_ppm: i64,
     joins: Shared<VecDeque<Join>>,
+    number: usize,
+    orders: Orders,
     bell: Shared<Option<Bell>>,
     findings: Shared<Vec<String>>,
 }
@@ -226,6 +245,10 @@ impl Node {
             let progress = self.shard.step(Now { monotonic_ns: now_ns, wall_ns: now_ns }, &mut endpoint);
             for (_, what) in progress.faulty.iter().filter(|(peer, _)| !endpoint.is_broken(*peer)) {
                 self.findings.borrow_mut().push(format!("server {}: a client is faulty: {what}", self.term));
+            }
+            let others = if self.number == 0 { 1..self.orders.len() } else { 0..1 };
+            for order in &progress.orders {
+                self.orders[others.clone()].iter().for_each(|to| to.borrow_mut().push_back(order.clone()));
             }
             let faulty = progress.faulty.iter().map(|(peer, _)| *peer);
             for peer in faulty.chain(endpoint.broken()) {
@@ -258,6 +281,8 @@ impl Node {
     }
 
     fn obey(&mut self, endpoint: &mut SimEndpoint, peers: &mut Vec<PeerId>) {
+        let orders: Vec<Order> = self.orders[self.number].borrow_mut().drain(..).collect();
+        orders.into_iter().for_each(|order| self.shard.obey(order));
         let joins: Vec<Join> = self.joins.borrow_mut().drain(..).collect();
         for Join { server_mailbox, client_mailbox, client_bell, wire, caller } in joins {
             let peer = endpoint.add(Peer {

@@ -25,6 +25,8 @@ pub enum ErrorKind {
     TimedOut,
     /// Another server has taken over; connect anew.
     Superseded,
+    /// The generation of a loaded table that was being read is not there any more.
+    ViewExpired,
     /// The other side speaks another version, byte order or layout.
     Incompatible,
     /// The other side broke the protocol.
@@ -47,6 +49,7 @@ impl ErrorKind {
             ErrorKind::Unavailable => "unavailable",
             ErrorKind::TimedOut => "timed out",
             ErrorKind::Superseded => "superseded",
+            ErrorKind::ViewExpired => "view expired",
             ErrorKind::Incompatible => "incompatible",
             ErrorKind::Protocol => "protocol error",
             ErrorKind::Denied => "denied",
@@ -86,7 +89,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// An error of `kind` in `operation`; `context` says what happened and what to do about it.
     pub fn new(kind: ErrorKind, operation: &'static str, context: impl Into<String>) -> Error {
-        let retry = matches!(kind, ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Superseded);
+        let retry = matches!(
+            kind,
+            ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Superseded | ErrorKind::ViewExpired
+        );
         Error(Box::new(Inner {
             kind,
             retry,

@@ -114,6 +114,13 @@ pub const TABLES_MAX: usize = 16_383;
 /// Most attribute names of a table.
 pub const NAMES_MAX: usize = 65_535;
 
+/// Most tables of a dataset.
+pub const DATASET_TABLES_MAX: usize = 256;
+
+/// How long a read view may go without a sign of life, unless the server is told otherwise; and for how long a generation can
+/// be read after the last view of it has gone.
+pub const VIEW_LEASE_NS: u64 = 5_000_000_000;
+
 /// Slots of a leaf of an ordered table.
 pub const LEAF_SLOTS: usize = 16;
 

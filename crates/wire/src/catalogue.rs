@@ -8,7 +8,12 @@
 //!      [ 2 ] id of a table                  -> its name
 //!      [ 3 ] id of a table, name            -> id of the attribute name, 16 bits
 //!      [ 4 ] id of a table, id of a name    -> the name
+//!      [ 5 ] dataset                        -> number of the generation in force, 64 bits, and of the lease in nanoseconds, 64 bits
+//!      [ 6 ] number of a generation         -> its tables, as long as it can be read: see [`crate::generation`]
 //! ```
+//!
+//! The tables of a dataset are other ones in each generation. The id under `[ 1 ]` of such a table stands for its name, which the dataset's
+//! follows there; attribute names belong to that id. A table that a generation stands in has its name, too, under `[ 2 ]`.
 
 use kelix_types::{NameId, TableId};
 
@@ -30,6 +35,16 @@ pub fn name_key(table: TableId, id: NameId) -> Vec<u8> {
     } else {
         key(4, &[&table.0.to_le_bytes(), &id.0.to_le_bytes()])
     }
+}
+
+/// Key under which stands which generation of a dataset is in force.
+pub fn dataset_key(dataset: &[u8]) -> Vec<u8> {
+    key(5, &[dataset])
+}
+
+/// Key under which the tables of a generation stand.
+pub fn generation_key(generation: u64) -> Vec<u8> {
+    key(6, &[&generation.to_le_bytes()])
 }
 
 #[cfg(test)]

@@ -39,13 +39,26 @@ pub enum Op {
     Ping = 9,
     /// Keys of an ordered table in their order, from one on: see [`ScanArgument`](crate::ScanArgument).
     Scan = 10,
+    /// Begins a generation. On shard 0: of the dataset in the key, with tables as the body says; the answer tells its number, and their
+    /// ids. Elsewhere: the table belongs to generation `argument`.
+    Build = 11,
+    /// Puts many items into a table of generation `argument`: see [`crate::generation`].
+    Load = 12,
+    /// Writes the locations of links in a table of a generation, from cursor `argument` on; the answer tells the next one.
+    Resolve = 13,
+    /// Generation `argument` is complete: it takes no more items. On shard 0 it comes into force.
+    Switch = 14,
+    /// Generation `argument` will not come into force.
+    Abandon = 15,
+    /// Somebody reads generation `argument`, and will for a lease. With a lease of zero: no more.
+    Hold = 16,
 }
 
 impl Op {
     /// Whether it may change what is stored.
     #[inline]
     pub fn writes(self) -> bool {
-        !matches!(self, Op::Get | Op::Ping | Op::Scan)
+        !matches!(self, Op::Get | Op::Ping | Op::Scan | Op::Hold)
     }
 
     #[inline]
@@ -61,6 +74,12 @@ impl Op {
             8 => Op::LargeCommit,
             9 => Op::Ping,
             10 => Op::Scan,
+            11 => Op::Build,
+            12 => Op::Load,
+            13 => Op::Resolve,
+            14 => Op::Switch,
+            15 => Op::Abandon,
+            16 => Op::Hold,
             _ => return None,
         })
     }
@@ -84,6 +103,12 @@ pub enum Status {
     Forgotten = 5,
     /// This client may not write.
     Denied = 6,
+    /// The table, or the generation, is not there any more.
+    Gone = 7,
+    /// The table was loaded, and takes no writes of clients.
+    Loaded = 8,
+    /// Another generation of that dataset is being built, or a name is taken.
+    Taken = 9,
 }
 
 /// Which optional words a request has, and of what kind its item is.
@@ -394,6 +419,9 @@ impl<'a> Reply<'a> {
             4 => Status::Refused,
             5 => Status::Forgotten,
             6 => Status::Denied,
+            7 => Status::Gone,
+            8 => Status::Loaded,
+            9 => Status::Taken,
             _ => return None,
         };
         Some(Reply { head: ReplyHead { id: (word >> 32) as u32, status, version, location }, item })
@@ -466,7 +494,7 @@ mod tests {
         assert_eq!(frame.payload(), [0x0000_0007_0000_0002, 8, 0]);
         let reply = Reply::parse(frame.payload()).unwrap();
         assert_eq!((reply.head.status, reply.location(), reply.item.len()), (Status::Mismatch, None, 0));
-        assert!(Reply::parse(&[9, 0, 0]).is_none() && Reply::parse(&[0, 0]).is_none());
+        assert!(Reply::parse(&[10, 0, 0]).is_none() && Reply::parse(&[0, 0]).is_none());
     }
 
     #[test]

@@ -371,6 +371,17 @@ impl HashIndex {
         });
     }
 
+    /// Visits what stands in one subtable, and says where to go on; 0: that was all. Whatever is in the index from the first visit to the
+    /// last is visited, however subtables split and merge in between: suffixes count up from their highest bit, so that those which
+    /// extend one come one after the other.
+    pub fn sweep(&self, image: &Image, cursor: u64, mut visit: impl FnMut(Location)) -> u64 {
+        let words = Self::load_subtable(image, self.subtable(image, KeyHash(cursor)));
+        let used = slots().filter(|index| words[*index] != 0);
+        used.for_each(|index| visit(Slot(words[index]).location()));
+        let beyond = u64::MAX.checked_shl(Self::header_of(&words).depth).unwrap_or(0);
+        (cursor | beyond).reverse_bits().wrapping_add(1).reverse_bits()
+    }
+
     /// Every slot of memory that the index uses, for checks.
     pub fn for_each_block(&self, image: &Image, mut visit: impl FnMut(Kind, Place)) {
         visit(Kind::directory(self.root.depth), self.root.place);

@@ -1,0 +1,246 @@
+//! Building a generation of a dataset: new tables, filled beside those that are read, and put in force at once.
+
+use std::collections::VecDeque;
+
+use kelix_types::limits::{FRAME_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX};
+use kelix_types::{Error, ErrorKind, Result, TableId, TableKind};
+use kelix_wire::generation::{LoadedTable, NewItem as Packed, any_of, decode_tables, encode_tables};
+use kelix_wire::{Op, RequestHead, Status};
+
+use crate::Table;
+use crate::core::RequestId;
+use crate::item::NewItem;
+use crate::session::{Session, check_answer, check_key};
+use crate::waiting::Patience;
+
+/// Words of items that go in one message.
+const FRAME_WORDS: usize = FRAME_BYTES_MAX / 8 / 2;
+/// Messages to all shards that are not answered yet.
+const UNDER_WAY: usize = 4;
+
+/// A table of a generation that is to be built.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewTable<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What it holds.
+    pub kind: TableKind,
+    /// Clients may write to it once it is in force.
+    pub overlay: bool,
+}
+
+/// What was built.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Built {
+    /// The generation's number.
+    pub generation: u64,
+    /// Items in all tables.
+    pub items: u64,
+    /// Links in them.
+    pub links: u64,
+    /// Links whose target is not there, as far as target and link belong to the same shard.
+    pub dangling: u64,
+}
+
+/// A generation that is being built. Dropped without [`Build::finish`], it leaves nothing behind.
+pub struct Build<'s> {
+    session: &'s mut Session,
+    tables: Vec<LoadedTable>,
+    built: Built,
+    /// Items that are not sent yet, by table and shard.
+    packed: Vec<Vec<u64>>,
+    under_way: VecDeque<RequestId>,
+    patience: Patience,
+    in_force: bool,
+}
+
+const OPERATION: &str = "build";
+
+fn refusal(dataset: &str) -> Error {
+    let context = format!(
+        "another generation of \"{dataset}\" is being built, a name of its tables is taken, or there are no more tables to be had"
+    );
+    Error::new(ErrorKind::InvalidArgument, OPERATION, context)
+}
+
+impl Session {
+    /// Begins to build a generation of a dataset. Nobody sees it until [`Build::finish`].
+    pub fn build(&mut self, dataset: &str, tables: &[NewTable<'_>]) -> Result<Build<'_>> {
+        let wanted: Vec<LoadedTable> = tables
+            .iter()
+            .map(|table| LoadedTable {
+                table: TableId(0),
+                name_id: any_of(table.kind),
+                name: table.name.to_string(),
+                overlay: table.overlay,
+            })
+            .collect();
+        let head = RequestHead::new(Op::Build, 0, TableId::CATALOGUE);
+        let answer = self.call(OPERATION, 0, head, dataset.as_bytes(), &encode_tables(&wanted))?;
+        if answer.status == Status::Taken {
+            return Err(refusal(dataset));
+        }
+        check_answer(OPERATION, &answer)?;
+        let told = answer.item.split_first().and_then(|(bytes, words)| {
+            decode_tables(kelix_image::words::bytes_of(words).get(..*bytes as usize)?)
+        });
+        let tables = told.ok_or_else(|| {
+            Error::new(ErrorKind::Protocol, OPERATION, "the server did not say which tables it has made")
+        })?;
+        let packed = vec![Vec::new(); tables.len() * self.core.shards()];
+        let built = Built { generation: answer.version, ..Built::default() };
+        let mut build = Build {
+            session: self,
+            tables,
+            built,
+            packed,
+            under_way: VecDeque::new(),
+            patience: Patience::default(),
+            in_force: false,
+        };
+        build.tell_others()?;
+        Ok(build)
+    }
+}
+
+impl Drop for Build<'_> {
+    fn drop(&mut self) {
+        for id in self.under_way.drain(..) {
+            self.session.core.abandon(id);
+        }
+        if !self.in_force {
+            let head = self.head(Op::Abandon, TableId::CATALOGUE);
+            if self.session.core.post(0, head, &[], &[], false).is_ok() {
+                self.session.core.send(0);
+            }
+        }
+    }
+}
+
+impl Build<'_> {
+    fn head(&self, op: Op, table: TableId) -> RequestHead {
+        RequestHead { argument: Some(self.built.generation), ..RequestHead::new(op, 0, table) }
+    }
+
+    /// Lets the other shards know of the tables.
+    fn tell_others(&mut self) -> Result<()> {
+        for shard in 1..self.session.core.shards() {
+            for index in 0..self.tables.len() {
+                let LoadedTable { table, overlay, .. } = self.tables[index];
+                let head = self.head(Op::Build, table);
+                let answer = self.session.call(OPERATION, shard, head, &[], &[u8::from(overlay)])?;
+                check_answer(OPERATION, &answer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One of the tables, in their order: to name it in links, and to read it before others can.
+    pub fn table(&self, index: usize) -> Table {
+        let server = self.session.core.server();
+        Table { id: self.tables[index].table, server, generation: self.built.generation }
+    }
+
+    /// Puts a plain item into a table.
+    pub fn put(&mut self, index: usize, key: &[u8], value: &[u8]) -> Result<()> {
+        self.pack(index, Packed { key, body: value, attributes: false, expires_in: None })
+    }
+
+    /// Puts an item with attributes and links. Targets of links may come later.
+    pub fn put_item(&mut self, index: usize, key: &[u8], item: &NewItem) -> Result<()> {
+        let LoadedTable { table, name_id, .. } = self.tables[index];
+        let (head, body) = self.session.encode_item(OPERATION, name_id, None, item)?;
+        debug_assert_eq!(table.kind(), name_id.kind());
+        let RequestHead { attributes, expires_in, .. } = head;
+        self.pack(index, Packed { key, body: &body, attributes, expires_in })
+    }
+
+    fn pack(&mut self, index: usize, item: Packed<'_>) -> Result<()> {
+        let table = self.tables[index].table;
+        check_key(OPERATION, table, item.key)?;
+        if item.body.len() > MESSAGE_VALUE_BYTES_MAX {
+            let context = format!(
+                "a value of {} bytes; a loaded table takes at most {MESSAGE_VALUE_BYTES_MAX}",
+                item.body.len()
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, context));
+        }
+        let (_, shard) = self.session.core.route(table, item.key);
+        let at = index * self.session.core.shards() + shard;
+        if self.packed[at].len() + item.words() > FRAME_WORDS {
+            self.send(at)?;
+        }
+        item.push(&mut self.packed[at]);
+        Ok(())
+    }
+
+    fn send(&mut self, at: usize) -> Result<()> {
+        let shards = self.session.core.shards();
+        let head = self.head(Op::Load, self.tables[at / shards].table);
+        let words = std::mem::take(&mut self.packed[at]);
+        let bytes = kelix_image::words::bytes_of(&words);
+        let id = self.session.post(OPERATION, at % shards, head, &[], bytes, &mut self.patience)?;
+        self.session.core.send(at % shards);
+        self.under_way.push_back(id);
+        self.packed[at] = words;
+        self.packed[at].clear();
+        self.take_answers(UNDER_WAY)
+    }
+
+    fn take_answers(&mut self, left: usize) -> Result<()> {
+        while self.under_way.len() > left {
+            let id = self.under_way.pop_front().expect("some");
+            let answer = self.session.wait_for(OPERATION, id, &mut self.patience)?;
+            check_answer(OPERATION, &answer)?;
+            self.built.items += answer.version;
+        }
+        Ok(())
+    }
+
+    /// Puts the generation in force, when all of its items are there and their links lead where they are to.
+    pub fn finish(mut self) -> Result<Built> {
+        for at in 0..self.packed.len() {
+            if !self.packed[at].is_empty() {
+                self.send(at)?;
+            }
+        }
+        self.take_answers(0)?;
+        for shard in 0..self.session.core.shards() {
+            for index in 0..self.tables.len() {
+                self.resolve(shard, self.tables[index].table)?;
+            }
+        }
+        // Shard 0 last: with it the generation is in force.
+        for shard in (0..self.session.core.shards()).rev() {
+            let head = self.head(Op::Switch, TableId::CATALOGUE);
+            let answer = self.session.call(OPERATION, shard, head, &[], &[])?;
+            check_answer(OPERATION, &answer)?;
+        }
+        self.in_force = true;
+        Ok(self.built)
+    }
+
+    /// Lets a shard write the locations of the links in a table.
+    fn resolve(&mut self, shard: usize, table: TableId) -> Result<()> {
+        let (mut cursor, mut after) = (0, Vec::new());
+        loop {
+            let head = RequestHead { argument: Some(cursor), ..RequestHead::new(Op::Resolve, 0, table) };
+            let answer = self.session.call(OPERATION, shard, head, &after, &[])?;
+            check_answer(OPERATION, &answer)?;
+            let [links, dangling, bytes, rest @ ..] = &answer.item[..] else {
+                return Err(Error::new(
+                    ErrorKind::Protocol,
+                    OPERATION,
+                    "an answer about links that makes no sense",
+                ));
+            };
+            self.built.links += links;
+            self.built.dangling += dangling;
+            after = kelix_image::words::bytes_of(rest).get(..*bytes as usize).unwrap_or_default().to_vec();
+            cursor = answer.version;
+            if cursor == 0 {
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Loaded tables: which generation a table's name leads to, views that stay with one, and whether one can still be read.
+//!
+//! A generation is a set of tables of its own, and what is in them is dropped only a while after the generation is not listed in the
+//! catalogue any more (`kelix_shard`, "generations"). So an operation reads what it reads, and then looks whether the
+//! generation was still listed:
+//!
+//! | where memory is | when it has to look |
+//! |---|---|
+//! | within reach of loads | a word of each shard's header page counts what came into force and what is dropped: when that has changed, and from time to time while another generation is in force |
+//! | elsewhere | when it has not looked for a part of the lease |
+//!
+//! A view says that somebody reads its generation, so that it stays listed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kelix_fabric::Fabric;
+use kelix_image::header_word;
+use kelix_image::words::load_fence;
+use kelix_types::limits::VIEW_LEASE_NS;
+use kelix_types::{Error, ErrorKind, NameId, Place, Result, TableId, mark};
+use kelix_wire::generation::{LoadedTable, decode_tables};
+use kelix_wire::{Op, RequestHead, Status, catalogue};
+
+use crate::Table;
+use crate::session::{Session, check_answer};
+
+/// In place of a generation: the table is the one that its name leads to when it is used.
+pub(crate) const IN_FORCE: u64 = u64::MAX;
+
+/// Tables of a dataset, all of one generation, which stays what it is for as long as this is kept and its session is used now and then.
+///
+/// A copy of it counts as well. When none is left the session lets the generation go. A session that does nothing for longer than the
+/// server's lease has let it go, too; then reads fail with [`ErrorKind::ViewExpired`], unless it is the generation in force.
+#[derive(Clone, Debug)]
+pub struct View {
+    dataset: Arc<str>,
+    generation: u64,
+    tables: Arc<[LoadedTable]>,
+    server: u64,
+    _held: Arc<()>,
+}
+
+impl View {
+    /// The dataset.
+    pub fn dataset(&self) -> &str {
+        &self.dataset
+    }
+
+    /// The generation's number.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// A table.
+    pub fn table(&self, name: &str) -> Result<Table> {
+        match self.tables.iter().find(|table| table.name == name) {
+            Some(table) => Ok(Table { id: table.table, server: self.server, generation: self.generation }),
+            None => {
+                let names: Vec<&str> = self.tables().collect();
+                let context = format!(
+                    "there is no table \"{name}\" in generation {} of \"{}\"; it has {}",
+                    self.generation,
+                    self.dataset,
+                    names.join(", ")
+                );
+                Err(Error::new(ErrorKind::NoSuchTable, "table", context))
+            }
+        }
+    }
+
+    /// The tables' names.
+    pub fn tables(&self) -> impl Iterator<Item = &str> {
+        self.tables.iter().map(|table| &table.name[..])
+    }
+}
+
+/// What the name of a table leads to.
+#[derive(Clone, Copy)]
+struct Led {
+    table: TableId,
+    generation: u64,
+}
+
+/// A generation that is held.
+struct Hold {
+    generation: u64,
+    views: Arc<()>,
+}
+
+/// What a session knows of generations.
+#[derive(Default)]
+pub(crate) struct Views {
+    /// The generation that the operation under way reads; 0: none.
+    pub bound: u64,
+    names: HashMap<TableId, Led>,
+    /// Generations that were listed, and until when that is good; `u64::MAX`: as long as the shards' words stay what they are.
+    listed: HashMap<u64, u64>,
+    /// The words of the shards, before that was found out.
+    noted: Vec<u64>,
+    /// When the names were looked up.
+    looked_ns: u64,
+    lease_ns: u64,
+    holds: Vec<Hold>,
+    /// The ids that stand for the names of tables of generations.
+    name_ids: HashMap<TableId, TableId>,
+}
+
+fn no_dataset(dataset: &str) -> Error {
+    let context = format!("there is no dataset \"{dataset}\"; load it with `kelix load`");
+    Error::new(ErrorKind::NoSuchTable, "view", context)
+}
+
+fn expired(operation: &'static str, generation: u64) -> Error {
+    let context = format!("generation {generation} is not there any more; open another view");
+    Error::new(ErrorKind::ViewExpired, operation, context)
+}
+
+impl Session {
+    /// Opens a view of the generation of a dataset that is in force.
+    pub fn view(&mut self, dataset: &str) -> Result<View> {
+        const OPERATION: &str = "view";
+        loop {
+            let generation =
+                self.generation_in_force(OPERATION, dataset)?.ok_or_else(|| no_dataset(dataset))?;
+            let Some(tables) = self.tables_of(OPERATION, generation)? else { continue };
+            // Another one may have come into force meanwhile, and this one gone.
+            if !self.hold(OPERATION, generation)? {
+                continue;
+            }
+            let known = self.views.holds.iter().find(|hold| hold.generation == generation);
+            let held = known.map_or_else(Arc::default, |hold| hold.views.clone());
+            if known.is_none() {
+                self.views.holds.push(Hold { generation, views: held.clone() });
+            }
+            let server = self.core.server();
+            return Ok(View {
+                dataset: dataset.into(),
+                generation,
+                tables: tables.into(),
+                server,
+                _held: held,
+            });
+        }
+    }
+
+    fn generation_in_force(&mut self, operation: &'static str, dataset: &str) -> Result<Option<u64>> {
+        let Some(body) = self.catalogue_body(operation, &catalogue::dataset_key(dataset.as_bytes()))? else {
+            return Ok(None);
+        };
+        let word = |at: usize| {
+            body.get(at..at + 8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")))
+        };
+        self.views.lease_ns = word(8).unwrap_or(VIEW_LEASE_NS);
+        Ok(word(0))
+    }
+
+    /// The tables of a generation. `None`: it is not listed.
+    fn tables_of(&mut self, operation: &'static str, generation: u64) -> Result<Option<Vec<LoadedTable>>> {
+        let body = self.catalogue_body(operation, &catalogue::generation_key(generation))?;
+        let tables = body.and_then(|body| decode_tables(&body));
+        for LoadedTable { table, name_id, .. } in tables.iter().flatten() {
+            self.views.name_ids.insert(*table, *name_id);
+        }
+        Ok(tables)
+    }
+
+    /// The table that a table's name leads to now, which is of a dataset.
+    pub(crate) fn bind(&mut self, operation: &'static str, table: Table) -> Result<TableId> {
+        if table.generation != IN_FORCE {
+            self.views.bound = table.generation;
+            return Ok(table.id);
+        }
+        if !self.names_are_good() {
+            self.views.names.clear();
+            self.note_generations();
+            self.views.looked_ns = self.core.fabric.now_ns();
+        }
+        let led = match self.views.names.get(&table.id) {
+            Some(led) => *led,
+            None => self.look_up(operation, table)?,
+        };
+        self.views.bound = led.generation;
+        Ok(led.table)
+    }
+
+    fn names_are_good(&mut self) -> bool {
+        match self.core.generations_word(0) {
+            Some(word) => self.views.noted.first() == Some(&word),
+            None => self.core.fabric.now_ns() < self.views.looked_ns + self.views.lease_ns / 4,
+        }
+    }
+
+    /// Notes the shards' words. What was known of generations was known by the ones before.
+    fn note_generations(&mut self) {
+        let shards = 0..self.core.shards();
+        let words: Vec<u64> = shards.filter_map(|shard| self.core.generations_word(shard)).collect();
+        if words != self.views.noted {
+            self.views.listed.clear();
+            self.views.noted = words;
+        }
+    }
+
+    #[cold]
+    fn look_up(&mut self, operation: &'static str, table: Table) -> Result<Led> {
+        mark!("table of a dataset looked up");
+        let gone = || {
+            let context = "the table is in its dataset no more; open another";
+            Error::new(ErrorKind::NoSuchTable, operation, context)
+        };
+        let key = catalogue::name_key(TableId::CATALOGUE, NameId(table.id.0));
+        let name = self.catalogue_body(operation, &key)?.ok_or_else(gone)?;
+        let leads = self.catalogue_body(operation, &catalogue::id_key(TableId::CATALOGUE, &name))?;
+        let leads = leads.filter(|leads| leads.len() > 2).ok_or_else(gone)?;
+        let dataset = String::from_utf8_lossy(&leads[2..]).into_owned();
+        loop {
+            let generation = self.generation_in_force(operation, &dataset)?.ok_or_else(gone)?;
+            let Some(tables) = self.tables_of(operation, generation)? else { continue };
+            for LoadedTable { table, name_id, .. } in tables {
+                self.views.names.insert(name_id, Led { table, generation });
+            }
+            return self.views.names.get(&table.id).copied().ok_or_else(gone);
+        }
+    }
+
+    /// Looks, at the end of an operation, whether what it read can still be read.
+    #[inline]
+    pub(crate) fn still(&mut self, operation: &'static str) -> Result<()> {
+        if self.views.bound == 0 { Ok(()) } else { self.still_listed(operation) }
+    }
+
+    fn still_listed(&mut self, operation: &'static str) -> Result<()> {
+        let generation = self.views.bound;
+        // What was read was read before.
+        load_fence();
+        if self.words_are_noted() {
+            match self.views.listed.get(&generation).copied() {
+                Some(u64::MAX) => return Ok(()),
+                Some(until_ns) if self.core.fabric.now_ns() < until_ns => return Ok(()),
+                _ => {}
+            }
+        }
+        self.look_whether_listed(operation, generation)
+    }
+
+    fn words_are_noted(&self) -> bool {
+        let words = (0..self.core.shards()).filter_map(|shard| self.core.generations_word(shard));
+        words.eq(self.views.noted.iter().copied())
+    }
+
+    #[cold]
+    fn look_whether_listed(&mut self, operation: &'static str, generation: u64) -> Result<()> {
+        if self.is_detached() {
+            // Nothing changes there any more.
+            return Ok(());
+        }
+        self.note_generations();
+        self.let_go();
+        let held = self.views.holds.iter().any(|hold| hold.generation == generation);
+        let listed = if held {
+            self.hold(operation, generation)?
+        } else {
+            let sent_ns = self.core.fabric.now_ns();
+            let listed = self.tables_of(operation, generation)?.is_some();
+            if listed {
+                self.views.listed.insert(generation, sent_ns + self.views.lease_ns / 2);
+            }
+            listed
+        };
+        if listed {
+            return Ok(());
+        }
+        mark!("view expired");
+        self.views.holds.retain(|hold| hold.generation != generation);
+        Err(expired(operation, generation))
+    }
+
+    /// Says that a generation is being read. `false`: it is too late for that.
+    fn hold(&mut self, operation: &'static str, generation: u64) -> Result<bool> {
+        self.note_generations();
+        let sent_ns = self.core.fabric.now_ns();
+        let head =
+            RequestHead { argument: Some(generation), ..RequestHead::new(Op::Hold, 0, TableId::CATALOGUE) };
+        let answer = self.call(operation, 0, head, &[], &[])?;
+        if answer.status == Status::Gone {
+            return Ok(false);
+        }
+        check_answer(operation, &answer)?;
+        let in_force = answer.version == 1 && self.core.reads_directly();
+        let until_ns = if in_force { u64::MAX } else { sent_ns + self.views.lease_ns / 2 };
+        self.views.listed.insert(generation, until_ns);
+        Ok(true)
+    }
+
+    /// Lets go of generations of which no view is left. Nobody waits for the answer.
+    pub(crate) fn let_go(&mut self) {
+        if self.views.holds.is_empty() {
+            return;
+        }
+        let (kept, gone) = std::mem::take(&mut self.views.holds)
+            .into_iter()
+            .partition(|hold| Arc::strong_count(&hold.views) > 1);
+        self.views.holds = kept;
+        for Hold { generation, .. } in gone {
+            let head = RequestHead {
+                argument: Some(generation),
+                expires_in: Some(0),
+                ..RequestHead::new(Op::Hold, 0, TableId::CATALOGUE)
+            };
+            if self.core.post(0, head, &[], &[], false).is_ok() {
+                self.core.send(0);
+            }
+        }
+    }
+
+    /// The table whose attribute names a table has: that which stands for its name, where it is of a generation.
+    pub(crate) fn names_table(&mut self, operation: &'static str, table: TableId) -> Result<TableId> {
+        if let Some(name_id) = self.views.name_ids.get(&table) {
+            return Ok(*name_id);
+        }
+        let key = catalogue::name_key(TableId::CATALOGUE, NameId(table.0));
+        let Some(name) = self.catalogue_body(operation, &key)? else { return Ok(table) };
+        let leads = self.catalogue_body(operation, &catalogue::id_key(TableId::CATALOGUE, &name))?;
+        let name_id = leads.map_or(table, |leads| TableId(u16::from_le_bytes([leads[0], leads[1]])));
+        // A table made by hand never becomes one of a generation, nor changes its name.
+        self.views.name_ids.insert(table, name_id);
+        Ok(name_id)
+    }
+}
+
+/// Where in a shard's memory that word stands.
+pub(crate) const GENERATIONS: Place = Place(header_word::GENERATIONS as u64 * 8);

@@ -1,0 +1,190 @@
+//! Filling the tables of a generation: many items in a message, and their links when all are there.
+
+use kelix_image::words::bytes_of_mut;
+use kelix_image::{Attributes, ItemFlags, ItemHeader, NoRoom, Value};
+use kelix_index::{ScanFrom, location_of};
+use kelix_types::{KeyHash, Location, TableId, mark};
+use kelix_wire::generation::{Arrived, take_item};
+use kelix_wire::{FrameBuffer, ReplyHead, Request, Status, encode_reply};
+
+use crate::execute::{Answer, NewItem, item_flags};
+use crate::shard::{Now, Shard};
+
+/// Items between the one that is put and the one whose bucket is asked for.
+const AHEAD: usize = 16;
+/// Items looked at in one message about links.
+const ITEMS_A_MESSAGE: usize = 512;
+
+/// A link whose target is looked for.
+struct Unresolved {
+    item: Location,
+    /// The word of its location, counted from the item's first.
+    word: usize,
+    table: TableId,
+    hash: KeyHash,
+    key: std::ops::Range<usize>,
+}
+
+impl Shard {
+    /// Puts many items into a table that is being filled. The answer tells how many.
+    pub(crate) fn load(&mut self, now: Now, request: &Request<'_>) -> Result<Answer, NoRoom> {
+        let table = request.head.table;
+        if self.generations.filled(table).is_none_or(|filled| Some(filled) != request.head.argument) {
+            return Ok(Answer::of(Status::Gone));
+        }
+        let (mut here, mut ahead) = (request.tail, request.tail);
+        let mut hashes = [KeyHash(0); AHEAD];
+        let mut ask = |shard: &Shard, slot: &mut KeyHash| {
+            if let Some(Arrived { item, .. }) = take_item(&mut ahead) {
+                *slot = shard.index.hash(table, item.key);
+                shard.index.prefetch(&shard.image, *slot, table, item.key);
+            }
+        };
+        hashes.iter_mut().for_each(|slot| ask(self, slot));
+        let mut count = 0;
+        while let Some(arrived) = take_item(&mut here) {
+            let slot = &mut hashes[count % AHEAD];
+            let hash = *slot;
+            ask(self, slot);
+            if !self.load_item(now, table, hash, &arrived)? {
+                return Ok(Answer::of(Status::Refused));
+            }
+            count += 1;
+        }
+        let status = if here.is_empty() { Status::Ok } else { Status::Refused };
+        Ok(Answer { status, version: count as u64, location: 0 })
+    }
+
+    fn load_item(
+        &mut self,
+        now: Now,
+        table: TableId,
+        hash: KeyHash,
+        arrived: &Arrived<'_>,
+    ) -> Result<bool, NoRoom> {
+        let Arrived { item, tail } = *arrived;
+        if !table.kind().takes_key(item.key) {
+            return Ok(false);
+        }
+        if !table.kind().has_items() {
+            let Ok(value) = <[u8; 8]>::try_from(item.body) else { return Ok(false) };
+            return self.set_inline((table, item.key), u64::from_le_bytes(value)).map(|()| true);
+        }
+        if item.attributes && !Attributes::check(item.body) {
+            return Ok(false);
+        }
+        let expires = item.expires_in.map(|time_ns| now.wall_ns.saturating_add(time_ns));
+        let flags = item_flags(item.attributes, expires);
+        let header = ItemHeader { table, flags, key_bytes: item.key.len(), body_bytes: item.body.len() };
+        self.put((hash, item.key), None, NewItem { header, expires, tail, resolves_links: false })?;
+        Ok(true)
+    }
+
+    /// Writes the locations of links in some items of a table that is being filled, as far as this shard has their targets. The answer tells
+    /// where to go on (0: that was all; in an ordered table behind the key that follows), how many links there were, and how many targets
+    /// of this shard are not there.
+    pub(crate) fn resolve(&mut self, request: &Request<'_>, frame: &mut FrameBuffer) {
+        let table = request.head.table;
+        let mut reply = |status, cursor, counts: [u64; 2], key: &[u8]| {
+            encode_reply(frame, ReplyHead { id: request.head.id, status, version: cursor, location: 0 });
+            frame.reserve(3).copy_from_slice(&[counts[0], counts[1], key.len() as u64]);
+            bytes_of_mut(frame.reserve(key.len().div_ceil(8)))[..key.len()].copy_from_slice(key);
+        };
+        if self.generations.filled(table).is_none() {
+            return reply(Status::Gone, 0, [0; 2], &[]);
+        }
+        let mut items = Vec::new();
+        let mut cursor = request.head.argument.unwrap_or(0);
+        let mut last_key = Vec::new();
+        if table.kind().is_ordered() {
+            cursor = u64::from(self.next_in_order(table, request.key, &mut items, &mut last_key));
+        } else {
+            loop {
+                let image = &self.image;
+                cursor = self.index.sweep(image, cursor, |location| {
+                    let header = ItemHeader::from_word(image.slot(location).load(1));
+                    if header.is_some_and(|header| header.table == table && has_links(header.flags)) {
+                        items.push(location);
+                    }
+                });
+                if cursor == 0 || items.len() >= ITEMS_A_MESSAGE {
+                    break;
+                }
+            }
+        }
+        let counts = self.resolve_items(&items);
+        reply(Status::Ok, cursor, counts, &last_key);
+    }
+
+    /// The next items of an ordered table. Whether there may be more, behind the last key.
+    fn next_in_order(
+        &mut self,
+        table: TableId,
+        after: &[u8],
+        items: &mut Vec<Location>,
+        last_key: &mut Vec<u8>,
+    ) -> bool {
+        let Some(index) = self.index.ordered(table).filter(|_| table.kind().has_items()) else {
+            return false;
+        };
+        let key = Some(after).filter(|key| !key.is_empty());
+        index.scan(&self.image, ScanFrom { key, after: true, backwards: false }, |_, second| {
+            items.push(location_of(second));
+            items.len() < ITEMS_A_MESSAGE
+        });
+        let more = items.len() == ITEMS_A_MESSAGE;
+        if let Some(last) = items.last().filter(|_| more) {
+            *last_key = self.copy_item(*last, |item| item.key().to_vec());
+        }
+        items.retain(|item| {
+            ItemHeader::from_word(self.image.slot(*item).load(1))
+                .is_some_and(|header| has_links(header.flags))
+        });
+        more
+    }
+
+    /// Writes the locations of the links of items. How many there were, and how many targets are not there.
+    fn resolve_items(&mut self, items: &[Location]) -> [u64; 2] {
+        let (mut links, mut keys) = (Vec::new(), Vec::new());
+        let (index, view, number) = (&self.index, &self.view, self.number);
+        let mut words = std::mem::take(&mut self.scratch);
+        let mut count = 0;
+        for item in items {
+            words.clear();
+            words.resize(item.class().words(), 0);
+            self.image.slot(*item).copy_out(0, &mut words);
+            let view_of_item = kelix_image::ItemView::new(&words).expect("an item of this image");
+            let first = view_of_item.header().body_start() / 8;
+            for (_, value) in Attributes::new(view_of_item.body()).into_iter().flatten() {
+                let Value::Link(link) = value else { continue };
+                count += 1;
+                let hash = index.hash(link.table, link.key);
+                if view.shard_of(link.table, hash) != number {
+                    continue;
+                }
+                index.prefetch(&self.image, hash, link.table, link.key);
+                let key = keys.len()..keys.len() + link.key.len();
+                keys.extend_from_slice(link.key);
+                let word = first + link.position / 8;
+                links.push(Unresolved { item: *item, word, table: link.table, hash, key });
+            }
+        }
+        self.scratch = words;
+        let mut missing = 0;
+        for Unresolved { item, word, table, hash, key } in links {
+            let Some((location, incarnation)) = self.target_of(table, hash, &keys[key]) else {
+                mark!("link of a generation without a target");
+                missing += 1;
+                continue;
+            };
+            let slot = self.image.slot(item);
+            slot.publish(word, location);
+            slot.publish(word + 1, incarnation);
+        }
+        [count, missing]
+    }
+}
+
+fn has_links(flags: ItemFlags) -> bool {
+    flags.has(ItemFlags::ATTRIBUTES) && !flags.has(ItemFlags::LARGE)
+}

@@ -1,0 +1,179 @@
+//! Generations of datasets: what is said of their tables, and items on their way into them.
+//!
+//! ```text
+//! tables    for each: id of its name 16 | id of the table 16 | overlay 8 | length of its name 8 | its name
+//! items     for each: word 0  [ body bytes 32 | flags 8 | key bytes 24 ]    flags: 1 attribute section, 2 ends
+//!                     word 1  nanoseconds until it ends, with that flag only
+//!                     key, padding to 8 bytes before an attribute section, and body, as they stand in an item
+//! ```
+
+use kelix_image::words::{bytes_of, bytes_of_mut};
+use kelix_types::limits::{DATASET_TABLES_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX};
+use kelix_types::{TableId, TableKind};
+
+/// A table of a generation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LoadedTable {
+    /// The table of this generation.
+    pub table: TableId,
+    /// The id that stands for its name, in every generation.
+    pub name_id: TableId,
+    /// Its name.
+    pub name: String,
+    /// Clients may write to it.
+    pub overlay: bool,
+}
+
+/// Writes tables. Ids are zero where they are asked for; the kind is that of the name's id.
+pub fn encode_tables(tables: &[LoadedTable]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for LoadedTable { table, name_id, name, overlay } in tables {
+        bytes.extend_from_slice(&name_id.0.to_le_bytes());
+        bytes.extend_from_slice(&table.0.to_le_bytes());
+        bytes.extend_from_slice(&[u8::from(*overlay)]);
+        bytes.extend_from_slice(&[name.len() as u8]);
+        bytes.extend_from_slice(name.as_bytes());
+    }
+    bytes
+}
+
+/// Reads tables. `None`: they make no sense.
+pub fn decode_tables(mut bytes: &[u8]) -> Option<Vec<LoadedTable>> {
+    let mut tables = Vec::new();
+    while let [a, b, c, d, overlay, length, rest @ ..] = bytes {
+        let (name, rest) = rest.split_at_checked(usize::from(*length))?;
+        let name = std::str::from_utf8(name).ok().filter(|name| !name.is_empty())?.to_string();
+        if *overlay > 1 || tables.len() == DATASET_TABLES_MAX {
+            return None;
+        }
+        let (name_id, table) = (TableId(u16::from_le_bytes([*a, *b])), TableId(u16::from_le_bytes([*c, *d])));
+        tables.push(LoadedTable { table, name_id, name, overlay: *overlay == 1 });
+        bytes = rest;
+    }
+    (bytes.is_empty() && !tables.is_empty()).then_some(tables)
+}
+
+const _: () = assert!(NAME_BYTES_MAX <= u8::MAX as usize);
+
+/// The id that asks for a table of a kind.
+pub fn any_of(kind: TableKind) -> TableId {
+    TableId(TableId::new(kind, 1).0 - 1)
+}
+
+const ATTRIBUTES: u64 = 1;
+const ENDS: u64 = 2;
+const KEY_BITS: u32 = 24;
+
+/// An item on its way into a table of a generation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewItem<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The body.
+    pub body: &'a [u8],
+    /// It is an attribute section.
+    pub attributes: bool,
+    /// It ends so many nanoseconds after the shard has taken it.
+    pub expires_in: Option<u64>,
+}
+
+impl NewItem<'_> {
+    fn body_start(&self) -> usize {
+        if self.attributes { self.key.len().next_multiple_of(8) } else { self.key.len() }
+    }
+
+    /// Words that it takes.
+    pub fn words(&self) -> usize {
+        1 + usize::from(self.expires_in.is_some()) + (self.body_start() + self.body.len()).div_ceil(8)
+    }
+
+    /// Appends it.
+    pub fn push(&self, words: &mut Vec<u64>) {
+        let flags = u64::from(self.attributes) * ATTRIBUTES + u64::from(self.expires_in.is_some()) * ENDS;
+        words.push((self.body.len() as u64) << 32 | flags << KEY_BITS | self.key.len() as u64);
+        words.extend(self.expires_in);
+        let (at, start) = (words.len(), self.body_start());
+        words.resize(at + (start + self.body.len()).div_ceil(8), 0);
+        let bytes = bytes_of_mut(&mut words[at..]);
+        bytes[..self.key.len()].copy_from_slice(self.key);
+        bytes[start..start + self.body.len()].copy_from_slice(self.body);
+    }
+}
+
+/// An item as it arrives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrived<'a> {
+    /// What it is.
+    pub item: NewItem<'a>,
+    /// Key and body in words, as they stand in an item from its key on.
+    pub tail: &'a [u64],
+}
+
+/// Takes the first item off. `None`: it makes no sense, or there is none.
+pub fn take_item<'a>(words: &mut &'a [u64]) -> Option<Arrived<'a>> {
+    let (head, mut rest) = words.split_first()?;
+    let (key_bytes, body_bytes) = ((head & ((1 << KEY_BITS) - 1)) as usize, (head >> 32) as usize);
+    let flags = head >> KEY_BITS & 0xff;
+    if flags > 3 || key_bytes > KEY_BYTES_MAX {
+        return None;
+    }
+    let mut expires_in = None;
+    if flags & ENDS != 0 {
+        let (word, after) = rest.split_first()?;
+        (expires_in, rest) = (Some(*word), after);
+    }
+    let attributes = flags & ATTRIBUTES != 0;
+    let start = if attributes { key_bytes.next_multiple_of(8) } else { key_bytes };
+    let (tail, rest) = rest.split_at_checked((start + body_bytes).div_ceil(8))?;
+    *words = rest;
+    let bytes = bytes_of(tail);
+    let item =
+        NewItem { key: &bytes[..key_bytes], body: &bytes[start..][..body_bytes], attributes, expires_in };
+    Some(Arrived { item, tail })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_come_back_and_nonsense_does_not() {
+        let table = |name: &str, overlay| LoadedTable {
+            table: TableId(0x0102),
+            name_id: TableId(7),
+            name: name.into(),
+            overlay,
+        };
+        let tables = [table("people", false), table("departments", true)];
+        let bytes = encode_tables(&tables);
+        assert_eq!(bytes[..12], [7, 0, 2, 1, 0, 6, b'p', b'e', b'o', b'p', b'l', b'e']);
+        assert_eq!(decode_tables(&bytes).as_deref(), Some(&tables[..]));
+        for cut in (0..bytes.len()).filter(|cut| *cut != 12) {
+            assert_eq!(decode_tables(&bytes[..cut]), None, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn items_come_back_and_nonsense_does_not() {
+        let items = [
+            NewItem { key: b"stu001", body: b"ABY", attributes: false, expires_in: None },
+            NewItem { key: b"stu002", body: &[9; 16], attributes: true, expires_in: Some(1000) },
+        ];
+        let mut words = Vec::new();
+        items.iter().for_each(|item| item.push(&mut words));
+        assert_eq!(words[..3], [3 << 32 | 6, u64::from_le_bytes(*b"stu001AB"), u64::from(b'Y')]);
+        assert_eq!(words.len(), items.iter().map(NewItem::words).sum::<usize>());
+        let mut rest = &words[..];
+        for item in items {
+            let arrived = take_item(&mut rest).unwrap();
+            assert_eq!(arrived.item, item);
+        }
+        assert_eq!((rest.len(), take_item(&mut rest)), (0, None));
+        for bit in 0..words.len() * 64 {
+            let mut bad = words.clone();
+            bad[bit / 64] ^= 1 << (bit % 64);
+            let mut rest = &bad[..];
+            while take_item(&mut rest).is_some() {}
+        }
+    }
+}
