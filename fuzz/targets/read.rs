@@ -15,9 +15,10 @@ use kelix_types::limits::GRANULE_BYTES;
 use kelix_types::{Guardian, Incarnation, Location, NameId, Place, TableId, TableKind, key_hash};
 use kelix_wire::{Op, ReplyHead, RequestHead};
 use libfuzzer_sys::fuzz_target;
-use ordered::{Hint, Items, Looked, ModelCopy, Page, Wanted};
+use ordered::{Hint, Items, Looked, ModelCopy, Origin, Page, Wanted};
 use pointers::Pointer;
 use read::{Landing, ReadOp, ShardReader, Step};
+use shelf::Shelf;
 
 // The client keeps them to itself.
 #[path = "../../crates/client/src/ordered/mod.rs"]
@@ -29,6 +30,9 @@ mod pointers;
 #[path = "../../crates/client/src/read/mod.rs"]
 #[allow(missing_docs, dead_code, unused_imports)]
 mod read;
+#[path = "../../crates/client/src/shelf.rs"]
+#[allow(missing_docs, dead_code)]
+mod shelf;
 
 const TABLE: TableId = TableId(5);
 /// Ordered tables of each kind.
@@ -112,7 +116,9 @@ impl Image {
         (0..8).for_each(|word| header.words().store(word, words.load(word)));
         let top = Span::private(ModelCopy::words_wanted(&header, budget)? as u64 * 8);
         (0..top.words().count()).for_each(|word| top.words().store(word, words.load(word)));
-        ModelCopy::new(place, Guardian(top.words().load(0)), top, budget)
+        let guardian = Guardian(top.words().load(0));
+        let origin = Origin { place, guardian, budget, shelf: Shelf::Private, name: String::new() };
+        ModelCopy::new(origin, top.words())
     }
 
     fn word(&self, place: Place) -> Words<'_> {
