@@ -23,14 +23,15 @@ pub(crate) enum Shelf {
 }
 
 impl Shelf {
-    /// The one to use over a network.
-    pub fn of_user(private: bool) -> Shelf {
-        #[cfg(target_os = "linux")]
-        if let Some(shelf) =
-            Some(private).filter(|private| !private).and_then(|_| kelix_fabric::shm::Shelf::of_user())
-        {
-            return Shelf::OfUser(shelf);
-        }
+    /// The user's on this host, if there can be one.
+    #[cfg(target_os = "linux")]
+    pub fn of_user() -> Shelf {
+        kelix_fabric::shm::Shelf::of_user().map_or(Shelf::Private, Shelf::OfUser)
+    }
+
+    /// The user's on this host: there can be none.
+    #[cfg(not(target_os = "linux"))]
+    pub fn of_user() -> Shelf {
         Shelf::Private
     }
 

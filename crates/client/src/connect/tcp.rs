@@ -88,6 +88,7 @@ pub(super) fn session(
     let peers: Vec<PeerId> = (0..view.shards() as u32).map(PeerId).collect();
     // A table of this size is made at once where it is shared, which is much for a process that ends soon.
     let pointers = PointerCache::new(Span::private(POINTER_TABLE_BYTES));
-    let (server, shelf) = (OfServer { term, view, may_write }, Shelf::of_user(private_caches));
+    let server = OfServer { term, view, may_write };
+    let shelf = if private_caches { Shelf::Private } else { Shelf::of_user() };
     Ok(Core::new(Endpoint::Tcp(endpoint), server, &peers, pointers, shelf))
 }
