@@ -191,12 +191,13 @@ impl Session {
         }
     }
 
-    /// Notes the shards' words. What was known of generations was known by the ones before.
+    /// Notes the shards' words. If they were others before, what was known of generations is known no more.
     fn note_generations(&mut self) {
         let shards = 0..self.core.shards();
         let words: Vec<u64> = shards.filter_map(|shard| self.core.generations_word(shard)).collect();
         if words != self.views.noted {
             self.views.listed.clear();
+            self.views.names.clear();
             self.views.noted = words;
         }
     }
@@ -270,7 +271,6 @@ impl Session {
         if listed {
             return Ok(());
         }
-        mark!("view expired");
         self.views.holds.retain(|hold| hold.generation != generation);
         Err(expired(operation, generation))
     }

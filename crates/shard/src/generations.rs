@@ -61,8 +61,8 @@ pub enum Stage {
     Built,
     /// New views see it.
     InForce,
-    /// Another one is in force; views hold this one.
-    Superseded,
+    /// Another one is in force, since this moment; views hold this one, or whoever looks names up from time to time reads it yet.
+    Superseded(u64),
     /// Nobody can begin to read it, since this moment.
     Unlisted(u64),
     /// So many shards still drop what is in it.
@@ -170,11 +170,12 @@ impl Generations {
         })
     }
 
-    /// Somebody has gone: what it held it holds no more. Tells which generation it was building.
-    fn let_go(&mut self, peer: PeerId) -> Option<u64> {
+    /// Somebody has gone. What it held it holds no more, unless it may come again: then for its lease. Tells which generation it was
+    /// building.
+    fn let_go(&mut self, peer: PeerId, comes_again: bool) -> Option<u64> {
         let mut building = None;
         for generation in self.datasets.values_mut().flat_map(|dataset| &mut dataset.generations) {
-            generation.holds.retain(|(holder, _)| *holder != peer);
+            generation.holds.retain(|(holder, _)| comes_again || *holder != peer);
             if generation.stage == Stage::Built && generation.builder == peer {
                 building = Some(generation.number);
             }
@@ -373,7 +374,7 @@ impl Shard {
         }
         let dataset = self.generations.datasets.get_mut(&name).expect("just found");
         if let Some(before) = dataset.at(Stage::InForce) {
-            before.stage = Stage::Superseded;
+            before.stage = Stage::Superseded(now.monotonic_ns);
             // While it was in force nobody had to say so.
             before.holds.iter_mut().for_each(|(_, until)| *until = now.monotonic_ns + lease_ns);
         }
@@ -407,7 +408,7 @@ impl Shard {
         generation.holds.retain(|(holder, _)| *holder != peer);
         match (generation.stage, head.expires_in) {
             (_, Some(0)) => {}
-            (Stage::InForce | Stage::Superseded, _) => generation.holds.push((peer, until)),
+            (Stage::InForce | Stage::Superseded(_), _) => generation.holds.push((peer, until)),
             _ => return Answer::of(Status::Gone),
         }
         let in_force = u64::from(generation.stage == Stage::InForce);
@@ -415,8 +416,8 @@ impl Shard {
     }
 
     /// A client has gone.
-    pub(crate) fn let_generations_go(&mut self, peer: PeerId) {
-        if let Some(number) = self.generations.let_go(peer) {
+    pub(crate) fn let_generations_go(&mut self, peer: PeerId, comes_again: bool) {
+        if let Some(number) = self.generations.let_go(peer, comes_again) {
             mark!("builder of a generation gone");
             self.drop_generation(number);
         }
@@ -429,32 +430,30 @@ impl Shard {
         }
         let lease_ns = self.generations.lease_ns;
         let mut next: Option<u64> = None;
+        let mut wake = |at: u64| next = Some(next.map_or(at, |next| next.min(at)));
         let mut due = Vec::new();
         for generation in self.generations.datasets.values_mut().flat_map(|dataset| &mut dataset.generations)
         {
             match generation.stage {
-                Stage::Superseded => {
+                Stage::Superseded(since) => {
                     generation.holds.retain(|(_, until)| *until > now.monotonic_ns);
-                    match generation.holds.iter().map(|(_, until)| *until).min() {
-                        Some(until) => next = Some(next.map_or(until, |next| next.min(until))),
+                    let holds = generation.holds.iter().map(|(_, until)| *until);
+                    match holds.chain([since + lease_ns]).filter(|until| *until > now.monotonic_ns).min() {
+                        Some(until) => wake(until),
                         None => due.push(generation.number),
                     }
                 }
                 Stage::Unlisted(since) if since + lease_ns <= now.monotonic_ns => due.push(generation.number),
-                Stage::Unlisted(since) => {
-                    next = Some(next.map_or(since + lease_ns, |next| next.min(since + lease_ns)));
-                }
+                Stage::Unlisted(since) => wake(since + lease_ns),
                 _ => {}
             }
         }
         for number in due {
             let (_, generation) = self.generations.find(number).expect("just seen");
-            if generation.stage == Stage::Superseded {
+            if matches!(generation.stage, Stage::Superseded(_)) {
                 generation.stage = Stage::Unlisted(now.monotonic_ns);
                 self.remove_key(TableId::CATALOGUE, &catalogue::generation_key(number));
-                next = Some(
-                    next.map_or(now.monotonic_ns + lease_ns, |next| next.min(now.monotonic_ns + lease_ns)),
-                );
+                wake(now.monotonic_ns + lease_ns);
             } else {
                 self.drop_generation(number);
             }

@@ -270,8 +270,8 @@ impl Shard {
                 mark!("client gone in the middle of an upload");
                 self.abandon_upload(upload);
             }
+            self.let_generations_go(peer, client.history.is_some());
             client.history.into_iter().for_each(|history| self.remember(history));
-            self.let_generations_go(peer);
         }
     }
 

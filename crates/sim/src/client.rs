@@ -18,6 +18,7 @@ use crate::scheduler::{self, Shared, TaskId};
 use crate::server::{Connecting, Server};
 use crate::value::Shape;
 
+pub mod datasets;
 mod operations;
 mod record;
 
@@ -33,6 +34,8 @@ const LARGE_KEYS: (u64, u64) = (20_000, 3);
 const SEASON: u64 = 2_000;
 /// No operation takes longer, whatever happens: the longest are of words by the ten thousand, and pauses between them.
 const OPERATION_NS_MAX: u64 = 5_000_000_000;
+/// Lease of views, in epochs.
+pub const VIEW_LEASE_EPOCHS: u64 = 40;
 /// So many tries in a row fail only at a store that does not serve.
 const TRIES_MAX: u32 = 100;
 
@@ -70,6 +73,8 @@ pub struct Stage {
     pub terms: Shared<HashMap<u64, u64>>,
     /// The number of the last value.
     pub values: Shared<u64>,
+    /// Generations that were loaded.
+    pub loads: Shared<Vec<datasets::Load>>,
 }
 
 /// One client.

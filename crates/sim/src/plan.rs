@@ -77,6 +77,8 @@ pub struct Plan {
     pub drift_ppm_max: u64,
     /// How long a request may take.
     pub timeout_ns: u64,
+    /// Generations of a dataset are loaded and read meanwhile.
+    pub loads: bool,
     /// The harm that is done.
     pub faults: Faults,
 }
@@ -176,6 +178,7 @@ impl Plan {
                 _ => 32 << 20,
             },
             drift_ppm_max: if ordered { 1_000 } else { DRIFT_PPM_MAX },
+            loads: theme == Theme::Links || (theme == Theme::Index && of_table.once_in(2)),
             timeout_ns: if slow_theme { 20_000_000 } else { 800_000 },
             faults,
         };

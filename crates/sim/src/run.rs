@@ -100,6 +100,7 @@ fn run_plan(plan: Plan) -> Outcome {
             ends: Rc::default(),
             terms: Rc::new(RefCell::new(HashMap::from([(1, 0)]))),
             values: Rc::default(),
+            loads: Rc::default(),
         });
         *stage.borrow_mut() = Some(set.clone());
         let (harm, done) = (harm.clone(), done.clone());
@@ -158,13 +159,19 @@ fn conduct(
         let task = hire_worker(number, stage, random, &working);
         working.borrow_mut().push(task);
     }
+    if plan.loads {
+        hire(plan.clients + 1, "loader of generations", stage, random, Client::load_datasets);
+        for number in 2..4 {
+            hire(plan.clients + number, "reader of generations", stage, random, Client::view_datasets);
+        }
+    }
     let chaos = Chaos {
         faults: plan.faults,
         stage: stage.clone(),
         servers,
         working,
         harm: harm.clone(),
-        next_client: plan.clients + 1,
+        next_client: plan.clients + 4,
         random: random.split(),
     };
     chaos.run();

@@ -7,11 +7,11 @@ use kelix::sim::{Connected, Host, Source};
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, ImageConfig, PrivateSegments, Span, header_word};
 use kelix_shard::{Guest, Now, Order, Shard, ShardConfig};
-use kelix_types::limits::EPOCH_NS_MIN;
 use kelix_types::{Result, mark};
 use kelix_wire::control::Caller;
 use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
 
+use crate::client::VIEW_LEASE_EPOCHS;
 use crate::fabric::{AUTHORITY_TERM, Bell, Kind, Peer, SimEndpoint, SleepWord, Wire};
 use crate::scheduler::{self, Shared, TaskId};
 
@@ -96,7 +96,7 @@ impl ServerPlan {
                 segment_bytes_first: 4 << 20,
                 segment_bytes_max: 4 << 20,
             },
-            view_lease_ns: VIEW_LEASE_NS,
+            view_lease_ns: VIEW_LEASE_EPOCHS * self.kind.epoch_ns,
         };
         let shard =
             scheduler::unnoticed(|| Shard::create(config, header.clone(), Box::new(segments.clone())));
@@ -124,9 +124,6 @@ impl ServerPlan {
 
 /// What shards of a server have to tell each other, by who is to know.
 type Orders = Rc<[Shared<VecDeque<Order>>]>;
-
-/// Lease of views: some epochs.
-const VIEW_LEASE_NS: u64 = 20 * EPOCH_NS_MIN;
 
 /// How wrong one node's clock is, in parts per million.
 pub fn drift_ppm(most: u64) -> i64 {
