@@ -85,7 +85,8 @@ pub(crate) fn duplicates(
                 None => drop(first.insert(row.key().to_vec(), row.place())),
                 Some(other) => findings.add(|| {
                     let key = teller.item(table, row.key());
-                    let text = format!("the key {key} is there already, from {unit} {other}; keys have to differ");
+                    let text =
+                        format!("the key {key} is there already, from {unit} {other}; keys have to differ");
                     teller.finding(what, row, Some(&columns(&teller.map.tables[table].key)), text)
                 }),
             }
@@ -141,11 +142,17 @@ pub(crate) fn dangling(
 
 const WHAT_TO_DO: &str = "put the rows right, or load with --on-dangling null or drop";
 
-fn dangling_link(teller: &Teller<'_>, table: usize, row: Row<'_>, (name, to, key): (u16, usize, &[u8])) -> Finding {
+fn dangling_link(
+    teller: &Teller<'_>,
+    table: usize,
+    row: Row<'_>,
+    (name, to, key): (u16, usize, &[u8]),
+) -> Finding {
     let own = &teller.map.tables[table];
     let link = own.links.iter().find(|link| link.to == to && name_number(own, &link.name) == name);
     let link = link.expect("a link of the map");
-    let text = format!("the link {} leads to {}, which is not there; {WHAT_TO_DO}", link.name, teller.item(to, key));
+    let text =
+        format!("the link {} leads to {}, which is not there; {WHAT_TO_DO}", link.name, teller.item(to, key));
     teller.finding(What::Table(table), row, Some(&columns(&link.key)), text)
 }
 
@@ -178,7 +185,8 @@ fn dangling_in_list(
         if let Some((table, key)) = target {
             findings.add(|| {
                 let item = teller.item(table, key);
-                let text = format!("the list {} leads to {item}, which is not there; {WHAT_TO_DO}", list.name);
+                let text =
+                    format!("the list {} leads to {item}, which is not there; {WHAT_TO_DO}", list.name);
                 teller.finding(what, row, Some(&columns(&list.key)), text)
             });
         }

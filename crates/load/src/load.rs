@@ -123,7 +123,9 @@ pub fn load(
     }
     let mut build = Build { map, read: &read, keys: &keys, left_out, items: Vec::new(), store, watch };
     match build.all() {
-        Ok(_) => report.tables = plan::tables(map).into_iter().map(|table| table.name).zip(build.items).collect(),
+        Ok(_) => {
+            report.tables = plan::tables(map).into_iter().map(|table| table.name).zip(build.items).collect()
+        }
         Err(problem) => {
             build.store.abandon();
             return Err(problem);
@@ -133,7 +135,11 @@ pub fn load(
 }
 
 /// Checks keys and links. Rows that were refused are not there to be linked to, so links are looked at only if there are none.
-fn check_rows(teller: &Teller<'_>, read: &mut Read, on_dangling: OnDangling) -> Result<(Keys, LeftOut), Problem> {
+fn check_rows(
+    teller: &Teller<'_>,
+    read: &mut Read,
+    on_dangling: OnDangling,
+) -> Result<(Keys, LeftOut), Problem> {
     let (mut keys, twice) = Keys::new(std::mem::take(&mut read.keys));
     let mut findings = std::mem::take(&mut read.findings);
     let all_read = findings.is_empty();

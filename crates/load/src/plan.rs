@@ -99,7 +99,11 @@ fn want<'n>(wanted: &mut Wanted, names: impl IntoIterator<Item = &'n ColumnName>
 pub(crate) fn wanted_by_table(table: &TableMap) -> Wanted {
     let mut wanted = Wanted::new();
     want(&mut wanted, table.key.columns(), "key");
-    want(&mut wanted, table.attributes.iter().filter(|(name, _)| name.is_empty()).map(|(_, column)| column), "value");
+    want(
+        &mut wanted,
+        table.attributes.iter().filter(|(name, _)| name.is_empty()).map(|(_, column)| column),
+        "value",
+    );
     want(&mut wanted, table.attributes.iter().map(|(_, column)| column), "attributes");
     want(&mut wanted, &table.expires_in, "expires_in");
     for link in &table.links {
@@ -135,7 +139,9 @@ impl KeyPlan {
                 Piece::Text(text) => key.extend_from_slice(text.as_bytes()),
                 Piece::Column(column) => match batch.get(row, *column) {
                     None => return Ok(false),
-                    Some(text) if self.numbers => key.extend_from_slice(&number_of(text, *column)?.to_be_bytes()),
+                    Some(text) if self.numbers => {
+                        key.extend_from_slice(&number_of(text, *column)?.to_be_bytes())
+                    }
                     Some(text) => key.extend_from_slice(text),
                 },
             }
@@ -170,7 +176,9 @@ fn expiry_of(text: &[u8], column: usize) -> Result<u64, Misfit> {
     let wrong = |text: String| Err(Misfit { column: Some(column), text });
     match seconds.map(|seconds| seconds * 1000.0) {
         Some(ms) if ms >= 1.0 && ms <= EXPIRY_MS_MAX as f64 => Ok(ms as u64),
-        Some(ms) if ms < 1.0 => wrong(format!("{}: the item would end at once; leave such rows out", shown(text))),
+        Some(ms) if ms < 1.0 => {
+            wrong(format!("{}: the item would end at once; leave such rows out", shown(text)))
+        }
         Some(ms) if ms > EXPIRY_MS_MAX as f64 => {
             wrong(format!("{} seconds are more than 36500 days; null means that an item stays", shown(text)))
         }
@@ -254,7 +262,9 @@ mod tests {
         let ms = |text: &str| expiry_of(text.as_bytes(), 0).map_err(|misfit| misfit.text);
         assert_eq!(ms("90"), Ok(90_000));
         assert_eq!(ms("0.5"), Ok(500));
-        for (text, wrong) in [("0", "at once"), ("-1", "at once"), ("x", "no number"), ("nan", "no number"), ("1e12", "36500")] {
+        for (text, wrong) in
+            [("0", "at once"), ("-1", "at once"), ("x", "no number"), ("nan", "no number"), ("1e12", "36500")]
+        {
             assert!(ms(text).unwrap_err().contains(wrong), "{text}");
         }
     }

@@ -54,7 +54,10 @@ pub(crate) struct Run {
 pub(crate) fn relations(map: &Map) -> Vec<(What, String)> {
     let tables = map.tables.iter().enumerate().map(|(table, of)| (What::Table(table), of.name.clone()));
     let lists = map.tables.iter().enumerate().flat_map(|(table, of)| {
-        of.lists.iter().enumerate().map(move |(list, map)| (What::List(table, list), list_table(&of.name, &map.name)))
+        of.lists
+            .iter()
+            .enumerate()
+            .map(move |(list, map)| (What::List(table, list), list_table(&of.name, &map.name)))
     });
     tables.chain(lists).collect()
 }
@@ -122,7 +125,12 @@ pub(crate) fn check_columns(map: &Map, source: &mut dyn Source) -> Result<(), Pr
     for (what, name) in relations(map) {
         let relation = what.relation(map);
         if let Err(text) = source.check(relation, &name) {
-            findings.add(|| Finding { source: format!("the map, table {name}"), place: None, column: None, text });
+            findings.add(|| Finding {
+                source: format!("the map, table {name}"),
+                place: None,
+                column: None,
+                text,
+            });
             continue;
         }
         let called = source.name(relation, &name);

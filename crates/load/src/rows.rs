@@ -306,7 +306,10 @@ mod tests {
 
         let both: Vec<Row> = rows.iter().collect();
         assert_eq!((rows.len(), both.len()), (2, 2));
-        assert_eq!((both[0].place(), both[0].key(), both[0].expires_in_ms()), (17, &b"person:1"[..], Some(1500)));
+        assert_eq!(
+            (both[0].place(), both[0].key(), both[0].expires_in_ms()),
+            (17, &b"person:1"[..], Some(1500))
+        );
         let fields: Vec<Field> = both[0].fields().collect();
         let link = Field::Link { name: 1, table: 2, key: b"dept:7", bytes: b"since 1999" };
         assert_eq!(fields, [Field::Bytes { name: 0, bytes: b"Ada" }, link]);

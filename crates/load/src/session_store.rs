@@ -60,7 +60,8 @@ impl SessionStore {
 impl Store for SessionStore {
     fn free_bytes(&mut self) -> Result<u64> {
         let text = self.client.statistics()?;
-        let wrong = |what: &str| Error::new(ErrorKind::Protocol, "load", format!("the server's statistics {what}"));
+        let wrong =
+            |what: &str| Error::new(ErrorKind::Protocol, "load", format!("the server's statistics {what}"));
         let statistics: serde_json::Value = serde_json::from_str(&text).map_err(|_| wrong("are no JSON"))?;
         let shards = statistics["shards"].as_array().ok_or_else(|| wrong("tell of no shards"))?;
         let free = shards.iter().map(|shard| {

@@ -77,7 +77,8 @@ impl Spool {
             if used == 0 {
                 // A record longer than a piece.
                 self.read(at, record_bytes(&piece).unwrap_or(0), &mut piece)?;
-                let row = records(&piece).next().ok_or_else(|| no_spool(io::ErrorKind::InvalidData.into()))?;
+                let row =
+                    records(&piece).next().ok_or_else(|| no_spool(io::ErrorKind::InvalidData.into()))?;
                 each(row, at)?;
                 used = row.record().len();
             }

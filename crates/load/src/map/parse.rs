@@ -9,7 +9,10 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::section::{Reading, Section, Text};
-use super::{ColumnName, Elements, FileRelation, LinkMap, ListMap, Map, Relation, TableMap, Template, list_table, nearest};
+use super::{
+    ColumnName, Elements, FileRelation, LinkMap, ListMap, Map, Relation, TableMap, Template, list_table,
+    nearest,
+};
 use crate::findings::Findings;
 
 /// Links in a chunk of a list, unless the map says otherwise.
@@ -19,8 +22,20 @@ const CHUNK_MAX: usize = 10_000;
 
 const MAP_KEYS: &[&str] = &["dataset", "table"];
 const TABLE_KEYS: &[&str] = &[
-    "name", "kind", "query", "file", "elements", "delimiter", "null", "key", "attributes", "value", "expires_in", "live",
-    "link", "list",
+    "name",
+    "kind",
+    "query",
+    "file",
+    "elements",
+    "delimiter",
+    "null",
+    "key",
+    "attributes",
+    "value",
+    "expires_in",
+    "live",
+    "link",
+    "list",
 ];
 const LINK_KEYS: &[&str] = &["name", "to", "key", "bytes"];
 const LIST_KEYS: &[&str] =
@@ -64,7 +79,9 @@ fn read_map(reading: &mut Reading<'_>, file: &Spanned<DeTable<'_>>) -> Option<Ma
 /// A name as the store takes it.
 fn name_of(reading: &mut Reading<'_>, Text { text, span }: Text) -> Option<String> {
     let wrong = match () {
-        () if text.len() > NAME_BYTES_MAX => format!("a name has at most {NAME_BYTES_MAX} bytes, this one {}", text.len()),
+        () if text.len() > NAME_BYTES_MAX => {
+            format!("a name has at most {NAME_BYTES_MAX} bytes, this one {}", text.len())
+        }
         () if text.contains('/') => format!("a name cannot contain /, which ends it in links: \"{text}\""),
         () => return Some(text),
     };
@@ -79,7 +96,8 @@ fn kind_of(reading: &mut Reading<'_>, section: &Section<'_, '_>) -> Option<Table
         "u64" => Some(TableKind::Numbers),
         "bytes" => Some(TableKind::Strings),
         _ => {
-            reading.wrong(span, format!("no kind of table is called \"{text}\"; there are hash, u64 and bytes"));
+            reading
+                .wrong(span, format!("no kind of table is called \"{text}\"; there are hash, u64 and bytes"));
             None
         }
     }
@@ -93,7 +111,10 @@ fn targets(reading: &mut Reading<'_>, sections: &[Section<'_, '_>]) -> Targets {
         let kind = kind_of(&mut quiet, section).unwrap_or_default();
         let Some(name) = section.text(&mut quiet, "name") else { continue };
         if targets.insert(name.text.clone(), (number, kind)).is_some() {
-            reading.wrong(name.span, format!("there is another table \"{}\" above; their names have to differ", name.text));
+            reading.wrong(
+                name.span,
+                format!("there is another table \"{}\" above; their names have to differ", name.text),
+            );
         }
     }
     targets
@@ -111,8 +132,19 @@ fn read_table(reading: &mut Reading<'_>, section: &Section<'_, '_>, targets: &Ta
     let links = read_links(reading, section, targets);
     let lists = read_lists(reading, section, (&name, kind.unwrap_or_default()), targets);
     check_names(reading, section, &attributes, &links, &lists);
-    let (links, lists) = (links.into_iter().collect::<Option<_>>()?, lists.into_iter().collect::<Option<_>>()?);
-    Some(TableMap { name, kind: kind?, relation: relation?, key: key?, attributes, expires_in, overlay, links, lists })
+    let (links, lists) =
+        (links.into_iter().collect::<Option<_>>()?, lists.into_iter().collect::<Option<_>>()?);
+    Some(TableMap {
+        name,
+        kind: kind?,
+        relation: relation?,
+        key: key?,
+        attributes,
+        expires_in,
+        overlay,
+        links,
+        lists,
+    })
 }
 
 fn read_live(reading: &mut Reading<'_>, section: &Section<'_, '_>) -> bool {
@@ -132,7 +164,10 @@ fn read_relation(reading: &mut Reading<'_>, section: &Section<'_, '_>) -> Option
     let elements = section.text(reading, "elements");
     let said = [&query, &file, &elements].into_iter().flatten().count();
     if said > 1 {
-        reading.wrong(section.span.clone(), "query, file and elements are three ways to say one thing; say one of them");
+        reading.wrong(
+            section.span.clone(),
+            "query, file and elements are three ways to say one thing; say one of them",
+        );
         return None;
     }
     let delimiter = section.text(reading, "delimiter").and_then(|text| delimiter_of(reading, text));
@@ -155,7 +190,8 @@ fn delimiter_of(reading: &mut Reading<'_>, Text { text, span }: Text) -> Option<
     match text.as_bytes() {
         [delimiter] if !b"\"\r\n".contains(delimiter) => Some(*delimiter),
         _ => {
-            reading.wrong(span, "a delimiter is one character of ASCII, neither a quote nor the end of a line");
+            reading
+                .wrong(span, "a delimiter is one character of ASCII, neither a quote nor the end of a line");
             None
         }
     }
@@ -187,7 +223,9 @@ fn read_key(
     };
     if kind.has_numbers() && template.only_column().is_none() {
         let column = template.columns().next().expect("a template has one");
-        let text = format!("the keys of that table are numbers, so this has to be a column and nothing else: \"{{{column}}}\"");
+        let text = format!(
+            "the keys of that table are numbers, so this has to be a column and nothing else: \"{{{column}}}\""
+        );
         reading.wrong(span, text);
         return None;
     }
@@ -206,7 +244,8 @@ fn read_attributes(reading: &mut Reading<'_>, section: &Section<'_, '_>) -> Vec<
             }
             DeValue::Table(table) => attributes.extend(read_attribute(reading, table, entry.span())),
             _ => {
-                let text = "an attribute is the name of a column, or { name = \"since\", column = \"hired\" }";
+                let text =
+                    "an attribute is the name of a column, or { name = \"since\", column = \"hired\" }";
                 reading.wrong(entry.span(), text);
             }
         }
@@ -214,14 +253,22 @@ fn read_attributes(reading: &mut Reading<'_>, section: &Section<'_, '_>) -> Vec<
     attributes
 }
 
-fn read_attribute(reading: &mut Reading<'_>, table: &DeTable<'_>, span: Range<usize>) -> Option<(String, ColumnName)> {
+fn read_attribute(
+    reading: &mut Reading<'_>,
+    table: &DeTable<'_>,
+    span: Range<usize>,
+) -> Option<(String, ColumnName)> {
     let attribute = Section::new(reading, "an attribute", table, span, ATTRIBUTE_KEYS);
     let name = attribute.needed(reading, "name", "\"since\"").and_then(|text| name_of(reading, text));
     let column = attribute.needed(reading, "column", "\"hired\"");
     Some((name?, column?.text))
 }
 
-fn target_of(reading: &mut Reading<'_>, section: &Section<'_, '_>, targets: &Targets) -> Option<(usize, TableKind)> {
+fn target_of(
+    reading: &mut Reading<'_>,
+    section: &Section<'_, '_>,
+    targets: &Targets,
+) -> Option<(usize, TableKind)> {
     let Text { text, span } = section.needed(reading, "to", "\"departments\"")?;
     let target = targets.get(&text);
     if target.is_none() {
@@ -232,7 +279,11 @@ fn target_of(reading: &mut Reading<'_>, section: &Section<'_, '_>, targets: &Tar
     target.copied()
 }
 
-fn read_links(reading: &mut Reading<'_>, section: &Section<'_, '_>, targets: &Targets) -> Vec<Option<LinkMap>> {
+fn read_links(
+    reading: &mut Reading<'_>,
+    section: &Section<'_, '_>,
+    targets: &Targets,
+) -> Vec<Option<LinkMap>> {
     let sections = section.sections(reading, "link").into_iter();
     sections
         .map(|(table, span)| {
@@ -290,19 +341,17 @@ fn check_names(
     lists: &[Option<ListMap>],
 ) {
     let mut taken: HashMap<&str, &str> = HashMap::new();
-    let attributes = attributes.iter().map(|(name, _)| (&name[..], "attribute"));
-    let lists = lists.iter().flatten().map(|list| (&list.name[..], "list"));
+    let attributes = attributes.iter().map(|(name, _)| (&name[..], "an attribute"));
+    let lists = lists.iter().flatten().map(|list| (&list.name[..], "a list"));
     let mut links: Vec<&str> = links.iter().flatten().map(|link| &link.name[..]).collect();
     links.sort_unstable();
     links.dedup();
-    let links = links.into_iter().map(|name| (name, "link"));
+    let links = links.into_iter().map(|name| (name, "a link"));
     for (name, what) in attributes.chain(links).chain(lists) {
         if let Some(other) = taken.insert(name, what) {
-            let text = format!("the table has an {other} \"{name}\" and a {what} of the same name; rename one of them");
-            reading.wrong(section.span.clone(), text.replace("an link", "a link").replace("an list", "a list"));
+            let text =
+                format!("the table has {other} \"{name}\" and {what} of the same name; rename one of them");
+            reading.wrong(section.span.clone(), text);
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -101,7 +101,10 @@ impl<'s, 't> Section<'s, 't> {
     /// A text that has to be there.
     pub fn needed(&self, reading: &mut Reading<'_>, key: &'static str, example: &str) -> Option<Text> {
         if self.get(key).is_none() {
-            reading.wrong(self.span.clone(), format!("{} has no {key}; it needs one, as in {key} = {example}", self.what));
+            reading.wrong(
+                self.span.clone(),
+                format!("{} has no {key}; it needs one, as in {key} = {example}", self.what),
+            );
         }
         self.text(reading, key)
     }
@@ -131,7 +134,8 @@ impl<'s, 't> Section<'s, 't> {
     ) {
         match value.get_ref() {
             DeValue::Integer(number) => {
-                let text = format!("{key} of {} is {number}, and has to be from {least} to {most}", self.what);
+                let text =
+                    format!("{key} of {} is {number}, and has to be from {least} to {most}", self.what);
                 reading.wrong(value.span(), text);
             }
             _ => self.other_kind(reading, key, value, "a whole number"),
@@ -139,7 +143,12 @@ impl<'s, 't> Section<'s, 't> {
     }
 
     /// The entries of an array that may be left out.
-    pub fn array(&self, reading: &mut Reading<'_>, key: &'static str, wanted: &str) -> &'s [Spanned<DeValue<'t>>] {
+    pub fn array(
+        &self,
+        reading: &mut Reading<'_>,
+        key: &'static str,
+        wanted: &str,
+    ) -> &'s [Spanned<DeValue<'t>>] {
         match self.get(key) {
             None => &[],
             Some(value) => match value.get_ref() {
@@ -153,7 +162,11 @@ impl<'s, 't> Section<'s, 't> {
     }
 
     /// The sections that stand under `[[key]]`.
-    pub fn sections(&self, reading: &mut Reading<'_>, key: &'static str) -> Vec<(&'s DeTable<'t>, Range<usize>)> {
+    pub fn sections(
+        &self,
+        reading: &mut Reading<'_>,
+        key: &'static str,
+    ) -> Vec<(&'s DeTable<'t>, Range<usize>)> {
         let wanted = "sections, each under [[...]]";
         let mut sections = Vec::new();
         for entry in self.array(reading, key, wanted) {
@@ -176,7 +189,8 @@ fn unknown_key(key: &str, what: &str, known: &[&str]) -> String {
 
 /// Of some names that which is most like another, if one is like it at all.
 pub(crate) fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    let near = names.map(|other| (strsim::damerau_levenshtein(name, other), other)).min_by_key(|(far, _)| *far)?;
+    let near =
+        names.map(|other| (strsim::damerau_levenshtein(name, other), other)).min_by_key(|(far, _)| *far)?;
     let (far, other) = near;
     (far <= name.chars().count().max(other.chars().count()) / 2).then_some(other)
 }

@@ -36,7 +36,11 @@ impl Template {
                 name
             });
             match name {
-                None => return Err(format!("a brace without its other in \"{text}\"; a plain one is written twice")),
+                None => {
+                    return Err(format!(
+                        "a brace without its other in \"{text}\"; a plain one is written twice"
+                    ));
+                }
                 Some("") => return Err(format!("{{}} in \"{text}\" names no column")),
                 Some(name) => {
                     if !plain.is_empty() {
@@ -52,7 +56,9 @@ impl Template {
         }
         let template = Template { pieces };
         if template.columns().next().is_none() {
-            return Err(format!("\"{text}\" has no column, so that all keys would be the same; write one as {{NAME}}"));
+            return Err(format!(
+                "\"{text}\" has no column, so that all keys would be the same; write one as {{NAME}}"
+            ));
         }
         Ok(template)
     }

@@ -94,7 +94,9 @@ impl<R: Read> Records<R> {
                     at += 1;
                 }
             }
-            let Some(end) = memchr2(self.format.delimiter, b'\n', &rest[at..]) else { return Scanned::InField };
+            let Some(end) = memchr2(self.format.delimiter, b'\n', &rest[at..]) else {
+                return Scanned::InField;
+            };
             at += end + 1;
             if rest[at - 1] == b'\n' {
                 return Scanned::Whole(at);
@@ -165,7 +167,12 @@ fn split(record: &[u8], format: &Format, batch: &mut Batch) -> Result<usize, Wro
 }
 
 /// Pushes the records of a stream.
-pub(super) fn read(name: &str, input: impl BufRead, format: Format, sink: &mut dyn Sink) -> Result<(), Problem> {
+pub(super) fn read(
+    name: &str,
+    input: impl BufRead,
+    format: Format,
+    sink: &mut dyn Sink,
+) -> Result<(), Problem> {
     let failed = |source: std::io::Error| Problem::Source(format!("cannot read {name}: {source}"));
     let mut records = Records::new(input, format);
     let Some(columns) = header(name, &mut records)? else { return Ok(()) };
@@ -207,18 +214,27 @@ pub(super) fn read(name: &str, input: impl BufRead, format: Format, sink: &mut d
 fn header<R: Read>(name: &str, records: &mut Records<R>) -> Result<Option<Vec<String>>, Problem> {
     let mut batch = Batch::new(0);
     let format = std::mem::replace(&mut records.format.null, b"\0".to_vec());
-    let first = records.next(&mut batch).map_err(|source| Problem::Source(format!("cannot read {name}: {source}")))?;
+    let first = records
+        .next(&mut batch)
+        .map_err(|source| Problem::Source(format!("cannot read {name}: {source}")))?;
     records.format.null = format;
     let fields = match first {
         Some((_, Ok(fields @ 1..))) => fields,
-        _ => return Err(Problem::Source(format!("{name}, line 1: there is no header; the first line has to name the columns"))),
+        _ => {
+            return Err(Problem::Source(format!(
+                "{name}, line 1: there is no header; the first line has to name the columns"
+            )));
+        }
     };
     let texts = batch.cells[..fields].iter().map(|cell| batch.text(*cell).trim_ascii());
     let columns: Vec<String> = texts.map(|text| String::from_utf8_lossy(text).into_owned()).collect();
     let mut sorted: Vec<&String> = columns.iter().filter(|name| !name.is_empty()).collect();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(Problem::Source(format!("{name}, line 1: two columns are called \"{}\"; rename one", pair[0]))),
+        Some(pair) => Err(Problem::Source(format!(
+            "{name}, line 1: two columns are called \"{}\"; rename one",
+            pair[0]
+        ))),
         None => Ok(Some(columns)),
     }
 }

@@ -56,7 +56,10 @@ impl Files {
     pub fn file(path: PathBuf) -> Result<Files, Problem> {
         if format_of(&path).is_none() {
             let endings = FORMATS.map(|(ending, _)| ending).join(", ");
-            let text = format!("{}: its name does not tell what it is; it has to end with {endings} or .osm.pbf", path.display());
+            let text = format!(
+                "{}: its name does not tell what it is; it has to end with {endings} or .osm.pbf",
+                path.display()
+            );
             return Err(Problem::Source(text));
         }
         Ok(Files { path, is_directory: false, seen: RefCell::default() })
@@ -82,13 +85,19 @@ impl Files {
         }
         if let Some(said) = said {
             let path = self.path.join(said);
-            let stays = Path::new(said).components().all(|part| matches!(part, std::path::Component::Normal(_)));
+            let stays =
+                Path::new(said).components().all(|part| matches!(part, std::path::Component::Normal(_)));
             return match () {
-                () if !stays => Err(format!("the file \"{said}\" is not in the directory {}", self.path.display())),
+                () if !stays => {
+                    Err(format!("the file \"{said}\" is not in the directory {}", self.path.display()))
+                }
                 () if !path.is_file() => Err(format!("there is no file {}", path.display())),
                 () if format_of(&path).is_none() => {
                     let endings = FORMATS.map(|(ending, _)| ending).join(", ");
-                    Err(format!("the name of {} does not tell what it is; it has to end with {endings}", path.display()))
+                    Err(format!(
+                        "the name of {} does not tell what it is; it has to end with {endings}",
+                        path.display()
+                    ))
                 }
                 () => Ok(path),
             };
@@ -117,7 +126,9 @@ impl Source for Files {
         let format = format_of(&path);
         match relation {
             Relation::File(FileRelation { delimiter: None, null: None, .. }) => Ok(()),
-            Relation::File(_) if format == Some(Format::Json) => Err("delimiter and null are for CSV, and this is JSON".into()),
+            Relation::File(_) if format == Some(Format::Json) => {
+                Err("delimiter and null are for CSV, and this is JSON".into())
+            }
             _ => Ok(()),
         }
     }
@@ -161,4 +172,3 @@ impl Source for Files {
         Ok(())
     }
 }
-

@@ -132,7 +132,8 @@ mod tests {
 
         fn take(&mut self, batch: &Batch) -> Result<bool, Problem> {
             for row in 0..batch.rows() {
-                let cell = |column| batch.get(row, column).map(|text| String::from_utf8(text.to_vec()).unwrap());
+                let cell =
+                    |column| batch.get(row, column).map(|text| String::from_utf8(text.to_vec()).unwrap());
                 self.rows.push((0..batch.columns()).map(cell).collect());
             }
             self.faults.extend(batch.faults.iter().map(|fault| format!("{}: {}", fault.place, fault.text)));
@@ -151,7 +152,8 @@ mod tests {
     fn fields_of_objects_are_columns() {
         let text = "\u{feff}{\"a\": \"x\\ty\\u00e9\", \"b\": 1.50, \"c\": null, \"d\": [1, {\"e\": 2}]}\n\n{\"d\":\"\",\"a\": true}";
         let Taken { rows, faults } = taken(text.as_bytes(), &["a", "b", "c", "d"]);
-        let texts = |row: &[Option<&str>]| row.iter().map(|cell| cell.map(str::to_string)).collect::<Vec<_>>();
+        let texts =
+            |row: &[Option<&str>]| row.iter().map(|cell| cell.map(str::to_string)).collect::<Vec<_>>();
         assert_eq!(rows[0], texts(&[Some("x\tyé"), Some("1.50"), None, Some("[1, {\"e\": 2}]")]));
         assert_eq!(rows[1], texts(&[Some("true"), None, None, Some("")]));
         assert!(faults.is_empty(), "{faults:?}");
@@ -159,9 +161,16 @@ mod tests {
 
     #[test]
     fn lines_that_make_no_sense_are_told() {
-        let Taken { rows, faults } = taken(b"{\"a\": 1}\n[1]\n{\"a\": \n{\"a\": \"\xff\"}\n{\"a\": 2} x\n", &["a", "z"]);
+        let Taken { rows, faults } =
+            taken(b"{\"a\": 1}\n[1]\n{\"a\": \n{\"a\": \"\xff\"}\n{\"a\": 2} x\n", &["a", "z"]);
         assert_eq!(rows.len(), 1);
-        let expected = ["2: this is not an object", "3: this is not an object", "4: byte 8 of the line is no UTF-8", "5: this is not", "5: no line has"];
+        let expected = [
+            "2: this is not an object",
+            "3: this is not an object",
+            "4: byte 8 of the line is no UTF-8",
+            "5: this is not",
+            "5: no line has",
+        ];
         assert_eq!(faults.len(), expected.len(), "{faults:?}");
         for (fault, expected) in faults.iter().zip(expected) {
             assert!(fault.starts_with(expected), "{fault} | {expected}");

@@ -199,7 +199,10 @@ impl Source for StreetMap {
         let file = self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned();
         match elements_of(relation) {
             Ok(wanted) => {
-                let name = Elements::ALL.iter().find(|(elements, _)| *elements == wanted).map_or("", |(_, name)| name);
+                let name = Elements::ALL
+                    .iter()
+                    .find(|(elements, _)| *elements == wanted)
+                    .map_or("", |(_, name)| name);
                 format!("{file}, {name}")
             }
             Err(_) => table.to_string(),
@@ -223,9 +226,8 @@ impl Source for StreetMap {
     ) -> Result<(), Problem> {
         let elements = elements_of(relation).map_err(Problem::Source)?;
         let fixed = fixed(elements);
-        let is_column = |name: &&String| {
-            fixed.contains(&name.as_str()) || (has_tags(elements) && name.starts_with(TAG))
-        };
+        let is_column =
+            |name: &&String| fixed.contains(&name.as_str()) || (has_tags(elements) && name.starts_with(TAG));
         let columns: Vec<String> = wanted.iter().filter(is_column).cloned().collect();
         let tags = if has_tags(elements) { " and tag:NAME for any tag" } else { "" };
         if !sink.begin(&columns, &format!("there are {}{tags}", fixed.join(", "))) {
@@ -257,7 +259,9 @@ mod tests {
 
     #[test]
     fn degrees_are_exact() {
-        for (billionths, text) in [(0, "0.0"), (60_168_800_000, "60.1688"), (-500, "-0.0000005"), (-180_000_000_000, "-180.0")] {
+        for (billionths, text) in
+            [(0, "0.0"), (60_168_800_000, "60.1688"), (-500, "-0.0000005"), (-180_000_000_000, "-180.0")]
+        {
             assert_eq!(Degrees(billionths).to_string(), text);
         }
     }

@@ -25,7 +25,9 @@ impl Database {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
         // The first look takes the snapshot.
-        connection.execute_batch("pragma query_only = on; begin; select count(*) from sqlite_master").map_err(failed)?;
+        connection
+            .execute_batch("pragma query_only = on; begin; select count(*) from sqlite_master")
+            .map_err(failed)?;
         Ok(Database { path: path.to_path_buf(), connection })
     }
 }
@@ -51,7 +53,8 @@ impl Source for Database {
 
     fn check(&self, relation: &Relation, _: &str) -> Result<(), String> {
         let query = query_of(relation)?;
-        let statement = self.connection.prepare(query).map_err(|error| format!("SQLite refuses its query: {error}"))?;
+        let statement =
+            self.connection.prepare(query).map_err(|error| format!("SQLite refuses its query: {error}"))?;
         match statement.column_count() {
             0 => Err("its query gives no rows".into()),
             _ => Ok(()),

@@ -15,7 +15,9 @@ fn text(text: &str) -> String {
     for character in text.chars() {
         match character {
             '"' | '\\' => quoted.extend(['\\', character]),
-            _ if character.is_control() => write!(quoted, "\\u{:04X}", character as u32).expect("memory takes it"),
+            _ if character.is_control() => {
+                write!(quoted, "\\u{:04X}", character as u32).expect("memory takes it")
+            }
             _ => quoted.push(character),
         }
     }
@@ -66,7 +68,12 @@ fn link_name(schema: &Schema, foreign: &ForeignKey) -> String {
 /// Takes the first of some names that is free.
 fn free(taken: &mut HashSet<String>, names: &[String]) -> String {
     let counted = (2..).map(|number| format!("{}_{number}", names[0]));
-    let name = names.iter().cloned().chain(counted).find(|name| !taken.contains(name)).expect("there is always another");
+    let name = names
+        .iter()
+        .cloned()
+        .chain(counted)
+        .find(|name| !taken.contains(name))
+        .expect("there is always another");
     taken.insert(name.clone());
     name
 }
@@ -89,7 +96,11 @@ pub(super) fn draw(schema: &Schema) -> String {
         if is_drawn(table) {
             draw_table(&mut map, schema, number, &mut names);
         } else if !table.is_join() {
-            let _ = write!(map, "\n# {} has no primary key, so its rows have no keys: left out.\n", comment(&table.name));
+            let _ = write!(
+                map,
+                "\n# {} has no primary key, so its rows have no keys: left out.\n",
+                comment(&table.name)
+            );
         } else if let Some(why) = without_lists(schema, table) {
             let _ = write!(map, "\n# {} joins tables, {why}: left out.\n", comment(&table.name));
         }
@@ -103,13 +114,20 @@ fn comment(name: &str) -> String {
 
 /// Why a join table gives no lists.
 fn without_lists(schema: &Schema, join: &Table) -> Option<&'static str> {
-    let fits = |foreign: &ForeignKey| is_drawn(&schema.tables[foreign.to]) && target(schema, foreign).is_some();
-    if join.foreign.iter().all(fits) { None } else { Some("one of which is not here by the columns that it names") }
+    let fits =
+        |foreign: &ForeignKey| is_drawn(&schema.tables[foreign.to]) && target(schema, foreign).is_some();
+    if join.foreign.iter().all(fits) {
+        None
+    } else {
+        Some("one of which is not here by the columns that it names")
+    }
 }
 
 fn draw_table(map: &mut String, schema: &Schema, number: usize, names: &mut HashSet<String>) {
     let table = &schema.tables[number];
-    let is_link = |name: &String| table.foreign.iter().any(|foreign| foreign.columns.contains(name) && is_linked(schema, foreign));
+    let is_link = |name: &String| {
+        table.foreign.iter().any(|foreign| foreign.columns.contains(name) && is_linked(schema, foreign))
+    };
     let attributes: Vec<String> = table
         .columns
         .iter()
@@ -117,7 +135,8 @@ fn draw_table(map: &mut String, schema: &Schema, number: usize, names: &mut Hash
         .filter(|name| !table.key.contains(name) && !is_link(name))
         .collect();
     let mut columns = table.key.clone();
-    let others = table.columns.iter().map(|column| column.name.clone()).filter(|name| !table.key.contains(name));
+    let others =
+        table.columns.iter().map(|column| column.name.clone()).filter(|name| !table.key.contains(name));
     columns.extend(others);
     let query = format!("select {} from {}", list(&columns, selected), table.quoted);
     let _ = write!(map, "\n[[table]]\nname = {}\nquery = {}\n", text(&table.name), text(&query));
@@ -151,7 +170,10 @@ fn draw_link(map: &mut String, schema: &Schema, foreign: &ForeignKey, taken: &mu
     let columns = comment(&foreign.columns.join(", "));
     let Some(key) = target(schema, foreign).filter(|_| is_drawn(to)) else {
         let name = comment(&to.name);
-        let _ = writeln!(map, "# ({columns}) names rows of {name} by other columns than its key, so there is no link.");
+        let _ = writeln!(
+            map,
+            "# ({columns}) names rows of {name} by other columns than its key, so there is no link."
+        );
         return;
     };
     let base = link_name(schema, foreign);
@@ -192,12 +214,17 @@ fn draw_list(
     let only = match nullable.is_empty() {
         true => String::new(),
         false => {
-            let parts: Vec<String> = nullable.iter().map(|name| format!("{} is not null", quoted(name))).collect();
+            let parts: Vec<String> =
+                nullable.iter().map(|name| format!("{} is not null", quoted(name))).collect();
             format!(" where {}", parts.join(" and "))
         }
     };
-    let query =
-        format!("select {} from {}{only} order by {}", list(&columns, selected), join.quoted, list(&order, quoted));
+    let query = format!(
+        "select {} from {}{only} order by {}",
+        list(&columns, selected),
+        join.quoted,
+        list(&order, quoted)
+    );
     let _ = write!(
         map,
         "[[table.list]] # {} joins {} and {}\nname = {}\nquery = {}\nowner = {}\nto = {}\nkey = {}\n",
@@ -242,9 +269,19 @@ mod tests {
         let schema = Schema {
             name: "a \"company\"".into(),
             tables: vec![
-                table("people", &["id", "boss", "dept_id?", "we{ird"], &["id"], &[("boss", 0, "id"), ("dept_id", 1, "code")]),
+                table(
+                    "people",
+                    &["id", "boss", "dept_id?", "we{ird"],
+                    &["id"],
+                    &[("boss", 0, "id"), ("dept_id", 1, "code")],
+                ),
                 table("departments", &["code", "dept"], &["code"], &[]),
-                table("follows", &["user_id?", "follower_id", "since"], &["user_id", "follower_id", "since"], &[("user_id", 0, "id"), ("follower_id", 0, "id")]),
+                table(
+                    "follows",
+                    &["user_id?", "follower_id", "since"],
+                    &["user_id", "follower_id", "since"],
+                    &[("user_id", 0, "id"), ("follower_id", 0, "id")],
+                ),
                 table("log", &["at", "line"], &[], &[]),
                 table("badges", &["id", "dept_name"], &["id"], &[("dept_name", 1, "dept")]),
             ],
@@ -259,7 +296,12 @@ mod tests {
         let lists: Vec<&str> = parsed.tables[0].lists.iter().map(|list| &list.name[..]).collect();
         assert_eq!(lists, ["follower", "user"], "{map}");
         assert!(map.contains("where \\\"user_id\\\" is not null order by"), "{map}");
-        assert!(map.contains("\"select \\\"id\\\", \\\"boss\\\", \\\"dept_id\\\", \\\"we{ird\\\" as \\\"we_ird\\\" from"), "{map}");
+        assert!(
+            map.contains(
+                "\"select \\\"id\\\", \\\"boss\\\", \\\"dept_id\\\", \\\"we{ird\\\" as \\\"we_ird\\\" from"
+            ),
+            "{map}"
+        );
         assert!(map.contains("# log has no primary key"), "{map}");
         assert!(map.contains("# (dept_name) names rows of departments by other columns"), "{map}");
     }

@@ -68,12 +68,16 @@ pub fn suggest(origin: &Origin) -> Result<String, Problem> {
         Kind::Postgres => postgres::schema(&source::postgres::Database::connect(origin)?)?,
         Kind::Sqlite(path) => sqlite::schema(&source::sqlite::Database::open(&path)?, &path)?,
         Kind::Directory(_) | Kind::File(_) => {
-            let text = "files do not tell what leads where; a map is suggested for postgres://... and sqlite:FILE";
+            let text =
+                "files do not tell what leads where; a map is suggested for postgres://... and sqlite:FILE";
             return Err(Problem::Source(text.into()));
         }
     };
     if schema.tables.is_empty() {
-        return Err(Problem::Source(format!("the database {} has no tables that this user may read", schema.name)));
+        return Err(Problem::Source(format!(
+            "the database {} has no tables that this user may read",
+            schema.name
+        )));
     }
     Ok(draw::draw(&schema))
 }

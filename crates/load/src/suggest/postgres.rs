@@ -56,7 +56,8 @@ impl Found {
         let never_null = columns.iter().all(|name| !table.is_nullable(name));
         if table.key.is_empty() && (kind == "p" || never_null) {
             table.key = columns;
-            table.key_note = (kind == "u").then_some("there is no primary key; this is unique and never null");
+            table.key_note =
+                (kind == "u").then_some("there is no primary key; this is unique and never null");
         }
     }
 }

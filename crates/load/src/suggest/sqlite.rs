@@ -35,8 +35,7 @@ fn tables(connection: &Connection) -> rusqlite::Result<Vec<Table>> {
 }
 
 fn table(connection: &Connection, name: &str) -> rusqlite::Result<Table> {
-    let mut table =
-        Table { name: name.replace('/', "_"), quoted: quoted(name), ..Table::default() };
+    let mut table = Table { name: name.replace('/', "_"), quoted: quoted(name), ..Table::default() };
     let mut columns =
         connection.prepare("select name, \"notnull\", pk from pragma_table_info(?1) order by cid")?;
     let mut rows = columns.query([name])?;
@@ -75,7 +74,8 @@ fn foreign_keys(
         let named: Option<String> = row.get(3)?;
         let to_column = named.or_else(|| tables[to].key.get(key.columns.len()).cloned());
         key.to_columns.extend(to_column.map(|name| spelled(&tables[to], name)));
-        key.columns.push(spelled(&tables[names.iter().position(|own| own == name).expect("a table")], column));
+        key.columns
+            .push(spelled(&tables[names.iter().position(|own| own == name).expect("a table")], column));
     }
     Ok(foreign.into_iter().map(|(_, key)| key).collect())
 }

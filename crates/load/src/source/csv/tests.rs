@@ -63,7 +63,12 @@ fn bytes_that_are_no_text_are_kept() {
 fn records_that_make_no_sense_are_told_with_their_line() {
     let Taken { rows, faults, .. } = taken(b"a,b\n1,2\n1\n1,2,3\n\"x\"y,2\n5,6\n\"open,\n7,8\n");
     assert_eq!(rows.len(), 2);
-    let expected = ["3: the record has 1 fields", "4: the record has 3 fields", "5: there is something between", "7: a quote begins"];
+    let expected = [
+        "3: the record has 1 fields",
+        "4: the record has 3 fields",
+        "5: there is something between",
+        "7: a quote begins",
+    ];
     assert_eq!(faults.len(), expected.len(), "{faults:?}");
     for (fault, expected) in faults.iter().zip(expected) {
         assert!(fault.starts_with(expected), "{fault}");

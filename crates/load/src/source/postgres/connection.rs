@@ -74,7 +74,9 @@ fn tls(from: &Origin, parameters: Parameters) -> Result<(SslMode, Trust), Proble
     // A file of certificates that is there is used, as by libpq.
     let issuer = |ca: &Option<PathBuf>| ca.clone().map_or(Trust::Anybody, Trust::Issuer);
     let need = |ca: Option<PathBuf>| {
-        ca.ok_or_else(|| Problem::Source(format!("sslmode={mode} needs certificates to trust; name a file with --ca")))
+        ca.ok_or_else(|| {
+            Problem::Source(format!("sslmode={mode} needs certificates to trust; name a file with --ca"))
+        })
     };
     match &mode[..] {
         "disable" => Ok((SslMode::Disable, Trust::Anybody)),
@@ -166,7 +168,10 @@ fn advice(text: &str, config: &Config) -> &'static str {
         () if text.contains("password") && config.get_password().is_none() => {
             "; give the password with --password-file, PGPASSWORD or ~/.pgpass"
         }
-        () if text.contains("UnknownIssuer") => "; name the certificate's issuer with --ca",
+        () if text.contains("not valid for name") || text.contains("NotValidForName") => {
+            "; its certificate is for another host, which sslmode=verify-full minds"
+        }
+        () if text.contains("invalid peer certificate") => "; name the certificate's issuer with --ca",
         () if text.contains("connecting to server") => "; is it running, and is that its address?",
         () => "",
     }
@@ -176,7 +181,10 @@ fn advice(text: &str, config: &Config) -> &'static str {
 pub(super) fn open(from: &Origin, runtime: &Runtime) -> Result<Client, Problem> {
     let (address, parameters) = split(&from.address);
     let mut config: Config = address.parse().map_err(|error: tokio_postgres::Error| {
-        Problem::Source(format!("this is no address of a database: {}; write postgres://USER@HOST/DATABASE", said(&error)))
+        Problem::Source(format!(
+            "this is no address of a database: {}; write postgres://USER@HOST/DATABASE",
+            said(&error)
+        ))
     })?;
     complete(&mut config)?;
     let (mode, trust) = tls(from, parameters)?;
@@ -198,7 +206,11 @@ pub(super) fn open(from: &Origin, runtime: &Runtime) -> Result<Client, Problem> 
         Failure::Problem(problem) => problem,
         Failure::Driver(error) => {
             let text = said(&error);
-            Problem::Source(format!("cannot connect to {}: {text}{}{why}", place(&config), advice(&text, &config)))
+            Problem::Source(format!(
+                "cannot connect to {}: {text}{}{why}",
+                place(&config),
+                advice(&text, &config)
+            ))
         }
     })
 }

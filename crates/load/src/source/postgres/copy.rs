@@ -157,11 +157,10 @@ mod tests {
 
     #[test]
     fn lines_become_rows() {
-        let (rows, faults) = rows(&[false, false, true], &[
-            b"1\tAda\t\\\\x00ff41\n",
-            b"2\t\t\\N\n",
-            b"a\\tb\\\\c\\n\\b\\f\\r\\v\t\\\\N\t\\\\x\n",
-        ]);
+        let (rows, faults) = rows(
+            &[false, false, true],
+            &[b"1\tAda\t\\\\x00ff41\n", b"2\t\t\\N\n", b"a\\tb\\\\c\\n\\b\\f\\r\\v\t\\\\N\t\\\\x\n"],
+        );
         assert_eq!(faults, 0);
         assert_eq!(rows[0], [text(b"1"), text(b"Ada"), text(b"\x00\xffA")]);
         assert_eq!(rows[1], [text(b"2"), text(b""), None]);

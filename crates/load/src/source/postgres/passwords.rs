@@ -95,7 +95,8 @@ fn unescaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const ACCOUNT: Account<'static> = Account { host: "db.example", port: 5432, database: "shop", user: "ada" };
+    const ACCOUNT: Account<'static> =
+        Account { host: "db.example", port: 5432, database: "shop", user: "ada" };
 
     #[test]
     fn a_line_is_for_an_account_or_not() {
@@ -103,7 +104,9 @@ mod tests {
         assert_eq!(password("db.example:5432:shop:ada:secret").as_deref(), Some("secret"));
         assert_eq!(password("*:*:*:*:a\\:b\\\\c").as_deref(), Some("a:b\\c"));
         assert_eq!(password("*:*:*:ada:secret:rest").as_deref(), Some("secret"));
-        for other in ["# *:*:*:*:x", "db:5432:shop:ada:x", "*:1:*:*:x", "*:*:*:bob:x", "*:*:*", "", "\\*:*:*:*:x"] {
+        for other in
+            ["# *:*:*:*:x", "db:5432:shop:ada:x", "*:1:*:*:x", "*:*:*:bob:x", "*:*:*", "", "\\*:*:*:*:x"]
+        {
             assert_eq!(password(other), None, "{other}");
         }
     }

@@ -64,7 +64,9 @@ struct Verifier {
 impl Verifier {
     fn new(trust: &Trust, provider: &Arc<CryptoProvider>) -> Result<Verifier, Problem> {
         let (path, names_count) = match trust {
-            Trust::Anybody => return Ok(Verifier { provider: provider.clone(), trusted: None, names_count: false }),
+            Trust::Anybody => {
+                return Ok(Verifier { provider: provider.clone(), trusted: None, names_count: false });
+            }
             Trust::Issuer(path) => (path, false),
             Trust::IssuerAndHost(path) => (path, true),
         };
@@ -164,7 +166,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for ToHos
 
     fn connect(self, stream: S) -> Self::Future {
         let connector = tokio_rustls::TlsConnector::from(self.connector.config);
-        Box::pin(async move { connector.connect(self.name, stream).await.map(|stream| Encrypted(Box::new(stream))) })
+        Box::pin(async move {
+            connector.connect(self.name, stream).await.map(|stream| Encrypted(Box::new(stream)))
+        })
     }
 }
 
@@ -187,7 +191,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> tokio_postgres::tls::TlsStream for Encry
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Encrypted<S> {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         self.inner().poll_read(context, to)
     }
 }
