@@ -125,7 +125,7 @@ impl Chunks<'_> {
         let count = targets.links.len().div_ceil(self.list.chunk);
         let mut next = Vec::new();
         for (number, links) in targets.links.chunks(self.list.chunk).enumerate() {
-            let mut row = batch.begin(targets.place);
+            let mut row = batch.begin(targets.place, None);
             chunk_key(&targets.owner, self.numbers, number, row.begin_key());
             row.end_key();
             for [start, middle, end] in links {

@@ -224,7 +224,9 @@ impl Plan {
     /// Makes the record of a row. What does not fit makes none.
     #[inline]
     pub fn record(&self, batch: &Batch, row: usize, rows: &mut Rows) -> Result<(), Misfit> {
-        let mut record = rows.begin(batch.places[row]);
+        let expires = self.expires.and_then(|column| Some((column, batch.get(row, column)?)));
+        let expires = expires.map(|(column, text)| expiry_of(text, column)).transpose()?;
+        let mut record = rows.begin(batch.places[row], expires);
         if !self.key.write(batch, row, record.begin_key())? {
             let text = "it is null, and a key needs it; leave such rows out".to_string();
             return Err(Misfit { column: self.key.null(batch, row), text });
@@ -241,11 +243,6 @@ impl Plan {
                     let bytes = bytes.and_then(|column| batch.get(row, column)).unwrap_or_default();
                     record.link_by((*name, *table), bytes, |to| key.write(batch, row, to))?;
                 }
-            }
-        }
-        if let Some(column) = self.expires {
-            if let Some(text) = batch.get(row, column) {
-                record.expires_in_ms(expiry_of(text, column)?);
             }
         }
         record.end();

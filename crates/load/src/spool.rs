@@ -12,17 +12,21 @@ use crate::rows::{Row, Rows, record_bytes, records};
 
 /// Bytes of a spool that stay in memory.
 const KEPT_BYTES: usize = 16 << 20;
+/// Bytes that are written to a file at once.
+const WRITTEN_BYTES: usize = 1 << 20;
 /// Bytes that are read from a file at once.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Records, in the order in which they came.
 #[derive(Default)]
 pub(crate) struct Spool {
-    file: Option<File>,
-    /// Bytes in the file.
-    written: u64,
-    /// What follows them.
+    /// The first ones.
     kept: Vec<u8>,
+    /// Those after them, and how many bytes they have.
+    file: Option<File>,
+    written: u64,
+    /// The last ones, which are still to be written.
+    last: Vec<u8>,
     rows: u64,
 }
 
@@ -43,52 +47,64 @@ impl Spool {
 
     /// How many bytes.
     pub fn bytes(&self) -> u64 {
-        self.written + self.kept.len() as u64
+        self.last_at() + self.last.len() as u64
+    }
+
+    /// Where the last ones begin, behind what is in the file.
+    fn last_at(&self) -> u64 {
+        self.kept.len() as u64 + self.written
     }
 
     /// Adds the records of a batch. The first of them stands where [`Spool::bytes`] was.
     pub fn add(&mut self, rows: &Rows) -> Result<(), Problem> {
-        self.kept.extend_from_slice(rows.bytes());
         self.rows += rows.len() as u64;
-        if self.kept.len() >= KEPT_BYTES { self.write().map_err(no_spool) } else { Ok(()) }
+        if self.written == 0 && self.last.is_empty() && self.kept.len() < KEPT_BYTES {
+            self.kept.extend_from_slice(rows.bytes());
+            return Ok(());
+        }
+        self.last.extend_from_slice(rows.bytes());
+        if self.last.len() >= WRITTEN_BYTES { self.write().map_err(no_spool) } else { Ok(()) }
     }
 
     fn write(&mut self) -> io::Result<()> {
         if self.file.is_none() {
             self.file = Some(tempfile::tempfile()?);
         }
-        self.file.as_mut().expect("made").write_all(&self.kept)?;
-        self.written += self.kept.len() as u64;
-        self.kept.clear();
+        self.file.as_mut().expect("made").write_all(&self.last)?;
+        self.written += self.last.len() as u64;
+        self.last.clear();
         Ok(())
     }
 
     /// Calls `each` with every record, and where it stands, until that fails.
     pub fn each(&self, mut each: impl FnMut(Row<'_>, u64) -> Result<(), Problem>) -> Result<(), Problem> {
-        let mut piece = Vec::new();
         let mut at = 0;
-        while at < self.written {
-            self.read(at, PIECE_BYTES, &mut piece)?;
+        let mut all = |bytes: &[u8]| {
             let mut used = 0;
-            for row in records(&piece) {
-                each(row, at + used as u64)?;
+            for row in records(bytes) {
+                each(row, at)?;
+                at += row.record().len() as u64;
                 used += row.record().len();
             }
+            Ok(used)
+        };
+        all(&self.kept)?;
+        let mut piece = Vec::new();
+        let mut read = 0;
+        while read < self.written {
+            self.read(read, PIECE_BYTES, &mut piece)?;
+            let mut used = all(&piece)?;
             if used == 0 {
                 // A record longer than a piece.
-                self.read(at, record_bytes(&piece).unwrap_or(0), &mut piece)?;
-                let row =
-                    records(&piece).next().ok_or_else(|| no_spool(io::ErrorKind::InvalidData.into()))?;
-                each(row, at)?;
-                used = row.record().len();
+                self.read(read, record_bytes(&piece).unwrap_or(0), &mut piece)?;
+                used = all(&piece)?;
             }
-            at += used as u64;
+            if used == 0 {
+                return Err(no_spool(io::ErrorKind::InvalidData.into()));
+            }
+            read += used as u64;
         }
-        for row in records(&self.kept) {
-            each(row, at)?;
-            at += row.record().len() as u64;
-        }
-        Ok(())
+        all(&self.last).map(drop)
     }
 
     /// Reads what stands at a place of the file, up to so many bytes.
@@ -100,7 +116,37 @@ impl Spool {
 
     /// Records from a place on, one after the other.
     pub fn records_from(&self, at: u64) -> Records<'_> {
-        Records { spool: self, at, piece: Vec::new(), piece_at: 0 }
+        Records { spool: self, at, piece: Piece::default() }
+    }
+}
+
+/// Bytes that are read at once by who may go elsewhere afterwards.
+const SMALL_PIECE_BYTES: usize = 4 << 10;
+
+/// A piece of a spool's file.
+#[derive(Default)]
+struct Piece {
+    bytes: Vec<u8>,
+    at: u64,
+}
+
+impl Piece {
+    /// What stands at a place of the file: a record at least.
+    fn from(&mut self, spool: &Spool, at: u64) -> Result<&[u8], Problem> {
+        let offset = at.checked_sub(self.at).filter(|offset| *offset < self.bytes.len() as u64);
+        let whole = offset.is_some_and(|offset| {
+            let rest = &self.bytes[offset as usize..];
+            record_bytes(rest).is_some_and(|bytes| bytes <= rest.len())
+        });
+        if !whole {
+            spool.read(at, SMALL_PIECE_BYTES, &mut self.bytes)?;
+            let bytes = record_bytes(&self.bytes).unwrap_or(0);
+            if bytes > self.bytes.len() {
+                spool.read(at, bytes, &mut self.bytes)?;
+            }
+            self.at = at;
+        }
+        Ok(&self.bytes[(at - self.at) as usize..])
     }
 }
 
@@ -108,12 +154,8 @@ impl Spool {
 pub(crate) struct Records<'s> {
     spool: &'s Spool,
     at: u64,
-    piece: Vec<u8>,
-    piece_at: u64,
+    piece: Piece,
 }
-
-/// Bytes that are read at once by who may go elsewhere afterwards.
-const SMALL_PIECE_BYTES: usize = 4 << 10;
 
 impl Records<'_> {
     /// Goes to another place.
@@ -124,32 +166,15 @@ impl Records<'_> {
     /// The next record, if there is one.
     pub fn next(&mut self) -> Result<Option<Row<'_>>, Problem> {
         let spool = self.spool;
-        if self.at >= spool.bytes() {
-            return Ok(None);
-        }
-        if self.at >= spool.written {
-            let rest = &spool.kept[(self.at - spool.written) as usize..];
-            let row = records(rest).next().expect("a place where a record stands");
-            self.at += row.record().len() as u64;
-            return Ok(Some(row));
-        }
-        let begins = self.at.checked_sub(self.piece_at).filter(|offset| *offset < self.piece.len() as u64);
-        let whole = begins.and_then(|offset| {
-            let rest = &self.piece[offset as usize..];
-            record_bytes(rest).filter(|bytes| *bytes <= rest.len())
-        });
-        if whole.is_none() {
-            spool.read(self.at, SMALL_PIECE_BYTES, &mut self.piece)?;
-            let bytes = record_bytes(&self.piece).unwrap_or(0);
-            if bytes > self.piece.len() {
-                spool.read(self.at, bytes, &mut self.piece)?;
-            }
-            self.piece_at = self.at;
-        }
-        let offset = (self.at - self.piece_at) as usize;
-        let row = records(&self.piece[offset..]).next().expect("a place where a record stands");
-        self.at += row.record().len() as u64;
-        Ok(Some(row))
+        let row = if self.at < spool.kept.len() as u64 {
+            records(&spool.kept[self.at as usize..]).next()
+        } else if self.at < spool.last_at() {
+            records(self.piece.from(spool, self.at - spool.kept.len() as u64)?).next()
+        } else {
+            records(&spool.last[(self.at - spool.last_at()) as usize..]).next()
+        };
+        self.at += row.map_or(0, |row| row.record().len() as u64);
+        Ok(row)
     }
 }
 
@@ -163,7 +188,7 @@ mod tests {
         let mut places = Vec::new();
         for number in 0..3000u64 {
             let mut rows = Rows::new();
-            let mut row = rows.begin(number);
+            let mut row = rows.begin(number, None);
             row.key(&number.to_be_bytes());
             // Some are longer than a piece.
             row.bytes(0, &vec![number as u8; if number % 1000 == 7 { PIECE_BYTES + 9 } else { 9000 }]);
@@ -171,7 +196,7 @@ mod tests {
             places.push(spool.bytes());
             spool.add(&rows).unwrap();
         }
-        assert!(spool.written > 0 && !spool.kept.is_empty());
+        assert!(spool.written > 0 && !spool.kept.is_empty() && !spool.last.is_empty());
         let mut next = 0;
         spool
             .each(|row, at| {

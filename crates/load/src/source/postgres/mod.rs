@@ -6,6 +6,8 @@
 mod connection;
 mod copy;
 mod passwords;
+#[cfg(test)]
+mod rate;
 mod tls;
 
 use std::pin::Pin;
