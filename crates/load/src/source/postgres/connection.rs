@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, NoTls};
 
@@ -177,8 +178,11 @@ fn advice(text: &str, config: &Config) -> &'static str {
     }
 }
 
+/// Drives a connection to its end.
+pub(super) type Driver = JoinHandle<Result<(), tokio_postgres::Error>>;
+
 /// Connects; the connection is driven whenever the runtime waits for something.
-pub(super) fn open(from: &Origin, runtime: &Runtime) -> Result<Client, Problem> {
+pub(super) fn open(from: &Origin, runtime: &Runtime) -> Result<(Client, Driver), Problem> {
     let (address, parameters) = split(&from.address);
     let mut config: Config = address.parse().map_err(|error: tokio_postgres::Error| {
         Problem::Source(format!(
@@ -195,12 +199,10 @@ pub(super) fn open(from: &Origin, runtime: &Runtime) -> Result<Client, Problem> 
     let connected = runtime.block_on(async {
         if config.get_ssl_mode() == SslMode::Disable {
             let (client, connection) = config.connect(NoTls).await?;
-            runtime.spawn(connection);
-            return Ok(client);
+            return Ok((client, runtime.spawn(connection)));
         }
         let (client, connection) = config.connect(Connector::new(&trust)?).await?;
-        runtime.spawn(connection);
-        Ok(client)
+        Ok((client, runtime.spawn(connection)))
     });
     connected.map_err(|error: Failure| match error {
         Failure::Problem(problem) => problem,

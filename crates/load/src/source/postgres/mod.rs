@@ -11,6 +11,7 @@ mod rate;
 mod tls;
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::runtime::Runtime;
@@ -22,13 +23,19 @@ use super::{Origin, Sink, Source, choice};
 use crate::batch::Batch;
 use crate::map::Relation;
 use crate::problem::Problem;
+use connection::Driver;
 use copy::Columns;
 
 /// A database, with a transaction that began when it was opened.
 pub(crate) struct Database {
     runtime: Runtime,
-    client: Client,
+    /// There until it takes leave.
+    client: Option<Client>,
+    driver: Driver,
 }
+
+/// How long taking leave may take. A server that has more to send is left without.
+const LEAVE: Duration = Duration::from_millis(200);
 
 /// What an error of the database says.
 pub(super) fn said(error: &tokio_postgres::Error) -> String {
@@ -50,30 +57,34 @@ impl Database {
             .enable_all()
             .build()
             .map_err(|source| Problem::Source(format!("cannot wait for a database: {source}")))?;
-        let client = connection::open(from, &runtime)?;
-        let database = Database { runtime, client };
+        let (client, driver) = connection::open(from, &runtime)?;
+        let database = Database { runtime, client: Some(client), driver };
         database.execute("begin isolation level repeatable read, read only; select 1")?;
         Ok(database)
     }
 
+    fn client(&self) -> &Client {
+        self.client.as_ref().expect("it has not taken leave")
+    }
+
     fn execute(&self, statements: &str) -> Result<(), Problem> {
-        let done = self.runtime.block_on(self.client.batch_execute(statements));
+        let done = self.runtime.block_on(self.client().batch_execute(statements));
         done.map_err(|error| Problem::Source(format!("PostgreSQL refused: {}", said(&error))))
     }
 
     /// The rows of a small query.
     pub fn query(&self, query: &str) -> Result<Vec<tokio_postgres::Row>, Problem> {
-        let rows = self.runtime.block_on(self.client.query(query, &[]));
+        let rows = self.runtime.block_on(self.client().query(query, &[]));
         rows.map_err(|error| Problem::Source(format!("PostgreSQL refused: {}", said(&error))))
     }
 
     fn prepare(&self, query: &str) -> Result<Statement, tokio_postgres::Error> {
         // A statement that fails ends the transaction unless it was begun apart.
         self.runtime.block_on(async {
-            self.client.batch_execute("savepoint prepared").await?;
-            let statement = self.client.prepare(query).await;
+            self.client().batch_execute("savepoint prepared").await?;
+            let statement = self.client().prepare(query).await;
             let back = "rollback to savepoint prepared; release savepoint prepared";
-            self.client.batch_execute(back).await?;
+            self.client().batch_execute(back).await?;
             statement
         })
     }
@@ -81,7 +92,16 @@ impl Database {
     fn copy(&self, query: &str) -> Result<Pin<Box<CopyOutStream>>, tokio_postgres::Error> {
         // The end of a line ends a comment, which a query may end with.
         let copy = format!("copy ({query}\n) to stdout");
-        self.runtime.block_on(self.client.copy_out(&copy)).map(Box::pin)
+        self.runtime.block_on(self.client().copy_out(&copy)).map(Box::pin)
+    }
+}
+
+impl Drop for Database {
+    /// Takes leave, so that the server does not log a client that vanished.
+    fn drop(&mut self) {
+        drop(self.client.take());
+        let driver = &mut self.driver;
+        let _ = self.runtime.block_on(async { tokio::time::timeout(LEAVE, driver).await });
     }
 }
 
