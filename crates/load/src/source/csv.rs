@@ -71,7 +71,9 @@ impl<R: Read> Records<R> {
         self.piece.drain(..self.at);
         self.at = 0;
         let before = self.piece.len();
-        let read = (&mut self.input).take(PIECE_BYTES as u64).read_to_end(&mut self.piece)?;
+        // Twice as much each time, so that a long record is not looked at too often.
+        let more = PIECE_BYTES.max(before) as u64;
+        let read = (&mut self.input).take(more).read_to_end(&mut self.piece)?;
         if self.line == 1 && before == 0 && self.piece.starts_with(BYTE_ORDER_MARK) {
             self.at = BYTE_ORDER_MARK.len();
         }
