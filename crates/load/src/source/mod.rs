@@ -52,7 +52,7 @@ pub(crate) trait Source {
 }
 
 /// Where rows come from, and what is needed to get them.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default)]
 pub struct Origin {
     /// A URL, a file or a directory.
     pub address: String,
@@ -60,6 +60,15 @@ pub struct Origin {
     pub password_file: Option<PathBuf>,
     /// A file with certificates that the database's must be issued by.
     pub ca: Option<PathBuf>,
+}
+
+/// Without the password that an address may have.
+impl std::fmt::Debug for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (scheme, rest) = self.address.split_once("://").unwrap_or(("", &self.address));
+        let behind = rest.rsplit_once('@').map_or(rest, |(_, behind)| behind);
+        f.debug_struct("Origin").field("scheme", &scheme).field("address", &behind).finish_non_exhaustive()
+    }
 }
 
 /// What an address names.
@@ -117,4 +126,16 @@ pub(crate) fn cannot(what: &str, path: &Path, source: &std::io::Error) -> Proble
 /// Columns as a message lists them.
 pub(crate) fn choice(columns: &[String]) -> String {
     format!("there are {}", columns.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_of_an_origin_has_no_password() {
+        let origin = Origin { address: "postgres://ada:secret@db.example/shop".into(), ..Origin::default() };
+        let printed = format!("{origin:?}");
+        assert!(printed.contains("db.example/shop") && !printed.contains("secret"), "{printed}");
+    }
 }
