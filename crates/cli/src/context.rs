@@ -56,11 +56,15 @@ impl Context {
         self.session_by(Path::Auto)
     }
 
+    /// How sessions are opened.
+    pub fn options(&self) -> SessionOptions {
+        let retry_for = self.retry.unwrap_or_default();
+        SessionOptions { fabric: self.fabric, retry_for, ..SessionOptions::default() }
+    }
+
     /// Opens a session whose gets take one path.
     pub fn session_by(&self, path: Path) -> Result<Session, Failure> {
-        let retry_for = self.retry.unwrap_or_default();
-        let options = SessionOptions { path, fabric: self.fabric, retry_for, ..SessionOptions::default() };
-        Ok(self.client()?.session_with(options)?)
+        Ok(self.client()?.session_with(SessionOptions { path, ..self.options() })?)
     }
 
     /// Prints one JSON value: indented for people, on one line for programs.

@@ -14,6 +14,7 @@ mod demo;
 mod failure;
 mod get;
 mod items;
+mod load;
 mod metrics;
 mod namespaces;
 mod scan;
@@ -93,6 +94,9 @@ enum Command {
     Scan(scan::ScanArgs),
     #[command(subcommand)]
     Table(table::TableCommand),
+    Load(load::LoadArgs),
+    #[command(subcommand)]
+    Map(load::MapCommand),
     Stat(stat::StatArgs),
     Bench(bench::BenchArgs),
     /// Tell how keys, values, links and paths are written
@@ -113,6 +117,8 @@ fn run(context: &context::Context, command: &Command) -> Result<(), Failure> {
         Command::Chase(args) => chase::run(context, args),
         Command::Scan(args) => scan::run(context, args),
         Command::Table(command) => table::run(context, command),
+        Command::Load(args) => load::run(context, args),
+        Command::Map(command) => load::map(command),
         Command::Stat(args) => stat::run(context, args),
         Command::Bench(args) => bench::run(context, args),
         Command::Syntax => explain(bytes::HELP),

@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use kelix_fabric::shm::{RunDirectory, page_bytes};
 use kelix_server::{Ended, Server, ServerConfig};
@@ -19,7 +20,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::context::{Context, plural, say};
 use crate::trust::tokens;
-use crate::units::{parse_size, show_size};
+use crate::units::{parse_size, parse_time, show_size};
 use crate::{Exit, Failure, metrics, namespaces};
 
 /// The least memory of a shard: below this it cannot hold one of each thing it needs.
@@ -49,6 +50,10 @@ pub(crate) struct ServeArgs {
     /// Do not pin shard threads to cores
     #[arg(long)]
     no_pin: bool,
+    /// How long a read view of loaded tables may go unused: what was loaded before is dropped two such times after the next load, or after
+    /// its last view
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5s")]
+    view_lease: Duration,
     /// Supersede a server that holds the directory, even one that is stopped
     #[arg(long)]
     take_over: bool,
@@ -127,6 +132,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         memory_bytes: args.memory.unwrap_or(usual.memory_bytes),
         pin: !args.no_pin,
         take_over: args.take_over,
+        view_lease: args.view_lease,
         listen: args.listen,
         tls: context.trust.server_tls()?,
         tokens: args.tokens.as_deref().map_or(Ok(Vec::new()), tokens)?,

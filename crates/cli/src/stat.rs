@@ -112,6 +112,14 @@ const ORDERED: [Column; 10] = [
     column("tables MiB", "/table_bytes", Form::Mib),
 ];
 
+const GENERATIONS: [Column; 5] = [
+    Column { form: Form::Text, ..label("dataset", "/dataset") },
+    label("generation", "/generation"),
+    Column { form: Form::Text, ..label("stage", "/stage") },
+    label("tables", "/tables"),
+    Column { form: Form::Text, ..label("held by", "/held_by") },
+];
+
 const CLIENTS: [Column; 11] = [
     Column { form: Form::Text, ..label("fabric", "/fabric") },
     label("process", "/pid"),
@@ -145,7 +153,7 @@ fn table(title: &str, columns: &[Column], rows: &[Value]) -> String {
     for row in rows {
         lines.push(columns.iter().map(|column| show(&value(row, column), column.form)).collect());
     }
-    if rows.len() > 1 {
+    if rows.len() > 1 && columns.iter().any(|column| column.sums) {
         let sum = |(index, column): (usize, &Column)| match (index, column.sums) {
             (0, _) => "all".to_string(),
             (_, true) => {
@@ -179,6 +187,17 @@ fn ordered_rows(shards: &[Value]) -> Vec<Value> {
             };
             rows.push(row);
         }
+    }
+    rows
+}
+
+/// A row for each generation of each dataset, with who holds it.
+fn generation_rows(statistics: &Value) -> Vec<Value> {
+    let mut rows = statistics["generations"].as_array().cloned().unwrap_or_default();
+    for row in &mut rows {
+        let holders = row["holders"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        row["held_by"] = holders.collect::<Vec<_>>().join(", ").into();
+        row["dataset"] = show_name(row["dataset"].as_str().unwrap_or_default()).into();
     }
     rows
 }
@@ -233,6 +252,11 @@ fn report(statistics: &Value) -> String {
         if more > 0 {
             report += &format!("  and {more} more\n");
         }
+        report.push('\n');
+    }
+    let generations = generation_rows(statistics);
+    if !generations.is_empty() {
+        report += &table("generations", &GENERATIONS, &generations);
         report.push('\n');
     }
     if clients.is_empty() {

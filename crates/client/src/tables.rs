@@ -63,9 +63,12 @@ impl Session {
         let mut names = Vec::new();
         for kind in TableKind::ALL {
             for which in 1..=TABLES_MAX as u16 {
-                match self.table_name(TableId::new(kind, which))? {
-                    Some(name) => names.push(name),
-                    None => break,
+                let id = TableId::new(kind, which);
+                let Some(name) = self.table_name(id)? else { break };
+                // Tables of generations have their names, too, and those lead elsewhere.
+                let key = catalogue::id_key(TableId::CATALOGUE, name.as_bytes());
+                if self.catalogue_id("tables", &key)? == Some(id.0) {
+                    names.push(name);
                 }
             }
         }

@@ -10,7 +10,7 @@ use kelix_fabric::shm::{Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, W
 use kelix_fabric::tcp::{AgentLink, AgentShard};
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, ImageState, MemoryUse, SegmentSource, Span, header_word};
-use kelix_shard::{Guest, ModelCounts, Now, Order, Shard, ShardConfig, ShardCounters};
+use kelix_shard::{GenerationReport, Guest, ModelCounts, Now, Order, Shard, ShardConfig, ShardCounters};
 use kelix_types::{Error, Result, TableId};
 use kelix_wire::control::Caller;
 use kelix_wire::mailbox_word;
@@ -55,6 +55,8 @@ pub(crate) struct Report {
     /// The ordered tables that ever had a key, in the order of their numbers, and how many more there are.
     pub ordered: Vec<OrderedReport>,
     pub ordered_not_listed: usize,
+    /// Generations of datasets, and the connections of those who hold them. Of shard 0.
+    pub generations: Vec<(GenerationReport, Vec<u64>)>,
     pub cpu: Duration,
     pub sleeps: u64,
 }
@@ -369,6 +371,15 @@ impl ShardThread {
             merges: counts.merges,
             models,
         }));
+        let connection = |peer: &PeerId| {
+            let known = self.connections.iter().find(|connection| connection.peer == *peer);
+            known.map(|connection| connection.number)
+        };
+        let generations = self.shard.generations().map(|generation| {
+            let holders = generation.holders.iter().filter_map(connection).collect();
+            (generation, holders)
+        });
+        let generations = generations.collect();
         *report = Report {
             counters: self.shard.counters(),
             memory: self.shard.memory_use(),
@@ -377,6 +388,7 @@ impl ShardThread {
             merges,
             ordered,
             ordered_not_listed: tables.count(),
+            generations,
             cpu: Duration::new(time.tv_sec as u64, time.tv_nsec as u32),
             sleeps: self.sleeps,
         };

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use kelix_shard::{GenerationReport, Stage};
+
 use crate::clients::{ClientRecord, ClientWay};
 use crate::namespace::Namespace;
 use crate::server::Shared;
@@ -27,6 +29,26 @@ fn ordered(table: &OrderedReport) -> Value {
         "table_bytes": table.models.table_bytes,
         "sub_models_trained": table.models.trained,
         "top_models_made": table.models.tops,
+    })
+}
+
+/// A generation of a dataset, and who holds it.
+fn generation((generation, holders): &(GenerationReport, Vec<u64>), clients: &[ClientRecord]) -> Value {
+    let GenerationReport { dataset, number, stage, tables, .. } = generation;
+    let stage = match stage {
+        Stage::Built => "being built",
+        Stage::InForce => "in force",
+        Stage::Superseded(_) => "superseded",
+        Stage::Unlisted(_) => "unlisted",
+        Stage::Dropped(_) => "being dropped",
+    };
+    let holders = clients.iter().filter(|client| holders.contains(&client.connection));
+    json!({
+        "dataset": dataset,
+        "generation": number,
+        "stage": stage,
+        "tables": tables,
+        "holders": holders.map(ClientRecord::who).collect::<Vec<String>>(),
     })
 }
 
@@ -75,10 +97,10 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
             })
         })
         .collect();
-    let clients = shared.clients.lock().expect("no panic under this lock");
+    let records = shared.clients.lock().expect("no panic under this lock");
     let is_session =
         |client: &&ClientRecord| !client.mailboxes.is_empty() && client.namespace.name == namespace.name;
-    let sessions = || clients.iter().filter(is_session);
+    let sessions = || records.iter().filter(is_session);
     let mut sums = shared.gone.lock().expect("no panic under this lock").clone();
     let fabrics = ["shm", "tcp"].map(|fabric| {
         let sum = sums.entry((namespace.name.clone(), fabric)).or_default();
@@ -118,6 +140,8 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
             })
         })
         .collect();
+    let first = namespace.shards[0].report.lock().expect("no panic under this lock").generations.clone();
+    let generations: Vec<Value> = first.iter().map(|of| generation(of, &records)).collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "pid": std::process::id(),
@@ -127,6 +151,7 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
         "page_bytes": kelix_fabric::shm::page_bytes(),
         "uptime_s": shared.started.elapsed().as_secs_f64(),
         "shards": shards,
+        "generations": generations,
         "fabrics": serde_json::Map::from_iter(fabrics),
         "clients": clients,
         "clients_not_listed": not_listed,

@@ -1,0 +1,38 @@
+//! Loads tables of Kelix from databases and files.
+//!
+//! A source has rows of named columns: PostgreSQL, SQLite, CSV, JSON lines, a map of OpenStreetMap ([`Origin`]). A [`Map`] says
+//! which query or file gives which table, and how columns become keys, attributes, links and lists. [`load()`] reads all of it,
+//! checks all of it, and only then puts it into a [`Store`]; what is wrong is told with source, row and column ([`Findings`]).
+//! [`suggest`] draws a map from the schema of a database.
+//!
+//! docs/load.md is the reference of maps.
+
+#![forbid(unsafe_code)]
+
+mod batch;
+mod check;
+mod findings;
+mod keys;
+mod lists;
+mod load;
+mod map;
+mod memory;
+mod plan;
+mod problem;
+mod read;
+mod rows;
+mod session_store;
+mod source;
+mod spool;
+mod store;
+mod suggest;
+
+pub use findings::{FINDINGS_TOLD, Finding, Findings};
+pub use load::{OnDangling, Options, Progress, Report, Watch, load};
+pub use map::Map;
+pub use problem::Problem;
+pub use rows::{Field, Row, Rows};
+pub use session_store::SessionStore;
+pub use source::Origin;
+pub use store::{Building, Store, Summary, TableSpec};
+pub use suggest::suggest;

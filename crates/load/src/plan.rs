@@ -1,0 +1,276 @@
+//! What a map means for rows whose columns are known: templates by the numbers of columns, names by their numbers.
+
+use std::collections::BTreeMap;
+
+use kelix::TableKind;
+use kelix_types::limits::KEY_BYTES_MAX;
+
+use crate::batch::Batch;
+use crate::findings::shown;
+use crate::map::{ColumnName, ListMap, Map, Piece, TableMap, Template, list_table};
+use crate::rows::Rows;
+use crate::store::TableSpec;
+
+/// Milliseconds of the longest time an item may stay: a hundred years.
+const EXPIRY_MS_MAX: u64 = 36_500 * 86_400_000;
+
+/// The name of the links of a chunk.
+pub(crate) const ITEM: u16 = 0;
+/// The name of the link to the next chunk.
+pub(crate) const NEXT: u16 = 1;
+
+/// A value that does not fit: its column and what is wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Misfit {
+    pub column: Option<usize>,
+    pub text: String,
+}
+
+/// How keys are made.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyPlan {
+    template: Template<usize>,
+    numbers: bool,
+}
+
+/// What becomes of a column.
+#[derive(Clone, Debug)]
+enum FieldPlan {
+    Bytes { name: u16, column: usize },
+    Link { name: u16, table: u16, key: KeyPlan, bytes: Option<usize> },
+}
+
+/// How the rows of a table, or of a list, become records.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub columns: Vec<ColumnName>,
+    key: KeyPlan,
+    fields: Vec<FieldPlan>,
+    expires: Option<usize>,
+}
+
+/// The names of attributes and links of a table, in the order of the map.
+fn names(table: &TableMap) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    let attributes = table.attributes.iter().map(|(name, _)| name);
+    let links = table.links.iter().map(|link| &link.name);
+    for name in attributes.chain(links).chain(table.lists.iter().map(|list| &list.name)) {
+        if !names.contains(name) {
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
+/// The tables to be made: those of the map, then those of its lists.
+pub(crate) fn tables(map: &Map) -> Vec<TableSpec> {
+    let own = map.tables.iter().map(|table| TableSpec {
+        name: table.name.clone(),
+        kind: table.kind,
+        overlay: table.overlay,
+        names: names(table),
+    });
+    let lists = map.tables.iter().flat_map(|table| {
+        table.lists.iter().map(|list| TableSpec {
+            name: list_table(&table.name, &list.name),
+            kind: TableKind::Hash,
+            overlay: table.overlay,
+            names: vec!["item".into(), "next".into()],
+        })
+    });
+    own.chain(lists).collect()
+}
+
+/// The number of a name among those of a table.
+pub(crate) fn name_number(table: &TableMap, name: &str) -> u16 {
+    names(table).iter().position(|known| known == name).expect("a name of the table") as u16
+}
+
+/// The columns that a map asks a relation for, each with where it stands in the map.
+pub(crate) type Wanted = BTreeMap<ColumnName, &'static str>;
+
+fn want<'n>(wanted: &mut Wanted, names: impl IntoIterator<Item = &'n ColumnName>, what: &'static str) {
+    for name in names {
+        wanted.entry(name.clone()).or_insert(what);
+    }
+}
+
+/// The columns that a table needs.
+pub(crate) fn wanted_by_table(table: &TableMap) -> Wanted {
+    let mut wanted = Wanted::new();
+    want(&mut wanted, table.key.columns(), "key");
+    want(
+        &mut wanted,
+        table.attributes.iter().filter(|(name, _)| name.is_empty()).map(|(_, column)| column),
+        "value",
+    );
+    want(&mut wanted, table.attributes.iter().map(|(_, column)| column), "attributes");
+    want(&mut wanted, &table.expires_in, "expires_in");
+    for link in &table.links {
+        want(&mut wanted, link.key.columns().chain(&link.bytes), "[[table.link]]");
+    }
+    wanted
+}
+
+/// The columns that a list needs.
+pub(crate) fn wanted_by_list(list: &ListMap) -> Wanted {
+    let mut wanted = Wanted::new();
+    want(&mut wanted, list.owner.columns(), "owner");
+    want(&mut wanted, list.key.columns().chain(&list.bytes), "key");
+    wanted
+}
+
+/// Where a column stands that is known to be there.
+fn number(columns: &[String], name: &str) -> usize {
+    columns.iter().position(|column| column == name).expect("missing columns are found before")
+}
+
+impl KeyPlan {
+    fn new(template: &Template, kind: TableKind, columns: &[String]) -> KeyPlan {
+        KeyPlan { template: template.map(|name| number(columns, name)), numbers: kind.has_numbers() }
+    }
+
+    /// Writes the key of a row. `false`: a column is null, so there is none.
+    #[inline]
+    fn write(&self, batch: &Batch, row: usize, key: &mut Vec<u8>) -> Result<bool, Misfit> {
+        let start = key.len();
+        for piece in &self.template.pieces {
+            match piece {
+                Piece::Text(text) => key.extend_from_slice(text.as_bytes()),
+                Piece::Column(column) => match batch.get(row, *column) {
+                    None => return Ok(false),
+                    Some(text) if self.numbers => {
+                        key.extend_from_slice(&number_of(text, *column)?.to_be_bytes())
+                    }
+                    Some(text) => key.extend_from_slice(text),
+                },
+            }
+        }
+        match key.len() - start {
+            bytes if bytes > KEY_BYTES_MAX => Err(Misfit {
+                column: self.template.columns().next().copied(),
+                text: format!("a key of {bytes} bytes; the longest allowed is {KEY_BYTES_MAX}"),
+            }),
+            _ => Ok(true),
+        }
+    }
+
+    /// The first column of a row that is null.
+    fn null(&self, batch: &Batch, row: usize) -> Option<usize> {
+        self.template.columns().copied().find(|column| batch.get(row, *column).is_none())
+    }
+}
+
+/// A key that is a number.
+fn number_of(text: &[u8], column: usize) -> Result<u64, Misfit> {
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| Misfit {
+        column: Some(column),
+        text: format!("{} is no whole number from 0 to 2^64-1, which keys of that table are", shown(text)),
+    })
+}
+
+/// For how long an item stays.
+fn expiry_of(text: &[u8], column: usize) -> Result<u64, Misfit> {
+    let seconds = std::str::from_utf8(text).ok().and_then(|text| text.trim().parse::<f64>().ok());
+    let wrong = |text: String| Err(Misfit { column: Some(column), text });
+    match seconds.map(|seconds| seconds * 1000.0) {
+        Some(ms) if ms >= 1.0 && ms <= EXPIRY_MS_MAX as f64 => Ok(ms as u64),
+        Some(ms) if ms < 1.0 => {
+            wrong(format!("{}: the item would end at once; leave such rows out", shown(text)))
+        }
+        Some(ms) if ms > EXPIRY_MS_MAX as f64 => {
+            wrong(format!("{} seconds are more than 36500 days; null means that an item stays", shown(text)))
+        }
+        _ => wrong(format!("{} is no number of seconds", shown(text))),
+    }
+}
+
+impl Plan {
+    /// The plan of a table.
+    pub fn of_table(map: &Map, table: &TableMap, columns: &[String]) -> Plan {
+        let mut fields = Vec::new();
+        for (name, column) in &table.attributes {
+            fields.push(FieldPlan::Bytes { name: name_number(table, name), column: number(columns, column) });
+        }
+        for link in &table.links {
+            fields.push(FieldPlan::Link {
+                name: name_number(table, &link.name),
+                table: link.to as u16,
+                key: KeyPlan::new(&link.key, map.tables[link.to].kind, columns),
+                bytes: link.bytes.as_ref().map(|name| number(columns, name)),
+            });
+        }
+        Plan {
+            columns: columns.to_vec(),
+            key: KeyPlan::new(&table.key, table.kind, columns),
+            fields,
+            expires: table.expires_in.as_ref().map(|name| number(columns, name)),
+        }
+    }
+
+    /// The plan of a list: records have the owner's key and one link.
+    pub fn of_list(map: &Map, owner: &TableMap, list: &ListMap, columns: &[String]) -> Plan {
+        let link = FieldPlan::Link {
+            name: ITEM,
+            table: list.to as u16,
+            key: KeyPlan::new(&list.key, map.tables[list.to].kind, columns),
+            bytes: list.bytes.as_ref().map(|name| number(columns, name)),
+        };
+        let key = KeyPlan::new(&list.owner, owner.kind, columns);
+        Plan { columns: columns.to_vec(), key, fields: vec![link], expires: None }
+    }
+
+    /// Makes the record of a row. What does not fit makes none.
+    #[inline]
+    pub fn record(&self, batch: &Batch, row: usize, rows: &mut Rows) -> Result<(), Misfit> {
+        let expires = self.expires.and_then(|column| Some((column, batch.get(row, column)?)));
+        let expires = expires.map(|(column, text)| expiry_of(text, column)).transpose()?;
+        let mut record = rows.begin(batch.places[row], expires);
+        if !self.key.write(batch, row, record.begin_key())? {
+            let text = "it is null, and a key needs it; leave such rows out".to_string();
+            return Err(Misfit { column: self.key.null(batch, row), text });
+        }
+        record.end_key();
+        for field in &self.fields {
+            match field {
+                FieldPlan::Bytes { name, column } => {
+                    if let Some(bytes) = batch.get(row, *column) {
+                        record.bytes(*name, bytes);
+                    }
+                }
+                FieldPlan::Link { name, table, key, bytes } => {
+                    let bytes = bytes.and_then(|column| batch.get(row, column)).unwrap_or_default();
+                    record.link_by((*name, *table), bytes, |to| key.write(batch, row, to))?;
+                }
+            }
+        }
+        record.end();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds() {
+        let ms = |text: &str| expiry_of(text.as_bytes(), 0).map_err(|misfit| misfit.text);
+        assert_eq!(ms("90"), Ok(90_000));
+        assert_eq!(ms("0.5"), Ok(500));
+        for (text, wrong) in
+            [("0", "at once"), ("-1", "at once"), ("x", "no number"), ("nan", "no number"), ("1e12", "36500")]
+        {
+            assert!(ms(text).unwrap_err().contains(wrong), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!(number_of(b"18446744073709551615", 0), Ok(u64::MAX));
+        for wrong in ["", "-1", "1.0", "18446744073709551616", " 1"] {
+            assert!(number_of(wrong.as_bytes(), 0).is_err(), "{wrong}");
+        }
+    }
+}

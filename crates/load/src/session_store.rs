@@ -1,0 +1,89 @@
+//! The store of a server: what is loaded is a generation of a data set.
+
+use std::time::Duration;
+
+use kelix::{Build, Client, Error, ErrorKind, NewItem, NewTable, Result, Session, SessionOptions};
+
+use crate::rows::{Field, Row, Rows};
+use crate::store::{Building, Store, Summary, TableSpec};
+
+/// Builds generations.
+pub struct SessionStore {
+    client: Client,
+    session: Session,
+}
+
+impl SessionStore {
+    /// A store with a session of its own.
+    pub fn new(client: Client, options: SessionOptions) -> Result<SessionStore> {
+        let session = client.session_with(options)?;
+        Ok(SessionStore { client, session })
+    }
+}
+
+impl Store for SessionStore {
+    fn free_bytes(&mut self) -> Result<u64> {
+        let text = self.client.statistics()?;
+        let wrong =
+            |what: &str| Error::new(ErrorKind::Protocol, "load", format!("the server's statistics {what}"));
+        let statistics: serde_json::Value = serde_json::from_str(&text).map_err(|_| wrong("are no JSON"))?;
+        let shards = statistics["shards"].as_array().ok_or_else(|| wrong("tell of no shards"))?;
+        let free = shards.iter().map(|shard| {
+            let bytes = |name: &str| shard["memory"][name].as_u64().unwrap_or(0);
+            bytes("limit_bytes").saturating_sub(bytes("live_bytes") + bytes("quarantined_bytes"))
+        });
+        Ok(free.sum())
+    }
+
+    fn begin<'s>(&'s mut self, dataset: &str, tables: &[TableSpec]) -> Result<Box<dyn Building + 's>> {
+        let mut new: Vec<NewTable<'_>> = Vec::new();
+        for TableSpec { name, kind, overlay, .. } in tables {
+            new.push(NewTable { name, kind: *kind, overlay: *overlay });
+        }
+        let build = self.session.build(dataset, &new)?;
+        Ok(Box::new(Generation { build, tables: tables.to_vec() }))
+    }
+}
+
+/// A generation that is being built.
+struct Generation<'s> {
+    build: Build<'s>,
+    tables: Vec<TableSpec>,
+}
+
+impl Generation<'_> {
+    fn item(&self, names: &[String], row: Row<'_>) -> NewItem {
+        let mut item = NewItem::new();
+        for field in row.fields() {
+            match field {
+                Field::Bytes { name, bytes } => item.bytes(&names[usize::from(name)], bytes),
+                Field::Link { name, table, key, bytes } => item.link_with(
+                    &names[usize::from(name)],
+                    self.build.table(usize::from(table)),
+                    key,
+                    bytes,
+                ),
+            };
+        }
+        if let Some(time) = row.expires_in_ms() {
+            item.expires_in(Duration::from_millis(time));
+        }
+        item
+    }
+}
+
+impl Building for Generation<'_> {
+    fn put(&mut self, table: usize, rows: &Rows) -> Result<()> {
+        let names = self.tables[table].names.clone();
+        for row in rows.iter() {
+            let item = self.item(&names, row);
+            self.build.put_item(table, row.key(), &item)?;
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Summary> {
+        let built = self.build.finish()?;
+        Ok(Summary { generation: built.generation, items: built.items })
+    }
+}

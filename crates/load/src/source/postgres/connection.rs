@@ -1,0 +1,269 @@
+//! Connecting as libpq does: the URL first, then the environment, then what is usual.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::{Client, Config, NoTls};
+
+use super::passwords::{self, Account};
+use super::tls::{Connector, Trust};
+use super::{Origin, said};
+use crate::problem::Problem;
+
+/// Where Debian's servers listen.
+const USUAL_DIRECTORY: &str = "/var/run/postgresql";
+const USUAL_PORT: u16 = 5432;
+/// How long connecting may take, unless the URL says otherwise.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the URL says of TLS, which libpq and the driver have different words for.
+#[derive(Default)]
+struct Parameters {
+    mode: Option<String>,
+    ca: Option<PathBuf>,
+}
+
+/// Takes the parameters out of a URL that the driver does not know or knows otherwise.
+fn split(address: &str) -> (String, Parameters) {
+    let mut parameters = Parameters::default();
+    let Some((base, query)) = address.split_once('?') else { return (address.to_string(), parameters) };
+    let mut rest = Vec::new();
+    for parameter in query.split('&') {
+        match parameter.split_once('=') {
+            Some(("sslmode", mode)) => parameters.mode = Some(mode.to_string()),
+            Some(("sslrootcert", path)) => parameters.ca = Some(plain(path).into()),
+            _ => rest.push(parameter),
+        }
+    }
+    let query = if rest.is_empty() { String::new() } else { format!("?{}", rest.join("&")) };
+    (format!("{base}{query}"), parameters)
+}
+
+/// A text of a URL without `%20` and the like.
+fn plain(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let [first, behind @ ..] = rest {
+        let code = behind.get(..2).filter(|_| *first == b'%').and_then(|code| std::str::from_utf8(code).ok());
+        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &behind[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn set(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// How far TLS is insisted on, and who is trusted.
+fn tls(from: &Origin, parameters: Parameters) -> Result<(SslMode, Trust), Problem> {
+    let ca = from.ca.clone().or(parameters.ca).or_else(|| set("PGSSLROOTCERT").map(PathBuf::from));
+    let mode = parameters.mode.or_else(|| set("PGSSLMODE")).unwrap_or_else(|| "prefer".into());
+    let usual = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".postgresql/root.crt"));
+    let ca = ca.or_else(|| usual().filter(|path| path.is_file()));
+    // A file of certificates that is there is used, as by libpq.
+    let issuer = |ca: &Option<PathBuf>| ca.clone().map_or(Trust::Anybody, Trust::Issuer);
+    let need = |ca: Option<PathBuf>| {
+        ca.ok_or_else(|| {
+            Problem::Source(format!("sslmode={mode} needs certificates to trust; name a file with --ca"))
+        })
+    };
+    match &mode[..] {
+        "disable" => Ok((SslMode::Disable, Trust::Anybody)),
+        "prefer" => Ok((SslMode::Prefer, issuer(&ca))),
+        "require" => Ok((SslMode::Require, issuer(&ca))),
+        "verify-ca" => Ok((SslMode::Require, Trust::Issuer(need(ca)?))),
+        "verify-full" => Ok((SslMode::Require, Trust::IssuerAndHost(need(ca)?))),
+        other => Err(Problem::Source(format!(
+            "no sslmode is called {other}; there are disable, prefer, require, verify-ca and verify-full"
+        ))),
+    }
+}
+
+/// Adds what the URL leaves to the environment.
+fn complete(config: &mut Config) -> Result<(), Problem> {
+    if config.get_hosts().is_empty() {
+        config.host(set("PGHOST").unwrap_or_else(|| USUAL_DIRECTORY.into()));
+    }
+    if let (true, Some(port)) = (config.get_ports().is_empty(), set("PGPORT")) {
+        let port = port.parse().map_err(|_| Problem::Source(format!("PGPORT is no port: {port}")))?;
+        config.port(port);
+    }
+    if config.get_user().is_none() {
+        let user = set("PGUSER").or_else(|| set("USER")).or_else(|| set("LOGNAME"));
+        user.map(|user| config.user(user));
+    }
+    if let (None, Some(database)) = (config.get_dbname(), set("PGDATABASE")) {
+        config.dbname(database);
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(PATIENCE);
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("kelix load");
+    }
+    Ok(())
+}
+
+fn host_name(host: &Host) -> String {
+    match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path) => path.display().to_string(),
+    }
+}
+
+/// Finds the password; and what is to be said if there is none.
+fn password(config: &mut Config, from: &Origin) -> Result<Option<String>, Problem> {
+    if let Some(path) = &from.password_file {
+        config.password(passwords::from_file(path)?);
+    }
+    if config.get_password().is_some() {
+        return Ok(None);
+    }
+    if let Some(password) = set("PGPASSWORD") {
+        config.password(password);
+        return Ok(None);
+    }
+    let Some(path) = passwords::usual_file() else { return Ok(None) };
+    let host = config.get_hosts().first().map(host_name).unwrap_or_default();
+    // libpq calls the usual directory of sockets so.
+    let host = if host == USUAL_DIRECTORY { "localhost".to_string() } else { host };
+    let user = config.get_user().unwrap_or_default().to_string();
+    let account = Account {
+        host: &host,
+        port: config.get_ports().first().copied().unwrap_or(USUAL_PORT),
+        database: config.get_dbname().unwrap_or(&user),
+        user: &user,
+    };
+    match passwords::from_usual_file(&path, &account) {
+        Ok(Some(password)) => {
+            config.password(password);
+            Ok(None)
+        }
+        Ok(None) => Ok(None),
+        Err(why) => Ok(Some(why)),
+    }
+}
+
+/// Where it leads, without the password.
+fn place(config: &Config) -> String {
+    let hosts: Vec<String> = config.get_hosts().iter().map(host_name).collect();
+    let database = config.get_dbname().or(config.get_user()).unwrap_or("");
+    format!("the database \"{database}\" at {}", hosts.join(", "))
+}
+
+/// What to do about a failure.
+fn advice(text: &str, config: &Config) -> &'static str {
+    match () {
+        () if text.contains("password") && config.get_password().is_none() => {
+            "; give the password with --password-file, PGPASSWORD or ~/.pgpass"
+        }
+        () if text.contains("not valid for name") || text.contains("NotValidForName") => {
+            "; its certificate is for another host, which sslmode=verify-full minds"
+        }
+        () if text.contains("invalid peer certificate") => "; name the certificate's issuer with --ca",
+        () if text.contains("connecting to server") => "; is it running, and is that its address?",
+        () => "",
+    }
+}
+
+/// Drives a connection to its end.
+pub(super) type Driver = JoinHandle<Result<(), tokio_postgres::Error>>;
+
+/// Connects; the connection is driven whenever the runtime waits for something.
+pub(super) fn open(from: &Origin, runtime: &Runtime) -> Result<(Client, Driver), Problem> {
+    let (address, parameters) = split(&from.address);
+    let mut config: Config = address.parse().map_err(|error: tokio_postgres::Error| {
+        Problem::Source(format!(
+            "this is no address of a database: {}; write postgres://USER@HOST/DATABASE",
+            said(&error)
+        ))
+    })?;
+    complete(&mut config)?;
+    let (mode, trust) = tls(from, parameters)?;
+    // Nothing is encrypted on Unix sockets, whatever the mode.
+    let local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
+    config.ssl_mode(if local { SslMode::Disable } else { mode });
+    let why = password(&mut config, from)?.map_or(String::new(), |why| format!(" ({why})"));
+    let connected = runtime.block_on(async {
+        if config.get_ssl_mode() == SslMode::Disable {
+            let (client, connection) = config.connect(NoTls).await?;
+            return Ok((client, runtime.spawn(connection)));
+        }
+        let (client, connection) = config.connect(Connector::new(&trust)?).await?;
+        Ok((client, runtime.spawn(connection)))
+    });
+    connected.map_err(|error: Failure| match error {
+        Failure::Problem(problem) => problem,
+        Failure::Driver(error) => {
+            let text = said(&error);
+            Problem::Source(format!(
+                "cannot connect to {}: {text}{}{why}",
+                place(&config),
+                advice(&text, &config)
+            ))
+        }
+    })
+}
+
+/// Why there is no connection.
+enum Failure {
+    Problem(Problem),
+    Driver(tokio_postgres::Error),
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        Failure::Problem(problem)
+    }
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Failure {
+        Failure::Driver(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_driver_is_told_nothing_of_how_tls_is_meant() {
+        let (address, parameters) =
+            split("postgres://ada@db/shop?connect_timeout=3&sslmode=verify-full&sslrootcert=/a%20b/ca.pem");
+        assert_eq!(address, "postgres://ada@db/shop?connect_timeout=3");
+        assert_eq!(parameters.mode.as_deref(), Some("verify-full"));
+        assert_eq!(parameters.ca, Some(PathBuf::from("/a b/ca.pem")));
+        assert_eq!(split("postgres://db?sslmode=disable").0, "postgres://db");
+    }
+
+    #[test]
+    fn modes_say_who_is_trusted() {
+        let from = Origin { ca: Some("ca.pem".into()), ..Origin::default() };
+        let mode = |mode: &str| tls(&from, Parameters { mode: Some(mode.into()), ca: None });
+        let issuer = Trust::Issuer("ca.pem".into());
+        assert_eq!(mode("disable").unwrap(), (SslMode::Disable, Trust::Anybody));
+        assert_eq!(mode("require").unwrap(), (SslMode::Require, issuer.clone()));
+        assert_eq!(mode("verify-ca").unwrap(), (SslMode::Require, issuer));
+        assert_eq!(mode("verify-full").unwrap(), (SslMode::Require, Trust::IssuerAndHost("ca.pem".into())));
+        assert!(mode("allow").unwrap_err().to_string().contains("there are disable, prefer"));
+    }
+
+    #[test]
+    fn passwords_are_in_no_message() {
+        let config: Config = "postgres://ada:secret@db.example/shop".parse().unwrap();
+        assert_eq!(place(&config), "the database \"shop\" at db.example");
+    }
+}

@@ -1,0 +1,171 @@
+//! PostgreSQL: the answers to queries, all of one snapshot, by `COPY (query) TO STDOUT`.
+//!
+//! A load opens one connection and one transaction, `repeatable read, read only`. The rows of a query come as text, which `copy`
+//! splits in place. Around it is the runtime of `tokio-postgres`, in the caller's thread: nothing runs beside it.
+
+mod connection;
+mod copy;
+mod passwords;
+#[cfg(test)]
+mod rate;
+mod tls;
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tokio::runtime::Runtime;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, CopyOutStream, Statement};
+
+use super::sqlite::query_of;
+use super::{Origin, Sink, Source, choice};
+use crate::batch::Batch;
+use crate::map::Relation;
+use crate::problem::Problem;
+use connection::Driver;
+use copy::Columns;
+
+/// A database, with a transaction that began when it was opened.
+pub(crate) struct Database {
+    runtime: Runtime,
+    /// There until it takes leave.
+    client: Option<Client>,
+    driver: Driver,
+}
+
+/// How long taking leave may take. A server that has more to send is left without.
+const LEAVE: Duration = Duration::from_millis(200);
+
+/// What an error of the database says.
+pub(super) fn said(error: &tokio_postgres::Error) -> String {
+    let Some(own) = error.as_db_error() else {
+        let source = std::error::Error::source(error);
+        return source.map_or(error.to_string(), |source| format!("{error}: {source}"));
+    };
+    let mut text = own.message().to_string();
+    for more in [own.detail(), own.hint()].into_iter().flatten() {
+        text += &format!(" ({more})");
+    }
+    text
+}
+
+impl Database {
+    /// Connects and takes the snapshot.
+    pub fn connect(from: &Origin) -> Result<Database, Problem> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|source| Problem::Source(format!("cannot wait for a database: {source}")))?;
+        let (client, driver) = connection::open(from, &runtime)?;
+        let database = Database { runtime, client: Some(client), driver };
+        database.execute("begin isolation level repeatable read, read only; select 1")?;
+        Ok(database)
+    }
+
+    fn client(&self) -> &Client {
+        self.client.as_ref().expect("it has not taken leave")
+    }
+
+    fn execute(&self, statements: &str) -> Result<(), Problem> {
+        let done = self.runtime.block_on(self.client().batch_execute(statements));
+        done.map_err(|error| Problem::Source(format!("PostgreSQL refused: {}", said(&error))))
+    }
+
+    /// The rows of a small query.
+    pub fn query(&self, query: &str) -> Result<Vec<tokio_postgres::Row>, Problem> {
+        let rows = self.runtime.block_on(self.client().query(query, &[]));
+        rows.map_err(|error| Problem::Source(format!("PostgreSQL refused: {}", said(&error))))
+    }
+
+    fn prepare(&self, query: &str) -> Result<Statement, tokio_postgres::Error> {
+        // A statement that fails ends the transaction unless it was begun apart.
+        self.runtime.block_on(async {
+            self.client().batch_execute("savepoint prepared").await?;
+            let statement = self.client().prepare(query).await;
+            let back = "rollback to savepoint prepared; release savepoint prepared";
+            self.client().batch_execute(back).await?;
+            statement
+        })
+    }
+
+    fn copy(&self, query: &str) -> Result<Pin<Box<CopyOutStream>>, tokio_postgres::Error> {
+        // The end of a line ends a comment, which a query may end with.
+        let copy = format!("copy ({query}\n) to stdout");
+        self.runtime.block_on(self.client().copy_out(&copy)).map(Box::pin)
+    }
+}
+
+impl Drop for Database {
+    /// Takes leave, so that the server does not log a client that vanished.
+    fn drop(&mut self) {
+        drop(self.client.take());
+        let driver = &mut self.driver;
+        let _ = self.runtime.block_on(async { tokio::time::timeout(LEAVE, driver).await });
+    }
+}
+
+impl Source for Database {
+    fn name(&self, _: &Relation, table: &str) -> String {
+        table.to_string()
+    }
+
+    fn place(&self, _: &Relation, _: &str) -> &'static str {
+        "row"
+    }
+
+    fn check(&self, relation: &Relation, _: &str) -> Result<(), String> {
+        let query = query_of(relation)?;
+        let statement =
+            self.prepare(query).map_err(|error| format!("PostgreSQL refuses its query: {}", said(&error)))?;
+        match (statement.columns(), statement.params()) {
+            ([], _) => Err("its query gives no rows".into()),
+            (_, []) => Ok(()),
+            _ => Err("its query has parameters ($1), for which there are no values".into()),
+        }
+    }
+
+    fn rows(
+        &mut self,
+        relation: &Relation,
+        table: &str,
+        _: &[String],
+        sink: &mut dyn Sink,
+    ) -> Result<(), Problem> {
+        let failed = |error: tokio_postgres::Error| {
+            Problem::Source(format!("the query of {table} failed: {}", said(&error)))
+        };
+        let query = query_of(relation).map_err(Problem::Source)?;
+        let statement = self.prepare(query).map_err(failed)?;
+        let names: Vec<String> = statement.columns().iter().map(|column| column.name().to_string()).collect();
+        if !sink.begin(&names, &choice(&names)) {
+            return Ok(());
+        }
+        let bytes = statement.columns().iter().map(|column| *column.type_() == Type::BYTEA);
+        let mut columns = Columns::new(bytes.collect());
+        let mut stream = self.copy(query).map_err(failed)?;
+        let mut batch = Batch::new(names.len());
+        loop {
+            let ended = self.runtime.block_on(fill(&mut stream, &mut columns, &mut batch)).map_err(failed)?;
+            if !sink.take(&batch)? || ended {
+                return Ok(());
+            }
+            batch.clear();
+        }
+    }
+}
+
+/// Fills a batch; whether there is no more.
+async fn fill(
+    stream: &mut Pin<Box<CopyOutStream>>,
+    columns: &mut Columns,
+    batch: &mut Batch,
+) -> Result<bool, tokio_postgres::Error> {
+    while !batch.is_full() {
+        match stream.next().await {
+            Some(data) => columns.add(&data?, batch),
+            None => return Ok(true),
+        }
+    }
+    Ok(false)
+}

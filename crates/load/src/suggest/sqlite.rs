@@ -1,0 +1,87 @@
+//! The schema of an SQLite database.
+
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::{Column, ForeignKey, Schema, Table, quoted};
+use crate::problem::Problem;
+use crate::source::sqlite::Database;
+
+pub(super) fn schema(database: &Database, path: &Path) -> Result<Schema, Problem> {
+    let failed = |error: rusqlite::Error| {
+        Problem::Source(format!("cannot read the schema of {}: {error}", path.display()))
+    };
+    let tables = tables(&database.connection).map_err(failed)?;
+    let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    Ok(Schema { name, tables })
+}
+
+fn tables(connection: &Connection) -> rusqlite::Result<Vec<Table>> {
+    let mut names = connection.prepare(
+        "select name from pragma_table_list where type = 'table' and schema = 'main' and name not like 'sqlite\\_%' escape '\\' \
+         order by name",
+    )?;
+    let names: Vec<String> = names.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let mut tables = Vec::with_capacity(names.len());
+    for name in &names {
+        tables.push(table(connection, name)?);
+    }
+    for (number, name) in names.iter().enumerate() {
+        let foreign = foreign_keys(connection, name, &names, &tables)?;
+        tables[number].foreign = foreign;
+    }
+    Ok(tables)
+}
+
+fn table(connection: &Connection, name: &str) -> rusqlite::Result<Table> {
+    let mut table = Table { name: name.replace('/', "_"), quoted: quoted(name), ..Table::default() };
+    let mut columns =
+        connection.prepare("select name, \"notnull\", pk from pragma_table_info(?1) order by cid")?;
+    let mut rows = columns.query([name])?;
+    let mut key: Vec<(i64, String)> = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (name, never_null, place): (String, bool, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        if place > 0 {
+            key.push((place, name.clone()));
+        }
+        table.columns.push(Column { name, nullable: !never_null });
+    }
+    key.sort();
+    table.key = key.into_iter().map(|(_, name)| name).collect();
+    Ok(table)
+}
+
+fn foreign_keys(
+    connection: &Connection,
+    name: &str,
+    names: &[String],
+    tables: &[Table],
+) -> rusqlite::Result<Vec<ForeignKey>> {
+    let mut keys = connection.prepare(
+        "select id, \"table\", \"from\", \"to\" from pragma_foreign_key_list(?1) order by id desc, seq",
+    )?;
+    let mut rows = keys.query([name])?;
+    let mut foreign: Vec<(i64, ForeignKey)> = Vec::new();
+    while let Some(row) = rows.next()? {
+        let (id, to, column): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let Some(to) = names.iter().position(|name| name.eq_ignore_ascii_case(&to)) else { continue };
+        if foreign.last().is_none_or(|(last, _)| *last != id) {
+            foreign.push((id, ForeignKey { columns: Vec::new(), to, to_columns: Vec::new() }));
+        }
+        let key = &mut foreign.last_mut().expect("there is one").1;
+        // Columns that are left out are the primary key's.
+        let named: Option<String> = row.get(3)?;
+        let to_column = named.or_else(|| tables[to].key.get(key.columns.len()).cloned());
+        key.to_columns.extend(to_column.map(|name| spelled(&tables[to], name)));
+        key.columns
+            .push(spelled(&tables[names.iter().position(|own| own == name).expect("a table")], column));
+    }
+    Ok(foreign.into_iter().map(|(_, key)| key).collect())
+}
+
+/// A column's name as the table spells it, which may differ in case.
+fn spelled(table: &Table, name: String) -> String {
+    let own = table.columns.iter().find(|column| column.name.eq_ignore_ascii_case(&name));
+    own.map_or(name, |column| column.name.clone())
+}

@@ -1,0 +1,299 @@
+//! Loads from a real PostgreSQL: values of all kinds, one snapshot, suggested maps, passwords, TLS.
+
+mod support;
+
+use kelix_load::{Map, Options, Origin, Progress, Report, Watch, load, suggest};
+use support::postgres::{Postgres, own_file};
+use support::{Keeper, lines, origin, parsed};
+
+#[track_caller]
+fn loaded(address: &str, map: &Map) -> (Keeper, Report) {
+    let mut keeper = Keeper::default();
+    let report = load(&origin(address), map, Options::default(), Some(&mut keeper), &mut ());
+    (keeper, report.unwrap_or_else(|problem| panic!("{problem}")))
+}
+
+fn one_table(lines: &str) -> Map {
+    parsed(&format!("dataset = \"d\"\n[[table]]\nname = \"t\"\nkey = \"{{id}}\"\n{lines}\n"))
+}
+
+#[test]
+fn values_of_all_kinds() {
+    let postgres = Postgres::start();
+    postgres.run(
+        "create table things (id bigint primary key, text text, bytes bytea, number numeric, truth boolean,
+            moment timestamptz, list int[], json jsonb, nothing text);
+        insert into things values
+            (1, E'tab\\there\\nline \\\\ back\\\\N \\b\\f\\x0b\\r Zo\u{eb}', '\\x00ff5c0a09', 1.50, true, '2001-02-03 04:05:06+00', '{1,null,2}', '{\"a\": \"b\\\\n\"}', null),
+            (2, '', '\\x', 0, false, null, '{}', 'null', null),
+            (3, '\\N', null, 'NaN', null, null, null, null, null);",
+    );
+    let columns = "\"text\", \"bytes\", \"number\", \"truth\", \"moment\", \"list\", \"json\", \"nothing\"";
+    let map =
+        one_table(&format!("query = \"select * from things -- all of them\"\nattributes = [{columns}]"));
+    let (keeper, _) = loaded(&postgres.address(), &map);
+    let one = keeper.item("t", "1");
+    assert_eq!(one.text("text"), Some("tab\there\nline \\ back\\N \x08\x0c\x0b\r Zo\u{eb}"));
+    assert_eq!(one.attributes["bytes"], b"\x00\xff\\\n\t");
+    assert_eq!(
+        (one.text("number"), one.text("truth"), one.text("list")),
+        (Some("1.50"), Some("t"), Some("{1,NULL,2}"))
+    );
+    assert_eq!(one.text("json"), Some("{\"a\": \"b\\\\n\"}"));
+    assert_eq!(one.attributes.len(), 7);
+    let two = keeper.item("t", "2");
+    assert_eq!((two.text("text"), two.text("bytes"), two.text("json")), (Some(""), Some(""), Some("null")));
+    assert_eq!(keeper.item("t", "3").text("text"), Some("\\N"));
+    assert_eq!(keeper.item("t", "3").attributes.len(), 2);
+}
+
+const COMPANY: &str = "
+    create schema hr;
+    create table departments (code text primary key, title text);
+    create table people (
+        id bigint primary key, name text not null, boss_id bigint references people (id),
+        department_code text references departments, photo bytea);
+    create table hr.badges (country text, number int, owner_id bigint not null references people, primary key (country, number));
+    create table hr.uses (id serial primary key, land text, badge int, door text unique not null,
+        foreign key (badge, land) references hr.badges (number, country), by_door text references hr.uses (door));
+    create table follows (user_id bigint references people, follower_id bigint references people,
+        since int, primary key (user_id, follower_id, since));
+    create table no_key (line text);
+    insert into departments select 'd' || n, 'title ' || n from generate_series(0, 9) n;
+    insert into people select n, 'name ' || n, nullif(n / 3, n), case when n % 4 > 0 then 'd' || n % 10 end, decode(lpad(to_hex(n), 8, '0'), 'hex')
+        from generate_series(0, 4999) n;
+    insert into hr.badges select 'c' || n % 7, n, n from generate_series(0, 999) n;
+    insert into hr.uses (land, badge, door) select 'c' || n % 7, n, 'door ' || n from generate_series(0, 99) n;
+    insert into follows select n % 50, (n * 7919) % 5000, n from generate_series(0, 19999) n;
+    create view everybody as select * from people;";
+
+#[test]
+fn a_suggested_map_is_loaded_as_it_is() {
+    let postgres = Postgres::start();
+    postgres.run(COMPANY);
+    let map = suggest(&origin(&postgres.address())).unwrap();
+    assert!(map.contains("# no_key has no primary key") && !map.contains("everybody"), "{map}");
+    assert!(map.contains("# (by_door) names rows of hr.uses by other columns than its key"), "{map}");
+    let (keeper, report) = loaded(&postgres.address(), &parsed(&map));
+    let counts = |name: &str| report.tables.iter().find(|(own, _)| own == name).map(|(_, items)| *items);
+    for (name, items) in [("people", 5000), ("departments", 10), ("hr.badges", 1000), ("hr.uses", 100)] {
+        assert_eq!(counts(name), Some(items), "{report:?}");
+    }
+    // Each join of the database is a chain of links.
+    let joined = postgres.rows(
+        "select p.id, b.name, d.title from people p left join people b on b.id = p.boss_id
+         left join departments d on d.code = p.department_code",
+    );
+    assert_eq!(joined.len(), 5000);
+    for row in &joined {
+        let [Some(id), boss, title] = &row[..] else { panic!("{row:?}") };
+        let person = keeper.item("people", id);
+        let over = |link: &str, name: &str| {
+            let key =
+                person.links(link).first().map(|target| target.split_once('/').unwrap().1.to_string())?;
+            let table = if link == "boss" { "people" } else { "departments" };
+            keeper.item(table, key).text(name).map(str::to_string)
+        };
+        assert_eq!((&over("boss", "name"), &over("department", "title")), (boss, title), "{id}");
+    }
+    assert_eq!(keeper.item("people", "4660").attributes["photo"], 4660u32.to_be_bytes());
+    assert_eq!(keeper.item("hr.uses", "11").links("hr.badges"), ["hr.badges/c3/10"]);
+    assert_eq!(keeper.item("hr.badges", "c3/10").links("owner"), ["people/10"]);
+    // And so are lists.
+    for (list, owner, other) in [("follower", "user_id", "follower_id"), ("user", "follower_id", "user_id")] {
+        let rows = postgres.rows(&format!(
+            "select {owner}, {other} from follows order by {owner}, user_id, follower_id, since"
+        ));
+        let mut expected: std::collections::BTreeMap<String, Vec<String>> = std::collections::BTreeMap::new();
+        for row in rows {
+            let [Some(owner), Some(other)] = &row[..] else { panic!("{row:?}") };
+            expected.entry(owner.clone()).or_default().push(format!("people/{other}"));
+        }
+        for id in 0..5000 {
+            let mut found = Vec::new();
+            let mut next = keeper.item("people", id.to_string()).links(list);
+            while let [chunk] = &next[..] {
+                let (table, key) = chunk.split_once('/').unwrap();
+                let chunk = keeper.item(table, key);
+                found.extend(chunk.links("item"));
+                next = chunk.links("next");
+            }
+            assert_eq!(
+                Some(&found).filter(|found| !found.is_empty()),
+                expected.get(&id.to_string()),
+                "{list} {id}"
+            );
+        }
+    }
+}
+
+/// Changes the database as soon as the first row was read.
+struct Meddler<'p> {
+    postgres: &'p Postgres,
+    done: bool,
+}
+
+impl Watch for Meddler<'_> {
+    fn at(&mut self, _: &Progress<'_>) {
+        if !self.done {
+            self.postgres.run("update a set b_id = 2; insert into b values (2); delete from b where id = 1");
+            self.done = true;
+        }
+    }
+}
+
+#[test]
+fn all_tables_are_of_one_moment() {
+    let postgres = Postgres::start();
+    postgres.run("create table a (id int, b_id int); create table b (id int); insert into a values (1, 1); insert into b values (1)");
+    let map = parsed(
+        "dataset = \"d\"\n[[table]]\nname = \"a\"\nquery = \"select * from a\"\nkey = \"{id}\"\n[[table.link]]\nname = \"b\"\n\
+         to = \"b\"\nkey = \"{b_id}\"\n[[table]]\nname = \"b\"\nquery = \"select * from b\"\nkey = \"{id}\"\n",
+    );
+    let mut keeper = Keeper::default();
+    let mut meddler = Meddler { postgres: &postgres, done: false };
+    load(&origin(&postgres.address()), &map, Options::default(), Some(&mut keeper), &mut meddler).unwrap();
+    assert!(meddler.done);
+    assert_eq!(
+        (keeper.item("a", "1").links("b"), keeper.keys("b")),
+        (vec!["b/1".to_string()], vec!["1".to_string()])
+    );
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let postgres = Postgres::start();
+    postgres.run("create table people (id int, name text); insert into people values (1, 'Ada'), (null, 'Bob'), (1, 'Eve')");
+    let said = |map: &str| {
+        let problem = load(&origin(&postgres.address()), &one_table(map), Options::default(), None, &mut ());
+        lines(&problem.unwrap_err())
+    };
+    assert_eq!(said(""), ["the map, table t: it does not say where its rows are; say query"]);
+    assert_eq!(
+        said("query = \"select id from nobody\""),
+        ["the map, table t: PostgreSQL refuses its query: relation \"nobody\" does not exist"]
+    );
+    assert_eq!(
+        said("query = \"select id from people where id = $1\""),
+        ["the map, table t: its query has parameters ($1), for which there are no values"]
+    );
+    assert_eq!(said("query = \"delete from people\""), ["the map, table t: its query gives no rows"]);
+    assert_eq!(
+        said("query = \"select name from people\"\nattributes = [\"nam\"]"),
+        [
+            "t, column id: the map wants it for key, and there is no such column; there are name",
+            "t, column nam: the map wants it for attributes, and there is no such column; perhaps name is meant",
+        ]
+    );
+    assert_eq!(
+        said("query = \"select 1 / (id - 1) as id from people\""),
+        ["the query of t failed: division by zero"]
+    );
+    assert_eq!(
+        said("query = \"delete from people returning id\""),
+        ["the query of t failed: cannot execute DELETE in a read-only transaction"]
+    );
+    assert_eq!(
+        said("query = \"select id, name from people\""),
+        [
+            "t, row 2, column id: it is null, and a key needs it; leave such rows out",
+            "t, row 3, column id: the key t/\"1\" is there already, from row 1; keys have to differ",
+        ]
+    );
+    let nobody = postgres.address().replace("ada@", "bob@");
+    let problem =
+        load(&origin(&nobody), &one_table("query = \"select 1\""), Options::default(), None, &mut ());
+    let problem = problem.unwrap_err().to_string();
+    assert!(
+        problem.starts_with("cannot connect to the database \"postgres\" at /")
+            && problem.contains("role \"bob\" does not exist"),
+        "{problem}"
+    );
+}
+
+/// Certificates: an authority's, the server's for `localhost`, and a stranger's.
+struct Certificates {
+    authority: String,
+    server: (String, String),
+    stranger: String,
+}
+
+fn certificates() -> Certificates {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+    let key = || KeyPair::generate().expect("a key");
+    let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let (authority_key, stranger_key, server_key) = (key(), key(), key());
+    let authority = params.clone().self_signed(&authority_key).expect("a certificate");
+    let stranger = params.self_signed(&stranger_key).expect("a certificate");
+    let params = CertificateParams::new(vec!["localhost".to_string()]).expect("parameters");
+    let server = params.signed_by(&server_key, &authority, &authority_key).expect("a certificate");
+    let server = (server.pem(), server_key.serialize_pem());
+    Certificates { authority: authority.pem(), server, stranger: stranger.pem() }
+}
+
+#[test]
+fn passwords_and_tls() {
+    let certificates = certificates();
+    let settings =
+        ["listen_addresses=localhost", "ssl=on", "ssl_cert_file=server.pem", "ssl_key_file=server.key"];
+    let postgres = Postgres::start_with(&settings, |data| {
+        own_file(data, "server.pem", &certificates.server.0);
+        own_file(data, "server.key", &certificates.server.1);
+        let rules =
+            "local all all trust\nhostssl all eve localhost scram-sha-256\nhost all bob localhost md5\n";
+        own_file(data, "pg_hba.conf", rules);
+    });
+    postgres.run("set password_encryption = 'scram-sha-256'; create role eve login password 'a b%'; create role bob login password 'bob'");
+    postgres.run("grant pg_read_all_data to eve, bob; create table people (id int primary key); insert into people values (7)");
+    let files = support::Files::new(&[
+        ("ca.pem", &certificates.authority),
+        ("own.pem", &certificates.server.0),
+        ("stranger.pem", &certificates.stranger),
+        ("password", "a b%\n"),
+        ("wrong", "guess\n"),
+    ]);
+    let file = |name: &str| files.path().join(name);
+    let attempt = |user: &str, host: &str, parameters: &str, password: Option<&str>, ca: Option<&str>| {
+        let address = postgres.tcp_address(user, host, parameters);
+        let origin = Origin { address, password_file: password.map(file), ca: ca.map(file) };
+        let map = one_table("query = \"select id from people\"");
+        let report =
+            load(&origin, &map, Options::default(), None, &mut ()).map_err(|problem| problem.to_string())?;
+        Ok::<u64, String>(report.rows)
+    };
+    let eve =
+        |parameters: &str, ca: Option<&str>| attempt("eve", "localhost", parameters, Some("password"), ca);
+    for mode in ["prefer", "require", "verify-ca", "verify-full"] {
+        assert_eq!(eve(&format!("sslmode={mode}"), Some("ca.pem")), Ok(1), "{mode}");
+    }
+    assert_eq!(eve("sslmode=require", None), Ok(1));
+    assert_eq!(eve("", None), Ok(1));
+    assert_eq!(eve("sslmode=verify-full", Some("own.pem")), Ok(1));
+    assert_eq!(eve(&format!("sslmode=verify-full&sslrootcert={}", file("ca.pem").display()), None), Ok(1));
+    // Without encryption the server has no rule for her.
+    assert!(eve("sslmode=disable", None).unwrap_err().contains("no pg_hba.conf entry"));
+    for mode in ["require", "verify-ca", "verify-full"] {
+        let refused = eve(&format!("sslmode={mode}"), Some("stranger.pem")).unwrap_err();
+        assert!(refused.contains("invalid peer certificate") && refused.contains("--ca"), "{refused}");
+    }
+    // The certificate is for localhost, not for its number.
+    let by_number =
+        |mode: &str, ca| attempt("eve", "127.0.0.1", &format!("sslmode={mode}"), Some("password"), Some(ca));
+    assert_eq!(by_number("verify-ca", "ca.pem"), Ok(1));
+    for ca in ["ca.pem", "own.pem"] {
+        let refused = by_number("verify-full", ca).unwrap_err();
+        assert!(refused.contains("not valid for name") || refused.contains("NotValidForName"), "{refused}");
+    }
+    // Passwords: in the URL, in a file; wrong; none.
+    assert_eq!(attempt("eve:a%20b%25", "localhost", "sslmode=require", None, None), Ok(1));
+    assert_eq!(attempt("bob:bob", "localhost", "sslmode=disable", None, None), Ok(1));
+    let refused = attempt("eve", "localhost", "", Some("wrong"), None).unwrap_err();
+    assert!(refused.contains("password authentication failed") && !refused.contains("guess"), "{refused}");
+    let refused = attempt("eve", "localhost", "sslmode=require&passfile=/x", None, None).unwrap_err();
+    assert!(refused.contains("no address of a database"), "{refused}");
+    assert!(eve("sslmode=allow", None).unwrap_err().contains("there are disable, prefer"));
+    assert!(eve("sslmode=verify-full", Some("password")).unwrap_err().contains("has no certificates"));
+    let nowhere = attempt("eve", "localhost", "", Some("nothing"), None).unwrap_err();
+    assert!(nowhere.contains("cannot read"), "{nowhere}");
+}
