@@ -649,6 +649,49 @@ mod tests {
     }
 
     #[test]
+    fn a_sweep_visits_what_stays_while_subtables_split_and_merge() {
+        fn put(image: &mut Image, index: &mut HashIndex, key: u64) -> Location {
+            let location = write_item(image, key);
+            let hash = index.hash(TableId(1), &key.to_le_bytes());
+            index.insert(image, hash, location).unwrap();
+            location
+        }
+        let (mut image, stays) = (image(), if cfg!(miri) { 200 } else { 4_000 });
+        let mut index = HashIndex::create(&mut image).unwrap();
+        let kept: Vec<Location> = (0..stays).map(|key| put(&mut image, &mut index, key)).collect();
+        let (mut cursor, mut steps) = (0, 0);
+        let mut visited = std::collections::HashSet::new();
+        loop {
+            cursor = index.sweep(&image, cursor, |location| {
+                visited.insert(location.word());
+            });
+            if cursor == 0 {
+                break;
+            }
+            // Others come for a while, so that there are several times as many, and go.
+            let (which, coming) = (steps % 4 + 1, steps % 8 < 4);
+            for key in which * stays..(which + 1) * stays {
+                let hash = index.hash(TableId(1), &key.to_le_bytes());
+                match index.find(&image, hash, TableId(1), &key.to_le_bytes()) {
+                    None if coming => {
+                        put(&mut image, &mut index, key);
+                    }
+                    Some(found) if !coming => {
+                        index.remove(&mut image, hash, found);
+                        kill(&mut image, found.location);
+                    }
+                    _ => {}
+                }
+            }
+            steps += 1;
+            image.advance_epoch(steps * limits::EPOCH_NS_MIN, || steps * limits::EPOCH_NS_MIN);
+        }
+        let (splits, merges) = index.splits_and_merges();
+        assert!(cfg!(miri) || (splits > 20 && merges > 20), "{splits} splits, {merges} merges");
+        assert!(kept.iter().all(|location| visited.contains(&location.word())));
+    }
+
+    #[test]
     #[cfg_attr(miri, ignore = "takes too long under an interpreter")]
     fn buckets_fill_well_and_lookups_read_little_more_than_one() {
         let mut image = image();
