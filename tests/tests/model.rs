@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, SystemTime};
 
 use kelix::{
-    Attribute, CompareAndSet, Completion, Item, NewItem, Outcome, Path, Rows, Scan, Session, Table,
+    Attribute, CompareAndSet, Completion, Item, Link, NewItem, Outcome, Path, Rows, Scan, Session, Table,
     TableKind, Ticket, Values, Version,
 };
 use kelix_tests::process::{ServerProcess, ServerProgram};
@@ -187,7 +187,7 @@ impl World {
                     assert!(found == wanted, "{} instead of {}", describe(found), describe(wanted));
                 }
                 (
-                    Attribute::Link { table, key, bytes },
+                    Attribute::Link(Link { table, key, bytes }),
                     Value::Link { table: target, key: to, bytes: own },
                 ) => {
                     assert_eq!(*table, self.tables[session][*target].id());

@@ -5,7 +5,7 @@
 
 use std::io::Write;
 
-use kelix::{Attribute, Cost, Item, Session, TableKind};
+use kelix::{Attribute, Cost, Item, Link, Session, TableKind};
 use serde_json::{Value, json};
 
 use crate::bytes::{KeyArgument, show_name};
@@ -81,7 +81,7 @@ fn parse_path(path: &str) -> Result<(Vec<&str>, bool), Failure> {
 /// The targets that an item's links of one name lead to.
 fn targets(names: &TableNames, item: &Item, name: &str) -> Vec<Target> {
     let target = |(of, attribute)| match attribute {
-        Attribute::Link { table, key, .. } if of == name => {
+        Attribute::Link(Link { table, key, .. }) if of == name => {
             let Named { name, kind } = names.get(table);
             Some(Target { table: name.to_string(), kind, key: key.to_vec(), item: None })
         }
@@ -93,7 +93,7 @@ fn targets(names: &TableNames, item: &Item, name: &str) -> Vec<Target> {
 fn no_such_link(from: &Target, item: &Item, name: &str) -> Failure {
     let mut links: Vec<&str> = Vec::new();
     for (of, attribute) in item.attributes() {
-        if matches!(attribute, Attribute::Link { .. }) && !links.contains(&of) {
+        if matches!(attribute, Attribute::Link(_)) && !links.contains(&of) {
             links.push(of);
         }
     }

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::io::Write;
 use std::time::SystemTime;
 
-use kelix::{Attribute, Item, Session, TableId, TableKind};
+use kelix::{Attribute, Item, Link, Session, TableId, TableKind};
 use serde_json::{Value, json};
 
 use crate::Failure;
@@ -70,7 +70,7 @@ impl TableNames {
 
 fn targets(item: &Item) -> impl Iterator<Item = TableId> + '_ {
     item.attributes().into_iter().filter_map(|(_, attribute)| match attribute {
-        Attribute::Link { table, .. } => Some(table),
+        Attribute::Link(link) => Some(link.table),
         Attribute::Bytes(_) => None,
     })
 }
@@ -92,7 +92,7 @@ pub(crate) fn write_lines(
         let name = show_name(name);
         match attribute {
             Attribute::Bytes(bytes) => writeln!(out, "{indent}{name}: {}", show_value(kind, bytes))?,
-            Attribute::Link { table, key, bytes } => {
+            Attribute::Link(Link { table, key, bytes }) => {
                 let target = names.get(table);
                 writeln!(out, "{indent}{name} -> {}", show_target(target.name, target.kind, key, bytes))?;
             }
@@ -135,7 +135,7 @@ pub(crate) fn json(table: Named<'_>, item: &Item, names: &TableNames) -> Value {
                 object["value"] = json!(show_value(table.kind, bytes));
             }
             Attribute::Bytes(bytes) => attributes.push(json!({"name": name, "value": show(bytes)})),
-            Attribute::Link { table, key, bytes } => {
+            Attribute::Link(Link { table, key, bytes }) => {
                 let target = names.get(table);
                 let key = show_key(target.kind, key);
                 let mut link = json!({"name": name, "table": target.name, "key": key});

@@ -18,7 +18,7 @@ use kelix_wire::{
 };
 
 use crate::pointers::{Pointer, PointerCache};
-use crate::read::{Cost, Landing, ReadOp, ShardReader, find_large_direct, take_direct};
+use crate::read::{Cost, Landing, ReadOp, ShardReader, find_large_direct, take_direct, take_pointed};
 use crate::shelf::Shelf;
 use crate::views::GENERATIONS;
 
@@ -320,6 +320,37 @@ impl<F: Fabric> Core<F> {
         *direct_gets += 1;
         self.direct_item_bytes += bytes as u64;
         Some((slot, incarnation, copied))
+    }
+
+    /// The common case of a read by a pointer, in one go: the item lands.
+    #[inline(always)]
+    pub fn read_pointed(
+        &mut self,
+        (table, key): (TableId, &[u8]),
+        Pointer { location, incarnation }: Pointer,
+        landing: &mut Landing,
+    ) -> bool {
+        let shard = if self.shards.len() == 1 { 0 } else { self.route(table, key).1 };
+        let ShardReader { term, direct, .. } = &self.shards[shard].reader;
+        let Some(direct) = direct else { return false };
+        let slot = direct.map.view().words(location.place(), location.class().words());
+        let Some(slot) = slot else { return false };
+        let found = take_pointed(direct, *term, slot, incarnation, (table, key), landing);
+        if found {
+            self.total.reads += 1;
+            self.total.read_bytes += landing.item.len() as u64 * 8;
+        }
+        found
+    }
+
+    /// Asks the processor for the item that a pointer names.
+    #[inline(always)]
+    pub fn prefetch_pointed(&self, table: TableId, key: &[u8], Pointer { location, .. }: Pointer) {
+        let shard = if self.shards.len() == 1 { 0 } else { self.route(table, key).1 };
+        let Some(direct) = &self.shards[shard].reader.direct else { return };
+        if let Some(slot) = direct.map.view().words(location.place(), location.class().words()) {
+            slot.prefetch(slot.count());
+        }
     }
 
     /// Whether memory is within reach of loads.

@@ -1,20 +1,38 @@
 //! Items as callers see them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use kelix_image::words::bytes_of;
-use kelix_image::{Attributes, ItemFlags, ItemView, PlainItem, Value};
+use kelix_image::{Attributes, ItemFlags, ItemView, LinkView, PlainItem, Value};
 use kelix_types::{NameId, TableId, Version};
 
 use crate::Table;
 use crate::read::Landing;
 
-/// Attribute names of one table, as far as they are known here.
+/// Attribute names of one table, as far as they are known here: those with the ids from 1 on, which are given in this order.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Names {
-    pub by_id: HashMap<u16, String>,
+pub(crate) struct Names(Vec<String>);
+
+impl Names {
+    /// How many are known, which is the greatest id of them.
+    pub fn known(&self) -> u16 {
+        self.0.len() as u16
+    }
+
+    /// Adds the next one.
+    pub fn push(&mut self, name: String) {
+        self.0.push(name);
+    }
+
+    pub fn id(&self, name: &str) -> Option<NameId> {
+        let at = self.0.iter().position(|known| known == name)?;
+        Some(NameId(at as u16 + 1))
+    }
+
+    fn name(&self, id: NameId) -> &str {
+        usize::from(id.0).checked_sub(1).and_then(|at| self.0.get(at)).map_or("", String::as_str)
+    }
 }
 
 /// An item as it was read: a private, consistent copy of one version.
@@ -23,7 +41,9 @@ pub struct Item {
     pub(crate) words: Vec<u64>,
     /// The value, where it is too large to stand in the item.
     pub(crate) large: Option<(Vec<u64>, u64)>,
+    /// Of the table that it is of, or that what stood here before was of.
     pub(crate) names: Arc<Names>,
+    pub(crate) names_of: TableId,
     /// The generation it is of; 0: none.
     pub(crate) generation: u64,
 }
@@ -33,18 +53,38 @@ pub struct Item {
 pub enum Attribute<'a> {
     /// Bytes.
     Bytes(&'a [u8]),
-    /// A pointer to another item: its table, its key, and the bytes of the link itself.
-    Link {
-        /// Table of the target.
-        table: TableId,
-        /// Key of the target.
-        key: &'a [u8],
-        /// The link's own bytes (an edge's attributes).
-        bytes: &'a [u8],
-    },
+    /// A pointer to another item.
+    Link(Link<'a>),
+}
+
+/// A pointer from an item to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link<'a> {
+    /// Table of the target.
+    pub table: TableId,
+    /// Key of the target.
+    pub key: &'a [u8],
+    /// The link's own bytes (an edge's attributes).
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Link<'a> {
+    pub(crate) fn of(link: &LinkView<'a>) -> Link<'a> {
+        Link { table: link.table, key: link.key, bytes: link.bytes }
+    }
 }
 
 impl Item {
+    /// An item without the names of its attributes.
+    pub(crate) fn of(words: Vec<u64>, large: Option<(Vec<u64>, u64)>, generation: u64) -> Item {
+        Item { words, large, names: Arc::default(), names_of: TableId::CATALOGUE, generation }
+    }
+
+    /// Where one will land.
+    pub(crate) fn empty() -> Item {
+        Item::of(vec![0; 2], None, 0)
+    }
+
     pub(crate) fn view(&self) -> ItemView<'_> {
         ItemView::new(&self.words).expect("checked when it was read")
     }
@@ -69,11 +109,31 @@ impl Item {
         if name.is_empty() {
             return Some(NameId(0));
         }
-        self.names.by_id.iter().find(|(_, known)| *known == name).map(|(id, _)| NameId(*id))
+        self.names.id(name)
     }
 
-    fn name(&self, id: NameId) -> &str {
-        self.names.by_id.get(&id.0).map_or("", String::as_str)
+    /// The links under a name, as they stand in the item.
+    pub(crate) fn raw_links(&self, name: &str) -> impl Iterator<Item = LinkView<'_>> {
+        let wanted = self.name_id(name);
+        self.raw_attributes().filter_map(move |(id, value)| match value {
+            Value::Link(link) if Some(id) == wanted => Some(link),
+            _ => None,
+        })
+    }
+
+    /// Whether the names of all its attributes are known.
+    pub(crate) fn is_named(&self) -> bool {
+        let header = self.view().header();
+        if !header.flags.has(ItemFlags::ATTRIBUTES) {
+            return true;
+        }
+        self.names_of == header.table && self.greatest_name() <= self.names.known()
+    }
+
+    /// The greatest id of a name in it.
+    pub(crate) fn greatest_name(&self) -> u16 {
+        let section = self.has_attributes().then(|| Attributes::new(self.body())).flatten();
+        section.map_or(0, |section| section.greatest_name().0)
     }
 
     /// The key.
@@ -106,11 +166,9 @@ impl Item {
             .map(|(id, value)| {
                 let attribute = match value {
                     Value::Bytes(bytes) => Attribute::Bytes(bytes),
-                    Value::Link(link) => {
-                        Attribute::Link { table: link.table, key: link.key, bytes: link.bytes }
-                    }
+                    Value::Link(link) => Attribute::Link(Link::of(&link)),
                 };
-                (self.name(id), attribute)
+                (self.names.name(id), attribute)
             })
             .collect()
     }
@@ -124,12 +182,14 @@ impl Item {
         })
     }
 
+    /// The links under this name, in order.
+    pub fn links(&self, name: &str) -> impl Iterator<Item = Link<'_>> {
+        self.raw_links(name).map(|link| Link::of(&link))
+    }
+
     /// How many links stand under this name.
     pub fn link_count(&self, name: &str) -> usize {
-        let wanted = self.name_id(name);
-        self.raw_attributes()
-            .filter(|(id, value)| Some(*id) == wanted && matches!(value, Value::Link(_)))
-            .count()
+        self.raw_links(name).count()
     }
 }
 

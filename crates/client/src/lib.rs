@@ -53,6 +53,7 @@ mod build;
 mod client;
 mod connect;
 mod core;
+mod frontier;
 mod item;
 mod links;
 #[cfg(all(test, loom))]
@@ -71,12 +72,14 @@ mod submit;
 mod tables;
 mod views;
 mod waiting;
+mod walk;
 
 pub use build::{Build, Built, NewTable};
 pub use client::Client;
 pub use connect::{Address, Credentials, FabricChoice};
 pub use core::Path;
-pub use item::{Attribute, Item, NewItem, Values};
+pub use frontier::Frontier;
+pub use item::{Attribute, Item, Link, NewItem, Values};
 pub use kelix_fabric::tcp::{ClientTls, Identity};
 pub use kelix_types::{Effect, Error, ErrorKind, Result, TableId, TableKind, Version};
 pub use read::Cost;
@@ -85,6 +88,7 @@ pub use scan::{Scan, Scanner};
 pub use session::{CompareAndSet, Session, SessionOptions};
 pub use submit::{Completion, Outcome, Ticket};
 pub use views::View;
+pub use walk::{Visit, Visited, Walk, Walked};
 
 /// A table of the server that a session is connected to. Of no use with a server started later, which has tables of
 /// its own.

@@ -1,111 +1,198 @@
 //! Following links: one READ each while the link is fresh (KELI, section 3.2).
 
-use kelix_image::{LinkView, Value};
-use kelix_types::{Error, ErrorKind, Result, TableId, mark};
+use std::sync::Arc;
+
+use kelix_image::LinkView;
+use kelix_types::{Error, ErrorKind, Result, TableId, Version, mark};
 use kelix_wire::{Op, RequestHead};
 
 use crate::batch::Wanted;
+use crate::core::Path;
 use crate::item::Item;
 use crate::pointers::Pointer;
 use crate::session::Session;
 
-/// A link taken out of an item.
-struct Target {
-    table: TableId,
-    key: Vec<u8>,
-    pointer: Option<Pointer>,
-    position: u64,
+/// Where a link stands, for its repair.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin<'a> {
+    pub table: TableId,
+    pub key: &'a [u8],
+    pub version: Version,
+    /// Where in the item's attributes.
+    pub position: u64,
 }
 
-impl Target {
-    /// The location words of a link in a large value are the writer's claim, which the shard never looked at: such
-    /// links are followed by key.
-    fn of(link: LinkView<'_>, claimed: bool) -> Target {
-        let location = link.location.filter(|_| !claimed);
+impl Item {
+    /// Where a link of this item leads. The location words of a link in a large value are the writer's claim, which the shard never
+    /// looked at: such links are followed by key.
+    #[inline(always)]
+    pub(crate) fn target<'a>(&self, link: &LinkView<'a>) -> Wanted<'a> {
+        let location = if self.large.is_some() { None } else { link.location };
         let pointer = location.map(|location| Pointer { location, incarnation: link.incarnation });
-        Target { table: link.table, key: link.key.to_vec(), pointer, position: link.position as u64 }
+        Wanted { table: link.table, key: link.key, pointer }
     }
 
-    fn wanted(&self) -> Wanted<'_> {
-        Wanted { table: self.table, key: &self.key, pointer: self.pointer }
+    /// Where a link of this item stands, if it is one that shards repair.
+    #[inline(always)]
+    pub(crate) fn origin(&self, link: &LinkView<'_>) -> Option<Origin<'_>> {
+        let view = self.view();
+        let origin = Origin {
+            table: view.header().table,
+            key: view.key(),
+            version: view.version(),
+            position: link.position as u64,
+        };
+        Some(origin).filter(|_| self.large.is_none())
+    }
+
+    fn has_no_link(&self, operation: &'static str, name: &str) -> Error {
+        let key = String::from_utf8_lossy(self.key()).into_owned();
+        Error::new(ErrorKind::NoSuchAttribute, operation, format!("item \"{key}\" has no link \"{name}\""))
     }
 }
 
 impl Session {
     /// Follows the first link under this name. `Ok(None)`: its target does not exist (any more).
     pub fn follow(&mut self, item: &Item, name: &str) -> Result<Option<Item>> {
-        let link = Self::links(item, name, 1)?.pop().expect("at least one");
-        self.views.bound = item.generation;
-        let target = self.follow_link(item, &link)?;
+        let found = self.land_where(item, "follow", name)?;
+        let target = if found { Some(self.make_item("follow")?) } else { None };
         self.still("follow")?;
         Ok(target)
+    }
+
+    /// Goes from an item along the first link under this name: the target takes the item's place, in the memory that it has. `Ok(false)`: the
+    /// target does not exist (any more), and the item stays. A loop of this allocates nothing. After an error the item is of no use.
+    ///
+    /// ```no_run
+    /// # fn main() -> kelix::Result<()> {
+    /// # let (mut session, mut employee): (kelix::Session, kelix::Item) = unimplemented!();
+    /// while employee.link_count("boss") > 0 && session.follow_into(&mut employee, "boss")? {}
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline]
+    pub fn follow_into(&mut self, item: &mut Item, name: &str) -> Result<bool> {
+        let found = self.land_where(item, "follow_into", name)?;
+        if found {
+            self.take_landed("follow_into", item)?;
+        }
+        self.still("follow_into")?;
+        Ok(found)
+    }
+
+    /// Follows the first link of each of these names, one after the other: `["supervisor", "department"]`. `Ok(None)`: one of the targets
+    /// does not exist (any more).
+    pub fn follow_path(&mut self, item: &Item, names: &[&str]) -> Result<Option<Item>> {
+        let Some((first, rest)) = names.split_first() else { return Ok(Some(item.clone())) };
+        let Some(mut at) = self.follow(item, first)? else { return Ok(None) };
+        for name in rest {
+            if !self.follow_into(&mut at, name)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(at))
     }
 
     /// Follows all links under this name, their READs overlapping. One entry a link, in order; `None`: its target
     /// does not exist (any more).
     pub fn follow_all(&mut self, item: &Item, name: &str) -> Result<Vec<Option<Item>>> {
-        let links = Self::links(item, name, usize::MAX)?;
+        const OPERATION: &str = "follow_all";
+        let links: Vec<LinkView<'_>> = item.raw_links(name).collect();
+        if links.is_empty() {
+            return Err(item.has_no_link(OPERATION, name));
+        }
         self.views.bound = item.generation;
         let mut items = vec![None; links.len()];
-        let wanted = |index: usize| links[index].wanted();
-        self.fetch_many("follow_all", links.len(), wanted, |session, index| {
-            session.repair(item, &links[index])?;
-            items[index] = Some(session.make_item("follow_all")?);
+        let wanted = |index: usize| item.target(&links[index]);
+        self.fetch_many(OPERATION, links.len(), wanted, |session, index| {
+            session.repair(item.origin(&links[index]), wanted(index).pointer)?;
+            items[index] = Some(session.make_item(OPERATION)?);
             Ok(())
         })?;
-        self.still("follow_all")?;
+        self.still(OPERATION)?;
         Ok(items)
     }
 
-    fn links(item: &Item, name: &str, most: usize) -> Result<Vec<Target>> {
-        let wanted = item.name_id(name);
-        let links = item.raw_attributes().filter_map(|(id, value)| match value {
-            Value::Link(link) if Some(id) == wanted => Some(Target::of(link, item.large.is_some())),
-            _ => None,
-        });
-        let links: Vec<Target> = links.take(most).collect();
-        if links.is_empty() {
-            let key = String::from_utf8_lossy(item.key()).into_owned();
-            let context = format!("item \"{key}\" has no link \"{name}\"");
-            return Err(Error::new(ErrorKind::NoSuchAttribute, "follow", context));
-        }
-        Ok(links)
+    /// Brings the target of an item's first link under a name into `self.landing`.
+    #[inline(always)]
+    fn land_where(&mut self, item: &Item, operation: &'static str, name: &str) -> Result<bool> {
+        let Some(link) = item.raw_links(name).next() else {
+            return Err(item.has_no_link(operation, name));
+        };
+        self.views.bound = item.generation;
+        self.land(operation, item.target(&link), item.origin(&link))
     }
 
-    fn follow_link(&mut self, source: &Item, link: &Target) -> Result<Option<Item>> {
-        if self.fetch_wanted("follow", link.wanted())?.is_none() {
-            return Ok(None);
+    /// Brings an item into `self.landing`, and repairs the link that led there if it was stale.
+    #[inline(always)]
+    pub(crate) fn land(
+        &mut self,
+        operation: &'static str,
+        wanted: Wanted<'_>,
+        origin: Option<Origin<'_>>,
+    ) -> Result<bool> {
+        if let Some(pointer) = wanted.pointer.filter(|_| self.core.path != Path::Message) {
+            let landing = &mut self.landing;
+            if self.core.read_pointed((wanted.table, wanted.key), pointer, landing) {
+                return self.note_operation().map(|()| true);
+            }
         }
-        self.repair(source, link)?;
-        self.make_item("follow").map(Some)
+        self.land_slowly(operation, wanted, origin)
     }
 
-    /// If the target was not where the link said, tells the shard where it stands now. Nobody waits for the answer.
-    fn repair(&mut self, source: &Item, link: &Target) -> Result<()> {
-        let Some(Pointer { location, incarnation }) = self.pointer.filter(|_| self.pointer != link.pointer)
-        else {
+    #[cold]
+    fn land_slowly(
+        &mut self,
+        operation: &'static str,
+        wanted: Wanted<'_>,
+        origin: Option<Origin<'_>>,
+    ) -> Result<bool> {
+        let found = self.fetch_wanted(operation, wanted)?.is_some();
+        if found {
+            self.repair(origin, wanted.pointer)?;
+        }
+        Ok(found)
+    }
+
+    /// Puts the item that landed in the place of another, in whose memory the next one will land.
+    #[inline(always)]
+    pub(crate) fn take_landed(&mut self, operation: &'static str, item: &mut Item) -> Result<()> {
+        std::mem::swap(&mut self.landing.item, &mut item.words);
+        item.large = self.landing.take_large();
+        item.generation = self.views.bound;
+        if item.is_named() { Ok(()) } else { self.name_landed(operation, item) }
+    }
+
+    #[cold]
+    fn name_landed(&mut self, operation: &'static str, item: &mut Item) -> Result<()> {
+        item.names_of = item.view().header().table;
+        item.names = Arc::default();
+        item.names = self.names_for(operation, item.names_of, item)?;
+        Ok(())
+    }
+
+    /// If what was fetched last was not where a link said, tells the shard that has the link where it stands now. Nobody waits for
+    /// the answer.
+    pub(crate) fn repair(&mut self, origin: Option<Origin<'_>>, said: Option<Pointer>) -> Result<()> {
+        let Some(Pointer { location, incarnation }) = self.pointer.filter(|_| self.pointer != said) else {
             return Ok(());
         };
+        let Some(Origin { table, key, version, position }) = origin else { return Ok(()) };
         if self.is_detached() || !self.core.may_write() {
             return Ok(());
         }
-        let view = source.view();
-        if source.large.is_some() {
-            // Links inside a large value are never live words; they are followed by key.
-            return Ok(());
-        }
-        let (_, shard) = self.core.route(view.header().table, view.key());
+        let (_, shard) = self.core.route(table, key);
         let head = RequestHead {
-            expect: Some(Some(view.version())),
-            argument: Some(link.position),
-            ..RequestHead::new(Op::RepairLink, 0, view.header().table)
+            expect: Some(Some(version)),
+            argument: Some(position),
+            ..RequestHead::new(Op::RepairLink, 0, table)
         };
         let mut claim = [0; 16];
         claim[..8].copy_from_slice(&location.word().to_le_bytes());
         claim[8..].copy_from_slice(&incarnation.0.to_le_bytes());
         mark!("link repaired by a reader");
         // If the ring is full the next reader will try again.
-        if self.core.post(shard, head, view.key(), &claim, false).is_ok() {
+        if self.core.post(shard, head, key, &claim, false).is_ok() {
             self.core.send(shard);
             self.core.poll_replies()?;
         }

@@ -8,7 +8,6 @@ mod cursor;
 mod leaves;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use kelix_image::{ItemFlags, inline_item};
 use kelix_types::limits::{KEY_BYTES_MAX, SCAN_KEYS_MAX};
@@ -206,12 +205,7 @@ impl Scanner<'_> {
             session.views.bound = generation;
             session.next_page(SCAN, cursor, PAGE_KEYS, &mut |session: &mut Session, found: Found<'_>| {
                 let before = page.len();
-                let item = |words: &[u64]| Item {
-                    words: words.to_vec(),
-                    large: None,
-                    names: Arc::default(),
-                    generation,
-                };
+                let item = |words: &[u64]| Item::of(words.to_vec(), None, generation);
                 match found {
                     Found::Values(values) => page.extend(
                         values
@@ -289,8 +283,7 @@ impl Session {
                     rows.push(view.key(), view.body(), view.version());
                 }
                 Found::Item(view) => {
-                    let words = view.words().to_vec();
-                    let item = Item { words, large: None, names: Arc::default(), generation: 0 };
+                    let item = Item::of(view.words().to_vec(), None, 0);
                     rows.push(item.key(), item.value(), item.version());
                 }
                 Found::Key(key) => {

@@ -113,6 +113,8 @@ pub struct Session {
     pub(crate) finished: VecDeque<crate::submit::Completion>,
     pub(crate) next_ticket: u64,
     pub(crate) slots: Vec<crate::batch::ReadSlot>,
+    /// Where items land that are shown.
+    pub(crate) visited: Option<Item>,
     pub(crate) rest: Vec<usize>,
     pub(crate) missing: Vec<usize>,
     /// What scans read into.
@@ -197,6 +199,7 @@ impl Session {
             finished: VecDeque::new(),
             next_ticket: 0,
             slots: Vec::new(),
+            visited: None,
             rest: Vec::new(),
             missing: Vec::new(),
             scanned: Buffers::default(),
@@ -592,8 +595,7 @@ impl Session {
     pub(crate) fn make_item(&mut self, operation: &'static str) -> Result<Item> {
         let words = self.landing.item.clone();
         let large = self.landing.take_large();
-        let generation = self.views.bound;
-        self.name_attributes(operation, Item { words, large, names: Arc::default(), generation })
+        self.name_attributes(operation, Item::of(words, large, self.views.bound))
     }
 
     /// Gives an item the names of its attributes.
@@ -601,6 +603,7 @@ impl Session {
         let header = item.view().header();
         if header.flags.has(ItemFlags::ATTRIBUTES) {
             item.names = self.names_for(operation, header.table, &item)?;
+            item.names_of = header.table;
         }
         Ok(item)
     }

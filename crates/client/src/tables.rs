@@ -123,15 +123,16 @@ impl Session {
         item: &Item,
     ) -> Result<Arc<Names>> {
         let table = self.names_table(operation, table)?;
+        self.learn_names(operation, table, item.greatest_name())
+    }
+
+    /// The names of a table, with all up to an id.
+    fn learn_names(&mut self, operation: &'static str, table: TableId, last: u16) -> Result<Arc<Names>> {
         let mut names = self.names.entry(table).or_default().clone();
-        for (id, _) in item.raw_attributes() {
-            if id.0 == 0 || names.by_id.contains_key(&id.0) {
-                continue;
-            }
-            if let Some(name) = self.catalogue_body(operation, &catalogue::name_key(table, id))? {
-                let name = String::from_utf8_lossy(&name).into_owned();
-                Arc::make_mut(&mut names).by_id.insert(id.0, name);
-            }
+        while names.known() < last {
+            let id = NameId(names.known() + 1);
+            let Some(name) = self.catalogue_body(operation, &catalogue::name_key(table, id))? else { break };
+            Arc::make_mut(&mut names).push(String::from_utf8_lossy(&name).into_owned());
         }
         self.names.insert(table, names.clone());
         Ok(names)
@@ -143,15 +144,14 @@ impl Session {
         }
         check_name(operation, name)?;
         let names = self.names.entry(table).or_default();
-        if let Some((id, _)) = names.by_id.iter().find(|(_, known)| *known == name) {
-            return Ok(NameId(*id));
+        if let Some(id) = names.id(name) {
+            return Ok(id);
         }
         let id = match self.catalogue_id(operation, &catalogue::id_key(table, name.as_bytes()))? {
             Some(id) => NameId(id),
             None => self.intern(operation, table, TableKind::Hash, name)?,
         };
-        let names = self.names.entry(table).or_default();
-        Arc::make_mut(names).by_id.insert(id.0, name.to_string());
+        self.learn_names(operation, table, id.0)?;
         Ok(id)
     }
 

@@ -96,6 +96,8 @@ pub(crate) struct Views {
     names: HashMap<TableId, Led>,
     /// Generations that were listed, and until when that is good; `u64::MAX`: as long as the shards' words stay what they are.
     listed: HashMap<u64, u64>,
+    /// One of those that are good for as long as the words stay; 0: none.
+    good: u64,
     /// The words of the shards, before that was found out.
     noted: Vec<u64>,
     /// When the names were looked up.
@@ -196,6 +198,7 @@ impl Session {
         let shards = 0..self.core.shards();
         let words: Vec<u64> = shards.filter_map(|shard| self.core.generations_word(shard)).collect();
         if words != self.views.noted {
+            self.views.good = 0;
             self.views.listed.clear();
             self.views.names.clear();
             self.views.noted = words;
@@ -235,8 +238,14 @@ impl Session {
         // What was read was read before.
         load_fence();
         if self.words_are_noted() {
+            if self.views.good == generation {
+                return Ok(());
+            }
             match self.views.listed.get(&generation).copied() {
-                Some(u64::MAX) => return Ok(()),
+                Some(u64::MAX) => {
+                    self.views.good = generation;
+                    return Ok(());
+                }
                 Some(until_ns) if self.core.fabric.now_ns() < until_ns => return Ok(()),
                 _ => {}
             }

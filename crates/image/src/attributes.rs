@@ -67,6 +67,14 @@ impl<'a> Attributes<'a> {
         (payload <= section.len()).then_some(Attributes { section, next: 0, count, payload })
     }
 
+    /// The greatest id of a name, of all of them.
+    #[inline]
+    pub fn greatest_name(&self) -> NameId {
+        let entries = &self.section[8..8 + self.count * 8];
+        let names = entries.chunks_exact(8).map(|entry| u16::from_le_bytes([entry[0], entry[1]]));
+        NameId(names.max().unwrap_or(0))
+    }
+
     /// Whether the whole section reads without fault and holds nothing more.
     pub fn check(section: &[u8]) -> bool {
         let Some(mut attributes) = Attributes::new(section) else { return false };

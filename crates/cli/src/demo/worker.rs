@@ -14,7 +14,7 @@ use std::io::{BufRead, Write};
 use std::path::Path as FilePath;
 use std::time::{Duration, Instant};
 
-use kelix::{Attribute, Client, CompareAndSet, Item, NewItem, Path, Session, Values};
+use kelix::{Attribute, Client, CompareAndSet, Item, Link, NewItem, Path, Session, Values};
 
 use super::load::Tables;
 use super::tally::Tally;
@@ -303,7 +303,7 @@ impl Worker {
             match attribute {
                 Attribute::Bytes(_) if name == "seen" => new.bytes(name, (seen + 1).to_string().as_bytes()),
                 Attribute::Bytes(bytes) => new.bytes(name, bytes),
-                Attribute::Link { table, key, bytes } => {
+                Attribute::Link(Link { table, key, bytes }) => {
                     new.link_with(name, self.session.table_by_id(table), key, bytes)
                 }
             };

@@ -6,7 +6,7 @@ use kelix_image::{ItemFlags, ItemHeader, ItemView, LargeBody, PlainItem};
 use kelix_types::limits::READ_EPOCHS_MAX;
 use kelix_types::{Guardian, Incarnation, TableId, Version, mark};
 
-use super::{Verdict, judge};
+use super::{Landing, Verdict, judge};
 
 /// The common case of a read where memory is within reach of loads, and those are ordered: a plain item of this key at the
 /// place that somebody guessed. `None`: it is not that case; nothing is lost, begin a [`ReadOp`]. What `copy` makes of the
@@ -26,6 +26,37 @@ pub(crate) fn take_direct<R>(
     let copied = copy(item)?;
     let verdict = judge(item.guardian(), direct.sampled(before), READ_EPOCHS_MAX, term);
     (verdict == Verdict::Valid).then(|| (item.guardian().incarnation(), copied))
+}
+
+/// The item that a pointer names, whatever it has but a large value, in straight code. `landing` receives it; `false`: it is not that
+/// case, or the pointer is stale.
+#[inline(always)]
+pub(crate) fn take_pointed(
+    direct: &Direct,
+    term: u64,
+    slot: Words<'_>,
+    incarnation: Incarnation,
+    (table, key): (TableId, &[u8]),
+    landing: &mut Landing,
+) -> bool {
+    let before = direct.begin();
+    let guardian = Guardian(slot.load_acquire(0));
+    let header = ItemHeader::from_word(slot.load(1));
+    let Some(header) = header.filter(|header| {
+        guardian == incarnation.live()
+            && header.table == table
+            && !header.flags.has(ItemFlags::LARGE)
+            && header.item_bytes().div_ceil(8) <= slot.count()
+    }) else {
+        return false;
+    };
+    landing.item.resize(header.item_bytes().div_ceil(8), 0);
+    slot.copy_out(0, &mut landing.item);
+    (landing.item[0], landing.header) = (guardian.0, header);
+    // The header was loaded twice, and is written once: if it is another now, this is no item any more.
+    landing.item[1] == header.word()
+        && landing.view().is_for(table, key)
+        && judge(guardian, direct.sampled(before), READ_EPOCHS_MAX, term) == Verdict::Valid
 }
 
 /// A large value that was found straight: its item was valid, and what it says where the value stands.

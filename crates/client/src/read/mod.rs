@@ -33,7 +33,7 @@ use kelix_types::{Guardian, Incarnation, KeyHash, Location, Place, TableId, mark
 
 use crate::ordered::{Look, OrderedReader};
 use crate::pointers::Pointer;
-pub(crate) use direct::{find_large_direct, take_direct};
+pub(crate) use direct::{find_large_direct, take_direct, take_pointed};
 
 /// What a read has cost so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

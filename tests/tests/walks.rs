@@ -1,0 +1,399 @@
+//! Walks, paths and frontiers over random graphs, beside the same on adjacency lists: on every fabric and path, with stale links, links to
+//! what does not exist, circles, and lists in chunks; in loaded datasets too.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use kelix::{
+    Client, ErrorKind, FabricChoice, Frontier, Item, NewItem, NewTable, Path, Session, SessionOptions, Table,
+    TableKind, Visit, Walk, Walked,
+};
+use kelix_server::{Server, ServerConfig};
+use kelix_tests::process::patient;
+use kelix_tests::{Random, RunDir, seeds, until, watchdog};
+
+const PEOPLE: u64 = 300;
+/// Links in a chunk.
+const CHUNK: usize = 3;
+
+fn serve(run: &RunDir, shards: usize) -> (Server, Client) {
+    let config = ServerConfig {
+        directory: run.path().into(),
+        shards,
+        memory_bytes: 64 << 20,
+        listen: Some(([127, 0, 0, 1], 0).into()),
+        ..ServerConfig::default()
+    };
+    let server = Server::start(&config).expect("it starts");
+    (server, Client::connect(run.path()).expect("it answers"))
+}
+
+fn session(client: &Client, fabric: FabricChoice, path: Path) -> Session {
+    let options = SessionOptions { fabric: Some(fabric), path, ..patient() };
+    client.session_with(options).expect("it answers")
+}
+
+/// Whom each knows, some of whom are not there.
+struct Graph {
+    knows: Vec<Vec<u64>>,
+    is_there: Vec<bool>,
+}
+
+impl Graph {
+    fn random(random: &mut Random) -> Graph {
+        let knows = |random: &mut Random| (0..random.below(8)).map(|_| random.below(PEOPLE)).collect();
+        let knows = (0..PEOPLE).map(|_| knows(random)).collect();
+        // Number 0 is where all begins.
+        let is_there = (0..PEOPLE).map(|number| number == 0 || !random.once_in(20)).collect();
+        Graph { knows, is_there }
+    }
+
+    /// What a walk from number 0 comes to: number, order of the one before it, depth; and how many links lead nowhere.
+    fn wide(&self, depth: u32, goes_on: impl Fn(u64) -> bool) -> (Vec<Came>, usize) {
+        let (mut came, mut gone) = (Vec::new(), 0);
+        let mut seen = vec![false; PEOPLE as usize];
+        let mut queue = VecDeque::from([(0, None, 0)]);
+        seen[0] = true;
+        while let Some((number, from, at)) = queue.pop_front() {
+            if !self.is_there[number as usize] {
+                gone += 1;
+                continue;
+            }
+            let order = came.len();
+            came.push((number, from, at));
+            for next in self.knows[number as usize].iter().filter(|_| at < depth && goes_on(number)) {
+                if !std::mem::replace(&mut seen[*next as usize], true) {
+                    queue.push_back((*next, Some(order), at + 1));
+                }
+            }
+        }
+        (came, gone)
+    }
+
+    fn deep(&self, depth: u32) -> (Vec<Came>, usize) {
+        let (mut came, mut gone) = (Vec::new(), 0);
+        let mut seen = vec![false; PEOPLE as usize];
+        self.deeper((0, None, 0), depth, &mut seen, &mut came, &mut gone);
+        (came, gone)
+    }
+
+    fn deeper(
+        &self,
+        (number, from, at): Came,
+        depth: u32,
+        seen: &mut [bool],
+        came: &mut Vec<Came>,
+        gone: &mut usize,
+    ) {
+        if std::mem::replace(&mut seen[number as usize], true) {
+            return;
+        }
+        if !self.is_there[number as usize] {
+            *gone += 1;
+            return;
+        }
+        let order = came.len();
+        came.push((number, from, at));
+        for next in self.knows[number as usize].iter().filter(|_| at < depth) {
+            self.deeper((*next, Some(order), at + 1), depth, seen, came, gone);
+        }
+    }
+}
+
+type Came = (u64, Option<usize>, u32);
+
+fn key(number: u64) -> Vec<u8> {
+    format!("person:{number}").into_bytes()
+}
+
+fn number(item: &Item) -> u64 {
+    u64::from_le_bytes(item.bytes("number").expect("its number").try_into().expect("8 bytes"))
+}
+
+fn person(graph: &Graph, people: Table, number: u64) -> NewItem {
+    let mut item = NewItem::new();
+    item.bytes("number", &number.to_le_bytes());
+    for other in &graph.knows[number as usize] {
+        item.link_with("knows", people, &key(*other), &other.to_le_bytes());
+    }
+    item
+}
+
+/// Puts everybody, in an order of its own, so that some links are stale from the beginning; and puts some again.
+fn put(session: &mut Session, graph: &Graph, random: &mut Random) -> Table {
+    let people = session.create_table("people").unwrap();
+    for number in (0..PEOPLE).rev() {
+        session.put_item(people, &key(number), &person(graph, people, number)).unwrap();
+    }
+    for number in 0..PEOPLE {
+        if !graph.is_there[number as usize] {
+            session.delete(people, &key(number)).unwrap();
+        } else if random.once_in(4) {
+            session.put_item(people, &key(number), &person(graph, people, number)).unwrap();
+        }
+    }
+    people
+}
+
+fn walk(
+    session: &mut Session,
+    people: Table,
+    walk: Walk<'_>,
+    mut visit: impl FnMut(u64) -> Visit,
+) -> (Vec<Came>, Walked) {
+    let mut came = Vec::new();
+    let walked = session
+        .walk(&[(people, &key(0))], &walk, |visited| {
+            assert_eq!(visited.number, came.len());
+            let number = number(visited.item);
+            assert_eq!(visited.item.key(), key(number));
+            came.push((number, visited.from, visited.depth));
+            visit(number)
+        })
+        .unwrap();
+    assert_eq!(walked.items, came.len());
+    (came, walked)
+}
+
+const WAYS: [(FabricChoice, Path); 5] = [
+    (FabricChoice::Shm, Path::Auto),
+    (FabricChoice::Shm, Path::Index),
+    (FabricChoice::Shm, Path::Message),
+    (FabricChoice::Tcp, Path::Auto),
+    (FabricChoice::Tcp, Path::Message),
+];
+
+#[test]
+fn walks_come_to_what_walks_on_lists_come_to() {
+    let _watchdog = watchdog("walks");
+    for seed in seeds(6) {
+        let mut random = Random(seed);
+        let graph = Graph::random(&mut random);
+        let run = RunDir::new();
+        let (_server, client) = serve(&run, 1 + random.below(2) as usize);
+        let mut writer = client.session().unwrap();
+        let people = put(&mut writer, &graph, &mut random);
+        for (fabric, path) in WAYS {
+            let mut session = session(&client, fabric, path);
+            let knows = Walk::along(&["knows"]);
+            for depth in [0, 1, 2, 3, u32::MAX] {
+                let (came, gone) = graph.wide(depth, |_| true);
+                let found = walk(&mut session, people, knows.to_depth(depth), |_| Visit::On);
+                assert_eq!(
+                    (found.0, found.1.gone),
+                    (came, gone),
+                    "seed {seed}, {fabric:?}, {path:?}, depth {depth}"
+                );
+                let (came, gone) = graph.deep(depth);
+                let found = walk(&mut session, people, knows.to_depth(depth).depth_first(), |_| Visit::On);
+                assert_eq!(
+                    (found.0, found.1.gone),
+                    (came, gone),
+                    "seed {seed}, {fabric:?}, {path:?}, depth {depth}"
+                );
+            }
+            // Not on from those with odd numbers; and not beyond the tenth.
+            let goes_on = |number: u64| number % 2 == 0;
+            let back = |number: u64| if goes_on(number) { Visit::On } else { Visit::Back };
+            assert_eq!(walk(&mut session, people, knows, back).0, graph.wide(u32::MAX, goes_on).0);
+            let (all, _) = graph.wide(u32::MAX, |_| true);
+            let mut left = 10.min(all.len());
+            let limit = left;
+            let (came, _) = walk(&mut session, people, knows, |_| {
+                left -= 1;
+                if left == 0 { Visit::Stop } else { Visit::On }
+            });
+            assert_eq!(came, all[..limit]);
+        }
+    }
+}
+
+/// Followed twice, links are repaired; then a walk is one READ an item, but for those that lead nowhere.
+#[test]
+fn walks_repair_links() {
+    let _watchdog = watchdog("walks repair");
+    let mut random = Random(7);
+    let mut graph = Graph::random(&mut random);
+    graph.is_there.fill(true);
+    let run = RunDir::new();
+    let (_server, client) = serve(&run, 2);
+    let mut writer = client.session().unwrap();
+    let people = put(&mut writer, &graph, &mut random);
+    for fabric in [FabricChoice::Shm, FabricChoice::Tcp] {
+        let mut session = session(&client, fabric, Path::Auto);
+        for depth_first in [false, true] {
+            let knows = Walk { depth_first, ..Walk::along(&["knows"]) };
+            for round in 0.. {
+                assert!(round < 20, "links that were followed again and again are not good");
+                let before = session.cost();
+                let (came, _) = walk(&mut session, people, knows, |_| Visit::On);
+                let cost = session.cost().since(before);
+                // The first one is found by its key.
+                if cost.messages == 0 && cost.reads <= came.len() as u64 + 2 {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn frontiers_are_shown_in_order() {
+    let _watchdog = watchdog("frontiers");
+    let mut random = Random(3);
+    let graph = Graph::random(&mut random);
+    let run = RunDir::new();
+    let (_server, client) = serve(&run, 1);
+    let mut writer = client.session().unwrap();
+    let people = put(&mut writer, &graph, &mut random);
+    for (fabric, path) in WAYS {
+        let mut session = session(&client, fabric, path);
+        let mut everybody = Frontier::new();
+        // More than are read at once, and some of them twice.
+        let numbers: Vec<u64> = (0..2 * PEOPLE).map(|at| at * 7 % PEOPLE).collect();
+        numbers.iter().for_each(|number| everybody.add(people, &key(*number)));
+        assert_eq!(everybody.target(1), (people.id(), &key(7)[..]));
+        let (mut shown, mut known, mut wanted) = (0, Frontier::new(), Vec::new());
+        session
+            .visit(&everybody, |index, item| {
+                assert_eq!(index, shown);
+                shown += 1;
+                let at = numbers[index];
+                assert_eq!(item.map(number), graph.is_there[at as usize].then_some(at));
+                if let Some(item) = item {
+                    // Links that carry an even number.
+                    let even = |bytes: &[u8]| bytes[0] % 2 == 0;
+                    let added = known.add_links(item, "knows", |link| even(link.bytes));
+                    let all = item.links("knows").filter(|link| even(link.bytes)).count();
+                    assert_eq!(added, all);
+                    wanted.extend(graph.knows[at as usize].iter().filter(|to| *to % 2 == 0));
+                }
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        assert_eq!(shown, numbers.len());
+        let mut found = Vec::new();
+        session
+            .visit(&known, |index, item| {
+                let to = wanted[index];
+                assert_eq!(item.map(number), graph.is_there[to as usize].then_some(to));
+                found.push(to);
+                if found.len() == 100 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })
+            .unwrap();
+        assert_eq!(found, wanted[..100]);
+        assert_eq!(known.len(), wanted.len());
+    }
+}
+
+/// A list in chunks that name the next one, as `kelix load` makes them; and paths.
+#[test]
+fn chunks_and_paths_of_a_dataset() {
+    let _watchdog = watchdog("chunks");
+    let run = RunDir::new();
+    let (_server, client) = serve(&run, 2);
+    let mut writer = client.session().unwrap();
+    let load = |writer: &mut Session, mark: u8| {
+        let tables =
+            ["people", "chunks"].map(|name| NewTable { name, kind: TableKind::Hash, overlay: false });
+        let mut build = writer.build("circle", &tables).unwrap();
+        let (people, chunks) = (build.table(0), build.table(1));
+        for number in 0..20u64 {
+            let mut item = NewItem::new();
+            item.bytes("number", &number.to_le_bytes()).bytes("mark", &[mark]);
+            item.link("friends", chunks, &[number as u8, 0]).link("boss", people, &key(number / 2));
+            build.put_item(0, &key(number), &item).unwrap();
+            for chunk in 0..4u8 {
+                let mut item = NewItem::new();
+                item.bytes("mark", &[mark]);
+                for at in 0..CHUNK {
+                    item.link("item", people, &key((number + 1 + u64::from(chunk) * 3 + at as u64) % 20));
+                }
+                if chunk < 3 {
+                    item.link("next", chunks, &[number as u8, chunk + 1]);
+                }
+                build.put_item(1, &[number as u8, chunk], &item).unwrap();
+            }
+        }
+        build.finish().unwrap();
+    };
+    load(&mut writer, 1);
+    for fabric in [FabricChoice::Shm, FabricChoice::Tcp] {
+        let mut session = session(&client, fabric, Path::Auto);
+        let people = session.table("people").unwrap();
+        // To a friend are a link to the list, up to three to its next chunk, and one out of it.
+        let walk = Walk::along(&["friends", "next", "item"]);
+        let mut friends = Vec::new();
+        let walked = session
+            .walk(&[(people, &key(4))], &walk.to_depth(5), |visited| {
+                let is_person = visited.item.link_count("boss") > 0;
+                if is_person && visited.depth > 0 {
+                    friends.push(number(visited.item));
+                }
+                if is_person && visited.depth > 0 { Visit::Back } else { Visit::On }
+            })
+            .unwrap();
+        friends.sort_unstable();
+        assert_eq!((walked.gone, friends), (0, (5..17).collect()));
+
+        let view = session.view("circle").unwrap();
+        let held = view.table("people").unwrap();
+        let person = session.get(held, &key(13)).unwrap().unwrap();
+        let boss = session.follow_path(&person, &["boss", "boss"]).unwrap().unwrap();
+        assert_eq!(number(&boss), 3);
+        let mut at = person.clone();
+        for wanted in [6, 3, 1, 0] {
+            assert!(session.follow_into(&mut at, "boss").unwrap());
+            assert_eq!(number(&at), wanted);
+        }
+        let error = session.follow_into(&mut at, "enemy").unwrap_err();
+        assert_eq!((error.kind(), number(&at)), (ErrorKind::NoSuchAttribute, 0));
+        // In the middle of a walk another generation comes into force.
+        let mark = person.bytes("mark").unwrap()[0];
+        let mut marks = Vec::new();
+        session
+            .walk(&[(held, &key(4))], &walk, |visited| {
+                if visited.number == 7 {
+                    load(&mut writer, mark + 1);
+                }
+                marks.push(visited.item.bytes("mark").unwrap()[0]);
+                Visit::On
+            })
+            .unwrap();
+        assert_eq!(marks, vec![mark; 20 + 20 * 4]);
+        until("the name leads to the new one", || {
+            let now = session.get(people, &key(4)).unwrap().unwrap();
+            now.bytes("mark") == Some(&[mark + 1][..])
+        });
+    }
+}
+
+#[test]
+fn a_link_to_what_is_gone_leaves_the_item_where_it_is() {
+    let _watchdog = watchdog("gone");
+    let run = RunDir::new();
+    let (_server, client) = serve(&run, 1);
+    let mut session = client.session().unwrap();
+    let table = session.create_table("chain").unwrap();
+    let mut item = NewItem::new();
+    session.put_item(table, b"a", item.link("next", table, b"b")).unwrap();
+    let mut item = NewItem::new();
+    session.put_item(table, b"b", item.link("next", table, b"c")).unwrap();
+    let mut at = session.get(table, b"a").unwrap().unwrap();
+    assert!(session.follow_path(&at, &["next", "next"]).unwrap().is_none());
+    assert_eq!(session.follow_path(&at, &[]).unwrap().unwrap().key(), b"a");
+    assert!(session.follow_into(&mut at, "next").unwrap());
+    assert!(!session.follow_into(&mut at, "next").unwrap());
+    assert_eq!(at.key(), b"b");
+    // A value that stands in runs of pages is on the way, too.
+    let large = vec![7; 3 << 20];
+    session.put(table, b"c", &large).unwrap();
+    assert!(session.follow_into(&mut at, "next").unwrap());
+    assert_eq!((at.key(), at.value() == large), (&b"c"[..], true));
+    session.put_item(table, b"c", NewItem::new().link("next", table, b"a")).unwrap();
+    let mut at = session.get(table, b"c").unwrap().unwrap();
+    for key in [b"a", b"b", b"c", b"a"] {
+        assert!(session.follow_into(&mut at, "next").unwrap());
+        assert_eq!(at.key(), key);
+    }
+}
