@@ -1,8 +1,10 @@
 //! A store whose records are a chain of links, and who goes along it.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use kelix::{Cost, FabricChoice, Item, NewItem, Path, Session, SessionOptions, Table};
+use kelix_image::MemoryMap;
 use kelix_server::ServerConfig;
 
 use crate::store::{Store, verify};
@@ -50,6 +52,11 @@ impl Chain {
         self.walker(FabricChoice::Shm, Way::Follow)?.walk_until_links_are_good()
     }
 
+    /// The session and table that it was loaded with.
+    pub fn session(&mut self) -> (&mut Session, Table) {
+        (&mut self.store.session, self.store.table)
+    }
+
     /// Somebody at the first record.
     pub fn walker(&self, fabric: FabricChoice, way: Way) -> Result<Walker, String> {
         let path = match way {
@@ -88,10 +95,18 @@ impl Walker {
     pub fn step(&mut self) -> Result<(), String> {
         let next = verify(self.item.value(), self.record);
         let found = match self.way {
-            Way::Follow => self.session.follow(&self.item, NEXT),
-            Way::LookUp(_) => self.session.get(self.table, &key(next)),
+            Way::Follow => self.session.follow_into(&mut self.item, NEXT).map_err(text)?,
+            Way::LookUp(_) => match self.session.get(self.table, &key(next)).map_err(text)? {
+                Some(item) => {
+                    self.item = item;
+                    true
+                }
+                None => false,
+            },
         };
-        self.item = found.map_err(text)?.ok_or_else(|| format!("no record {next}"))?;
+        if !found {
+            return Err(format!("no record {next}"));
+        }
         self.record = next;
         let bytes = self.item.value().len();
         if bytes == self.records.value_bytes {
@@ -113,6 +128,12 @@ impl Walker {
             }
         }
         Err("links that were followed again and again are not good".into())
+    }
+
+    /// The memory of the shard, the item that it is at as it stands there, and which record that is.
+    pub fn where_it_stands(&mut self) -> (Arc<MemoryMap>, Vec<u64>, u64) {
+        let (map, ..) = self.session.image_for_measurement(0);
+        (map, self.item.words_for_measurement(), self.record)
     }
 
     /// What it has cost so far.

@@ -4,6 +4,7 @@
 //! taken, each from the item that the last one brought, so a row's figures are latencies.
 
 mod chain;
+mod chasing;
 mod memcached;
 
 use kelix::{Cost, FabricChoice, Path};
@@ -19,6 +20,8 @@ use memcached::Memcached;
 /// Bytes of a value, as in KELI's figure 3, and those of its figure 8, which has memcached in it.
 const SIZES: [usize; 8] = [32, 64, 128, 256, 512, 1024, 2048, 4096];
 const MEMCACHED_SIZES: [usize; 4] = [64, 256, 1024, 4096];
+/// Bytes of a value in the rows that say how near a chase is to the least that it could cost.
+const CHASED: usize = 64;
 /// Records, and most bytes of their values: they may be in two stores at once.
 const RECORDS: u64 = 100_000;
 const VALUE_BYTES_MAX: u64 = 256 << 20;
@@ -66,7 +69,8 @@ fn rows(records: u64, cores: usize) -> Result<Vec<Row>, String> {
     }
     let memcached = MEMCACHED_SIZES.map(|bytes| beside_memcached(Size::of(records, bytes), cores));
     let memcached = memcached.into_iter().collect::<Result<Vec<_>, _>>()?;
-    Ok([tcp, shm, memcached].concat())
+    let chasing = chasing::rows(Size::of(records, CHASED), cores)?;
+    Ok([tcp, shm, memcached, chasing].concat())
 }
 
 /// Following against looking up by a message to the shard.

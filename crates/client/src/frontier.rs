@@ -207,7 +207,7 @@ impl Session {
     pub(crate) fn arrive(&mut self, frontier: &Frontier, index: usize, item: &mut Item) -> Result<bool> {
         let target = &frontier.targets[index];
         let table = self.bind_target(frontier, target)?;
-        let found = self.land(OPERATION, frontier.wanted(target, table), frontier.origin(target))?;
+        let found = self.land(OPERATION, frontier.wanted(target, table), || frontier.origin(target))?;
         if found {
             self.take_landed(OPERATION, item)?;
         }

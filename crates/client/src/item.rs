@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use kelix_image::words::bytes_of;
-use kelix_image::{Attributes, ItemFlags, ItemView, LinkView, PlainItem, Value};
+use kelix_image::{Attributes, ItemFlags, ItemHeader, ItemView, LinkView, PlainItem, Value};
 use kelix_types::{NameId, TableId, Version};
 
 use crate::Table;
@@ -39,6 +39,7 @@ impl Names {
 #[derive(Clone)]
 pub struct Item {
     pub(crate) words: Vec<u64>,
+    pub(crate) header: ItemHeader,
     /// The value, where it is too large to stand in the item.
     pub(crate) large: Option<(Vec<u64>, u64)>,
     /// Of the table that it is of, or that what stood here before was of.
@@ -77,7 +78,8 @@ impl<'a> Link<'a> {
 impl Item {
     /// An item without the names of its attributes.
     pub(crate) fn of(words: Vec<u64>, large: Option<(Vec<u64>, u64)>, generation: u64) -> Item {
-        Item { words, large, names: Arc::default(), names_of: TableId::CATALOGUE, generation }
+        let header = ItemView::new(&words).expect("checked when it was read").header();
+        Item { words, header, large, names: Arc::default(), names_of: TableId::CATALOGUE, generation }
     }
 
     /// Where one will land.
@@ -85,8 +87,9 @@ impl Item {
         Item::of(vec![0; 2], None, 0)
     }
 
+    #[inline(always)]
     pub(crate) fn view(&self) -> ItemView<'_> {
-        ItemView::new(&self.words).expect("checked when it was read")
+        ItemView::with_header(&self.words, self.header)
     }
 
     pub(crate) fn body(&self) -> &[u8] {
@@ -97,12 +100,16 @@ impl Item {
     }
 
     pub(crate) fn has_attributes(&self) -> bool {
-        self.view().header().flags.has(ItemFlags::ATTRIBUTES)
+        self.header.flags.has(ItemFlags::ATTRIBUTES)
+    }
+
+    #[inline(always)]
+    fn section(&self) -> Option<Attributes<'_>> {
+        if self.has_attributes() { Attributes::new(self.body()) } else { None }
     }
 
     pub(crate) fn raw_attributes(&self) -> impl Iterator<Item = (NameId, Value<'_>)> {
-        let section = self.has_attributes().then(|| Attributes::new(self.body())).flatten();
-        section.into_iter().flatten()
+        self.section().into_iter().flatten()
     }
 
     pub(crate) fn name_id(&self, name: &str) -> Option<NameId> {
@@ -113,27 +120,23 @@ impl Item {
     }
 
     /// The links under a name, as they stand in the item.
+    #[inline]
     pub(crate) fn raw_links(&self, name: &str) -> impl Iterator<Item = LinkView<'_>> {
-        let wanted = self.name_id(name);
-        self.raw_attributes().filter_map(move |(id, value)| match value {
-            Value::Link(link) if Some(id) == wanted => Some(link),
-            _ => None,
-        })
+        let section = self.section();
+        let named = section.and_then(|section| Some(section.links_of(self.name_id(name)?)));
+        named.into_iter().flatten()
     }
 
     /// Whether the names of all its attributes are known.
+    #[inline]
     pub(crate) fn is_named(&self) -> bool {
-        let header = self.view().header();
-        if !header.flags.has(ItemFlags::ATTRIBUTES) {
-            return true;
-        }
-        self.names_of == header.table && self.greatest_name() <= self.names.known()
+        let Some(section) = self.section() else { return true };
+        self.names_of == self.header.table && section.greatest_name().0 <= self.names.known()
     }
 
     /// The greatest id of a name in it.
     pub(crate) fn greatest_name(&self) -> u16 {
-        let section = self.has_attributes().then(|| Attributes::new(self.body())).flatten();
-        section.map_or(0, |section| section.greatest_name().0)
+        self.section().map_or(0, |section| section.greatest_name().0)
     }
 
     /// The key.
@@ -157,6 +160,12 @@ impl Item {
         if self.has_attributes() { self.bytes("").unwrap_or(&[]) } else { self.body() }
     }
 
+    /// The words of its slot, for measurements that read the same items without the store's own code.
+    #[doc(hidden)]
+    pub fn words_for_measurement(&self) -> Vec<u64> {
+        self.words.clone()
+    }
+
     /// The attributes in order, with their names. A plain item has one, without a name.
     pub fn attributes(&self) -> Vec<(&str, Attribute<'_>)> {
         if !self.has_attributes() {
@@ -175,11 +184,7 @@ impl Item {
 
     /// The first attribute of this name that is bytes.
     pub fn bytes(&self, name: &str) -> Option<&[u8]> {
-        let wanted = self.name_id(name)?;
-        self.raw_attributes().find_map(|(id, value)| match value {
-            Value::Bytes(bytes) if id == wanted => Some(bytes),
-            _ => None,
-        })
+        self.section()?.bytes_of(self.name_id(name)?)
     }
 
     /// The links under this name, in order.

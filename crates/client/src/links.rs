@@ -120,16 +120,16 @@ impl Session {
             return Err(item.has_no_link(operation, name));
         };
         self.views.bound = item.generation;
-        self.land(operation, item.target(&link), item.origin(&link))
+        self.land(operation, item.target(&link), || item.origin(&link))
     }
 
     /// Brings an item into `self.landing`, and repairs the link that led there if it was stale.
     #[inline(always)]
-    pub(crate) fn land(
+    pub(crate) fn land<'o>(
         &mut self,
         operation: &'static str,
         wanted: Wanted<'_>,
-        origin: Option<Origin<'_>>,
+        origin: impl FnOnce() -> Option<Origin<'o>>,
     ) -> Result<bool> {
         if let Some(pointer) = wanted.pointer.filter(|_| self.core.path != Path::Message) {
             let landing = &mut self.landing;
@@ -137,7 +137,7 @@ impl Session {
                 return self.note_operation().map(|()| true);
             }
         }
-        self.land_slowly(operation, wanted, origin)
+        self.land_slowly(operation, wanted, origin())
     }
 
     #[cold]
@@ -157,6 +157,7 @@ impl Session {
     /// Puts the item that landed in the place of another, in whose memory the next one will land.
     #[inline(always)]
     pub(crate) fn take_landed(&mut self, operation: &'static str, item: &mut Item) -> Result<()> {
+        item.header = self.landing.header();
         std::mem::swap(&mut self.landing.item, &mut item.words);
         item.large = self.landing.take_large();
         item.generation = self.views.bound;

@@ -67,6 +67,18 @@ impl<'a> Attributes<'a> {
         (payload <= section.len()).then_some(Attributes { section, next: 0, count, payload })
     }
 
+    /// The first bytes under a name.
+    #[inline]
+    pub fn bytes_of(self, name: NameId) -> Option<&'a [u8]> {
+        Some(Named { of: self, wanted: entry(name, BYTES) }.next()?.1)
+    }
+
+    /// The links under a name, in order.
+    #[inline]
+    pub fn links_of(self, name: NameId) -> impl Iterator<Item = LinkView<'a>> {
+        Named { of: self, wanted: entry(name, LINK) }.map_while(|(at, payload)| link(at, payload))
+    }
+
     /// The greatest id of a name, of all of them.
     #[inline]
     pub fn greatest_name(&self) -> NameId {
@@ -85,22 +97,55 @@ impl<'a> Attributes<'a> {
         }
         attributes.payload == section.len()
     }
+}
 
-    fn link(&self, at: usize, payload: &'a [u8]) -> Option<LinkView<'a>> {
-        let target = word(payload, 16)?;
-        let key_bytes = (target >> 16) as u32 as usize;
-        if key_bytes > limits::KEY_BYTES_MAX || target >> 48 != 0 {
-            return None;
+/// Name and kind of an entry, as they stand in its lower half.
+fn entry(name: NameId, kind: u8) -> u32 {
+    u32::from(name.0) | u32::from(kind) << 16
+}
+
+/// Reads a link, whose payload begins at `at`.
+#[inline(always)]
+fn link(at: usize, payload: &[u8]) -> Option<LinkView<'_>> {
+    let (head, rest) = payload.split_at_checked(24)?;
+    let target = word(head, 16)?;
+    let key_bytes = (target >> 16) as u32 as usize;
+    if key_bytes > limits::KEY_BYTES_MAX || target >> 48 != 0 {
+        return None;
+    }
+    let location = word(head, 0)?;
+    Some(LinkView {
+        location: if location == 0 { None } else { Location::from_word(location) },
+        incarnation: Incarnation(word(head, 8)?),
+        table: TableId(target as u16),
+        key: rest.get(..key_bytes)?,
+        bytes: rest.get(key_bytes.next_multiple_of(8)..)?,
+        position: at,
+    })
+}
+
+/// The payloads of one name and kind, and where they begin.
+struct Named<'a> {
+    of: Attributes<'a>,
+    wanted: u32,
+}
+
+impl<'a> Iterator for Named<'a> {
+    type Item = (usize, &'a [u8]);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let Attributes { section, next, count, payload } = &mut self.of;
+        while next < count {
+            let entry = word(section, 8 + *next * 8)?;
+            let (at, length) = (*payload, (entry >> 32) as usize);
+            *payload = at + ((length + 7) & !7);
+            *next += 1;
+            if entry as u32 & 0xff_ffff == self.wanted {
+                return Some((at, section.get(at..at + length)?));
+            }
         }
-        let location = word(payload, 0)?;
-        Some(LinkView {
-            location: if location == 0 { None } else { Location::from_word(location) },
-            incarnation: Incarnation(word(payload, 8)?),
-            table: TableId(target as u16),
-            key: payload.get(24..24 + key_bytes)?,
-            bytes: payload.get(24 + key_bytes.next_multiple_of(8)..)?,
-            position: at,
-        })
+        None
     }
 }
 
@@ -118,7 +163,7 @@ impl<'a> Iterator for Attributes<'a> {
         let payload = self.section.get(at..at.checked_add(length)?)?;
         let value = match kind {
             BYTES => Value::Bytes(payload),
-            LINK => Value::Link(self.link(at, payload)?),
+            LINK => Value::Link(link(at, payload)?),
             _ => return None,
         };
         self.payload = at + length.next_multiple_of(8);

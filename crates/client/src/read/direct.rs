@@ -50,7 +50,10 @@ pub(crate) fn take_pointed(
     }) else {
         return false;
     };
-    landing.item.resize(header.item_bytes().div_ceil(8), 0);
+    let words = header.item_bytes().div_ceil(8);
+    if landing.item.len() != words {
+        landing.item.resize(words, 0);
+    }
     slot.copy_out(0, &mut landing.item);
     (landing.item[0], landing.header) = (guardian.0, header);
     // The header was loaded twice, and is written once: if it is another now, this is no item any more.

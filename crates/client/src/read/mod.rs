@@ -208,6 +208,12 @@ impl Landing {
         ItemView::with_header(&self.item, self.header)
     }
 
+    /// Its header.
+    #[inline(always)]
+    pub fn header(&self) -> ItemHeader {
+        self.header
+    }
+
     /// Takes a plain item from where it stands.
     pub fn copy(&mut self, item: PlainItem<'_>) -> Option<()> {
         self.header = item.copy_item(&mut self.item)?;
