@@ -292,7 +292,7 @@ fn passwords_and_tls() {
     assert!(refused.contains("password authentication failed") && !refused.contains("guess"), "{refused}");
     let refused = attempt("eve", "localhost", "sslmode=require&passfile=/x", None, None).unwrap_err();
     assert!(refused.contains("no address of a database"), "{refused}");
-    assert!(eve("sslmode=allow", None).unwrap_err().contains("there are disable, prefer"));
+    assert!(eve("sslmode=maybe", None).unwrap_err().contains("there are disable, allow, prefer"));
     assert!(eve("sslmode=verify-full", Some("password")).unwrap_err().contains("has no certificates"));
     let nowhere = attempt("eve", "localhost", "", Some("nothing"), None).unwrap_err();
     assert!(nowhere.contains("cannot read"), "{nowhere}");
