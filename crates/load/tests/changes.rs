@@ -93,7 +93,7 @@ fn postgres_tells_by_a_query() {
     assert_eq!(loading.keeper.keys("t"), ["1", "2", "3", "4"]);
     assert!(!loading.loads(&by_time));
     // Null is an answer, too, and not the same as an empty text.
-    let texts = ["select null", "select ''", "select 1 where false"].map(|query| map_of(query));
+    let texts = ["select null", "select ''", "select 1 where false"].map(map_of);
     for map in &texts {
         assert!(loading.loads(map) && !loading.loads(map));
     }
