@@ -15,6 +15,7 @@ use crate::item::{Item, Values};
 use crate::pointers::Pointer;
 use crate::read::{Landing, ReadOp, Step};
 use crate::session::{Session, check_answer, check_key, check_value, no_memory};
+use crate::views::{IN_FORCE, is_between};
 use crate::waiting::Patience;
 
 /// One put of a batch.
@@ -50,7 +51,14 @@ impl<'p> Puts<'p> {
 /// What kind of error this is, if it says that the server does not answer.
 fn loss<T>(result: &Result<T>) -> Option<ErrorKind> {
     let kind = result.as_ref().err()?.kind();
-    let answered = matches!(kind, ErrorKind::OutOfMemory | ErrorKind::InvalidArgument | ErrorKind::Denied);
+    let answered = matches!(
+        kind,
+        ErrorKind::OutOfMemory
+            | ErrorKind::InvalidArgument
+            | ErrorKind::Denied
+            | ErrorKind::Frozen
+            | ErrorKind::ViewExpired
+    );
     if answered { None } else { Some(kind) }
 }
 
@@ -339,14 +347,32 @@ impl Session {
     /// server has failed to answer one, the rest is not sent.
     pub fn multi_put(&mut self, table: Table, items: &[(&[u8], &[u8])]) -> Result<Vec<Result<Version>>> {
         const OPERATION: &str = "multi_put";
-        let table = self.check_table(OPERATION, table)?;
-        let mut puts = Puts::new(OPERATION, table, items)?;
+        let id = self.check_table(OPERATION, table)?;
+        let mut puts = Puts::new(OPERATION, id, items)?;
         self.note_operation()?;
         while self.send_puts(&mut puts) {
             self.end_puts(&mut puts, REQUESTS_A_WAVE);
         }
         self.end_puts(&mut puts, 0);
-        Ok(puts.results)
+        Ok(self.put_after_switch(table, items, puts.results))
+    }
+
+    /// Puts again what came between two generations of a table.
+    #[inline]
+    fn put_after_switch(
+        &mut self,
+        table: Table,
+        items: &[(&[u8], &[u8])],
+        mut results: Vec<Result<Version>>,
+    ) -> Vec<Result<Version>> {
+        if table.generation == IN_FORCE {
+            for ((key, value), result) in items.iter().zip(&mut results) {
+                if result.as_ref().is_err_and(is_between) {
+                    *result = self.put(table, key, value);
+                }
+            }
+        }
+        results
     }
 
     /// Gets the values of many items, as [`Session::multi_get_into`], and puts many items, as [`Session::multi_put`], at
@@ -361,6 +387,7 @@ impl Session {
         items: &[(&[u8], &[u8])],
     ) -> Result<Vec<Result<Version>>> {
         const OPERATION: &str = "multi_get_put";
+        let by = table;
         let table = self.check_table(OPERATION, table)?;
         let mut puts = Puts::new(OPERATION, table, items)?;
         keys.iter().try_for_each(|key| check_key(OPERATION, table, key))?;
@@ -384,7 +411,7 @@ impl Session {
         }
         self.end_puts(&mut puts, 0);
         match outcome.and_then(|()| self.still(OPERATION)) {
-            Ok(()) => Ok(puts.results),
+            Ok(()) => Ok(self.put_after_switch(by, items, puts.results)),
             Err(error) if puts.results.is_empty() => Err(error),
             Err(error) => Err(error.with_effect(Effect::Unknown)),
         }

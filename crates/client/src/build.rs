@@ -13,6 +13,10 @@ use crate::item::NewItem;
 use crate::session::{Session, check_answer, check_key};
 use crate::waiting::Patience;
 
+mod overlay;
+
+use overlay::Overlays;
+
 /// Words of items that go in one message.
 const FRAME_WORDS: usize = FRAME_BYTES_MAX / 8 / 2;
 /// Messages to all shards that are not answered yet.
@@ -38,6 +42,8 @@ pub struct Built {
     pub items: u64,
     /// Links in them.
     pub links: u64,
+    /// Of the items, those that clients had put into the generation before.
+    pub overlays: u64,
     /// Links whose target is not there, as far as target and link belong to the same shard.
     pub dangling: u64,
 }
@@ -45,6 +51,7 @@ pub struct Built {
 /// A generation that is being built. Dropped without [`Build::finish`], it leaves nothing behind.
 pub struct Build<'s> {
     session: &'s mut Session,
+    dataset: String,
     tables: Vec<LoadedTable>,
     built: Built,
     /// Items that are not sent yet, by table and shard.
@@ -91,6 +98,7 @@ impl Session {
         let built = Built { generation: answer.version, ..Built::default() };
         let mut build = Build {
             session: self,
+            dataset: dataset.to_string(),
             tables,
             built,
             packed,
@@ -159,11 +167,14 @@ impl Build<'_> {
         let table = self.tables[index].table;
         check_key(OPERATION, table, item.key)?;
         if item.body.len() > MESSAGE_VALUE_BYTES_MAX {
-            let context = format!(
-                "a value of {} bytes; a loaded table takes at most {MESSAGE_VALUE_BYTES_MAX}",
-                item.body.len()
-            );
-            return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, context));
+            let head = RequestHead {
+                expires_in: item.expires_in,
+                attributes: item.attributes,
+                ..self.head(Op::Put, table)
+            };
+            self.session.write(OPERATION, head, item.key, item.body)?;
+            self.built.items += 1;
+            return Ok(());
         }
         let (_, shard) = self.session.core.route(table, item.key);
         let at = index * self.session.core.shards() + shard;
@@ -205,11 +216,14 @@ impl Build<'_> {
             }
         }
         self.take_answers(0)?;
+        let mut overlays = Overlays::of(&mut self)?;
+        overlays.take_over(&mut self)?;
         for shard in 0..self.session.core.shards() {
             for index in 0..self.tables.len() {
                 self.resolve(shard, self.tables[index].table)?;
             }
         }
+        overlays.freeze(&mut self)?;
         // Shard 0 last: with it the generation is in force.
         for shard in (0..self.session.core.shards()).rev() {
             let head = self.head(Op::Switch, TableId::CATALOGUE);

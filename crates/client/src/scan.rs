@@ -317,7 +317,12 @@ impl Session {
     }
 
     /// Fetches an item of a scan. `None`: it was deleted meanwhile.
-    fn fetch_item(&mut self, operation: &'static str, table: TableId, key: &[u8]) -> Result<Option<Item>> {
+    pub(crate) fn fetch_item(
+        &mut self,
+        operation: &'static str,
+        table: TableId,
+        key: &[u8],
+    ) -> Result<Option<Item>> {
         let found = self.fetch(operation, table, key)?;
         found.map(|_| self.make_item(operation)).transpose()
     }

@@ -612,16 +612,21 @@ impl Session {
 
     /// Puts a plain item. Returns its version.
     pub fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<Version> {
-        let id = self.check_table("put", table)?;
-        let head = RequestHead::new(Op::Put, 0, id);
-        let answer = self.write("put", head, key, value)?;
+        const OPERATION: &str = "put";
+        let answer = self.write_by_name(table, |session| {
+            let head = RequestHead::new(Op::Put, 0, session.check_table(OPERATION, table)?);
+            session.write(OPERATION, head, key, value)
+        })?;
         Ok(Version(answer.version))
     }
 
     /// Deletes a key. Returns whether it was there.
     pub fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool> {
-        let id = self.check_table("delete", table)?;
-        let answer = self.write("delete", RequestHead::new(Op::Delete, 0, id), key, &[])?;
+        const OPERATION: &str = "delete";
+        let answer = self.write_by_name(table, |session| {
+            let head = RequestHead::new(Op::Delete, 0, session.check_table(OPERATION, table)?);
+            session.write(OPERATION, head, key, &[])
+        })?;
         Ok(answer.status == Status::Ok)
     }
 
@@ -633,9 +638,12 @@ impl Session {
         expected: Option<Version>,
         value: &[u8],
     ) -> Result<CompareAndSet> {
-        let id = self.check_table("compare_and_set", table)?;
-        let head = RequestHead { expect: Some(expected), ..RequestHead::new(Op::Put, 0, id) };
-        let answer = self.write("compare_and_set", head, key, value)?;
+        const OPERATION: &str = "compare_and_set";
+        let answer = self.write_by_name(table, |session| {
+            let id = session.check_table(OPERATION, table)?;
+            let head = RequestHead { expect: Some(expected), ..RequestHead::new(Op::Put, 0, id) };
+            session.write(OPERATION, head, key, value)
+        })?;
         Ok(outcome(&answer))
     }
 
@@ -646,9 +654,12 @@ impl Session {
         key: &[u8],
         expected: Version,
     ) -> Result<CompareAndSet> {
-        let id = self.check_table("compare_and_delete", table)?;
-        let head = RequestHead { expect: Some(Some(expected)), ..RequestHead::new(Op::Delete, 0, id) };
-        let answer = self.write("compare_and_delete", head, key, &[])?;
+        const OPERATION: &str = "compare_and_delete";
+        let answer = self.write_by_name(table, |session| {
+            let id = session.check_table(OPERATION, table)?;
+            let head = RequestHead { expect: Some(Some(expected)), ..RequestHead::new(Op::Delete, 0, id) };
+            session.write(OPERATION, head, key, &[])
+        })?;
         Ok(if answer.status == Status::Ok { CompareAndSet::Done(None) } else { outcome(&answer) })
     }
 
@@ -810,6 +821,11 @@ pub(crate) fn check_answer(operation: &'static str, answer: &Answer) -> Result<(
         Status::Loaded => {
             let context = "the table was loaded, and takes no writes but those of the next load";
             Err(Error::new(ErrorKind::Denied, operation, context))
+        }
+        Status::Frozen => {
+            let context =
+                "the table's next generation is coming into force; write by the table's name, and try again";
+            Err(Error::new(ErrorKind::Frozen, operation, context))
         }
         Status::Taken => {
             Err(Error::new(ErrorKind::InvalidArgument, operation, "a loaded table has that name"))

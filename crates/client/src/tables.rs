@@ -183,10 +183,13 @@ impl Session {
         expect: Option<Option<Version>>,
         item: &NewItem,
     ) -> Result<CompareAndSet> {
-        let id = self.check_table(operation, table)?;
-        check_key(operation, id, key)?;
-        let (head, body) = self.encode_item(operation, id, expect, item)?;
-        let answer = self.write(operation, head, key, &body)?;
+        let answer = self.write_by_name(table, |session| {
+            // Of the table that its links lead to another generation may be in force than of the item's own.
+            let id = session.check_table(operation, table)?;
+            check_key(operation, id, key)?;
+            let (head, body) = session.encode_item(operation, id, expect, item)?;
+            session.write(operation, head, key, &body)
+        })?;
         debug_assert!(matches!(answer.status, Status::Ok | Status::Mismatch));
         Ok(outcome(&answer))
     }

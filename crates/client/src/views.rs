@@ -13,6 +13,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kelix_fabric::Fabric;
 use kelix_image::header_word;
@@ -24,6 +25,7 @@ use kelix_wire::{Op, RequestHead, Status, catalogue};
 
 use crate::Table;
 use crate::session::{Session, check_answer};
+use crate::waiting::Patience;
 
 /// In place of a generation: the table is the one that its name leads to when it is used.
 pub(crate) const IN_FORCE: u64 = u64::MAX;
@@ -75,6 +77,9 @@ impl View {
     }
 }
 
+/// Between two tries to write to a table whose next generation is about to come into force.
+const BETWEEN_WRITES: Duration = Duration::from_micros(500);
+
 /// What the name of a table leads to.
 #[derive(Clone, Copy)]
 struct Led {
@@ -106,6 +111,11 @@ pub(crate) struct Views {
     holds: Vec<Hold>,
     /// The ids that stand for the names of tables of generations.
     name_ids: HashMap<TableId, TableId>,
+}
+
+/// Whether a write by name failed because another generation has come into force, or is about to.
+pub(crate) fn is_between(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Frozen | ErrorKind::ViewExpired)
 }
 
 fn no_dataset(dataset: &str) -> Error {
@@ -146,7 +156,11 @@ impl Session {
         }
     }
 
-    fn generation_in_force(&mut self, operation: &'static str, dataset: &str) -> Result<Option<u64>> {
+    pub(crate) fn generation_in_force(
+        &mut self,
+        operation: &'static str,
+        dataset: &str,
+    ) -> Result<Option<u64>> {
         let Some(body) = self.catalogue_body(operation, &catalogue::dataset_key(dataset.as_bytes()))? else {
             return Ok(None);
         };
@@ -158,7 +172,11 @@ impl Session {
     }
 
     /// The tables of a generation. `None`: it is not listed.
-    fn tables_of(&mut self, operation: &'static str, generation: u64) -> Result<Option<Vec<LoadedTable>>> {
+    pub(crate) fn tables_of(
+        &mut self,
+        operation: &'static str,
+        generation: u64,
+    ) -> Result<Option<Vec<LoadedTable>>> {
         let body = self.catalogue_body(operation, &catalogue::generation_key(generation))?;
         let tables = body.and_then(|body| decode_tables(&body));
         for LoadedTable { table, name_id, .. } in tables.iter().flatten() {
@@ -184,6 +202,36 @@ impl Session {
         };
         self.views.bound = led.generation;
         Ok(led.table)
+    }
+
+    /// Writes to a table. By its name, and another generation comes into force meanwhile: to that.
+    #[inline(always)]
+    pub(crate) fn write_by_name<T>(
+        &mut self,
+        table: Table,
+        mut write: impl FnMut(&mut Session) -> Result<T>,
+    ) -> Result<T> {
+        match write(self) {
+            Err(error) if table.generation == IN_FORCE && is_between(&error) => {
+                self.write_after_switch(&mut write)
+            }
+            result => result,
+        }
+    }
+
+    #[cold]
+    fn write_after_switch<T>(&mut self, write: &mut impl FnMut(&mut Session) -> Result<T>) -> Result<T> {
+        mark!("write waited for another generation");
+        let mut patience = Patience::default();
+        loop {
+            self.setup.nap(BETWEEN_WRITES);
+            self.views.names.clear();
+            match write(self) {
+                Err(error)
+                    if is_between(&error) && patience.waited(self.core.fabric.now_ns()) < self.limit() => {}
+                result => return result,
+            }
+        }
     }
 
     fn names_are_good(&mut self) -> bool {

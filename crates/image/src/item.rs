@@ -31,7 +31,9 @@ impl ItemFlags {
     pub const MOVED: ItemFlags = ItemFlags(8);
     /// It is no item of a table: its key and body are the lower and the upper fence of a leaf, which alone names it.
     pub const FENCES: ItemFlags = ItemFlags(16);
-    const ALL: u16 = 31;
+    /// A client wrote it into a loaded table that did not have the key from its load: the next load takes it over.
+    pub const OVERLAY: ItemFlags = ItemFlags(32);
+    const ALL: u16 = 63;
 
     /// Whether all of `other` is set.
     #[inline]
@@ -121,6 +123,8 @@ impl<'a> PlainItem<'a> {
     #[inline(always)]
     pub fn find(from: Words<'a>, table: TableId, key: &[u8]) -> Option<PlainItem<'a>> {
         const BODY_MASK: u64 = 0x1f_ffff << 17;
+        // Of no consequence to who reads it.
+        const OVERLAY: u64 = (ItemFlags::OVERLAY.0 as u64) << 38;
         // With a word to spare, which keeps this short.
         if from.count() < 3 + key.len() / 8 {
             return None;
@@ -129,7 +133,7 @@ impl<'a> PlainItem<'a> {
         // Table, flags and key length in one comparison.
         let wanted = key.len() as u64 | (u64::from(table.0) << 48);
         let (key_bytes, value_bytes) = (key.len(), ((meta & BODY_MASK) >> 17) as usize);
-        if meta & !BODY_MASK != wanted {
+        if meta & !(BODY_MASK | OVERLAY) != wanted {
             return None;
         }
         stands_at(from, 16, key).then_some(PlainItem { from, guardian, key_bytes, value_bytes })

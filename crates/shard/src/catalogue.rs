@@ -7,6 +7,7 @@ use kelix_types::{NameId, TableId, TableKind};
 use kelix_wire::{Request, Status, catalogue};
 
 use crate::execute::{Answer, NewItem};
+use crate::overlay::Overlay;
 use crate::shard::Shard;
 
 impl Shard {
@@ -69,7 +70,8 @@ impl Shard {
             body_bytes: body.len(),
         };
         let hash = self.index.hash(TableId::CATALOGUE, key);
-        self.put((hash, key), None, NewItem { header, expires: None, tail: &tail, resolves_links: false })
-            .map(drop)
+        let item =
+            NewItem { header, expires: None, tail: &tail, resolves_links: false, overlay: Overlay::No };
+        self.put((hash, key), None, item).map(drop)
     }
 }

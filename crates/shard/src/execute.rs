@@ -8,6 +8,7 @@ use kelix_types::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX};
 use kelix_types::{Guardian, Incarnation, KeyHash, Location, TableId, Version, mark};
 use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, Status, encode_reply};
 
+use crate::overlay::Overlay;
 use crate::shard::{Now, Shard, Task};
 
 /// An answer without an item.
@@ -37,6 +38,7 @@ pub(crate) struct NewItem<'a> {
     pub tail: &'a [u64],
     /// The targets of its links are looked up.
     pub resolves_links: bool,
+    pub overlay: Overlay,
 }
 
 impl Shard {
@@ -49,7 +51,7 @@ impl Shard {
         frame: &mut FrameBuffer,
     ) -> Result<(), NoRoom> {
         let (peer, hash, head) = (task.peer, task.hash, &task.shape.head);
-        if let Some(status) = self.generations.forbid(head) {
+        if let Some(status) = self.generations.forbid(now, head) {
             encode_reply(frame, ReplyHead { id: head.id, status, version: 0, location: 0 });
             return Ok(());
         }
@@ -74,7 +76,14 @@ impl Shard {
             Op::LargeCommit => self.large_commit((peer, task.order), &task.request(), hash),
             Op::Ping => Ok(Answer::of(Status::Ok)),
             Op::Scan => Ok(Answer::of(Status::Refused)),
-            Op::Build | Op::Load | Op::Resolve | Op::Switch | Op::Abandon | Op::Hold => {
+            Op::Build
+            | Op::Load
+            | Op::Resolve
+            | Op::Switch
+            | Op::Abandon
+            | Op::Hold
+            | Op::Freeze
+            | Op::Overlays => {
                 return self.execute_generation(now, peer, &task.request(), frame);
             }
         };
@@ -140,7 +149,8 @@ impl Shard {
         let flags = item_flags(attributes, expires);
         let header =
             ItemHeader { table, flags, key_bytes: request.key.len(), body_bytes: request.body.len() };
-        let item = NewItem { header, expires, tail: request.tail, resolves_links: true };
+        let overlay = self.generations.overlay(&request.head);
+        let item = NewItem { header, expires, tail: request.tail, resolves_links: true, overlay };
         self.put((hash, request.key), expect, item)
     }
 
@@ -149,12 +159,15 @@ impl Shard {
         &mut self,
         (hash, key): (KeyHash, &[u8]),
         expect: Option<Option<Version>>,
-        item: NewItem<'_>,
+        mut item: NewItem<'_>,
     ) -> Result<Answer, NoRoom> {
         let table = item.header.table;
         let found = self.index.find(&self.image, hash, table, key);
         if !self.expectation_holds(expect, found) {
             return Ok(self.mismatch(found));
+        }
+        if item.overlay != Overlay::No {
+            self.mark_overlay(&mut item, found);
         }
         let location = self.image.allocate_item(item.header.item_bytes())?;
         let incarnation = self.image.next_incarnation();
@@ -265,6 +278,10 @@ impl Shard {
             return self.mismatch(found);
         }
         let Some(found) = found else { return Answer::of(Status::Absent) };
+        if self.generations.filled(table).is_some() && !self.is_overlay(found.location) {
+            // What the load has counts.
+            return Answer::of(Status::Absent);
+        }
         self.remove(hash, (table, request.key), found);
         self.counters.deletes += 1;
         Answer::of(Status::Ok)

@@ -24,6 +24,7 @@ use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, Status, catal
 
 use crate::execute::Answer;
 use crate::leaving::Leaving;
+use crate::overlay::Listing;
 use crate::shard::{Now, Shard};
 
 /// What one shard has to tell others.
@@ -35,6 +36,8 @@ pub enum Order {
         generation: u64,
         /// Its tables.
         tables: Vec<TableId>,
+        /// It was never in force.
+        given_up: bool,
     },
     /// From others to shard 0: that is done.
     Dropped {
@@ -50,6 +53,8 @@ pub(crate) enum Use {
     Filled { generation: u64, overlay: bool },
     /// It is read.
     Read { overlay: bool },
+    /// It is read, and takes no writes before this moment, unless the generation that follows it is given up earlier.
+    Frozen { follower: u64, until_ns: u64 },
     /// Nothing: what was in it went with this generation.
     Gone(u64),
 }
@@ -118,6 +123,9 @@ pub(crate) struct Generations {
     datasets: BTreeMap<String, Dataset>,
     pub leaving: VecDeque<Leaving>,
     pub orders: Vec<Order>,
+    pub listings: HashMap<u64, Listing>,
+    /// Generations whose builders took too long.
+    thawed: Vec<u64>,
     given: u64,
     lease_ns: u64,
 }
@@ -129,6 +137,8 @@ impl Generations {
             datasets: BTreeMap::new(),
             leaving: VecDeque::new(),
             orders: Vec::new(),
+            listings: HashMap::new(),
+            thawed: Vec::new(),
             given: 0,
             lease_ns,
         }
@@ -136,18 +146,76 @@ impl Generations {
 
     /// Why a request cannot be done, where that is for its table's sake.
     #[inline]
-    pub fn forbid(&self, head: &RequestHead) -> Option<Status> {
-        if self.uses.is_empty() { None } else { self.forbid_use(head) }
+    pub fn forbid(&mut self, now: Now, head: &RequestHead) -> Option<Status> {
+        if self.uses.is_empty() { None } else { self.forbid_use(now, head) }
     }
 
-    fn forbid_use(&self, head: &RequestHead) -> Option<Status> {
-        match (self.uses.get(&head.table)?, head.op) {
-            (Use::Gone(_), Op::Build) => None,
-            (Use::Gone(_), _) => Some(Status::Gone),
-            (Use::Filled { .. } | Use::Read { overlay: false }, Op::Put | Op::Delete | Op::LargeCommit) => {
+    fn forbid_use(&mut self, now: Now, head: &RequestHead) -> Option<Status> {
+        let writes = matches!(head.op, Op::Put | Op::Delete | Op::LargeCommit);
+        let used = self.uses.get_mut(&head.table)?;
+        match *used {
+            Use::Gone(_) if head.op != Op::Build => Some(Status::Gone),
+            Use::Filled { generation, .. } if writes && head.argument != Some(generation) => {
                 Some(Status::Loaded)
             }
+            Use::Read { overlay: false } if writes => Some(Status::Loaded),
+            Use::Frozen { follower, until_ns } if writes && until_ns <= now.monotonic_ns => {
+                // Its builder took too long, and must not go on: what is written now it would not take over.
+                mark!("table thawed by itself");
+                *used = Use::Read { overlay: true };
+                self.thawed.push(follower);
+                None
+            }
+            Use::Frozen { .. } if writes => Some(Status::Frozen),
             _ => None,
+        }
+    }
+
+    pub fn has_no_tables(&self) -> bool {
+        self.uses.is_empty()
+    }
+
+    pub fn table_use(&self, table: TableId) -> Option<Use> {
+        self.uses.get(&table).copied()
+    }
+
+    /// Takes no writes to a table for as long as its follower takes to come into force, but for two leases at most. `false`: it cannot be
+    /// frozen.
+    pub fn freeze(&mut self, now: Now, table: TableId, follower: u64) -> bool {
+        let until_ns = now.monotonic_ns + 2 * self.lease_ns;
+        let Some(used) = self.uses.get_mut(&table) else { return false };
+        match *used {
+            Use::Read { overlay: true } => {}
+            Use::Frozen { follower: before, .. } if follower == before => {}
+            _ => return false,
+        }
+        *used = Use::Frozen { follower, until_ns };
+        true
+    }
+
+    /// Its builder goes on.
+    pub fn stay_frozen(&mut self, now: Now, table: TableId, follower: u64) {
+        if matches!(self.table_use(table), Some(Use::Frozen { .. })) {
+            self.freeze(now, table, follower);
+        }
+    }
+
+    /// The follower of frozen tables is complete here: they take no writes any more unless it is given up.
+    fn freeze_for_good(&mut self, follower: u64) {
+        for used in self.uses.values_mut() {
+            match used {
+                Use::Frozen { follower: of, until_ns } if *of == follower => *until_ns = u64::MAX,
+                _ => {}
+            }
+        }
+    }
+
+    /// The follower of frozen tables is given up.
+    fn thaw(&mut self, follower: u64) {
+        for used in self.uses.values_mut() {
+            if matches!(used, Use::Frozen { follower: of, .. } if *of == follower) {
+                *used = Use::Read { overlay: true };
+            }
         }
     }
 
@@ -205,7 +273,9 @@ impl Shard {
     /// Does what another shard has to tell.
     pub fn obey(&mut self, order: Order) {
         match order {
-            Order::Drop { generation, tables } => self.begin_leaving(generation, tables),
+            Order::Drop { generation, tables, given_up } => {
+                self.begin_leaving(generation, tables, given_up);
+            }
             Order::Dropped { generation } => self.shard_has_dropped(generation),
         }
     }
@@ -227,6 +297,11 @@ impl Shard {
                 self.resolve(request, frame);
                 return Ok(());
             }
+            Op::Overlays => {
+                self.tell_overlays(now, request, frame);
+                return Ok(());
+            }
+            Op::Freeze => self.freeze(now, request),
             Op::Switch => self.switch(now, peer, argument.unwrap_or(0))?,
             Op::Abandon => self.abandon(peer, argument.unwrap_or(0)),
             _ => self.hold(now, peer, head),
@@ -250,6 +325,9 @@ impl Shard {
             return reply(Status::Refused, 0, &[]);
         };
         let name = String::from_utf8_lossy(request.key).into_owned();
+        if tables.iter().any(|table| table.overlay && !table.name_id.kind().has_items()) {
+            return reply(Status::Refused, 0, &[]);
+        }
         let mut dataset = self.generations.datasets.remove(&name).unwrap_or_default();
         let free = dataset.at(Stage::Built).is_none()
             && tables.iter().all(|table| self.name_is_free(&table.name, &name));
@@ -341,7 +419,12 @@ impl Shard {
     /// A generation is complete. On shard 0 it comes into force, by one change of the catalogue.
     fn switch(&mut self, now: Now, peer: PeerId, number: u64) -> Result<Answer, NoRoom> {
         let lease_ns = self.generations.lease_ns;
+        self.generations.listings.remove(&number);
+        if self.generations.thawed.contains(&number) {
+            return Ok(Answer::of(Status::Gone));
+        }
         if self.number != 0 {
+            self.generations.freeze_for_good(number);
             for used in self.generations.uses.values_mut() {
                 match *used {
                     Use::Filled { generation, overlay } if generation == number => {
@@ -379,6 +462,7 @@ impl Shard {
             before.holds.iter_mut().for_each(|(_, until)| *until = now.monotonic_ns + lease_ns);
         }
         dataset.at(Stage::Built).expect("just found").stage = Stage::InForce;
+        self.generations.freeze_for_good(number);
         self.note_generations();
         mark!("generation came into force");
         Ok(Answer { status: Status::Ok, version: number, location: 0 })
@@ -465,15 +549,22 @@ impl Shard {
     fn drop_generation(&mut self, number: u64) {
         let shards = self.view.shards();
         let (_, generation) = self.generations.find(number).expect("one that is known");
+        let given_up = generation.stage == Stage::Built;
         generation.stage = Stage::Dropped(shards);
         let tables: Vec<TableId> = generation.tables.iter().map(|table| table.table).collect();
         if shards > 1 {
-            self.generations.orders.push(Order::Drop { generation: number, tables: tables.clone() });
+            let order = Order::Drop { generation: number, tables: tables.clone(), given_up };
+            self.generations.orders.push(order);
         }
-        self.begin_leaving(number, tables);
+        self.begin_leaving(number, tables, given_up);
     }
 
-    fn begin_leaving(&mut self, generation: u64, tables: Vec<TableId>) {
+    fn begin_leaving(&mut self, generation: u64, tables: Vec<TableId>, given_up: bool) {
+        self.generations.listings.remove(&generation);
+        self.generations.thawed.retain(|thawed| *thawed != generation);
+        if given_up {
+            self.generations.thaw(generation);
+        }
         for table in &tables {
             self.generations.uses.insert(*table, Use::Gone(generation));
         }

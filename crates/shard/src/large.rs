@@ -177,11 +177,10 @@ impl Shard {
         tail: &[u64],
     ) -> Result<Answer, NoRoom> {
         let header = ItemHeader { table: upload.table, flags, key_bytes: upload.key.len(), body_bytes };
-        self.put(
-            (hash, &upload.key),
-            request.head.expect,
-            NewItem { header, expires: upload.expires, tail, resolves_links: false },
-        )
+        let overlay = self.generations.overlay(&request.head);
+        let expires = upload.expires;
+        let item = NewItem { header, expires, tail, resolves_links: false, overlay };
+        self.put((hash, &upload.key), request.head.expect, item)
     }
 
     /// Takes the upload that a commit is for: one that was begun before it.

@@ -23,6 +23,7 @@ mod large;
 mod leaving;
 mod load;
 mod ordered;
+mod overlay;
 mod shard;
 mod upkeep;
 mod waiting;

@@ -8,6 +8,7 @@ use kelix_wire::generation::{Arrived, take_item};
 use kelix_wire::{FrameBuffer, ReplyHead, Request, Status, encode_reply};
 
 use crate::execute::{Answer, NewItem, item_flags};
+use crate::overlay::Overlay;
 use crate::shard::{Now, Shard};
 
 /// Items between the one that is put and the one whose bucket is asked for.
@@ -76,7 +77,11 @@ impl Shard {
         let expires = item.expires_in.map(|time_ns| now.wall_ns.saturating_add(time_ns));
         let flags = item_flags(item.attributes, expires);
         let header = ItemHeader { table, flags, key_bytes: item.key.len(), body_bytes: item.body.len() };
-        self.put((hash, item.key), None, NewItem { header, expires, tail, resolves_links: false })?;
+        self.put(
+            (hash, item.key),
+            None,
+            NewItem { header, expires, tail, resolves_links: false, overlay: Overlay::No },
+        )?;
         Ok(true)
     }
 

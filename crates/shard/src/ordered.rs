@@ -25,7 +25,8 @@ impl Shard {
                 return Ok(true);
             }
             Op::Ping | Op::LargePiece | Op::Intern => return Ok(false),
-            Op::Build | Op::Load | Op::Resolve | Op::Switch | Op::Abandon | Op::Hold => return Ok(false),
+            Op::Build | Op::Load | Op::Resolve | Op::Switch | Op::Abandon => return Ok(false),
+            Op::Hold | Op::Freeze | Op::Overlays => return Ok(false),
             _ if !kind.takes_key(request.key) => Answer::of(Status::Refused),
             _ if kind.has_items() => return Ok(false),
             Op::Get => {

@@ -27,6 +27,8 @@ pub enum ErrorKind {
     Superseded,
     /// The generation of a loaded table that was being read is not there any more.
     ViewExpired,
+    /// A loaded table takes no writes for a moment, because its next generation is about to come into force.
+    Frozen,
     /// The other side speaks another version, byte order or layout.
     Incompatible,
     /// The other side broke the protocol.
@@ -50,6 +52,7 @@ impl ErrorKind {
             ErrorKind::TimedOut => "timed out",
             ErrorKind::Superseded => "superseded",
             ErrorKind::ViewExpired => "view expired",
+            ErrorKind::Frozen => "frozen",
             ErrorKind::Incompatible => "incompatible",
             ErrorKind::Protocol => "protocol error",
             ErrorKind::Denied => "denied",
@@ -91,7 +94,11 @@ impl Error {
     pub fn new(kind: ErrorKind, operation: &'static str, context: impl Into<String>) -> Error {
         let retry = matches!(
             kind,
-            ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Superseded | ErrorKind::ViewExpired
+            ErrorKind::Unavailable
+                | ErrorKind::TimedOut
+                | ErrorKind::Superseded
+                | ErrorKind::ViewExpired
+                | ErrorKind::Frozen
         );
         Error(Box::new(Inner {
             kind,

@@ -5,11 +5,12 @@
 //! items     for each: word 0  [ body bytes 32 | flags 8 | key bytes 24 ]    flags: 1 attribute section, 2 ends
 //!                     word 1  nanoseconds until it ends, with that flag only
 //!                     key, padding to 8 bytes before an attribute section, and body, as they stand in an item
+//! listed    for each: version | bytes of the key | the key, padded to 8 bytes
 //! ```
 
 use kelix_image::words::{bytes_of, bytes_of_mut};
 use kelix_types::limits::{DATASET_TABLES_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX};
-use kelix_types::{TableId, TableKind};
+use kelix_types::{TableId, TableKind, Version};
 
 /// A table of a generation.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -130,6 +131,28 @@ pub fn take_item<'a>(words: &mut &'a [u64]) -> Option<Arrived<'a>> {
     let item =
         NewItem { key: &bytes[..key_bytes], body: &bytes[start..][..body_bytes], attributes, expires_in };
     Some(Arrived { item, tail })
+}
+
+/// Words that [`push_listed`] takes.
+pub fn listed_words(key: &[u8]) -> usize {
+    2 + key.len().div_ceil(8)
+}
+
+/// Appends a key that clients wrote into a loaded table, with its version.
+pub fn push_listed(words: &mut Vec<u64>, version: Version, key: &[u8]) {
+    words.extend([version.0, key.len() as u64]);
+    let at = words.len();
+    words.resize(at + key.len().div_ceil(8), 0);
+    bytes_of_mut(&mut words[at..])[..key.len()].copy_from_slice(key);
+}
+
+/// Takes the first of such keys off. `None`: it makes no sense, or there is none.
+pub fn take_listed<'a>(words: &mut &'a [u64]) -> Option<(Version, &'a [u8])> {
+    let [version, key_bytes, rest @ ..] = *words else { return None };
+    let key_bytes = usize::try_from(*key_bytes).ok().filter(|bytes| *bytes <= KEY_BYTES_MAX)?;
+    let (key, rest) = rest.split_at_checked(key_bytes.div_ceil(8))?;
+    *words = rest;
+    Some((Version(*version), &bytes_of(key)[..key_bytes]))
 }
 
 #[cfg(test)]

@@ -52,6 +52,10 @@ pub enum Op {
     Abandon = 15,
     /// Somebody reads generation `argument`, and will for a lease. With a lease of zero: no more.
     Hold = 16,
+    /// Takes no writes of clients to a table any more until generation `argument` is in force or given up, or until a lease is over.
+    Freeze = 17,
+    /// What clients wrote into a loaded table, for generation `argument`: the next of their keys, with versions.
+    Overlays = 18,
 }
 
 impl Op {
@@ -80,6 +84,8 @@ impl Op {
             14 => Op::Switch,
             15 => Op::Abandon,
             16 => Op::Hold,
+            17 => Op::Freeze,
+            18 => Op::Overlays,
             _ => return None,
         })
     }
@@ -109,6 +115,8 @@ pub enum Status {
     Loaded = 8,
     /// Another generation of that dataset is being built, or a name is taken.
     Taken = 9,
+    /// Another generation of the table is about to come into force, or has: write to that, or here again if it does not.
+    Frozen = 10,
 }
 
 /// Which optional words a request has, and of what kind its item is.
@@ -422,6 +430,7 @@ impl<'a> Reply<'a> {
             7 => Status::Gone,
             8 => Status::Loaded,
             9 => Status::Taken,
+            10 => Status::Frozen,
             _ => return None,
         };
         Some(Reply { head: ReplyHead { id: (word >> 32) as u32, status, version, location }, item })
