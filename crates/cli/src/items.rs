@@ -53,11 +53,18 @@ impl TableNames {
 
     /// Looks up the tables that the links of an item lead to.
     pub fn learn(&mut self, session: &mut Session, item: &Item) -> Result<(), Failure> {
-        for id in targets(item) {
-            if let Entry::Vacant(entry) = self.0.entry(id) {
-                let name = session.table_name(id)?;
-                entry.insert(name.unwrap_or_else(|| format!("#{}", id.0)));
-            }
+        targets(item).try_for_each(|id| self.look_up(session, id))
+    }
+
+    /// Looks up the table that an item is of.
+    pub fn learn_own(&mut self, session: &mut Session, item: &Item) -> Result<(), Failure> {
+        self.look_up(session, item.table())
+    }
+
+    fn look_up(&mut self, session: &mut Session, id: TableId) -> Result<(), Failure> {
+        if let Entry::Vacant(entry) = self.0.entry(id) {
+            let name = session.table_name(id)?;
+            entry.insert(name.unwrap_or_else(|| format!("#{}", id.0)));
         }
         Ok(())
     }

@@ -24,6 +24,7 @@ mod stat;
 mod table;
 mod trust;
 mod units;
+mod walk;
 mod write;
 
 use std::path::PathBuf;
@@ -92,6 +93,7 @@ enum Command {
     Get(get::GetArgs),
     Del(write::DelArgs),
     Chase(chase::ChaseArgs),
+    Walk(walk::WalkArgs),
     Scan(scan::ScanArgs),
     #[command(subcommand)]
     Table(table::TableCommand),
@@ -116,6 +118,7 @@ fn run(context: &context::Context, command: &Command) -> Result<(), Failure> {
         Command::Get(args) => get::run(context, args),
         Command::Del(args) => write::del(context, args),
         Command::Chase(args) => chase::run(context, args),
+        Command::Walk(args) => walk::run(context, args),
         Command::Scan(args) => scan::run(context, args),
         Command::Table(command) => table::run(context, command),
         Command::Load(args) => load::run(context, args),

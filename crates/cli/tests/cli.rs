@@ -732,6 +732,8 @@ fn rows_of_links() -> Vec<String> {
         wanted.extend(sizes.map(|bytes| format!("chase_{fabric}{bytes}")));
     }
     wanted.extend([64, 256, 1024, 4096].map(|bytes| format!("chase_memcached_{bytes}")));
+    let chases = ["chase_message", "chase_memcached", "chase_loop", "chase_batch", "link_bytes"];
+    wanted.extend(chases.map(String::from));
     wanted
 }
 
@@ -960,7 +962,7 @@ fn a_peer_that_is_not_installed_is_named() {
 #[test]
 fn every_command_helps() {
     let place = Place::new();
-    for command in ["serve", "demo", "put", "get", "del", "chase", "scan", "stat", "bench"] {
+    for command in ["serve", "demo", "put", "get", "del", "chase", "walk", "scan", "stat", "bench"] {
         let help = place.kelix(&["help", command]);
         assert!(help.ok().contains("Examples:"), "{help:?}");
     }

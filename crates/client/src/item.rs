@@ -139,6 +139,11 @@ impl Item {
         self.section().map_or(0, |section| section.greatest_name().0)
     }
 
+    /// The table that it is of, as links tell it.
+    pub fn table(&self) -> TableId {
+        self.header.table
+    }
+
     /// The key.
     pub fn key(&self) -> &[u8] {
         self.view().key()
