@@ -14,6 +14,7 @@ mod measurements;
 mod ordered;
 mod papers;
 mod peers;
+mod progress;
 mod report;
 mod socket;
 mod spine;
