@@ -29,7 +29,7 @@ fn fill(postgres: &Postgres, people: u64) -> Result<(), String> {
     postgres.run(&format!(
         "create unlogged table people (id bigint primary key, name text not null, dept_id int not null, boss_id bigint not null);
          insert into people select n, rpad('person ' || n || ' ', 80, md5(n::text)), n % 1000, (n * 7919 + 1) % {people}
-             from generate_series(0, {people} - 1) n"
+             from generate_series(0::bigint, {people} - 1) n"
     ))?;
     postgres.run("vacuum freeze people")?;
     postgres.run("analyze people; checkpoint")
