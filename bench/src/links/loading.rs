@@ -47,17 +47,22 @@ fn map() -> Result<Map, String> {
 #[derive(Default)]
 struct Parts {
     checking: Option<Instant>,
-    building: Option<Instant>,
+    putting: Option<Instant>,
+    /// When the last item was put: what follows is links, and the switch.
+    finishing: Option<Instant>,
 }
 
 impl Watch for Parts {
     fn at(&mut self, progress: &Progress<'_>) {
-        let part = match progress {
-            Progress::Reading { .. } => return,
-            Progress::Checking => &mut self.checking,
-            Progress::Building { .. } => &mut self.building,
-        };
-        part.get_or_insert_with(Instant::now);
+        let now = Instant::now();
+        match progress {
+            Progress::Reading { .. } => {}
+            Progress::Checking => self.checking = Some(now),
+            Progress::Building { .. } => {
+                self.putting.get_or_insert(now);
+                self.finishing = Some(now);
+            }
+        }
     }
 }
 
@@ -107,14 +112,12 @@ impl Loading {
     }
 
     fn tell(&mut self, began: Instant, parts: &Parts) {
-        let (checking, building) = (parts.checking.unwrap_or(began), parts.building.unwrap_or(began));
-        let seconds = |time: Duration| format!("{:.2} s", time.as_secs_f64());
-        self.parts = format!(
-            "of the last load reading {}, checking {}, building {}",
-            seconds(checking - began),
-            seconds(building - checking),
-            seconds(building.elapsed())
-        );
+        let moments = [Some(began), parts.checking, parts.putting, parts.finishing, Some(Instant::now())];
+        let moments: Vec<Instant> = moments.into_iter().flatten().collect();
+        let seconds = moments.windows(2).map(|two| (two[1] - two[0]).as_secs_f64());
+        let parts = ["reading", "checking", "putting", "links and switch"].into_iter().zip(seconds);
+        let parts: Vec<String> = parts.map(|(part, seconds)| format!("{part} {seconds:.2} s")).collect();
+        self.parts = format!("of the last load {}", parts.join(", "));
     }
 
     /// What came is what the table says.

@@ -3,7 +3,7 @@
 //! The records are a chain that leads through all of them in no order that memory has. One step of it after the other is
 //! taken, each from the item that the last one brought, so a row's figures are latencies.
 //!
-//! Other rows are about generations: how fast they are loaded and built, and what readers notice when one is switched.
+//! Other rows are about generations: how fast they are loaded and built, and what a reader notices of that and of a switch.
 
 mod building;
 mod chain;

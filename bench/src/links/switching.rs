@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! before | building | switching: finish, and a while after it | dropping
-//!   the same length       ^ another generation in force
+//! as long, or longer      ^ another generation in force
 //! ```
 
 use std::time::{Duration, Instant};
