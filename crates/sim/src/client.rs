@@ -20,6 +20,7 @@ use crate::value::Shape;
 
 pub mod datasets;
 mod operations;
+mod overlays;
 mod record;
 
 /// Keys that come and go, so that the index grows and shrinks: from here on, so many.

@@ -6,7 +6,7 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 72] = [
+pub const WANTED: [&str; 75] = [
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
@@ -61,6 +61,8 @@ pub const WANTED: [&str; 72] = [
     "operation answered",
     "operation timed out",
     "outcome unknown",
+    "overlay read",
+    "overlays taken over",
     "pointer into a segment that is gone",
     "read by name",
     "scan led astray",
@@ -78,14 +80,16 @@ pub const WANTED: [&str; 72] = [
     "write asked for again that had been done",
     "write asked for again that had not been done",
     "write refused for lack of memory",
+    "write waited for another generation",
     "write waited for memory",
 ];
 
 /// What is too rare to be wanted of a few runs.
-const RARE: [&str; 4] = [
+const RARE: [&str; 5] = [
     "directory died while it was read",
     "emptying of a segment given up",
     "leaf written anew for another EMPTY pattern",
+    "table thawed by itself",
     "top model moved",
 ];
 

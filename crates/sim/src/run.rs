@@ -164,6 +164,7 @@ fn conduct(
         for number in 2..4 {
             hire(plan.clients + number, "reader of generations", stage, random, Client::view_datasets);
         }
+        hire(plan.clients + 4, "writer of overlays", stage, random, Client::write_overlays);
     }
     let chaos = Chaos {
         faults: plan.faults,
@@ -171,7 +172,7 @@ fn conduct(
         servers,
         working,
         harm: harm.clone(),
-        next_client: plan.clients + 4,
+        next_client: plan.clients + 5,
         random: random.split(),
     };
     chaos.run();
