@@ -15,7 +15,7 @@ use crate::connect::{Address, Setup};
 use crate::core::{Core, OfServer};
 use crate::pointers::PointerCache;
 use crate::shelf::Shelf;
-use crate::{Client, Session, SessionOptions};
+use crate::{Client, Item, Session, SessionOptions};
 
 /// Tells a shard's segments as they are now.
 pub type MapSource = Box<dyn FnMut(u16) -> Result<Arc<MemoryMap>>>;
@@ -75,5 +75,12 @@ impl Session {
         let address = Arc::new(Address::Directory("a simulated server".into()));
         let client = Client { address, credentials: Arc::default() };
         Session::over(&client, connected.open(), options, caller)
+    }
+
+    /// Tells the shard that has an item that the target of a link of its stands where the item itself does, as a client might that is broken
+    /// or means ill. For right after the item was got.
+    pub fn claim_falsely(&mut self, item: &Item, name: &str) -> Result<()> {
+        let origin = item.raw_links(name).next().and_then(|link| item.origin(&link));
+        self.repair(origin, None)
     }
 }

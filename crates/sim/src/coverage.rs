@@ -6,7 +6,7 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 75] = [
+pub const WANTED: [&str; 76] = [
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
@@ -31,6 +31,7 @@ pub const WANTED: [&str; 75] = [
     "directory copy was old",
     "directory moved",
     "epoch stepped",
+    "false claim about a link",
     "generation came into force",
     "generation dropped",
     "index block merged",

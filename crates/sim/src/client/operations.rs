@@ -1,9 +1,12 @@
 //! What clients do.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use kelix::{CompareAndSet, Error, ErrorKind, Item, NewItem, Outcome, Path, Rows, Scan, Ticket, Values};
+use kelix::{
+    CompareAndSet, Error, ErrorKind, Frontier, Item, NewItem, Outcome, Path, Rows, Scan, Ticket, Values,
+};
 use kelix_types::mark;
 
 use super::{BULK_KEYS, COLD_KEYS, Client, Connection, LARGE_KEYS, SEASON, Seen};
@@ -235,10 +238,27 @@ impl Client {
         }
         mark!("link followed");
         let called_ns = scheduler::now_ns();
-        let items = if self.random.once_in(2) {
-            vec![open.session.follow(&item, NEXT)?]
-        } else {
-            open.session.follow_all(&item, NEXT)?
+        if self.random.once_in(8) {
+            mark!("false claim about a link");
+            open.session.claim_falsely(&item, NEXT)?;
+        }
+        let items = match self.random.below(4) {
+            0 => vec![open.session.follow(&item, NEXT)?],
+            1 => {
+                let mut at = item.clone();
+                let found = open.session.follow_into(&mut at, NEXT)?;
+                vec![Some(at).filter(|_| found)]
+            }
+            2 => {
+                let (mut frontier, mut items) = (Frontier::new(), Vec::new());
+                frontier.add_links(&item, NEXT, |_| true);
+                open.session.visit(&frontier, |_, item| {
+                    items.push(item.cloned());
+                    ControlFlow::Continue(())
+                })?;
+                items
+            }
+            _ => open.session.follow_all(&item, NEXT)?,
         };
         for (target, item) in targets.iter().zip(items) {
             let found = item.map(|item| self.look_at(&item, *target));
