@@ -213,7 +213,7 @@ fn write(client: &Client, fabric: FabricChoice, writer: u64, over: &AtomicBool) 
             }
             1 => {
                 let results = session.multi_put(handle, &[(&key(number), &text)]).unwrap();
-                results.into_iter().for_each(|result| drop(result.unwrap()));
+                assert!(results.iter().all(Result::is_ok), "{results:?}");
                 known[slot] = Some(count);
             }
             2 => {

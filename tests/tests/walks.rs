@@ -348,6 +348,17 @@ fn chunks_and_paths_of_a_dataset() {
         }
         let error = session.follow_into(&mut at, "enemy").unwrap_err();
         assert_eq!((error.kind(), number(&at)), (ErrorKind::NoSuchAttribute, 0));
+        // Nobody has followed a link between the shards before, and all are good.
+        let mut fresh = self::session(&client, fabric, Path::Auto);
+        let people_there = fresh.table("people").unwrap();
+        fresh.get(people_there, &key(4)).unwrap().unwrap();
+        let before = fresh.cost();
+        let links = Walk::along(&["friends", "next", "item", "boss"]);
+        let walked = fresh.walk(&[(people_there, &key(4))], &links, |_| Visit::On).unwrap();
+        let cost = fresh.cost().since(before);
+        assert_eq!((walked.items, walked.gone), (20 + 20 * 4, 0));
+        // The first item is looked up by its key; names of attributes are read once.
+        assert!(cost.messages <= 2 && cost.reads <= 100 + 12, "{cost:?}");
         // In the middle of a walk another generation comes into force.
         let mark = person.bytes("mark").unwrap()[0];
         let mut marks = Vec::new();

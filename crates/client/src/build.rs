@@ -1,10 +1,13 @@
 //! Building a generation of a dataset: new tables, filled beside those that are read, and put in force at once.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use kelix_types::limits::{FRAME_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX};
 use kelix_types::{Error, ErrorKind, Result, TableId, TableKind};
-use kelix_wire::generation::{LoadedTable, NewItem as Packed, any_of, decode_tables, encode_tables};
+use kelix_wire::generation::{
+    LoadedTable, NewItem as Packed, RESOLVED, any_of, decode_tables, encode_tables,
+};
 use kelix_wire::{Op, RequestHead, Status};
 
 use crate::Table;
@@ -19,6 +22,8 @@ use overlay::Overlays;
 
 /// Words of items that go in one message.
 const FRAME_WORDS: usize = FRAME_BYTES_MAX / 8 / 2;
+/// Between two looks whether shards have answered each other.
+const BETWEEN_LOOKS: Duration = Duration::from_micros(100);
 /// Messages to all shards that are not answered yet.
 const UNDER_WAY: usize = 4;
 
@@ -44,7 +49,7 @@ pub struct Built {
     pub links: u64,
     /// Of the items, those that clients had put into the generation before.
     pub overlays: u64,
-    /// Links whose target is not there, as far as target and link belong to the same shard.
+    /// Links whose target is not there.
     pub dangling: u64,
 }
 
@@ -223,6 +228,11 @@ impl Build<'_> {
                 self.resolve(shard, self.tables[index].table)?;
             }
         }
+        for shard in 0..self.session.core.shards() {
+            while self.ask_about_links(shard, self.tables[0].table, RESOLVED, &[])?.0 > 0 {
+                self.session.setup.nap(BETWEEN_LOOKS);
+            }
+        }
         overlays.freeze(&mut self)?;
         // Shard 0 last: with it the generation is in force.
         for shard in (0..self.session.core.shards()).rev() {
@@ -238,23 +248,36 @@ impl Build<'_> {
     fn resolve(&mut self, shard: usize, table: TableId) -> Result<()> {
         let (mut cursor, mut after) = (0, Vec::new());
         loop {
-            let head = RequestHead { argument: Some(cursor), ..RequestHead::new(Op::Resolve, 0, table) };
-            let answer = self.session.call(OPERATION, shard, head, &after, &[])?;
-            check_answer(OPERATION, &answer)?;
-            let [links, dangling, bytes, rest @ ..] = &answer.item[..] else {
-                return Err(Error::new(
-                    ErrorKind::Protocol,
-                    OPERATION,
-                    "an answer about links that makes no sense",
-                ));
-            };
-            self.built.links += links;
-            self.built.dangling += dangling;
-            after = kelix_image::words::bytes_of(rest).get(..*bytes as usize).unwrap_or_default().to_vec();
-            cursor = answer.version;
-            if cursor == 0 {
+            let (next, behind) = self.ask_about_links(shard, table, cursor, &after)?;
+            if next == 0 {
                 return Ok(());
             }
+            if (next, &behind) == (cursor, &after) {
+                // It waits for other shards.
+                self.session.setup.nap(BETWEEN_LOOKS);
+            }
+            (cursor, after) = (next, behind);
         }
+    }
+
+    /// Where to go on with the links of a table.
+    fn ask_about_links(
+        &mut self,
+        shard: usize,
+        table: TableId,
+        cursor: u64,
+        after: &[u8],
+    ) -> Result<(u64, Vec<u8>)> {
+        let head = RequestHead { argument: Some(cursor), ..RequestHead::new(Op::Resolve, 0, table) };
+        let answer = self.session.call(OPERATION, shard, head, after, &[])?;
+        check_answer(OPERATION, &answer)?;
+        let [links, dangling, bytes, rest @ ..] = &answer.item[..] else {
+            let context = "an answer about links that makes no sense";
+            return Err(Error::new(ErrorKind::Protocol, OPERATION, context));
+        };
+        self.built.links += links;
+        self.built.dangling += dangling;
+        let behind = kelix_image::words::bytes_of(rest).get(..*bytes as usize).unwrap_or_default();
+        Ok((answer.version, behind.to_vec()))
     }
 }

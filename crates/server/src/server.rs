@@ -403,7 +403,7 @@ fn pass_on(shared: &Shared, news: &Receiver<News>) {
             }
             News::Order { namespace, shard, order } => {
                 let shards = &shared.namespaces[namespace].shards;
-                let others = if shard == 0 { &shards[1..] } else { &shards[..1] };
+                let others = &shards[order.is_for(shard, shards.len())];
                 others.iter().for_each(|other| other.command(Command::Obey(order.clone())));
             }
         }

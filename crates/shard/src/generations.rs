@@ -14,6 +14,7 @@
 //! Shard 0 keeps the datasets, and orders what others are to drop. Each shard knows which of its tables are loaded.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Range;
 
 use kelix_fabric::PeerId;
 use kelix_image::{NoRoom, header_word};
@@ -22,6 +23,7 @@ use kelix_types::{NameId, TableId, TableKind, mark};
 use kelix_wire::generation::{LoadedTable, decode_tables, encode_tables};
 use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, Status, catalogue, encode_reply};
 
+use crate::asked::{LinkPlace, Question, Questions, Target};
 use crate::execute::Answer;
 use crate::leaving::Leaving;
 use crate::overlay::Listing;
@@ -44,6 +46,37 @@ pub enum Order {
         /// Which one it is.
         generation: u64,
     },
+    /// Where are these targets of links?
+    Ask {
+        /// The generation that is built.
+        generation: u64,
+        /// Who asks.
+        from: usize,
+        /// Who has them.
+        to: usize,
+        /// Which ones.
+        question: Question,
+    },
+    /// The answer.
+    Tell {
+        /// The generation that is built.
+        generation: u64,
+        /// Who asked.
+        to: usize,
+        /// Where they are.
+        told: Vec<(LinkPlace, Target)>,
+    },
+}
+
+impl Order {
+    /// For which shards it is, if this one has to tell it.
+    pub fn is_for(&self, from: usize, shards: usize) -> Range<usize> {
+        match self {
+            Order::Ask { to, .. } | Order::Tell { to, .. } => *to..to + 1,
+            _ if from == 0 => 1..shards,
+            _ => 0..1,
+        }
+    }
 }
 
 /// What may be done with a table that is or was of a generation.
@@ -124,6 +157,7 @@ pub(crate) struct Generations {
     pub leaving: VecDeque<Leaving>,
     pub orders: Vec<Order>,
     pub listings: HashMap<u64, Listing>,
+    pub questions: HashMap<u64, Questions>,
     /// Generations whose builders took too long.
     thawed: Vec<u64>,
     given: u64,
@@ -138,6 +172,7 @@ impl Generations {
             leaving: VecDeque::new(),
             orders: Vec::new(),
             listings: HashMap::new(),
+            questions: HashMap::new(),
             thawed: Vec::new(),
             given: 0,
             lease_ns,
@@ -277,6 +312,8 @@ impl Shard {
                 self.begin_leaving(generation, tables, given_up);
             }
             Order::Dropped { generation } => self.shard_has_dropped(generation),
+            Order::Ask { generation, from, question, .. } => self.answer_shard(generation, from, &question),
+            Order::Tell { generation, told, .. } => self.take_told(generation, &told),
         }
     }
 
@@ -420,6 +457,7 @@ impl Shard {
     fn switch(&mut self, now: Now, peer: PeerId, number: u64) -> Result<Answer, NoRoom> {
         let lease_ns = self.generations.lease_ns;
         self.generations.listings.remove(&number);
+        self.generations.questions.remove(&number);
         if self.generations.thawed.contains(&number) {
             return Ok(Answer::of(Status::Gone));
         }
@@ -561,6 +599,7 @@ impl Shard {
 
     fn begin_leaving(&mut self, generation: u64, tables: Vec<TableId>, given_up: bool) {
         self.generations.listings.remove(&generation);
+        self.generations.questions.remove(&generation);
         self.generations.thawed.retain(|thawed| *thawed != generation);
         if given_up {
             self.generations.thaw(generation);

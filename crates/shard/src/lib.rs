@@ -15,6 +15,7 @@
 
 mod again;
 pub mod alone;
+mod asked;
 mod audit;
 mod catalogue;
 mod execute;

@@ -4,9 +4,10 @@ use kelix_image::words::bytes_of_mut;
 use kelix_image::{Attributes, ItemFlags, ItemHeader, NoRoom, Value};
 use kelix_index::{ScanFrom, location_of};
 use kelix_types::{KeyHash, Location, TableId, mark};
-use kelix_wire::generation::{Arrived, take_item};
+use kelix_wire::generation::{Arrived, RESOLVED, take_item};
 use kelix_wire::{FrameBuffer, ReplyHead, Request, Status, encode_reply};
 
+use crate::asked::{LinkPlace, Question};
 use crate::execute::{Answer, NewItem, item_flags};
 use crate::overlay::Overlay;
 use crate::shard::{Now, Shard};
@@ -95,8 +96,15 @@ impl Shard {
             frame.reserve(3).copy_from_slice(&[counts[0], counts[1], key.len() as u64]);
             bytes_of_mut(frame.reserve(key.len().div_ceil(8)))[..key.len()].copy_from_slice(key);
         };
-        if self.generations.filled(table).is_none() {
+        let Some(generation) = self.generations.filled(table) else {
             return reply(Status::Gone, 0, [0; 2], &[]);
+        };
+        if request.head.argument == Some(RESOLVED) {
+            let (unanswered, dangling) = self.answered(generation);
+            return reply(Status::Ok, unanswered, [0, dangling], &[]);
+        }
+        if self.asks_enough(generation) {
+            return reply(Status::Ok, request.head.argument.unwrap_or(0), [0; 2], request.key);
         }
         let mut items = Vec::new();
         let mut cursor = request.head.argument.unwrap_or(0);
@@ -117,7 +125,7 @@ impl Shard {
                 }
             }
         }
-        let counts = self.resolve_items(&items);
+        let counts = self.resolve_items(generation, &items);
         reply(Status::Ok, cursor, counts, &last_key);
     }
 
@@ -149,8 +157,9 @@ impl Shard {
     }
 
     /// Writes the locations of the links of items. How many there were, and how many targets are not there.
-    fn resolve_items(&mut self, items: &[Location]) -> [u64; 2] {
+    fn resolve_items(&mut self, generation: u64, items: &[Location]) -> [u64; 2] {
         let (mut links, mut keys) = (Vec::new(), Vec::new());
+        let mut questions = vec![Question::default(); self.view.shards()];
         let (index, view, number) = (&self.index, &self.view, self.number);
         let mut words = std::mem::take(&mut self.scratch);
         let mut count = 0;
@@ -160,21 +169,26 @@ impl Shard {
             self.image.slot(*item).copy_out(0, &mut words);
             let view_of_item = kelix_image::ItemView::new(&words).expect("an item of this image");
             let first = view_of_item.header().body_start() / 8;
+            let incarnation = view_of_item.guardian().incarnation();
             for (_, value) in Attributes::new(view_of_item.body()).into_iter().flatten() {
                 let Value::Link(link) = value else { continue };
                 count += 1;
                 let hash = index.hash(link.table, link.key);
-                if view.shard_of(link.table, hash) != number {
+                let word = first + link.position / 8;
+                let shard = view.shard_of(link.table, hash);
+                if shard != number {
+                    let place = LinkPlace { item: *item, incarnation, word };
+                    questions[shard].add(place, (link.table, hash, link.key));
                     continue;
                 }
                 index.prefetch(&self.image, hash, link.table, link.key);
                 let key = keys.len()..keys.len() + link.key.len();
                 keys.extend_from_slice(link.key);
-                let word = first + link.position / 8;
                 links.push(Unresolved { item: *item, word, table: link.table, hash, key });
             }
         }
         self.scratch = words;
+        self.ask(generation, questions);
         let mut missing = 0;
         for Unresolved { item, word, table, hash, key } in links {
             let Some((location, incarnation)) = self.target_of(table, hash, &keys[key]) else {

@@ -6,7 +6,7 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 76] = [
+pub const WANTED: [&str; 77] = [
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
@@ -51,6 +51,7 @@ pub const WANTED: [&str; 76] = [
     "leaf written anew",
     "leaves merged",
     "leaves of a scan were younger than what led to them",
+    "link between shards of a generation",
     "link followed",
     "link repaired by a reader",
     "link repaired on a client's word",
@@ -86,9 +87,10 @@ pub const WANTED: [&str; 76] = [
 ];
 
 /// What is too rare to be wanted of a few runs.
-const RARE: [&str; 5] = [
+const RARE: [&str; 6] = [
     "directory died while it was read",
     "emptying of a segment given up",
+    "item with a link to another shard was moved",
     "leaf written anew for another EMPTY pattern",
     "table thawed by itself",
     "top model moved",

@@ -69,7 +69,7 @@ impl ServerPlan {
         let term = scheduler::unnoticed(|| self.authority.words().add(AUTHORITY_TERM, 1));
         let hash_seed = scheduler::random_below(u64::MAX);
         let view = View::of_shards(term, hash_seed, self.shards);
-        let orders: Orders = (0..self.shards).map(|_| Shared::default()).collect();
+        let orders: Orders = (0..self.shards).map(|_| Default::default()).collect();
         let start = |number| self.start_shard(number, &view, (term, hash_seed), &orders);
         let shards = (0..self.shards).map(start).collect();
         Server { term, kind: self.kind, view, authority: self.authority.clone(), shards }
@@ -101,7 +101,7 @@ impl ServerPlan {
         let shard =
             scheduler::unnoticed(|| Shard::create(config, header.clone(), Box::new(segments.clone())));
         let joins: Shared<VecDeque<Join>> = Rc::default();
-        let bell: Shared<Option<Bell>> = Rc::default();
+        let bell = orders[number].1.clone();
         let node = Node {
             shard: shard.expect("enough memory for an image"),
             term,
@@ -122,8 +122,8 @@ impl ServerPlan {
     }
 }
 
-/// What shards of a server have to tell each other, by who is to know.
-type Orders = Rc<[Shared<VecDeque<Order>>]>;
+/// What shards of a server have to tell each other, by who is to know, and whose bell is rung then.
+type Orders = Rc<[(Shared<VecDeque<Order>>, Shared<Option<Bell>>)]>;
 
 /// How wrong one node's clock is, in parts per million.
 pub fn drift_ppm(most: u64) -> i64 {
@@ -243,9 +243,11 @@ impl Node {
             for (_, what) in progress.faulty.iter().filter(|(peer, _)| !endpoint.is_broken(*peer)) {
                 self.findings.borrow_mut().push(format!("server {}: a client is faulty: {what}", self.term));
             }
-            let others = if self.number == 0 { 1..self.orders.len() } else { 0..1 };
             for order in &progress.orders {
-                self.orders[others.clone()].iter().for_each(|to| to.borrow_mut().push_back(order.clone()));
+                for (to, bell) in &self.orders[order.is_for(self.number, self.orders.len())] {
+                    to.borrow_mut().push_back(order.clone());
+                    bell.borrow().iter().for_each(Bell::ring);
+                }
             }
             let faulty = progress.faulty.iter().map(|(peer, _)| *peer);
             for peer in faulty.chain(endpoint.broken()) {
@@ -278,7 +280,7 @@ impl Node {
     }
 
     fn obey(&mut self, endpoint: &mut SimEndpoint, peers: &mut Vec<PeerId>) {
-        let orders: Vec<Order> = self.orders[self.number].borrow_mut().drain(..).collect();
+        let orders: Vec<Order> = self.orders[self.number].0.borrow_mut().drain(..).collect();
         orders.into_iter().for_each(|order| self.shard.obey(order));
         let joins: Vec<Join> = self.joins.borrow_mut().drain(..).collect();
         for Join { server_mailbox, client_mailbox, client_bell, wire, caller } in joins {
