@@ -281,3 +281,49 @@ fn a_suggested_map_is_loaded() {
     place.kelix(&["map", "suggest", "--from", "sqlite:/nonexistent.db"]).failed(5, &["/nonexistent.db"]);
     place.kelix(&["map", "suggest", "--from", "postgres://ada@localhost:1/db"]).failed(5, &["is it running"]);
 }
+
+#[test]
+fn values_of_a_mebibyte_are_loaded() {
+    let (place, _server) = Place::served();
+    let text: String = (0..1 << 20).map(|at| char::from(b'a' + (at % 23) as u8)).collect();
+    let map = "dataset = \"d\"\n[[table]]\nname = \"long\"\nkey = \"{id}\"\nvalue = \"text\"\n\
+               [[table]]\nname = \"named\"\nfile = \"long.csv\"\nkey = \"{id}\"\nattributes = [\"text\"]\n";
+    let map = place.file("map.toml", map.as_bytes());
+    place.file("long.csv", format!("id,text\n1,{text}\n2,short\n3,{text}\n").as_bytes());
+    let (from, map) = (place.path().to_str().expect("a name"), map.to_str().expect("a name"));
+    place.kelix(&["load", "--from", from, "--map", map]).ok();
+    for (key, expected) in [("1", &text[..]), ("2", "short"), ("3", &text)] {
+        assert!(place.kelix(&["get", "long", key, "--raw"]).out == expected.as_bytes(), "{key}");
+        let item = place.kelix(&["get", "named", key, "--json"]).json();
+        assert!(item["attributes"][0]["value"] == expected, "{key}");
+    }
+}
+
+#[test]
+fn what_was_put_into_an_overlay_stays_until_a_load_has_it() {
+    let (place, _server) = Place::served();
+    let map = "dataset = \"d\"\n[[table]]\nname = \"t\"\nkey = \"{id}\"\nvalue = \"v\"\nlive = \"overlay\"\n";
+    let map = place.file("map.toml", map.as_bytes());
+    let map = map.to_str().expect("a name");
+    let load = |rows: &str| {
+        let from = place.file("t.csv", format!("id,v\n{rows}").as_bytes());
+        place.kelix(&["load", "--from", from.to_str().expect("a name"), "--map", map]).ok();
+    };
+    load("1,one\n2,two\n");
+    place.kelix(&["put", "t", "2", "mine"]).ok();
+    place.kelix(&["put", "t", "3", "mine"]).ok();
+    place.kelix(&["put", "t", "4", "mine"]).ok();
+    let all = |wanted: &[(&str, Option<&str>)]| {
+        for (key, value) in wanted {
+            match value {
+                Some(value) => assert_eq!(place.kelix(&["get", "t", key, "--raw"]).ok(), *value, "{key}"),
+                None => place.kelix(&["get", "t", key]).failed(1, &["not there"]),
+            }
+        }
+    };
+    all(&[("1", Some("one")), ("2", Some("mine")), ("3", Some("mine")), ("4", Some("mine"))]);
+    load("1,one\n4,four\n");
+    all(&[("1", Some("one")), ("2", None), ("3", Some("mine")), ("4", Some("four"))]);
+    load("1,one\n");
+    all(&[("2", None), ("3", Some("mine")), ("4", None)]);
+}
