@@ -193,7 +193,7 @@ fn requests_that_make_no_sense() {
     let sizes = |key: u64, body: u64| with(1, key | body << 32);
     let cases = [
         ("an operation that is none", with(0, put[0] & !0xff)),
-        ("an operation that is not there yet", with(0, put[0] & !0xff | 17)),
+        ("an operation that is not there yet", with(0, put[0] & !0xff | 19)),
         ("flags that are none", with(0, put[0] | 0x80 << 8)),
         ("a key beyond the frame", sizes(800, 0)),
         ("a body beyond the frame", sizes(3, 1 << 20)),
@@ -255,6 +255,12 @@ fn requests_for_what_cannot_be() {
     }
     assert_eq!(session.call(0, with(Op::LargeBegin, 1 << 40), b"k", &[]), Status::NoRoom);
     assert_eq!(session.call(0, with(Op::RepairLink, 7), b"k", &[0xff; 16]), Status::Absent);
+    // Generations that nobody builds.
+    for op in [Op::Load, Op::Resolve, Op::Switch, Op::Abandon, Op::Hold, Op::Freeze, Op::Overlays] {
+        for generation in [0, 1, u64::MAX] {
+            assert_eq!(session.call(0, with(op, generation), b"", &[]), Status::Gone, "{op:?} {generation}");
+        }
+    }
     // Pieces in the wrong order, and more of them than were announced, end the upload but not the session.
     for (at, bytes) in [(8, 8), (u64::MAX, 8), (0, 3000), (0, 0)] {
         for announced in [2000, 2 << 20] {

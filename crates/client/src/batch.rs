@@ -387,10 +387,9 @@ impl Session {
         items: &[(&[u8], &[u8])],
     ) -> Result<Vec<Result<Version>>> {
         const OPERATION: &str = "multi_get_put";
-        let by = table;
-        let table = self.check_table(OPERATION, table)?;
-        let mut puts = Puts::new(OPERATION, table, items)?;
-        keys.iter().try_for_each(|key| check_key(OPERATION, table, key))?;
+        let id = self.check_table(OPERATION, table)?;
+        let mut puts = Puts::new(OPERATION, id, items)?;
+        keys.iter().try_for_each(|key| check_key(OPERATION, id, key))?;
         self.note_operation()?;
         values.reset(keys.len());
         // The gets are spread over the waves of puts, and go at once if there are none.
@@ -402,7 +401,7 @@ impl Session {
             let wave = waves.next();
             if let Some((wave, keys)) = wave {
                 let target = (&mut *values, wave * a_wave);
-                outcome = self.get_values(OPERATION, table, keys, target, &mut puts.patience);
+                outcome = self.get_values(OPERATION, id, keys, target, &mut puts.patience);
             }
             if outcome.is_err() || !sent && wave.is_none() {
                 break;
@@ -411,7 +410,7 @@ impl Session {
         }
         self.end_puts(&mut puts, 0);
         match outcome.and_then(|()| self.still(OPERATION)) {
-            Ok(()) => Ok(self.put_after_switch(by, items, puts.results)),
+            Ok(()) => Ok(self.put_after_switch(table, items, puts.results)),
             Err(error) if puts.results.is_empty() => Err(error),
             Err(error) => Err(error.with_effect(Effect::Unknown)),
         }

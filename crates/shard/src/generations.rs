@@ -214,10 +214,19 @@ impl Generations {
         self.uses.get(&table).copied()
     }
 
+    /// Whether tables are being filled for a generation.
+    pub fn is_built(&self, number: u64) -> bool {
+        let filled = |used: &Use| matches!(used, Use::Filled { generation, .. } if *generation == number);
+        self.uses.values().any(filled)
+    }
+
     /// Takes no writes to a table for as long as its follower takes to come into force, but for two leases at most. `false`: it cannot be
     /// frozen.
     pub fn freeze(&mut self, now: Now, table: TableId, follower: u64) -> bool {
         let until_ns = now.monotonic_ns + 2 * self.lease_ns;
+        if !self.is_built(follower) {
+            return false;
+        }
         let Some(used) = self.uses.get_mut(&table) else { return false };
         match *used {
             Use::Read { overlay: true } => {}

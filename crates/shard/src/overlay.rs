@@ -92,6 +92,10 @@ impl Shard {
     pub(crate) fn tell_overlays(&mut self, now: Now, request: &Request<'_>, frame: &mut FrameBuffer) {
         let RequestHead { id, table, argument, .. } = request.head;
         let follower = argument.unwrap_or(0);
+        if !self.generations.is_built(follower) {
+            encode_reply(frame, ReplyHead { id, status: Status::Gone, version: 0, location: 0 });
+            return;
+        }
         self.generations.stay_frozen(now, table, follower);
         let known = self.generations.listings.remove(&follower).filter(|listing| listing.table == table);
         let mut listing =
