@@ -77,8 +77,8 @@ impl Session {
         Session::over(&client, connected.open(), options, caller)
     }
 
-    /// Tells the shard that has an item that the target of a link of its stands where the item itself does, as a client might that is broken
-    /// or means ill. For right after the item was got.
+    /// Tells the shard that has an item that the target of a link of its stands where the item stands that was got last, as a client might that
+    /// is broken or means ill.
     pub fn claim_falsely(&mut self, item: &Item, name: &str) -> Result<()> {
         let origin = item.raw_links(name).next().and_then(|link| item.origin(&link));
         self.repair(origin, None)

@@ -239,8 +239,11 @@ impl Client {
         mark!("link followed");
         let called_ns = scheduler::now_ns();
         if self.random.once_in(8) {
-            mark!("false claim about a link");
-            open.session.claim_falsely(&item, NEXT)?;
+            let other = self.random.below(self.stage.plan.hot_keys);
+            if self.get(open, other, seen)?.is_some() {
+                mark!("false claim about a link");
+                open.session.claim_falsely(&item, NEXT)?;
+            }
         }
         let items = match self.random.below(4) {
             0 => vec![open.session.follow(&item, NEXT)?],
