@@ -14,6 +14,7 @@ mod measurements;
 mod ordered;
 mod papers;
 mod peers;
+mod progress;
 mod report;
 mod socket;
 mod spine;
@@ -63,7 +64,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("sweep", "the same over sizes of values and numbers of records"),
     ("counts", "instructions an operation takes"),
     ("ablation", "each feature against the same store without it"),
-    ("links", "following a link against looking an item up"),
+    ("links", "following a link against looking an item up; generations loaded, built and switched"),
     ("ordered", "ordered tables read through models against messages, a cached tree, LMDB and Redis"),
 ];
 

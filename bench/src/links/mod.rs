@@ -2,10 +2,18 @@
 //!
 //! The records are a chain that leads through all of them in no order that memory has. One step of it after the other is
 //! taken, each from the item that the last one brought, so a row's figures are latencies.
+//!
+//! Other rows are about generations: how fast they are loaded and built, and what a reader notices of that and of a switch.
 
+mod building;
 mod chain;
 mod chasing;
+mod generations;
+mod loading;
 mod memcached;
+mod reading;
+mod switching;
+mod times;
 
 use kelix::{Cost, FabricChoice, Path};
 
@@ -13,7 +21,7 @@ use crate::interleave::{Comparison, compare};
 use crate::report::{Row, Sense, as_rate, compared};
 use crate::store::{cores, pin, unpin};
 use crate::workload::Records;
-use crate::{Options, Report};
+use crate::{Options, Report, progress};
 use chain::{Chain, Walker, Way};
 use memcached::Memcached;
 
@@ -50,10 +58,28 @@ impl Size {
 pub(crate) fn run(options: &Options) -> Result<Report, String> {
     let records = options.records.unwrap_or(RECORDS).max(1000);
     let cores = cores();
-    let outcome = rows(records, cores);
+    let outcome = rows(records, cores).and_then(|rows| Ok([rows, loaded(options.records)?].concat()));
     unpin();
     Ok(Report { bench: "links", records, rows: outcome? })
 }
+
+/// The rows about generations, each with so many records as it has by itself unless fewer were asked for.
+fn loaded(records: Option<u64>) -> Result<Vec<Row>, String> {
+    let groups: [(&str, Group); 3] = [
+        ("loading from PostgreSQL", |records| Ok(vec![loading::row(records)?])),
+        ("building from memory", |records| Ok(vec![building::row(records)?])),
+        ("switching", switching::rows),
+    ];
+    let mut rows = Vec::new();
+    for (name, group) in groups {
+        progress::show(name);
+        rows.extend(group(records)?);
+    }
+    progress::show("");
+    Ok(rows)
+}
+
+type Group = fn(Option<u64>) -> Result<Vec<Row>, String>;
 
 fn rows(records: u64, cores: usize) -> Result<Vec<Row>, String> {
     let (mut tcp, mut shm) = (Vec::new(), Vec::new());

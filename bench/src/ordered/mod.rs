@@ -18,13 +18,12 @@ mod tree;
 mod ycsb;
 
 use std::borrow::Cow;
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use crate::interleave::{self, Comparison, take_turns};
 use crate::report::{Row, Sense, as_rate, compared};
 use crate::store::unpin;
-use crate::{Options, Report};
+use crate::{Options, Report, progress};
 
 /// Records of a run, and most of those rows that only count: their figures are the same with more.
 const RECORDS: u64 = 10_000_000;
@@ -79,17 +78,10 @@ fn rows(size: &Size) -> Result<Vec<Row>, String> {
     ];
     let mut rows = Vec::new();
     for (index, (name, size, group)) in groups.iter().enumerate() {
-        if std::io::stderr().is_terminal() {
-            eprint!(
-                "\r{:<60}\r",
-                format!("{} of {}: {name}, {} records", index + 1, groups.len(), size.records)
-            );
-        }
+        progress::show(&format!("{} of {}: {name}, {} records", index + 1, groups.len(), size.records));
         rows.extend(group(size)?);
     }
-    if std::io::stderr().is_terminal() {
-        eprint!("\r{:<60}\r", "");
-    }
+    progress::show("");
     Ok(rows)
 }
 

@@ -44,6 +44,9 @@ pub(crate) struct WalkArgs {
     /// End when so many have been printed
     #[arg(long, value_name = "ITEMS", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
+    /// Tell what was visited and what it cost on standard error
+    #[arg(long, conflicts_with = "json")]
+    explain: bool,
     /// Print attributes and links, too
     #[arg(long, conflicts_with = "json")]
     items: bool,
@@ -101,7 +104,9 @@ pub(crate) fn run(context: &Context, args: &WalkArgs) -> Result<(), Failure> {
             .print_json(&json!({"items": items, "visited": visited, "gone": gone, "cost": cost_json(cost)}));
     }
     print(args, &come, &names)?;
-    say(&summary(walked, cost));
+    if args.explain {
+        say(&summary(walked, cost));
+    }
     Ok(())
 }
 
@@ -121,7 +126,8 @@ fn summary(walked: Walked, cost: Cost) -> String {
     let visited = plural(walked.items as u64, "item");
     let gone = match walked.gone {
         0 => String::new(),
-        gone => format!(", {} that lead nowhere", plural(gone as u64, "link")),
+        1 => ", 1 link leads nowhere".to_string(),
+        gone => format!(", {gone} links lead nowhere"),
     };
     format!("{visited} visited{gone} ({})", cost_words(cost))
 }

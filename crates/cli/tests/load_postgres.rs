@@ -2,14 +2,11 @@
 //! in its environment and in its user's directory is made for each run.
 
 mod harness;
-#[path = "../../load/tests/support/postgres.rs"]
-#[allow(dead_code, reason = "loads use more of it")]
-mod postgres;
 
 use std::os::unix::fs::PermissionsExt;
 
 use harness::{Done, Place};
-use postgres::{Postgres, own_file};
+use kelix_postgres::{Postgres, own_file};
 use rcgen::{BasicConstraints, Certificate, CertificateParams, DnType, IsCa, KeyPair};
 
 /// Who gets in how.
@@ -75,12 +72,13 @@ impl Test {
         ];
         let postgres = Postgres::start_with(&settings, |data| {
             let [certificate, key] = authority.issue("server", Some("localhost"));
-            own_file(data, "server.pem", &certificate);
-            own_file(data, "server.key", &key);
-            own_file(data, "ca.pem", &authority.certificate.pem());
-            own_file(data, "pg_hba.conf", RULES);
-        });
-        postgres.run(ROLES);
+            own_file(data, "server.pem", &certificate).expect("written");
+            own_file(data, "server.key", &key).expect("written");
+            own_file(data, "ca.pem", &authority.certificate.pem()).expect("written");
+            own_file(data, "pg_hba.conf", RULES).expect("written");
+        })
+        .expect("a server");
+        postgres.run(ROLES).expect("done");
         let place = Place::new();
         place.file("encrypted.toml", MAP.replace("ENCRYPTED", "true").as_bytes());
         place.file("open.toml", MAP.replace("ENCRYPTED", "false").as_bytes());
@@ -148,7 +146,7 @@ fn passwords_come_from_the_first_place_that_has_one() {
 
     // The user's own file is the last place.
     let line = |user: &str, password: &str| {
-        format!("# passwords\nlocalhost:{}:*:{user}:{password}\n", test.postgres.port)
+        format!("# passwords\nlocalhost:{}:*:{user}:{password}\n", test.postgres.port())
     };
     test.file(".pgpass", &line("bob", "bob's"), 0o600);
     test.is_refused("eve", "", &[], &none);

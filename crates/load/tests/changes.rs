@@ -5,8 +5,8 @@ mod support;
 use std::time::{Duration, Instant};
 
 use kelix_load::{Last, Map, Options, Problem, Progress, Report, Watch, load, load_if_changed};
+use kelix_postgres::Postgres;
 use rusqlite::Connection;
-use support::postgres::Postgres;
 use support::{Files, Keeper, lines, origin, parsed};
 
 /// How long it may take until a file is old enough. It takes two seconds.
@@ -74,19 +74,19 @@ impl Watch for Meddler<'_> {
 
 #[test]
 fn postgres_tells_by_a_query() {
-    let postgres = Postgres::start();
-    postgres.run("create table t (id int, at int); insert into t values (1, 1)");
+    let postgres = Postgres::start().expect("a server");
+    postgres.run("create table t (id int, at int); insert into t values (1, 1)").expect("done");
     let mut loading = Loading::from(postgres.address());
     let map_of = |changed: &str| map(Some(changed), QUERY);
     let by_time = map_of("select count(*), max(at) from t; ");
     assert!(loading.loads(&by_time));
     assert!(!loading.loads(&by_time) && !loading.loads(&by_time));
-    postgres.run("insert into t values (2, 2)");
+    postgres.run("insert into t values (2, 2)").expect("done");
     assert!(loading.loads(&by_time) && !loading.loads(&by_time));
     assert_eq!(loading.keeper.keys("t").len(), 0);
     // What changes while it is loaded is loaded the next time.
-    postgres.run("insert into t values (3, 3)");
-    let meddle = || postgres.run("insert into t values (4, 4)");
+    postgres.run("insert into t values (3, 3)").expect("done");
+    let meddle = || postgres.run("insert into t values (4, 4)").expect("done");
     assert!(!loading.try_load(&by_time, &mut Meddler(Some(&meddle))).unwrap().unchanged);
     assert_eq!(loading.keeper.keys("t"), ["1", "2", "3"]);
     assert!(loading.loads(&by_time));
@@ -104,23 +104,23 @@ fn postgres_tells_by_a_query() {
 
 #[test]
 fn a_load_that_fails_is_not_the_last_one() {
-    let postgres = Postgres::start();
-    postgres.run("create table t (id int); insert into t values (1)");
+    let postgres = Postgres::start().expect("a server");
+    postgres.run("create table t (id int); insert into t values (1)").expect("done");
     let mut loading = Loading::from(postgres.address());
     let map = map(Some("select count(*) from t"), QUERY);
     assert!(loading.loads(&map));
-    postgres.run("insert into t values (null)");
+    postgres.run("insert into t values (null)").expect("done");
     for _ in 0..2 {
         assert!(matches!(loading.try_load(&map, &mut ()), Err(Problem::Rows(_))));
     }
-    postgres.run("update t set id = 2 where id is null");
+    postgres.run("update t set id = 2 where id is null").expect("done");
     assert!(loading.loads(&map) && !loading.loads(&map));
 }
 
 #[test]
 fn another_map_and_another_store_are_loaded() {
-    let postgres = Postgres::start();
-    postgres.run("create table t (id int, name text); insert into t values (1, 'Ada')");
+    let postgres = Postgres::start().expect("a server");
+    postgres.run("create table t (id int, name text); insert into t values (1, 'Ada')").expect("done");
     let mut loading = Loading::from(postgres.address());
     let query = Some("select count(*) from t");
     let (one, other) =
@@ -137,8 +137,8 @@ fn another_map_and_another_store_are_loaded() {
 
 #[test]
 fn wrong_queries_are_errors_of_the_map() {
-    let postgres = Postgres::start();
-    postgres.run("create table t (id int)");
+    let postgres = Postgres::start().expect("a server");
+    postgres.run("create table t (id int)").expect("done");
     let files = Files::new(&[("t.csv", "id\n1\n")]);
     let path = files.path().join("t.db");
     Connection::open(&path).unwrap().execute_batch("create table t (id int)").unwrap();

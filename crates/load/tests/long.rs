@@ -3,7 +3,7 @@
 mod support;
 
 use kelix_load::{Options, load};
-use support::postgres::Postgres;
+use kelix_postgres::Postgres;
 use support::{Files, Keeper, lines, origin, parsed};
 
 const LONG: usize = 1 << 20;
@@ -65,12 +65,12 @@ fn values_of_a_mebibyte_come_from_databases() {
     let map = map("query = \"select * from t\"");
     comes(&format!("sqlite:{}", path.display()), &map, &text);
 
-    let postgres = Postgres::start();
+    let postgres = Postgres::start().expect("a server");
     let hexadecimal: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
     postgres.run(&format!(
         "create table t (id int, text bytea, other text); insert into t values (1, '\\x{hexadecimal}', 'x')"
     ));
-    postgres.run("insert into t select 2, text, other from t");
+    postgres.run("insert into t select 2, text, other from t").expect("done");
     comes(&postgres.address(), &map, &text);
     let as_text = map.replace("select *", "select id, convert_from(text, 'UTF8') as text, other");
     comes(&postgres.address(), &as_text, &text);
@@ -104,7 +104,7 @@ fn the_longest_value_comes_and_a_longer_one_is_told() {
         .unwrap();
     database.execute("insert into t values (2, ?1, 'x')", [&longer]).unwrap();
     assert_eq!(said(&format!("sqlite:{}", path.display()), &query), [expected("t", "row 2")]);
-    let postgres = Postgres::start();
+    let postgres = Postgres::start().expect("a server");
     postgres
         .run(&format!("create table t as select 7 as id, repeat('x', {LONGEST} + 1) as text, 'x' as other"));
     assert_eq!(said(&postgres.address(), &query), [expected("t", "row 1")]);

@@ -3,7 +3,7 @@
 mod support;
 
 use kelix_load::{Map, Options, Origin, Progress, Report, Watch, load, suggest};
-use support::postgres::{Postgres, own_file};
+use kelix_postgres::{Postgres, own_file};
 use support::{Keeper, lines, origin, parsed};
 
 #[track_caller]
@@ -19,7 +19,7 @@ fn one_table(lines: &str) -> Map {
 
 #[test]
 fn values_of_all_kinds() {
-    let postgres = Postgres::start();
+    let postgres = Postgres::start().expect("a server");
     postgres.run(
         "create table things (id bigint primary key, text text, bytes bytea, number numeric, truth boolean,
             moment timestamptz, list int[], json jsonb, nothing text);
@@ -27,7 +27,7 @@ fn values_of_all_kinds() {
             (1, E'tab\\there\\nline \\\\ back\\\\N \\b\\f\\x0b\\r Zo\u{eb}', '\\x00ff5c0a09', 1.50, true, '2001-02-03 04:05:06+00', '{1,null,2}', '{\"a\": \"b\\\\n\"}', null),
             (2, '', '\\x', 0, false, null, '{}', 'null', null),
             (3, '\\N', null, 'NaN', null, null, null, null, null);",
-    );
+    ).expect("done");
     let columns = "\"text\", \"bytes\", \"number\", \"truth\", \"moment\", \"list\", \"json\", \"nothing\"";
     let map =
         one_table(&format!("query = \"select * from things -- all of them\"\nattributes = [{columns}]"));
@@ -69,8 +69,8 @@ const COMPANY: &str = "
 
 #[test]
 fn a_suggested_map_is_loaded_as_it_is() {
-    let postgres = Postgres::start();
-    postgres.run(COMPANY);
+    let postgres = Postgres::start().expect("a server");
+    postgres.run(COMPANY).expect("done");
     let map = suggest(&origin(&postgres.address())).unwrap();
     assert!(map.contains("# no_key has no primary key") && !map.contains("everybody"), "{map}");
     assert!(map.contains("# (by_door) names rows of hr.uses by other columns than its key"), "{map}");
@@ -80,10 +80,12 @@ fn a_suggested_map_is_loaded_as_it_is() {
         assert_eq!(counts(name), Some(items), "{report:?}");
     }
     // Each join of the database is a chain of links.
-    let joined = postgres.rows(
-        "select p.id, b.name, d.title from people p left join people b on b.id = p.boss_id
+    let joined = postgres
+        .rows(
+            "select p.id, b.name, d.title from people p left join people b on b.id = p.boss_id
          left join departments d on d.code = p.department_code",
-    );
+        )
+        .expect("rows");
     assert_eq!(joined.len(), 5000);
     for row in &joined {
         let [Some(id), boss, title] = &row[..] else { panic!("{row:?}") };
@@ -101,9 +103,11 @@ fn a_suggested_map_is_loaded_as_it_is() {
     assert_eq!(keeper.item("hr.badges", "c3/10").links("owner"), ["people/10"]);
     // And so are lists.
     for (list, owner, other) in [("follower", "user_id", "follower_id"), ("user", "follower_id", "user_id")] {
-        let rows = postgres.rows(&format!(
-            "select {owner}, {other} from follows order by {owner}, user_id, follower_id, since"
-        ));
+        let rows = postgres
+            .rows(&format!(
+                "select {owner}, {other} from follows order by {owner}, user_id, follower_id, since"
+            ))
+            .expect("rows");
         let mut expected: std::collections::BTreeMap<String, Vec<String>> = std::collections::BTreeMap::new();
         for row in rows {
             let [Some(owner), Some(other)] = &row[..] else { panic!("{row:?}") };
@@ -136,7 +140,9 @@ struct Meddler<'p> {
 impl Watch for Meddler<'_> {
     fn at(&mut self, _: &Progress<'_>) {
         if !self.done {
-            self.postgres.run("update a set b_id = 2; insert into b values (2); delete from b where id = 1");
+            self.postgres
+                .run("update a set b_id = 2; insert into b values (2); delete from b where id = 1")
+                .expect("done");
             self.done = true;
         }
     }
@@ -144,8 +150,8 @@ impl Watch for Meddler<'_> {
 
 #[test]
 fn all_tables_are_of_one_moment() {
-    let postgres = Postgres::start();
-    postgres.run("create table a (id int, b_id int); create table b (id int); insert into a values (1, 1); insert into b values (1)");
+    let postgres = Postgres::start().expect("a server");
+    postgres.run("create table a (id int, b_id int); create table b (id int); insert into a values (1, 1); insert into b values (1)").expect("done");
     let map = parsed(
         "dataset = \"d\"\n[[table]]\nname = \"a\"\nquery = \"select * from a\"\nkey = \"{id}\"\n[[table.link]]\nname = \"b\"\n\
          to = \"b\"\nkey = \"{b_id}\"\n[[table]]\nname = \"b\"\nquery = \"select * from b\"\nkey = \"{id}\"\n",
@@ -162,8 +168,8 @@ fn all_tables_are_of_one_moment() {
 
 #[test]
 fn what_is_wrong_is_said() {
-    let postgres = Postgres::start();
-    postgres.run("create table people (id int, name text); insert into people values (1, 'Ada'), (null, 'Bob'), (1, 'Eve')");
+    let postgres = Postgres::start().expect("a server");
+    postgres.run("create table people (id int, name text); insert into people values (1, 'Ada'), (null, 'Bob'), (1, 'Eve')").expect("done");
     let said = |map: &str| {
         let problem = load(&origin(&postgres.address()), &one_table(map), Options::default(), None, &mut ());
         lines(&problem.unwrap_err())
@@ -238,14 +244,15 @@ fn passwords_and_tls() {
     let settings =
         ["listen_addresses=localhost", "ssl=on", "ssl_cert_file=server.pem", "ssl_key_file=server.key"];
     let postgres = Postgres::start_with(&settings, |data| {
-        own_file(data, "server.pem", &certificates.server.0);
-        own_file(data, "server.key", &certificates.server.1);
+        own_file(data, "server.pem", &certificates.server.0).expect("written");
+        own_file(data, "server.key", &certificates.server.1).expect("written");
         let rules =
             "local all all trust\nhostssl all eve localhost scram-sha-256\nhost all bob localhost md5\n";
-        own_file(data, "pg_hba.conf", rules);
-    });
-    postgres.run("set password_encryption = 'scram-sha-256'; create role eve login password 'a b%'; create role bob login password 'bob'");
-    postgres.run("grant pg_read_all_data to eve, bob; create table people (id int primary key); insert into people values (7)");
+        own_file(data, "pg_hba.conf", rules).expect("written");
+    })
+    .expect("a server");
+    postgres.run("set password_encryption = 'scram-sha-256'; create role eve login password 'a b%'; create role bob login password 'bob'").expect("done");
+    postgres.run("grant pg_read_all_data to eve, bob; create table people (id int primary key); insert into people values (7)").expect("done");
     let files = support::Files::new(&[
         ("ca.pem", &certificates.authority),
         ("own.pem", &certificates.server.0),
@@ -309,11 +316,15 @@ fn passwords_are_bound_by_the_certificate() {
         let settings =
             ["listen_addresses=localhost", "ssl=on", "ssl_cert_file=server.pem", "ssl_key_file=server.key"];
         let postgres = Postgres::start_with(&settings, |data| {
-            own_file(data, "server.pem", &certificate.pem());
-            own_file(data, "server.key", &key.serialize_pem());
-            own_file(data, "pg_hba.conf", "local all all trust\nhostssl all eve localhost scram-sha-256\n");
-        });
-        postgres.run("set password_encryption = 'scram-sha-256'; create role eve login password 'eve'");
+            own_file(data, "server.pem", &certificate.pem()).expect("written");
+            own_file(data, "server.key", &key.serialize_pem()).expect("written");
+            own_file(data, "pg_hba.conf", "local all all trust\nhostssl all eve localhost scram-sha-256\n")
+                .expect("written");
+        })
+        .expect("a server");
+        postgres
+            .run("set password_encryption = 'scram-sha-256'; create role eve login password 'eve'")
+            .expect("done");
         let address = postgres.tcp_address("eve:eve", "localhost", "channel_binding=require");
         loaded(&address, &one_table("query = \"select 7 as id\""));
     }

@@ -1,8 +1,6 @@
-//! What the tests of loading share: a store that keeps what it is given, files, a PostgreSQL of one's own.
+//! What the tests of loading share: a store that keeps what it is given, files.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
-
-pub mod postgres;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
