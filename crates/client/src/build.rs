@@ -12,12 +12,15 @@ use kelix_wire::{Op, RequestHead, Status};
 
 use crate::Table;
 use crate::core::RequestId;
-use crate::item::NewItem;
+use crate::item::{NewAttribute, NewItem};
 use crate::session::{Session, check_answer, check_key};
 use crate::waiting::Patience;
 
+mod item;
 mod overlay;
 
+pub use item::ItemWriter;
+use item::Writing;
 use overlay::Overlays;
 
 /// Words of items that go in one message.
@@ -61,6 +64,7 @@ pub struct Build<'s> {
     built: Built,
     /// Items that are not sent yet, by table and shard.
     packed: Vec<Vec<u64>>,
+    writing: Writing,
     under_way: VecDeque<RequestId>,
     patience: Patience,
     in_force: bool,
@@ -100,6 +104,7 @@ impl Session {
             Error::new(ErrorKind::Protocol, OPERATION, "the server did not say which tables it has made")
         })?;
         let packed = vec![Vec::new(); tables.len() * self.core.shards()];
+        let new_tables = tables.len();
         let built = Built { generation: answer.version, ..Built::default() };
         let mut build = Build {
             session: self,
@@ -107,6 +112,7 @@ impl Session {
             tables,
             built,
             packed,
+            writing: Writing::of(new_tables),
             under_way: VecDeque::new(),
             patience: Patience::default(),
             in_force: false,
@@ -130,7 +136,7 @@ impl Drop for Build<'_> {
     }
 }
 
-impl Build<'_> {
+impl<'s> Build<'s> {
     fn head(&self, op: Op, table: TableId) -> RequestHead {
         RequestHead { argument: Some(self.built.generation), ..RequestHead::new(op, 0, table) }
     }
@@ -156,37 +162,64 @@ impl Build<'_> {
 
     /// Puts a plain item into a table.
     pub fn put(&mut self, index: usize, key: &[u8], value: &[u8]) -> Result<()> {
-        self.pack(index, Packed { key, body: value, attributes: false, expires_in: None })
+        let item = Packed { key, body: value, attributes: false, expires_in: None };
+        self.pack(index, item, value.len(), |body| body.copy_from_slice(value))
     }
 
-    /// Puts an item with attributes and links. Targets of links may come later.
+    /// Puts an item with attributes and links. Targets of links may come later. [`Build::item`] does the same without an item that is made before.
     pub fn put_item(&mut self, index: usize, key: &[u8], item: &NewItem) -> Result<()> {
-        let LoadedTable { table, name_id, .. } = self.tables[index];
-        let (head, body) = self.session.encode_item(OPERATION, name_id, None, item)?;
-        debug_assert_eq!(table.kind(), name_id.kind());
-        let RequestHead { attributes, expires_in, .. } = head;
-        self.pack(index, Packed { key, body: &body, attributes, expires_in })
+        let mut writer = self.item(index, key);
+        for (name, attribute) in &item.attributes {
+            match attribute {
+                NewAttribute::Bytes(bytes) => writer.bytes(name, bytes),
+                NewAttribute::Link { table, key, bytes } => writer.link_with(name, *table, key, bytes),
+            };
+        }
+        if let Some(time) = item.expires_in {
+            writer.expires_in(time);
+        }
+        writer.end()
     }
 
-    fn pack(&mut self, index: usize, item: Packed<'_>) -> Result<()> {
+    /// Begins an item with attributes and links. It is put once it is ended.
+    pub fn item<'b>(&'b mut self, index: usize, key: &'b [u8]) -> ItemWriter<'b, 's> {
+        ItemWriter::begin(self, index, key)
+    }
+
+    /// Adds an item, with a body of so many bytes, to those that are sent together.
+    #[inline]
+    fn pack(
+        &mut self,
+        index: usize,
+        item: Packed<'_>,
+        body_bytes: usize,
+        write: impl FnOnce(&mut [u8]),
+    ) -> Result<()> {
         let table = self.tables[index].table;
         check_key(OPERATION, table, item.key)?;
-        if item.body.len() > MESSAGE_VALUE_BYTES_MAX {
-            let head = RequestHead {
-                expires_in: item.expires_in,
-                attributes: item.attributes,
-                ..self.head(Op::Put, table)
-            };
-            self.session.write(OPERATION, head, item.key, item.body)?;
-            self.built.items += 1;
-            return Ok(());
+        if body_bytes > MESSAGE_VALUE_BYTES_MAX {
+            let mut body = vec![0; body_bytes];
+            write(&mut body);
+            return self.put_large(table, item, &body);
         }
         let (_, shard) = self.session.core.route(table, item.key);
         let at = index * self.session.core.shards() + shard;
-        if self.packed[at].len() + item.words() > FRAME_WORDS {
+        if self.packed[at].len() + item.words_with(body_bytes) > FRAME_WORDS {
             self.send(at)?;
         }
-        item.push(&mut self.packed[at]);
+        item.push_by(&mut self.packed[at], body_bytes, write);
+        Ok(())
+    }
+
+    /// Puts an item that is too long to be sent with others.
+    fn put_large(&mut self, table: TableId, item: Packed<'_>, body: &[u8]) -> Result<()> {
+        let head = RequestHead {
+            expires_in: item.expires_in,
+            attributes: item.attributes,
+            ..self.head(Op::Put, table)
+        };
+        self.session.write(OPERATION, head, item.key, body)?;
+        self.built.items += 1;
         Ok(())
     }
 

@@ -74,7 +74,7 @@ mod views;
 mod waiting;
 mod walk;
 
-pub use build::{Build, Built, NewTable};
+pub use build::{Build, Built, ItemWriter, NewTable};
 pub use client::Client;
 pub use connect::{Address, Credentials, FabricChoice};
 pub use core::Path;

@@ -138,7 +138,7 @@ impl Session {
         Ok(names)
     }
 
-    fn name_id(&mut self, operation: &'static str, table: TableId, name: &str) -> Result<NameId> {
+    pub(crate) fn name_id(&mut self, operation: &'static str, table: TableId, name: &str) -> Result<NameId> {
         if name.is_empty() {
             return Ok(NameId(0));
         }

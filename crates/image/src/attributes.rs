@@ -200,11 +200,38 @@ impl AttributeBuilder {
         self.payloads.resize(self.payloads.len().next_multiple_of(8), 0);
     }
 
+    /// Forgets them all, to build another section in the same memory.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.payloads.clear();
+    }
+
+    /// The bytes, where there is nothing but bytes without a name, or nothing at all.
+    pub fn plain(&self) -> Option<&[u8]> {
+        match self.entries[..] {
+            [] => Some(&[]),
+            [entry] if entry as u32 == 0 => Some(&self.payloads[..(entry >> 32) as usize]),
+            _ => None,
+        }
+    }
+
+    /// How many bytes the section has.
+    pub fn section_bytes(&self) -> usize {
+        8 + self.entries.len() * 8 + self.payloads.len()
+    }
+
+    /// Writes the section where there is just room for it.
+    pub fn write(&self, section: &mut [u8]) {
+        let (table, payloads) = section.split_at_mut(8 + self.entries.len() * 8);
+        let words = std::iter::once(self.entries.len() as u64).chain(self.entries.iter().copied());
+        table.chunks_exact_mut(8).zip(words).for_each(|(at, word)| at.copy_from_slice(&word.to_le_bytes()));
+        payloads.copy_from_slice(&self.payloads);
+    }
+
     /// The section.
     pub fn finish(&self) -> Vec<u8> {
-        let mut section = (self.entries.len() as u64).to_le_bytes().to_vec();
-        self.entries.iter().for_each(|entry| section.extend_from_slice(&entry.to_le_bytes()));
-        section.extend_from_slice(&self.payloads);
+        let mut section = vec![0; self.section_bytes()];
+        self.write(&mut section);
         section
     }
 }

@@ -113,14 +113,28 @@ pub(crate) fn dangling(
     findings: &mut Findings,
 ) -> Result<LeftOut, Problem> {
     let mut left_out = LeftOut::default();
-    if on_dangling == OnDangling::Drop {
-        left_out.items = drop_items(read, keys)?;
+    // Mostly all are there, and then the rows need not be read again.
+    match keys.have(&read.targets) {
+        true => {}
+        false if on_dangling == OnDangling::Drop => left_out.items = drop_items(read, keys)?,
+        false => dangling_in_tables(teller, read, keys, on_dangling, findings, &mut left_out)?,
     }
+    for list in &read.lists {
+        dangling_in_list(teller, list, keys, on_dangling, findings, &mut left_out)?;
+    }
+    Ok(left_out)
+}
+
+fn dangling_in_tables(
+    teller: &Teller<'_>,
+    read: &Read,
+    keys: &Keys,
+    on_dangling: OnDangling,
+    findings: &mut Findings,
+    left_out: &mut LeftOut,
+) -> Result<(), Problem> {
     for (table, spool) in read.tables.iter().enumerate() {
         spool.each(|row, _| {
-            if on_dangling == OnDangling::Drop {
-                return Ok(());
-            }
             for field in row.fields() {
                 let Field::Link { name, table: to, key, .. } = field else { continue };
                 if keys.has(hash(usize::from(to), key)) {
@@ -134,10 +148,7 @@ pub(crate) fn dangling(
             Ok(())
         })?;
     }
-    for list in &read.lists {
-        dangling_in_list(teller, list, keys, on_dangling, findings, &mut left_out)?;
-    }
-    Ok(left_out)
+    Ok(())
 }
 
 const WHAT_TO_DO: &str = "put the rows right, or load with --on-dangling null or drop";

@@ -10,6 +10,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// Hashes that are kept in one piece of memory, so that none has to be copied to make room.
 const PIECE: usize = 1 << 17;
 
+/// Hashes that are looked for at once.
+const GROUP: usize = 64;
+
 /// A hash of a table and a key; never 0.
 pub(crate) fn hash(table: usize, key: &[u8]) -> u64 {
     xxh3_64_with_seed(key, table as u64).max(1)
@@ -35,6 +38,10 @@ impl Gathered {
         }
     }
 
+    fn groups(&self) -> impl Iterator<Item = &[u64]> {
+        self.pieces.iter().flat_map(|piece| piece.chunks(GROUP))
+    }
+
     fn len(&self) -> usize {
         self.pieces.iter().map(Vec::len).sum()
     }
@@ -54,13 +61,14 @@ impl Keys {
         let slots = (count + count / 3).max(count + 1);
         let mut keys = Keys { slots: vec![0; slots], out: vec![0; slots.div_ceil(64)] };
         let mut twice = Vec::new();
-        for piece in gathered.pieces {
-            for hash in piece {
-                let slot = keys.slot(hash);
-                if keys.slots[slot] == hash {
-                    twice.push(hash);
+        for group in gathered.groups() {
+            keys.bring_near(group);
+            for hash in group {
+                let slot = keys.slot(*hash);
+                if keys.slots[slot] == *hash {
+                    twice.push(*hash);
                 }
-                keys.slots[slot] = hash;
+                keys.slots[slot] = *hash;
             }
         }
         twice.sort_unstable();
@@ -68,11 +76,23 @@ impl Keys {
         (keys, twice)
     }
 
+    /// Loads where hashes stand, or nearly. These loads do not depend on each other, so all of the group are under way at once.
+    fn bring_near(&self, group: &[u64]) {
+        let loaded = group.iter().fold(0, |loaded, hash| loaded ^ self.slots[self.first_slot(*hash)]);
+        std::hint::black_box(loaded);
+    }
+
+    /// Where to begin to look for a hash.
+    #[inline]
+    fn first_slot(&self, hash: u64) -> usize {
+        ((u128::from(hash) * self.slots.len() as u128) >> 64) as usize
+    }
+
     /// The slot of a hash, or the empty one where it belongs.
     #[inline]
     fn slot(&self, hash: u64) -> usize {
         let count = self.slots.len();
-        let mut slot = ((u128::from(hash) * count as u128) >> 64) as usize;
+        let mut slot = self.first_slot(hash);
         while self.slots[slot] != 0 && self.slots[slot] != hash {
             slot = if slot + 1 == count { 0 } else { slot + 1 };
         }
@@ -84,6 +104,14 @@ impl Keys {
     pub fn has(&self, hash: u64) -> bool {
         let slot = self.slot(hash);
         self.slots[slot] == hash && self.out[slot / 64] >> (slot % 64) & 1 == 0
+    }
+
+    /// Whether all of these keys are there.
+    pub fn have(&self, hashes: &Gathered) -> bool {
+        hashes.groups().all(|group| {
+            self.bring_near(group);
+            group.iter().all(|hash| self.has(*hash))
+        })
     }
 
     /// Takes a key out; whether it was there until now.
@@ -112,6 +140,11 @@ mod tests {
         assert_eq!(twice, [key(7)]);
         assert!((0..300_000).all(|number| keys.has(key(number))));
         assert!(!(300_000..600_000).any(|number| keys.has(key(number))));
+        let mut some = Gathered::default();
+        (0..1000).for_each(|number| some.add(key(number)));
+        assert!(keys.have(&some) && keys.have(&Gathered::default()));
+        some.add(key(300_000));
+        assert!(!keys.have(&some));
         assert!(keys.take_out(key(5)) && !keys.take_out(key(5)) && !keys.has(key(5)));
         let bytes = (keys.slots.len() + keys.out.len()) * 8;
         assert!(bytes < 11 * 300_000, "{bytes}");

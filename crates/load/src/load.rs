@@ -11,7 +11,7 @@
 use crate::changes::{Last, State};
 use crate::check::{self, LeftOut, Teller};
 use crate::findings::Findings;
-use crate::keys::{Keys, hash};
+use crate::keys::{Gathered, Keys, hash};
 use crate::lists::{Chunks, chunk_key};
 use crate::map::Map;
 use crate::plan::{self, name_number};
@@ -210,6 +210,7 @@ fn check_rows(
     if all_read {
         left_out = check::dangling(teller, read, &mut keys, on_dangling, &mut findings)?;
     }
+    read.targets = Gathered::default();
     if findings.is_empty() { Ok((keys, left_out)) } else { Err(Problem::Rows(findings)) }
 }
 

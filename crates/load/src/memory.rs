@@ -4,7 +4,7 @@ use kelix::TableKind;
 use kelix_types::SizeClass;
 use kelix_types::limits::{INLINE_BODY_BYTES_MAX, PAGE_BYTES};
 
-use crate::rows::{Field, Row};
+use crate::rows::Field;
 
 /// An item's own header.
 const HEADER: usize = 32;
@@ -42,18 +42,12 @@ pub(crate) fn item_bytes(kind: TableKind, key: usize, section: usize) -> u64 {
     slot + index
 }
 
-/// The bytes of attributes and links in a section.
-pub(crate) fn field_bytes(row: Row<'_>) -> usize {
-    let bytes = row.fields().map(|field| match field {
+/// The bytes of an attribute or a link in a section.
+pub(crate) fn field_bytes(field: Field<'_>) -> usize {
+    match field {
         Field::Bytes { bytes, .. } => ATTRIBUTE + padded(bytes.len()),
         Field::Link { key, bytes, .. } => link_bytes(key.len(), bytes.len()),
-    });
-    bytes.sum()
-}
-
-/// The bytes of an item.
-pub(crate) fn row_bytes(kind: TableKind, row: Row<'_>) -> u64 {
-    item_bytes(kind, row.key().len(), 8 + field_bytes(row))
+    }
 }
 
 /// With what is never quite full.

@@ -12,7 +12,7 @@ use crate::map::{ListMap, Map, Relation, TableMap, list_table, nearest};
 use crate::memory;
 use crate::plan::{Misfit, Plan, Wanted, wanted_by_list, wanted_by_table};
 use crate::problem::Problem;
-use crate::rows::Rows;
+use crate::rows::{Field, Rows};
 use crate::source::{Sink, Source};
 use crate::spool::Spool;
 
@@ -25,6 +25,8 @@ pub(crate) struct Read {
     pub lists: Vec<ListRows>,
     /// Hashes of all items' keys.
     pub keys: Gathered,
+    /// Hashes of the keys that items' links lead to.
+    pub targets: Gathered,
     pub findings: Findings,
     /// Memory of the server that all of it takes, about.
     pub memory_bytes: u64,
@@ -172,12 +174,20 @@ impl Taking<'_> {
         });
     }
 
-    /// Notes the keys of the items of a table.
+    /// Notes the keys of the items of a table, and those that their links lead to.
     fn take_items(&mut self, table: usize) {
         let kind = self.map.tables[table].kind;
+        let Read { keys, targets, memory_bytes, .. } = &mut *self.read;
         for row in self.rows.iter() {
-            self.read.keys.add(hash(table, row.key()));
-            self.read.memory_bytes += memory::row_bytes(kind, row);
+            keys.add(hash(table, row.key()));
+            let mut bytes = 8;
+            for field in row.fields() {
+                bytes += memory::field_bytes(field);
+                if let Field::Link { table, key, .. } = field {
+                    targets.add(hash(usize::from(table), key));
+                }
+            }
+            *memory_bytes += memory::item_bytes(kind, row.key().len(), bytes);
         }
     }
 
@@ -237,7 +247,7 @@ fn list_bytes(list: &ListMap, rows: &ListRows) -> Result<u64, Problem> {
         last = Some(run.owner);
     }
     rows.spool.each(|row, _| {
-        links += memory::field_bytes(row) as u64;
+        links += row.fields().map(memory::field_bytes).sum::<usize>() as u64;
         key_bytes += row.key().len() as u64;
         Ok(())
     })?;

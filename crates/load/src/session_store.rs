@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use kelix::{Build, Client, Error, ErrorKind, NewItem, NewTable, Result, Session, SessionOptions};
+use kelix::{Build, Client, Error, ErrorKind, NewTable, Result, Session, SessionOptions, Table};
 
-use crate::rows::{Field, Row, Rows};
+use crate::rows::{Field, Rows};
 use crate::store::{Building, InForce, Store, Summary, TableSpec};
 
 /// Builds generations.
@@ -57,7 +57,8 @@ impl Store for SessionStore {
             new.push(NewTable { name, kind: *kind, overlay: *overlay });
         }
         let build = self.session.build(dataset, &new)?;
-        Ok(Box::new(Generation { build, tables: tables.to_vec() }))
+        let handles = (0..tables.len()).map(|table| build.table(table)).collect();
+        Ok(Box::new(Generation { build, tables: tables.to_vec(), handles }))
     }
 }
 
@@ -65,35 +66,28 @@ impl Store for SessionStore {
 struct Generation<'s> {
     build: Build<'s>,
     tables: Vec<TableSpec>,
-}
-
-impl Generation<'_> {
-    fn item(&self, names: &[String], row: Row<'_>) -> NewItem {
-        let mut item = NewItem::new();
-        for field in row.fields() {
-            match field {
-                Field::Bytes { name, bytes } => item.bytes(&names[usize::from(name)], bytes),
-                Field::Link { name, table, key, bytes } => item.link_with(
-                    &names[usize::from(name)],
-                    self.build.table(usize::from(table)),
-                    key,
-                    bytes,
-                ),
-            };
-        }
-        if let Some(time) = row.expires_in_ms() {
-            item.expires_in(Duration::from_millis(time));
-        }
-        item
-    }
+    /// To name them in links.
+    handles: Vec<Table>,
 }
 
 impl Building for Generation<'_> {
     fn put(&mut self, table: usize, rows: &Rows) -> Result<()> {
-        let names = self.tables[table].names.clone();
+        let Generation { build, tables, handles } = self;
+        let names = &tables[table].names;
         for row in rows.iter() {
-            let item = self.item(&names, row);
-            self.build.put_item(table, row.key(), &item)?;
+            let mut item = build.item(table, row.key());
+            for field in row.fields() {
+                match field {
+                    Field::Bytes { name, bytes } => item.bytes(&names[usize::from(name)], bytes),
+                    Field::Link { name, table, key, bytes } => {
+                        item.link_with(&names[usize::from(name)], handles[usize::from(table)], key, bytes)
+                    }
+                };
+            }
+            if let Some(time) = row.expires_in_ms() {
+                item.expires_in(Duration::from_millis(time));
+            }
+            item.end()?;
         }
         Ok(())
     }

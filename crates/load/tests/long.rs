@@ -67,9 +67,10 @@ fn values_of_a_mebibyte_come_from_databases() {
 
     let postgres = Postgres::start().expect("a server");
     let hexadecimal: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
-    postgres.run(&format!(
+    let filled = format!(
         "create table t (id int, text bytea, other text); insert into t values (1, '\\x{hexadecimal}', 'x')"
-    )).expect("done");
+    );
+    postgres.run(&filled).expect("done");
     postgres.run("insert into t select 2, text, other from t").expect("done");
     comes(&postgres.address(), &map, &text);
     let as_text = map.replace("select *", "select id, convert_from(text, 'UTF8') as text, other");

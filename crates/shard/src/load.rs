@@ -2,8 +2,8 @@
 
 use kelix_image::words::bytes_of_mut;
 use kelix_image::{Attributes, ItemFlags, ItemHeader, NoRoom, Value};
-use kelix_index::{ScanFrom, location_of};
-use kelix_types::{KeyHash, Location, TableId, mark};
+use kelix_index::{BUCKET_WORDS, BUCKETS, ScanFrom, location_of};
+use kelix_types::{KeyHash, Location, Place, TableId, mark};
 use kelix_wire::generation::{Arrived, RESOLVED, take_item};
 use kelix_wire::{FrameBuffer, ReplyHead, Request, Status, encode_reply};
 
@@ -14,6 +14,8 @@ use crate::shard::{Now, Shard};
 
 /// Items between the one that is put and the one whose bucket is asked for.
 const AHEAD: usize = 16;
+/// Items between the one whose links are looked at and the one that is asked for.
+const ITEMS_AHEAD: usize = 8;
 /// Items looked at in one message about links.
 const ITEMS_A_MESSAGE: usize = 512;
 
@@ -24,6 +26,8 @@ struct Unresolved {
     word: usize,
     table: TableId,
     hash: KeyHash,
+    /// Where the target's main bucket stands, or its leaf.
+    bucket: Place,
     key: std::ops::Range<usize>,
 }
 
@@ -37,9 +41,10 @@ impl Shard {
         let (mut here, mut ahead) = (request.tail, request.tail);
         let mut hashes = [KeyHash(0); AHEAD];
         let mut ask = |shard: &Shard, slot: &mut KeyHash| {
-            if let Some(Arrived { item, .. }) = take_item(&mut ahead) {
+            if let Some(Arrived { item, tail }) = take_item(&mut ahead) {
                 *slot = shard.index.hash(table, item.key);
                 shard.index.prefetch(&shard.image, *slot, table, item.key);
+                shard.image.prefetch_free(16 + tail.len() * 8, AHEAD - 1);
             }
         };
         hashes.iter_mut().for_each(|slot| ask(self, slot));
@@ -113,13 +118,7 @@ impl Shard {
             cursor = u64::from(self.next_in_order(table, request.key, &mut items, &mut last_key));
         } else {
             loop {
-                let image = &self.image;
-                cursor = self.index.sweep(image, cursor, |location| {
-                    let header = ItemHeader::from_word(image.slot(location).load(1));
-                    if header.is_some_and(|header| header.table == table && has_links(header.flags)) {
-                        items.push(location);
-                    }
-                });
+                cursor = self.sweep_for_links(table, cursor, &mut items);
                 if cursor == 0 || items.len() >= ITEMS_A_MESSAGE {
                     break;
                 }
@@ -127,6 +126,22 @@ impl Shard {
         }
         let counts = self.resolve_items(generation, &items);
         reply(Status::Ok, cursor, counts, &last_key);
+    }
+
+    /// Looks for a table's items with links in one subtable of the hash index. Where to go on; 0: that was all.
+    fn sweep_for_links(&self, table: TableId, cursor: u64, items: &mut Vec<Location>) -> u64 {
+        let (image, mut found) = (&self.image, Vec::with_capacity(BUCKETS * BUCKET_WORDS));
+        let cursor = self.index.sweep(image, cursor, |location| found.push(location));
+        for (at, location) in found.iter().enumerate() {
+            if let Some(ahead) = found.get(at + AHEAD) {
+                image.slot(*ahead).prefetch_line();
+            }
+            let header = ItemHeader::from_word(image.slot(*location).load(1));
+            if header.is_some_and(|header| header.table == table && has_links(header.flags)) {
+                items.push(*location);
+            }
+        }
+        cursor
     }
 
     /// The next items of an ordered table. Whether there may be more, behind the last key.
@@ -163,7 +178,10 @@ impl Shard {
         let (index, view, number) = (&self.index, &self.view, self.number);
         let mut words = std::mem::take(&mut self.scratch);
         let mut count = 0;
-        for item in items {
+        for (at, item) in items.iter().enumerate() {
+            if let Some(ahead) = items.get(at + ITEMS_AHEAD) {
+                self.image.slot(*ahead).prefetch(ahead.class().words());
+            }
             words.clear();
             words.resize(item.class().words(), 0);
             self.image.slot(*item).copy_out(0, &mut words);
@@ -181,17 +199,21 @@ impl Shard {
                     questions[shard].add(place, (link.table, hash, link.key));
                     continue;
                 }
-                index.prefetch(&self.image, hash, link.table, link.key);
+                let bucket = index.prefetch(&self.image, hash, link.table, link.key);
                 let key = keys.len()..keys.len() + link.key.len();
                 keys.extend_from_slice(link.key);
-                links.push(Unresolved { item: *item, word, table: link.table, hash, key });
+                links.push(Unresolved { item: *item, word, table: link.table, hash, bucket, key });
             }
         }
         self.scratch = words;
         self.ask(generation, questions);
         let mut missing = 0;
-        for Unresolved { item, word, table, hash, key } in links {
-            let Some((location, incarnation)) = self.target_of(table, hash, &keys[key]) else {
+        for (at, link) in links.iter().enumerate() {
+            if let Some(Unresolved { table, hash, bucket, .. }) = links.get(at + AHEAD) {
+                self.index.prefetch_item(&self.image, *bucket, *hash, *table);
+            }
+            let Unresolved { item, word, table, hash, ref key, .. } = *link;
+            let Some((location, incarnation)) = self.target_of(table, hash, &keys[key.clone()]) else {
                 mark!("link of a generation without a target");
                 missing += 1;
                 continue;

@@ -86,21 +86,28 @@ impl NewItem<'_> {
         if self.attributes { self.key.len().next_multiple_of(8) } else { self.key.len() }
     }
 
-    /// Words that it takes.
-    pub fn words(&self) -> usize {
-        1 + usize::from(self.expires_in.is_some()) + (self.body_start() + self.body.len()).div_ceil(8)
+    /// Words that it takes with a body of so many bytes.
+    #[inline]
+    pub fn words_with(&self, body_bytes: usize) -> usize {
+        1 + usize::from(self.expires_in.is_some()) + (self.body_start() + body_bytes).div_ceil(8)
     }
 
     /// Appends it.
     pub fn push(&self, words: &mut Vec<u64>) {
+        self.push_by(words, self.body.len(), |body| body.copy_from_slice(self.body));
+    }
+
+    /// Appends it with a body of so many bytes that is written in place, and not its own.
+    #[inline]
+    pub fn push_by(&self, words: &mut Vec<u64>, body_bytes: usize, write: impl FnOnce(&mut [u8])) {
         let flags = u64::from(self.attributes) * ATTRIBUTES + u64::from(self.expires_in.is_some()) * ENDS;
-        words.push((self.body.len() as u64) << 32 | flags << KEY_BITS | self.key.len() as u64);
+        words.push((body_bytes as u64) << 32 | flags << KEY_BITS | self.key.len() as u64);
         words.extend(self.expires_in);
         let (at, start) = (words.len(), self.body_start());
-        words.resize(at + (start + self.body.len()).div_ceil(8), 0);
+        words.resize(at + (start + body_bytes).div_ceil(8), 0);
         let bytes = bytes_of_mut(&mut words[at..]);
         bytes[..self.key.len()].copy_from_slice(self.key);
-        bytes[start..start + self.body.len()].copy_from_slice(self.body);
+        write(&mut bytes[start..start + body_bytes]);
     }
 }
 
@@ -188,7 +195,7 @@ mod tests {
         let mut words = Vec::new();
         items.iter().for_each(|item| item.push(&mut words));
         assert_eq!(words[..3], [3 << 32 | 6, u64::from_le_bytes(*b"stu001AB"), u64::from(b'Y')]);
-        assert_eq!(words.len(), items.iter().map(NewItem::words).sum::<usize>());
+        assert_eq!(words.len(), items.iter().map(|item| item.words_with(item.body.len())).sum::<usize>());
         let mut rest = &words[..];
         for item in items {
             let arrived = take_item(&mut rest).unwrap();

@@ -1,0 +1,156 @@
+//! Items that are written straight into what is sent: nothing is allocated for one.
+
+use std::time::Duration;
+
+use kelix_image::AttributeBuilder;
+use kelix_types::{Error, NameId, Result, TableId};
+use kelix_wire::generation::{LoadedTable, NewItem as Packed};
+
+use super::{Build, OPERATION};
+use crate::Table;
+use crate::session::check_key;
+
+/// What is kept from item to item.
+pub(super) struct Writing {
+    /// The names of each table's attributes so far.
+    names: Vec<Names>,
+    /// Attributes of the item that is being written.
+    section: AttributeBuilder,
+}
+
+/// Names of attributes with their ids, in the order in which they were first used.
+#[derive(Default)]
+struct Names {
+    known: Vec<(String, NameId)>,
+    /// The one behind that which was used last: items of a table mostly have them all in one order.
+    next: usize,
+}
+
+impl Writing {
+    pub fn of(tables: usize) -> Writing {
+        let names = std::iter::repeat_with(Names::default).take(tables).collect();
+        Writing { names, section: AttributeBuilder::default() }
+    }
+}
+
+impl Names {
+    #[inline]
+    fn find(&mut self, name: &str) -> Option<NameId> {
+        let is_it = |at: usize| self.known.get(at).is_some_and(|(known, _)| known == name);
+        let at = if is_it(self.next) { self.next } else { (0..self.known.len()).find(|at| is_it(*at))? };
+        self.next = at + 1;
+        Some(self.known[at].1)
+    }
+}
+
+/// An item on its way into a generation. See [`Build::item`].
+///
+/// ```no_run
+/// # fn put(build: &mut kelix::Build<'_>, people: usize) -> kelix::Result<()> {
+/// let boss = build.table(people);
+/// let mut person = build.item(people, b"person:1");
+/// person.bytes("name", b"Ada").link("boss", boss, b"person:7");
+/// person.end()
+/// # }
+/// ```
+#[must_use = "an item is put once it is ended"]
+pub struct ItemWriter<'b, 's> {
+    build: &'b mut Build<'s>,
+    index: usize,
+    key: &'b [u8],
+    expires_in: Option<Duration>,
+    /// The first thing that was wrong.
+    wrong: Option<Error>,
+}
+
+impl<'b, 's> ItemWriter<'b, 's> {
+    pub(super) fn begin(build: &'b mut Build<'s>, index: usize, key: &'b [u8]) -> ItemWriter<'b, 's> {
+        let Writing { names, section } = &mut build.writing;
+        section.clear();
+        names[index].next = 0;
+        ItemWriter { build, index, key, expires_in: None, wrong: None }
+    }
+
+    /// Adds bytes under a name, as [`NewItem::bytes`](crate::NewItem::bytes) does.
+    #[inline]
+    pub fn bytes(&mut self, name: &str, bytes: &[u8]) -> &mut Self {
+        match self.name_id(name) {
+            Ok(name) => self.build.writing.section.bytes(name, bytes),
+            Err(error) => self.note(error),
+        }
+        self
+    }
+
+    /// Adds a link under a name. Several links under one name make a list. The target may come later.
+    pub fn link(&mut self, name: &str, table: Table, key: &[u8]) -> &mut Self {
+        self.link_with(name, table, key, &[])
+    }
+
+    /// Adds a link that carries bytes of its own.
+    #[inline]
+    pub fn link_with(&mut self, name: &str, table: Table, key: &[u8], bytes: &[u8]) -> &mut Self {
+        let ids = self.name_id(name).and_then(|name| Ok((name, self.target(table, key)?)));
+        match ids {
+            Ok((name, table)) => self.build.writing.section.link(name, table, key, bytes),
+            Err(error) => self.note(error),
+        }
+        self
+    }
+
+    /// Lets the item end so long after it was put, in the year 2554 at the latest.
+    pub fn expires_in(&mut self, time: Duration) -> &mut Self {
+        self.expires_in = Some(time);
+        self
+    }
+
+    /// Puts the item, unless something was wrong with it.
+    pub fn end(self) -> Result<()> {
+        let ItemWriter { build, index, key, expires_in, wrong } = self;
+        if let Some(error) = wrong {
+            return Err(error);
+        }
+        let expires_in = expires_in.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+        let section = std::mem::take(&mut build.writing.section);
+        let item = Packed { key, body: &[], attributes: section.plain().is_none(), expires_in };
+        let packed = match section.plain() {
+            Some(value) => build.pack(index, item, value.len(), |body| body.copy_from_slice(value)),
+            None => build.pack(index, item, section.section_bytes(), |body| section.write(body)),
+        };
+        build.writing.section = section;
+        packed
+    }
+
+    #[cold]
+    fn note(&mut self, error: Error) {
+        self.wrong.get_or_insert(error);
+    }
+
+    #[inline]
+    fn name_id(&mut self, name: &str) -> Result<NameId> {
+        if name.is_empty() {
+            return Ok(NameId(0));
+        }
+        match self.build.writing.names[self.index].find(name) {
+            Some(id) => Ok(id),
+            None => self.new_name(name),
+        }
+    }
+
+    #[cold]
+    fn new_name(&mut self, name: &str) -> Result<NameId> {
+        let Build { session, tables, writing, .. } = &mut *self.build;
+        let LoadedTable { name_id, .. } = tables[self.index];
+        let names = session.names_table(OPERATION, name_id)?;
+        let id = session.name_id(OPERATION, names, name)?;
+        writing.names[self.index].known.push((name.to_string(), id));
+        Ok(id)
+    }
+
+    /// The table of a link's target.
+    #[inline]
+    fn target(&mut self, table: Table, key: &[u8]) -> Result<TableId> {
+        let id = self.build.session.check_table(OPERATION, table)?;
+        check_key(OPERATION, id, key)?;
+        Ok(id)
+    }
+}
