@@ -170,6 +170,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn listed_keys_come_back_and_nonsense_does_not() {
+        let mut words = Vec::new();
+        push_listed(&mut words, Version(9), b"a key of more than a word");
+        push_listed(&mut words, Version(8), b"");
+        assert_eq!((words.len(), listed_words(b"a key of more than a word")), (8, 6));
+        let mut left = &words[..];
+        assert_eq!(take_listed(&mut left), Some((Version(9), &b"a key of more than a word"[..])));
+        assert_eq!(take_listed(&mut left), Some((Version(8), &b""[..])));
+        assert_eq!(take_listed(&mut left), None);
+        for nonsense in [&[1][..], &[1, 9], &[1, u64::MAX, 0], &[1, 1 << 20, 0]] {
+            assert_eq!(take_listed(&mut &nonsense[..]), None, "{nonsense:?}");
+        }
+    }
+
+    #[test]
     fn tables_come_back_and_nonsense_does_not() {
         let table = |name: &str, overlay| LoadedTable {
             table: TableId(0x0102),

@@ -503,7 +503,7 @@ mod tests {
         assert_eq!(frame.payload(), [0x0000_0007_0000_0002, 8, 0]);
         let reply = Reply::parse(frame.payload()).unwrap();
         assert_eq!((reply.head.status, reply.location(), reply.item.len()), (Status::Mismatch, None, 0));
-        assert!(Reply::parse(&[10, 0, 0]).is_none() && Reply::parse(&[0, 0]).is_none());
+        assert!(Reply::parse(&[11, 0, 0]).is_none() && Reply::parse(&[0, 0]).is_none());
     }
 
     #[test]
