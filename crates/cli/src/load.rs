@@ -4,11 +4,14 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use kelix_load::{Map, OnDangling, Options, Origin, Problem, Progress, Report, SessionStore, Store, Watch};
+use kelix_load::{
+    Last, Map, OnDangling, Options, Origin, Problem, Progress, Report, SessionStore, Store, Watch,
+};
 use serde_json::json;
 
 use crate::context::{Context, plural, say};
-use crate::units::{parse_time, show_size};
+use crate::ending::Ending;
+use crate::units::{parse_interval, show_size};
 use crate::{Exit, Failure};
 
 /// Load tables from a database or from files
@@ -17,6 +20,12 @@ use crate::{Exit, Failure};
 /// Everything is read and checked first: a wrong map, a missing column, a value that does not fit, a key that is there twice, a
 /// link that leads nowhere is told with source, row and column, and then nothing is loaded. What is loaded replaces all of what was
 /// loaded before, at once; whoever reads that goes on with it for as long as it is held.
+///
+/// With --every it loads again and again, until SIGINT or SIGTERM, which end it with exit code 0; a load that is under way then is given up,
+/// and leaves nothing behind. A load that fails is told on standard error, what was loaded before stays in force, and the next load is tried
+/// at its time, also if it was the first. A load is skipped if nothing has changed since the last one that succeeded: neither the map, nor
+/// what the server has in force, nor the source. Of files that is told by their sizes and times of change, of SQLite likewise, or by the
+/// query `changed` of the map; of PostgreSQL by that query, and without one all is loaded each time.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -42,8 +51,8 @@ pub(crate) struct LoadArgs {
     /// What to do about links that lead nowhere
     #[arg(long, value_enum, default_value_t = Dangling::Error, value_name = "WHAT")]
     on_dangling: Dangling,
-    /// Load again and again, beginning so often: 30s, 5m, 2h
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    /// Load again and again, beginning so often, if something has changed: 30s, 5m, 2h
+    #[arg(long, value_name = "TIME", value_parser = parse_interval)]
     every: Option<Duration>,
 }
 
@@ -106,19 +115,22 @@ fn failure(operation: &'static str, problem: Problem) -> Failure {
         Problem::Source(_) => Failure::new(Exit::Other, operation, text).named("no source"),
         Problem::NoRoom { .. } => Failure::new(Exit::OutOfMemory, operation, text),
         Problem::Store(error) => Failure::from(error),
+        Problem::GivenUp => Failure::new(Exit::Other, operation, text),
     }
 }
 
 /// How often progress is shown.
 const SHOWN_EACH: Duration = Duration::from_millis(200);
 
-/// Shows progress on one line of a terminal.
-struct Line {
+/// Shows progress on one line of a terminal, if standard error is one, and gives up when told to end.
+struct Line<'e> {
+    shows: bool,
     shown: Option<Instant>,
     width: usize,
+    ending: Option<&'e Ending>,
 }
 
-impl Line {
+impl Line<'_> {
     fn show(&mut self, text: &str) {
         let _ = write!(std::io::stderr(), "\r{text:width$}", width = self.width);
         let _ = std::io::stderr().flush();
@@ -135,9 +147,9 @@ impl Line {
     }
 }
 
-impl Watch for Line {
+impl Watch for Line<'_> {
     fn at(&mut self, progress: &Progress<'_>) {
-        if self.shown.is_some_and(|shown| shown.elapsed() < SHOWN_EACH) {
+        if !self.shows || self.shown.is_some_and(|shown| shown.elapsed() < SHOWN_EACH) {
             return;
         }
         match progress {
@@ -150,10 +162,24 @@ impl Watch for Line {
             }
         }
     }
+
+    fn gives_up(&self) -> bool {
+        self.ending.is_some_and(Ending::is_told)
+    }
 }
 
-/// Loads once.
-fn load_once(context: &Context, args: &LoadArgs) -> Result<(Report, Duration), Failure> {
+/// Loads that are repeated.
+struct Repeated {
+    last: Option<Last>,
+    ending: Ending,
+}
+
+/// Loads once. What is repeated may be skipped.
+fn load_once(
+    context: &Context,
+    args: &LoadArgs,
+    repeated: Option<&mut Repeated>,
+) -> Result<(Report, Duration), Failure> {
     let text = std::fs::read_to_string(&args.map)
         .map_err(|source| Failure::io("load", format!("cannot read {}", args.map.display()), &source))?;
     let map = Map::parse(&args.map.display().to_string(), &text)
@@ -170,16 +196,20 @@ fn load_once(context: &Context, args: &LoadArgs) -> Result<(Report, Duration), F
         Err(_) if args.check => None,
         Err(failure) => return Err(failure),
     };
-    let store = store.as_mut().map(|store| store as &mut dyn Store);
-    let began = Instant::now();
-    let loaded = if context.json || !std::io::stderr().is_terminal() {
-        kelix_load::load(&args.from.origin(), &map, options, store, &mut ())
-    } else {
-        let mut line = Line { shown: None, width: 0 };
-        let loaded = kelix_load::load(&args.from.origin(), &map, options, store, &mut line);
-        line.clear();
-        loaded
+    let (began, origin) = (Instant::now(), args.from.origin());
+    let shows = !context.json && std::io::stderr().is_terminal();
+    let mut line = Line { shows, shown: None, width: 0, ending: None };
+    let loaded = match (repeated, &mut store) {
+        (Some(Repeated { last, ending }), Some(store)) => {
+            line.ending = Some(ending);
+            kelix_load::load_if_changed(&origin, &map, options, store, last, &mut line)
+        }
+        (_, store) => {
+            let store = store.as_mut().map(|store| store as &mut dyn Store);
+            kelix_load::load(&origin, &map, options, store, &mut line)
+        }
     };
+    line.clear();
     let report = loaded.map_err(|problem| failure("load", problem))?;
     Ok((report, began.elapsed()))
 }
@@ -195,10 +225,15 @@ fn print(context: &Context, args: &LoadArgs, report: &Report, time: Duration) ->
             "memory_bytes": report.memory_bytes,
             "generation": report.generation,
             "checked_only": args.check,
+            "unchanged": report.unchanged,
             "seconds": time.as_secs_f64(),
         }));
     }
     let mut out = std::io::stdout().lock();
+    if report.unchanged {
+        let generation = report.generation;
+        return Ok(writeln!(out, "nothing has changed: generation {generation} stays in force")?);
+    }
     for (name, items) in &report.tables {
         writeln!(out, "{name}\t{}", plural(*items, "item"))?;
     }
@@ -217,18 +252,22 @@ fn print(context: &Context, args: &LoadArgs, report: &Report, time: Duration) ->
 }
 
 pub(crate) fn run(context: &Context, args: &LoadArgs) -> Result<(), Failure> {
-    let mut began = Instant::now();
-    let (report, time) = load_once(context, args)?;
-    print(context, args, &report, time)?;
-    let Some(every) = args.every else { return Ok(()) };
+    let Some(every) = args.every else {
+        let (report, time) = load_once(context, args, None)?;
+        return print(context, args, &report, time);
+    };
+    let mut repeated = Repeated { last: None, ending: Ending::watch("load")? };
     loop {
-        std::thread::sleep((began + every).saturating_duration_since(Instant::now()));
-        began = Instant::now();
+        let began = Instant::now();
         // What was loaded before stays, and the next time may be better.
-        match load_once(context, args) {
+        match load_once(context, args, Some(&mut repeated)) {
             Ok((report, time)) => print(context, args, &report, time)?,
+            Err(_) if repeated.ending.is_told() => {}
             Err(failure) if context.json => say(&failure.json().to_string()),
             Err(failure) => say(&format!("kelix: {failure}")),
+        }
+        if repeated.ending.wait((began + every).saturating_duration_since(Instant::now())) {
+            return Ok(());
         }
     }
 }

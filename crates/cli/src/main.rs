@@ -11,6 +11,7 @@ mod bytes;
 mod chase;
 mod context;
 mod demo;
+mod ending;
 mod failure;
 mod get;
 mod items;
@@ -74,7 +75,7 @@ struct Cli {
     trust: trust::TrustArgs,
     /// For how long to connect again and ask again when the server does not answer; each write is done once [default: not
     /// at all]
-    #[arg(long, global = true, value_name = "TIME", value_parser = units::parse_time)]
+    #[arg(long, global = true, value_name = "TIME", value_parser = units::parse_patience)]
     retry: Option<std::time::Duration>,
     /// Print results and errors as JSON
     #[arg(long, global = true)]

@@ -6,21 +6,18 @@
 use std::io::{IsTerminal, Write};
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use kelix_fabric::shm::{RunDirectory, page_bytes};
 use kelix_server::{Ended, Server, ServerConfig};
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::context::{Context, plural, say};
+use crate::ending::watch_signals;
 use crate::trust::tokens;
-use crate::units::{parse_size, parse_time, show_size};
+use crate::units::{parse_lease, parse_size, show_size};
 use crate::{Exit, Failure, metrics, namespaces};
 
 /// The least memory of a shard: below this it cannot hold one of each thing it needs.
@@ -52,7 +49,7 @@ pub(crate) struct ServeArgs {
     no_pin: bool,
     /// How long a read view of loaded tables may go unused: what was loaded before is dropped two such times after the next load, or after
     /// its last view
-    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "5s")]
+    #[arg(long, value_name = "TIME", value_parser = parse_lease, default_value = "5s")]
     view_lease: Duration,
     /// Supersede a server that holds the directory, even one that is stopped
     #[arg(long)]
@@ -143,7 +140,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     }
     check_memory(config.memory_bytes, config.shards, half_bytes)?;
     // Before the server starts, so that a signal that comes meanwhile is not lost.
-    let mut signals = watch_signals()?;
+    let mut signals = watch_signals("serve")?;
     let _log = log(args);
     kelix_server::raise_descriptor_limit();
     let server = Server::start(&config)?;
@@ -165,18 +162,6 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         Ended::Stopped => Ok(()),
         Ended::Superseded => Err(superseded(&config.directory)),
     }
-}
-
-fn watch_signals() -> Result<Signals, Failure> {
-    let cannot = |source: std::io::Error| Failure::io("serve", "cannot watch for signals", &source);
-    let stopping = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT] {
-        // The order makes the first signal set the flag and the second one end the process.
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stopping.clone())
-            .and_then(|_| signal_hook::flag::register(signal, stopping.clone()))
-            .map_err(cannot)?;
-    }
-    Signals::new([SIGTERM, SIGINT]).map_err(cannot)
 }
 
 /// The line that tells that clients can connect.

@@ -40,11 +40,44 @@ pub(crate) fn show_mib(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / KIB / KIB)
 }
 
-/// The longest time an item may be told to stay; whoever wants more wants no end.
+/// The longest time that can be told; whoever wants more wants no end.
 const DAYS_MAX: u64 = 36_500;
 
-/// Reads a time: a whole number and ms, s, m, h or d.
-pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+/// For how long an item stays.
+pub(crate) fn parse_expiry(text: &str) -> Result<Duration, String> {
+    parse_time(text, "the item would end at once; delete it instead", "without --expires an item stays")
+}
+
+/// How often something is done.
+pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
+    parse_time(
+        text,
+        "there would be no time between one load and the next; 1s is often",
+        "without --every it is loaded once",
+    )
+}
+
+/// For how long something is kept that is not used.
+pub(crate) fn parse_lease(text: &str) -> Result<Duration, String> {
+    parse_time(
+        text,
+        "a view would end before it could be used",
+        "and what no view uses takes memory for as long",
+    )
+}
+
+/// For how long something is tried again.
+pub(crate) fn parse_patience(text: &str) -> Result<Duration, String> {
+    parse_time(
+        text,
+        "nothing would be tried again; leave --retry out instead",
+        "and nobody waits for so long",
+    )
+}
+
+/// Reads a time: a whole number and ms, s, m, h or d. What no time at all would mean, and what is to be said of one that is too long, is the
+/// caller's.
+fn parse_time(text: &str, none: &str, too_long: &str) -> Result<Duration, String> {
     let wrong =
         || format!("\"{text}\" is no time: write a whole number and ms, s, m, h or d, as in 30s or 2h");
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -59,9 +92,9 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     };
     let number: u64 = number.parse().map_err(|_| wrong())?;
     match number.checked_mul(unit_ms) {
-        Some(0) => Err(format!("\"{text}\": the item would end at once; delete it instead")),
+        Some(0) => Err(format!("\"{text}\": {none}")),
         Some(ms) if ms <= DAYS_MAX * 86_400_000 => Ok(Duration::from_millis(ms)),
-        _ => Err(format!("\"{text}\" is more than {DAYS_MAX} days; without --expires an item stays")),
+        _ => Err(format!("\"{text}\" is more than {DAYS_MAX} days; {too_long}")),
     }
 }
 
@@ -97,11 +130,20 @@ mod tests {
 
     #[test]
     fn times() {
-        assert_eq!(parse_time("30s"), Ok(Duration::from_secs(30)));
-        assert_eq!(parse_time("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(parse_time("2h"), Ok(Duration::from_secs(7200)));
-        for wrong in ["", "5", "m", "0s", "1.5h", "-1s", "40000d", "99999999999999999999s"] {
-            assert!(parse_time(wrong).is_err(), "{wrong}");
+        let kinds = [parse_expiry, parse_interval, parse_lease, parse_patience];
+        for parse in kinds {
+            assert_eq!(parse("30s"), Ok(Duration::from_secs(30)));
+            assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
+            assert_eq!(parse("2h"), Ok(Duration::from_secs(7200)));
+            for wrong in ["", "5", "m", "0s", "1.5h", "-1s", "40000d", "99999999999999999999s"] {
+                assert!(parse(wrong).is_err(), "{wrong}");
+            }
+        }
+        // Each says what is true of it.
+        let words = [["item", "--expires"], ["load", "--every"], ["view", "memory"], ["--retry", "nobody"]];
+        for (parse, [none, long]) in kinds.into_iter().zip(words) {
+            assert!(parse("0s").unwrap_err().contains(none), "{none}");
+            assert!(parse("40000d").unwrap_err().contains(long), "{long}");
         }
         assert_eq!(show_time(Duration::from_secs(61)), "1 min 1 s");
         assert_eq!(show_time(Duration::from_secs(90_000)), "1 d 1 h");

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::bytes::{AttributeArgument, KeyArgument, LinkArgument, parse};
 use crate::context::{Context, cost_json, create_table, measured};
 use crate::items::Named;
-use crate::units::parse_time;
+use crate::units::parse_expiry;
 use crate::{Exit, Failure};
 
 /// Put an item
@@ -50,7 +50,7 @@ pub(crate) struct PutArgs {
     #[arg(long, value_name = "PATH", conflicts_with = "value")]
     file: Option<PathBuf>,
     /// Let the item end after this time: 500ms, 30s, 5m, 2h, 7d
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_expiry)]
     expires: Option<Duration>,
     /// Put only if the key still has this version
     #[arg(long, value_name = "VERSION", conflicts_with = "if_absent")]

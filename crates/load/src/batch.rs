@@ -13,6 +13,19 @@ const BATCH_BYTES: usize = 256 << 10;
 /// Or so many rows.
 const BATCH_ROWS: usize = 4096;
 
+/// Bytes of the longest value that can be loaded.
+pub(crate) const VALUE_BYTES_MAX: usize = 64 << 20;
+/// Bytes of the longest row, so that a quote without its other, or a file without ends of lines, is not read into memory whole.
+pub(crate) const ROW_BYTES_MAX: usize = 256 << 20;
+/// What is said of a longer one.
+pub(crate) const ROW_TOO_LONG: &str =
+    "it has more than 256 MiB, which no row may have; what follows was not read";
+
+/// A value that is longer than any may be, as a message tells it.
+pub(crate) fn too_long(bytes: usize) -> String {
+    format!("a value of {bytes} bytes; the longest that can be loaded has {VALUE_BYTES_MAX} (64 MiB)")
+}
+
 /// Where the text of a column stands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cell {
@@ -91,6 +104,12 @@ impl Batch {
         &self.bytes[cell.start as usize..][..cell.bytes as usize]
     }
 
+    /// The text of a cell; `None`: null.
+    #[inline]
+    pub fn text_of(&self, cell: Cell) -> Option<&[u8]> {
+        (cell.bytes != u32::MAX).then(|| self.text(cell))
+    }
+
     /// Adds the next column of a row.
     pub fn push(&mut self, value: Option<&[u8]>) {
         let cell = value.map_or(Cell::NULL, |value| Cell::at(self.bytes.len(), value.len()));
@@ -113,7 +132,6 @@ impl Batch {
     /// The text of a column; `None`: null.
     #[inline]
     pub fn get(&self, row: usize, column: usize) -> Option<&[u8]> {
-        let Cell { start, bytes } = self.cells[row * self.columns + column];
-        (bytes != u32::MAX).then(|| &self.bytes[start as usize..][..bytes as usize])
+        self.text_of(self.cells[row * self.columns + column])
     }
 }

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod changes;
 mod check;
 mod findings;
 mod keys;
@@ -27,12 +28,13 @@ mod spool;
 mod store;
 mod suggest;
 
+pub use changes::Last;
 pub use findings::{FINDINGS_TOLD, Finding, Findings};
-pub use load::{OnDangling, Options, Progress, Report, Watch, load};
+pub use load::{OnDangling, Options, Progress, Report, Watch, load, load_if_changed};
 pub use map::Map;
 pub use problem::Problem;
 pub use rows::{Field, Row, Rows};
 pub use session_store::SessionStore;
 pub use source::Origin;
-pub use store::{Building, Store, Summary, TableSpec};
+pub use store::{Building, InForce, Store, Summary, TableSpec};
 pub use suggest::suggest;

@@ -1,13 +1,16 @@
 //! A load: read everything, check everything, then build.
 //!
 //! ```text
+//! state of the source: is it what it was?        then that is all
 //! source --rows--> spools, hashes of keys        nothing is put before all of it is there and right
 //!        duplicates? links that lead nowhere?
 //!        memory?
 //! spools --items--> store, then finish           or abandon
 //! ```
 
+use crate::changes::{Last, State};
 use crate::check::{self, LeftOut, Teller};
+use crate::findings::Findings;
 use crate::keys::{Keys, hash};
 use crate::lists::{Chunks, chunk_key};
 use crate::map::Map;
@@ -15,8 +18,8 @@ use crate::plan::{self, name_number};
 use crate::problem::Problem;
 use crate::read::{self, Read};
 use crate::rows::{Field, Row, Rows};
-use crate::source::Origin;
-use crate::store::{Building, Store};
+use crate::source::{Origin, Source};
+use crate::store::{Building, InForce, Store};
 
 /// Bytes of items that are put at once.
 const BATCH_BYTES: usize = 256 << 10;
@@ -67,6 +70,11 @@ pub enum Progress<'a> {
 pub trait Watch {
     /// Is told how far it is, often.
     fn at(&mut self, progress: &Progress<'_>);
+
+    /// Whether to give up. Nothing stays of what was begun.
+    fn gives_up(&self) -> bool {
+        false
+    }
 }
 
 /// Nobody.
@@ -79,6 +87,8 @@ impl Watch for () {
 pub struct Report {
     /// The number of the generation that is in force now; 0: nothing was put.
     pub generation: u64,
+    /// Nothing was loaded, because all is as it was: the generation is that of the last load.
+    pub unchanged: bool,
     /// Items of each table, by its name.
     pub tables: Vec<(String, u64)>,
     /// Rows that were read.
@@ -99,8 +109,55 @@ pub fn load(
     store: Option<&mut dyn Store>,
     watch: &mut dyn Watch,
 ) -> Result<Report, Problem> {
+    let (source, _) = open(origin, map)?;
+    load_from(source, map, options, store, watch)
+}
+
+/// Loads a data set, unless map, source and store are as they were when `last` was made; it is made anew if the load succeeds.
+pub fn load_if_changed(
+    origin: &Origin,
+    map: &Map,
+    options: Options,
+    store: &mut dyn Store,
+    last: &mut Option<Last>,
+    watch: &mut dyn Watch,
+) -> Result<Report, Problem> {
+    let (source, state) = open(origin, map)?;
+    let in_force = store.in_force(map.dataset())?;
+    let generation = in_force.generation.unwrap_or(0);
+    let now = state.map(|state| Last { map: map.text.clone(), state, in_force });
+    if now.is_some() && *last == now && generation > 0 {
+        return Ok(Report { generation, unchanged: true, ..Report::default() });
+    }
+    let report = load_from(source, map, options, Some(store), watch)?;
+    *last = now.map(|now| {
+        let in_force = InForce { generation: Some(report.generation), ..now.in_force };
+        Last { in_force, ..now }
+    });
+    Ok(report)
+}
+
+/// Opens the source, and checks that it has what the map wants. The state is older than the snapshot that all else is of.
+fn open(origin: &Origin, map: &Map) -> Result<(Box<dyn Source>, Option<State>), Problem> {
     let mut source = origin.open()?;
-    read::check_columns(map, &mut *source)?;
+    let (state, findings) = match source.state(map) {
+        Ok(state) => (state, Findings::new()),
+        // There may be more that is wrong with the map.
+        Err(Problem::Map(findings)) => (None, findings),
+        Err(problem) => return Err(problem),
+    };
+    source.begin()?;
+    read::check_columns(map, &mut *source, findings)?;
+    Ok((source, state))
+}
+
+fn load_from(
+    mut source: Box<dyn Source>,
+    map: &Map,
+    options: Options,
+    store: Option<&mut dyn Store>,
+    watch: &mut dyn Watch,
+) -> Result<Report, Problem> {
     let mut read = read::read(map, &mut *source, watch)?;
     watch.at(&Progress::Checking);
     let teller = Teller::new(map, &*source);
@@ -110,6 +167,7 @@ pub fn load(
     drop(source);
     let mut report = Report {
         generation: 0,
+        unchanged: false,
         tables: Vec::new(),
         rows: read.rows,
         links_left_out: left_out.links,
@@ -123,6 +181,9 @@ pub fn load(
     }
     if options.check_only {
         return Ok(report);
+    }
+    if watch.gives_up() {
+        return Err(Problem::GivenUp);
     }
     let tables = plan::tables(map);
     let building = store.begin(map.dataset(), &tables)?;
@@ -192,7 +253,7 @@ impl Build<'_> {
         self.items[table] += rows.len() as u64;
         let of = self.read.tables.iter().map(|spool| spool.rows()).sum();
         self.watch.at(&Progress::Building { items: self.items.iter().sum(), of });
-        Ok(())
+        if self.watch.gives_up() { Err(Problem::GivenUp) } else { Ok(()) }
     }
 
     fn list(&mut self, number: usize) -> Result<(usize, OwnList), Problem> {

@@ -16,6 +16,8 @@ const LINK: usize = 24;
 const HASH_KEY: u64 = 20;
 /// The same of the leaves and models of an ordered table.
 const ORDERED_KEY: u64 = 48;
+/// A number and its value of 8 bytes in leaves and models.
+const INLINE_KEY: u64 = 32;
 
 fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(8)
@@ -28,6 +30,9 @@ pub(crate) fn link_bytes(key: usize, bytes: usize) -> usize {
 
 /// The bytes of an item whose section has so many, with its share of the index.
 pub(crate) fn item_bytes(kind: TableKind, key: usize, section: usize) -> u64 {
+    if !kind.has_items() {
+        return INLINE_KEY;
+    }
     let index = if kind.is_ordered() { ORDERED_KEY } else { HASH_KEY };
     let head = HEADER + padded(key);
     let slot = match SizeClass::for_bytes(head + section).filter(|_| section <= INLINE_BODY_BYTES_MAX) {

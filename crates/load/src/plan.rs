@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kelix::TableKind;
 use kelix_types::limits::KEY_BYTES_MAX;
 
-use crate::batch::Batch;
+use crate::batch::{Batch, ROW_BYTES_MAX, VALUE_BYTES_MAX, too_long};
 use crate::findings::shown;
 use crate::map::{ColumnName, ListMap, Map, Piece, TableMap, Template, list_table};
 use crate::rows::Rows;
@@ -13,6 +13,9 @@ use crate::store::TableSpec;
 
 /// Milliseconds of the longest time an item may stay: a hundred years.
 const EXPIRY_MS_MAX: u64 = 36_500 * 86_400_000;
+
+/// Bytes of the longest link's own bytes. So all links that a chunk may have fit into a record.
+const LINK_BYTES_MAX: usize = 64 << 10;
 
 /// The name of the links of a chunk.
 pub(crate) const ITEM: u16 = 0;
@@ -36,8 +39,21 @@ pub(crate) struct KeyPlan {
 /// What becomes of a column.
 #[derive(Clone, Debug)]
 enum FieldPlan {
-    Bytes { name: u16, column: usize },
-    Link { name: u16, table: u16, key: KeyPlan, bytes: Option<usize> },
+    Bytes {
+        name: u16,
+        column: usize,
+    },
+    /// A value of 8 bytes.
+    Number {
+        name: u16,
+        column: usize,
+    },
+    Link {
+        name: u16,
+        table: u16,
+        key: KeyPlan,
+        bytes: Option<usize>,
+    },
 }
 
 /// How the rows of a table, or of a list, become records.
@@ -140,7 +156,7 @@ impl KeyPlan {
                 Piece::Column(column) => match batch.get(row, *column) {
                     None => return Ok(false),
                     Some(text) if self.numbers => {
-                        key.extend_from_slice(&number_of(text, *column)?.to_be_bytes())
+                        key.extend_from_slice(&number_of(text, *column, "keys")?.to_be_bytes())
                     }
                     Some(text) => key.extend_from_slice(text),
                 },
@@ -161,13 +177,35 @@ impl KeyPlan {
     }
 }
 
-/// A key that is a number.
-fn number_of(text: &[u8], column: usize) -> Result<u64, Misfit> {
+/// A key or a value that is a number.
+fn number_of(text: &[u8], column: usize, what: &str) -> Result<u64, Misfit> {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     number.ok_or_else(|| Misfit {
         column: Some(column),
-        text: format!("{} is no whole number from 0 to 2^64-1, which keys of that table are", shown(text)),
+        text: format!("{} is no whole number from 0 to 2^64-1, which {what} of that table are", shown(text)),
     })
+}
+
+/// A value of a table whose values are numbers, as the store has it.
+fn value_of(text: Option<&[u8]>, column: usize) -> Result<[u8; 8], Misfit> {
+    match text {
+        Some(text) => number_of(text, column, "values").map(u64::to_le_bytes),
+        None => {
+            let text = "it is null, and values of that table are numbers; leave such rows out".to_string();
+            Err(Misfit { column: Some(column), text })
+        }
+    }
+}
+
+/// The own bytes of a link.
+fn link_bytes_of(batch: &Batch, row: usize, column: Option<usize>) -> Result<&[u8], Misfit> {
+    let bytes = column.and_then(|column| batch.get(row, column)).unwrap_or_default();
+    match bytes.len() {
+        0..=LINK_BYTES_MAX => Ok(bytes),
+        long => {
+            Err(Misfit { column, text: format!("{long} bytes, and a link carries at most {LINK_BYTES_MAX}") })
+        }
+    }
 }
 
 /// For how long an item stays.
@@ -191,7 +229,11 @@ impl Plan {
     pub fn of_table(map: &Map, table: &TableMap, columns: &[String]) -> Plan {
         let mut fields = Vec::new();
         for (name, column) in &table.attributes {
-            fields.push(FieldPlan::Bytes { name: name_number(table, name), column: number(columns, column) });
+            let (name, column) = (name_number(table, name), number(columns, column));
+            fields.push(match table.kind.has_items() {
+                true => FieldPlan::Bytes { name, column },
+                false => FieldPlan::Number { name, column },
+            });
         }
         for link in &table.links {
             fields.push(FieldPlan::Link {
@@ -235,12 +277,21 @@ impl Plan {
         for field in &self.fields {
             match field {
                 FieldPlan::Bytes { name, column } => {
-                    if let Some(bytes) = batch.get(row, *column) {
-                        record.bytes(*name, bytes);
+                    let Some(bytes) = batch.get(row, *column) else { continue };
+                    if bytes.len() > VALUE_BYTES_MAX {
+                        return Err(Misfit { column: Some(*column), text: too_long(bytes.len()) });
                     }
+                    if record.len() + bytes.len() > ROW_BYTES_MAX {
+                        let text = "with it the item has more than 256 MiB, which no item may have".into();
+                        return Err(Misfit { column: Some(*column), text });
+                    }
+                    record.bytes(*name, bytes);
+                }
+                FieldPlan::Number { name, column } => {
+                    record.bytes(*name, &value_of(batch.get(row, *column), *column)?);
                 }
                 FieldPlan::Link { name, table, key, bytes } => {
-                    let bytes = bytes.and_then(|column| batch.get(row, column)).unwrap_or_default();
+                    let bytes = link_bytes_of(batch, row, *bytes)?;
                     record.link_by((*name, *table), bytes, |to| key.write(batch, row, to))?;
                 }
             }
@@ -268,9 +319,10 @@ mod tests {
 
     #[test]
     fn numbers() {
-        assert_eq!(number_of(b"18446744073709551615", 0), Ok(u64::MAX));
+        let number = |text: &str| number_of(text.as_bytes(), 0, "keys");
+        assert_eq!(number("18446744073709551615"), Ok(u64::MAX));
         for wrong in ["", "-1", "1.0", "18446744073709551616", " 1"] {
-            assert!(number_of(wrong.as_bytes(), 0).is_err(), "{wrong}");
+            assert!(number(wrong).is_err(), "{wrong}");
         }
     }
 }

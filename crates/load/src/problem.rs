@@ -22,6 +22,8 @@ pub enum Problem {
     },
     /// The store refused.
     Store(kelix::Error),
+    /// Whoever watches gave up.
+    GivenUp,
 }
 
 impl fmt::Display for Problem {
@@ -37,6 +39,7 @@ impl fmt::Display for Problem {
                 free / MIB
             ),
             Problem::Store(error) => error.fmt(f),
+            Problem::GivenUp => f.write_str("the load was given up"),
         }
     }
 }

@@ -119,9 +119,12 @@ impl Sink for Columns<'_> {
     }
 }
 
-/// Checks that the source has all relations and columns that a map names.
-pub(crate) fn check_columns(map: &Map, source: &mut dyn Source) -> Result<(), Problem> {
-    let mut findings = Findings::new();
+/// Checks that the source has all relations and columns that a map names. Something may have been found before.
+pub(crate) fn check_columns(
+    map: &Map,
+    source: &mut dyn Source,
+    mut findings: Findings,
+) -> Result<(), Problem> {
     for (what, name) in relations(map) {
         let relation = what.relation(map);
         if let Err(text) = source.check(relation, &name) {
@@ -221,7 +224,7 @@ impl Sink for Taking<'_> {
         self.spool.add(&self.rows)?;
         self.read.rows += batch.rows() as u64;
         self.watch.at(&Progress::Reading { table: self.name, rows: self.spool.rows() });
-        Ok(true)
+        if self.watch.gives_up() { Err(Problem::GivenUp) } else { Ok(true) }
     }
 }
 

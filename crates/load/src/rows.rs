@@ -240,6 +240,11 @@ impl NewRow<'_> {
         put_u24(&mut self.rows.bytes, self.start + KEY_AT, key);
     }
 
+    /// How many bytes it has so far.
+    pub fn len(&self) -> usize {
+        self.rows.bytes.len() - self.start
+    }
+
     pub fn key(&mut self, key: &[u8]) {
         self.begin_key().extend_from_slice(key);
         self.end_key();

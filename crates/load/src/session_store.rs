@@ -5,7 +5,7 @@ use std::time::Duration;
 use kelix::{Build, Client, Error, ErrorKind, NewItem, NewTable, Result, Session, SessionOptions};
 
 use crate::rows::{Field, Row, Rows};
-use crate::store::{Building, Store, Summary, TableSpec};
+use crate::store::{Building, InForce, Store, Summary, TableSpec};
 
 /// Builds generations.
 pub struct SessionStore {
@@ -19,20 +19,36 @@ impl SessionStore {
         let session = client.session_with(options)?;
         Ok(SessionStore { client, session })
     }
+
+    fn statistics(&self) -> Result<serde_json::Value> {
+        serde_json::from_str(&self.client.statistics()?).map_err(|_| wrong_statistics("are no JSON"))
+    }
+}
+
+fn wrong_statistics(what: &str) -> Error {
+    Error::new(ErrorKind::Protocol, "load", format!("the server's statistics {what}"))
 }
 
 impl Store for SessionStore {
     fn free_bytes(&mut self) -> Result<u64> {
-        let text = self.client.statistics()?;
-        let wrong =
-            |what: &str| Error::new(ErrorKind::Protocol, "load", format!("the server's statistics {what}"));
-        let statistics: serde_json::Value = serde_json::from_str(&text).map_err(|_| wrong("are no JSON"))?;
-        let shards = statistics["shards"].as_array().ok_or_else(|| wrong("tell of no shards"))?;
+        let statistics = self.statistics()?;
+        let shards = statistics["shards"].as_array().ok_or_else(|| wrong_statistics("tell of no shards"))?;
         let free = shards.iter().map(|shard| {
             let bytes = |name: &str| shard["memory"][name].as_u64().unwrap_or(0);
             bytes("limit_bytes").saturating_sub(bytes("live_bytes") + bytes("quarantined_bytes"))
         });
         Ok(free.sum())
+    }
+
+    fn in_force(&mut self, dataset: &str) -> Result<InForce> {
+        let statistics = self.statistics()?;
+        let store = format!("term {} process {}", statistics["term"], statistics["pid"]);
+        let generation = match self.session.view(dataset) {
+            Ok(view) => Some(view.generation()),
+            Err(error) if error.kind() == ErrorKind::NoSuchTable => None,
+            Err(error) => return Err(error),
+        };
+        Ok(InForce { store, generation })
     }
 
     fn begin<'s>(&'s mut self, dataset: &str, tables: &[TableSpec]) -> Result<Box<dyn Building + 's>> {

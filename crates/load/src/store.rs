@@ -26,10 +26,22 @@ pub struct Summary {
     pub items: u64,
 }
 
+/// What a store has in force of a data set.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct InForce {
+    /// Names the store and its life: what begins empty at the same place is another one.
+    pub store: String,
+    /// The number of the generation; `None`: there is none.
+    pub generation: Option<u64>,
+}
+
 /// Takes the tables of a data set, all or none of them.
 pub trait Store {
     /// Bytes that are free for them.
     fn free_bytes(&mut self) -> Result<u64>;
+
+    /// What of a data set is in force.
+    fn in_force(&mut self, dataset: &str) -> Result<InForce>;
 
     /// Begins to build the tables of a data set.
     fn begin<'s>(&'s mut self, dataset: &str, tables: &[TableSpec]) -> Result<Box<dyn Building + 's>>;

@@ -18,7 +18,7 @@ fn block(name: &str) -> &'static str {
 fn all_maps_are_right() {
     let maps: Vec<&str> =
         PAGE.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
-    assert_eq!(maps.len(), 3);
+    assert_eq!(maps.len(), 4);
     for map in maps {
         parsed(map);
     }

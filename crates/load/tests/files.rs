@@ -160,6 +160,50 @@ bytes = "count"
 }
 
 #[test]
+fn tables_of_values_that_are_numbers() {
+    let map = r#"
+dataset = "d"
+[[table]]
+name = "stock"
+kind = "inline8"
+key = "{item}"
+value = "count"
+[[table]]
+name = "items"
+key = "{item}"
+file = "stock.csv"
+[[table.link]]
+name = "stock"
+to = "stock"
+key = "{item}"
+"#;
+    let files =
+        Files::new(&[("stock.csv", "item,count\n7,258\n0,0\n18446744073709551615,18446744073709551615\n")]);
+    let (keeper, _) = files.load(map, Options::default()).unwrap();
+    let value = |key: u64| &keeper.item("stock", key.to_be_bytes()).attributes[""][..];
+    assert_eq!(value(7), [2, 1, 0, 0, 0, 0, 0, 0]);
+    assert_eq!((value(0), value(u64::MAX)), (&[0; 8][..], &[255; 8][..]));
+    assert_eq!(keeper.tables[0].kind, kelix::TableKind::Inline);
+    assert_eq!(keeper.item("items", "7").links[0].1.1, 7u64.to_be_bytes());
+
+    let files =
+        Files::new(&[("stock.csv", "item,count\n1,-1\n2,\n3,1.5\nx,4\n5,18446744073709551616\n6,5\n6,6\n")]);
+    let refused = files.refused(map);
+    let expected = [
+        "stock.csv, line 2, column count: \"-1\" is no whole number from 0 to 2^64-1, which values of that table are",
+        "stock.csv, line 3, column count: it is null, and values of that table are numbers; leave such rows out",
+        "stock.csv, line 4, column count: \"1.5\" is no whole number from 0 to 2^64-1, which values of that table are",
+        "stock.csv, line 5, column item: \"x\" is no whole number from 0 to 2^64-1, which keys of that table are",
+        "stock.csv, line 6, column count: \"18446744073709551616\" is no whole number from 0 to 2^64-1, which values of that table are",
+    ];
+    assert_eq!(refused[..5], expected);
+    assert!(
+        refused.iter().any(|line| line.contains("the key stock/6 is there already, from line 7")),
+        "{refused:?}"
+    );
+}
+
+#[test]
 fn columns_and_files_that_are_missing() {
     let files = Files::new(&[
         ("people.csv", "id,nam,dept_id,boss_id,hired\n1,Ada,7,,1999\n"),

@@ -116,11 +116,46 @@ fn kinds_that_are_none() {
     says(
         &table("kind = \"tree\"\nlive = \"yes\"\nelements = \"roads\"\n"),
         &[
-            "map.toml, line 5: no kind of table is called \"tree\"; there are hash, u64 and bytes",
+            "map.toml, line 5: no kind of table is called \"tree\"; there are hash, u64, inline8 and bytes",
             "map.toml, line 7: no elements are called \"roads\"; there are nodes, ways, relations, way_nodes, members",
             "map.toml, line 6: live is \"yes\"; it can be \"overlay\", or left out",
         ],
     );
+}
+
+#[test]
+fn tables_of_numbers_have_numbers_and_nothing_else() {
+    says(
+        "dataset = \"d\"\n[[table]]\nname = \"stock\"\nkind = \"inline8\"\nkey = \"{id}\"\nattributes = [\"a\"]\nexpires_in = \"b\"\nlive = \"overlay\"\n\
+         [[table.link]]\nname = \"l\"\nto = \"stock\"\nkey = \"{c}\"\n[[table.list]]\nname = \"m\"\nfile = \"f.csv\"\nto = \"stock\"\nowner = \"{d}\"\nkey = \"{e}\"\n",
+        &[
+            "map.toml, line 2: [[table]] has no value; it needs one, as in value = \"count\"",
+            "map.toml, line 6: a table of the kind inline8 has values that are numbers, and no attributes; the column of the number is named by value",
+            "map.toml, line 9: a table of the kind inline8 has values that are numbers, and no links",
+            "map.toml, line 13: a table of the kind inline8 has values that are numbers, and no links",
+            "map.toml, line 7: a table of the kind inline8 has values that are numbers, which do not expire",
+            "map.toml, line 8: a table of the kind inline8 has values that are numbers, of which none can be told to be a client's; leave live out",
+        ],
+    );
+}
+
+#[test]
+fn keys_of_tables_of_numbers_are_numbers() {
+    says(
+        "dataset = \"d\"\n[[table]]\nname = \"stock\"\nkind = \"inline8\"\nkey = \"item:{id}\"\nvalue = \"count\"\n",
+        &[
+            "map.toml, line 5: the keys of that table are numbers, so this has to be a column and nothing else: \"{id}\"",
+        ],
+    );
+}
+
+#[test]
+fn queries_that_tell_of_changes() {
+    says(
+        &format!("changed = 7\n{}", table("")),
+        &["map.toml, line 1: changed of the map is a whole number, and has to be a text in quotes"],
+    );
+    parsed(&format!("changed = \"select max(updated_at) from people\"\n{}", table("")));
 }
 
 #[test]

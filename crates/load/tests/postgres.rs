@@ -292,8 +292,29 @@ fn passwords_and_tls() {
     assert!(refused.contains("password authentication failed") && !refused.contains("guess"), "{refused}");
     let refused = attempt("eve", "localhost", "sslmode=require&passfile=/x", None, None).unwrap_err();
     assert!(refused.contains("no address of a database"), "{refused}");
-    assert!(eve("sslmode=allow", None).unwrap_err().contains("there are disable, prefer"));
+    assert!(eve("sslmode=maybe", None).unwrap_err().contains("there are disable, allow, prefer"));
     assert!(eve("sslmode=verify-full", Some("password")).unwrap_err().contains("has no certificates"));
     let nowhere = attempt("eve", "localhost", "", Some("nothing"), None).unwrap_err();
     assert!(nowhere.contains("cannot read"), "{nowhere}");
+}
+
+/// The hash that a password is bound by is that of the signature of the server's certificate.
+#[test]
+fn passwords_are_bound_by_the_certificate() {
+    use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384};
+    for algorithm in [&PKCS_ECDSA_P256_SHA256, &PKCS_ECDSA_P384_SHA384] {
+        let key = KeyPair::generate_for(algorithm).unwrap();
+        let certificate =
+            CertificateParams::new(vec!["localhost".into()]).unwrap().self_signed(&key).unwrap();
+        let settings =
+            ["listen_addresses=localhost", "ssl=on", "ssl_cert_file=server.pem", "ssl_key_file=server.key"];
+        let postgres = Postgres::start_with(&settings, |data| {
+            own_file(data, "server.pem", &certificate.pem());
+            own_file(data, "server.key", &key.serialize_pem());
+            own_file(data, "pg_hba.conf", "local all all trust\nhostssl all eve localhost scram-sha-256\n");
+        });
+        postgres.run("set password_encryption = 'scram-sha-256'; create role eve login password 'eve'");
+        let address = postgres.tcp_address("eve:eve", "localhost", "channel_binding=require");
+        loaded(&address, &one_table("query = \"select 7 as id\""));
+    }
 }

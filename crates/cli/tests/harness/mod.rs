@@ -124,6 +124,13 @@ impl Place {
         finish(self.command(args).spawn().expect("the program starts"))
     }
 
+    /// Runs a command to its end that knows these variables and no others.
+    pub fn kelix_knowing(&self, variables: &[(&str, &str)], args: &[&str]) -> Done {
+        let mut command = self.command(args);
+        let command = command.env_clear().envs(variables.iter().copied());
+        finish(command.spawn().expect("the program starts"))
+    }
+
     /// Runs a command for the server at an address, which is set and not said.
     pub fn kelix_at(&self, address: &str, args: &[&str]) -> Done {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kelix"));
@@ -210,6 +217,11 @@ impl Writing {
         let mut line = String::new();
         self.out.read_line(&mut line).expect("it writes");
         line
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id() as i32).expect("a process id");
+        kill_process(pid, signal).expect("its process is ours");
     }
 
     /// Reads the rest and waits for its end.

@@ -21,7 +21,11 @@ pub(crate) type ColumnName = String;
 #[derive(Clone, Debug)]
 pub struct Map {
     pub(crate) dataset: String,
+    /// The query whose answer is another one when rows have changed.
+    pub(crate) changed: Option<String>,
     pub(crate) tables: Vec<TableMap>,
+    /// How it was written.
+    pub(crate) text: String,
 }
 
 /// Where the rows of a table or a list are.

@@ -20,7 +20,7 @@ const CHUNK: usize = 100;
 /// Most links in a chunk, so that a chunk stays a small item.
 const CHUNK_MAX: usize = 10_000;
 
-const MAP_KEYS: &[&str] = &["dataset", "table"];
+const MAP_KEYS: &[&str] = &["dataset", "changed", "table"];
 const TABLE_KEYS: &[&str] = &[
     "name",
     "kind",
@@ -63,6 +63,7 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Map, Findings> {
 fn read_map(reading: &mut Reading<'_>, file: &Spanned<DeTable<'_>>) -> Option<Map> {
     let map = Section::new(reading, "the map", file.get_ref(), 0..0, MAP_KEYS);
     let dataset = map.needed(reading, "dataset", "\"company\"").and_then(|text| name_of(reading, text));
+    let changed = map.text(reading, "changed").map(|text| text.text);
     let sections: Vec<Section<'_, '_>> = map
         .sections(reading, "table")
         .into_iter()
@@ -73,7 +74,8 @@ fn read_map(reading: &mut Reading<'_>, file: &Spanned<DeTable<'_>>) -> Option<Ma
     }
     let targets = targets(reading, &sections);
     let tables: Vec<_> = sections.iter().map(|section| read_table(reading, section, &targets)).collect();
-    Some(Map { dataset: dataset?, tables: tables.into_iter().collect::<Option<Vec<_>>>()? })
+    let tables = tables.into_iter().collect::<Option<Vec<_>>>()?;
+    Some(Map { dataset: dataset?, changed, tables, text: reading.text.to_string() })
 }
 
 /// A name as the store takes it.
@@ -94,10 +96,12 @@ fn kind_of(reading: &mut Reading<'_>, section: &Section<'_, '_>) -> Option<Table
     match &text[..] {
         "hash" => Some(TableKind::Hash),
         "u64" => Some(TableKind::Numbers),
+        "inline8" => Some(TableKind::Inline),
         "bytes" => Some(TableKind::Strings),
         _ => {
-            reading
-                .wrong(span, format!("no kind of table is called \"{text}\"; there are hash, u64 and bytes"));
+            let wrong =
+                format!("no kind of table is called \"{text}\"; there are hash, u64, inline8 and bytes");
+            reading.wrong(span, wrong);
             None
         }
     }
@@ -128,6 +132,9 @@ fn read_table(reading: &mut Reading<'_>, section: &Section<'_, '_>, targets: &Ta
     let attributes = read_attributes(reading, section);
     let expires_in = section.text(reading, "expires_in").map(|text| text.text);
     let overlay = read_live(reading, section);
+    if kind == Some(TableKind::Inline) {
+        check_inline(reading, section);
+    }
     let name = name?;
     let links = read_links(reading, section, targets);
     let lists = read_lists(reading, section, (&name, kind.unwrap_or_default()), targets);
@@ -145,6 +152,25 @@ fn read_table(reading: &mut Reading<'_>, section: &Section<'_, '_>, targets: &Ta
         links,
         lists,
     })
+}
+
+/// A table whose values are numbers needs one for each key, and has nothing else.
+fn check_inline(reading: &mut Reading<'_>, section: &Section<'_, '_>) {
+    section.needed(reading, "value", "\"count\"");
+    for (key, what) in [
+        (
+            "attributes",
+            "values that are numbers, and no attributes; the column of the number is named by value",
+        ),
+        ("link", "values that are numbers, and no links"),
+        ("list", "values that are numbers, and no links"),
+        ("expires_in", "values that are numbers, which do not expire"),
+        ("live", "values that are numbers, of which none can be told to be a client's; leave live out"),
+    ] {
+        if let Some(span) = section.span_of(key) {
+            reading.wrong(span, format!("a table of the kind inline8 has {what}"));
+        }
+    }
 }
 
 fn read_live(reading: &mut Reading<'_>, section: &Section<'_, '_>) -> bool {

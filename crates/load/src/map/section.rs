@@ -75,6 +75,15 @@ impl<'s, 't> Section<'s, 't> {
         self.table.get(key)
     }
 
+    /// Where the value of a key stands, if there is one; of sections, the first.
+    pub fn span_of(&self, key: &'static str) -> Option<Range<usize>> {
+        let value = self.get(key)?;
+        match value.get_ref() {
+            DeValue::Array(entries) => entries.first().map(Spanned::span).or(Some(value.span())),
+            _ => Some(value.span()),
+        }
+    }
+
     fn other_kind(&self, reading: &mut Reading<'_>, key: &str, value: &Spanned<DeValue<'_>>, wanted: &str) {
         let kind = a_kind_of(value.get_ref());
         reading.wrong(value.span(), format!("{key} of {} is {kind}, and has to be {wanted}", self.what));

@@ -14,13 +14,11 @@ use std::io::{BufRead, Read};
 use memchr::{memchr, memchr_iter, memchr2};
 
 use super::{Sink, choice};
-use crate::batch::{Batch, Cell, Fault};
+use crate::batch::{Batch, Cell, Fault, ROW_BYTES_MAX, ROW_TOO_LONG};
 use crate::problem::Problem;
 
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 256 << 10;
-/// The longest record, so that a quote without its other does not read all of a file into memory.
-const RECORD_BYTES_MAX: usize = 256 << 20;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// How fields are told apart.
@@ -35,6 +33,8 @@ pub(super) struct Format {
 enum Wrong {
     /// A quote without its other: nothing behind it can be told apart.
     Unended,
+    /// More bytes than a record may have.
+    TooLong,
     /// Something between a closing quote and the delimiter.
     BehindQuote,
 }
@@ -111,12 +111,15 @@ impl<R: Read> Records<R> {
     fn next(&mut self, batch: &mut Batch) -> std::io::Result<Option<(u64, Result<usize, Wrong>)>> {
         let bytes = loop {
             let rest = &self.piece[self.at..];
-            let last = self.ended || rest.len() > RECORD_BYTES_MAX;
+            let too_long = rest.len() > ROW_BYTES_MAX;
             match self.scan(rest) {
                 Scanned::Whole(bytes) => break bytes,
                 _ if self.ended && rest.is_empty() => return Ok(None),
-                Scanned::InField if last => break rest.len(),
-                Scanned::InQuotes if last => return Ok(Some((self.line, Err(Wrong::Unended)))),
+                Scanned::InField if self.ended => break rest.len(),
+                Scanned::InField if too_long => return Ok(Some((self.line, Err(Wrong::TooLong)))),
+                Scanned::InQuotes if self.ended || too_long => {
+                    return Ok(Some((self.line, Err(Wrong::Unended))));
+                }
                 _ => self.more()?,
             }
         };
@@ -196,6 +199,10 @@ pub(super) fn read(
             }
             Err(Wrong::Unended) => {
                 batch.refuse_row(Fault { place: line, column: None, text: "a quote begins here and never ends; what follows was not read".into() });
+                break;
+            }
+            Err(Wrong::TooLong) => {
+                batch.refuse_row(Fault { place: line, column: None, text: ROW_TOO_LONG.into() });
                 break;
             }
         };

@@ -6,9 +6,12 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::times::Times;
 use super::{Sink, Source, cannot, csv, json};
-use crate::map::{FileRelation, Relation};
+use crate::changes::{State, no_query};
+use crate::map::{FileRelation, Map, Relation};
 use crate::problem::Problem;
+use crate::read::relations;
 
 /// Bytes that are read of a file at once.
 const READ_BYTES: usize = 256 << 10;
@@ -110,6 +113,18 @@ impl Files {
 }
 
 impl Source for Files {
+    fn state(&mut self, map: &Map) -> Result<Option<State>, Problem> {
+        no_query(map)?;
+        let mut times = Times::new();
+        for (what, name) in relations(map) {
+            // A file that is not there is told of when its columns are looked at.
+            if let Ok(path) = self.find(what.relation(map), &name) {
+                times.add(&path);
+            }
+        }
+        Ok(times.state())
+    }
+
     fn name(&self, relation: &Relation, table: &str) -> String {
         match self.find(relation, table) {
             Ok(path) => path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),

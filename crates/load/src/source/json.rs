@@ -4,14 +4,14 @@
 //! an array or an object is its JSON.
 
 use std::borrow::Cow;
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 
 use serde::Deserializer;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::Sink;
-use crate::batch::{Batch, Cell, Fault};
+use crate::batch::{Batch, Cell, Fault, ROW_BYTES_MAX, ROW_TOO_LONG};
 use crate::problem::Problem;
 
 /// A byte order mark, which some programs put first.
@@ -75,11 +75,17 @@ pub(super) fn read(
     let (mut text, mut line) = (Vec::new(), 0);
     loop {
         text.clear();
-        let read = input.read_until(b'\n', &mut text);
+        let read = (&mut input).take(ROW_BYTES_MAX as u64).read_until(b'\n', &mut text);
         if read.map_err(|source| Problem::Source(format!("cannot read {name}: {source}")))? == 0 {
             break;
         }
         line += 1;
+        if text.len() == ROW_BYTES_MAX && !text.ends_with(b"\n") {
+            batch.refuse_row(Fault { place: line, column: None, text: ROW_TOO_LONG.into() });
+            // Fields may be in lines that were not read.
+            seen.fill(true);
+            break;
+        }
         let object = if line == 1 { text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text) } else { &text[..] };
         if object.trim_ascii().is_empty() {
             continue;

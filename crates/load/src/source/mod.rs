@@ -9,11 +9,13 @@ mod json;
 mod osm;
 pub(crate) mod postgres;
 pub(crate) mod sqlite;
+mod times;
 
 use std::path::{Path, PathBuf};
 
 use crate::batch::Batch;
-use crate::map::Relation;
+use crate::changes::State;
+use crate::map::{Map, Relation};
 use crate::problem::Problem;
 
 /// Whoever takes rows.
@@ -27,6 +29,15 @@ pub(crate) trait Sink {
 
 /// What has rows.
 pub(crate) trait Source {
+    /// What the source is like, as far as a map needs it. Asked before [`Source::begin`], for which `changes` has the reason. `None`: it
+    /// cannot tell.
+    fn state(&mut self, map: &Map) -> Result<Option<State>, Problem>;
+
+    /// Takes the snapshot: all that is asked for from here on is of one moment.
+    fn begin(&mut self) -> Result<(), Problem> {
+        Ok(())
+    }
+
     /// What messages call a relation. Never has a password in it.
     fn name(&self, relation: &Relation, table: &str) -> String;
 

@@ -16,9 +16,11 @@ use std::path::{Path, PathBuf};
 
 use osmpbf::{BlobDecode, BlobReader, Element, PrimitiveBlock, RelMemberType};
 
+use super::times::Times;
 use super::{Sink, Source, cannot};
 use crate::batch::{Batch, Cell};
-use crate::map::{Elements, FileRelation, Relation};
+use crate::changes::{State, no_query};
+use crate::map::{Elements, FileRelation, Map, Relation};
 use crate::problem::Problem;
 
 /// What columns of tags begin with.
@@ -195,6 +197,13 @@ impl std::fmt::Display for Degrees {
 }
 
 impl Source for StreetMap {
+    fn state(&mut self, map: &Map) -> Result<Option<State>, Problem> {
+        no_query(map)?;
+        let mut times = Times::new();
+        times.add(&self.path);
+        Ok(times.state())
+    }
+
     fn name(&self, relation: &Relation, table: &str) -> String {
         let file = self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned();
         match elements_of(relation) {

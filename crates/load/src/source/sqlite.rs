@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
 
+use super::times::Times;
 use super::{Sink, Source, choice};
-use crate::batch::{Batch, Cell};
-use crate::map::Relation;
+use crate::batch::{Batch, Cell, Fault, ROW_BYTES_MAX, VALUE_BYTES_MAX, too_long};
+use crate::changes::{Answer, State, wrong};
+use crate::map::{Map, Relation};
 use crate::problem::Problem;
 
 /// A database in a file.
@@ -17,25 +19,52 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// Opens a file that is there, and sees from then on what was in it then.
+    /// Opens a file that is there.
     pub fn open(path: &Path) -> Result<Database, Problem> {
-        let failed = |error: rusqlite::Error| {
-            Problem::Source(format!("cannot read {} with SQLite: {error}", path.display()))
-        };
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
-        // The first look takes the snapshot.
-        connection
-            .execute_batch("pragma query_only = on; begin; select count(*) from sqlite_master")
-            .map_err(failed)?;
+        let connection =
+            Connection::open_with_flags(path, flags).map_err(|error| unreadable(path, &error))?;
         Ok(Database { path: path.to_path_buf(), connection })
     }
+
+    /// The state that a query tells.
+    fn answer(&self, query: &str) -> rusqlite::Result<State> {
+        let mut statement = self.connection.prepare(query)?;
+        let columns = statement.column_count();
+        let mut rows = statement.query([])?;
+        let mut answer = Answer::default();
+        let mut batch = Batch::new(columns);
+        while let Some(row) = rows.next()? {
+            for column in 0..columns {
+                put(&mut batch, row.get_ref(column)?);
+                answer.add_value(batch.cells.last().and_then(|cell| batch.text_of(*cell)));
+                batch.clear();
+            }
+        }
+        Ok(answer.state())
+    }
+}
+
+fn unreadable(path: &Path, error: &rusqlite::Error) -> Problem {
+    Problem::Source(format!("cannot read {} with SQLite: {error}", path.display()))
+}
+
+/// The file beside a database that has what is not in it yet, where it is kept so.
+fn log_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_os_string();
+    name.push("-wal");
+    name.into()
+}
+
+/// A query as it is written in a map, without the end that a shell wants.
+pub(super) fn bare(query: &str) -> &str {
+    query.trim().trim_end_matches(';').trim_end()
 }
 
 /// The query of a relation.
 pub(super) fn query_of(relation: &Relation) -> Result<&str, String> {
     match relation {
-        Relation::Query(query) => Ok(query.trim().trim_end_matches(';').trim_end()),
+        Relation::Query(query) => Ok(bare(query)),
         Relation::Unsaid => Err("it does not say where its rows are; say query".into()),
         Relation::File(_) => Err("the source is a database, which has no files; say query".into()),
         Relation::Elements(_) => Err("elements are for maps of OpenStreetMap; say query".into()),
@@ -43,6 +72,32 @@ pub(super) fn query_of(relation: &Relation) -> Result<&str, String> {
 }
 
 impl Source for Database {
+    /// What a query tells, or the files' times. `pragma data_version`, which seems to be made for this, compares only what one connection
+    /// has seen, and each load has another one.
+    fn state(&mut self, map: &Map) -> Result<Option<State>, Problem> {
+        let Some(query) = &map.changed else {
+            let mut times = Times::new();
+            times.add(&self.path);
+            let log = log_of(&self.path);
+            // Readers make an empty one, and root's readers give it an owner each time.
+            if log.metadata().is_ok_and(|log| log.len() > 0) {
+                times.add_by_writing(&log);
+            }
+            return Ok(times.state());
+        };
+        self.connection
+            .execute_batch("pragma query_only = on")
+            .map_err(|error| unreadable(&self.path, &error))?;
+        let answer = self.answer(bare(query));
+        answer.map(Some).map_err(|error| wrong(format_args!("SQLite refuses its query: {error}")))
+    }
+
+    fn begin(&mut self) -> Result<(), Problem> {
+        // The first look takes the snapshot.
+        let begun = "pragma query_only = on; begin; select count(*) from sqlite_master";
+        self.connection.execute_batch(begun).map_err(|error| unreadable(&self.path, &error))
+    }
+
     fn name(&self, _: &Relation, table: &str) -> String {
         table.to_string()
     }
@@ -83,10 +138,13 @@ impl Source for Database {
         let mut number = 0;
         while let Some(row) = rows.next().map_err(failed)? {
             number += 1;
-            for column in 0..columns.len() {
-                put(&mut batch, row.get_ref(column).map_err(failed)?);
+            match put_row(&mut batch, row, columns.len()).map_err(failed)? {
+                None => batch.end_row(number),
+                Some((column, text)) => {
+                    let column = Some(columns[column].clone());
+                    batch.refuse_row(Fault { place: number, column, text });
+                }
             }
-            batch.end_row(number);
             if batch.is_full() {
                 if !sink.take(&batch)? {
                     return Ok(());
@@ -96,6 +154,30 @@ impl Source for Database {
         }
         sink.take(&batch).map(drop)
     }
+}
+
+/// Adds the values of a row, unless one of them is too long: then tells which, and how that is said.
+fn put_row(
+    batch: &mut Batch,
+    row: &rusqlite::Row<'_>,
+    columns: usize,
+) -> rusqlite::Result<Option<(usize, String)>> {
+    let start = batch.bytes.len();
+    for column in 0..columns {
+        let value = row.get_ref(column)?;
+        let bytes = match value {
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.len(),
+            _ => 0,
+        };
+        if bytes > VALUE_BYTES_MAX {
+            return Ok(Some((column, too_long(bytes))));
+        }
+        if batch.bytes.len() - start + bytes > ROW_BYTES_MAX {
+            return Ok(Some((column, "with it the row has more than 256 MiB, which no row may have".into())));
+        }
+        put(batch, value);
+    }
+    Ok(None)
 }
 
 /// Adds a value as text; a blob as it is.

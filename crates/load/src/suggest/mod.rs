@@ -5,7 +5,7 @@ mod postgres;
 mod sqlite;
 
 use crate::problem::Problem;
-use crate::source::{self, Kind, Origin};
+use crate::source::{self, Kind, Origin, Source};
 
 /// What a database says of itself.
 #[derive(Clone, Default, Debug)]
@@ -65,8 +65,16 @@ impl Table {
 /// Draws a map from the schema of a database. It can be loaded as it is.
 pub fn suggest(origin: &Origin) -> Result<String, Problem> {
     let schema = match origin.kind()? {
-        Kind::Postgres => postgres::schema(&source::postgres::Database::connect(origin)?)?,
-        Kind::Sqlite(path) => sqlite::schema(&source::sqlite::Database::open(&path)?, &path)?,
+        Kind::Postgres => {
+            let mut database = source::postgres::Database::connect(origin)?;
+            database.begin()?;
+            postgres::schema(&database)?
+        }
+        Kind::Sqlite(path) => {
+            let mut database = source::sqlite::Database::open(&path)?;
+            database.begin()?;
+            sqlite::schema(&database, &path)?
+        }
         Kind::Directory(_) | Kind::File(_) => {
             let text =
                 "files do not tell what leads where; a map is suggested for postgres://... and sqlite:FILE";

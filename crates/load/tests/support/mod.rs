@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use kelix_load::{
-    Building, Field, Map, Options, Origin, Problem, Report, Rows, Store, Summary, TableSpec, load,
+    Building, Field, InForce, Map, Options, Origin, Problem, Report, Rows, Store, Summary, TableSpec, load,
 };
 use tempfile::TempDir;
 
@@ -40,6 +40,8 @@ impl Kept {
 #[derive(Default)]
 pub struct Keeper {
     pub free_bytes: Option<u64>,
+    /// What is told to be in force.
+    pub in_force: InForce,
     pub dataset: String,
     pub tables: Vec<TableSpec>,
     pub items: BTreeMap<(String, Vec<u8>), Kept>,
@@ -71,6 +73,10 @@ impl Keeper {
 impl Store for Keeper {
     fn free_bytes(&mut self) -> kelix::Result<u64> {
         Ok(self.free_bytes.unwrap_or(1 << 40))
+    }
+
+    fn in_force(&mut self, _: &str) -> kelix::Result<InForce> {
+        Ok(self.in_force.clone())
     }
 
     fn begin<'s>(&'s mut self, dataset: &str, tables: &[TableSpec]) -> kelix::Result<Box<dyn Building + 's>> {
@@ -114,7 +120,9 @@ impl Building for Keeping<'_> {
     fn finish(self: Box<Self>) -> kelix::Result<Summary> {
         self.0.finished += 1;
         self.0.abandoned -= 1;
-        Ok(Summary { generation: 1, items: self.0.items.len() as u64 })
+        let generation = self.0.in_force.generation.unwrap_or(0) + 1;
+        self.0.in_force.generation = Some(generation);
+        Ok(Summary { generation, items: self.0.items.len() as u64 })
     }
 }
 

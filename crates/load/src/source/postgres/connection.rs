@@ -8,6 +8,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, NoTls};
 
+use super::identity::Identity;
 use super::passwords::{self, Account};
 use super::tls::{Connector, Trust};
 use super::{Origin, said};
@@ -24,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Parameters {
     mode: Option<String>,
     ca: Option<PathBuf>,
+    certificates: Option<PathBuf>,
+    key: Option<PathBuf>,
 }
 
 /// Takes the parameters out of a URL that the driver does not know or knows otherwise.
@@ -35,6 +38,8 @@ fn split(address: &str) -> (String, Parameters) {
         match parameter.split_once('=') {
             Some(("sslmode", mode)) => parameters.mode = Some(mode.to_string()),
             Some(("sslrootcert", path)) => parameters.ca = Some(plain(path).into()),
+            Some(("sslcert", path)) => parameters.certificates = Some(plain(path).into()),
+            Some(("sslkey", path)) => parameters.key = Some(plain(path).into()),
             _ => rest.push(parameter),
         }
     }
@@ -66,12 +71,32 @@ fn set(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// How far TLS is insisted on, and who is trusted.
-fn tls(from: &Origin, parameters: Parameters) -> Result<(SslMode, Trust), Problem> {
+/// A file where libpq has it.
+fn usual(name: &str) -> Option<PathBuf> {
+    Some(PathBuf::from(std::env::var_os("HOME")?).join(".postgresql").join(name))
+}
+
+/// Who we are, if we are somebody.
+fn identity(parameters: &Parameters) -> Result<Option<Identity>, Problem> {
+    let certificates = parameters.certificates.clone().or_else(|| set("PGSSLCERT").map(PathBuf::from));
+    let certificates = certificates.or_else(|| usual("postgresql.crt").filter(|path| path.is_file()));
+    let Some(certificates) = certificates else { return Ok(None) };
+    let key = parameters.key.clone().or_else(|| set("PGSSLKEY").map(PathBuf::from));
+    let key = key.or_else(|| usual("postgresql.key").filter(|path| path.is_file()));
+    match key {
+        Some(key) => Ok(Some(Identity { certificates, key })),
+        None => Err(Problem::Source(format!(
+            "the certificate {} needs its key; name it with sslkey in the URL or PGSSLKEY",
+            certificates.display()
+        ))),
+    }
+}
+
+/// How it is tried to connect, one way after the other, and who is trusted.
+fn tls(from: &Origin, parameters: Parameters) -> Result<(Vec<SslMode>, Trust), Problem> {
     let ca = from.ca.clone().or(parameters.ca).or_else(|| set("PGSSLROOTCERT").map(PathBuf::from));
     let mode = parameters.mode.or_else(|| set("PGSSLMODE")).unwrap_or_else(|| "prefer".into());
-    let usual = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".postgresql/root.crt"));
-    let ca = ca.or_else(|| usual().filter(|path| path.is_file()));
+    let ca = ca.or_else(|| usual("root.crt").filter(|path| path.is_file()));
     // A file of certificates that is there is used, as by libpq.
     let issuer = |ca: &Option<PathBuf>| ca.clone().map_or(Trust::Anybody, Trust::Issuer);
     let need = |ca: Option<PathBuf>| {
@@ -80,13 +105,14 @@ fn tls(from: &Origin, parameters: Parameters) -> Result<(SslMode, Trust), Proble
         })
     };
     match &mode[..] {
-        "disable" => Ok((SslMode::Disable, Trust::Anybody)),
-        "prefer" => Ok((SslMode::Prefer, issuer(&ca))),
-        "require" => Ok((SslMode::Require, issuer(&ca))),
-        "verify-ca" => Ok((SslMode::Require, Trust::Issuer(need(ca)?))),
-        "verify-full" => Ok((SslMode::Require, Trust::IssuerAndHost(need(ca)?))),
+        "disable" => Ok((vec![SslMode::Disable], Trust::Anybody)),
+        "allow" => Ok((vec![SslMode::Disable, SslMode::Require], issuer(&ca))),
+        "prefer" => Ok((vec![SslMode::Prefer], issuer(&ca))),
+        "require" => Ok((vec![SslMode::Require], issuer(&ca))),
+        "verify-ca" => Ok((vec![SslMode::Require], Trust::Issuer(need(ca)?))),
+        "verify-full" => Ok((vec![SslMode::Require], Trust::IssuerAndHost(need(ca)?))),
         other => Err(Problem::Source(format!(
-            "no sslmode is called {other}; there are disable, prefer, require, verify-ca and verify-full"
+            "no sslmode is called {other}; there are disable, allow, prefer, require, verify-ca and verify-full"
         ))),
     }
 }
@@ -191,48 +217,57 @@ pub(super) fn open(from: &Origin, runtime: &Runtime) -> Result<(Client, Driver),
         ))
     })?;
     complete(&mut config)?;
-    let (mode, trust) = tls(from, parameters)?;
+    let why = password(&mut config, from)?.map_or(String::new(), |why| format!(" ({why})"));
     // Nothing is encrypted on Unix sockets, whatever the mode.
     let local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
-    config.ssl_mode(if local { SslMode::Disable } else { mode });
-    let why = password(&mut config, from)?.map_or(String::new(), |why| format!(" ({why})"));
-    let connected = runtime.block_on(async {
-        if config.get_ssl_mode() == SslMode::Disable {
-            let (client, connection) = config.connect(NoTls).await?;
-            return Ok((client, runtime.spawn(connection)));
+    let (modes, connector) = match local {
+        true => (vec![SslMode::Disable], None),
+        false => {
+            let identity = identity(&parameters)?;
+            let (modes, trust) = tls(from, parameters)?;
+            let encrypts = modes != [SslMode::Disable];
+            (modes, encrypts.then(|| Connector::new(&trust, identity.as_ref())).transpose()?)
         }
-        let (client, connection) = config.connect(Connector::new(&trust)?).await?;
-        Ok((client, runtime.spawn(connection)))
-    });
-    connected.map_err(|error: Failure| match error {
-        Failure::Problem(problem) => problem,
-        Failure::Driver(error) => {
-            let text = said(&error);
-            Problem::Source(format!(
-                "cannot connect to {}: {text}{}{why}",
-                place(&config),
-                advice(&text, &config)
-            ))
+    };
+    let mut refused = Vec::new();
+    for mode in modes {
+        config.ssl_mode(mode);
+        match connect(&config, connector.as_ref(), runtime) {
+            Ok(connected) => return Ok(connected),
+            // What the server refuses one way it may take the other way.
+            Err(error) => {
+                let goes_on = error.as_db_error().is_some();
+                refused.push(said(&error));
+                if !goes_on {
+                    break;
+                }
+            }
+        }
+    }
+    refused.dedup();
+    let text = refused.join("; with TLS: ");
+    let advice = advice(&text, &config);
+    Err(Problem::Source(format!("cannot connect to {}: {text}{advice}{why}", place(&config))))
+}
+
+/// Connects in one way.
+fn connect(
+    config: &Config,
+    connector: Option<&Connector>,
+    runtime: &Runtime,
+) -> Result<(Client, Driver), tokio_postgres::Error> {
+    runtime.block_on(async {
+        match connector.filter(|_| config.get_ssl_mode() != SslMode::Disable) {
+            None => {
+                let (client, connection) = config.connect(NoTls).await?;
+                Ok((client, runtime.spawn(connection)))
+            }
+            Some(connector) => {
+                let (client, connection) = config.connect(connector.clone()).await?;
+                Ok((client, runtime.spawn(connection)))
+            }
         }
     })
-}
-
-/// Why there is no connection.
-enum Failure {
-    Problem(Problem),
-    Driver(tokio_postgres::Error),
-}
-
-impl From<Problem> for Failure {
-    fn from(problem: Problem) -> Failure {
-        Failure::Problem(problem)
-    }
-}
-
-impl From<tokio_postgres::Error> for Failure {
-    fn from(error: tokio_postgres::Error) -> Failure {
-        Failure::Driver(error)
-    }
 }
 
 #[cfg(test)]
@@ -241,24 +276,31 @@ mod tests {
 
     #[test]
     fn the_driver_is_told_nothing_of_how_tls_is_meant() {
-        let (address, parameters) =
-            split("postgres://ada@db/shop?connect_timeout=3&sslmode=verify-full&sslrootcert=/a%20b/ca.pem");
+        let (address, parameters) = split(
+            "postgres://ada@db/shop?connect_timeout=3&sslmode=verify-full&sslrootcert=/a%20b/ca.pem&sslcert=c&sslkey=k",
+        );
         assert_eq!(address, "postgres://ada@db/shop?connect_timeout=3");
         assert_eq!(parameters.mode.as_deref(), Some("verify-full"));
         assert_eq!(parameters.ca, Some(PathBuf::from("/a b/ca.pem")));
+        let identity = Identity { certificates: "c".into(), key: "k".into() };
+        assert_eq!(super::identity(&parameters).unwrap(), Some(identity));
         assert_eq!(split("postgres://db?sslmode=disable").0, "postgres://db");
     }
 
     #[test]
     fn modes_say_who_is_trusted() {
         let from = Origin { ca: Some("ca.pem".into()), ..Origin::default() };
-        let mode = |mode: &str| tls(&from, Parameters { mode: Some(mode.into()), ca: None });
+        let mode = |mode: &str| tls(&from, Parameters { mode: Some(mode.into()), ..Parameters::default() });
         let issuer = Trust::Issuer("ca.pem".into());
-        assert_eq!(mode("disable").unwrap(), (SslMode::Disable, Trust::Anybody));
-        assert_eq!(mode("require").unwrap(), (SslMode::Require, issuer.clone()));
-        assert_eq!(mode("verify-ca").unwrap(), (SslMode::Require, issuer));
-        assert_eq!(mode("verify-full").unwrap(), (SslMode::Require, Trust::IssuerAndHost("ca.pem".into())));
-        assert!(mode("allow").unwrap_err().to_string().contains("there are disable, prefer"));
+        assert_eq!(mode("disable").unwrap(), (vec![SslMode::Disable], Trust::Anybody));
+        assert_eq!(mode("allow").unwrap(), (vec![SslMode::Disable, SslMode::Require], issuer.clone()));
+        assert_eq!(mode("require").unwrap(), (vec![SslMode::Require], issuer.clone()));
+        assert_eq!(mode("verify-ca").unwrap(), (vec![SslMode::Require], issuer));
+        assert_eq!(
+            mode("verify-full").unwrap(),
+            (vec![SslMode::Require], Trust::IssuerAndHost("ca.pem".into()))
+        );
+        assert!(mode("maybe").unwrap_err().to_string().contains("there are disable, allow, prefer"));
     }
 
     #[test]

@@ -3,8 +3,10 @@
 //! A load opens one connection and one transaction, `repeatable read, read only`. The rows of a query come as text, which `copy`
 //! splits in place. Around it is the runtime of `tokio-postgres`, in the caller's thread: nothing runs beside it.
 
+mod binding;
 mod connection;
 mod copy;
+mod identity;
 mod passwords;
 #[cfg(test)]
 mod rate;
@@ -18,15 +20,16 @@ use tokio::runtime::Runtime;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, CopyOutStream, Statement};
 
-use super::sqlite::query_of;
+use super::sqlite::{bare, query_of};
 use super::{Origin, Sink, Source, choice};
 use crate::batch::Batch;
-use crate::map::Relation;
+use crate::changes::{Answer, State, wrong};
+use crate::map::{Map, Relation};
 use crate::problem::Problem;
 use connection::Driver;
 use copy::Columns;
 
-/// A database, with a transaction that began when it was opened.
+/// A database, with a transaction from [`Source::begin`] on.
 pub(crate) struct Database {
     runtime: Runtime,
     /// There until it takes leave.
@@ -51,16 +54,14 @@ pub(super) fn said(error: &tokio_postgres::Error) -> String {
 }
 
 impl Database {
-    /// Connects and takes the snapshot.
+    /// Connects.
     pub fn connect(from: &Origin) -> Result<Database, Problem> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|source| Problem::Source(format!("cannot wait for a database: {source}")))?;
         let (client, driver) = connection::open(from, &runtime)?;
-        let database = Database { runtime, client: Some(client), driver };
-        database.execute("begin isolation level repeatable read, read only; select 1")?;
-        Ok(database)
+        Ok(Database { runtime, client: Some(client), driver })
     }
 
     fn client(&self) -> &Client {
@@ -89,10 +90,39 @@ impl Database {
         })
     }
 
+    /// The state that a query tells.
+    fn answer(&self, query: &str) -> Result<State, Problem> {
+        let failed = |error: tokio_postgres::Error| match error.as_db_error() {
+            Some(_) => wrong(format_args!("PostgreSQL refuses its query: {}", said(&error))),
+            None => Problem::Source(format!("the query of changed failed: {}", said(&error))),
+        };
+        let statement = self.runtime.block_on(self.client().prepare(query)).map_err(failed)?;
+        if let Some(text) = unfit(&statement) {
+            return Err(wrong(text));
+        }
+        let mut stream = self.copy(query).map_err(failed)?;
+        self.runtime.block_on(async {
+            let mut answer = Answer::default();
+            while let Some(data) = stream.next().await {
+                answer.add(&data.map_err(failed)?);
+            }
+            Ok(answer.state())
+        })
+    }
+
     fn copy(&self, query: &str) -> Result<Pin<Box<CopyOutStream>>, tokio_postgres::Error> {
         // The end of a line ends a comment, which a query may end with.
         let copy = format!("copy ({query}\n) to stdout");
         self.runtime.block_on(self.client().copy_out(&copy)).map(Box::pin)
+    }
+}
+
+/// Why a query cannot be copied from.
+fn unfit(statement: &Statement) -> Option<&'static str> {
+    match (statement.columns(), statement.params()) {
+        ([], _) => Some("its query gives no rows"),
+        (_, []) => None,
+        _ => Some("its query has parameters ($1), for which there are no values"),
     }
 }
 
@@ -106,6 +136,19 @@ impl Drop for Database {
 }
 
 impl Source for Database {
+    fn state(&mut self, map: &Map) -> Result<Option<State>, Problem> {
+        let Some(query) = &map.changed else { return Ok(None) };
+        self.execute("begin read only")?;
+        let answer = self.answer(bare(query));
+        self.execute("rollback")?;
+        answer.map(Some)
+    }
+
+    fn begin(&mut self) -> Result<(), Problem> {
+        // The first statement takes the snapshot.
+        self.execute("begin isolation level repeatable read, read only; select 1")
+    }
+
     fn name(&self, _: &Relation, table: &str) -> String {
         table.to_string()
     }
@@ -118,11 +161,7 @@ impl Source for Database {
         let query = query_of(relation)?;
         let statement =
             self.prepare(query).map_err(|error| format!("PostgreSQL refuses its query: {}", said(&error)))?;
-        match (statement.columns(), statement.params()) {
-            ([], _) => Err("its query gives no rows".into()),
-            (_, []) => Ok(()),
-            _ => Err("its query has parameters ($1), for which there are no values".into()),
-        }
+        unfit(&statement).map_or(Ok(()), |text| Err(text.into()))
     }
 
     fn rows(

@@ -58,6 +58,7 @@ fn timed(work: impl FnOnce() -> u64) -> (u64, Duration) {
 fn rate() {
     let address = std::env::var("KELIX_LOAD_FROM").expect("KELIX_LOAD_FROM=postgres://...");
     let mut database = Database::connect(&Origin { address, ..Origin::default() }).expect("a database");
+    database.begin().expect("a snapshot");
     let map = format!(
         "dataset = \"d\"\n[[table]]\nname = \"t\"\nquery = \"{QUERY}\"\nkey = \"person:{{id}}\"\nattributes = [\"name\", \"hired\"]\n\
          [[table.link]]\nname = \"boss\"\nto = \"t\"\nkey = \"person:{{boss_id}}\"\n"

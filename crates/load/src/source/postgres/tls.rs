@@ -18,6 +18,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
 use tokio_rustls::client::TlsStream;
 
+use super::binding::end_point;
+use super::identity::Identity;
 use crate::problem::Problem;
 use crate::source::cannot;
 
@@ -39,15 +41,25 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    pub fn new(trust: &Trust) -> Result<Connector, Problem> {
+    pub fn new(trust: &Trust, identity: Option<&Identity>) -> Result<Connector, Problem> {
         let provider = Arc::new(ring::default_provider());
         let verifier = Verifier::new(trust, &provider)?;
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("the provider has them")
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier))
-            .with_no_client_auth();
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        let config = match identity {
+            None => config.with_no_client_auth(),
+            Some(identity) => {
+                let (certificates, key) = identity.read()?;
+                config.with_client_auth_cert(certificates, key).map_err(|error| {
+                    let Identity { certificates, key } = identity;
+                    let (certificates, key) = (certificates.display(), key.display());
+                    Problem::Source(format!("{certificates} with {key} cannot be used: {error}"))
+                })?
+            }
+        };
         Ok(Connector { config: Arc::new(config) })
     }
 }
@@ -84,7 +96,8 @@ impl Verifier {
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Problem> {
+/// The certificates of a file.
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Problem> {
     let bytes = std::fs::read(path).map_err(|source| cannot("read", path, &source))?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match read {
@@ -186,7 +199,9 @@ impl<S> Encrypted<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> tokio_postgres::tls::TlsStream for Encrypted<S> {
     fn channel_binding(&self) -> ChannelBinding {
-        ChannelBinding::none()
+        let certificates = self.0.get_ref().1.peer_certificates();
+        let binding = certificates.and_then(|certificates| end_point(certificates.first()?));
+        binding.map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
     }
 }
 
