@@ -18,7 +18,7 @@ use kelix_wire::{
 };
 
 use crate::pointers::{Pointer, PointerCache};
-use crate::read::{Cost, Landing, ReadOp, ShardReader, find_large_direct, take_direct, take_pointed};
+use crate::read::{Cost, Landing, ReadOp, ShardReader, find_large_direct, take_direct, take_item};
 use crate::shelf::Shelf;
 use crate::views::GENERATIONS;
 
@@ -335,7 +335,7 @@ impl<F: Fabric> Core<F> {
         let Some(direct) = direct else { return false };
         let slot = direct.map.view().words(location.place(), location.class().words());
         let Some(slot) = slot else { return false };
-        let found = take_pointed(direct, *term, slot, incarnation, (table, key), landing);
+        let found = take_item(direct, *term, slot, Some(incarnation), (table, key), landing).is_some();
         if found {
             self.total.reads += 1;
             self.total.read_bytes += landing.item.len() as u64 * 8;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use kelix_image::words::bytes_of;
-use kelix_image::{Attributes, ItemFlags, ItemHeader, ItemView, LinkView, PlainItem, Value};
+use kelix_image::{Attributes, ItemFlags, ItemLayout, ItemView, LinkView, PlainItem, Section, Value};
 use kelix_types::{NameId, TableId, Version};
 
 use crate::Table;
@@ -39,7 +39,7 @@ impl Names {
 #[derive(Clone)]
 pub struct Item {
     pub(crate) words: Vec<u64>,
-    pub(crate) header: ItemHeader,
+    pub(crate) layout: ItemLayout,
     /// The value, where it is too large to stand in the item.
     pub(crate) large: Option<(Vec<u64>, u64)>,
     /// Of the table that it is of, or that what stood here before was of.
@@ -78,8 +78,8 @@ impl<'a> Link<'a> {
 impl Item {
     /// An item without the names of its attributes.
     pub(crate) fn of(words: Vec<u64>, large: Option<(Vec<u64>, u64)>, generation: u64) -> Item {
-        let header = ItemView::new(&words).expect("checked when it was read").header();
-        Item { words, header, large, names: Arc::default(), names_of: TableId::CATALOGUE, generation }
+        let layout = ItemView::new(&words).expect("checked when it was read").layout();
+        Item { words, layout, large, names: Arc::default(), names_of: TableId::CATALOGUE, generation }
     }
 
     /// Where one will land.
@@ -89,7 +89,7 @@ impl Item {
 
     #[inline(always)]
     pub(crate) fn view(&self) -> ItemView<'_> {
-        ItemView::with_header(&self.words, self.header)
+        ItemView::with_layout(&self.words, self.layout)
     }
 
     pub(crate) fn body(&self) -> &[u8] {
@@ -100,16 +100,21 @@ impl Item {
     }
 
     pub(crate) fn has_attributes(&self) -> bool {
-        self.header.flags.has(ItemFlags::ATTRIBUTES)
+        self.layout.has_any(ItemFlags::ATTRIBUTES)
     }
 
     #[inline(always)]
-    fn section(&self) -> Option<Attributes<'_>> {
-        if self.has_attributes() { Attributes::new(self.body()) } else { None }
+    fn section(&self) -> Option<Section<'_>> {
+        match &self.large {
+            _ if !self.has_attributes() => None,
+            None => self.view().section(),
+            Some((words, bytes)) => Section::new(&words[..*bytes as usize / 8]),
+        }
     }
 
     pub(crate) fn raw_attributes(&self) -> impl Iterator<Item = (NameId, Value<'_>)> {
-        self.section().into_iter().flatten()
+        let section = if self.has_attributes() { Attributes::new(self.body()) } else { None };
+        section.into_iter().flatten()
     }
 
     pub(crate) fn name_id(&self, name: &str) -> Option<NameId> {
@@ -131,7 +136,7 @@ impl Item {
     #[inline]
     pub(crate) fn is_named(&self) -> bool {
         let Some(section) = self.section() else { return true };
-        self.names_of == self.header.table && section.greatest_name().0 <= self.names.known()
+        self.names_of == self.layout.table() && section.has_names_to(NameId(self.names.known()))
     }
 
     /// The greatest id of a name in it.

@@ -157,7 +157,7 @@ impl Session {
     /// Puts the item that landed in the place of another, in whose memory the next one will land.
     #[inline(always)]
     pub(crate) fn take_landed(&mut self, operation: &'static str, item: &mut Item) -> Result<()> {
-        item.header = self.landing.header();
+        item.layout = self.landing.layout();
         std::mem::swap(&mut self.landing.item, &mut item.words);
         item.large = self.landing.take_large();
         item.generation = self.views.bound;
