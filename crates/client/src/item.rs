@@ -103,13 +103,19 @@ impl Item {
         self.layout.has_any(ItemFlags::ATTRIBUTES)
     }
 
+    /// The words of its attributes, if it has some.
+    #[inline(always)]
+    pub(crate) fn section_words(&self) -> &[u64] {
+        match &self.large {
+            _ if !self.has_attributes() => &[],
+            None => &self.words[self.layout.body_words()],
+            Some((words, bytes)) => &words[..*bytes as usize / 8],
+        }
+    }
+
     #[inline(always)]
     fn section(&self) -> Option<Section<'_>> {
-        match &self.large {
-            _ if !self.has_attributes() => None,
-            None => self.view().section(),
-            Some((words, bytes)) => Section::new(&words[..*bytes as usize / 8]),
-        }
+        Section::new(self.section_words())
     }
 
     pub(crate) fn raw_attributes(&self) -> impl Iterator<Item = (NameId, Value<'_>)> {
@@ -127,9 +133,9 @@ impl Item {
     /// The links under a name, as they stand in the item.
     #[inline]
     pub(crate) fn raw_links(&self, name: &str) -> impl Iterator<Item = LinkView<'_>> {
-        let section = self.section();
-        let named = section.and_then(|section| Some(section.links_of(self.name_id(name)?)));
-        named.into_iter().flatten()
+        let named = self.name_id(name).and_then(|id| Some((id, self.section()?)));
+        let (id, section) = named.unwrap_or((NameId(0), Section::EMPTY));
+        section.links_of(id)
     }
 
     /// Whether the names of all its attributes are known.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kelix_image::LinkView;
+use kelix_image::{ItemFlags, LinkView};
 use kelix_types::{Error, ErrorKind, Result, TableId, Version, mark};
 use kelix_wire::{Op, RequestHead};
 
@@ -22,14 +22,22 @@ pub(crate) struct Origin<'a> {
     pub position: u64,
 }
 
+impl<'k> Wanted<'k> {
+    /// Where a link leads, wherever it stands.
+    #[inline(always)]
+    pub fn of(link: &LinkView<'k>) -> Wanted<'k> {
+        let pointer = link.location.map(|location| Pointer { location, incarnation: link.incarnation });
+        Wanted { table: link.table, key: link.key, pointer }
+    }
+}
+
 impl Item {
     /// Where a link of this item leads. The location words of a link in a large value are the writer's claim, which the shard never
     /// looked at: such links are followed by key.
     #[inline(always)]
     pub(crate) fn target<'a>(&self, link: &LinkView<'a>) -> Wanted<'a> {
-        let location = if self.large.is_some() { None } else { link.location };
-        let pointer = location.map(|location| Pointer { location, incarnation: link.incarnation });
-        Wanted { table: link.table, key: link.key, pointer }
+        let wanted = Wanted::of(link);
+        if self.large.is_some() { Wanted { pointer: None, ..wanted } } else { wanted }
     }
 
     /// Where a link of this item stands, if it is one that shards repair.
@@ -37,7 +45,7 @@ impl Item {
     pub(crate) fn origin(&self, link: &LinkView<'_>) -> Option<Origin<'_>> {
         let view = self.view();
         let origin = Origin {
-            table: view.header().table,
+            table: view.layout().table(),
             key: view.key(),
             version: view.version(),
             position: link.position as u64,
@@ -159,14 +167,16 @@ impl Session {
     pub(crate) fn take_landed(&mut self, operation: &'static str, item: &mut Item) -> Result<()> {
         item.layout = self.landing.layout();
         std::mem::swap(&mut self.landing.item, &mut item.words);
-        item.large = self.landing.take_large();
+        if item.large.is_some() || item.layout.has_any(ItemFlags::LARGE) {
+            item.large = self.landing.take_large();
+        }
         item.generation = self.views.bound;
         if item.is_named() { Ok(()) } else { self.name_landed(operation, item) }
     }
 
     #[cold]
     fn name_landed(&mut self, operation: &'static str, item: &mut Item) -> Result<()> {
-        item.names_of = item.view().header().table;
+        item.names_of = item.layout.table();
         item.names = Arc::default();
         item.names = self.names_for(operation, item.names_of, item)?;
         Ok(())

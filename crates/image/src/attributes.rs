@@ -85,10 +85,16 @@ fn link(at: usize, payload: &[u8]) -> Option<LinkView<'_>> {
     LinkView::of(at, [word(head, 0)?, word(head, 8)?, word(head, 16)?], rest)
 }
 
+/// The word of a link that says the target's table and how many bytes its key has.
+#[inline]
+pub fn link_target(table: TableId, key_bytes: usize) -> u64 {
+    u64::from(table.0) | (key_bytes as u64) << 16
+}
+
 impl<'a> LinkView<'a> {
     /// A link of these three words, with what stands behind them.
     #[inline(always)]
-    pub(crate) fn of(
+    pub fn of(
         position: usize,
         [location, incarnation, target]: [u64; 3],
         rest: &'a [u8],
@@ -148,7 +154,7 @@ impl AttributeBuilder {
 
     /// Adds a link under a name. Where the target stands is for the shard to find out.
     pub fn link(&mut self, name: NameId, table: TableId, key: &[u8], bytes: &[u8]) {
-        let target = u64::from(table.0) | (key.len() as u64) << 16;
+        let target = link_target(table, key.len());
         let padding = &[0; 8][..key.len().next_multiple_of(8) - key.len()];
         self.add(name, LINK, &[&[0; 16], &target.to_le_bytes(), key, padding, bytes]);
     }

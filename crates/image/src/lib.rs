@@ -22,7 +22,7 @@ mod segments;
 pub mod words;
 mod writer;
 
-pub use attributes::{AttributeBuilder, Attributes, LinkView, Value};
+pub use attributes::{AttributeBuilder, Attributes, LinkView, Value, link_target};
 pub use header::{Header, ImageState, header_word};
 pub use item::{ItemFlags, ItemHeader, ItemView, LargeBody, PlainItem, holds_key, inline_item, load_key};
 pub use layout::ItemLayout;

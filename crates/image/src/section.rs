@@ -16,6 +16,9 @@ pub struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
+    /// A section without attributes.
+    pub const EMPTY: Section<'static> = Section { words: &[0], count: 0 };
+
     /// The section in these words; `None` when they cannot even hold its table.
     #[inline(always)]
     pub fn new(words: &'a [u64]) -> Option<Section<'a>> {

@@ -26,7 +26,7 @@ mod tests;
 
 use kelix_fabric::{Direct, Fabric, PeerId, Read, ReadState, Sampled};
 use kelix_image::words::bytes_of;
-use kelix_image::{ItemFlags, ItemHeader, ItemLayout, ItemView, PlainItem, Section, inline_item};
+use kelix_image::{ItemFlags, ItemLayout, ItemView, PlainItem, Section, inline_item};
 use kelix_index::{BUCKET_WORDS, Bucket, Directory, alternate};
 use kelix_types::limits::READ_RETRIES_MAX;
 use kelix_types::{Guardian, Incarnation, KeyHash, Location, NameId, Place, TableId, mark};
