@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kelix_image::words::bytes_of;
 use kelix_image::{ItemFlags, LinkView};
 use kelix_types::{Error, ErrorKind, Result, TableId, Version, mark};
 use kelix_wire::{Op, RequestHead};
@@ -80,12 +81,32 @@ impl Session {
     /// ```
     #[inline]
     pub fn follow_into(&mut self, item: &mut Item, name: &str) -> Result<bool> {
-        let found = self.land_where(item, "follow_into", name)?;
+        const OPERATION: &str = "follow_into";
+        let Some(link) = item.raw_links(name).next() else {
+            return Err(item.has_no_link(OPERATION, name));
+        };
+        self.views.bound = item.generation;
+        let found = self.land(OPERATION, item.target(&link), || item.origin(&link))?;
         if found {
-            self.take_landed("follow_into", item)?;
+            let at = item.layout.body_words().start + link.position / 8;
+            self.take_landed(OPERATION, item)?;
+            self.look_ahead(item, at);
         }
-        self.still("follow_into")?;
+        self.still(OPERATION)?;
         Ok(found)
+    }
+
+    /// Asks the processor for what comes next if the next link stands where the last one did, in word `at` of the item: long before the item
+    /// has been looked into, and while the caller does. It is a guess, and nothing is lost if it is wrong.
+    #[inline(always)]
+    fn look_ahead(&self, item: &Item, at: usize) {
+        let link = item.words.get(at..).and_then(|words| {
+            let (head, rest) = words.split_first_chunk()?;
+            LinkView::of(0, *head, bytes_of(rest))
+        });
+        if let Some(Wanted { table, key, pointer: Some(pointer) }) = link.as_ref().map(Wanted::of) {
+            self.core.prefetch_pointed(table, key, pointer);
+        }
     }
 
     /// Follows the first link of each of these names, one after the other: `["supervisor", "department"]`. `Ok(None)`: one of the targets
@@ -202,11 +223,10 @@ impl Session {
         claim[..8].copy_from_slice(&location.word().to_le_bytes());
         claim[8..].copy_from_slice(&incarnation.0.to_le_bytes());
         mark!("link repaired by a reader");
-        // If the ring is full the next reader will try again.
+        // If the ring is full the next reader will try again; it stays so as long as nobody takes the answers.
         if self.core.post(shard, head, key, &claim, false).is_ok() {
             self.core.send(shard);
-            self.core.poll_replies()?;
         }
-        Ok(())
+        self.core.poll_replies()
     }
 }
