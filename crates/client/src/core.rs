@@ -322,6 +322,26 @@ impl<F: Fabric> Core<F> {
         Some((slot, incarnation, copied))
     }
 
+    /// The same of whole items, whatever they have but a large value: the item lands. Returns where it stands.
+    #[inline(always)]
+    pub fn read_guessed(
+        &mut self,
+        table: TableId,
+        hash: KeyHash,
+        key: &[u8],
+        landing: &mut Landing,
+    ) -> Option<Pointer> {
+        let reader = reader_of(&mut self.shards, &self.server.view, hash);
+        let ShardReader { term, directory, direct, direct_gets, .. } = reader;
+        let direct = direct.as_ref()?;
+        let (slot, place) = guess_item(direct, directory, hash)?;
+        let location = Location::from_word(slot)?;
+        let incarnation = take_item(direct, *term, place, None, (table, key), landing)?;
+        *direct_gets += 1;
+        self.direct_item_bytes += landing.layout().header().item_bytes() as u64;
+        Some(Pointer { location, incarnation })
+    }
+
     /// The common case of a read by a pointer, in one go: the item lands.
     #[inline(always)]
     pub fn read_pointed(
@@ -343,11 +363,17 @@ impl<F: Fabric> Core<F> {
         found
     }
 
-    /// Asks the processor for the item that a pointer names.
+    /// Asks the processor for the item at a location. Of whose shard the memory is, its table and key tell, where there are several.
     #[inline(always)]
-    pub fn prefetch_pointed(&self, table: TableId, key: &[u8], Pointer { location, .. }: Pointer) {
-        let shard = if self.shards.len() == 1 { 0 } else { self.route(table, key).1 };
-        let Some(direct) = &self.shards[shard].reader.direct else { return };
+    pub fn prefetch_item<'k>(&self, location: Location, whose: impl FnOnce() -> Option<(TableId, &'k [u8])>) {
+        let shard = match &self.shards[..] {
+            [only] => only,
+            shards => match whose() {
+                Some((table, key)) => &shards[self.route(table, key).1],
+                None => return,
+            },
+        };
+        let Some(direct) = &shard.reader.direct else { return };
         if let Some(slot) = direct.map.view().words(location.place(), location.class().words()) {
             slot.prefetch(slot.count());
         }

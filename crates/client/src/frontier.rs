@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use kelix_image::words::{bytes_of, bytes_of_mut};
 use kelix_image::{LinkView, link_target};
 use kelix_types::limits::SESSION_READS_MAX;
-use kelix_types::{Result, TableId, Version};
+use kelix_types::{Location, Result, TableId, Version};
 
 use crate::Table;
 use crate::batch::Wanted;
@@ -268,10 +268,12 @@ impl Session {
     /// Asks the processor for a target.
     #[inline(always)]
     fn prefetch(&self, frontier: &Frontier, target: &Target) {
-        let Wanted { table, key, pointer } = frontier.link(target.link);
-        if let Some(pointer) = pointer {
-            self.core.prefetch_pointed(table, key, pointer);
-        }
+        let word = frontier.links[target.link];
+        let Some(location) = Location::from_word(word).filter(|_| word != 0) else { return };
+        self.core.prefetch_item(location, || {
+            let Wanted { table, key, .. } = frontier.link(target.link);
+            Some((table, key))
+        });
     }
 
     fn visit_in_batches(

@@ -167,8 +167,12 @@ impl Item {
 
     /// The value of a plain item; of one with attributes, the bytes of the attribute without a name (empty if there
     /// is none).
+    #[inline]
     pub fn value(&self) -> &[u8] {
-        if self.has_attributes() { self.bytes("").unwrap_or(&[]) } else { self.body() }
+        if !self.has_attributes() {
+            return self.body();
+        }
+        self.section().and_then(|section| section.bytes_of(NameId(0))).unwrap_or(&[])
     }
 
     /// The words of its slot, for measurements that read the same items without the store's own code.
@@ -194,11 +198,13 @@ impl Item {
     }
 
     /// The first attribute of this name that is bytes.
+    #[inline]
     pub fn bytes(&self, name: &str) -> Option<&[u8]> {
         self.section()?.bytes_of(self.name_id(name)?)
     }
 
     /// The links under this name, in order.
+    #[inline]
     pub fn links(&self, name: &str) -> impl Iterator<Item = Link<'_>> {
         self.raw_links(name).map(|link| Link::of(&link))
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kelix_image::words::bytes_of;
 use kelix_image::{ItemFlags, LinkView};
-use kelix_types::{Error, ErrorKind, Result, TableId, Version, mark};
+use kelix_types::{Error, ErrorKind, Location, Result, TableId, Version, mark};
 use kelix_wire::{Op, RequestHead};
 
 use crate::batch::Wanted;
@@ -100,13 +100,11 @@ impl Session {
     /// has been looked into, and while the caller does. It is a guess, and nothing is lost if it is wrong.
     #[inline(always)]
     fn look_ahead(&self, item: &Item, at: usize) {
-        let link = item.words.get(at..).and_then(|words| {
-            let (head, rest) = words.split_first_chunk()?;
-            LinkView::of(0, *head, bytes_of(rest))
+        let Some(location) = item.words.get(at).and_then(|word| Location::from_word(*word)) else { return };
+        self.core.prefetch_item(location, || {
+            let (head, rest) = item.words[at..].split_first_chunk()?;
+            LinkView::of(0, *head, bytes_of(rest)).map(|link| (link.table, link.key))
         });
-        if let Some(Wanted { table, key, pointer: Some(pointer) }) = link.as_ref().map(Wanted::of) {
-            self.core.prefetch_pointed(table, key, pointer);
-        }
     }
 
     /// Follows the first link of each of these names, one after the other: `["supervisor", "department"]`. `Ok(None)`: one of the targets

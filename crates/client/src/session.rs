@@ -9,7 +9,7 @@ use std::time::Duration;
 use kelix_fabric::{Endpoint, Fabric};
 use kelix_image::ItemFlags;
 use kelix_types::limits::{KEY_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX, VALUE_BYTES_MAX};
-use kelix_types::{Effect, Error, ErrorKind, KeyHash, Location, Result, TableId, Version};
+use kelix_types::{Effect, Error, ErrorKind, KeyHash, Result, TableId, Version};
 use kelix_wire::control::Caller;
 use kelix_wire::{Op, RequestHead, Status};
 use rustix::fd::{AsRawFd, RawFd};
@@ -453,13 +453,10 @@ impl Session {
                     Looked::Unknown => {}
                 }
             } else if known.is_none() {
-                let landing = &mut self.landing;
-                let found = self.core.read_direct(table, route.0, key, |item| landing.copy(item));
-                if let Some((slot, incarnation, ())) = found {
-                    let location = Location::from_word(slot);
-                    self.pointer = location.map(|location| Pointer { location, incarnation });
+                self.pointer = self.core.read_guessed(table, route.0, key, &mut self.landing);
+                if self.pointer.is_some() {
                     self.core.keep_pointer(route.0, self.pointer);
-                    return Ok(Some(Version(incarnation.0)));
+                    return Ok(Some(self.landing.view().version()));
                 }
             }
             if known.is_none() && table.kind().is_ordered() {
