@@ -14,7 +14,8 @@ use crate::item::{Item, Link};
 use crate::links::Origin;
 use crate::session::Session;
 
-/// Links that are asked for before the first is looked at, where memory is within reach of loads.
+/// Links that are asked for before the first is looked at, where memory is within reach of loads. With twice as many it takes longer: a
+/// processor has only so many lines of memory on their way at once.
 const ASKED_AHEAD: usize = 16;
 
 const OPERATION: &str = "visit";
@@ -201,7 +202,7 @@ impl Frontier {
 /// Words of a link without bytes of its own.
 #[inline(always)]
 fn link_words(key: &[u8]) -> usize {
-    3 + key.len().div_ceil(8)
+    3 + (key.len() + 7) / 8
 }
 
 impl Session {
@@ -227,12 +228,18 @@ impl Session {
     pub(crate) fn arrive(&mut self, frontier: &Frontier, index: usize, item: &mut Item) -> Result<bool> {
         let target = &frontier.targets[index];
         let wanted = self.bind_target(frontier, target)?;
-        let found = self.land(OPERATION, wanted, || frontier.origin(target))?;
+        let found = if self.lands(wanted)? { true } else { self.land_target(frontier, target)? };
         if found {
             self.take_landed(OPERATION, item)?;
         }
         self.still(OPERATION)?;
         Ok(found)
+    }
+
+    #[cold]
+    fn land_target(&mut self, frontier: &Frontier, target: &Target) -> Result<bool> {
+        let wanted = self.bind_target(frontier, target)?;
+        self.land(OPERATION, wanted, frontier.origin(target))
     }
 
     /// What is wanted of a target. Its generation is the one that is read from now on.

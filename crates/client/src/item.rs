@@ -76,15 +76,20 @@ impl<'a> Link<'a> {
 }
 
 impl Item {
-    /// An item without the names of its attributes.
-    pub(crate) fn of(words: Vec<u64>, large: Option<(Vec<u64>, u64)>, generation: u64) -> Item {
+    /// An item with the names of attributes that are at hand, which may not be those of its own.
+    pub(crate) fn of(
+        words: Vec<u64>,
+        large: Option<(Vec<u64>, u64)>,
+        (names_of, names): &(TableId, Arc<Names>),
+        generation: u64,
+    ) -> Item {
         let layout = ItemView::new(&words).expect("checked when it was read").layout();
-        Item { words, layout, large, names: Arc::default(), names_of: TableId::CATALOGUE, generation }
+        Item { words, layout, large, names: names.clone(), names_of: *names_of, generation }
     }
 
     /// Where one will land.
     pub(crate) fn empty() -> Item {
-        Item::of(vec![0; 2], None, 0)
+        Item::of(vec![0; 2], None, &Default::default(), 0)
     }
 
     #[inline(always)]

@@ -63,7 +63,7 @@ impl Item {
 impl Session {
     /// Follows the first link under this name. `Ok(None)`: its target does not exist (any more).
     pub fn follow(&mut self, item: &Item, name: &str) -> Result<Option<Item>> {
-        let found = self.land_where(item, "follow", name)?;
+        let found = self.land_first("follow", item, name)?;
         let target = if found { Some(self.make_item("follow")?) } else { None };
         self.still("follow")?;
         Ok(target)
@@ -82,13 +82,12 @@ impl Session {
     #[inline]
     pub fn follow_into(&mut self, item: &mut Item, name: &str) -> Result<bool> {
         const OPERATION: &str = "follow_into";
-        let Some(link) = item.raw_links(name).next() else {
-            return Err(item.has_no_link(OPERATION, name));
-        };
+        let link = item.raw_links(name).next().ok_or_else(|| item.has_no_link(OPERATION, name))?;
         self.views.bound = item.generation;
-        let found = self.land(OPERATION, item.target(&link), || item.origin(&link))?;
+        let at = item.layout.body_words().start + link.position / 8;
+        let found =
+            if self.lands(item.target(&link))? { true } else { self.land_first(OPERATION, item, name)? };
         if found {
-            let at = item.layout.body_words().start + link.position / 8;
             self.take_landed(OPERATION, item)?;
             self.look_ahead(item, at);
         }
@@ -140,35 +139,20 @@ impl Session {
         Ok(items)
     }
 
-    /// Brings the target of an item's first link under a name into `self.landing`.
+    /// Brings an item into `self.landing`, if it stands where its pointer says, and that is within reach of loads. Whoever goes on to
+    /// [`Session::land`] where it is not should make up anew what that is given, so that here all can stay in registers.
     #[inline(always)]
-    fn land_where(&mut self, item: &Item, operation: &'static str, name: &str) -> Result<bool> {
-        let Some(link) = item.raw_links(name).next() else {
-            return Err(item.has_no_link(operation, name));
-        };
-        self.views.bound = item.generation;
-        self.land(operation, item.target(&link), || item.origin(&link))
+    pub(crate) fn lands(&mut self, Wanted { table, key, pointer }: Wanted<'_>) -> Result<bool> {
+        let Some(pointer) = pointer.filter(|_| self.core.path != Path::Message) else { return Ok(false) };
+        let landed = self.core.read_pointed((table, key), pointer, &mut self.landing);
+        if landed {
+            self.note_operation()?;
+        }
+        Ok(landed)
     }
 
     /// Brings an item into `self.landing`, and repairs the link that led there if it was stale.
-    #[inline(always)]
-    pub(crate) fn land<'o>(
-        &mut self,
-        operation: &'static str,
-        wanted: Wanted<'_>,
-        origin: impl FnOnce() -> Option<Origin<'o>>,
-    ) -> Result<bool> {
-        if let Some(pointer) = wanted.pointer.filter(|_| self.core.path != Path::Message) {
-            let landing = &mut self.landing;
-            if self.core.read_pointed((wanted.table, wanted.key), pointer, landing) {
-                return self.note_operation().map(|()| true);
-            }
-        }
-        self.land_slowly(operation, wanted, origin())
-    }
-
-    #[cold]
-    fn land_slowly(
+    pub(crate) fn land(
         &mut self,
         operation: &'static str,
         wanted: Wanted<'_>,
@@ -179,6 +163,14 @@ impl Session {
             self.repair(origin, wanted.pointer)?;
         }
         Ok(found)
+    }
+
+    /// Brings the target of an item's first link under a name into `self.landing`.
+    #[inline(never)]
+    fn land_first(&mut self, operation: &'static str, item: &Item, name: &str) -> Result<bool> {
+        let link = item.raw_links(name).next().ok_or_else(|| item.has_no_link(operation, name))?;
+        self.views.bound = item.generation;
+        Ok(self.lands(item.target(&link))? || self.land(operation, item.target(&link), item.origin(&link))?)
     }
 
     /// Puts the item that landed in the place of another, in whose memory the next one will land.

@@ -1,5 +1,5 @@
 use kelix_image::words::bytes_of_mut;
-use kelix_image::{Header, LargeBody, Span};
+use kelix_image::{Header, ItemHeader, LargeBody, Span};
 use kelix_shard::alone::Alone;
 use kelix_types::{Version, key_hash};
 use kelix_wire::mailboxes::{Mailboxes, PEER};
