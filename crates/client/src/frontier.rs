@@ -202,7 +202,7 @@ impl Frontier {
 /// Words of a link without bytes of its own.
 #[inline(always)]
 fn link_words(key: &[u8]) -> usize {
-    3 + (key.len() + 7) / 8
+    3 + key.len().div_ceil(8)
 }
 
 impl Session {

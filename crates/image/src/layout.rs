@@ -17,22 +17,17 @@ pub struct ItemLayout {
 }
 
 impl ItemLayout {
-    /// That of an item with this header.
+    /// That of an item with this meta word; `None` as in [`ItemHeader::from_word`], whose bounds are those of the sizes here.
     #[inline(always)]
-    pub fn of(header: ItemHeader) -> ItemLayout {
-        ItemLayout {
-            meta: header.word(),
+    pub fn from_word(meta: u64) -> Option<ItemLayout> {
+        let header = ItemHeader::from_word(meta)?;
+        Some(ItemLayout {
+            meta,
             key_start: header.key_start() as u32,
             body_start: header.body_start() as u32,
             key_bytes: header.key_bytes as u32,
             body_bytes: header.body_bytes as u32,
-        }
-    }
-
-    /// That of an item with this meta word; `None` as in [`ItemHeader::from_word`].
-    #[inline(always)]
-    pub fn from_word(word: u64) -> Option<ItemLayout> {
-        Some(ItemLayout { meta: word, ..ItemLayout::of(ItemHeader::from_word(word)?) })
+        })
     }
 
     /// Sizes, flags, table.

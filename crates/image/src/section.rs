@@ -80,7 +80,7 @@ impl Iterator for Named<'_> {
     fn next(&mut self) -> Option<(usize, usize)> {
         for entry in self.entries.by_ref() {
             let (at, length) = (self.payload, (entry >> 32) as usize);
-            self.payload = at + (length + 7) / 8;
+            self.payload = at + length.div_ceil(8);
             if *entry as u32 & 0xff_ffff == self.wanted {
                 return Some((at, length));
             }
