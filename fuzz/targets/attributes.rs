@@ -2,7 +2,10 @@
 
 #![no_main]
 
-use kelix_image::{AttributeBuilder, Attributes, Value};
+use kelix_fuzz::words;
+use kelix_image::words::bytes_of;
+use kelix_image::{AttributeBuilder, Attributes, Section, Value};
+use kelix_types::NameId;
 use libfuzzer_sys::fuzz_target;
 
 /// Bits 24 to 31 of an entry of the table are not looked at.
@@ -10,6 +13,24 @@ const UNUSED: u64 = 0xff00_0000;
 
 fn word(section: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(section[at..at + 8].try_into().expect("8 bytes"))
+}
+
+/// What is looked up in words stays inside them, and is what the section has.
+fn look_up(words: &[u64]) {
+    let Some(section) = Section::new(words) else { return };
+    let sound = Attributes::check(bytes_of(words));
+    let all = || Attributes::new(bytes_of(words)).into_iter().flatten();
+    for name in (0..4).map(NameId) {
+        let links: Vec<_> = section.links_of(name).map(Value::Link).collect();
+        let bytes = section.bytes_of(name).map(Value::Bytes);
+        if sound {
+            let is_link = |value: &Value<'_>| matches!(value, Value::Link(_));
+            let named = || all().filter(|(of, _)| *of == name).map(|(_, value)| value);
+            assert_eq!(links, named().filter(is_link).collect::<Vec<_>>());
+            assert_eq!(bytes, named().find(|value| !is_link(value)));
+        }
+    }
+    assert!(section.has_names_to(section.greatest_name()));
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -31,6 +52,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     assert!(count * 8 <= data.len());
+    look_up(&words(data));
     if !Attributes::check(data) {
         return;
     }

@@ -35,7 +35,9 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!((item.header(), item.guardian().0, item.words()), (header, slot[0], &slot[..]));
     assert_eq!(item.key(), &bytes_of(&slot)[key_start..][..header.key_bytes]);
     assert_eq!(item.body(), &bytes_of(&slot)[body_start..][..header.body_bytes]);
-    let (_, _) = (item.version(), item.expiry());
+    assert_eq!(item.layout().words(), header.item_bytes().div_ceil(8));
+    assert!(item.layout().body_words().end <= slot.len());
+    let (_, _, _) = (item.version(), item.expiry(), item.section());
     assert!(item.is_for(header.table, item.key()));
     // The same where it stands, with this key and with one that differs in one byte.
     let held = MEMORY.hold(&slot);

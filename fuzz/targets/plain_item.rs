@@ -30,13 +30,13 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(item.item_bytes(), 16 + key.len() + item.value_bytes());
     let mut value = vec![0; item.value_bytes()];
     let mut copy = Vec::new();
-    let (copied, header) = (item.copy_value(&mut value), item.copy_item(&mut copy));
+    let (copied, layout) = (item.copy_value(&mut value), item.copy_item(&mut copy));
     match view {
         Some(view) => {
             assert_eq!((copied, &value[..]), (Some(()), view.body()));
-            assert_eq!((header, &copy[..]), (Some(view.header()), &slot[..copy.len()]));
+            assert_eq!((layout, &copy[..]), (Some(view.layout()), &slot[..copy.len()]));
             assert_eq!(copy.len(), item.item_bytes().div_ceil(8));
         }
-        None => assert!(copied.is_none() && header.is_none(), "more than there is was copied"),
+        None => assert!(copied.is_none() && layout.is_none(), "more than there is was copied"),
     }
 });

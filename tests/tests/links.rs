@@ -8,7 +8,7 @@ struct World {
     client: Client,
     session: Session,
     table: Table,
-    _server: ServerProcess,
+    server: ServerProcess,
     _run: RunDir,
 }
 
@@ -21,7 +21,7 @@ fn world(shards: usize) -> World {
     let client = server.client();
     let mut session = server.session();
     let table = session.create_table("graph").unwrap();
-    World { client, session, table, _server: server, _run: run }
+    World { client, session, table, server, _run: run }
 }
 
 fn key(number: u64) -> Vec<u8> {
@@ -107,6 +107,27 @@ fn a_stale_link_is_repaired_in_place_and_costs_one_read_again() {
     assert!(world.follow(&node).0.is_none());
     world.put_node(5, &[]);
     world.check_repair(4, 5);
+}
+
+/// A session that only followed links took no answers once its ring was full, and so had no room for a repair ever again: a chase over many
+/// links that were new stayed as slow as it began.
+#[test]
+fn repairs_go_on_after_the_ring_was_full() {
+    let _watchdog = watchdog("a full ring");
+    let mut world = world(1);
+    world.put_node(1, &[2]);
+    world.put_node(2, &[]);
+    let node = world.node(1);
+    world.server.process.stop_still();
+    let posted = |world: &mut World| {
+        let (found, cost) = world.follow(&node);
+        assert_eq!(found.expect("there").key(), key(2));
+        cost.messages > 0
+    };
+    until("the ring is full", || !posted(&mut world));
+    world.server.process.go_on();
+    until("there is room again", || posted(&mut world));
+    world.check_fresh(1, 2);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use kelix_wire::{
 };
 
 use crate::pointers::{Pointer, PointerCache};
-use crate::read::{Cost, Landing, ReadOp, ShardReader, find_large_direct, take_direct, take_pointed};
+use crate::read::{Cost, Landing, ReadOp, ShardReader, find_large_direct, take_direct, take_item};
 use crate::shelf::Shelf;
 use crate::views::GENERATIONS;
 
@@ -322,6 +322,26 @@ impl<F: Fabric> Core<F> {
         Some((slot, incarnation, copied))
     }
 
+    /// The same of whole items, whatever they have but a large value: the item lands. Returns where it stands.
+    #[inline(always)]
+    pub fn read_guessed(
+        &mut self,
+        table: TableId,
+        hash: KeyHash,
+        key: &[u8],
+        landing: &mut Landing,
+    ) -> Option<Pointer> {
+        let reader = reader_of(&mut self.shards, &self.server.view, hash);
+        let ShardReader { term, directory, direct, direct_gets, .. } = reader;
+        let direct = direct.as_ref()?;
+        let (slot, place) = guess_item(direct, directory, hash)?;
+        let location = Location::from_word(slot)?;
+        let incarnation = take_item(direct, *term, place, None, (table, key), landing)?;
+        *direct_gets += 1;
+        self.direct_item_bytes += landing.layout().header().item_bytes() as u64;
+        Some(Pointer { location, incarnation })
+    }
+
     /// The common case of a read by a pointer, in one go: the item lands.
     #[inline(always)]
     pub fn read_pointed(
@@ -335,7 +355,7 @@ impl<F: Fabric> Core<F> {
         let Some(direct) = direct else { return false };
         let slot = direct.map.view().words(location.place(), location.class().words());
         let Some(slot) = slot else { return false };
-        let found = take_pointed(direct, *term, slot, incarnation, (table, key), landing);
+        let found = take_item(direct, *term, slot, Some(incarnation), (table, key), landing).is_some();
         if found {
             self.total.reads += 1;
             self.total.read_bytes += landing.item.len() as u64 * 8;
@@ -343,11 +363,17 @@ impl<F: Fabric> Core<F> {
         found
     }
 
-    /// Asks the processor for the item that a pointer names.
+    /// Asks the processor for the item at a location. Of whose shard the memory is, its table and key tell, where there are several.
     #[inline(always)]
-    pub fn prefetch_pointed(&self, table: TableId, key: &[u8], Pointer { location, .. }: Pointer) {
-        let shard = if self.shards.len() == 1 { 0 } else { self.route(table, key).1 };
-        let Some(direct) = &self.shards[shard].reader.direct else { return };
+    pub fn prefetch_item<'k>(&self, location: Location, whose: impl FnOnce() -> Option<(TableId, &'k [u8])>) {
+        let shard = match &self.shards[..] {
+            [only] => only,
+            shards => match whose() {
+                Some((table, key)) => &shards[self.route(table, key).1],
+                None => return,
+            },
+        };
+        let Some(direct) = &shard.reader.direct else { return };
         if let Some(slot) = direct.map.view().words(location.place(), location.class().words()) {
             slot.prefetch(slot.count());
         }

@@ -2,18 +2,20 @@
 
 use std::ops::ControlFlow;
 
+use kelix_image::words::{bytes_of, bytes_of_mut};
+use kelix_image::{LinkView, link_target};
 use kelix_types::limits::SESSION_READS_MAX;
-use kelix_types::{Result, TableId, Version};
+use kelix_types::{Location, Result, TableId, Version};
 
 use crate::Table;
 use crate::batch::Wanted;
 use crate::core::Path;
 use crate::item::{Item, Link};
 use crate::links::Origin;
-use crate::pointers::Pointer;
 use crate::session::Session;
 
-/// Links that are asked for before the first is looked at, where memory is within reach of loads.
+/// Links that are asked for before the first is looked at, where memory is within reach of loads. With twice as many it takes longer: a
+/// processor has only so many lines of memory on their way at once.
 const ASKED_AHEAD: usize = 16;
 
 const OPERATION: &str = "visit";
@@ -46,16 +48,15 @@ const OPERATION: &str = "visit";
 pub struct Frontier {
     targets: Vec<Target>,
     sources: Vec<Source>,
-    /// Keys of targets and sources.
-    keys: Vec<u8>,
+    /// Links to the targets, as they stand in items, but for their own bytes; and before those of an item one to itself.
+    links: Vec<u64>,
 }
 
 /// Somewhere to go.
 #[derive(Clone, Copy, Debug)]
 struct Target {
-    table: TableId,
-    key: Key,
-    pointer: Option<Pointer>,
+    /// Where the link that leads there begins.
+    link: usize,
     /// What leads there.
     source: u32,
     position: u32,
@@ -66,17 +67,11 @@ struct Target {
 struct Source {
     /// The table of the item with the links; or that of the keys.
     table: Table,
-    key: Key,
-    /// The version of the item with the links, if shards repair those.
+    /// Where the link to the item begins.
+    link: usize,
+    /// The version of the item, if shards repair its links.
     version: Option<Version>,
     is_item: bool,
-}
-
-/// Where a key stands.
-#[derive(Clone, Copy, Debug)]
-struct Key {
-    start: usize,
-    bytes: u32,
 }
 
 impl Frontier {
@@ -99,63 +94,86 @@ impl Frontier {
     pub fn clear(&mut self) {
         self.targets.clear();
         self.sources.clear();
-        self.keys.clear();
+        self.links.clear();
     }
 
     /// Table and key of a target.
     pub fn target(&self, index: usize) -> (TableId, &[u8]) {
-        let target = &self.targets[index];
-        (target.table, self.key(target.key))
+        let Wanted { table, key, .. } = self.link(self.targets[index].link);
+        (table, key)
     }
 
     /// Adds an item by its key.
     pub fn add(&mut self, table: Table, key: &[u8]) {
         let known = self.sources.last().is_some_and(|last| !last.is_item && last.table == table);
         if !known {
-            let key = Key { start: self.keys.len(), bytes: 0 };
-            self.sources.push(Source { table, key, version: None, is_item: false });
+            self.sources.push(Source { table, link: self.links.len(), version: None, is_item: false });
         }
         let source = self.sources.len() as u32 - 1;
-        let key = self.add_key(key);
-        self.targets.push(Target { table: table.id, key, pointer: None, source, position: 0 });
+        let link = self.add_link(table.id, key);
+        self.targets.push(Target { link, source, position: 0 });
     }
 
     /// Adds the targets of an item's links under a name, in order, as far as they are wanted. Returns how many that are.
     pub fn add_links(&mut self, item: &Item, name: &str, mut wanted: impl FnMut(Link<'_>) -> bool) -> usize {
         let before = self.targets.len();
+        let mut source = 0;
+        // Links that stand next to each other are copied at once: those of these words.
+        let section = item.section_words();
+        let mut together = 0..0;
         for link in item.raw_links(name) {
             if !wanted(Link::of(&link)) {
                 continue;
             }
             if self.targets.len() == before {
-                self.add_source(item);
+                source = self.add_source(item);
             }
-            let Wanted { table, key, pointer } = item.target(&link);
-            let source = self.sources.len() as u32 - 1;
-            let key = self.add_key(key);
-            self.targets.push(Target { table, key, pointer, source, position: link.position as u32 });
+            let start = link.position / 8;
+            if start != together.end {
+                self.links.extend_from_slice(&section[together]);
+                together = start..start;
+            }
+            let at = self.links.len() + together.len();
+            together.end = start + link_words(link.key);
+            self.targets.push(Target { link: at, source, position: link.position as u32 });
+        }
+        self.links.extend_from_slice(&section[together]);
+        if item.large.is_some() {
+            self.forget_locations(before);
         }
         self.targets.len() - before
     }
 
-    fn add_source(&mut self, item: &Item) {
+    /// Where links of a large value lead is the writer's claim; see [`Item::target`].
+    #[cold]
+    fn forget_locations(&mut self, first: usize) {
+        self.targets[first..].iter().for_each(|target| self.links[target.link] = 0);
+    }
+
+    fn add_source(&mut self, item: &Item) -> u32 {
         let view = item.view();
         let version = Some(view.version()).filter(|_| item.large.is_none());
-        let table = Table { id: view.header().table, server: 0, generation: item.generation };
-        let key = self.add_key(view.key());
-        self.sources.push(Source { table, key, version, is_item: true });
+        let table = Table { id: view.layout().table(), server: 0, generation: item.generation };
+        let link = self.add_link(table.id, view.key());
+        self.sources.push(Source { table, link, version, is_item: true });
+        self.sources.len() as u32 - 1
     }
 
-    #[inline(always)]
-    fn add_key(&mut self, key: &[u8]) -> Key {
-        let start = self.keys.len();
-        self.keys.extend_from_slice(key);
-        Key { start, bytes: key.len() as u32 }
+    /// Adds a link to a key, as one that says nothing of where that is.
+    fn add_link(&mut self, table: TableId, key: &[u8]) -> usize {
+        let link = self.links.len();
+        self.links.resize(link + link_words(key), 0);
+        self.links[link + 2] = link_target(table, key.len());
+        bytes_of_mut(&mut self.links[link + 3..])[..key.len()].copy_from_slice(key);
+        link
     }
 
+    /// Where a link leads.
     #[inline(always)]
-    fn key(&self, key: Key) -> &[u8] {
-        &self.keys[key.start..key.start + key.bytes as usize]
+    fn link(&self, link: usize) -> Wanted<'_> {
+        let whole = self.links[link..].split_first_chunk();
+        let link = whole.and_then(|(head, rest)| LinkView::of(0, *head, bytes_of(rest)));
+        Wanted::of(&link.expect("it was added as a whole"))
     }
 
     /// Puts the targets from `first` on in reverse order.
@@ -168,20 +186,23 @@ impl Frontier {
         self.targets.pop();
         let left = self.targets.last().map_or(0, |last| last.source as usize + 1);
         if let Some(gone) = self.sources.get(left) {
-            self.keys.truncate(gone.key.start);
+            self.links.truncate(gone.link);
             self.sources.truncate(left);
         }
     }
 
-    fn wanted(&self, target: &Target, table: TableId) -> Wanted<'_> {
-        Wanted { table, key: self.key(target.key), pointer: target.pointer }
-    }
-
     fn origin(&self, target: &Target) -> Option<Origin<'_>> {
-        let Source { table, key, version, .. } = self.sources[target.source as usize];
+        let Source { link, version, .. } = self.sources[target.source as usize];
+        let Wanted { table, key, .. } = self.link(link);
         let position = u64::from(target.position);
-        Some(Origin { table: table.id, key: self.key(key), version: version?, position })
+        Some(Origin { table, key, version: version?, position })
     }
+}
+
+/// Words of a link without bytes of its own.
+#[inline(always)]
+fn link_words(key: &[u8]) -> usize {
+    3 + key.len().div_ceil(8)
 }
 
 impl Session {
@@ -206,8 +227,8 @@ impl Session {
     #[inline(always)]
     pub(crate) fn arrive(&mut self, frontier: &Frontier, index: usize, item: &mut Item) -> Result<bool> {
         let target = &frontier.targets[index];
-        let table = self.bind_target(frontier, target)?;
-        let found = self.land(OPERATION, frontier.wanted(target, table), || frontier.origin(target))?;
+        let wanted = self.bind_target(frontier, target)?;
+        let found = if self.lands(wanted)? { true } else { self.land_target(frontier, target)? };
         if found {
             self.take_landed(OPERATION, item)?;
         }
@@ -215,15 +236,21 @@ impl Session {
         Ok(found)
     }
 
-    /// The table of a target, whose generation is the one that is read from now on.
+    #[cold]
+    fn land_target(&mut self, frontier: &Frontier, target: &Target) -> Result<bool> {
+        let wanted = self.bind_target(frontier, target)?;
+        self.land(OPERATION, wanted, frontier.origin(target))
+    }
+
+    /// What is wanted of a target. Its generation is the one that is read from now on.
     #[inline(always)]
-    fn bind_target(&mut self, frontier: &Frontier, target: &Target) -> Result<TableId> {
-        let source = &frontier.sources[target.source as usize];
+    fn bind_target<'f>(&mut self, frontier: &'f Frontier, target: &Target) -> Result<Wanted<'f>> {
+        let (wanted, source) = (frontier.link(target.link), &frontier.sources[target.source as usize]);
         if !source.is_item {
-            return self.check_table(OPERATION, source.table);
+            return Ok(Wanted { table: self.check_table(OPERATION, source.table)?, ..wanted });
         }
         self.views.bound = source.table.generation;
-        Ok(target.table)
+        Ok(wanted)
     }
 
     fn visit_directly(
@@ -232,17 +259,28 @@ impl Session {
         item: &mut Item,
         each: &mut impl FnMut(usize, Option<&Item>) -> ControlFlow<()>,
     ) -> Result<()> {
-        for ahead in 0..frontier.len() + ASKED_AHEAD {
-            if let Some(Target { table, key, pointer: Some(pointer), .. }) = frontier.targets.get(ahead) {
-                self.core.prefetch_pointed(*table, frontier.key(*key), *pointer);
+        frontier.targets.iter().take(ASKED_AHEAD).for_each(|target| self.prefetch(frontier, target));
+        for index in 0..frontier.len() {
+            if let Some(target) = frontier.targets.get(index + ASKED_AHEAD) {
+                self.prefetch(frontier, target);
             }
-            let Some(index) = ahead.checked_sub(ASKED_AHEAD) else { continue };
             let found = self.arrive(frontier, index, item)?;
             if each(index, found.then_some(&*item)).is_break() {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Asks the processor for a target.
+    #[inline(always)]
+    fn prefetch(&self, frontier: &Frontier, target: &Target) {
+        let word = frontier.links[target.link];
+        let Some(location) = Location::from_word(word).filter(|_| word != 0) else { return };
+        self.core.prefetch_item(location, || {
+            let Wanted { table, key, .. } = frontier.link(target.link);
+            Some((table, key))
+        });
     }
 
     fn visit_in_batches(
@@ -274,25 +312,25 @@ impl Session {
     ) -> Result<()> {
         let mut first = 0;
         while first < targets.len() {
-            let mut tables = vec![self.bind_target(frontier, &targets[first])?];
+            let mut wanted = vec![self.bind_target(frontier, &targets[first])?];
             let generation = self.views.bound;
             for target in &targets[first + 1..] {
-                let table = self.bind_target(frontier, target)?;
+                let another = self.bind_target(frontier, target)?;
                 if self.views.bound != generation {
                     break;
                 }
-                tables.push(table);
+                wanted.push(another);
             }
             self.views.bound = generation;
-            let here = &targets[first..first + tables.len()];
-            let wanted = |index: usize| frontier.wanted(&here[index], tables[index]);
+            let here = &targets[first..first + wanted.len()];
+            let wanted = |index: usize| wanted[index];
             self.fetch_many(OPERATION, here.len(), wanted, |session, index| {
-                session.repair(frontier.origin(&here[index]), here[index].pointer)?;
+                session.repair(frontier.origin(&here[index]), wanted(index).pointer)?;
                 items[first + index] = Some(session.make_item(OPERATION)?);
                 Ok(())
             })?;
             self.still(OPERATION)?;
-            first += tables.len();
+            first += here.len();
         }
         Ok(())
     }

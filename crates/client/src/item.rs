@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use kelix_image::words::bytes_of;
-use kelix_image::{Attributes, ItemFlags, ItemHeader, ItemView, LinkView, PlainItem, Value};
+use kelix_image::{Attributes, ItemFlags, ItemLayout, ItemView, LinkView, PlainItem, Section, Value};
 use kelix_types::{NameId, TableId, Version};
 
 use crate::Table;
@@ -39,7 +39,7 @@ impl Names {
 #[derive(Clone)]
 pub struct Item {
     pub(crate) words: Vec<u64>,
-    pub(crate) header: ItemHeader,
+    pub(crate) layout: ItemLayout,
     /// The value, where it is too large to stand in the item.
     pub(crate) large: Option<(Vec<u64>, u64)>,
     /// Of the table that it is of, or that what stood here before was of.
@@ -76,20 +76,25 @@ impl<'a> Link<'a> {
 }
 
 impl Item {
-    /// An item without the names of its attributes.
-    pub(crate) fn of(words: Vec<u64>, large: Option<(Vec<u64>, u64)>, generation: u64) -> Item {
-        let header = ItemView::new(&words).expect("checked when it was read").header();
-        Item { words, header, large, names: Arc::default(), names_of: TableId::CATALOGUE, generation }
+    /// An item with the names of attributes that are at hand, which may not be those of its own.
+    pub(crate) fn of(
+        words: Vec<u64>,
+        large: Option<(Vec<u64>, u64)>,
+        (names_of, names): &(TableId, Arc<Names>),
+        generation: u64,
+    ) -> Item {
+        let layout = ItemView::new(&words).expect("checked when it was read").layout();
+        Item { words, layout, large, names: names.clone(), names_of: *names_of, generation }
     }
 
     /// Where one will land.
     pub(crate) fn empty() -> Item {
-        Item::of(vec![0; 2], None, 0)
+        Item::of(vec![0; 2], None, &Default::default(), 0)
     }
 
     #[inline(always)]
     pub(crate) fn view(&self) -> ItemView<'_> {
-        ItemView::with_header(&self.words, self.header)
+        ItemView::with_layout(&self.words, self.layout)
     }
 
     pub(crate) fn body(&self) -> &[u8] {
@@ -100,16 +105,27 @@ impl Item {
     }
 
     pub(crate) fn has_attributes(&self) -> bool {
-        self.header.flags.has(ItemFlags::ATTRIBUTES)
+        self.layout.has_any(ItemFlags::ATTRIBUTES)
+    }
+
+    /// The words of its attributes, if it has some.
+    #[inline(always)]
+    pub(crate) fn section_words(&self) -> &[u64] {
+        match &self.large {
+            _ if !self.has_attributes() => &[],
+            None => &self.words[self.layout.body_words()],
+            Some((words, bytes)) => &words[..*bytes as usize / 8],
+        }
     }
 
     #[inline(always)]
-    fn section(&self) -> Option<Attributes<'_>> {
-        if self.has_attributes() { Attributes::new(self.body()) } else { None }
+    fn section(&self) -> Option<Section<'_>> {
+        Section::new(self.section_words())
     }
 
     pub(crate) fn raw_attributes(&self) -> impl Iterator<Item = (NameId, Value<'_>)> {
-        self.section().into_iter().flatten()
+        let section = if self.has_attributes() { Attributes::new(self.body()) } else { None };
+        section.into_iter().flatten()
     }
 
     pub(crate) fn name_id(&self, name: &str) -> Option<NameId> {
@@ -122,16 +138,16 @@ impl Item {
     /// The links under a name, as they stand in the item.
     #[inline]
     pub(crate) fn raw_links(&self, name: &str) -> impl Iterator<Item = LinkView<'_>> {
-        let section = self.section();
-        let named = section.and_then(|section| Some(section.links_of(self.name_id(name)?)));
-        named.into_iter().flatten()
+        let named = self.name_id(name).and_then(|id| Some((id, self.section()?)));
+        let (id, section) = named.unwrap_or((NameId(0), Section::EMPTY));
+        section.links_of(id)
     }
 
     /// Whether the names of all its attributes are known.
     #[inline]
     pub(crate) fn is_named(&self) -> bool {
         let Some(section) = self.section() else { return true };
-        self.names_of == self.header.table && section.greatest_name().0 <= self.names.known()
+        self.names_of == self.layout.table() && section.has_names_to(NameId(self.names.known()))
     }
 
     /// The greatest id of a name in it.
@@ -161,8 +177,12 @@ impl Item {
 
     /// The value of a plain item; of one with attributes, the bytes of the attribute without a name (empty if there
     /// is none).
+    #[inline]
     pub fn value(&self) -> &[u8] {
-        if self.has_attributes() { self.bytes("").unwrap_or(&[]) } else { self.body() }
+        if !self.has_attributes() {
+            return self.body();
+        }
+        self.section().and_then(|section| section.bytes_of(NameId(0))).unwrap_or(&[])
     }
 
     /// The words of its slot, for measurements that read the same items without the store's own code.
@@ -188,11 +208,13 @@ impl Item {
     }
 
     /// The first attribute of this name that is bytes.
+    #[inline]
     pub fn bytes(&self, name: &str) -> Option<&[u8]> {
         self.section()?.bytes_of(self.name_id(name)?)
     }
 
     /// The links under this name, in order.
+    #[inline]
     pub fn links(&self, name: &str) -> impl Iterator<Item = Link<'_>> {
         self.raw_links(name).map(|link| Link::of(&link))
     }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use kelix_image::LinkView;
-use kelix_types::{Error, ErrorKind, Result, TableId, Version, mark};
+use kelix_image::words::bytes_of;
+use kelix_image::{ItemFlags, LinkView};
+use kelix_types::{Error, ErrorKind, Location, Result, TableId, Version, mark};
 use kelix_wire::{Op, RequestHead};
 
 use crate::batch::Wanted;
@@ -22,14 +23,22 @@ pub(crate) struct Origin<'a> {
     pub position: u64,
 }
 
+impl<'k> Wanted<'k> {
+    /// Where a link leads, wherever it stands.
+    #[inline(always)]
+    pub fn of(link: &LinkView<'k>) -> Wanted<'k> {
+        let pointer = link.location.map(|location| Pointer { location, incarnation: link.incarnation });
+        Wanted { table: link.table, key: link.key, pointer }
+    }
+}
+
 impl Item {
     /// Where a link of this item leads. The location words of a link in a large value are the writer's claim, which the shard never
     /// looked at: such links are followed by key.
     #[inline(always)]
     pub(crate) fn target<'a>(&self, link: &LinkView<'a>) -> Wanted<'a> {
-        let location = if self.large.is_some() { None } else { link.location };
-        let pointer = location.map(|location| Pointer { location, incarnation: link.incarnation });
-        Wanted { table: link.table, key: link.key, pointer }
+        let wanted = Wanted::of(link);
+        if self.large.is_some() { Wanted { pointer: None, ..wanted } } else { wanted }
     }
 
     /// Where a link of this item stands, if it is one that shards repair.
@@ -37,7 +46,7 @@ impl Item {
     pub(crate) fn origin(&self, link: &LinkView<'_>) -> Option<Origin<'_>> {
         let view = self.view();
         let origin = Origin {
-            table: view.header().table,
+            table: view.layout().table(),
             key: view.key(),
             version: view.version(),
             position: link.position as u64,
@@ -54,7 +63,7 @@ impl Item {
 impl Session {
     /// Follows the first link under this name. `Ok(None)`: its target does not exist (any more).
     pub fn follow(&mut self, item: &Item, name: &str) -> Result<Option<Item>> {
-        let found = self.land_where(item, "follow", name)?;
+        let found = self.land_first("follow", item, name)?;
         let target = if found { Some(self.make_item("follow")?) } else { None };
         self.still("follow")?;
         Ok(target)
@@ -72,12 +81,29 @@ impl Session {
     /// ```
     #[inline]
     pub fn follow_into(&mut self, item: &mut Item, name: &str) -> Result<bool> {
-        let found = self.land_where(item, "follow_into", name)?;
+        const OPERATION: &str = "follow_into";
+        let link = item.raw_links(name).next().ok_or_else(|| item.has_no_link(OPERATION, name))?;
+        self.views.bound = item.generation;
+        let at = item.layout.body_words().start + link.position / 8;
+        let found =
+            if self.lands(item.target(&link))? { true } else { self.land_first(OPERATION, item, name)? };
         if found {
-            self.take_landed("follow_into", item)?;
+            self.take_landed(OPERATION, item)?;
+            self.look_ahead(item, at);
         }
-        self.still("follow_into")?;
+        self.still(OPERATION)?;
         Ok(found)
+    }
+
+    /// Asks the processor for what comes next if the next link stands where the last one did, in word `at` of the item: long before the item
+    /// has been looked into, and while the caller does. It is a guess, and nothing is lost if it is wrong.
+    #[inline(always)]
+    fn look_ahead(&self, item: &Item, at: usize) {
+        let Some(location) = item.words.get(at).and_then(|word| Location::from_word(*word)) else { return };
+        self.core.prefetch_item(location, || {
+            let (head, rest) = item.words[at..].split_first_chunk()?;
+            LinkView::of(0, *head, bytes_of(rest)).map(|link| (link.table, link.key))
+        });
     }
 
     /// Follows the first link of each of these names, one after the other: `["supervisor", "department"]`. `Ok(None)`: one of the targets
@@ -113,35 +139,20 @@ impl Session {
         Ok(items)
     }
 
-    /// Brings the target of an item's first link under a name into `self.landing`.
+    /// Brings an item into `self.landing`, if it stands where its pointer says, and that is within reach of loads. Whoever goes on to
+    /// [`Session::land`] where it is not should make up anew what that is given, so that here all can stay in registers.
     #[inline(always)]
-    fn land_where(&mut self, item: &Item, operation: &'static str, name: &str) -> Result<bool> {
-        let Some(link) = item.raw_links(name).next() else {
-            return Err(item.has_no_link(operation, name));
-        };
-        self.views.bound = item.generation;
-        self.land(operation, item.target(&link), || item.origin(&link))
+    pub(crate) fn lands(&mut self, Wanted { table, key, pointer }: Wanted<'_>) -> Result<bool> {
+        let Some(pointer) = pointer.filter(|_| self.core.path != Path::Message) else { return Ok(false) };
+        let landed = self.core.read_pointed((table, key), pointer, &mut self.landing);
+        if landed {
+            self.note_operation()?;
+        }
+        Ok(landed)
     }
 
     /// Brings an item into `self.landing`, and repairs the link that led there if it was stale.
-    #[inline(always)]
-    pub(crate) fn land<'o>(
-        &mut self,
-        operation: &'static str,
-        wanted: Wanted<'_>,
-        origin: impl FnOnce() -> Option<Origin<'o>>,
-    ) -> Result<bool> {
-        if let Some(pointer) = wanted.pointer.filter(|_| self.core.path != Path::Message) {
-            let landing = &mut self.landing;
-            if self.core.read_pointed((wanted.table, wanted.key), pointer, landing) {
-                return self.note_operation().map(|()| true);
-            }
-        }
-        self.land_slowly(operation, wanted, origin())
-    }
-
-    #[cold]
-    fn land_slowly(
+    pub(crate) fn land(
         &mut self,
         operation: &'static str,
         wanted: Wanted<'_>,
@@ -154,19 +165,29 @@ impl Session {
         Ok(found)
     }
 
+    /// Brings the target of an item's first link under a name into `self.landing`.
+    #[inline(never)]
+    fn land_first(&mut self, operation: &'static str, item: &Item, name: &str) -> Result<bool> {
+        let link = item.raw_links(name).next().ok_or_else(|| item.has_no_link(operation, name))?;
+        self.views.bound = item.generation;
+        Ok(self.lands(item.target(&link))? || self.land(operation, item.target(&link), item.origin(&link))?)
+    }
+
     /// Puts the item that landed in the place of another, in whose memory the next one will land.
     #[inline(always)]
     pub(crate) fn take_landed(&mut self, operation: &'static str, item: &mut Item) -> Result<()> {
-        item.header = self.landing.header();
+        item.layout = self.landing.layout();
         std::mem::swap(&mut self.landing.item, &mut item.words);
-        item.large = self.landing.take_large();
+        if item.large.is_some() || item.layout.has_any(ItemFlags::LARGE) {
+            item.large = self.landing.take_large();
+        }
         item.generation = self.views.bound;
         if item.is_named() { Ok(()) } else { self.name_landed(operation, item) }
     }
 
     #[cold]
     fn name_landed(&mut self, operation: &'static str, item: &mut Item) -> Result<()> {
-        item.names_of = item.view().header().table;
+        item.names_of = item.layout.table();
         item.names = Arc::default();
         item.names = self.names_for(operation, item.names_of, item)?;
         Ok(())
@@ -192,11 +213,10 @@ impl Session {
         claim[..8].copy_from_slice(&location.word().to_le_bytes());
         claim[8..].copy_from_slice(&incarnation.0.to_le_bytes());
         mark!("link repaired by a reader");
-        // If the ring is full the next reader will try again.
+        // If the ring is full the next reader will try again; it stays so as long as nobody takes the answers.
         if self.core.post(shard, head, key, &claim, false).is_ok() {
             self.core.send(shard);
-            self.core.poll_replies()?;
         }
-        Ok(())
+        self.core.poll_replies()
     }
 }

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kelix_fabric::{Endpoint, Fabric};
-use kelix_image::ItemFlags;
 use kelix_types::limits::{KEY_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX, VALUE_BYTES_MAX};
-use kelix_types::{Effect, Error, ErrorKind, KeyHash, Location, Result, TableId, Version};
+use kelix_types::{Effect, Error, ErrorKind, KeyHash, Result, TableId, Version};
 use kelix_wire::control::Caller;
 use kelix_wire::{Op, RequestHead, Status};
 use rustix::fd::{AsRawFd, RawFd};
@@ -100,6 +99,8 @@ pub struct Session {
     /// Where the item just fetched stands.
     pub(crate) pointer: Option<Pointer>,
     pub(crate) names: HashMap<TableId, Arc<Names>>,
+    /// Those of the table of an item that was made not long ago, and that table.
+    pub(crate) named: (TableId, Arc<Names>),
     /// Submitted, and not looked at yet.
     pub(crate) queue: VecDeque<Queued>,
     /// Submitted gets that are being read.
@@ -190,6 +191,7 @@ impl Session {
             landing: Landing::default(),
             pointer: None,
             names: HashMap::new(),
+            named: Default::default(),
             queue: VecDeque::new(),
             readings: Vec::new(),
             unsent,
@@ -453,13 +455,10 @@ impl Session {
                     Looked::Unknown => {}
                 }
             } else if known.is_none() {
-                let landing = &mut self.landing;
-                let found = self.core.read_direct(table, route.0, key, |item| landing.copy(item));
-                if let Some((slot, incarnation, ())) = found {
-                    let location = Location::from_word(slot);
-                    self.pointer = location.map(|location| Pointer { location, incarnation });
+                self.pointer = self.core.read_guessed(table, route.0, key, &mut self.landing);
+                if self.pointer.is_some() {
                     self.core.keep_pointer(route.0, self.pointer);
-                    return Ok(Some(Version(incarnation.0)));
+                    return Ok(Some(self.landing.view().version()));
                 }
             }
             if known.is_none() && table.kind().is_ordered() {
@@ -595,15 +594,15 @@ impl Session {
     pub(crate) fn make_item(&mut self, operation: &'static str) -> Result<Item> {
         let words = self.landing.item.clone();
         let large = self.landing.take_large();
-        self.name_attributes(operation, Item::of(words, large, self.views.bound))
+        self.name_attributes(operation, Item::of(words, large, &self.named, self.views.bound))
     }
 
     /// Gives an item the names of its attributes.
     pub(crate) fn name_attributes(&mut self, operation: &'static str, mut item: Item) -> Result<Item> {
-        let header = item.view().header();
-        if header.flags.has(ItemFlags::ATTRIBUTES) {
-            item.names = self.names_for(operation, header.table, &item)?;
-            item.names_of = header.table;
+        if !item.is_named() {
+            item.names = self.names_for(operation, item.layout.table(), &item)?;
+            item.names_of = item.layout.table();
+            self.named = (item.names_of, item.names.clone());
         }
         Ok(item)
     }

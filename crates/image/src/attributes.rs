@@ -17,8 +17,8 @@
 
 use kelix_types::{Incarnation, Location, NameId, TableId, limits};
 
-const BYTES: u8 = 0;
-const LINK: u8 = 1;
+pub(crate) const BYTES: u8 = 0;
+pub(crate) const LINK: u8 = 1;
 
 /// The value of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,26 +67,6 @@ impl<'a> Attributes<'a> {
         (payload <= section.len()).then_some(Attributes { section, next: 0, count, payload })
     }
 
-    /// The first bytes under a name.
-    #[inline]
-    pub fn bytes_of(self, name: NameId) -> Option<&'a [u8]> {
-        Some(Named { of: self, wanted: entry(name, BYTES) }.next()?.1)
-    }
-
-    /// The links under a name, in order.
-    #[inline]
-    pub fn links_of(self, name: NameId) -> impl Iterator<Item = LinkView<'a>> {
-        Named { of: self, wanted: entry(name, LINK) }.map_while(|(at, payload)| link(at, payload))
-    }
-
-    /// The greatest id of a name, of all of them.
-    #[inline]
-    pub fn greatest_name(&self) -> NameId {
-        let entries = &self.section[8..8 + self.count * 8];
-        let names = entries.chunks_exact(8).map(|entry| u16::from_le_bytes([entry[0], entry[1]]));
-        NameId(names.max().unwrap_or(0))
-    }
-
     /// Whether the whole section reads without fault and holds nothing more.
     pub fn check(section: &[u8]) -> bool {
         let Some(mut attributes) = Attributes::new(section) else { return false };
@@ -99,53 +79,40 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// Name and kind of an entry, as they stand in its lower half.
-fn entry(name: NameId, kind: u8) -> u32 {
-    u32::from(name.0) | u32::from(kind) << 16
-}
-
 /// Reads a link, whose payload begins at `at`.
-#[inline(always)]
 fn link(at: usize, payload: &[u8]) -> Option<LinkView<'_>> {
     let (head, rest) = payload.split_at_checked(24)?;
-    let target = word(head, 16)?;
-    let key_bytes = (target >> 16) as u32 as usize;
-    if key_bytes > limits::KEY_BYTES_MAX || target >> 48 != 0 {
-        return None;
-    }
-    let location = word(head, 0)?;
-    Some(LinkView {
-        location: if location == 0 { None } else { Location::from_word(location) },
-        incarnation: Incarnation(word(head, 8)?),
-        table: TableId(target as u16),
-        key: rest.get(..key_bytes)?,
-        bytes: rest.get(key_bytes.next_multiple_of(8)..)?,
-        position: at,
-    })
+    LinkView::of(at, [word(head, 0)?, word(head, 8)?, word(head, 16)?], rest)
 }
 
-/// The payloads of one name and kind, and where they begin.
-struct Named<'a> {
-    of: Attributes<'a>,
-    wanted: u32,
+/// The word of a link that says the target's table and how many bytes its key has.
+#[inline]
+pub fn link_target(table: TableId, key_bytes: usize) -> u64 {
+    u64::from(table.0) | (key_bytes as u64) << 16
 }
 
-impl<'a> Iterator for Named<'a> {
-    type Item = (usize, &'a [u8]);
-
+impl<'a> LinkView<'a> {
+    /// A link of these three words, with what stands behind them.
     #[inline(always)]
-    fn next(&mut self) -> Option<Self::Item> {
-        let Attributes { section, next, count, payload } = &mut self.of;
-        while next < count {
-            let entry = word(section, 8 + *next * 8)?;
-            let (at, length) = (*payload, (entry >> 32) as usize);
-            *payload = at + ((length + 7) & !7);
-            *next += 1;
-            if entry as u32 & 0xff_ffff == self.wanted {
-                return Some((at, section.get(at..at + length)?));
-            }
+    pub fn of(
+        position: usize,
+        [location, incarnation, target]: [u64; 3],
+        rest: &'a [u8],
+    ) -> Option<LinkView<'a>> {
+        let key_bytes = (target >> 16) as usize;
+        // Nothing stands above the length.
+        if key_bytes > limits::KEY_BYTES_MAX {
+            return None;
         }
-        None
+        let (key, bytes) = rest.split_at_checked((key_bytes + 7) & !7)?;
+        Some(LinkView {
+            location: if location == 0 { None } else { Location::from_word(location) },
+            incarnation: Incarnation(incarnation),
+            table: TableId(target as u16),
+            key: &key[..key_bytes],
+            bytes,
+            position,
+        })
     }
 }
 
@@ -187,7 +154,7 @@ impl AttributeBuilder {
 
     /// Adds a link under a name. Where the target stands is for the shard to find out.
     pub fn link(&mut self, name: NameId, table: TableId, key: &[u8], bytes: &[u8]) {
-        let target = u64::from(table.0) | (key.len() as u64) << 16;
+        let target = link_target(table, key.len());
         let padding = &[0; 8][..key.len().next_multiple_of(8) - key.len()];
         self.add(name, LINK, &[&[0; 16], &target.to_le_bytes(), key, padding, bytes]);
     }

@@ -14,6 +14,8 @@
 
 use kelix_types::{Guardian, Place, TableId, Version, limits};
 
+use crate::layout::ItemLayout;
+use crate::section::Section;
 use crate::words::{Words, bytes_of};
 
 /// What an item has besides a key and bytes.
@@ -74,13 +76,19 @@ impl ItemHeader {
     /// Reads a meta word; `None` when it has flags unknown to this build. Sizes are bounded by the slot they must fit.
     #[inline(always)]
     pub fn from_word(word: u64) -> Option<ItemHeader> {
-        let header = ItemHeader {
+        let header = ItemHeader::of_word(word);
+        (header.flags.0 & !ItemFlags::ALL == 0).then_some(header)
+    }
+
+    /// The same of a word whose flags are known to be.
+    #[inline(always)]
+    pub(crate) fn of_word(word: u64) -> ItemHeader {
+        ItemHeader {
             table: TableId((word >> 48) as u16),
             flags: ItemFlags((word >> 38) as u16 & 0x3ff),
             key_bytes: (word & 0x1_ffff) as usize,
             body_bytes: (word >> 17) as usize & 0x1f_ffff,
-        };
-        (header.flags.0 & !ItemFlags::ALL == 0).then_some(header)
+        }
     }
 
     /// Where the key begins.
@@ -164,8 +172,8 @@ impl<'a> PlainItem<'a> {
         self.from.copy_bytes_out(16 + self.key_bytes, into).then_some(())
     }
 
-    /// Copies the item, as it is in a slot, with the guardian that was sampled first. Returns its header; `None` as above.
-    pub fn copy_item(self, into: &mut Vec<u64>) -> Option<ItemHeader> {
+    /// Copies the item, as it is in a slot, with the guardian that was sampled first. Returns its layout; `None` as above.
+    pub fn copy_item(self, into: &mut Vec<u64>) -> Option<ItemLayout> {
         let words = self.item_bytes().div_ceil(8);
         if words > self.from.count() {
             return None;
@@ -174,7 +182,7 @@ impl<'a> PlainItem<'a> {
         self.from.copy_out(0, into);
         into[0] = self.guardian.0;
         // Written once: what it was when it was looked at, unless this is no item any more.
-        ItemHeader::from_word(into[1]).filter(|header| header.item_bytes() <= words * 8)
+        ItemLayout::from_word(into[1]).filter(|layout| layout.words() <= words)
     }
 }
 
@@ -209,7 +217,7 @@ fn middle_stands_at(slot: Words<'_>, at: usize, bytes: &[u8]) -> bool {
 #[derive(Clone, Copy)]
 pub struct ItemView<'a> {
     words: &'a [u64],
-    header: ItemHeader,
+    layout: ItemLayout,
 }
 
 impl<'a> ItemView<'a> {
@@ -217,14 +225,14 @@ impl<'a> ItemView<'a> {
     /// that is the read rule's business.
     #[inline(always)]
     pub fn new(words: &'a [u64]) -> Option<ItemView<'a>> {
-        let header = ItemHeader::from_word(*words.get(1)?)?;
-        (header.item_bytes() <= words.len() * 8).then_some(ItemView { words, header })
+        let layout = ItemLayout::from_word(*words.get(1)?)?;
+        (layout.words() <= words.len()).then_some(ItemView { words, layout })
     }
 
-    /// The same with a header that was read from these words before.
+    /// The same with a layout that was worked out of these words before.
     #[inline(always)]
-    pub fn with_header(words: &'a [u64], header: ItemHeader) -> ItemView<'a> {
-        ItemView { words, header }
+    pub fn with_layout(words: &'a [u64], layout: ItemLayout) -> ItemView<'a> {
+        ItemView { words, layout }
     }
 
     /// The guardian as it was sampled.
@@ -238,7 +246,7 @@ impl<'a> ItemView<'a> {
     /// A move gives the item a new incarnation, since a name must stand for one place; its version stays.
     #[inline(always)]
     pub fn version(self) -> Version {
-        let moved = self.header.flags.has(ItemFlags::MOVED);
+        let moved = self.layout.has_any(ItemFlags::MOVED);
         Version(if moved { self.words[2] } else { self.guardian().incarnation().0 })
     }
 
@@ -247,35 +255,45 @@ impl<'a> ItemView<'a> {
         self.words
     }
 
+    /// Where its parts stand.
+    #[inline(always)]
+    pub fn layout(self) -> ItemLayout {
+        self.layout
+    }
+
     /// Sizes, flags, table.
     #[inline(always)]
     pub fn header(self) -> ItemHeader {
-        self.header
+        self.layout.header()
     }
 
     /// The key.
     #[inline(always)]
     pub fn key(self) -> &'a [u8] {
-        let start = self.header.key_start();
-        &bytes_of(self.words)[start..start + self.header.key_bytes]
+        &bytes_of(self.words)[self.layout.key()]
     }
 
     /// The body.
     #[inline(always)]
     pub fn body(self) -> &'a [u8] {
-        let start = self.header.body_start();
-        &bytes_of(self.words)[start..start + self.header.body_bytes]
+        &bytes_of(self.words)[self.layout.body()]
+    }
+
+    /// The attributes of an item that has some and is not large; `None` where their table does not fit.
+    #[inline(always)]
+    pub fn section(self) -> Option<Section<'a>> {
+        Section::new(&self.words[self.layout.body_words()])
     }
 
     /// When it ends, in nanoseconds since 1970.
     pub fn expiry(self) -> Option<u64> {
-        self.header.flags.has(ItemFlags::EXPIRES).then(|| self.words[self.header.key_start() / 8 - 1])
+        self.layout.has_any(ItemFlags::EXPIRES).then(|| self.words[self.layout.key().start / 8 - 1])
     }
 
     /// Whether it is the item of this key.
     #[inline(always)]
     pub fn is_for(self, table: TableId, key: &[u8]) -> bool {
-        self.header.table == table && equal(self.key(), key)
+        self.layout.table() == table && equal(self.key(), key)
     }
 }
 

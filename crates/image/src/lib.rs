@@ -12,19 +12,23 @@
 mod attributes;
 mod header;
 mod item;
+mod layout;
 mod map;
 #[cfg(loom)]
 pub mod model;
 mod pages;
+mod section;
 mod segments;
 pub mod words;
 mod writer;
 
-pub use attributes::{AttributeBuilder, Attributes, LinkView, Value};
+pub use attributes::{AttributeBuilder, Attributes, LinkView, Value, link_target};
 pub use header::{Header, ImageState, header_word};
 pub use item::{ItemFlags, ItemHeader, ItemView, LargeBody, PlainItem, holds_key, inline_item, load_key};
+pub use layout::ItemLayout;
 pub use map::{MapView, MemoryMap, SharedWord, Span, has_memory};
 pub use pages::Kind;
+pub use section::Section;
 pub use segments::{PrivateSegments, SegmentSource};
 pub use writer::{Image, ImageConfig, InUse, MemoryUse, NoRoom, SegmentSummary};
 

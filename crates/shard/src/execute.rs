@@ -2,7 +2,7 @@
 
 use kelix_fabric::Fabric;
 use kelix_image::words::Words;
-use kelix_image::{Attributes, ItemFlags, ItemHeader, ItemView, LargeBody, NoRoom, Value};
+use kelix_image::{Attributes, ItemFlags, ItemHeader, ItemLayout, ItemView, LargeBody, NoRoom, Value};
 use kelix_index::Found;
 use kelix_types::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX};
 use kelix_types::{Guardian, Incarnation, KeyHash, Location, TableId, Version, mark};
@@ -101,8 +101,8 @@ impl Shard {
         let Some(found) = found else { return 0 };
         let mut words = [0; 3];
         self.image.slot(found.location).copy_out(0, &mut words);
-        let header = ItemHeader::from_word(words[1]).expect("an item of this image");
-        ItemView::with_header(&words, header).version().0
+        let layout = ItemLayout::from_word(words[1]).expect("an item of this image");
+        ItemView::with_layout(&words, layout).version().0
     }
 
     /// Replies to a get. `false`: the item is too long for that.

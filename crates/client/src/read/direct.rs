@@ -2,7 +2,7 @@
 
 use kelix_fabric::Direct;
 use kelix_image::words::Words;
-use kelix_image::{ItemFlags, ItemHeader, ItemView, LargeBody, PlainItem};
+use kelix_image::{ItemFlags, ItemHeader, ItemLayout, ItemView, LargeBody, PlainItem};
 use kelix_types::limits::READ_EPOCHS_MAX;
 use kelix_types::{Guardian, Incarnation, TableId, Version, mark};
 
@@ -28,38 +28,43 @@ pub(crate) fn take_direct<R>(
     (verdict == Verdict::Valid).then(|| (item.guardian().incarnation(), copied))
 }
 
-/// The item that a pointer names, whatever it has but a large value, in straight code. `landing` receives it; `false`: it is not that
-/// case, or the pointer is stale.
+/// An item, whatever it has but a large value, in straight code: the one that a pointer names, or without an incarnation that of a key
+/// at the place that somebody guessed. `landing` receives it; `None`: it is not that case, or the pointer is stale.
 #[inline(always)]
-pub(crate) fn take_pointed(
+pub(crate) fn take_item(
     direct: &Direct,
     term: u64,
     slot: Words<'_>,
-    incarnation: Incarnation,
+    incarnation: Option<Incarnation>,
     (table, key): (TableId, &[u8]),
     landing: &mut Landing,
-) -> bool {
+) -> Option<Incarnation> {
+    if slot.count() < 2 {
+        return None;
+    }
     let before = direct.begin();
-    let guardian = Guardian(slot.load_acquire(0));
-    let header = ItemHeader::from_word(slot.load(1));
-    let Some(header) = header.filter(|header| {
-        guardian == incarnation.live()
-            && header.table == table
-            && !header.flags.has(ItemFlags::LARGE)
-            && header.item_bytes().div_ceil(8) <= slot.count()
-    }) else {
-        return false;
-    };
-    let words = header.item_bytes().div_ceil(8);
+    let (guardian, meta) = (Guardian(slot.load_acquire(0)), slot.load(1));
+    let is_it = incarnation.map_or(guardian.is_live(), |incarnation| guardian == incarnation.live());
+    // Most items are laid out like the one before. Then nothing is computed from what was just loaded, and the processor, which guesses
+    // how branches go, is further before that has come.
+    if meta != landing.layout.meta() {
+        landing.layout = ItemLayout::from_word(meta)?;
+    }
+    let layout = landing.layout;
+    let words = layout.words();
+    if !is_it || layout.table() != table || layout.has_any(ItemFlags::LARGE) || words > slot.count() {
+        return None;
+    }
     if landing.item.len() != words {
         landing.item.resize(words, 0);
     }
     slot.copy_out(0, &mut landing.item);
-    (landing.item[0], landing.header) = (guardian.0, header);
-    // The header was loaded twice, and is written once: if it is another now, this is no item any more.
-    landing.item[1] == header.word()
+    landing.item[0] = guardian.0;
+    // The meta word was loaded twice, and is written once: if it is another now, this is no item any more.
+    let valid = landing.item[1] == meta
         && landing.view().is_for(table, key)
-        && judge(guardian, direct.sampled(before), READ_EPOCHS_MAX, term) == Verdict::Valid
+        && judge(guardian, direct.sampled(before), READ_EPOCHS_MAX, term) == Verdict::Valid;
+    valid.then(|| guardian.incarnation())
 }
 
 /// A large value that was found straight: its item was valid, and what it says where the value stands.

@@ -26,14 +26,14 @@ mod tests;
 
 use kelix_fabric::{Direct, Fabric, PeerId, Read, ReadState, Sampled};
 use kelix_image::words::bytes_of;
-use kelix_image::{Attributes, ItemFlags, ItemHeader, ItemView, PlainItem, Value, inline_item};
+use kelix_image::{ItemFlags, ItemLayout, ItemView, PlainItem, Section, inline_item};
 use kelix_index::{BUCKET_WORDS, Bucket, Directory, alternate};
 use kelix_types::limits::READ_RETRIES_MAX;
-use kelix_types::{Guardian, Incarnation, KeyHash, Location, Place, TableId, mark};
+use kelix_types::{Guardian, Incarnation, KeyHash, Location, NameId, Place, TableId, mark};
 
 use crate::ordered::{Look, OrderedReader};
 use crate::pointers::Pointer;
-pub(crate) use direct::{find_large_direct, take_direct, take_pointed};
+pub(crate) use direct::{find_large_direct, take_direct, take_item};
 
 /// What a read has cost so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -176,8 +176,8 @@ pub(crate) fn judge(guardian: Guardian, sampled: Sampled, window: u64, term: u64
 pub(crate) struct Landing {
     /// The item's slot.
     pub item: Vec<u64>,
-    /// The item's header, as it was checked.
-    header: ItemHeader,
+    /// Where its parts stand, as its meta word said when it was checked.
+    layout: ItemLayout,
     /// The value, where it is too large to stand in the item.
     pub value: Vec<u64>,
     bucket: [u64; BUCKET_WORDS],
@@ -188,11 +188,9 @@ pub(crate) struct Landing {
 
 impl Default for Landing {
     fn default() -> Landing {
-        let header =
-            ItemHeader { table: TableId(0), flags: ItemFlags::default(), key_bytes: 0, body_bytes: 0 };
         Landing {
             item: vec![0; 2],
-            header,
+            layout: ItemLayout::from_word(0).expect("an item of nothing"),
             value: Vec::new(),
             bucket: [0; BUCKET_WORDS],
             block: Vec::new(),
@@ -205,18 +203,18 @@ impl Landing {
     /// The item that has landed.
     #[inline(always)]
     pub fn view(&self) -> ItemView<'_> {
-        ItemView::with_header(&self.item, self.header)
+        ItemView::with_layout(&self.item, self.layout)
     }
 
-    /// Its header.
+    /// Where its parts stand.
     #[inline(always)]
-    pub fn header(&self) -> ItemHeader {
-        self.header
+    pub fn layout(&self) -> ItemLayout {
+        self.layout
     }
 
     /// Takes a plain item from where it stands.
     pub fn copy(&mut self, item: PlainItem<'_>) -> Option<()> {
-        self.header = item.copy_item(&mut self.item)?;
+        self.layout = item.copy_item(&mut self.item)?;
         Some(())
     }
 
@@ -225,7 +223,7 @@ impl Landing {
         let key = key.try_into().expect("a key of this table");
         self.item.clear();
         self.item.extend_from_slice(&inline_item(table, key, value));
-        self.header = ItemHeader::from_word(self.item[1]).expect("just made");
+        self.layout = ItemLayout::from_word(self.item[1]).expect("just made");
     }
 
     /// Takes an item that came in a message, if it is a whole one of this key.
@@ -233,7 +231,7 @@ impl Landing {
         let whole =
             |view: &ItemView<'_>| view.is_for(table, key) && !view.header().flags.has(ItemFlags::LARGE);
         let Some(view) = ItemView::new(words).filter(whole) else { return false };
-        self.header = view.header();
+        self.layout = view.layout();
         self.item.clear();
         self.item.extend_from_slice(words);
         true
@@ -255,7 +253,7 @@ impl Landing {
     /// Takes the bytes of a large value out, with their number.
     pub fn take_large(&mut self) -> Option<(Vec<u64>, u64)> {
         let bytes: u64 = self.runs.iter().map(|(_, bytes)| bytes).sum();
-        self.header.flags.has(ItemFlags::LARGE).then(|| {
+        self.layout.has_any(ItemFlags::LARGE).then(|| {
             self.value.truncate(bytes.div_ceil(8) as usize);
             (std::mem::take(&mut self.value), bytes)
         })
@@ -264,25 +262,20 @@ impl Landing {
     /// The value: the body of a plain item, the unnamed bytes of one with attributes (empty if it has none).
     #[inline(always)]
     pub fn value(&self) -> &[u8] {
-        let view = self.view();
-        if self.header.flags.0 & (ItemFlags::ATTRIBUTES.0 | ItemFlags::LARGE.0) == 0 {
-            view.body()
-        } else {
-            self.unusual_value()
+        if !self.layout.has_any(ItemFlags::ATTRIBUTES.with(ItemFlags::LARGE)) {
+            return self.view().body();
         }
+        self.unusual_value()
     }
 
-    #[cold]
     fn unusual_value(&self) -> &[u8] {
-        let body = if self.header.flags.has(ItemFlags::LARGE) { self.large() } else { self.view().body() };
-        if !self.header.flags.has(ItemFlags::ATTRIBUTES) {
-            return body;
-        }
-        let unnamed = Attributes::new(body).into_iter().flatten().find_map(|(id, value)| match value {
-            Value::Bytes(bytes) if id.0 == 0 => Some(bytes),
-            _ => None,
-        });
-        unnamed.unwrap_or(&[])
+        let (large, attributes) = (ItemFlags::LARGE, ItemFlags::ATTRIBUTES);
+        let section = match (self.layout.has_any(large), self.layout.has_any(attributes)) {
+            (true, false) => return self.large(),
+            (true, true) => Section::new(&self.value[..self.large().len() / 8]),
+            _ => self.view().section(),
+        };
+        section.and_then(|section| section.bytes_of(NameId(0))).unwrap_or(&[])
     }
 }
 
@@ -569,9 +562,9 @@ impl ReadOp {
                 self.next_candidate(fabric, shard, &landing.bucket, alt)
             };
         };
-        landing.header = view.header();
+        landing.layout = view.layout();
         self.pointer = Some(Pointer { location: self.location, incarnation: guardian.incarnation() });
-        if view.header().flags.has(ItemFlags::LARGE) {
+        if landing.layout.has_any(ItemFlags::LARGE) {
             return self.begin_pieces(fabric, shard, landing);
         }
         Step::Valid

@@ -1,5 +1,5 @@
 use kelix_image::words::bytes_of_mut;
-use kelix_image::{Header, LargeBody, Span};
+use kelix_image::{Header, ItemHeader, LargeBody, Span};
 use kelix_shard::alone::Alone;
 use kelix_types::{Version, key_hash};
 use kelix_wire::mailboxes::{Mailboxes, PEER};
@@ -34,7 +34,7 @@ fn a_value_that_is_shorter_than_it_says_takes_no_more_memory_than_there_is() {
     // The length of the value, and that of its last run.
     let slot = server.map();
     let slot = slot.words(location.place(), location.class().words()).unwrap();
-    let body = landing.header.body_start() / 8;
+    let body = landing.layout.body_words().start;
     let last = body + 2 * landing.runs.len();
     for word in [body, last] {
         slot.store(word, slot.load(word) + (1 << 42));

@@ -1,0 +1,141 @@
+//! Attribute sections in words, as they stand in items: looking up by name.
+//!
+//! What [`Attributes`](crate::Attributes) reads out of any bytes, this finds in few steps where the section begins at a whole word.
+//! Every length is checked here too.
+
+use kelix_types::NameId;
+
+use crate::attributes::{BYTES, LINK, LinkView};
+use crate::words::bytes_of;
+
+/// An attribute section.
+#[derive(Clone, Copy)]
+pub struct Section<'a> {
+    words: &'a [u64],
+    count: usize,
+}
+
+impl<'a> Section<'a> {
+    /// A section without attributes.
+    pub const EMPTY: Section<'static> = Section { words: &[0], count: 0 };
+
+    /// The section in these words; `None` when they cannot even hold its table.
+    #[inline(always)]
+    pub fn new(words: &'a [u64]) -> Option<Section<'a>> {
+        let count = usize::try_from(*words.first()?).ok()?;
+        (count < words.len()).then_some(Section { words, count })
+    }
+
+    /// The first bytes under a name.
+    #[inline(always)]
+    pub fn bytes_of(self, name: NameId) -> Option<&'a [u8]> {
+        let (at, length) = self.named(name, BYTES).next()?;
+        bytes_of(self.words.get(at..)?).get(..length)
+    }
+
+    /// The links under a name, in order.
+    #[inline(always)]
+    pub fn links_of(self, name: NameId) -> impl Iterator<Item = LinkView<'a>> {
+        self.named(name, LINK).map_while(move |(at, length)| {
+            let (head, rest) = self.words.get(at..)?.split_first_chunk::<3>()?;
+            LinkView::of(at * 8, *head, bytes_of(rest).get(..length.checked_sub(24)?)?)
+        })
+    }
+
+    /// Whether no attribute has a name with an id above this one.
+    #[inline(always)]
+    pub fn has_names_to(self, last: NameId) -> bool {
+        self.entries().iter().all(|entry| *entry as u16 <= last.0)
+    }
+
+    /// The greatest id of a name, of all of them.
+    pub fn greatest_name(self) -> NameId {
+        NameId(self.entries().iter().map(|entry| *entry as u16).max().unwrap_or(0))
+    }
+
+    #[inline(always)]
+    fn entries(self) -> &'a [u64] {
+        &self.words[1..1 + self.count]
+    }
+
+    #[inline(always)]
+    fn named(self, name: NameId, kind: u8) -> Named<'a> {
+        let wanted = u32::from(name.0) | u32::from(kind) << 16;
+        Named { entries: self.entries().iter(), payload: 1 + self.count, wanted }
+    }
+}
+
+/// The payloads of one name and kind: the words where they begin, and their lengths in bytes.
+struct Named<'a> {
+    entries: std::slice::Iter<'a, u64>,
+    payload: usize,
+    /// Name and kind, as they stand in an entry.
+    wanted: u32,
+}
+
+impl Iterator for Named<'_> {
+    type Item = (usize, usize);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<(usize, usize)> {
+        for entry in self.entries.by_ref() {
+            let (at, length) = (self.payload, (entry >> 32) as usize);
+            self.payload = at + length.div_ceil(8);
+            if *entry as u32 & 0xff_ffff == self.wanted {
+                return Some((at, length));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kelix_types::TableId;
+
+    use super::*;
+    use crate::{AttributeBuilder, Attributes, Value};
+
+    fn section() -> Vec<u64> {
+        let mut builder = AttributeBuilder::default();
+        builder.bytes(NameId(1), b"XYZ");
+        builder.link(NameId(2), TableId(3), b"prof0001", b"");
+        builder.bytes(NameId(0), b"");
+        builder.link(NameId(2), TableId(3), b"prof2", b"since 2019");
+        let bytes = builder.finish();
+        bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn finds_what_attributes_reads() {
+        let words = section();
+        let section = Section::new(&words).unwrap();
+        let all: Vec<_> = Attributes::new(bytes_of(&words)).unwrap().collect();
+        let links: Vec<_> = section.links_of(NameId(2)).map(|link| (NameId(2), Value::Link(link))).collect();
+        assert_eq!(links, [all[1], all[3]]);
+        assert_eq!(section.bytes_of(NameId(1)), Some(&b"XYZ"[..]));
+        assert_eq!((section.bytes_of(NameId(0)), section.bytes_of(NameId(2))), (Some(&b""[..]), None));
+        assert_eq!((section.links_of(NameId(1)).count(), section.greatest_name()), (0, NameId(2)));
+        assert!(section.has_names_to(NameId(2)) && !section.has_names_to(NameId(1)));
+    }
+
+    #[test]
+    fn stays_inside_wherever_a_section_breaks() {
+        let good = section();
+        let look = |words: &[u64]| {
+            let Some(section) = Section::new(words) else { return };
+            for name in 0..4 {
+                section.bytes_of(NameId(name));
+                section.links_of(NameId(name)).for_each(drop);
+            }
+        };
+        (0..good.len()).for_each(|cut| look(&good[..cut]));
+        for word in 0..good.len() {
+            for bit in 0..64 {
+                let mut bad = good.clone();
+                bad[word] ^= 1 << bit;
+                look(&bad);
+            }
+        }
+    }
+}
