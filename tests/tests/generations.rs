@@ -260,3 +260,73 @@ fn loaded_tables_take_no_writes_and_names_are_one_thing_only() {
     assert!(session.create_table("cities").is_err());
     server.stop();
 }
+
+#[test]
+fn items_are_written_as_they_come() {
+    let _watchdog = watchdog("items that are written");
+    let run = RunDir::new();
+    let (server, client) = serve(&run, 2);
+    let mut session = client.session_with(patient()).unwrap();
+    let elsewhere = session.create_table("elsewhere").unwrap();
+    let mut build = session.build("company", &tables(false)).unwrap();
+    let people = build.table(0);
+    let mut ada = build.item(0, b"ada");
+    ada.bytes("name", b"Ada").link("next", people, b"bob").expires_in(Duration::from_secs(3600));
+    ada.end().unwrap();
+    // The same names in another order, and one of them twice.
+    let mut bob = build.item(0, b"bob");
+    bob.link("next", people, b"eve").bytes("", b"plain").bytes("name", b"Bob");
+    bob.link_with("next", elsewhere, b"rome", b"by train");
+    bob.end().unwrap();
+    build.item(0, b"eve").bytes("", b"nothing else");
+    let mut wrong = build.item(0, b"eve");
+    wrong.bytes("name", b"Eve").link("next", people, &[0; 70_000]).bytes("late", b"x");
+    assert_eq!(wrong.end().unwrap_err().kind(), ErrorKind::InvalidArgument);
+    // Longer than what is sent with others.
+    let mut long = build.item(0, b"long");
+    long.bytes("name", &[7; 100_000]).link("next", people, b"ada");
+    long.end().unwrap();
+    let built = build.finish().unwrap();
+    assert_eq!((built.items, built.links), (3, 4));
+    let people = session.table("people").unwrap();
+    let ada = session.get(people, b"ada").unwrap().expect("it was put");
+    assert!(ada.expires().is_some());
+    let bob = session.follow(&ada, "next").unwrap().expect("it was put");
+    assert_eq!((bob.bytes("name"), bob.value(), bob.expires()), (Some(&b"Bob"[..]), &b"plain"[..], None));
+    let links: Vec<_> = bob.links("next").map(|link| (link.key, link.bytes)).collect();
+    assert_eq!(links, [(&b"eve"[..], &b""[..]), (b"rome", b"by train")]);
+    assert!(session.get(people, b"eve").unwrap().is_none());
+    let long = session.get(people, b"long").unwrap().expect("it was put");
+    assert_eq!(long.bytes("name").map(<[u8]>::len), Some(100_000));
+    server.stop();
+}
+
+#[test]
+fn links_are_found_too_after_items_were_put_again() {
+    let _watchdog = watchdog("items that are put again");
+    let run = RunDir::new();
+    let (server, client) = serve(&run, 1);
+    let mut session = client.session_with(patient()).unwrap();
+    for again in [0, 1, PEOPLE / 2] {
+        let mut build = session.build("company", &tables(false)).unwrap();
+        fill(&mut build, 1).unwrap();
+        for number in 0..again {
+            let (people, mut item) = (build.table(0), NewItem::new());
+            item.bytes("mark", &2u64.to_le_bytes()).link("next", people, b"person:none");
+            build.put_item(0, &person(number), &item).unwrap();
+        }
+        let built = build.finish().unwrap();
+        // Each of these has one link instead of two.
+        assert_eq!((built.links, built.dangling), (LOADED - again, again));
+        let view = session.view("company").unwrap();
+        let people = view.table("people").unwrap();
+        for number in 0..PEOPLE {
+            let item = session.get(people, &person(number)).unwrap().expect("it was put");
+            assert_eq!(mark_of(&item), if number < again { 2 } else { 1 });
+            let before = session.cost().messages;
+            assert_eq!(session.follow(&item, "next").unwrap().is_some(), number >= again);
+            assert!(number < again || session.cost().messages == before, "a link that was not resolved");
+        }
+    }
+    server.stop();
+}

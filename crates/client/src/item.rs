@@ -157,7 +157,7 @@ impl Item {
 
     /// The table that it is of, as links tell it.
     pub fn table(&self) -> TableId {
-        self.header.table
+        self.layout.table()
     }
 
     /// The key.

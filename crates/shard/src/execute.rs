@@ -151,7 +151,22 @@ impl Shard {
             ItemHeader { table, flags, key_bytes: request.key.len(), body_bytes: request.body.len() };
         let overlay = self.generations.overlay(&request.head);
         let item = NewItem { header, expires, tail: request.tail, resolves_links: true, overlay };
-        self.put((hash, request.key), expect, item)
+        self.put_alone((hash, request.key), expect, item)
+    }
+
+    /// Puts an item that does not come with many others of its generation.
+    pub(crate) fn put_alone(
+        &mut self,
+        key: (KeyHash, &[u8]),
+        expect: Option<Option<Version>>,
+        item: NewItem<'_>,
+    ) -> Result<Answer, NoRoom> {
+        let header = item.header;
+        let answer = self.put(key, expect, item)?;
+        if !self.generations.has_no_tables() {
+            self.note_links(&header, &answer);
+        }
+        Ok(answer)
     }
 
     /// Puts an item.
@@ -245,10 +260,9 @@ impl Shard {
 
     /// Releases a dead object that nothing names any more, with the runs of a large value.
     pub(crate) fn release(&mut self, location: Location) {
-        let slot = self.image.slot(location);
-        let large =
-            ItemHeader::from_word(slot.load(1)).is_some_and(|header| header.flags.has(ItemFlags::LARGE));
-        if large {
+        let header = ItemHeader::from_word(self.image.slot(location).load(1)).expect("an item of this image");
+        self.noted.forget(header.table);
+        if header.flags.has(ItemFlags::LARGE) {
             let body = self.copy_item(location, |item| LargeBody::parse(item.body()));
             for (place, bytes) in body.expect("a large item of this image").runs {
                 self.image.release_run(place, bytes);

@@ -180,7 +180,7 @@ impl Shard {
         let overlay = self.generations.overlay(&request.head);
         let expires = upload.expires;
         let item = NewItem { header, expires, tail, resolves_links: false, overlay };
-        self.put((hash, &upload.key), request.head.expect, item)
+        self.put_alone((hash, &upload.key), request.head.expect, item)
     }
 
     /// Takes the upload that a commit is for: one that was begun before it.

@@ -23,6 +23,7 @@ mod generations;
 mod large;
 mod leaving;
 mod load;
+mod noted;
 mod ordered;
 mod overlay;
 mod shard;

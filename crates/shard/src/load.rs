@@ -9,6 +9,7 @@ use kelix_wire::{FrameBuffer, ReplyHead, Request, Status, encode_reply};
 
 use crate::asked::{LinkPlace, Question};
 use crate::execute::{Answer, NewItem, item_flags};
+use crate::noted::Noted;
 use crate::overlay::Overlay;
 use crate::shard::{Now, Shard};
 
@@ -16,8 +17,10 @@ use crate::shard::{Now, Shard};
 const AHEAD: usize = 16;
 /// Items between the one whose links are looked at and the one that is asked for.
 const ITEMS_AHEAD: usize = 8;
-/// Items looked at in one message about links.
+/// Items looked at in one message about links: what takes some 100 us, for others wait.
 const ITEMS_A_MESSAGE: usize = 512;
+/// The same of items that were noted, and need not be looked for.
+const NOTES_A_MESSAGE: usize = 1024;
 
 /// A link whose target is looked for.
 struct Unresolved {
@@ -35,9 +38,12 @@ impl Shard {
     /// Puts many items into a table that is being filled. The answer tells how many.
     pub(crate) fn load(&mut self, now: Now, request: &Request<'_>) -> Result<Answer, NoRoom> {
         let table = request.head.table;
-        if self.generations.filled(table).is_none_or(|filled| Some(filled) != request.head.argument) {
+        let Some(generation) =
+            self.generations.filled(table).filter(|filled| Some(*filled) == request.head.argument)
+        else {
             return Ok(Answer::of(Status::Gone));
-        }
+        };
+        self.noted.begin(table, generation, &self.generations);
         let (mut here, mut ahead) = (request.tail, request.tail);
         let mut hashes = [KeyHash(0); AHEAD];
         let mut ask = |shard: &Shard, slot: &mut KeyHash| {
@@ -83,12 +89,23 @@ impl Shard {
         let expires = item.expires_in.map(|time_ns| now.wall_ns.saturating_add(time_ns));
         let flags = item_flags(item.attributes, expires);
         let header = ItemHeader { table, flags, key_bytes: item.key.len(), body_bytes: item.body.len() };
-        self.put(
-            (hash, item.key),
-            None,
-            NewItem { header, expires, tail, resolves_links: false, overlay: Overlay::No },
-        )?;
+        let item_of = NewItem { header, expires, tail, resolves_links: false, overlay: Overlay::No };
+        let Answer { location, .. } = self.put((hash, item.key), None, item_of)?;
+        if let Some(location) = Location::from_word(location).filter(|_| has_links(flags)) {
+            self.noted.add(table, location);
+        }
         Ok(true)
+    }
+
+    /// Notes an item that was put alone, if it has links and its table is being filled.
+    #[cold]
+    pub(crate) fn note_links(&mut self, header: &ItemHeader, answer: &Answer) {
+        let Some(generation) = self.generations.filled(header.table) else { return };
+        let location = Location::from_word(answer.location).filter(|_| answer.status == Status::Ok);
+        if let Some(location) = location.filter(|_| has_links(header.flags)) {
+            self.noted.begin(header.table, generation, &self.generations);
+            self.noted.add(header.table, location);
+        }
     }
 
     /// Writes the locations of links in some items of a table that is being filled, as far as this shard has their targets. The answer tells
@@ -111,21 +128,37 @@ impl Shard {
         if self.asks_enough(generation) {
             return reply(Status::Ok, request.head.argument.unwrap_or(0), [0; 2], request.key);
         }
-        let mut items = Vec::new();
-        let mut cursor = request.head.argument.unwrap_or(0);
-        let mut last_key = Vec::new();
+        let cursor = request.head.argument.unwrap_or(0);
+        let (mut last_key, noted) = (Vec::new(), self.noted.next(table, cursor, NOTES_A_MESSAGE));
+        let swept = noted.is_none();
+        let (items, cursor) =
+            noted.unwrap_or_else(|| self.sweep(table, (cursor, request.key), &mut last_key));
+        let counts = self.resolve_items(generation, &items);
+        let counts = self.noted.tell(table, counts, swept);
+        if cursor == 0 {
+            self.noted.end(table);
+        }
+        reply(Status::Ok, cursor, counts, &last_key);
+    }
+
+    /// The next items with links of a table, by its index, from a cursor or behind a key on, and where to go on.
+    fn sweep(
+        &mut self,
+        table: TableId,
+        (cursor, after): (u64, &[u8]),
+        last_key: &mut Vec<u8>,
+    ) -> (Vec<Location>, u64) {
+        let (mut items, mut cursor) = (Vec::new(), Noted::swept_from(cursor));
         if table.kind().is_ordered() {
-            cursor = u64::from(self.next_in_order(table, request.key, &mut items, &mut last_key));
-        } else {
-            loop {
-                cursor = self.sweep_for_links(table, cursor, &mut items);
-                if cursor == 0 || items.len() >= ITEMS_A_MESSAGE {
-                    break;
-                }
+            cursor = u64::from(self.next_in_order(table, after, &mut items, last_key));
+            return (items, cursor);
+        }
+        loop {
+            cursor = self.sweep_for_links(table, cursor, &mut items);
+            if cursor == 0 || items.len() >= ITEMS_A_MESSAGE {
+                return (items, cursor);
             }
         }
-        let counts = self.resolve_items(generation, &items);
-        reply(Status::Ok, cursor, counts, &last_key);
     }
 
     /// Looks for a table's items with links in one subtable of the hash index. Where to go on; 0: that was all.

@@ -16,6 +16,7 @@ use kelix_wire::{
 use crate::again::History;
 use crate::generations::{Generations, Order};
 use crate::large::Upload;
+use crate::noted::Noted;
 use crate::waiting::{PARKED_MAX, Parked};
 
 /// Time as the shell tells it.
@@ -182,6 +183,7 @@ pub struct Shard {
     /// Names given so far, by table, and those of tables by their kind.
     pub(crate) names: HashMap<(u16, TableKind), u16>,
     pub(crate) generations: Generations,
+    pub(crate) noted: Noted,
     pub(crate) parked_retry_ns: u64,
     pub(crate) slab_leaving: Option<crate::upkeep::LeavingSlab>,
     pub(crate) counters: ShardCounters,
@@ -221,6 +223,7 @@ impl Shard {
             expiries_most: crate::upkeep::EXPIRY_NOTES_MIN,
             names: HashMap::new(),
             generations: Generations::new(config.view_lease_ns),
+            noted: Noted::default(),
             parked_retry_ns: 0,
             slab_leaving: None,
             counters: ShardCounters::default(),

@@ -213,6 +213,7 @@ impl Shard {
         self.drop_live(from);
         slot.publish(0, incarnation.live().0);
         self.index.replace(&self.image, header.table, found, to);
+        self.noted.forget(header.table);
         // Runs of a large value stay where they are and now belong to the moved header.
         self.image.release_item(from);
         if let Some(expires) = expires {
