@@ -9,7 +9,9 @@ use bytes::{
 use kelix::TableKind;
 use kelix_fuzz::Input;
 use libfuzzer_sys::fuzz_target;
-use units::{parse_size, parse_time, show_mib, show_size, show_time};
+use units::{
+    parse_expiry, parse_interval, parse_lease, parse_patience, parse_size, show_mib, show_size, show_time,
+};
 
 // The program is no library.
 #[path = "../../crates/cli/src/bytes.rs"]
@@ -52,9 +54,11 @@ fuzz_target!(|data: &[u8]| {
     if let Ok(size) = parse_size(text) {
         let _ = (show_size(size), show_mib(size));
     }
-    if let Ok(time) = parse_time(text) {
-        assert!(!time.is_zero());
-        show_time(time);
+    for parse in [parse_expiry, parse_interval, parse_lease, parse_patience] {
+        if let Ok(time) = parse(text) {
+            assert!(!time.is_zero());
+            show_time(time);
+        }
     }
 });
 
