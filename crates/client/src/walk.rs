@@ -90,6 +90,7 @@ struct Step {
 impl Session {
     /// Walks along links from some items, and shows each item that it comes to once. Each is read when the walk is there, so in a walk beside
     /// writers every item is as it was at some moment during it, and not all at the same; in a view of a loaded dataset nothing changes.
+    /// A walk that begins by a loaded table's name keeps to the generation that is in force then, and fails when that is gone; a view holds it.
     ///
     /// ```no_run
     /// use kelix::{Visit, Walk};
