@@ -23,9 +23,17 @@ mod workload;
 
 use std::path::PathBuf;
 
-pub use measurements::{Written, write};
+pub use measurements::{Written, keep, write};
+pub use progress::show as progress;
 pub use report::{Report, Row, Sense};
+pub use store::{cores, pin, unpin};
 pub use workload::Keys;
+
+/// Servers of others, to be measured beside.
+pub mod peer {
+    pub use crate::peers::daemon::{Address, Daemon, Transport};
+    pub use crate::socket::{receive, send_all};
+}
 
 /// How to run a benchmark and where its result goes.
 #[derive(Clone, Debug, Default)]

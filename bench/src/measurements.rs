@@ -44,10 +44,28 @@ pub fn write(folder: &Path, only: &[String], options: &Options) -> Result<Writte
         }
         reports.push(measure(name, options).map_err(|error| format!("{name}: {error}"))?);
     }
-    let text = filled(&file, &reports.iter().flat_map(|report| parts(report, options)).collect())?;
-    let figures = draw(&folder.join("figures"), &reports)?;
-    replace(&file, &text)?;
+    let records = options.records.map_or(String::new(), |records| format!(" --records {records}"));
+    let command = |report: &Report| format!("kelix bench {}{records}", report.bench);
+    let figures = fill(folder, &reports, command)?;
     Ok(Written { file, figures, reports })
+}
+
+/// Writes a report that this command makes into `folder`, as [`write`] does.
+pub fn keep(folder: &Path, report: &Report, command: &str) -> Result<(), String> {
+    fill(folder, std::slice::from_ref(report), |_| command.into()).map(drop)
+}
+
+/// Fills the parts of these reports and draws their figures.
+fn fill(
+    folder: &Path,
+    reports: &[Report],
+    command: impl Fn(&Report) -> String,
+) -> Result<Vec<PathBuf>, String> {
+    let file = folder.join("measurements.md");
+    let text = filled(&file, &reports.iter().flat_map(|report| parts(report, &command(report))).collect())?;
+    let figures = draw(&folder.join("figures"), reports)?;
+    replace(&file, &text)?;
+    Ok(figures)
 }
 
 /// The papers' figures that show rows of this benchmark.
@@ -60,9 +78,9 @@ fn part_names(bench: &str) -> Vec<String> {
     std::iter::once(format!("bench {bench}")).chain(figures).collect()
 }
 
-fn parts(report: &Report, options: &Options) -> Parts {
+fn parts(report: &Report, command: &str) -> Parts {
     let figures = figures_of(report.bench).map(|figure| figure.markdown(report));
-    let texts = std::iter::once(report.markdown(options.records)).chain(figures);
+    let texts = std::iter::once(report.markdown(command)).chain(figures);
     part_names(report.bench).into_iter().zip(texts).collect()
 }
 

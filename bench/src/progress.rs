@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 
 /// Shows a line in place of the last one; an empty one in the end.
-pub(crate) fn show(line: &str) {
+pub fn show(line: &str) {
     if std::io::stderr().is_terminal() {
         eprint!("\r{line:<60}\r");
     }

@@ -210,11 +210,9 @@ impl Report {
         table
     }
 
-    /// The result as it stands in docs/measurements.md: the machine, the command with the number of records that was asked
-    /// for, the rows, and how many hold.
-    pub fn markdown(&self, asked: Option<u64>) -> String {
-        let records = asked.map_or(String::new(), |records| format!(" --records {records}"));
-        let mut text = format!("{}; `kelix bench {}{records}`.\n\n", Machine::this().words(), self.bench);
+    /// The result as it stands in docs/measurements.md: the machine, the command, the rows, and how many hold.
+    pub fn markdown(&self, command: &str) -> String {
+        let mut text = format!("{}; `{command}`.\n\n", Machine::this().words());
         for (index, line) in self.cells().iter().enumerate() {
             let cells: Vec<String> = line.iter().map(|cell| cell.replace('|', "\\|")).collect();
             let _ = writeln!(text, "| {} |", cells.join(" | "));
@@ -261,7 +259,7 @@ impl Report {
         } else {
             ("ours against theirs (1 = the same)", span(bars.iter().map(|bar| bar.value)))
         };
-        let title = format!("kelix bench {}: {what}", self.bench);
+        let title = format!("{}: {what}", self.bench);
         (!bars.is_empty()).then(|| Chart { title, lines: Vec::new(), span, bars }.svg())
     }
 
@@ -298,7 +296,7 @@ mod tests {
         assert!(report.table().contains("NO"));
         assert!(
             report
-                .markdown(None)
+                .markdown("t")
                 .contains("\n| x | 1.00 | - | ns | 2.10 | <= 2 | NO |  |\n\n0 of 1 wanted figures hold.\n")
         );
     }

@@ -12,7 +12,7 @@ const SPIN: Duration = Duration::from_micros(50);
 
 /// Receives what is there, waiting until there is something, or the socket's own time limit is over; nothing at the
 /// connection's end.
-pub(crate) fn receive(socket: impl AsFd, into: &mut [u8]) -> Result<usize> {
+pub fn receive(socket: impl AsFd, into: &mut [u8]) -> Result<usize> {
     let began = Instant::now();
     let mut looks = 0u32;
     let mut flags = RecvFlags::DONTWAIT;
@@ -29,7 +29,7 @@ pub(crate) fn receive(socket: impl AsFd, into: &mut [u8]) -> Result<usize> {
 }
 
 /// Sends all of it.
-pub(crate) fn send_all(socket: impl AsFd, mut bytes: &[u8]) -> Result<()> {
+pub fn send_all(socket: impl AsFd, mut bytes: &[u8]) -> Result<()> {
     while !bytes.is_empty() {
         match send(&socket, bytes, SendFlags::NOSIGNAL) {
             Err(Errno::INTR) => {}

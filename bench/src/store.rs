@@ -153,7 +153,7 @@ pub(crate) fn idle_share(time: Duration) -> f64 {
 }
 
 /// Runs the calling thread on one core, so that client and shard do not share one.
-pub(crate) fn pin(core: usize) {
+pub fn pin(core: usize) {
     pin_to(core..core + 1);
 }
 
@@ -168,13 +168,13 @@ pub(crate) fn pin_to(chosen: std::ops::Range<usize>) {
 }
 
 /// Lets the calling thread run anywhere again, and so the threads it starts.
-pub(crate) fn unpin() {
+pub fn unpin() {
     pin_to(0..cores());
 }
 
 /// Cores of the machine that this program may use: as many as there were before any thread was pinned, since the system tells
 /// a thread only of those that it may run on.
-pub(crate) fn cores() -> usize {
+pub fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
 }

@@ -15,15 +15,19 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How a server is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Transport {
+pub enum Transport {
+    /// A socket in the file system.
     Unix,
+    /// Loopback.
     Tcp,
 }
 
 /// Where a server listens.
 #[derive(Clone, Debug)]
-pub(crate) enum Address {
+pub enum Address {
+    /// This socket.
     Unix(PathBuf),
+    /// This port of loopback.
     Tcp(u16),
 }
 
@@ -57,7 +61,7 @@ impl Address {
 }
 
 /// A running server.
-pub(crate) struct Daemon {
+pub struct Daemon {
     child: Child,
     folder: PathBuf,
     address: Address,
