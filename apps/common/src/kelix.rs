@@ -1,5 +1,7 @@
 //! The same items in Kelix, by key.
 
+use std::ops::ControlFlow;
+
 use kelix::{Path, Session, Table, Values};
 
 use crate::{Keyed, Keys, text};
@@ -28,14 +30,20 @@ impl Keyed for KelixKeyed {
         put.into_iter().try_for_each(|put| put.map(drop).map_err(text))
     }
 
-    fn get(&mut self, keys: &Keys, mut each: impl FnMut(usize, Option<&[u8]>)) -> Result<(), String> {
+    fn get(
+        &mut self,
+        keys: &Keys,
+        mut each: impl FnMut(usize, Option<&[u8]>) -> ControlFlow<()>,
+    ) -> Result<(), String> {
         let mut wanted: Vec<&[u8]> = Vec::with_capacity(self.batch);
         for first in (0..keys.len()).step_by(self.batch) {
             wanted.clear();
             wanted.extend((first..keys.len().min(first + self.batch)).map(|index| keys.get(index)));
             self.session.multi_get_into(self.table, &wanted, &mut self.values).map_err(text)?;
             for index in 0..wanted.len() {
-                each(first + index, self.values.get(index));
+                if each(first + index, self.values.get(index)).is_break() {
+                    return Ok(());
+                }
             }
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! Items by key, in stores that know no links: where a link would stand, stands the key of its target.
 
+use std::ops::ControlFlow;
+
 /// Keys in one buffer, which is kept when it is cleared.
 #[derive(Clone, Default, Debug)]
 pub struct Keys {
@@ -53,6 +55,10 @@ pub trait Keyed {
     /// Puts values.
     fn put(&mut self, items: &[(Vec<u8>, Vec<u8>)]) -> Result<(), String>;
 
-    /// Gets the values of keys, as many at once as it was made for, and shows them in order; `None`: there is none.
-    fn get(&mut self, keys: &Keys, each: impl FnMut(usize, Option<&[u8]>)) -> Result<(), String>;
+    /// Gets the values of keys, as many at once as it was made for, and shows them in order until told to break off; `None`: there is none.
+    fn get(
+        &mut self,
+        keys: &Keys,
+        each: impl FnMut(usize, Option<&[u8]>) -> ControlFlow<()>,
+    ) -> Result<(), String>;
 }

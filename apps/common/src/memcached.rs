@@ -1,5 +1,6 @@
 //! The same items in memcached, a process of its own that is reached over its Unix socket.
 
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
 use kelix_bench::peer::{Address, Daemon, Transport, receive, send_all};
@@ -84,8 +85,15 @@ impl<'d> Memcached<'d> {
         &mut self,
         keys: &Keys,
         wanted: std::ops::Range<usize>,
-        each: &mut impl FnMut(usize, Option<&[u8]>),
-    ) -> Result<(), String> {
+        each: &mut impl FnMut(usize, Option<&[u8]>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, String> {
+        // All of it has come before the next question is asked, also if no more is wanted.
+        let mut flow = ControlFlow::Continue(());
+        let mut each = |index, value: Option<&[u8]>| {
+            if flow.is_continue() {
+                flow = each(index, value);
+            }
+        };
         let (mut at, mut next) = (0, wanted.start);
         self.held = 0;
         loop {
@@ -96,7 +104,7 @@ impl<'d> Memcached<'d> {
                     return Err(format!("memcached answered {:?}", String::from_utf8_lossy(line)));
                 }
                 (next..wanted.end).for_each(|index| each(index, None));
-                return Ok(());
+                return Ok(flow);
             };
             let mut words = words.split(|byte| *byte == b' ');
             let key = words.next().unwrap_or(&[]);
@@ -145,7 +153,11 @@ impl Keyed for Memcached<'_> {
         Ok(())
     }
 
-    fn get(&mut self, keys: &Keys, mut each: impl FnMut(usize, Option<&[u8]>)) -> Result<(), String> {
+    fn get(
+        &mut self,
+        keys: &Keys,
+        mut each: impl FnMut(usize, Option<&[u8]>) -> ControlFlow<()>,
+    ) -> Result<(), String> {
         for first in (0..keys.len()).step_by(self.batch) {
             let wanted = first..keys.len().min(first + self.batch);
             self.request.clear();
@@ -156,7 +168,9 @@ impl Keyed for Memcached<'_> {
             }
             self.request.extend_from_slice(b"\r\n");
             send_all(&self.socket, &self.request).map_err(text)?;
-            self.take(keys, wanted, &mut each)?;
+            if self.take(keys, wanted, &mut each)?.is_break() {
+                break;
+            }
         }
         Ok(())
     }

@@ -15,6 +15,13 @@ pub struct StoreArgs {
     store: Option<Address>,
 }
 
+impl StoreArgs {
+    /// Whether a running store was named.
+    pub fn is_given(&self) -> bool {
+        self.store.is_some()
+    }
+}
+
 /// A store, and who may ask it.
 pub struct Store {
     /// For sessions.
