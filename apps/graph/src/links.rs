@@ -2,15 +2,17 @@
 
 use std::ops::ControlFlow;
 
-use kelix::{Frontier, Session, Table, Visit, Walk};
+use kelix::{Frontier, Session, Table, View, Visit, Walk};
 use kelix_apps::text;
 
-use crate::load::{LISTS, USERS, user_key, user_of};
+use crate::load::{DATASET, LISTS, USERS, user_key, user_of};
 use crate::search::{Ground, Wanted};
 
-/// A search along links.
+/// A search along links, all of it in the generation that was in force when it was made.
 pub struct Links {
     session: Session,
+    /// Keeps that generation.
+    _view: View,
     users: Table,
     lists: Table,
     here: Frontier,
@@ -23,11 +25,12 @@ pub struct Links {
 impl Links {
     /// In the graph that this session's store has.
     pub fn new(mut session: Session) -> Result<Links, String> {
-        let mut table = |name: &str| session.table(name).map_err(text);
+        let view = session.view(DATASET).map_err(text)?;
+        let table = |name: &str| view.table(name).map_err(text);
         let (users, lists) = (table(USERS)?, table(LISTS)?);
         let round = || (Frontier::new(), Vec::new());
         let (here, next) = (Frontier::new(), Frontier::new());
-        Ok(Links { session, users, lists, here, next, round: round(), another: round() })
+        Ok(Links { session, _view: view, users, lists, here, next, round: round(), another: round() })
     }
 
     /// The session, to ask what it has cost.

@@ -101,7 +101,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// Its number, as links tell it.
+    /// Its number, as items and links tell it. A handle that leads to a loaded table by name has a number of its own; items tell that of
+    /// their generation's table, which [`View::table`] has.
     pub fn id(self) -> TableId {
         self.id
     }
