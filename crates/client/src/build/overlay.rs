@@ -3,7 +3,7 @@
 //! It is taken over twice: first while clients write on, then what has changed since, while they wait. So they wait for as long as it
 //! takes to look, and to take over what changed meanwhile, and not for all of it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::SystemTime;
 
 use kelix_image::{AttributeBuilder, Value};
@@ -27,7 +27,8 @@ pub(super) struct Overlays {
     generation: u64,
     /// The tables of that generation, and those of the same names that are built.
     follow: HashMap<TableId, Option<TableId>>,
-    taken: HashMap<Key, Taken>,
+    /// In order, so that a run can be repeated.
+    taken: BTreeMap<Key, Taken>,
 }
 
 #[derive(Clone, Copy)]
