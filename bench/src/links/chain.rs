@@ -57,14 +57,19 @@ impl Chain {
         (&mut self.store.session, self.store.table)
     }
 
+    /// Another session.
+    pub fn session_over(&self, fabric: FabricChoice, path: Path) -> Result<Session, String> {
+        let options = SessionOptions { fabric: Some(fabric), path, ..SessionOptions::default() };
+        self.store.client.session_with(options).map_err(text)
+    }
+
     /// Somebody at the first record.
     pub fn walker(&self, fabric: FabricChoice, way: Way) -> Result<Walker, String> {
         let path = match way {
             Way::Follow => Path::Auto,
             Way::LookUp(path) => path,
         };
-        let options = SessionOptions { fabric: Some(fabric), path, ..SessionOptions::default() };
-        let mut session = self.store.client.session_with(options).map_err(text)?;
+        let mut session = self.session_over(fabric, path)?;
         let table = session.table("records").map_err(text)?;
         let item = session.get(table, &key(0)).map_err(text)?.ok_or("no first record")?;
         Ok(Walker { session, table, way, records: self.records, item, record: 0 })

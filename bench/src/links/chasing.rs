@@ -67,7 +67,8 @@ pub(super) fn rows(size: Size, cores: usize) -> Result<Vec<Row>, String> {
         message,
         Row { wanted: Some(60.0), ..beside },
         chase_loop,
-        together(&mut chain, size)?,
+        together(&mut chain, size, FabricChoice::Shm)?,
+        together(&mut chain, size, FabricChoice::Tcp)?,
         link_bytes(),
     ])
 }
@@ -122,7 +123,7 @@ fn value_of(item: &[u64]) -> &[u8] {
 }
 
 /// The links of an item followed at once against one by one.
-fn together(chain: &mut Chain, size: Size) -> Result<Row, String> {
+fn together(chain: &mut Chain, size: Size, fabric: FabricChoice) -> Result<Row, String> {
     let records = size.records;
     let (session, table) = chain.session();
     let owners = OWNERS.min(records.count / 4).max(2);
@@ -133,7 +134,10 @@ fn together(chain: &mut Chain, size: Size) -> Result<Row, String> {
         }
         session.put_item(table, &key(records.count + owner), &item).map_err(text)?;
     }
-    pin(0);
+    if fabric == FabricChoice::Shm {
+        pin(0);
+    }
+    let mut session = chain.session_over(fabric, Path::Auto)?;
     let mut frontiers = Vec::new();
     for owner in 0..owners {
         let item =
@@ -154,7 +158,6 @@ fn together(chain: &mut Chain, size: Size) -> Result<Row, String> {
         verify(item.expect("a record").value(), target(owner, link, records));
         ControlFlow::Continue(())
     };
-    let (session, _) = chain.session();
     let session = RefCell::new(session);
     let (mut ours, mut theirs) = (0, 0);
     let comparison = compare(
@@ -177,11 +180,12 @@ fn together(chain: &mut Chain, size: Size) -> Result<Row, String> {
         },
     );
     unpin();
-    let name = format!("following {LINKS} links of an item at once / one by one");
-    Ok(Row {
-        wanted: Some(6.0),
-        ..row("chase_batch".into(), name, comparison, size, "values of the same size")
-    })
+    let (id, place) = match fabric {
+        FabricChoice::Shm => ("chase_batch", "in shared memory"),
+        FabricChoice::Tcp => ("chase_batch_tcp", "over TCP"),
+    };
+    let name = format!("following {LINKS} links of an item at once {place} / one by one");
+    Ok(Row { wanted: Some(6.0), ..row(id.into(), name, comparison, size, "values of the same size") })
 }
 
 /// The record that a link leads to: anywhere.

@@ -732,7 +732,8 @@ fn rows_of_links() -> Vec<String> {
         wanted.extend(sizes.map(|bytes| format!("chase_{fabric}{bytes}")));
     }
     wanted.extend([64, 256, 1024, 4096].map(|bytes| format!("chase_memcached_{bytes}")));
-    let chases = ["chase_message", "chase_memcached", "chase_loop", "chase_batch", "link_bytes"];
+    let chases =
+        ["chase_message", "chase_memcached", "chase_loop", "chase_batch", "chase_batch_tcp", "link_bytes"];
     wanted.extend(chases.map(String::from));
     wanted.extend(["load_pg", "load_build"].map(String::from));
     wanted.extend(["switch_total", "switch_reads", "switch_p999", "build_p999"].map(String::from));
