@@ -59,20 +59,20 @@ impl Times {
         mut work: impl FnMut(usize, usize) -> Result<(), String>,
     ) -> Result<Times, String> {
         let mut times = vec![Vec::with_capacity(tasks); sides];
-        let mut of_task = vec![[0.0; ROUNDS]; sides];
+        let mut of_task = vec![Vec::with_capacity(ROUNDS); sides];
         for task in 0..tasks {
             kelix_bench::progress(&format!("task {} of {tasks}", task + 1));
-            for round in 0..ROUNDS {
-                for turn in 0..sides {
-                    let side = (task + round + turn) % sides;
-                    let began = Instant::now();
-                    work(side, task)?;
-                    of_task[side][round] = began.elapsed().as_nanos() as f64;
-                }
+            for turn in 0..ROUNDS * sides {
+                // Who goes first changes from task to task, and from round to round.
+                let side = (task + turn / sides + turn) % sides;
+                let began = Instant::now();
+                work(side, task)?;
+                of_task[side].push(began.elapsed().as_nanos() as f64);
             }
             for (times, of_task) in times.iter_mut().zip(&mut of_task) {
                 of_task.sort_by(f64::total_cmp);
                 times.push(of_task[ROUNDS / 2]);
+                of_task.clear();
             }
         }
         kelix_bench::progress("");

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use crate::edges::Edges;
 use crate::names::name;
-use crate::search::{Ground, Wanted};
+use crate::search::Ground;
 
 /// A search on arrays.
 pub struct Arrays<'e> {
@@ -27,7 +27,7 @@ impl Ground for Arrays<'_> {
         Ok(())
     }
 
-    fn arrive(&mut self, see: &mut dyn FnMut(u32, &[u8]) -> ControlFlow<()>) -> Result<(), String> {
+    fn arrive(&mut self, mut see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Result<(), String> {
         std::mem::swap(&mut self.here, &mut self.next);
         self.next.clear();
         for user in &self.here {
@@ -38,7 +38,10 @@ impl Ground for Arrays<'_> {
         Ok(())
     }
 
-    fn look_around(&mut self, wanted: &mut Wanted<'_>) -> Result<(), String> {
+    fn look_around(
+        &mut self,
+        mut wanted: impl FnMut(u32, u32) -> ControlFlow<(), bool>,
+    ) -> Result<(), String> {
         // By rounds of lists, as they stand in a store.
         let mut left: Vec<(u32, &[u32])> =
             self.here.iter().map(|user| (*user, self.edges.from(*user))).collect();

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use kelix_apps::{Keyed, Keys};
 
-use crate::search::{Ground, Wanted};
+use crate::search::Ground;
 
 /// A search that asks for one key after the other, or for as many at once as the store was made for.
 pub struct ByKey<K> {
@@ -37,7 +37,7 @@ impl<K: Keyed> Ground for ByKey<K> {
         Ok(())
     }
 
-    fn arrive(&mut self, see: &mut dyn FnMut(u32, &[u8]) -> ControlFlow<()>) -> Result<(), String> {
+    fn arrive(&mut self, mut see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Result<(), String> {
         std::mem::swap(&mut self.here, &mut self.next);
         self.next.clear();
         self.left.clear();
@@ -60,7 +60,10 @@ impl<K: Keyed> Ground for ByKey<K> {
         gone.map_or(Ok(()), |user| Err(format!("there is no user {user}")))
     }
 
-    fn look_around(&mut self, wanted: &mut Wanted<'_>) -> Result<(), String> {
+    fn look_around(
+        &mut self,
+        mut wanted: impl FnMut(u32, u32) -> ControlFlow<(), bool>,
+    ) -> Result<(), String> {
         let mut enough = false;
         while !self.left.is_empty() && !enough {
             let here = std::mem::take(&mut self.left);

@@ -6,7 +6,7 @@ use kelix::{Frontier, Session, Table, View, Visit, Walk};
 use kelix_apps::text;
 
 use crate::load::{DATASET, LISTS, USERS, user_key, user_of};
-use crate::search::{Ground, Wanted};
+use crate::search::Ground;
 
 /// A search along links, all of it in the generation that was in force when it was made.
 pub struct Links {
@@ -65,7 +65,7 @@ impl Ground for Links {
         Ok(())
     }
 
-    fn arrive(&mut self, see: &mut dyn FnMut(u32, &[u8]) -> ControlFlow<()>) -> Result<(), String> {
+    fn arrive(&mut self, mut see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Result<(), String> {
         std::mem::swap(&mut self.here, &mut self.next);
         self.next.clear();
         let (lists, whose) = &mut self.round;
@@ -90,7 +90,10 @@ impl Ground for Links {
         }
     }
 
-    fn look_around(&mut self, wanted: &mut Wanted<'_>) -> Result<(), String> {
+    fn look_around(
+        &mut self,
+        mut wanted: impl FnMut(u32, u32) -> ControlFlow<(), bool>,
+    ) -> Result<(), String> {
         let Links { session, next, round, another, .. } = self;
         let mut enough = false;
         while !round.0.is_empty() && !enough {

@@ -8,15 +8,12 @@ pub trait Ground {
     fn begin(&mut self, user: u32) -> Result<(), String>;
 
     /// Goes to those who are next, and shows them with their names, in order, as long as that is wanted.
-    fn arrive(&mut self, see: &mut dyn FnMut(u32, &[u8]) -> ControlFlow<()>) -> Result<(), String>;
+    fn arrive(&mut self, see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Result<(), String>;
 
-    /// Shows whom those follow who were arrived at: `(who, whom)`. Whoever is wanted is next. First the first list of each is
-    /// read, then the second ones, and so on.
-    fn look_around(&mut self, wanted: &mut Wanted<'_>) -> Result<(), String>;
+    /// Shows whom those follow who were arrived at, `(who, whom)`, and asks whether that one is wanted, and so is next, until no more are
+    /// (`Break`). First the first list of each is read, then the second ones, and so on.
+    fn look_around(&mut self, wanted: impl FnMut(u32, u32) -> ControlFlow<(), bool>) -> Result<(), String>;
 }
-
-/// Whether a search wants to go somewhere; `Break`: it wants no more.
-pub type Wanted<'w> = dyn FnMut(u32, u32) -> ControlFlow<(), bool> + 'w;
 
 /// How far users are from where a search began.
 pub struct Distances {
@@ -99,7 +96,7 @@ impl Distances {
         loop {
             let before = seen;
             let mut ended = false;
-            ground.arrive(&mut |user, name| {
+            ground.arrive(|user, name| {
                 seen += 1;
                 let go_on = see(user, name, depth);
                 ended |= go_on.is_break();
@@ -109,7 +106,7 @@ impl Distances {
                 return Ok(seen);
             }
             depth += 1;
-            ground.look_around(&mut |who, whom| {
+            ground.look_around(|who, whom| {
                 if known >= limits.users {
                     return ControlFlow::Break(());
                 }
@@ -183,9 +180,9 @@ pub fn deep(
         count += 1;
         see(user);
         ground.begin(user)?;
-        ground.arrive(&mut |_, _| ControlFlow::Continue(()))?;
+        ground.arrive(|_, _| ControlFlow::Continue(()))?;
         let first = left.len();
-        ground.look_around(&mut |_, whom| {
+        ground.look_around(|_, whom| {
             left.push(whom);
             ControlFlow::Continue(false)
         })?;

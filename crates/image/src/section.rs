@@ -3,10 +3,15 @@
 //! What [`Attributes`](crate::Attributes) reads out of any bytes, this finds in few steps where the section begins at a whole word.
 //! Every length is checked here too.
 
+use std::slice::ChunksExact;
+
 use kelix_types::NameId;
 
 use crate::attributes::{BYTES, LINK, LinkView};
 use crate::words::bytes_of;
+
+/// A link without key and bytes.
+const LINK_BYTES_MIN: usize = 24;
 
 /// An attribute section.
 #[derive(Clone, Copy)]
@@ -29,17 +34,14 @@ impl<'a> Section<'a> {
     /// The first bytes under a name.
     #[inline(always)]
     pub fn bytes_of(self, name: NameId) -> Option<&'a [u8]> {
-        let (at, length) = self.named(name, BYTES).next()?;
-        bytes_of(self.words.get(at..)?).get(..length)
+        let run = self.runs(name, BYTES).next()?;
+        bytes_of(run.words).get(..run.length)
     }
 
     /// The links under a name, in order.
     #[inline(always)]
     pub fn links_of(self, name: NameId) -> impl Iterator<Item = LinkView<'a>> {
-        self.named(name, LINK).map_while(move |(at, length)| {
-            let (head, rest) = self.words.get(at..)?.split_first_chunk::<3>()?;
-            LinkView::of(at * 8, *head, bytes_of(rest).get(..length.checked_sub(24)?)?)
-        })
+        Links { runs: self.runs(name, LINK), of_run: [].chunks_exact(1), at: 0, behind: 0 }
     }
 
     /// Whether no attribute has a name with an id above this one.
@@ -59,33 +61,82 @@ impl<'a> Section<'a> {
     }
 
     #[inline(always)]
-    fn named(self, name: NameId, kind: u8) -> Named<'a> {
+    fn runs(self, name: NameId, kind: u8) -> Runs<'a> {
         let wanted = u32::from(name.0) | u32::from(kind) << 16;
-        Named { entries: self.entries().iter(), payload: 1 + self.count, wanted }
+        Runs { section: self, next: 0, payload: 1 + self.count, wanted }
     }
 }
 
-/// The payloads of one name and kind: the words where they begin, and their lengths in bytes.
-struct Named<'a> {
-    entries: std::slice::Iter<'a, u64>,
+/// Words of so many bytes; a length has 32 bits.
+#[inline(always)]
+fn words_of(bytes: usize) -> usize {
+    (bytes + 7) >> 3
+}
+
+/// Attributes of one name and kind, as far as they stand next to each other and are equally long: mostly a whole list of links, for which
+/// lengths are looked at only once.
+struct Runs<'a> {
+    section: Section<'a>,
+    /// The next entry, and where its payload begins.
+    next: usize,
     payload: usize,
     /// Name and kind, as they stand in an entry.
     wanted: u32,
 }
 
-impl Iterator for Named<'_> {
-    type Item = (usize, usize);
+/// Payloads of so many bytes each, from word `at` on.
+#[derive(Clone, Copy)]
+struct Run<'a> {
+    at: usize,
+    length: usize,
+    words: &'a [u64],
+}
+
+impl<'a> Iterator for Runs<'a> {
+    type Item = Run<'a>;
 
     #[inline(always)]
-    fn next(&mut self) -> Option<(usize, usize)> {
-        for entry in self.entries.by_ref() {
-            let (at, length) = (self.payload, (entry >> 32) as usize);
-            self.payload = at + length.div_ceil(8);
-            if *entry as u32 & 0xff_ffff == self.wanted {
-                return Some((at, length));
+    fn next(&mut self) -> Option<Run<'a>> {
+        loop {
+            let (first, rest) = self.section.entries()[self.next..].split_first()?;
+            let count = 1 + rest.iter().take_while(|entry| *entry == first).count();
+            let (at, length) = (self.payload, (first >> 32) as usize);
+            self.next += count;
+            self.payload += count * words_of(length);
+            if *first as u32 & 0xff_ffff == self.wanted {
+                return Some(Run { at, length, words: self.section.words.get(at..self.payload)? });
             }
         }
-        None
+    }
+}
+
+/// Links under a name.
+struct Links<'a> {
+    runs: Runs<'a>,
+    /// What is left of a run, and where that begins.
+    of_run: ChunksExact<'a, u64>,
+    at: usize,
+    /// Bytes of each behind the first three words.
+    behind: usize,
+}
+
+impl<'a> Iterator for Links<'a> {
+    type Item = LinkView<'a>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<LinkView<'a>> {
+        loop {
+            if let Some(words) = self.of_run.next() {
+                let at = self.at;
+                self.at += words.len();
+                let (head, rest) = words.split_first_chunk::<3>()?;
+                return LinkView::of(at * 8, *head, bytes_of(rest).get(..self.behind)?);
+            }
+            let run = self.runs.next()?;
+            self.behind = run.length.checked_sub(LINK_BYTES_MIN)?;
+            self.of_run = run.words.chunks_exact(words_of(run.length));
+            self.at = run.at;
+        }
     }
 }
 
