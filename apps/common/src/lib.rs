@@ -7,12 +7,14 @@ mod kelix;
 mod keyed;
 mod measure;
 mod memcached;
+mod say;
 mod store;
 
 pub use kelix::KelixKeyed;
 pub use keyed::{Keyed, Keys};
 pub use measure::{BenchArgs, Times, Wanted};
 pub use memcached::{Memcached, start as start_memcached};
+pub use say::{end, say};
 pub use store::{Store, StoreArgs};
 
 /// An error in words.

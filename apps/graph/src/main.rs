@@ -199,11 +199,5 @@ impl Arguments {
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("kelix-graph: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    kelix_apps::end("kelix-graph", Arguments::parse().run())
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use kelix::Cost;
-use kelix_apps::{KelixKeyed, Store, StoreArgs};
+use kelix_apps::{KelixKeyed, Store, StoreArgs, say};
 
 use crate::array::{self, Arrays};
 use crate::draw::{Neighbourhood, draw_distances};
@@ -41,14 +41,14 @@ fn loaded(edges: &Edges, args: &StoreArgs) -> Result<Store, String> {
     let store = Store::open(args, "graph", 2 * memory_for(edges))?;
     let began = Instant::now();
     load::load(&mut store.session()?, edges)?;
-    println!(
+    say(format_args!(
         "{}: {} users and {} edges, loaded into {} in {:.1} s",
         edges.source,
         edges.users().len(),
         edges.len(),
         store.place(),
         began.elapsed().as_secs_f64()
-    );
+    ))?;
     Ok(store)
 }
 
@@ -84,16 +84,18 @@ pub fn bfs(links: &mut Links, from: u32, limits: Limits) -> Result<(), String> {
         |_, _| {},
     )?;
     let time = milliseconds(began.elapsed());
-    println!("{count} users from {from} on, in {time:.1} ms: {}", cost_words(links, before));
+    say(format_args!("{count} users from {from} on, in {time:.1} ms: {}", cost_words(links, before)))?;
     for (distance, users) in levels.iter().enumerate() {
-        println!("  {distance:>2} links away: {users}");
+        say(format_args!("  {distance:>2} links away: {users}"))?;
     }
     Ok(())
 }
 
 /// Searches depth-first and prints the users.
 pub fn dfs(links: &mut Links, from: u32, limit: usize) -> Result<(), String> {
-    links.deep(from, limit, |user| println!("{user} {}", name(user))).map(drop)
+    let mut users = Vec::new();
+    links.deep(from, limit, |user| users.push(user))?;
+    users.into_iter().try_for_each(|user| say(format_args!("{user} {}", name(user))))
 }
 
 /// Finds a person by name.
@@ -102,11 +104,11 @@ pub fn find(links: &mut Links, wanted: &str, from: u32, depth: u32) -> Result<()
     let (found, looked) = Distances::new().find(links, from, depth, wanted)?;
     let time = milliseconds(began.elapsed());
     match found {
-        Some((user, distance)) => println!("{wanted} is user {user}, {distance} links from {from}"),
-        None if is_known(wanted) => println!("no {wanted} within {depth} links of {from}"),
-        None => println!("nobody in the graph is called {wanted}; John, Grace and Chau are names"),
+        Some((user, distance)) => say(format_args!("{wanted} is user {user}, {distance} links from {from}"))?,
+        None if is_known(wanted) => say(format_args!("no {wanted} within {depth} links of {from}"))?,
+        None => say(format_args!("nobody in the graph is called {wanted}; John, Grace and Chau are names"))?,
     }
-    println!("looked at {looked} users in {time:.2} ms: {}", cost_words(links, before));
+    say(format_args!("looked at {looked} users in {time:.2} ms: {}", cost_words(links, before)))?;
     Ok(())
 }
 
@@ -116,13 +118,13 @@ pub fn path(links: &mut Links, from: u32, to: u32) -> Result<(), String> {
     let path = Distances::new().path(links, from, to)?;
     let time = milliseconds(began.elapsed());
     match path {
-        None => println!("no way leads from {from} to {to}"),
+        None => say(format_args!("no way leads from {from} to {to}"))?,
         Some(path) => {
             let words: Vec<String> = path.iter().map(|user| format!("{user} {}", name(*user))).collect();
-            println!("{}", words.join(" -> "));
+            say(format_args!("{}", words.join(" -> ")))?;
         }
     }
-    println!("in {time:.1} ms: {}", cost_words(links, before));
+    say(format_args!("in {time:.1} ms: {}", cost_words(links, before)))?;
     Ok(())
 }
 
@@ -156,7 +158,7 @@ fn pictures(links: &mut Links, from: u32, source: &str, out: &Path) -> Result<()
     for (file, svg) in drawn {
         let file = out.join(file);
         std::fs::write(&file, svg).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
-        println!("drew {}", file.display());
+        say(format_args!("drew {}", file.display()))?;
     }
     Ok(())
 }
@@ -166,19 +168,19 @@ pub fn all(edges: &Edges, args: &StoreArgs) -> Result<(), String> {
     let store = loaded(edges, args)?;
     let mut links = Links::new(store.session()?)?;
     let from = busiest(edges);
-    println!("\n{from} follows {} users, most of all.\n\nbreadth-first:", edges.from(from).len());
+    say(format_args!("\n{from} follows {} users, most of all.\n\nbreadth-first:", edges.from(from).len()))?;
     bfs(&mut links, from, Limits::NONE)?;
     let furthest = check_distances(edges, &mut links, from)?;
-    println!("the same distances as a search on arrays in this process finds\n\ndepth-first:");
+    say(format_args!("the same distances as a search on arrays in this process finds\n\ndepth-first:"))?;
     check_deep(edges, &mut links, from)?;
     let wanted = name(furthest);
-    println!("\n{wanted}, among friends of friends:");
+    say(format_args!("\n{wanted}, among friends of friends:"))?;
     find(&mut links, wanted, from, 2)?;
-    println!("\nthe shortest way to {furthest}, than whom nobody is further away:");
+    say(format_args!("\nthe shortest way to {furthest}, than whom nobody is further away:"))?;
     path(&mut links, from, furthest)?;
-    println!("\nthe first {COMPARED} users, breadth-first:");
+    say(format_args!("\nthe first {COMPARED} users, breadth-first:"))?;
     compare(edges, &store, &mut links, from)?;
-    println!();
+    say(format_args!(""))?;
     pictures(&mut links, from, &edges.source, Path::new(PICTURES))
 }
 
@@ -208,7 +210,7 @@ fn check_deep(edges: &Edges, links: &mut Links, from: u32) -> Result<(), String>
         );
     }
     let first: Vec<String> = ours.iter().take(8).map(u32::to_string).collect();
-    println!("{}, ...: the first {} users as on arrays", first.join(", "), ours.len());
+    say(format_args!("{}, ...: the first {} users as on arrays", first.join(", "), ours.len()))?;
     Ok(())
 }
 
@@ -218,14 +220,14 @@ fn compare(edges: &Edges, store: &Store, links: &mut Links, from: u32) -> Result
     load::load_keyed(&mut keyed(kelix::Path::Auto, BATCH)?, edges)?;
     let limits = Limits { users: COMPARED, ..Limits::NONE };
     let first = visited(links, from, limits)?;
-    println!("  links    {:>8.2} ms", milliseconds(first.1));
+    say(format_args!("  links    {:>8.2} ms", milliseconds(first.1)))?;
     for (way, path) in [("index", kelix::Path::Index), ("message", kelix::Path::Message)] {
         for (batch, words) in [(BATCH, "64 keys at once"), (1, "one key at a time")] {
             let other = visited(&mut ByKey::new(keyed(path, batch)?), from, limits)?;
             if other.0 != first.0 {
                 return Err(format!("by {way} other users are found than by links"));
             }
-            println!("  {way:<8} {:>8.2} ms, {words}", milliseconds(other.1));
+            say(format_args!("  {way:<8} {:>8.2} ms, {words}", milliseconds(other.1)))?;
         }
     }
     Ok(())

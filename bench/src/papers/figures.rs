@@ -18,7 +18,8 @@ const fn over(
 }
 
 /// All of them. A bar whose row a run does not have is left out.
-pub(crate) const FIGURES: &[Figure] = &[HYDRADB_9, HYDRADB_10, HYDRADB_11, KELI_3, KELI_8];
+pub(crate) const FIGURES: &[Figure] =
+    &[HYDRADB_9, HYDRADB_10, HYDRADB_11, KELI_3, KELI_8, KELI_9, KELI_10, KELI_11];
 
 const RATE: &str = "\"an order of magnitude higher throughput\"";
 const LATENCY: &str = "\"up to 50 x lower latency\", averages at the highest rate";
@@ -145,5 +146,49 @@ const KELI_8: Figure = Figure {
         bar("chase_memcached_256", "256 bytes / memcached", Theirs::More, MEMCACHED),
         bar("chase_memcached_1024", "1024 bytes / memcached", Theirs::More, MEMCACHED),
         bar("chase_memcached_4096", "4096 bytes / memcached", Theirs::More, MEMCACHED),
+    ],
+};
+
+const MATCHING: &str =
+    "\"by the factor of two in average\", \"about 2.5 times faster\" at the 95th percentile";
+
+const KELI_9: Figure = Figure {
+    name: "keli-9",
+    bench: "map",
+    title: "KELI 9: matching a point to the map along links against memcached",
+    source: "KELI, section 6.3, figure 9",
+    bars: &[
+        bar("map_memcached_p5", "5th percentile", Theirs::More, MATCHING),
+        bar("map_memcached_mean", "mean", Theirs::Times(2.0), MATCHING),
+        bar("map_memcached_p95", "95th percentile", Theirs::Times(2.5), MATCHING),
+    ],
+};
+
+const PAGES: &str = "\"construct web pages 50% faster\"";
+
+const KELI_10: Figure = Figure {
+    name: "keli-10",
+    bench: "web",
+    title: "KELI 10: making a page along links against memcached",
+    source: "KELI, section 6.3, figure 10",
+    bars: &[
+        bar("page_memcached_p5", "5th percentile", Theirs::More, PAGES),
+        bar("page_memcached_mean", "mean", Theirs::Times(1.5), PAGES),
+        bar("page_memcached_p95", "95th percentile", Theirs::More, PAGES),
+    ],
+};
+
+const SEARCHES: &str = "\"runs 75% faster\"";
+
+const KELI_11: Figure = Figure {
+    name: "keli-11",
+    bench: "graph",
+    title: "KELI 11: searching breadth-first along links against memcached",
+    source: "KELI, section 6.3, figure 11",
+    bars: &[
+        bar("bfs_memcached_10_mean", "10 vertices", Theirs::Times(1.75), SEARCHES),
+        bar("bfs_memcached_100_mean", "100 vertices", Theirs::Times(1.75), SEARCHES),
+        bar("bfs_memcached_1000_mean", "1,000 vertices", Theirs::Times(1.75), SEARCHES),
+        bar("bfs_memcached_10000_mean", "10,000 vertices", Theirs::Times(1.75), SEARCHES),
     ],
 };

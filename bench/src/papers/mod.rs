@@ -153,7 +153,7 @@ impl Figure {
     pub fn markdown(&self, report: &Report) -> String {
         let bars = self.measured(report);
         if bars.is_empty() {
-            return format!("`kelix bench {}` has none of its rows yet.\n", self.bench);
+            return format!("The benchmark `{}` has none of its rows yet.\n", self.bench);
         }
         let mut text = format!(
             "![{}](figures/{}.svg)\n\n\

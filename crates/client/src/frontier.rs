@@ -120,24 +120,24 @@ impl Frontier {
         let mut source = 0;
         // Links that stand next to each other are copied at once: those of these words.
         let section = item.section_words();
-        let mut together = 0..0;
-        for link in item.raw_links(name) {
+        let (mut together, mut end) = (0, 0);
+        item.raw_links(name).for_each(|link| {
             if !wanted(Link::of(&link)) {
-                continue;
+                return;
             }
             if self.targets.len() == before {
                 source = self.add_source(item);
             }
             let start = link.position / 8;
-            if start != together.end {
-                self.links.extend_from_slice(&section[together]);
-                together = start..start;
+            if start != end {
+                self.links.extend_from_slice(&section[together..end]);
+                together = start;
             }
-            let at = self.links.len() + together.len();
-            together.end = start + link_words(link.key);
+            let at = self.links.len() + (start - together);
+            end = start + link_words(link.key);
             self.targets.push(Target { link: at, source, position: link.position as u32 });
-        }
-        self.links.extend_from_slice(&section[together]);
+        });
+        self.links.extend_from_slice(&section[together..end]);
         if item.large.is_some() {
             self.forget_locations(before);
         }

@@ -129,15 +129,46 @@ impl<'a> Iterator for Links<'a> {
             if let Some(words) = self.of_run.next() {
                 let at = self.at;
                 self.at += words.len();
-                let (head, rest) = words.split_first_chunk::<3>()?;
-                return LinkView::of(at * 8, *head, bytes_of(rest).get(..self.behind)?);
+                return link_in(words, at, self.behind);
             }
-            let run = self.runs.next()?;
-            self.behind = run.length.checked_sub(LINK_BYTES_MIN)?;
-            self.of_run = run.words.chunks_exact(words_of(run.length));
-            self.at = run.at;
+            self.begin_run()?;
         }
     }
+
+    /// In loops within each other, of which nothing has to be kept between two links.
+    #[inline(always)]
+    fn fold<B, F: FnMut(B, LinkView<'a>) -> B>(mut self, start: B, mut add: F) -> B {
+        let mut sum = start;
+        loop {
+            let (mut at, behind) = (self.at, self.behind);
+            for words in self.of_run.by_ref() {
+                let Some(link) = link_in(words, at, behind) else { return sum };
+                sum = add(sum, link);
+                at += words.len();
+            }
+            if self.begin_run().is_none() {
+                return sum;
+            }
+        }
+    }
+}
+
+impl Links<'_> {
+    #[inline(always)]
+    fn begin_run(&mut self) -> Option<()> {
+        let run = self.runs.next()?;
+        self.behind = run.length.checked_sub(LINK_BYTES_MIN)?;
+        self.of_run = run.words.chunks_exact(words_of(run.length));
+        self.at = run.at;
+        Some(())
+    }
+}
+
+/// The link in these words, which begin at word `at` and have so many bytes behind the first three.
+#[inline(always)]
+fn link_in(words: &[u64], at: usize, behind: usize) -> Option<LinkView<'_>> {
+    let (head, rest) = words.split_first_chunk::<3>()?;
+    LinkView::of(at * 8, *head, bytes_of(rest).get(..behind)?)
 }
 
 #[cfg(test)]
@@ -164,6 +195,11 @@ mod tests {
         let all: Vec<_> = Attributes::new(bytes_of(&words)).unwrap().collect();
         let links: Vec<_> = section.links_of(NameId(2)).map(|link| (NameId(2), Value::Link(link))).collect();
         assert_eq!(links, [all[1], all[3]]);
+        let mut one_by_one = section.links_of(NameId(2));
+        assert_eq!(
+            [one_by_one.next(), one_by_one.next()].map(|link| (NameId(2), Value::Link(link.unwrap()))),
+            [all[1], all[3]]
+        );
         assert_eq!(section.bytes_of(NameId(1)), Some(&b"XYZ"[..]));
         assert_eq!((section.bytes_of(NameId(0)), section.bytes_of(NameId(2))), (Some(&b""[..]), None));
         assert_eq!((section.links_of(NameId(1)).count(), section.greatest_name()), (0, NameId(2)));
@@ -178,6 +214,7 @@ mod tests {
             for name in 0..4 {
                 section.bytes_of(NameId(name));
                 section.links_of(NameId(name)).for_each(drop);
+                for _ in section.links_of(NameId(name)) {}
             }
         };
         (0..good.len()).for_each(|cut| look(&good[..cut]));
