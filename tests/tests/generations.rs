@@ -11,7 +11,7 @@ use kelix_server::{Server, ServerConfig};
 use kelix_tests::process::patient;
 use kelix_tests::{RunDir, statistics, until, watchdog};
 
-const LEASE: Duration = Duration::from_millis(300);
+const LEASE: Duration = Duration::from_secs(1);
 const PEOPLE: u64 = 2000;
 const DEPARTMENTS: u64 = 20;
 /// Items of a generation, and more than there are beside: of the catalogue.

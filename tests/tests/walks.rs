@@ -224,7 +224,8 @@ fn walks_repair_links() {
         for depth_first in [false, true] {
             let knows = Walk { depth_first, ..Walk::along(&["knows"]) };
             for round in 0.. {
-                assert!(round < 20, "links that were followed again and again are not good");
+                // READs that were too slow, as others had the core, are read again and say nothing of the link.
+                assert!(round < 500, "links that were followed again and again are not good");
                 let before = session.cost();
                 let (came, _) = walk(&mut session, people, knows, |_| Visit::On);
                 let cost = session.cost().since(before);
