@@ -409,3 +409,47 @@ fn a_link_to_what_is_gone_leaves_the_item_where_it_is() {
         assert_eq!(at.key(), key);
     }
 }
+
+/// Links under several names, and keys of several tables to begin with, once lay in a depth-first walk's stack in an order in which what was taken
+/// off it took away what was still to come.
+#[test]
+fn depth_first_along_links_of_several_names_from_keys_of_several_tables() {
+    let run = RunDir::new();
+    let (_server, client) = serve(&run, 2);
+    let mut session = client.session().unwrap();
+    let [low, high] = ["low", "high"].map(|name| session.create_table(name).unwrap());
+    let table_of = |number: u64| if number < 16 { low } else { high };
+    let key = |number: u64| number.to_le_bytes();
+    // A tree of 63: each one's children are twice its number, and one more.
+    for number in (1..64u64).rev() {
+        let mut item = NewItem::new();
+        if number < 32 {
+            for (name, child) in [("right", 2 * number + 1), ("left", 2 * number)] {
+                item.link(name, table_of(child), &key(child));
+            }
+        }
+        session.put_item(table_of(number), &key(number), &item).unwrap();
+    }
+    fn down(number: u64, came: &mut Vec<u64>) {
+        if number < 64 && !came.contains(&number) {
+            came.push(number);
+            down(2 * number, came);
+            down(2 * number + 1, came);
+        }
+    }
+    for from in [&[1][..], &[9, 40, 8, 63, 41, 2], &[20, 4, 21, 5]] {
+        let mut wanted = Vec::new();
+        from.iter().for_each(|number| down(*number, &mut wanted));
+        let keys: Vec<_> = from.iter().map(|number| (table_of(*number), key(*number))).collect();
+        let keys: Vec<_> = keys.iter().map(|(table, key)| (*table, &key[..])).collect();
+        let mut came = Vec::new();
+        let walk = Walk::along(&["left", "right"]).depth_first();
+        session
+            .walk(&keys, &walk, |visited| {
+                came.push(u64::from_le_bytes(visited.item.key().try_into().unwrap()));
+                Visit::On
+            })
+            .unwrap();
+        assert_eq!(came, wanted, "from {from:?}");
+    }
+}

@@ -126,7 +126,7 @@ impl Frontier {
                 return;
             }
             if self.targets.len() == before {
-                source = self.add_source(item);
+                source = self.source_of(item);
             }
             let start = link.position / 8;
             if start != end {
@@ -150,12 +150,19 @@ impl Frontier {
         self.targets[first..].iter().for_each(|target| self.links[target.link] = 0);
     }
 
-    fn add_source(&mut self, item: &Item) -> u32 {
+    /// The source that an item is: the last one, if more of its links are added.
+    fn source_of(&mut self, item: &Item) -> u32 {
         let view = item.view();
         let version = Some(view.version()).filter(|_| item.large.is_none());
         let table = Table { id: view.layout().table(), server: 0, generation: item.generation };
-        let link = self.add_link(table.id, view.key());
-        self.sources.push(Source { table, link, version, is_item: true });
+        let is_it = |last: &Source| {
+            let same = last.is_item && last.version == version && last.table == table;
+            same && self.link(last.link).key == view.key()
+        };
+        if !self.sources.last().is_some_and(is_it) {
+            let link = self.add_link(table.id, view.key());
+            self.sources.push(Source { table, link, version, is_item: true });
+        }
         self.sources.len() as u32 - 1
     }
 
@@ -176,12 +183,13 @@ impl Frontier {
         Wanted::of(&link.expect("it was added as a whole"))
     }
 
-    /// Puts the targets from `first` on in reverse order.
+    /// Puts the targets from `first` on, which are of one item, in reverse order.
     pub(crate) fn reverse(&mut self, first: usize) {
         self.targets[first..].reverse();
     }
 
-    /// Takes the last target away, and with the last one of an item what is known of that. For frontiers to whose end only is added.
+    /// Takes the last target away, and with the last one of a source what is known of that. For frontiers to whose end only is added, and in
+    /// which targets of one source stand next to each other, in the order of sources.
     pub(crate) fn pop(&mut self) {
         self.targets.pop();
         let left = self.targets.last().map_or(0, |last| last.source as usize + 1);

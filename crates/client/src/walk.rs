@@ -115,7 +115,12 @@ impl Session {
         let seen = Seen { seed: self.core.server(), ..Seen::default() };
         let mut walker = Walker { walk, visit, seen, walked: Walked::default() };
         let mut begin = Frontier::new();
-        for (table, key) in from {
+        // Depth-first they are a stack.
+        let ordered: Vec<_> = match walk.depth_first {
+            true => from.iter().rev().collect(),
+            false => from.iter().collect(),
+        };
+        for (table, key) in ordered {
             let id = self.check_table("walk", *table)?;
             check_key("walk", id, key)?;
             // All of it is of one generation, whatever comes into force meanwhile.
@@ -182,7 +187,6 @@ impl<F: FnMut(Visited<'_>) -> Visit> Walker<'_, F> {
     /// Depth-first. What has been visited has been seen; what is still to come may be there several times.
     fn deep(&mut self, session: &mut Session, begin: Frontier) -> Result<()> {
         let mut stack = begin;
-        stack.reverse(0);
         let mut steps = vec![Step { from: None, depth: 0 }; stack.len()];
         let mut item = Item::empty();
         while let Some(step) = steps.pop() {
