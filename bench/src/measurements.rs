@@ -50,7 +50,7 @@ pub fn write(folder: &Path, only: &[String], options: &Options) -> Result<Writte
     Ok(Written { file, figures, reports })
 }
 
-/// Writes a report that this command makes into `folder`, as [`write`] does.
+/// Writes a report that this command makes into `folder`, as [`write()`] does.
 pub fn keep(folder: &Path, report: &Report, command: &str) -> Result<(), String> {
     fill(folder, std::slice::from_ref(report), |_| command.into()).map(drop)
 }

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use kelix_fuzz::{Guarded, Input};
 use kelix_image::words::bytes_of;
-use kelix_image::{ItemView, PlainItem};
+use kelix_image::{ItemFlags, ItemView, PlainItem};
 use kelix_types::TableId;
 use libfuzzer_sys::fuzz_target;
 
@@ -21,7 +21,9 @@ fuzz_target!(|data: &[u8]| {
     let standing = bytes_of(&slot).get(16..16 + length);
     let key = if given.first() == Some(&b'*') { standing.unwrap_or(given) } else { given };
     let held = MEMORY.hold(&slot);
-    let view = ItemView::new(&slot).filter(|item| item.header().flags.0 == 0 && item.is_for(table, key));
+    // Whoever wrote an item, it is as plain.
+    let is_plain = |flags: ItemFlags| flags.0 & !ItemFlags::OVERLAY.0 == 0;
+    let view = ItemView::new(&slot).filter(|item| is_plain(item.header().flags) && item.is_for(table, key));
     let Some(item) = PlainItem::find(held, table, key) else {
         assert!(view.is_none() || slot.len() < 3 + key.len() / 8, "an item that is there was not found");
         return;
