@@ -18,7 +18,7 @@ KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
 # The steps of `make test` run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test fmt lint doc loom sim mutants second-opinion fuzz bench report msrv aarch64 other-systems install clean
+.PHONY: help build demo demo-web test fmt lint doc loom sim mutants second-opinion fuzz bench report msrv aarch64 other-systems install clean
 .PHONY: toolchain test-tools fmt-check unit readme
 
 help: ## list the targets
@@ -30,6 +30,9 @@ build: toolchain ## build everything in release mode
 
 demo: build ## build, then show the store at work
 	$(KELIX) demo
+
+demo-web: toolchain ## build and serve a shop whose pages are made of fragments
+	$(CARGO) run --release --locked --package kelix-web
 
 test: test-tools toolchain fmt-check lint doc msrv build unit loom sim fuzz readme ## run everything that CI runs
 
