@@ -78,11 +78,11 @@ async fn text(browser: &Client, selector: &str) -> String {
 
 /// Fills fields of a form and sends it.
 async fn send(browser: &Client, form: &str, fields: &[(&str, &str)]) {
-    let form = browser.form(Locator::Css(form)).await.unwrap();
+    let fill = browser.form(Locator::Css(form)).await.unwrap();
     for (name, value) in fields {
-        form.set_by_name(name, value).await.unwrap();
+        fill.set_by_name(name, value).await.unwrap();
     }
-    form.submit().await.unwrap();
+    browser.find(Locator::Css(&format!("{form} button"))).await.unwrap().click().await.unwrap();
 }
 
 #[test]

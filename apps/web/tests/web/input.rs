@@ -15,7 +15,7 @@ const PRODUCTS: &str = r#"{"asin": "B1", "title": "A &amp; B", "price": "$1,250.
 {"asin": "B1", "title": "again"}
 "#;
 const REVIEWS: &str = r#"{"overall": 5.0, "reviewerID": "U1", "asin": "B1", "reviewerName": "Ann", "reviewText": "Old.", "summary": "s1", "unixReviewTime": 100}
-{"overall": 1.0, "reviewerID": "U2", "asin": "B1", "summary": "<script>alert(1)</script>", "unixReviewTime": 1529193600}
+{"overall": 1.0, "reviewerID": "U2", "asin": "B1", "summary": "&lt;script&gt;alert(1)&lt;/script&gt;", "unixReviewTime": 1529193600}
 {"overall": 3.0, "reviewerID": "U1", "asin": "B9", "unixReviewTime": 5}
 "#;
 
