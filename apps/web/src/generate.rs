@@ -82,16 +82,77 @@ const QUALITIES: [&str; 24] = [
     "Holiday",
     "Quiet",
 ];
-/// The words that the real reviews have most.
-const WORDS: [&str; 96] = [
-    "gift", "a", "to", "the", "for", "and", "I", "it", "is", "as", "great", "of", "was", "you", "my", "this",
-    "on", "with", "in", "love", "they", "are", "can", "that", "have", "so", "like", "at", "good", "or",
-    "when", "use", "get", "them", "not", "very", "loved", "worked", "give", "what", "be", "an", "but",
-    "these", "nice", "no", "go", "will", "from", "just", "who", "really", "out", "she", "easy", "your",
-    "always", "box", "fast", "there", "one", "perfect", "buy", "their", "loves", "any", "more", "it's",
-    "don't", "all", "would", "has", "way", "had", "little", "we", "got", "were", "time", "than", "bought",
-    "about", "family", "know", "some", "if", "delivery", "arrived", "used", "up", "happy", "product", "much",
-    "many", "cute", "birthday",
+/// What reviews say: the shortest, and longer ones.
+const PHRASES: [&str; 20] = [
+    "Nice",
+    "Good",
+    "Great",
+    "Love it",
+    "Perfect",
+    "As told",
+    "Good buy",
+    "Works well",
+    "Great gift",
+    "Very happy",
+    "Nice colour",
+    "Came on time",
+    "Just as shown",
+    "Easy to give",
+    "Good as always",
+    "My sister loves it",
+    "Great for travel",
+    "Exactly as ordered",
+    "Would buy it again",
+    "Arrived in two days",
+];
+const OPINIONS: [&str; 24] = [
+    "I bought it for my mother, and she uses it every day.",
+    "It arrived a day early and well packed.",
+    "The colour is a little darker than on the picture.",
+    "We have had it for a year now, and it still looks like new.",
+    "Smaller than I thought, but that is what the measures say.",
+    "My children fight over who may use it first.",
+    "The handle came loose after a month; the shop sent another one at once.",
+    "Easy to clean, easy to put away.",
+    "I would give it four and a half stars if I could.",
+    "It does what it should, no more and no less.",
+    "The box was damaged, what was in it was fine.",
+    "For this price there is nothing better.",
+    "I have bought three of them by now, all as gifts.",
+    "It was a present for a colleague who has everything, and he did not have this.",
+    "The second one I own, since the first has been borrowed and never came back.",
+    "Light enough to take along wherever we go.",
+    "You may find it cheaper, but not with this quality.",
+    "It took me a while to see how it opens.",
+    "Delivery took two weeks, which is my only complaint.",
+    "It looks just as good in our kitchen as it did in the shop.",
+    "I was not sure about it at first, and now I would not want to miss it.",
+    "The instructions are short and good.",
+    "Our neighbours asked where we had it from.",
+    "It stands on my desk, and everybody picks it up.",
+];
+/// What descriptions say.
+const FEATURES: [&str; 20] = [
+    "Made by hand in small numbers, so no two are quite the same.",
+    "Fits into any bag and weighs next to nothing.",
+    "Comes in a box that is a present by itself.",
+    "All parts can be replaced, and are sold for at least ten years.",
+    "Tested for three winters before we sold the first.",
+    "Wipe it with a damp cloth; it needs no other care.",
+    "Designed for small kitchens and large families.",
+    "The surface is oiled and not lacquered, and gets better with the years.",
+    "Five years of guarantee, two on moving parts.",
+    "Suitable for children from the age of six.",
+    "Folds flat when it is not needed.",
+    "The lid closes tightly, also when it is carried upside down.",
+    "Available in four colours and two sizes.",
+    "With a strap that can be taken off.",
+    "No batteries are needed.",
+    "What is left over from making it is made into smaller things.",
+    "Keeps warm for eight hours and cold for twelve.",
+    "Instructions in six languages are printed on the inside of the lid.",
+    "A favourite of our customers since 1998.",
+    "Sold together with a cloth and a brush.",
 ];
 const FIRST: [&str; 20] = [
     "Ada", "Ben", "Chi", "Dora", "Emre", "Fay", "Gus", "Hana", "Ivo", "Jun", "Kim", "Lea", "Milo", "Nia",
@@ -101,6 +162,8 @@ const LAST: [&str; 20] = [
     "Adler", "Brook", "Costa", "Dang", "Evans", "Fuchs", "Garcia", "Hill", "Ito", "Jansen", "Kaya", "Lopez",
     "Moore", "Nguyen", "Olsen", "Park", "Quist", "Reed", "Silva", "Tran",
 ];
+/// Texts that are shorter than this have no sentences.
+const SHORT_BYTES: usize = 40;
 const COUNTS: [&str; 5] = ["One", "Two", "Three", "Four", "Five"];
 
 /// So many products and reviews, the same in every run.
@@ -137,25 +200,22 @@ fn product(numbers: &mut Numbers, number: usize) -> Product {
         title,
         brand: brand.into(),
         price: format!("{}.{:02}", cents / 100, cents % 100),
-        description: prose(numbers, description),
+        description: prose(numbers, &FEATURES, description),
         bought: Vec::new(),
     }
 }
 
-/// Text of so many bytes, at most.
-fn prose(numbers: &mut Numbers, bytes: usize) -> String {
+/// Text of so many bytes or a few less: sentences, and of the last as many words as have room.
+fn prose(numbers: &mut Numbers, sentences: &[&str], bytes: usize) -> String {
     let mut text = String::new();
-    let mut begins = true;
     while text.len() < bytes {
-        let word = numbers.one_of(&WORDS);
-        let (first, rest) = word.split_at(1);
-        text += &if begins { first.to_uppercase() } else { first.into() };
-        text += rest;
-        begins = numbers.below(9) == 0;
-        text += if begins { ". " } else { " " };
+        text += numbers.one_of(if bytes < SHORT_BYTES { &PHRASES } else { sentences });
+        text += " ";
     }
-    text.truncate(bytes);
-    text.trim_end().into()
+    let within = text.get(..bytes + 1).unwrap_or(&text);
+    let end = within.rfind(' ').unwrap_or(bytes);
+    text.truncate(end);
+    text.trim_end_matches([',', ' ']).into()
 }
 
 /// Draws what buyers of each product bought too: the more often the more they were bought with others at all.
@@ -222,12 +282,12 @@ fn review(numbers: &mut Numbers) -> Review {
     let rating = sums.take_while(|sum| *sum <= at).count() + 1;
     let summary = match numbers.of(&SUMMARY_BYTES) {
         10 => format!("{} Star{}", COUNTS[rating - 1], if rating == 1 { "" } else { "s" }),
-        bytes => prose(numbers, bytes),
+        bytes => prose(numbers, &PHRASES, bytes),
     };
     let (first, last) = TIMES;
     let time = first + numbers.below((last - first) as usize) as i64;
     let bytes = numbers.of(&TEXT_BYTES);
-    let text = prose(numbers, bytes);
+    let text = prose(numbers, &OPINIONS, bytes);
     Review { product: 0, user: 0, rating: rating as u8, time, summary, text }
 }
 
@@ -247,6 +307,15 @@ mod tests {
         assert!(with[499] > 40, "some with many");
         let most = catalogue.reviews_of_products().iter().map(Vec::len).max();
         assert!(most > Some(40), "{most:?}");
+    }
+
+    #[test]
+    fn texts_have_the_bytes_that_were_drawn() {
+        let mut numbers = Numbers(3);
+        for bytes in 0..2000 {
+            let text = prose(&mut numbers, &OPINIONS, bytes);
+            assert!(text.len() <= bytes && text.len() + 16 > bytes, "{bytes}: {text:?}");
+        }
     }
 
     #[test]

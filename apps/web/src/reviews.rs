@@ -193,12 +193,10 @@ fn list_number(key: &[u8]) -> usize {
 pub(crate) fn page_of(fragments: Table, product: &str, reviews: &[Vec<u8>]) -> NewItem {
     let mut page = NewItem::new();
     for kind in Kind::OF_PAGE {
-        if kind == Kind::Bought {
-            for review in reviews {
-                page.link(FRAGMENT, fragments, review);
-            }
-        }
         page.link(FRAGMENT, fragments, &kind.key(product));
+    }
+    for review in reviews {
+        page.link(FRAGMENT, fragments, review);
     }
     page
 }

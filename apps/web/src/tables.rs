@@ -98,8 +98,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Those of a page but for its reviews, which stand before the last.
-    pub const OF_PAGE: [Kind; 4] = [Kind::Head, Kind::Description, Kind::Rating, Kind::Bought];
+    /// Those of a page in their order, but for its reviews, which stand behind them.
+    pub const OF_PAGE: [Kind; 4] = [Kind::Head, Kind::Rating, Kind::Bought, Kind::Description];
 
     /// The end of its key.
     pub fn name(self) -> &'static str {

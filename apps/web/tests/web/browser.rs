@@ -51,7 +51,7 @@ impl Driver {
             "--disable-gpu".into(),
             "--disable-dev-shm-usage".into(),
             "--hide-scrollbars".into(),
-            "--window-size=1160,1240".into(),
+            "--window-size=1160,1100".into(),
             format!("--user-data-dir={}", profile.display()),
         ];
         let options = json!({ "goog:chromeOptions": { "args": arguments } });
@@ -82,7 +82,11 @@ async fn send(browser: &Client, form: &str, fields: &[(&str, &str)]) {
     for (name, value) in fields {
         fill.set_by_name(name, value).await.unwrap();
     }
-    browser.find(Locator::Css(&format!("{form} button"))).await.unwrap().click().await.unwrap();
+    let button = browser.find(Locator::Css(&format!("{form} button"))).await.unwrap();
+    // Out from behind the foot, which stays in sight.
+    let scroll = "arguments[0].scrollIntoView({ block: 'center' })";
+    browser.execute(scroll, vec![serde_json::to_value(&button).unwrap()]).await.unwrap();
+    button.click().await.unwrap();
 }
 
 #[test]
@@ -90,7 +94,13 @@ fn a_price_changed_in_the_browser_is_on_all_pages() {
     let catalogue = small();
     let (store, _shop) = open("browser", &catalogue);
     let http = HttpServer::start(&store.client, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
-    let (id, other) = (&catalogue.products[POPULAR].id, &catalogue.products[POPULAR + 1].id);
+    // Another whose page makes a good picture.
+    let reviews = catalogue.reviews_of_products();
+    let other = (0..).step_by(2).find(|at| {
+        let product = &catalogue.products[*at];
+        (100..400).contains(&product.description.len()) && product.bought.len() > 5 && reviews[*at].len() > 5
+    });
+    let (id, other) = (&catalogue.products[POPULAR].id, &catalogue.products[other.unwrap()].id);
     let profile = tempfile::tempdir().unwrap();
     let driver = Driver::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -45,7 +45,11 @@ fn a_form_changes_what_the_next_page_shows() {
         assert!(!body.contains("http://") && !body.contains("https://"), "nothing from elsewhere");
     }
     let (status, head, _) = ask(server, "POST", &format!("/product/{id}/price"), "price=%244321.5");
-    assert_eq!((status, head.contains(&format!("location: /product/{}\r", id.to_lowercase()))), (303, true), "{head}");
+    assert_eq!(
+        (status, head.contains(&format!("location: /product/{}\r", id.to_lowercase()))),
+        (303, true),
+        "{head}"
+    );
     for product in [id, other] {
         let (_, _, body) = ask(server, "GET", &format!("/product/{product}"), "");
         assert!(body.contains("$4321.50") && body.contains("1 made anew</b>"), "{body}");
@@ -65,7 +69,7 @@ fn hostile_reviews_are_text() {
     let form = format!("name=%3Cu%3E&rating=2&summary={hostile}&text=%3C%2Ftextarea%3E{hostile}");
     let (status, ..) = ask(http.address(), "POST", &format!("/product/{id}/review"), &form);
     assert_eq!(status, 303);
-    let review = shop.fragments(id).unwrap()[3].clone();
+    let review = shop.fragments(id).unwrap()[4].clone();
     let written = format!("/review/{review}");
     for (path, times) in [(format!("/product/{id}"), 2), (written.clone(), 2), (format!("/?q={hostile}"), 1)]
     {
@@ -94,7 +98,7 @@ fn requests_that_make_no_sense_are_refused() {
     let (store, mut shop) = open("refused", &catalogue);
     let http = start(&store);
     let id = &catalogue.products[MUCH_REVIEWED].id;
-    let review = shop.fragments(id).unwrap()[3].clone();
+    let review = shop.fragments(id).unwrap()[4].clone();
     let long = "x".repeat(5001);
     let refused = [
         ("GET", "/nothing".to_string(), String::new(), 404),

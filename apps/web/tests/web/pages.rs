@@ -1,5 +1,7 @@
 //! Pages by links, by keys and from scratch.
 
+use std::time::{Duration, Instant};
+
 use kelix::Path;
 use kelix_apps::{KelixKeyed, Memcached, start_memcached};
 use kelix_web::{ByKey, Pages};
@@ -70,14 +72,18 @@ fn reading_a_fresh_page_takes_a_read_a_fragment() {
     let catalogue = small();
     let (_store, mut shop) = open("reads", &catalogue);
     let product = &catalogue.products[MUCH_REVIEWED].id;
-    // Links that became stale while fragments were made are repaired by the first reader; its messages have been answered by the third.
-    for _ in 0..3 {
+    // Links that became stale when fragments were made are repaired by readers, who do not wait for it.
+    let began = Instant::now();
+    let cost = loop {
+        let before = shop.cost();
         shop.page(product, &mut Vec::new()).unwrap();
-    }
-    let before = shop.cost();
-    shop.page(product, &mut Vec::new()).unwrap();
-    let cost = shop.cost().since(before);
+        let cost = shop.cost().since(before);
+        if cost.messages == 0 {
+            break cost;
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "not repaired: {cost:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    };
     // The page is found by its key.
     assert!((15..=17).contains(&cost.reads), "{cost:?}");
-    assert_eq!(cost.messages, 0);
 }
