@@ -83,7 +83,10 @@ const QUALITIES: [&str; 24] = [
     "Quiet",
 ];
 /// What reviews say: the shortest, and longer ones.
-const PHRASES: [&str; 20] = [
+const PHRASES: [&str; 29] = [
+    "A",
+    "A+",
+    "Top",
     "Nice",
     "Good",
     "Great",
@@ -104,6 +107,12 @@ const PHRASES: [&str; 20] = [
     "Exactly as ordered",
     "Would buy it again",
     "Arrived in two days",
+    "Looks better than on the picture",
+    "Quick delivery and a good price",
+    "A present that everybody can use",
+    "Exactly what I had been looking for",
+    "My whole family likes it very much",
+    "Bought it twice and would do so again",
 ];
 const OPINIONS: [&str; 24] = [
     "I bought it for my mother, and she uses it every day.",
@@ -164,6 +173,8 @@ const LAST: [&str; 20] = [
 ];
 /// Texts that are shorter than this have no sentences.
 const SHORT_BYTES: usize = 40;
+/// So many bytes less than what was drawn a phrase has at most.
+const SHORTER_BYTES: usize = 8;
 const COUNTS: [&str; 5] = ["One", "Two", "Three", "Four", "Five"];
 
 /// So many products and reviews, the same in every run.
@@ -205,15 +216,19 @@ fn product(numbers: &mut Numbers, number: usize) -> Product {
     }
 }
 
-/// Text of so many bytes or a few less: sentences, and of the last as many words as have room.
+/// Text of so many bytes or a few less: a phrase, or sentences and of the last as many words as have room.
 fn prose(numbers: &mut Numbers, sentences: &[&str], bytes: usize) -> String {
+    if bytes < SHORT_BYTES {
+        let fits = |phrase: &&str| phrase.len() <= bytes && phrase.len() + SHORTER_BYTES > bytes;
+        let fitting: Vec<&str> = PHRASES.into_iter().filter(fits).collect();
+        return if fitting.is_empty() { String::new() } else { numbers.one_of(&fitting).into() };
+    }
     let mut text = String::new();
-    while text.len() < bytes {
-        text += numbers.one_of(if bytes < SHORT_BYTES { &PHRASES } else { sentences });
+    while text.len() <= bytes {
+        text += numbers.one_of(sentences);
         text += " ";
     }
-    let within = text.get(..bytes + 1).unwrap_or(&text);
-    let end = within.rfind(' ').unwrap_or(bytes);
+    let end = text[..=bytes].rfind(' ').unwrap_or(bytes);
     text.truncate(end);
     text.trim_end_matches([',', ' ']).into()
 }
@@ -228,14 +243,14 @@ fn bought(numbers: &mut Numbers, products: &mut [Product]) {
         sum
     };
     let sums: Vec<usize> = products.iter().map(&mut add).collect();
-    for index in 0..products.len() {
+    for (index, product) in products.iter_mut().enumerate() {
         let wanted = numbers.of(&BOUGHT).min(popular / 2);
         let mut seen = HashSet::from([index]);
-        while products[index].bought.len() < wanted {
+        while product.bought.len() < wanted {
             let at = numbers.below(sum);
             let other = sums.partition_point(|upto| *upto <= at);
             if seen.insert(other) {
-                products[index].bought.push(other);
+                product.bought.push(other);
             }
         }
     }
@@ -282,7 +297,7 @@ fn review(numbers: &mut Numbers) -> Review {
     let rating = sums.take_while(|sum| *sum <= at).count() + 1;
     let summary = match numbers.of(&SUMMARY_BYTES) {
         10 => format!("{} Star{}", COUNTS[rating - 1], if rating == 1 { "" } else { "s" }),
-        bytes => prose(numbers, &PHRASES, bytes),
+        bytes => prose(numbers, &OPINIONS, bytes),
     };
     let (first, last) = TIMES;
     let time = first + numbers.below((last - first) as usize) as i64;

@@ -40,7 +40,7 @@ pub use catalogue::{Catalogue, Product, Review, User};
 pub use change::ReviewChange;
 pub use document::product_page;
 pub use generate::generate;
-pub use keyed::ByKey;
+pub use keyed::{ByKey, KeyValue};
 pub use load::{load, memory_for, set_in};
 pub use load_test::{LoadTest, load_test};
 pub use pages::{Made, Pages};

@@ -7,6 +7,7 @@ use kelix_apps::text;
 
 use crate::catalogue::is_id;
 use crate::html::Card;
+use crate::keyed::KeyValue;
 use crate::pages::{Made, Pages};
 use crate::tables::{BOUGHT, FRAGMENT, HTML, PRICE, PRODUCT, TITLE, TITLE_END, Tables, folded};
 
@@ -92,7 +93,7 @@ impl Shop {
     }
 
     /// The fragments of a page with their keys, all of them fresh.
-    pub fn fresh_fragments(&mut self, product: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>, String> {
+    pub fn fresh_fragments(&mut self, product: &str) -> Result<Vec<KeyValue>, String> {
         let missing = || format!("{product} has no page, or one that is being changed");
         self.page(product, &mut Vec::new())?.ok_or_else(missing)?;
         let page = self.get(self.tables.pages, product.as_bytes())?.ok_or_else(missing)?;
