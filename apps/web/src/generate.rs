@@ -83,7 +83,7 @@ const QUALITIES: [&str; 24] = [
     "Quiet",
 ];
 /// What reviews say: the shortest, and longer ones.
-const PHRASES: [&str; 29] = [
+const PHRASES: [&str; 31] = [
     "A",
     "A+",
     "Top",
@@ -106,6 +106,8 @@ const PHRASES: [&str; 29] = [
     "Great for travel",
     "Exactly as ordered",
     "Would buy it again",
+    "Does just what it should",
+    "Much larger than I thought",
     "Arrived in two days",
     "Looks better than on the picture",
     "Quick delivery and a good price",
