@@ -16,18 +16,34 @@ use crate::server::HttpServer;
 use crate::shapes::Numbers;
 use crate::shop::Shop;
 
-/// Pages that are built.
-const TASKS: usize = 2000;
-/// Prices that are changed.
-const CHANGES: usize = 1000;
+/// Products from which on a run is a measurement. A small one is a check that all works.
+const FULL_PRODUCTS: usize = 5000;
 /// Keys that are asked for at once, where a page allows it.
 const BATCH: usize = 64;
 /// Table of the values by key.
 const VALUES: &str = "web_values";
-/// Connections of the load test, for how long, and how many products they ask for.
+/// Connections of the load test, and how many products they ask for.
 const CONNECTIONS: usize = 8;
-const TIME: Duration = Duration::from_secs(5);
 const ASKED_FOR: usize = 2000;
+
+/// How much is measured.
+struct Size {
+    /// Pages that are built.
+    tasks: usize,
+    /// Prices that are changed.
+    changes: usize,
+    /// For how long pages are asked for over HTTP.
+    time: Duration,
+}
+
+impl Size {
+    fn of(catalogue: &Catalogue) -> Size {
+        match catalogue.products.len() {
+            0..FULL_PRODUCTS => Size { tasks: 20, changes: 10, time: Duration::from_millis(200) },
+            _ => Size { tasks: 2000, changes: 1000, time: Duration::from_secs(5) },
+        }
+    }
+}
 
 /// The ways to a page's fragments, in this order.
 type Ways<'w> = [(&'static str, &'w mut dyn Pages); 5];
@@ -76,9 +92,10 @@ fn measure(catalogue: &Catalogue) -> Result<Vec<Row>, String> {
         ("memcached with multiget", &mut multiget),
     ];
     compare(&mut ways, &products)?;
-    let mut rows = pages(&mut ways, &products)?;
-    rows.extend(changes(&mut shop, catalogue)?);
-    rows.push(over_http(&mut shop, &http, &products)?);
+    let size = Size::of(catalogue);
+    let mut rows = pages(&mut ways, &products, size.tasks)?;
+    rows.extend(changes(&mut shop, catalogue, size.changes)?);
+    rows.push(over_http(&mut shop, &http, &products, size.time)?);
     progress("");
     Ok(rows)
 }
@@ -102,28 +119,29 @@ fn compare(ways: &mut Ways<'_>, products: &[String]) -> Result<(), String> {
 }
 
 /// A page by links against the other ways.
-fn pages(ways: &mut Ways<'_>, products: &[String]) -> Result<Vec<Row>, String> {
+fn pages(ways: &mut Ways<'_>, products: &[String], count: usize) -> Result<Vec<Row>, String> {
     let mut numbers = Numbers(1);
-    let tasks: Vec<&String> = (0..TASKS).map(|_| &products[numbers.below(products.len())]).collect();
-    let (mut html, mut fragments, mut bytes) = (Vec::with_capacity(1 << 20), 0, 0);
-    let times = Times::take(TASKS, ways.len(), |side, task| {
+    let tasks: Vec<&String> = (0..count).map(|_| &products[numbers.below(products.len())]).collect();
+    let mut html = Vec::with_capacity(1 << 20);
+    let times = Times::take(count, ways.len(), |side, task| {
         html.clear();
         let made = ways[side].1.page(tasks[task], &mut html)?.ok_or("a page is gone")?;
         if !made.anew.is_empty() {
             return Err("a fragment was stale that was not to be".into());
         }
-        if side == LINKS {
-            (fragments, bytes) = (fragments + made.reused, bytes + html.len());
-        }
         Ok(())
     })?;
-    // Each page was built by links as often as by any other way.
-    let builds = (TASKS * 5) as f64;
+    let (mut fragments, mut bytes) = (0, 0);
+    for product in &tasks {
+        html.clear();
+        fragments += ways[LINKS].1.page(product, &mut html)?.unwrap_or_default().reused;
+        bytes += html.len();
+    }
     let note = format!(
         "{} products; {:.1} fragments of {:.0} bytes together; ",
         products.len(),
-        fragments as f64 / builds,
-        bytes as f64 / builds
+        fragments as f64 / count as f64,
+        bytes as f64 / count as f64
     );
     let row = |id: &str, side: usize, mean: Option<f64>| {
         let name = format!("a page by links / by {}", ways[side].0);
@@ -139,13 +157,13 @@ fn pages(ways: &mut Ways<'_>, products: &[String]) -> Result<Vec<Row>, String> {
 }
 
 /// What a new price costs, and the next page, which has a stale fragment.
-fn changes(shop: &mut Shop, catalogue: &Catalogue) -> Result<Vec<Row>, String> {
+fn changes(shop: &mut Shop, catalogue: &Catalogue, count: usize) -> Result<Vec<Row>, String> {
     let mut numbers = Numbers(2);
     let (mut html, mut marked, mut anew) = (Vec::with_capacity(1 << 20), 0, 0);
     let mut times: [Vec<f64>; 3] = Default::default();
     let microseconds = |began: Instant| began.elapsed().as_nanos() as f64 / 1000.0;
-    for change in 0..CHANGES {
-        progress(&format!("change {change} of {CHANGES}"));
+    for change in 0..count {
+        progress(&format!("change {change} of {count}"));
         let product = &catalogue.products[numbers.below(catalogue.products.len())].id;
         let price = format!("{}.{:02}", change + 1, numbers.below(100));
         let began = Instant::now();
@@ -181,7 +199,7 @@ fn changes(shop: &mut Shop, catalogue: &Catalogue) -> Result<Vec<Row>, String> {
         sense: Sense::AtMost,
         note,
     };
-    let each = marked as f64 / CHANGES as f64;
+    let each = marked as f64 / count as f64;
     Ok(vec![
         row(
             "page_stale",
@@ -189,8 +207,8 @@ fn changes(shop: &mut Shop, catalogue: &Catalogue) -> Result<Vec<Row>, String> {
             stale,
             Some(fresh),
             format!(
-                "{CHANGES} pages right after a change of the price; {:.2} stale fragments each",
-                anew as f64 / CHANGES as f64
+                "{count} pages right after a change of the price; {:.2} stale fragments each",
+                anew as f64 / count as f64
             ),
         ),
         row(
@@ -198,16 +216,16 @@ fn changes(shop: &mut Shop, catalogue: &Catalogue) -> Result<Vec<Row>, String> {
             "a new price written and the fragments that show it marked",
             change,
             None,
-            format!("{CHANGES} changes, each {each:.1} fragments; p95 {p95:.0} us"),
+            format!("{count} changes, each {each:.1} fragments; p95 {p95:.0} us"),
         ),
     ])
 }
 
 /// Pages a second from the HTTP server.
-fn over_http(shop: &mut Shop, http: &HttpServer, products: &[String]) -> Result<Row, String> {
+fn over_http(shop: &mut Shop, http: &HttpServer, products: &[String], time: Duration) -> Result<Row, String> {
     progress("pages over HTTP");
     let asked_for = &products[..products.len().min(ASKED_FOR)];
-    let test = load_test(shop, http.address(), asked_for, CONNECTIONS, TIME)?;
+    let test = load_test(shop, http.address(), asked_for, CONNECTIONS, time)?;
     Ok(Row {
         id: "http".into(),
         name: "pages a second over HTTP, one core for server and store".into(),

@@ -8,7 +8,7 @@ use kelix::Cost;
 use crate::html::{Card, Text, cards};
 use crate::pages::{Made, Pages};
 use crate::shop::{Shop, words};
-use crate::tables::{NAME, PRODUCT, RATING, SUMMARY, TEXT};
+use crate::tables::{Kind, NAME, PRODUCT, RATING, SUMMARY, TEXT};
 
 const STYLE: &str = include_str!("style.css");
 /// What a page's foot begins with: before it the page of a product is the same whoever asks.
@@ -39,23 +39,30 @@ pub fn product_page(shop: &mut Shop, product: &str) -> Result<Option<Vec<u8>>, S
     let Some(made) = shop.page(product, &mut page)? else { return Ok(None) };
     let (time, cost) = (began.elapsed(), shop.cost().since(before));
     page.extend_from_slice(write_form(product).as_bytes());
-    page.extend_from_slice(foot(&made, cost, time.as_nanos() as f64 / 1000.0).as_bytes());
+    page.extend_from_slice(foot(product, &made, cost, time.as_nanos() as f64 / 1000.0).as_bytes());
     Ok(Some(page))
 }
 
 /// How the page was come by.
-fn foot(made: &Made, cost: Cost, microseconds: f64) -> String {
+fn foot(product: &str, made: &Made, cost: Cost, microseconds: f64) -> String {
     let Made { reused, anew } = made;
     let mut html = format!("</main>\n{FOOT} id=foot data-reads={}>", cost.reads);
     let _ =
         write!(html, "{} fragments: <b>{reused} reused, {} made anew</b>", reused + anew.len(), anew.len());
     if !anew.is_empty() {
+        let anew: Vec<String> = anew.iter().map(|key| fragment_name(product, key)).collect();
         let _ = write!(html, " ({})", Text(&anew.join(", ")));
     }
     let _ = write!(html, ". {} READs of the store's memory", cost.reads);
     let _ = write!(html, " and {} messages to it, {microseconds:.0} microseconds.", cost.messages);
     html.push_str("</footer></body></html>\n");
     html
+}
+
+/// What a fragment is called on its own page.
+fn fragment_name(product: &str, key: &str) -> String {
+    let name = key.strip_prefix(product).and_then(|rest| rest.strip_prefix('-')).unwrap_or(key);
+    if Kind::of(key.as_bytes()) == Kind::Review { format!("review {name}") } else { name.into() }
 }
 
 /// A form for somebody's opinion.

@@ -126,7 +126,7 @@ async fn visit(browser: &Client, server: SocketAddr, id: &str, other: &str) {
 
     send(browser, ".head form", &[("price", "4321.5")]).await;
     assert_eq!(text(browser, "#price").await, "$4321.50");
-    assert!(text(browser, "#foot").await.contains(&format!("1 made anew ({id}-head)")));
+    assert!(text(browser, "#foot").await.contains("1 made anew (head)"));
 
     let review =
         [("name", "Ada <b>"), ("summary", "<script>document.title='taken'</script>"), ("text", "Fine.")];
@@ -139,7 +139,7 @@ async fn visit(browser: &Client, server: SocketAddr, id: &str, other: &str) {
     browser.goto(&address(other)).await.unwrap();
     let card = format!("#bought li[data-product=\"{id}\"]");
     assert!(text(browser, &card).await.contains("$4321.50"));
-    assert!(text(browser, "#foot").await.contains(&format!("1 made anew ({other}-bought)")));
+    assert!(text(browser, "#foot").await.contains("1 made anew (bought)"));
     if let Ok(file) = std::env::var(SCREENSHOT) {
         let picture = browser.screenshot().await.unwrap();
         std::fs::write(file, picture).unwrap();

@@ -1,10 +1,11 @@
-//! The shop through its public interface: pages by all ways, changes, writers beside readers, files, HTTP, and a browser.
+//! The shop through its public interface: pages by all ways, changes, writers beside readers, files, HTTP, a browser, and the program.
 
 mod browser;
 mod changes;
 mod http;
 mod input;
 mod pages;
+mod program;
 
 use kelix_apps::Store;
 use kelix_web::{Catalogue, Shop, generate, load};
