@@ -25,7 +25,7 @@ pub struct Product {
     pub title: String,
     /// Who makes it; empty: unknown.
     pub brand: String,
-    /// What it costs, as [`price`] writes it; empty: unknown.
+    /// What it costs, like `1250.00`; empty: unknown.
     pub price: String,
     /// What it is.
     pub description: String,
