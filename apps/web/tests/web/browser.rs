@@ -121,7 +121,10 @@ async fn visit(browser: &Client, server: SocketAddr, id: &str, other: &str) {
             "nothing is made before somebody wants it"
         );
     }
-    // Another window's script could not do more than a form does: there is none on the page.
+    browser.goto(&address(other)).await.unwrap();
+    assert!(text(browser, "#foot").await.contains(" 0 made anew"), "nothing has changed");
+    browser.goto(&address(id)).await.unwrap();
+    // What a page does it does by forms: there is no script on it.
     assert!(browser.find_all(Locator::Css("script")).await.unwrap().is_empty());
 
     send(browser, ".head form", &[("price", "4321.5")]).await;
