@@ -204,7 +204,10 @@ fn product(numbers: &mut Numbers, number: usize) -> Product {
     let bytes = numbers.of(&TITLE_BYTES);
     let mut title = format!("{brand} {}", numbers.one_of(&KINDS));
     while title.len() < bytes {
-        title = format!("{title}, {}", numbers.one_of(&QUALITIES));
+        let quality = numbers.one_of(&QUALITIES);
+        if !title.ends_with(quality) {
+            title = format!("{title}, {quality}");
+        }
     }
     let cents = numbers.of(&PRICE_CENTS);
     let description = numbers.of(&DESCRIPTION_BYTES);

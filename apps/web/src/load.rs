@@ -13,8 +13,8 @@ use crate::tables::{
     list_key, review_key, title_key,
 };
 
-/// Puts that are under way at once.
-const UNDER_WAY: usize = 256;
+/// Puts that are under way at once. When there are so many, half of them are waited for: each wait may cost a turn of the processor.
+const UNDER_WAY: usize = 1024;
 /// Items between two words about how far it is.
 const ITEMS_A_WORD: usize = 10_000;
 /// Under it stands what is in the store.
@@ -123,7 +123,7 @@ impl Loader<'_> {
         if self.items % ITEMS_A_WORD == 0 {
             progress(&format!("loading: {} items", self.items));
         }
-        self.settle(UNDER_WAY)
+        if self.session.outstanding() < UNDER_WAY { Ok(()) } else { self.settle(UNDER_WAY / 2) }
     }
 
     /// Waits until no more than so many puts are under way.
