@@ -14,7 +14,7 @@ use crate::tables::{
 };
 
 /// Puts that are under way at once. When there are so many, half of them are waited for: each wait may cost a turn of the processor.
-const UNDER_WAY: usize = 1024;
+const UNDER_WAY: usize = 256;
 /// Items between two words about how far it is.
 const ITEMS_A_WORD: usize = 10_000;
 /// Under it stands what is in the store.

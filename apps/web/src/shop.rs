@@ -1,8 +1,9 @@
 //! Pages by links.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
-use kelix::{Client, CompareAndSet, Cost, Frontier, Item, NewItem, Scan, Session, Table};
+use kelix::{Client, CompareAndSet, Cost, Frontier, Item, NewItem, Scan, Session, SessionOptions, Table};
 use kelix_apps::text;
 
 use crate::catalogue::is_id;
@@ -14,6 +15,8 @@ use crate::tables::{BOUGHT, FRAGMENT, HTML, PRICE, PRODUCT, TITLE, TITLE_END, Ta
 /// How often a compare-and-set is tried: each time somebody else was faster.
 pub(crate) const TRIES_MAX: usize = 10_000;
 
+/// How long the store may take to answer: also on a machine that is busy with much else.
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Products among which an example is looked for.
 const EXAMPLES: usize = 1000;
 
@@ -29,7 +32,8 @@ pub struct Shop {
 impl Shop {
     /// Opens the shop that is in a store; one without products, if there is none.
     pub fn open(client: &Client) -> Result<Shop, String> {
-        let mut session = client.session().map_err(text)?;
+        let options = SessionOptions { timeout: TIMEOUT, ..SessionOptions::default() };
+        let mut session = client.session_with(options).map_err(text)?;
         let tables = Tables::open(&mut session)?;
         Ok(Shop { session, tables, page: Frontier::new(), fragments: Frontier::new() })
     }
