@@ -19,7 +19,7 @@ KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
 .NOTPARALLEL:
 
 .PHONY: help build demo test fmt lint doc loom sim mutants second-opinion fuzz bench report msrv aarch64 other-systems install clean
-.PHONY: toolchain test-tools fmt-check unit readme graph
+.PHONY: toolchain test-tools fmt-check unit readme graph web
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -33,6 +33,9 @@ demo: build ## build, then show the store at work
 
 graph: build ## followers: searches in a graph along links, with pictures in kelix-graph/
 	$(RELEASE)/kelix-graph
+
+web: build ## a shop whose pages are made of linked fragments, served
+	$(RELEASE)/kelix-web
 
 test: test-tools toolchain fmt-check lint doc msrv build unit loom sim fuzz readme ## run everything that CI runs
 

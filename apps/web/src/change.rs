@@ -1,0 +1,99 @@
+//! Changes of what is there: the object first, then marks on the fragments that show it.
+
+use std::ops::ControlFlow;
+
+use kelix::{Frontier, Item, Table};
+use kelix_apps::text;
+
+use crate::render::with;
+use crate::shop::Shop;
+use crate::tables::{HTML, LIST, MORE, NAME, PRICE, RATING, SHOWN, STARS, SUMMARY, TEXT};
+
+/// What is to be changed of a review. `None`: it stays.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct ReviewChange<'a> {
+    /// One to five stars.
+    pub rating: Option<u8>,
+    /// In a few words.
+    pub summary: Option<&'a str>,
+    /// In more.
+    pub text: Option<&'a str>,
+}
+
+impl Shop {
+    /// Changes the price of a product. How many fragments show it; `None`: there is no such product.
+    pub fn change_price(&mut self, product: &str, price: &str) -> Result<Option<usize>, String> {
+        self.change(self.tables.products, product, &[(PRICE, price.as_bytes())])
+    }
+
+    /// Changes the name of a user. How many fragments show it; `None`: there is no such user.
+    pub fn change_name(&mut self, user: &str, name: &str) -> Result<Option<usize>, String> {
+        self.change(self.tables.users, user, &[(NAME, name.as_bytes())])
+    }
+
+    /// Changes a review. How many fragments show what was changed; `None`: there is no such review.
+    pub fn change_review(
+        &mut self,
+        review: &str,
+        change: &ReviewChange<'_>,
+    ) -> Result<Option<usize>, String> {
+        let rating = change.rating.map(|rating| rating.to_string());
+        let bytes = [(RATING, rating.as_deref()), (SUMMARY, change.summary), (TEXT, change.text)];
+        let bytes: Vec<(&str, &[u8])> =
+            bytes.iter().filter_map(|(name, bytes)| Some((*name, bytes.as_ref()?.as_bytes()))).collect();
+        self.change(self.tables.reviews, review, &bytes)
+    }
+
+    /// Changes bytes of an object, and marks the fragments that show them.
+    fn change(&mut self, table: Table, key: &str, bytes: &[(&str, &[u8])]) -> Result<Option<usize>, String> {
+        let put: Vec<(&str, Option<&[u8]>)> =
+            bytes.iter().map(|(name, bytes)| (*name, Some(*bytes))).collect();
+        let Some(object) = self.replace(table, key.as_bytes(), |session, item| with(session, item, &put))?
+        else {
+            return Ok(None);
+        };
+        let names: Vec<&str> = bytes.iter().map(|(name, _)| *name).collect();
+        self.mark(&object, &names).map(Some)
+    }
+
+    /// Marks what depends on these attributes of an object, which have been written: the count of the list that a review stands in, and
+    /// then the fragments. How many these are.
+    pub(crate) fn mark(&mut self, object: &Item, attributes: &[&str]) -> Result<usize, String> {
+        let list = object.links(LIST).next().map(|link| link.key.to_vec());
+        if let Some(list) = list.filter(|_| attributes.contains(&RATING)) {
+            self.replace(self.tables.lists, &list, |session, list| with(session, list, &[(STARS, None)]))?;
+        }
+        let (mut at, mut marked) = (object.clone(), 0);
+        loop {
+            marked += self.mark_fragments(&at, attributes)?;
+            if at.link_count(MORE) == 0 || !self.session.follow_into(&mut at, MORE).map_err(text)? {
+                return Ok(marked);
+            }
+        }
+    }
+
+    /// Marks the fragments that an item's own links lead to.
+    fn mark_fragments(&mut self, object: &Item, attributes: &[&str]) -> Result<usize, String> {
+        let mut fragments = Frontier::new();
+        let shows = |shown: &[u8]| {
+            let mut shown = shown.split(|byte| *byte == b' ');
+            shown.any(|shown| attributes.iter().any(|attribute| attribute.as_bytes() == shown))
+        };
+        fragments.add_links(object, SHOWN, |link| shows(link.bytes));
+        let mut found = Vec::with_capacity(fragments.len());
+        let keep = |_, fragment: Option<&Item>| {
+            found.extend(fragment.cloned());
+            ControlFlow::Continue(())
+        };
+        self.session.visit(&fragments, keep).map_err(text)?;
+        for fragment in &found {
+            let stale = with(&self.session, fragment, &[(HTML, None)]);
+            if !self.put_over(self.tables.fragments, fragment, &stale)? {
+                self.replace(self.tables.fragments, fragment.key(), |session, fragment| {
+                    with(session, fragment, &[(HTML, None)])
+                })?;
+            }
+        }
+        Ok(found.len())
+    }
+}
