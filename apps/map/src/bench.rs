@@ -10,7 +10,7 @@ use crate::accuracy;
 use crate::load::{load, memory_bytes};
 use crate::matching::{Matched, Matcher, RADIUS, Spot};
 use crate::network::Network;
-use crate::place::{Grid, Position};
+use crate::place::Position;
 use crate::random::Random;
 use crate::route::{Method, Route, route};
 use crate::search::{By, Search};
@@ -115,12 +115,13 @@ impl Bench {
         let many = single.again(BATCH)?;
         let (mut index, mut message) = (Keys::of(by_index), Keys::of(by_message));
         let (mut single, mut many) = (Keys::of(single), Keys::of(many));
+        let mut matcher = Matcher::new(network.grid);
         let mut work = |side: usize, task: usize| match side {
-            0 => matched(&mut links, network.grid, points[task]),
-            1 => matched(&mut index, network.grid, points[task]),
-            2 => matched(&mut message, network.grid, points[task]),
-            3 => matched(&mut single, network.grid, points[task]),
-            _ => matched(&mut many, network.grid, points[task]),
+            0 => matcher.matched(&mut links, points[task], RADIUS),
+            1 => matcher.matched(&mut index, points[task], RADIUS),
+            2 => matcher.matched(&mut message, points[task], RADIUS),
+            3 => matcher.matched(&mut single, points[task], RADIUS),
+            _ => matcher.matched(&mut many, points[task], RADIUS),
         };
         let on_streets = check(network, &points, &mut work)?;
         let times = Times::take(points.len(), 5, |side, task| work(side, task).map(drop))?;
@@ -140,19 +141,15 @@ impl Bench {
     }
 }
 
-fn matched(map: &mut impl Map, grid: Grid, at: Position) -> Result<Option<Matched>, String> {
-    Matcher::new(grid).matched(map, at, RADIUS)
-}
-
 /// All sides answer as arrays do. Returns how many points are on a street.
 fn check(
     network: &Network,
     points: &[Position],
     work: &mut impl FnMut(usize, usize) -> Result<Option<Matched>, String>,
 ) -> Result<usize, String> {
-    let (mut arrays, mut count) = (Arrays::of(network), 0);
+    let (mut arrays, mut matcher, mut count) = (Arrays::of(network), Matcher::new(network.grid), 0);
     for (task, at) in points.iter().enumerate() {
-        let truth = matched(&mut arrays, network.grid, *at)?;
+        let truth = matcher.matched(&mut arrays, *at, RADIUS)?;
         for side in 0..5 {
             let told = work(side, task)?;
             if told != truth {

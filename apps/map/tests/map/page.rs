@@ -1,6 +1,6 @@
 //! The page in a browser: Debian's Chromium, told what to do through WebDriver. With KELIX_MAP_SCREENSHOT=FILE it keeps a picture of the page.
 
-mod running;
+
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use fantoccini::actions::{InputSource, MOUSE_BUTTON_LEFT, MouseActions, PointerAction};
 use fantoccini::{Client, ClientBuilder, Locator};
 use hyper_util::client::legacy::connect::HttpConnector;
-use running::{Folder, Serving};
+use crate::running::{Folder, Serving};
 use serde_json::{Value, json};
 
 /// Chromium's driver, which ends the browser when it is told to, and is ended by its id.

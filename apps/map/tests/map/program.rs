@@ -1,8 +1,8 @@
 //! The program: its commands, its errors, and what it answers over HTTP.
 
-mod running;
 
-use running::{Folder, Serving, crossing, points, run};
+
+use crate::running::{Folder, Serving, crossing, points, run};
 
 fn told(arguments: &[&str]) -> String {
     let output = run(arguments);

@@ -102,7 +102,7 @@ fn all_ways_give_the_same_answers() {
 #[test]
 fn a_point_is_matched_by_one_look_by_key() {
     let network = Network::of(grid(12)).unwrap();
-    let mut links = loaded("map-test-cost", &network).links;
+    let Loaded { mut links, store: _store } = loaded("map-test-cost", &network);
     let mut matcher = Matcher::new(network.grid);
     let spot = Spot::at(network.found(7), 0.4);
     // The first read of a name asks for it.
@@ -128,17 +128,13 @@ fn beside(network: &Network, segment: u32, share: f64, metres: f64) -> Position 
     let (a, b) = (plane.point(line[0]), plane.point(line[1]));
     let along = b - a;
     let length = f64::hypot(along.x(), along.y());
-    plane.position(geo_point(-along.y() * metres / length, along.x() * metres / length))
-}
-
-fn geo_point(east: f64, north: f64) -> geo::Point {
-    geo::Point::new(east, north)
+    plane.position(geo::Point::new(-along.y(), along.x()) * (metres / length))
 }
 
 #[test]
 fn points_beside_segments_are_matched_to_them() {
     let network = Network::of(grid(8)).unwrap();
-    let mut links = loaded("map-test-beside", &network).links;
+    let Loaded { mut links, store: _store } = loaded("map-test-beside", &network);
     let mut matcher = Matcher::new(network.grid);
     for segment in 0..network.segments.len() as u32 {
         for (share, metres, side) in [(0.3, 4.0, Side::Left), (0.6, -7.0, Side::Right)] {
@@ -155,7 +151,7 @@ fn points_beside_segments_are_matched_to_them() {
 #[test]
 fn points_at_ends_and_off_streets() {
     let network = Network::of(grid(8)).unwrap();
-    let mut links = loaded("map-test-ends", &network).links;
+    let Loaded { mut links, store: _store } = loaded("map-test-ends", &network);
     let mut matcher = Matcher::new(network.grid);
     for (node, at) in network.nodes.iter().enumerate() {
         let Matched { spot, .. } = matcher.matched(&mut links, *at, RADIUS).unwrap().unwrap();
@@ -187,8 +183,8 @@ fn plain_search(network: &Network, from: u32) -> Vec<u64> {
         for segment in &network.segments {
             let [a, b] = segment.ends.map(|end| end as usize);
             let ways = if segment.oneway { vec![(a, b)] } else { vec![(a, b), (b, a)] };
-            for (a, b) in ways.into_iter().filter(|(a, _)| lengths[*a] != u64::MAX) {
-                let length = lengths[a] + u64::from(segment.length);
+            for (a, b) in ways {
+                let length = lengths[a].saturating_add(segment.length.into());
                 changed |= length < lengths[b];
                 lengths[b] = lengths[b].min(length);
             }
@@ -202,7 +198,7 @@ fn plain_search(network: &Network, from: u32) -> Vec<u64> {
 #[test]
 fn routes_are_the_shortest_and_keep_to_one_way_streets() {
     let network = Network::of(grid(10)).unwrap();
-    let mut links = loaded("map-test-routes", &network).links;
+    let Loaded { mut links, store: _store } = loaded("map-test-routes", &network);
     let (mut search, mut random) = (Search::new(), Random::new(3));
     let mut around = 0;
     for _ in 0..60 {
