@@ -45,7 +45,9 @@ impl Count<'_> {
     fn note(&mut self, truth: u32, told: Option<u32>) {
         let street = |segment: u32| self.network.segments[segment as usize].street;
         let name = |segment: u32| &self.network.streets[street(segment) as usize].name;
-        let is_street = |told: u32| street(told) == street(truth) || (!name(told).is_empty() && name(told) == name(truth));
+        let is_street = |told: u32| {
+            street(told) == street(truth) || (!name(told).is_empty() && name(told) == name(truth))
+        };
         self.points += 1;
         self.segments += usize::from(told == Some(truth));
         self.streets += usize::from(told.is_some_and(is_street));
@@ -91,7 +93,8 @@ pub fn table(found: &[Found]) -> String {
     let mut table = String::from("                 true segment        true street\n");
     table.push_str("noise  points   nearest   trace    nearest   trace\n");
     for Found { noise, points, nearest, trace } in found {
-        let [a, b, c, d] = [nearest.segment, trace.segment, nearest.street, trace.street].map(|share| share * 100.0);
+        let [a, b, c, d] =
+            [nearest.segment, trace.segment, nearest.street, trace.street].map(|share| share * 100.0);
         let line = writeln!(table, "{noise:>3} m {points:>8} {a:>8.1} % {b:>5.1} % {c:>8.1} % {d:>5.1} %");
         line.expect("memory takes all");
     }

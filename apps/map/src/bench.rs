@@ -202,7 +202,11 @@ fn routes(network: &Network, links: &mut Links, of: &str, wanted: Option<f64>) -
         for pair in &pairs {
             let found = go(&mut by_links, links, pair, method)?;
             if found != go(&mut by_arrays, &mut arrays, pair, method)? {
-                return Err(format!("the route from {} to {} is not that on arrays", pair.0.position(), pair.1.position()));
+                return Err(format!(
+                    "the route from {} to {} is not that on arrays",
+                    pair.0.position(),
+                    pair.1.position()
+                ));
             }
             settled += found.map_or(0, |found| found.settled);
             let mut times = [Vec::new(), Vec::new()];
@@ -222,7 +226,11 @@ fn routes(network: &Network, links: &mut Links, of: &str, wanted: Option<f64>) -
             ours.push(links / 1e3);
             other.push(arrays / 1e3);
         }
-        let note = format!("{ROUTES} routes, {} nodes gone on from each on average; {} segments", settled / ROUTES, network.segments.len());
+        let note = format!(
+            "{ROUTES} routes, {} nodes gone on from each on average; {} segments",
+            settled / ROUTES,
+            network.segments.len()
+        );
         Ok(Row {
             id: format!("{of}{name}_array").into(),
             name: format!("{name} by links / on arrays").into(),
@@ -259,8 +267,18 @@ fn accuracy_rows(network: &Network, links: &mut Links) -> Result<Vec<Row>, Strin
             let noise = found.noise;
             let name = |how| format!("share of points matched to the true segment {how}, noise of {noise} m");
             [
-                row(format!("nearest_{noise}m"), name("by themselves"), found.nearest.segment, note(found.nearest.street)),
-                row(format!("trace_{noise}m"), name("as a trace"), found.trace.segment, note(found.trace.street)),
+                row(
+                    format!("nearest_{noise}m"),
+                    name("by themselves"),
+                    found.nearest.segment,
+                    note(found.nearest.street),
+                ),
+                row(
+                    format!("trace_{noise}m"),
+                    name("as a trace"),
+                    found.trace.segment,
+                    note(found.trace.street),
+                ),
             ]
         })
         .collect())

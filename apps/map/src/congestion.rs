@@ -18,7 +18,7 @@ use kelix_apps::text;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::load::{key, number, table_of};
+use crate::load::{key, number};
 use crate::matching::Matcher;
 use crate::place::Position;
 use crate::route::{Method, route};
@@ -118,7 +118,7 @@ impl Live {
         Ok(Live {
             speeds: session.create_table_of(TableKind::Numbers, "map_speed").map_err(text)?,
             points: session.create_table_of(TableKind::Numbers, "map_point").map_err(text)?,
-            segments: table_of(session, "segment")?,
+            segments: session.table("map_segment").map_err(text)?,
         })
     }
 

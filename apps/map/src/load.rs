@@ -1,6 +1,6 @@
 //! The map's way into Kelix: a generation of items with links (see [`crate::ways::Links`] for what they are).
 
-use kelix::{Build, Built, Item, NewTable, Session, Table, TableKind};
+use kelix::{Build, Built, Item, NewTable, Session, TableKind};
 use kelix_apps::text;
 use rustc_hash::FxHashSet;
 
@@ -8,8 +8,9 @@ use crate::network::{Bounds, Network, Street};
 use crate::place::{Cell, Grid, Position};
 use crate::ways::neighbour_bytes;
 
-/// The dataset, and the tables of it, in their order.
-const DATASET: &str = "map";
+/// The dataset.
+pub const DATASET: &str = "map";
+/// Its tables, in their order.
 const TABLES: [&str; 5] = ["map_cell", "map_segment", "map_node", "map_street", "map_about"];
 const CELL: usize = 0;
 const SEGMENT: usize = 1;
@@ -34,11 +35,6 @@ pub fn number(key: &[u8]) -> u64 {
     key.try_into().map_or(u64::MAX, u64::from_be_bytes)
 }
 
-/// A table of the map that is in force.
-pub fn table_of(session: &mut Session, what: &str) -> Result<Table, String> {
-    session.table(&format!("map_{what}")).map_err(|error| format!("the store has no map: {error}"))
-}
-
 /// What is said of a map as a whole.
 #[derive(Clone, PartialEq, Debug)]
 pub struct About {
@@ -57,14 +53,21 @@ impl About {
     pub fn network(network: &Network) -> About {
         let counts = [network.nodes.len(), network.segments.len(), network.streets.len()];
         let bounds = Bounds::of(&network.nodes);
-        About { title: network.title.clone(), grid: network.grid, bounds, counts: counts.map(|count| count as u32) }
+        About {
+            title: network.title.clone(),
+            grid: network.grid,
+            bounds,
+            counts: counts.map(|count| count as u32),
+        }
     }
 
     /// As it was loaded.
     pub fn of(item: &Item) -> Result<About, String> {
         let word = |name| {
             let bytes = item.bytes(name).and_then(|bytes| bytes.try_into().ok());
-            bytes.map(u32::from_le_bytes).ok_or_else(|| format!("the store's map has no {name}; load it again"))
+            bytes
+                .map(u32::from_le_bytes)
+                .ok_or_else(|| format!("the store's map has no {name}; load it again"))
         };
         let place = |lat, lon| Ok::<_, String>(Position { lat: word(lat)? as i32, lon: word(lon)? as i32 });
         Ok(About {
@@ -185,7 +188,9 @@ fn put_streets(build: &mut Build<'_>, network: &Network) -> kelix::Result<()> {
             let own = key(part_key(number, part));
             let mut item = build.item(STREET, &own);
             let Street { name, kind, maxspeed } = street;
-            item.bytes("name", name.as_bytes()).bytes("kind", kind.as_bytes()).bytes("maxspeed", &[*maxspeed]);
+            item.bytes("name", name.as_bytes())
+                .bytes("kind", kind.as_bytes())
+                .bytes("maxspeed", &[*maxspeed]);
             for segment in chunk {
                 item.link("segment", segments, &key((*segment).into()));
             }

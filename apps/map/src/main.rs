@@ -27,13 +27,16 @@ const NEWS: usize = 4096;
 /// Without a command it loads a map, lets vehicles drive about on it, or plays the points of a file, and serves a page that shows
 /// them, until it is ended by SIGINT or SIGTERM.
 #[derive(Parser)]
-#[command(version, after_help = "\
+#[command(
+    version,
+    after_help = "\
 Examples:
   kelix-map
   kelix-map --data liechtenstein-latest.osm.pbf --listen 127.0.0.1:8080
   kelix-map --data district.json --points taxis.csv --speed 60
   kelix-map match 60.1699 24.9384
-  kelix-map route 60.1699,24.9384 60.1756,24.9519 --by length")]
+  kelix-map route 60.1699,24.9384 60.1756,24.9519 --by length"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
@@ -175,7 +178,11 @@ fn show(arguments: &Arguments) -> Result<(), String> {
     let app = App { client: store.client.clone(), about, live, news };
     let feed = Feed::start(app.clone(), traffic, arguments.speed)?;
     let served = serve(app.clone(), arguments.listen, |address| {
-        println!("{}: {streets} streets, {segments} segments, {nodes} nodes in {}", app.about.title, store.place());
+        println!(
+            "{}: {streets} streets, {segments} segments, {nodes} nodes in {}",
+            app.about.title,
+            store.place()
+        );
         println!("http://{address}/");
     });
     drop(feed);
@@ -197,7 +204,11 @@ fn tell_match(ready: &mut Ready, at: Position) -> Result<(), String> {
         Some(Matched { spot, side, street }) => {
             let (along, length) = (f64::from(spot.along()) / 1e3, f64::from(spot.on.length) / 1e3);
             println!("{} ({}, {} km/h)", named(&street), street.kind, street.maxspeed);
-            println!("{along:.1} m along segment {} of {length:.1} m, at {}", spot.on.segment, spot.position());
+            println!(
+                "{along:.1} m along segment {} of {length:.1} m, at {}",
+                spot.on.segment,
+                spot.position()
+            );
             println!("{:.1} m from there, to its {}", spot.metres, format!("{side:?}").to_lowercase());
         }
     }
@@ -211,7 +222,8 @@ fn tell_matches(traces: &[points::Trace], ready: &mut Ready) -> Result<(), Strin
     let output = std::io::stdout().lock();
     let mut output = csv::Writer::from_writer(std::io::BufWriter::new(output));
     let words = |error: csv::Error| error.to_string();
-    let head = ["vehicle", "milliseconds", "latitude", "longitude", "part", "segment", "along_m", "off_m", "street"];
+    let head =
+        ["vehicle", "milliseconds", "latitude", "longitude", "part", "segment", "along_m", "off_m", "street"];
     output.write_record(head).map_err(words)?;
     for points::Trace { vehicle, fixes } in traces {
         let places = tracer.places(links, fixes)?;

@@ -113,12 +113,7 @@ impl Matcher {
     }
 
     /// The nearest place on a street. `None`: none is within the radius.
-    pub fn nearest(
-        &mut self,
-        map: &mut impl Map,
-        at: Position,
-        radius: f64,
-    ) -> Result<Option<Spot>, String> {
+    pub fn nearest(&mut self, map: &mut impl Map, at: Position, radius: f64) -> Result<Option<Spot>, String> {
         Ok(self.nearest_found(map, at, radius)?.map(|(_, spot)| spot))
     }
 

@@ -228,8 +228,7 @@ fn adjacency(nodes: &[Position], segments: &[Segment]) -> (Vec<u32>, Vec<Neighbo
     for (number, Segment { ends: [a, b], length, time, oneway, .. }) in segments.iter().enumerate() {
         let mut add = |from: u32, to: u32| {
             let at = nodes[to as usize];
-            let neighbour =
-                Neighbour { node: to, at, segment: number as u32, length: *length, time: *time };
+            let neighbour = Neighbour { node: to, at, segment: number as u32, length: *length, time: *time };
             all.push((from, neighbour));
         };
         add(*a, *b);

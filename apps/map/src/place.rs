@@ -93,7 +93,8 @@ impl Cell {
     /// The eight beside it.
     pub fn beside(self) -> impl Iterator<Item = Cell> {
         let Cell { row, column } = self;
-        let around = (row - 1..=row + 1).flat_map(move |row| (column - 1..=column + 1).map(move |c| (row, c)));
+        let around =
+            (row - 1..=row + 1).flat_map(move |row| (column - 1..=column + 1).map(move |c| (row, c)));
         around.map(|(row, column)| Cell { row, column }).filter(move |cell| *cell != self)
     }
 }
@@ -143,8 +144,7 @@ impl Grid {
     /// All cells of a rectangle.
     pub fn between(self, first: Cell, last: Cell) -> impl Iterator<Item = Cell> {
         let columns = first.column..=last.column;
-        (first.row..=last.row)
-            .flat_map(move |row| columns.clone().map(move |column| Cell { row, column }))
+        (first.row..=last.row).flat_map(move |row| columns.clone().map(move |column| Cell { row, column }))
     }
 
     /// The cells that a line between two places goes through.

@@ -37,7 +37,8 @@ struct Entry {
 
 /// Reads a file: `.csv` with the columns vehicle, timestamp, longitude and latitude, or `.json` with a list of id, time and point.
 pub fn read(path: &Path) -> Result<Vec<Trace>, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     let points = if is_json { list(&text) } else { table(&text) };
     let points = points.map_err(|error| format!("{}: {error}", path.display()))?;
@@ -80,8 +81,9 @@ fn list(text: &str) -> Result<Vec<(String, Fix)>, String> {
 
 fn fix(time: &str, lat: f64, lon: f64) -> Result<Fix, String> {
     let at = Position::of(lat, lon).ok_or_else(|| format!("latitude {lat}, longitude {lon} is no place"))?;
-    let at_ms = milliseconds(time)
-        .ok_or_else(|| format!("\"{time}\" is no time; expected YYYY-MM-DD HH:MM:SS, or seconds since 1970"))?;
+    let at_ms = milliseconds(time).ok_or_else(|| {
+        format!("\"{time}\" is no time; expected YYYY-MM-DD HH:MM:SS, or seconds since 1970")
+    })?;
     Ok(Fix { at_ms, at })
 }
 
@@ -171,7 +173,9 @@ mod tests {
         let wrong = |text: &str| table(text).unwrap_err();
         assert!(wrong("a,b\n1,2\n").contains("columns vehicle"));
         assert!(wrong("vehicle,timestamp,longitude,latitude\na,1,2,x\n").contains("line: 2"));
-        assert!(wrong("vehicle,timestamp,longitude,latitude\na,1,2,3\na,noon,2,3\n").contains("line 3: \"noon\""));
+        assert!(
+            wrong("vehicle,timestamp,longitude,latitude\na,1,2,3\na,noon,2,3\n").contains("line 3: \"noon\"")
+        );
         assert!(wrong("vehicle,timestamp,longitude,latitude\na,1,2,93\n").contains("no place"));
         assert!(list("[]x").unwrap_err().contains("list of objects"));
         let point = r#"[{"point":"11.5 48.1","time":"0","id":"x"}]"#;

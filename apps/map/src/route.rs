@@ -124,8 +124,7 @@ pub fn lengths(
     to: &[Spot],
     most: u64,
 ) -> Result<Vec<Option<u64>>, String> {
-    let mut lengths: Vec<Option<u64>> =
-        to.iter().map(|to| from.direct(to).map(|cost| cost.length)).collect();
+    let mut lengths: Vec<Option<u64>> = to.iter().map(|to| from.direct(to).map(|cost| cost.length)).collect();
     let mut entries: Vec<(u32, usize, u64)> = Vec::new();
     for (index, spot) in to.iter().enumerate().filter(|(index, _)| lengths[*index].is_none()) {
         entries.extend(spot.entries().map(|(node, rest)| (node, index, rest.length)));

@@ -114,7 +114,10 @@ impl<'n> Simulation<'n> {
                 return Ok(self.along(number, &found.segments, (&from, &to), begins_ms));
             }
         }
-        Err(format!("{}: there are no two places on its streets that are {ROUTE_METRES} m apart by a route", self.network.title))
+        Err(format!(
+            "{}: there are no two places on its streets that are {ROUTE_METRES} m apart by a route",
+            self.network.title
+        ))
     }
 
     /// Drives along segments.

@@ -93,11 +93,7 @@ impl Tracer {
     }
 
     /// The place of each point. `None`: it is on no street.
-    pub fn places(
-        &mut self,
-        map: &mut impl Map,
-        trace: &[Fix],
-    ) -> Result<Vec<Option<OnTrace>>, String> {
+    pub fn places(&mut self, map: &mut impl Map, trace: &[Fix]) -> Result<Vec<Option<OnTrace>>, String> {
         let mut places = vec![None; trace.len()];
         let (mut row, mut steps): (usize, Vec<Step>) = (0, Vec::new());
         for (point, fix) in trace.iter().enumerate() {

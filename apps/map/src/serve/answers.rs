@@ -134,7 +134,10 @@ pub(super) struct Match {
 }
 
 /// The street of a place; `null`: it is on none.
-pub(super) async fn matched(State(app): State<App>, Query(At { at }): Query<At>) -> Answer<(Option<Match>, Took)> {
+pub(super) async fn matched(
+    State(app): State<App>,
+    Query(At { at }): Query<At>,
+) -> Answer<(Option<Match>, Took)> {
     let at = place(&at)?;
     app.with(|worker| {
         let (found, took) = took(worker, |worker| worker.matcher.matched(&mut worker.links, at, RADIUS))?;

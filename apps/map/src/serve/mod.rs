@@ -105,7 +105,8 @@ pub fn serve(app: App, listen: SocketAddr, ready: impl FnOnce(SocketAddr)) -> Re
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(THREADS).enable_all().build().map_err(text)?;
     let ended = runtime.block_on(async {
-        let listener = TcpListener::bind(listen).await.map_err(|error| format!("cannot listen at {listen}: {error}"))?;
+        let listener =
+            TcpListener::bind(listen).await.map_err(|error| format!("cannot listen at {listen}: {error}"))?;
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt()).map_err(text)?, signal(SignalKind::terminate()).map_err(text)?);
         ready(listener.local_addr().map_err(text)?);

@@ -49,7 +49,9 @@ impl Way {
                 "maxspeed" => speed = kilometres_an_hour(value),
                 "junction" => round = matches!(value, "roundabout" | "circular"),
                 "area" => closed |= value == "yes",
-                "access" | "vehicle" | "motor_vehicle" | "motorcar" => closed |= matches!(value, "no" | "private"),
+                "access" | "vehicle" | "motor_vehicle" | "motorcar" => {
+                    closed |= matches!(value, "no" | "private")
+                }
                 _ => {}
             }
         }

@@ -11,12 +11,12 @@
 
 use std::ops::ControlFlow::Continue;
 
-use kelix::{Frontier, Item, Link, Session, Table};
+use kelix::{Frontier, Item, Link, Session, Table, View};
 use kelix_apps::text;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Found, Map, broken, neighbour_of, numbers_of};
-use crate::load::{ABOUT, About, key, number, table_of};
+use crate::load::{ABOUT, About, DATASET, key, number};
 use crate::network::{Neighbour, Street};
 use crate::place::{Cell, Position};
 
@@ -29,6 +29,8 @@ pub struct Links {
 
 /// What is at hand of the map, apart from the session.
 struct AtHand {
+    /// It holds the generation, so that no read has to ask for the time to know that this is still there.
+    _view: View,
     cells: Table,
     nodes: Table,
     streets: Table,
@@ -49,13 +51,15 @@ struct AtHand {
 impl Links {
     /// Opens the map of a store.
     pub fn open(mut session: Session) -> Result<(Links, About), String> {
-        let table = table_of(&mut session, "about")?;
-        let item = session.get(table, ABOUT).map_err(text)?.ok_or("the store has no map")?;
+        let view = session.view(DATASET).map_err(|error| format!("the store has no map: {error}"))?;
+        let table = |what: &str| view.table(&format!("map_{what}")).map_err(text);
+        let item = session.get(table("about")?, ABOUT).map_err(text)?.ok_or("the store has no map")?;
         let about = About::of(&item)?;
         let items = AtHand {
-            cells: table_of(&mut session, "cell")?,
-            nodes: table_of(&mut session, "node")?,
-            streets: table_of(&mut session, "street")?,
+            cells: table("cell")?,
+            nodes: table("node")?,
+            streets: table("street")?,
+            _view: view,
             item,
             here: Frontier::new(),
             segments: Frontier::new(),

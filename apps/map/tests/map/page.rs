@@ -1,15 +1,13 @@
 //! The page in a browser: Debian's Chromium, told what to do through WebDriver. With KELIX_MAP_SCREENSHOT=FILE it keeps a picture of the page.
 
-
-
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::running::{Folder, Serving};
 use fantoccini::actions::{InputSource, MOUSE_BUTTON_LEFT, MouseActions, PointerAction};
 use fantoccini::{Client, ClientBuilder, Locator};
 use hyper_util::client::legacy::connect::HttpConnector;
-use crate::running::{Folder, Serving};
 use serde_json::{Value, json};
 
 /// Chromium's driver, which ends the browser when it is told to, and is ended by its id.
@@ -57,7 +55,9 @@ impl Drop for Driver {
 }
 
 async fn value(page: &Client, script: &str) -> Value {
-    page.execute(&format!("return {script}"), Vec::new()).await.unwrap_or_else(|error| panic!("{script}: {error}"))
+    page.execute(&format!("return {script}"), Vec::new())
+        .await
+        .unwrap_or_else(|error| panic!("{script}: {error}"))
 }
 
 /// Waits until something is true on the page.
@@ -114,17 +114,25 @@ async fn the_page_shows_streets_points_speeds_and_routes() {
 
     let live = value(&page, "shown.minute").await;
     let first = value(&page, "Number(slider.min) + 1").await;
-    page.execute("slider.value = arguments[0]; slider.dispatchEvent(new Event('input'))", vec![first.clone()])
-        .await
-        .unwrap();
+    page.execute(
+        "slider.value = arguments[0]; slider.dispatchEvent(new Event('input'))",
+        vec![first.clone()],
+    )
+    .await
+    .unwrap();
     wait_for(&page, &format!("shown.minute === {first}")).await;
     assert_ne!(live, first);
-    let then = value(&page, "[shown.points, shown.speeds, document.querySelector('#clock').textContent]").await;
-    page.execute("slider.value = arguments[0] + 3; slider.dispatchEvent(new Event('input'))", vec![first.clone()])
-        .await
-        .unwrap();
+    let then =
+        value(&page, "[shown.points, shown.speeds, document.querySelector('#clock').textContent]").await;
+    page.execute(
+        "slider.value = arguments[0] + 3; slider.dispatchEvent(new Event('input'))",
+        vec![first.clone()],
+    )
+    .await
+    .unwrap();
     wait_for(&page, &format!("shown.minute === {first} + 3")).await;
-    let later = value(&page, "[shown.points, shown.speeds, document.querySelector('#clock').textContent]").await;
+    let later =
+        value(&page, "[shown.points, shown.speeds, document.querySelector('#clock').textContent]").await;
     assert_ne!(then, later);
     press(&page, "#now").await;
     wait_for(&page, &format!("shown.minute > {first} + 3")).await;
@@ -139,7 +147,8 @@ async fn the_page_shows_streets_points_speeds_and_routes() {
     // Not every pair has a route: some streets lead out of the map and not back.
     let mut found = false;
     for number in 1..20 {
-        let (from, to) = (places[places.len() * number / 80], places[places.len() - 1 - places.len() * number / 60]);
+        let (from, to) =
+            (places[places.len() * number / 80], places[places.len() - 1 - places.len() * number / 60]);
         click(&page, from.0, from.1).await;
         wait_for(&page, "ends.length === 1").await;
         click(&page, to.0, to.1).await;

@@ -1,7 +1,5 @@
 //! The program: its commands, its errors, and what it answers over HTTP.
 
-
-
 use crate::running::{Folder, Serving, crossing, points, run};
 
 fn told(arguments: &[&str]) -> String {
@@ -84,7 +82,12 @@ fn the_page_is_answered() {
     let folder = Folder::new("serve");
     let (data, file) = (folder.file("crossing.json", crossing()), folder.file("points.csv", points()));
     let serving = Serving::start(&["--data", &data, "--points", &file, "--speed", "10000"]);
-    for (path, word) in [("/", "<title>Kelix"), ("/page.js", "EventSource"), ("/page.css", "#map"), ("/leaflet.js", "Leaflet")] {
+    for (path, word) in [
+        ("/", "<title>Kelix"),
+        ("/page.js", "EventSource"),
+        ("/page.css", "#map"),
+        ("/leaflet.js", "Leaflet"),
+    ] {
         let (status, body) = serving.get(path);
         assert!(status == 200 && body.contains(word), "{path}");
     }
@@ -132,8 +135,11 @@ fn a_small_benchmark_says_what_it_measured() {
     let said = told(&["bench", "--json", "--items", "12000", "--tasks", "10"]);
     let report: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!(report["bench"], "map");
-    let ids: Vec<&str> = report["rows"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect();
-    for id in ["map_memcached_mean", "map_memcached_p95", "map_multiget_mean", "map_message_p5", "map_index_mean"] {
+    let ids: Vec<&str> =
+        report["rows"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap()).collect();
+    for id in
+        ["map_memcached_mean", "map_memcached_p95", "map_multiget_mean", "map_message_p5", "map_index_mean"]
+    {
         assert!(ids.contains(&id), "{ids:?}");
     }
     for id in ["dijkstra_array", "astar_array", "tiled_dijkstra_array", "nearest_20m", "trace_5m"] {

@@ -87,7 +87,8 @@ impl Drop for Serving {
 
 /// Two streets that cross, as an Overpass server tells of them: Long Street goes east for 1 km, Short Street north.
 pub fn crossing() -> String {
-    let node = |id: u32, lat: f64, lon: f64| format!(r#"{{"type":"node","id":{id},"lat":{lat},"lon":{lon}}}"#);
+    let node =
+        |id: u32, lat: f64, lon: f64| format!(r#"{{"type":"node","id":{id},"lat":{lat},"lon":{lon}}}"#);
     let mut elements: Vec<String> = (0..11).map(|n| node(n, 10.0, 100.0 + f64::from(n) * 0.001)).collect();
     elements.extend([node(20, 9.999, 100.005), node(21, 10.002, 100.005)]);
     let long: Vec<String> = (0..11).map(|id| id.to_string()).collect();
@@ -96,7 +97,9 @@ pub fn crossing() -> String {
         long.join(",")
     ));
     elements.push(r#"{"type":"way","id":2,"nodes":[20,5,21],"tags":{"highway":"residential","name":"Short Street","oneway":"yes"}}"#.into());
-    elements.push(r#"{"type":"way","id":3,"nodes":[0,21],"tags":{"highway":"footway","name":"Foot Path"}}"#.into());
+    elements.push(
+        r#"{"type":"way","id":3,"nodes":[0,21],"tags":{"highway":"footway","name":"Foot Path"}}"#.into(),
+    );
     elements.push(r#"{"type":"relation","id":4,"members":[]}"#.into());
     format!(r#"{{"version":0.6,"elements":[{}]}}"#, elements.join(","))
 }
@@ -111,4 +114,3 @@ pub fn points() -> String {
     }
     text
 }
-

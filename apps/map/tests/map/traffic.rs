@@ -18,7 +18,10 @@ fn check_floors(found: &[Found], floors: [[f64; 4]; 3]) {
         assert!(found.points > 500, "{found:?}");
         assert!(found.nearest.segment > nearest && found.trace.segment > trace, "{found:?}");
         assert!(found.nearest.street > nearest_street && found.trace.street > trace_street, "{found:?}");
-        assert!(found.trace.segment > found.nearest.segment && found.trace.street > found.nearest.street, "{found:?}");
+        assert!(
+            found.trace.segment > found.nearest.segment && found.trace.street > found.nearest.street,
+            "{found:?}"
+        );
     }
 }
 
@@ -97,7 +100,8 @@ fn a_trace_is_split_where_it_breaks_off() {
     let mut tracer = Tracer::new(Matcher::new(lone.grid), Receiver::default());
     let half = lone.nodes.len() / 2;
     let fixes = [Fix { at_ms: 0, at: lone.nodes[0] }, Fix { at_ms: 1000, at: lone.nodes[half] }];
-    let rows: Vec<usize> = tracer.places(&mut map, &fixes).unwrap().iter().map(|place| place.unwrap().row).collect();
+    let rows: Vec<usize> =
+        tracer.places(&mut map, &fixes).unwrap().iter().map(|place| place.unwrap().row).collect();
     assert_eq!(rows, [0, 1]);
 }
 
@@ -120,7 +124,8 @@ fn speeds_are_those_that_were_driven() {
     let mut number = 0;
     for (vehicle, fixes) in traces.iter().enumerate() {
         for fix in fixes {
-            follow(&mut links, &live, &mut stream, number, (vehicle, &format!("car {vehicle}"), *fix)).unwrap();
+            follow(&mut links, &live, &mut stream, number, (vehicle, &format!("car {vehicle}"), *fix))
+                .unwrap();
             number += 1;
         }
     }

@@ -139,7 +139,8 @@ fn points_beside_segments_are_matched_to_them() {
     for segment in 0..network.segments.len() as u32 {
         for (share, metres, side) in [(0.3, 4.0, Side::Left), (0.6, -7.0, Side::Right)] {
             let at = beside(&network, segment, share, metres);
-            let Matched { spot, side: told, street } = matcher.matched(&mut links, at, RADIUS).unwrap().unwrap();
+            let Matched { spot, side: told, street } =
+                matcher.matched(&mut links, at, RADIUS).unwrap().unwrap();
             assert_eq!((spot.on.segment, told), (segment, side));
             assert_eq!(street, network.streets[network.segments[segment as usize].street as usize]);
             assert!((spot.metres - f64::abs(metres)).abs() < 0.1, "{}", spot.metres);
@@ -164,9 +165,9 @@ fn points_at_ends_and_off_streets() {
     }
     // Blocks are more than 100 m wide, so their middles are on no street, unless it is looked for further away.
     let middle = |segment: u32| beside(&network, segment, 0.5, 58.0);
-    let inside = (0..network.segments.len() as u32).map(middle).find(|at| {
-        matcher.nearest(&mut links, *at, RADIUS).unwrap().is_none()
-    });
+    let inside = (0..network.segments.len() as u32)
+        .map(middle)
+        .find(|at| matcher.nearest(&mut links, *at, RADIUS).unwrap().is_none());
     let inside = inside.expect("there is a block");
     assert!(matcher.matched(&mut links, inside, 80.0).unwrap().is_some());
     for far in ["0,0", "60.5,25.1", "-60,25"] {
@@ -229,10 +230,12 @@ fn routes_are_the_shortest_and_keep_to_one_way_streets() {
     }
     assert!(around > 20, "{around}");
     // Back along a one-way street is around the block.
-    let oneway = (0..network.segments.len() as u32).map(|segment| network.found(segment)).find(|found| found.oneway);
+    let oneway =
+        (0..network.segments.len() as u32).map(|segment| network.found(segment)).find(|found| found.oneway);
     let (from, to) = (Spot::at(oneway.unwrap(), 0.8), Spot::at(oneway.unwrap(), 0.2));
     let length = |route: Option<Route>| route.unwrap().length;
-    let mut go = |ends| length(route(&mut search, &mut links, ends, By::Length, Method::AStar, u64::MAX).unwrap());
+    let mut go =
+        |ends| length(route(&mut search, &mut links, ends, By::Length, Method::AStar, u64::MAX).unwrap());
     let (ahead, back) = (go((&to, &from)), go((&from, &to)));
     assert!(ahead < 200_000 && back > 3 * ahead, "{ahead} {back}");
 }
