@@ -12,7 +12,7 @@ use crate::search::Search;
 use crate::ways::Map;
 
 /// Places of a point that are looked at.
-const CANDIDATES: usize = 10;
+const CANDIDATES: usize = 20;
 /// What a route may be longer than the distance of its points: times so much, and so many metres.
 const DETOUR: f64 = 2.0;
 const DETOUR_METRES: f64 = 150.0;

@@ -1,6 +1,7 @@
 //! What the page asks for.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::convert::Infallible;
 use std::time::Instant;
 
@@ -78,11 +79,13 @@ pub(super) async fn streets(State(app): State<App>, Query(part): Query<Part>) ->
                 if !seen.insert(found.segment) {
                     continue;
                 }
-                if !kinds.contains_key(&found.street) {
-                    let street = worker.links.street_numbered(found.street).map_err(failed)?;
-                    kinds.insert(found.street, street.kind);
-                }
-                let kind = &kinds[&found.street];
+                let kind = match kinds.entry(found.street) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => {
+                        let street = worker.links.street_numbered(found.street).map_err(failed)?;
+                        new.insert(street.kind)
+                    }
+                };
                 if let Some(lines) = lines.get_mut(kind) {
                     lines.push(found.line);
                 } else {

@@ -12,6 +12,7 @@ use kelix_map::source::{fetched, grid, read};
 use kelix_map::trace::{Fix, Receiver, Tracer};
 use kelix_map::ways::{Arrays, Links};
 
+/// Shares are above what was measured, less some hundredths: nearest and trace to segments, nearest and trace to streets, for each noise.
 fn check_floors(found: &[Found], floors: [[f64; 4]; 3]) {
     print!("{}", accuracy::table(found));
     for (found, [nearest, trace, nearest_street, trace_street]) in found.iter().zip(floors) {
@@ -29,7 +30,7 @@ fn check_floors(found: &[Found], floors: [[f64; 4]; 3]) {
 fn points_with_noise_are_matched_to_what_is_true() {
     let network = Network::of(grid(25)).unwrap();
     let found = accuracy::measure(&mut Arrays::of(&network), &network, 30).unwrap();
-    check_floors(&found, [[0.5, 0.5, 0.5, 0.5]; 3]);
+    check_floors(&found, [[0.86, 0.90, 0.88, 0.93], [0.77, 0.83, 0.80, 0.89], [0.60, 0.69, 0.66, 0.79]]);
 }
 
 #[test]
@@ -40,7 +41,7 @@ fn points_with_noise_are_matched_in_helsinki() {
     };
     let network = Network::of(read(&path).unwrap()).unwrap();
     let found = accuracy::measure(&mut Arrays::of(&network), &network, 40).unwrap();
-    check_floors(&found, [[0.1, 0.1, 0.1, 0.1]; 3]);
+    check_floors(&found, [[0.58, 0.64, 0.82, 0.92], [0.38, 0.46, 0.73, 0.86], [0.20, 0.27, 0.58, 0.72]]);
 }
 
 /// The segments of a wide street of the grid, from its first on, which is a row of crossings.
