@@ -252,7 +252,7 @@ async function begin() {
   map.on("moveend", drawStreets);
   // A very large map is shown from its middle.
   const bounds = L.latLngBounds(about.bounds);
-  map.fitBounds(bounds, { paddingTopLeft: [330, 10] });
+  map.fitBounds(bounds, { paddingTopLeft: [330, 10], paddingBottomRight: [10, 90] });
   if (map.getZoom() < 12) map.setView(bounds.getCenter(), 14);
   const known = await ask("/minutes");
   if (known) known.forEach(note);
