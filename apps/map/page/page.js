@@ -20,6 +20,10 @@ const escaped = (text) => Object.assign(document.createElement("i"), { textConte
 const canvas = L.canvas({ padding: 0.3, tolerance: 6 });
 const map = L.map("map", { renderer: canvas, zoomControl: false, zoomSnap: 0.5 });
 L.control.zoom({ position: "topright" }).addTo(map);
+// Points, places and routes stand above streets and speeds, which are drawn again and again.
+map.createPane("above").style.zIndex = 450;
+map.getPane("above").style.pointerEvents = "none";
+const above = L.canvas({ padding: 0.3, pane: "above" });
 const layers = {};
 for (const name of ["streets", "speeds", "points", "answer"]) layers[name] = L.layerGroup().addTo(map);
 
@@ -69,14 +73,14 @@ const vehicles = new Map();
 let minutes = [0, 0], live = true, now = 0;
 
 function dot(at, options) {
-  return L.circleMarker(at, { renderer: canvas, interactive: false, stroke: false, fillOpacity: 0.95, ...options });
+  return L.circleMarker(at, { renderer: above, pane: "above", interactive: false, stroke: false, fillOpacity: 0.95, ...options });
 }
 
 function marks(point) {
   const list = [];
   if (point.place) {
     const [place] = point.place;
-    list.push(L.polyline([point.at, place], { renderer: canvas, color: "#4cc2ff", weight: 1.2, opacity: 0.7, interactive: false }));
+    list.push(L.polyline([point.at, place], { renderer: above, pane: "above", color: "#4cc2ff", weight: 1.2, opacity: 0.7, interactive: false }));
     list.push(dot(point.at, { radius: 2.4, fillColor: "#ffffff" }));
     list.push(dot(place, { radius: 4, fillColor: "#4cc2ff" }));
   } else {
@@ -182,8 +186,8 @@ async function matchPlace(at) {
     element("answer").innerHTML = `<h2>no street</h2><p class="facts">none within 50 m</p>${cost(took)}`;
     return;
   }
-  L.polyline(found.line, { renderer: canvas, color: "#ffd34d", weight: 6, interactive: false }).addTo(layers.answer);
-  L.polyline([at, found.place], { renderer: canvas, color: "#ffffff", weight: 1.5, dashArray: "4 4", interactive: false }).addTo(layers.answer);
+  L.polyline(found.line, { renderer: above, pane: "above", color: "#ffd34d", weight: 6, interactive: false }).addTo(layers.answer);
+  L.polyline([at, found.place], { renderer: above, pane: "above", color: "#ffffff", weight: 1.5, dashArray: "4 4", interactive: false }).addTo(layers.answer);
   dot(found.place, { radius: 5, fillColor: "#4cc2ff" }).addTo(layers.answer);
   element("answer").innerHTML = `<h2>${escaped(found.street || "a street without a name")}</h2>
     <p class="facts">${escaped(found.kind)}, ${found.maxspeed} km/h<br>
@@ -205,8 +209,8 @@ async function showRoute() {
   layers.answer.clearLayers();
   shown.route = route ? route.line.length : 0;
   if (route) {
-    L.polyline(route.line, { renderer: canvas, color: "#0b2430", weight: 9, opacity: 0.9, interactive: false }).addTo(layers.answer);
-    L.polyline(route.line, { renderer: canvas, color: "#ffd34d", weight: 5, interactive: false }).addTo(layers.answer);
+    L.polyline(route.line, { renderer: above, pane: "above", color: "#0b2430", weight: 9, opacity: 0.9, interactive: false }).addTo(layers.answer);
+    L.polyline(route.line, { renderer: above, pane: "above", color: "#ffd34d", weight: 5, interactive: false }).addTo(layers.answer);
   }
   ends.forEach((end) => dot(end, { radius: 6, fillColor: "#ffffff" }).addTo(layers.answer));
   element("answer").innerHTML = route

@@ -3,7 +3,7 @@
 //!
 //! [`network`] is a map in arrays, read by [`source`] and loaded by [`load`]. [`ways`] says what the algorithms need of a map, and gives it
 //! them by links, by keys, and from arrays; [`matching`], [`trace`] and [`route`] are these algorithms. [`congestion`] is what a
-//! stream of points says, and [`serve`] shows it. What is true is known of what [`simulate`] makes; [`accuracy`] and [`bench`] measure.
+//! stream of points says, and [`serve`] shows it. What is true is known of what [`simulate`] makes; [`accuracy`] and [`mod@bench`] measure.
 
 #![forbid(unsafe_code)]
 
