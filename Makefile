@@ -19,7 +19,7 @@ KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
 .NOTPARALLEL:
 
 .PHONY: help build demo test fmt lint doc loom sim mutants second-opinion fuzz bench report msrv aarch64 other-systems install clean
-.PHONY: toolchain test-tools fmt-check unit readme graph web
+.PHONY: toolchain test-tools fmt-check unit readme graph web map map-data
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -36,6 +36,13 @@ graph: build ## followers: searches in a graph along links, with pictures in kel
 
 web: build ## a shop whose pages are made of linked fragments, served
 	$(RELEASE)/kelix-web
+
+map: build ## streets and traffic of Helsinki on a page, or of streets made up where the map cannot be fetched
+	@scripts/map-data || true
+	$(RELEASE)/kelix-map
+
+map-data: ## fetch the street map of Helsinki's centre for `make map` and its tests (pip)
+	@scripts/map-data
 
 test: test-tools toolchain fmt-check lint doc msrv build unit loom sim fuzz readme ## run everything that CI runs
 

@@ -231,9 +231,24 @@ impl Session {
         result
     }
 
-    /// Goes to a target of a frontier. `false`: it does not exist (any more).
+    /// Goes to a target of a frontier, which takes the item's place, in the memory that it has. `Ok(false)`: it does not exist (any more), and
+    /// the item stays. So whoever looks for the best way notes targets as they come, and goes to the one that is next. After an error the
+    /// item is of no use.
+    ///
+    /// ```no_run
+    /// # fn main() -> kelix::Result<()> {
+    /// # let (mut session, mut item): (kelix::Session, kelix::Item) = unimplemented!();
+    /// let mut roads = kelix::Frontier::new();
+    /// roads.add_links(&item, "to", |_| true);
+    /// let nearest = 0; // as the links' own bytes tell
+    /// if session.arrive(&roads, nearest, &mut item)? {
+    ///     roads.add_links(&item, "to", |_| true);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
-    pub(crate) fn arrive(&mut self, frontier: &Frontier, index: usize, item: &mut Item) -> Result<bool> {
+    pub fn arrive(&mut self, frontier: &Frontier, index: usize, item: &mut Item) -> Result<bool> {
         let target = &frontier.targets[index];
         let wanted = self.bind_target(frontier, target)?;
         let found = if self.lands(wanted)? { true } else { self.land_target(frontier, target)? };

@@ -1,0 +1,218 @@
+//! What the page asks for.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::convert::Infallible;
+use std::time::Instant;
+
+use axum::Json;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::Sse;
+use axum::response::sse::{Event, KeepAlive};
+use rustc_hash::FxHashSet;
+use serde::{Deserialize, Serialize};
+use tokio_stream::wrappers::BroadcastStream;
+use tokio_stream::{Stream, StreamExt};
+
+use super::{App, Refusal, Worker, failed};
+use crate::congestion::{Seen, Speed};
+use crate::matching::{Matched, RADIUS, Side};
+use crate::place::Position;
+use crate::route::{self, Method, Route};
+use crate::search::By;
+use crate::ways::Map;
+
+/// The most cells that are drawn at once: some 400 square kilometres.
+const CELLS_MAX: usize = 40_000;
+/// Minutes over which speeds are added up.
+pub(super) const MINUTES: u32 = 3;
+
+type Answer<T> = Result<Json<T>, Refusal>;
+
+fn wrong(error: String) -> Refusal {
+    (StatusCode::BAD_REQUEST, error)
+}
+
+fn place(text: &str) -> Result<Position, Refusal> {
+    text.parse().map_err(wrong)
+}
+
+#[derive(Serialize)]
+pub(super) struct AboutMap {
+    title: String,
+    bounds: [Position; 2],
+    nodes: u32,
+    segments: u32,
+    streets: u32,
+}
+
+pub(super) async fn about(State(app): State<App>) -> Json<AboutMap> {
+    let about = app.about;
+    let [nodes, segments, streets] = about.counts;
+    let bounds = [about.bounds.low, about.bounds.high];
+    Json(AboutMap { title: about.title, bounds, nodes, segments, streets })
+}
+
+/// A part of the map.
+#[derive(Deserialize)]
+pub(super) struct Part {
+    low: String,
+    high: String,
+}
+
+/// Lines by the kind of their street.
+type Lines = BTreeMap<String, Vec<[Position; 2]>>;
+
+/// The streets of a part of the map, by links from its cells.
+pub(super) async fn streets(State(app): State<App>, Query(part): Query<Part>) -> Answer<Lines> {
+    let (low, high) = (app.about.grid.cell(place(&part.low)?), app.about.grid.cell(place(&part.high)?));
+    let cells: Vec<_> = app.about.grid.between(low, high).take(CELLS_MAX + 1).collect();
+    if cells.len() > CELLS_MAX {
+        return Err(wrong("the part is too large to be drawn; look closer".into()));
+    }
+    app.with(|worker| {
+        let (mut lines, mut seen) = (Lines::new(), FxHashSet::default());
+        let mut kinds: BTreeMap<u32, String> = BTreeMap::new();
+        for cell in cells {
+            for found in worker.links.find(&[cell]).map_err(failed)?.to_vec() {
+                if !seen.insert(found.segment) {
+                    continue;
+                }
+                let kind = match kinds.entry(found.street) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => {
+                        let street = worker.links.street_numbered(found.street).map_err(failed)?;
+                        new.insert(street.kind)
+                    }
+                };
+                if let Some(lines) = lines.get_mut(kind) {
+                    lines.push(found.line);
+                } else {
+                    lines.insert(kind.clone(), vec![found.line]);
+                }
+            }
+        }
+        Ok(Json(lines))
+    })
+}
+
+/// What an answer cost.
+#[derive(Serialize)]
+pub(super) struct Took {
+    microseconds: f64,
+    reads: u64,
+    messages: u64,
+}
+
+/// Does something, and says what that cost.
+fn took<T>(
+    worker: &mut Worker,
+    work: impl FnOnce(&mut Worker) -> Result<T, String>,
+) -> Result<(T, Took), Refusal> {
+    let (before, began) = (worker.links.session.cost(), Instant::now());
+    let done = work(worker).map_err(failed)?;
+    let microseconds = began.elapsed().as_nanos() as f64 / 1e3;
+    let cost = worker.links.session.cost().since(before);
+    Ok((done, Took { microseconds, reads: cost.reads, messages: cost.messages }))
+}
+
+#[derive(Deserialize)]
+pub(super) struct At {
+    at: String,
+}
+
+#[derive(Serialize)]
+pub(super) struct Match {
+    street: String,
+    kind: String,
+    maxspeed: u8,
+    segment: u32,
+    line: [Position; 2],
+    place: Position,
+    metres: f64,
+    along: f64,
+    length: f64,
+    side: Side,
+}
+
+/// The street of a place; `null`: it is on none.
+pub(super) async fn matched(
+    State(app): State<App>,
+    Query(At { at }): Query<At>,
+) -> Answer<(Option<Match>, Took)> {
+    let at = place(&at)?;
+    app.with(|worker| {
+        let (found, took) = took(worker, |worker| worker.matcher.matched(&mut worker.links, at, RADIUS))?;
+        let told = found.map(|Matched { spot, side, street }| Match {
+            street: street.name,
+            kind: street.kind,
+            maxspeed: street.maxspeed,
+            segment: spot.on.segment,
+            line: spot.on.line,
+            place: spot.position(),
+            metres: spot.metres,
+            along: f64::from(spot.along()) / 1e3,
+            length: f64::from(spot.on.length) / 1e3,
+            side,
+        });
+        Ok(Json((told, took)))
+    })
+}
+
+#[derive(Deserialize)]
+pub(super) struct Ends {
+    from: String,
+    to: String,
+    #[serde(default)]
+    by: By,
+}
+
+/// The best route between two places; `null`: there is none.
+pub(super) async fn route(State(app): State<App>, Query(ends): Query<Ends>) -> Answer<(Option<Route>, Took)> {
+    let (from, to) = (place(&ends.from)?, place(&ends.to)?);
+    app.with(|worker| {
+        let (route, took) = took(worker, |worker| {
+            let Worker { links, matcher, search } = worker;
+            let from = matcher.nearest(links, from, RADIUS)?;
+            let to = matcher.nearest(links, to, RADIUS)?;
+            let Some((from, to)) = from.zip(to) else { return Ok(None) };
+            route::route(search, links, (&from, &to), ends.by, Method::AStar, u64::MAX)
+        })?;
+        Ok(Json((route, took)))
+    })
+}
+
+/// The first and the last minute of which something is known.
+pub(super) async fn minutes(State(app): State<App>) -> Answer<Option<(u32, u32)>> {
+    app.with(|worker| Ok(Json(app.live.minutes(&mut worker.links.session).map_err(failed)?)))
+}
+
+#[derive(Deserialize)]
+pub(super) struct Minute {
+    of: u32,
+}
+
+#[derive(Serialize)]
+pub(super) struct Known {
+    points: Vec<Seen>,
+    speeds: Vec<Speed>,
+}
+
+/// What is known of a minute: its points, and the speeds of it and of the two before.
+pub(super) async fn minute(State(app): State<App>, Query(Minute { of }): Query<Minute>) -> Answer<Known> {
+    app.with(|worker| {
+        let session = &mut worker.links.session;
+        let points = app.live.points(session, &(of..=of)).map_err(failed)?;
+        let first = (of + 1).saturating_sub(MINUTES);
+        let speeds = app.live.speeds(session, &(first..=of)).map_err(failed)?;
+        Ok(Json(Known { points, speeds }))
+    })
+}
+
+/// What comes, as it comes. A page that is too slow misses some.
+pub(super) async fn live(State(app): State<App>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let news = BroadcastStream::new(app.news.subscribe());
+    let events = news.filter_map(|news| Some(Ok(Event::default().data(news.ok()?))));
+    Sse::new(events).keep_alive(KeepAlive::default())
+}
