@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use kelix_apps::{BenchArgs, Store, StoreArgs};
+use kelix_apps::{BenchArgs, Store, StoreArgs, say};
 use kelix_map::bench::Bench;
 use kelix_map::congestion::Live;
 use kelix_map::load::{About, load, memory_bytes};
@@ -113,13 +113,7 @@ fn parse_speed(text: &str) -> Result<f64, String> {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("kelix-map: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    kelix_apps::end("kelix-map", run(&Arguments::parse()))
 }
 
 /// A store with the map in it.
@@ -152,14 +146,14 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         Some(Command::Accuracy { drives }) => {
             let Ready { mut links, network, .. } = ready(arguments)?;
             let found = accuracy::measure(&mut links, &network, *drives)?;
-            println!("{}", network.title);
-            print!("{}", accuracy::table(&found));
-            Ok(())
+            say(format_args!("{}\n{}", network.title, accuracy::table(&found).trim_end()))
         }
         Some(Command::Bench { tell, items, tasks }) => {
             let network = Network::of(source::open(arguments.data.as_deref())?)?;
             let bench = Bench { items: *items, tasks: *tasks as usize };
-            tell.tell(&bench.run(network)?, "kelix-map bench")
+            let data =
+                arguments.data.as_ref().map_or(String::new(), |file| format!(" --data {}", file.display()));
+            tell.tell(&bench.run(network)?, &format!("kelix-map bench{data}"))
         }
     }
 }
@@ -178,12 +172,12 @@ fn show(arguments: &Arguments) -> Result<(), String> {
     let app = App { client: store.client.clone(), about, live, news };
     let feed = Feed::start(app.clone(), traffic, arguments.speed)?;
     let served = serve(app.clone(), arguments.listen, |address| {
-        println!(
+        say(format_args!(
             "{}: {streets} streets, {segments} segments, {nodes} nodes in {}",
             app.about.title,
             store.place()
-        );
-        println!("http://{address}/");
+        ))?;
+        say(format_args!("http://{address}/"))?;
     });
     drop(feed);
     served
@@ -200,19 +194,23 @@ fn tell_match(ready: &mut Ready, at: Position) -> Result<(), String> {
     let found = Matcher::new(about.grid).matched(links, at, RADIUS)?;
     let cost = links.session.cost().since(before);
     match found {
-        None => println!("no street within {RADIUS} m"),
+        None => say(format_args!("no street within {RADIUS} m"))?,
         Some(Matched { spot, side, street }) => {
             let (along, length) = (f64::from(spot.along()) / 1e3, f64::from(spot.on.length) / 1e3);
-            println!("{} ({}, {} km/h)", named(&street), street.kind, street.maxspeed);
-            println!(
+            say(format_args!("{} ({}, {} km/h)", named(&street), street.kind, street.maxspeed))?;
+            say(format_args!(
                 "{along:.1} m along segment {} of {length:.1} m, at {}",
                 spot.on.segment,
                 spot.position()
-            );
-            println!("{:.1} m from there, to its {}", spot.metres, format!("{side:?}").to_lowercase());
+            ))?;
+            say(format_args!(
+                "{:.1} m from there, to its {}",
+                spot.metres,
+                format!("{side:?}").to_lowercase()
+            ))?;
         }
     }
-    println!("({} remote reads, {} messages)", cost.reads, cost.messages);
+    say(format_args!("({} remote reads, {} messages)", cost.reads, cost.messages))?;
     Ok(())
 }
 
@@ -265,12 +263,15 @@ fn tell_route(ready: &mut Ready, (from, to): (Position, Position), by: By) -> Re
         let street = network.segments[*segment as usize].street;
         let name = |street: u32| network.streets.get(street as usize).map(named);
         if name(last) != name(street) {
-            println!("{}", name(street).unwrap_or_default());
+            say(format_args!("{}", name(street).unwrap_or_default()))?;
         }
         last = street;
     }
     let (length, time) = (length as f64 / 1e6, time as f64 / 6e4);
-    println!("{length:.2} km, {time:.1} min at the allowed speed, {} segments", segments.len());
-    println!("({settled} nodes gone on from, {} remote reads, {} messages)", cost.reads, cost.messages);
+    say(format_args!("{length:.2} km, {time:.1} min at the allowed speed, {} segments", segments.len()))?;
+    say(format_args!(
+        "({settled} nodes gone on from, {} remote reads, {} messages)",
+        cost.reads, cost.messages
+    ))?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use kelix_apps::{BenchArgs, Store, StoreArgs};
+use kelix_apps::{BenchArgs, Store, StoreArgs, say};
 use kelix_web::{
     Catalogue, HttpServer, Shop, bench, generate, load, load_test, memory_for, product_page, read_amazon,
     set_in,
@@ -123,7 +123,7 @@ fn run(cli: &Cli) -> Result<(), String> {
             let products = shop.products(2000)?;
             let time = Duration::from_secs(*seconds);
             let test = load_test(&mut shop, http.address(), &products, usize::from(*connections), time)?;
-            println!("{:.0} pages/s: {}", test.rate(), test.describe());
+            say(format_args!("{:.0} pages/s: {}", test.rate(), test.describe()))?;
             Ok(())
         }
         Some(Command::Bench(args)) => bench(&cli.set.catalogue(MEASURED)?, args),
@@ -142,27 +142,23 @@ fn serve(cli: &Cli) -> Result<(), String> {
     let (store, mut shop) = open(cli)?;
     let http = HttpServer::start(&store.client, cli.listen)?;
     let address = format!("http://{}", http.address());
-    println!("{}\nin {}", set_in(&mut shop)?.unwrap_or_default(), store.place());
-    println!("serving {address}/");
+    say(format_args!("{}\nin {}", set_in(&mut shop)?.unwrap_or_default(), store.place()))?;
+    say(format_args!("serving {address}/"))?;
     if let Some((product, shown_on)) = shop.example()? {
-        println!("Try:");
-        println!("  {address}/product/{product}   change its price, and look at the foot of the page");
-        println!(
+        say(format_args!("Try:"))?;
+        say(format_args!(
+            "  {address}/product/{product}   change its price, and look at the foot of the page"
+        ))?;
+        say(format_args!(
             "  {address}/product/{shown_on}   it stands among what buyers bought too, and has changed there"
-        );
-        println!("  curl -d price=9.99 {address}/product/{product}/price");
+        ))?;
+        say(format_args!("  curl -d price=9.99 {address}/product/{product}/price"))?;
     }
-    println!("Ctrl-C ends it.");
+    say(format_args!("Ctrl-C ends it."))?;
     signals.forever().next();
     Ok(())
 }
 
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("kelix-web: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    kelix_apps::end("kelix-web", run(&Cli::parse()))
 }
