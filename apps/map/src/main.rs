@@ -177,7 +177,7 @@ fn show(arguments: &Arguments) -> Result<(), String> {
             app.about.title,
             store.place()
         ))?;
-        say(format_args!("http://{address}/"))?;
+        say(format_args!("http://{address}/"))
     });
     drop(feed);
     served

@@ -101,7 +101,11 @@ fn router(app: App) -> Router {
 }
 
 /// Serves the page until SIGINT or SIGTERM. `ready` is told where.
-pub fn serve(app: App, listen: SocketAddr, ready: impl FnOnce(SocketAddr)) -> Result<(), String> {
+pub fn serve(
+    app: App,
+    listen: SocketAddr,
+    ready: impl FnOnce(SocketAddr) -> Result<(), String>,
+) -> Result<(), String> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(THREADS).enable_all().build().map_err(text)?;
     let ended = runtime.block_on(async {
@@ -109,7 +113,7 @@ pub fn serve(app: App, listen: SocketAddr, ready: impl FnOnce(SocketAddr)) -> Re
             TcpListener::bind(listen).await.map_err(|error| format!("cannot listen at {listen}: {error}"))?;
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt()).map_err(text)?, signal(SignalKind::terminate()).map_err(text)?);
-        ready(listener.local_addr().map_err(text)?);
+        ready(listener.local_addr().map_err(text)?)?;
         tokio::select! {
             served = axum::serve(listener, router(app)) => served.map_err(text),
             _ = interrupt.recv() => Ok(()),
