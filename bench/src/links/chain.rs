@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use kelix::{Cost, FabricChoice, Item, NewItem, Path, Session, SessionOptions, Table};
 use kelix_image::MemoryMap;
@@ -12,8 +13,8 @@ use crate::workload::{Records, key};
 
 /// Name of the link to the next record.
 const NEXT: &str = "next";
-/// Walks in which all links must have become good.
-const WALKS_MAX: u32 = 10;
+/// How long it may take until all links are good: the shard that repairs them may have to wait for a core.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
@@ -125,7 +126,8 @@ impl Walker {
     /// are: who follows one tells the shard where its target stands. READs that were too slow because others had the core
     /// are read again and say nothing of the link.
     fn walk_until_links_are_good(&mut self) -> Result<(), String> {
-        for _ in 0..WALKS_MAX {
+        let began = Instant::now();
+        while began.elapsed() < PATIENCE {
             let before = self.cost();
             (0..self.records.count).try_for_each(|_| self.step())?;
             if self.cost().since(before).messages == 0 {
