@@ -72,8 +72,15 @@ impl Drop for Driver {
 }
 
 async fn text(browser: &Client, selector: &str) -> String {
-    let found = browser.wait().at_most(PATIENCE).for_element(Locator::Css(selector)).await.unwrap();
-    found.text().await.unwrap()
+    let began = Instant::now();
+    loop {
+        let found = browser.wait().at_most(PATIENCE).for_element(Locator::Css(selector)).await.unwrap();
+        // It may go with the page before.
+        match found.text().await {
+            Ok(text) => return text,
+            Err(error) => assert!(began.elapsed() < PATIENCE, "{selector}: {error}"),
+        }
+    }
 }
 
 /// Fills fields of a form and sends it.
@@ -87,6 +94,12 @@ async fn send(browser: &Client, form: &str, fields: &[(&str, &str)]) {
     let scroll = "arguments[0].scrollIntoView({ block: 'center' })";
     browser.execute(scroll, vec![serde_json::to_value(&button).unwrap()]).await.unwrap();
     button.click().await.unwrap();
+    // Until the next page has taken this one's place.
+    let began = Instant::now();
+    while button.tag_name().await.is_ok() {
+        assert!(began.elapsed() < PATIENCE, "{form} leads nowhere");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[test]
