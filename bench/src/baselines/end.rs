@@ -101,7 +101,7 @@ impl<W: Way> Fabric for End<W> {
         "baseline"
     }
 
-    fn promises(&self) -> Promises {
+    fn promises(&self, _: PeerId) -> Promises {
         Promises { ordered_placement: true, ordered_loads: true }
     }
 
@@ -119,8 +119,8 @@ impl<W: Way> Fabric for End<W> {
         READ_EPOCHS_MAX
     }
 
-    fn authority(&self, _: PeerId) -> u64 {
-        0
+    fn authority(&mut self, _: PeerId) -> Option<u64> {
+        Some(0)
     }
 
     fn post_write(&mut self, _: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {

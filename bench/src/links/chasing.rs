@@ -182,6 +182,7 @@ fn together(chain: &mut Chain, size: Size, fabric: FabricChoice) -> Result<Row, 
     unpin();
     let (id, place) = match fabric {
         FabricChoice::Shm => ("chase_batch", "in shared memory"),
+        FabricChoice::Verbs => ("chase_batch_verbs", "over verbs"),
         FabricChoice::Tcp => ("chase_batch_tcp", "over TCP"),
     };
     let name = format!("following {LINKS} links of an item at once {place} / one by one");

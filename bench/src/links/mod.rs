@@ -110,6 +110,7 @@ fn looked_up(chain: &Chain, size: Size, fabric: FabricChoice) -> Result<Row, Str
     let (infix, name) = match fabric {
         FabricChoice::Tcp => ("", "over TCP"),
         FabricChoice::Shm => ("shm_", "in shared memory"),
+        FabricChoice::Verbs => ("verbs_", "over verbs"),
     };
     let bytes = size.records.value_bytes;
     let name = format!("following a link to {bytes} bytes {name} / looking up by message");

@@ -33,7 +33,9 @@ impl Context {
     /// Connects to the server.
     pub fn client(&self) -> Result<Client, Failure> {
         let credentials = match self.address {
-            Address::Directory(_) if self.fabric != Some(FabricChoice::Tcp) => Credentials::default(),
+            Address::Directory(_) if matches!(self.fabric, None | Some(FabricChoice::Shm)) => {
+                Credentials::default()
+            }
             _ => self.trust.credentials()?,
         };
         let credentials = Credentials { namespace: self.namespace.clone(), ..credentials };

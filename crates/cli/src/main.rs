@@ -12,6 +12,7 @@ mod chase;
 mod context;
 mod demo;
 mod ending;
+mod fabric;
 mod failure;
 mod get;
 mod items;
@@ -66,7 +67,8 @@ struct Cli {
     /// A server that listens over TCP, instead of a run directory [default: $KELIX_SERVER, if that is set]
     #[arg(long, global = true, value_name = "HOST:PORT", conflicts_with = "dir")]
     server: Option<String>,
-    /// The fabric to insist on: shm or tcp [default: shm with a run directory, tcp with a server's address]
+    /// The fabric to insist on: shm, verbs or tcp [default: shm with a run directory; with a server's address verbs, if both
+    /// sides have RDMA, else tcp]
     #[arg(long, global = true, value_name = "NAME")]
     fabric: Option<FabricChoice>,
     /// The namespace of the server's [default: $KELIX_NAMESPACE, else the one that every server has]
@@ -101,6 +103,7 @@ enum Command {
     #[command(subcommand)]
     Map(load::MapCommand),
     Stat(stat::StatArgs),
+    Fabric(fabric::FabricArgs),
     Bench(bench::BenchArgs),
     /// Tell how keys, values, links and paths are written
     #[command(long_about = bytes::HELP, help_template = "{about}\n")]
@@ -124,6 +127,7 @@ fn run(context: &context::Context, command: &Command) -> Result<(), Failure> {
         Command::Load(args) => load::run(context, args),
         Command::Map(command) => load::map(command),
         Command::Stat(args) => stat::run(context, args),
+        Command::Fabric(args) => fabric::run(context, args),
         Command::Bench(args) => bench::run(context, args),
         Command::Syntax => explain(bytes::HELP),
         Command::Namespaces => explain(namespaces::HELP),

@@ -4,7 +4,7 @@
 //! ends by itself with exit code 3, so that a supervisor does not restart it against its successor.
 
 use std::io::{IsTerminal, Write};
-use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -36,6 +36,7 @@ Examples:
   kelix serve --listen 7117          # also take clients over TCP, from this host
   kelix serve --metrics 9117         # http://127.0.0.1:9117/metrics, for Prometheus
   kelix serve --listen 0.0.0.0:7117 --tls-cert host.pem --tls-key host.key --tokens words
+  kelix serve --listen 192.0.2.7:7117 --rdma --tls-cert host.pem --tls-key host.key --tokens words
   kelix serve --take-over            # supersede the server that holds the directory")]
 pub(crate) struct ServeArgs {
     /// Threads that write, each with a part of the memory; reads need none
@@ -58,6 +59,10 @@ pub(crate) struct ServeArgs {
     /// hosts can reach needs TLS, and --tokens or --tls-ca
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
+    /// Let clients that connect there READ and WRITE by RDMA: at these addresses of the host's devices for RDMA, separated by
+    /// commas; without any at the one of --listen. A port, if it is another than that of --listen, follows a colon
+    #[arg(long, value_name = "ADDRESSES", requires = "listen", num_args = 0..=1, value_delimiter = ',', value_parser = parse_rdma)]
+    rdma: Option<Vec<SocketAddr>>,
     /// Take only clients over TCP that know one of the words in this file, one a line
     #[arg(long, value_name = "FILE", requires = "listen")]
     tokens: Option<PathBuf>,
@@ -98,6 +103,14 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     found.next().ok_or_else(|| "the name stands for no address".into())
 }
 
+/// An address of this host, with or without a port.
+fn parse_rdma(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok((address, 0).into());
+    }
+    text.parse().map_err(|_| "neither ADDRESS nor ADDRESS:PORT, as in 192.0.2.7 or [2001:db8::7]:7117".into())
+}
+
 /// Checked before the server takes the directory, so that a slip does not end a server that holds it.
 fn check_memory(memory_bytes: u64, shards: usize, half_bytes: u64) -> Result<(), Failure> {
     let least = SHARD_BYTES_MIN.saturating_mul(shards as u64);
@@ -131,6 +144,11 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         take_over: args.take_over,
         view_lease: args.view_lease,
         listen: args.listen,
+        rdma: match (&args.rdma, args.listen) {
+            (Some(addresses), Some(listen)) if addresses.is_empty() => vec![(listen.ip(), 0).into()],
+            (Some(addresses), _) => addresses.clone(),
+            (None, _) => Vec::new(),
+        },
         tls: context.trust.server_tls()?,
         tokens: args.tokens.as_deref().map_or(Ok(Vec::new()), tokens)?,
         ..usual
@@ -168,6 +186,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
 fn ready(context: &Context, config: &ServerConfig, server: &Server, metrics: Option<SocketAddr>) -> String {
     let (pages, term) = (page_bytes(), server.term());
     let tcp = server.tcp_address().map(|address| address.to_string());
+    let rdma: Vec<String> = server.rdma_addresses().iter().map(SocketAddr::to_string).collect();
     if context.json {
         return json!({
             "directory": config.directory.display().to_string(),
@@ -176,18 +195,20 @@ fn ready(context: &Context, config: &ServerConfig, server: &Server, metrics: Opt
             "shards": config.shards,
             "memory_bytes": config.memory_bytes,
             "tcp": tcp,
+            "rdma": rdma,
             "metrics": metrics.map(|address| address.to_string()),
             "page_bytes": pages,
         })
         .to_string();
     }
     format!(
-        "serving {}: term {term}, {}, {} of memory, shm in pages of {}{}{}",
+        "serving {}: term {term}, {}, {} of memory, shm in pages of {}{}{}{}",
         config.directory.display(),
         plural(config.shards as u64, "shard"),
         show_size(config.memory_bytes),
         show_size(pages),
         tcp.map_or(String::new(), |address| format!(", tcp at {address}")),
+        if rdma.is_empty() { String::new() } else { format!(", verbs at {}", rdma.join(" ")) },
         metrics.map_or(String::new(), |address| format!(", metrics at http://{address}/metrics")),
     )
 }

@@ -179,7 +179,7 @@ impl<F: Fabric> Core<F> {
         pointers: PointerCache,
         shelf: Shelf,
     ) -> Core<F> {
-        let ordered = fabric.promises().ordered_placement;
+        let ordered = fabric.promises(peers[0]).ordered_placement;
         let shards = peers.iter().map(|peer| ShardState {
             reader: ShardReader::new(*peer, server.term, fabric.direct(*peer)),
             writer: RingWriter::new(ordered),
@@ -250,10 +250,11 @@ impl<F: Fabric> Core<F> {
         self.shards[shard].reader.peer
     }
 
-    /// Whether the server that made the images is still the one in force.
+    /// Whether the server that made the images is still the one in force. `None`: its connection is gone, and nobody can tell.
     #[inline]
-    pub fn in_force(&self) -> bool {
-        self.fabric.authority(self.shards[0].reader.peer) == self.server.term
+    pub fn in_force(&mut self) -> Option<bool> {
+        let term = self.fabric.authority(self.shards[0].reader.peer)?;
+        Some(term == self.server.term)
     }
 
     /// Begins a one-sided read. `tag` tells it from the others under way.
@@ -613,8 +614,7 @@ impl<F: Fabric> Core<F> {
 
     /// Sends off what was posted to a shard.
     pub fn send(&mut self, shard: usize) {
-        self.fabric.doorbell();
-        self.fabric.wake(self.shards[shard].reader.peer);
+        self.fabric.send(self.shards[shard].reader.peer);
     }
 
     /// Whether an answer has begun to arrive.

@@ -3,6 +3,7 @@
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,8 +59,8 @@ pub(crate) enum End {
 pub struct SessionOptions {
     /// How gets look for their item.
     pub path: Path,
-    /// The fabric to insist on: connecting fails where it cannot be had. Otherwise shared memory at a run directory, TCP at
-    /// a host and port.
+    /// The fabric to insist on: connecting fails where it cannot be had. Otherwise shared memory at a run directory; at a host and
+    /// port verbs, if both sides have a device for RDMA and the server lets clients use it, else TCP.
     pub fabric: Option<FabricChoice>,
     /// Keep cached pointers, and over TCP copies of models, to this session instead of sharing them with the user's other
     /// processes on this host.
@@ -70,6 +71,10 @@ pub struct SessionOptions {
     /// for what was not answered, and each write is done once; so as long as the server lives no outcome is unknown.
     /// Zero: not at all.
     pub retry_for: Duration,
+    /// Most queue pairs that this process connects to the server, over verbs; further sessions share them.
+    pub queue_pairs: usize,
+    /// The address of this host whose RDMA device is to be used, instead of any that leads to the server.
+    pub rdma_address: Option<IpAddr>,
     /// Bytes that copies of the models of each ordered table may have, where memory is out of reach of loads (over TCP). With less
     /// room less of them is kept, and each get takes more READs; with none gets of ordered tables go by message.
     pub model_bytes: usize,
@@ -83,6 +88,8 @@ impl Default for SessionOptions {
             private_caches: false,
             timeout: Duration::from_nanos(kelix_types::limits::REQUEST_TIMEOUT_NS),
             retry_for: Duration::ZERO,
+            queue_pairs: 4,
+            rdma_address: None,
             model_bytes: 64 << 20,
         }
     }
@@ -283,18 +290,16 @@ impl Session {
     /// Maps the segments that came, unmaps those that went.
     fn refresh_map(&mut self, shard: usize) -> Result<()> {
         let peer = self.core.peer(shard);
-        let Some(map) = self.core.fabric.map(peer) else { return Ok(()) };
-        let map = self.setup.refresh_map(shard as u16, map);
-        let map = match map {
-            Ok(map) => map,
+        match self.setup.refresh_map(shard as u16, peer, &mut self.core.fabric) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
             // A dead server's segments stay as they are.
             Err(error) if error.kind() == ErrorKind::Unavailable => {
                 self.detached = true;
                 return Ok(());
             }
             Err(error) => return Err(error),
-        };
-        self.core.fabric.set_map(peer, map);
+        }
         self.core.note_map(shard);
         let shards = 0..self.core.shards();
         let mapped: usize = shards

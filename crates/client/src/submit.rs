@@ -272,7 +272,7 @@ impl Session {
     }
 
     /// Why something is not waited for any longer, which was begun then.
-    fn given_up(&self, since_ns: u64, now_ns: u64) -> Option<Error> {
+    fn given_up(&mut self, since_ns: u64, now_ns: u64) -> Option<Error> {
         let waited = Duration::from_nanos(now_ns - since_ns);
         match self.check_server("poll") {
             // A server that is superseded gives no more answers; one that has gone may be found again.

@@ -48,11 +48,12 @@ pub(crate) fn is_passing(error: &Error) -> bool {
 
 impl Session {
     /// Whether there is still a server to ask.
-    pub(crate) fn check_server(&self, operation: &'static str) -> Result<()> {
-        if !self.core.in_force() {
-            return Err(Self::superseded(operation));
+    pub(crate) fn check_server(&mut self, operation: &'static str) -> Result<()> {
+        match self.core.in_force() {
+            Some(false) => Err(Self::superseded(operation)),
+            Some(true) if !self.detached => Ok(()),
+            _ => Err(Self::gone(operation)),
         }
-        if self.detached { Err(Self::gone(operation)) } else { Ok(()) }
     }
 
     /// Posts a request, waiting for room in the ring if need be.
@@ -152,11 +153,11 @@ impl Session {
     }
 
     /// Check (c) for answers: only the server in force may give them.
-    pub(crate) fn believe(&self, operation: &'static str, answer: Answer) -> Result<Answer> {
-        if self.core.in_force() {
-            Ok(answer)
-        } else {
-            Err(Self::superseded(operation).with_effect(Effect::Unknown))
+    pub(crate) fn believe(&mut self, operation: &'static str, answer: Answer) -> Result<Answer> {
+        match self.core.in_force() {
+            Some(true) => Ok(answer),
+            Some(false) => Err(Self::superseded(operation).with_effect(Effect::Unknown)),
+            None => Err(Self::gone(operation).with_effect(Effect::Unknown)),
         }
     }
 
@@ -176,7 +177,7 @@ impl Session {
         // From now on each look is worth a while.
         patience.looks = LOOKS_A_CLOCK - 1;
         let deadline = self.options.timeout;
-        if !self.core.in_force() {
+        if self.core.in_force() == Some(false) {
             return Err(Self::superseded(operation));
         }
         if waited >= deadline {

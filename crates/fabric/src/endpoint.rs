@@ -9,6 +9,8 @@ use rustix::fd::BorrowedFd;
 #[cfg(target_os = "linux")]
 use crate::shm::ShmEndpoint;
 use crate::tcp::TcpEndpoint;
+#[cfg(all(target_os = "linux", not(loom)))]
+use crate::verbs::VerbsEndpoint;
 use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState};
 
 /// One endpoint.
@@ -16,6 +18,9 @@ pub enum Endpoint {
     /// Shared memory.
     #[cfg(target_os = "linux")]
     Shm(ShmEndpoint),
+    /// RDMA.
+    #[cfg(all(target_os = "linux", not(loom)))]
+    Verbs(VerbsEndpoint),
     /// TCP.
     Tcp(TcpEndpoint),
     /// Whatever a simulator makes of a fabric.
@@ -29,6 +34,8 @@ macro_rules! of {
         match $endpoint {
             #[cfg(target_os = "linux")]
             Endpoint::Shm(endpoint) => endpoint.$method($($argument),*),
+            #[cfg(all(target_os = "linux", not(loom)))]
+            Endpoint::Verbs(endpoint) => endpoint.$method($($argument),*),
             Endpoint::Tcp(endpoint) => endpoint.$method($($argument),*),
             #[cfg(kelix_sim)]
             Endpoint::Sim(endpoint) => endpoint.$method($($argument),*),
@@ -41,8 +48,8 @@ impl Fabric for Endpoint {
         of!(self, name)
     }
 
-    fn promises(&self) -> Promises {
-        of!(self, promises)
+    fn promises(&self, peer: PeerId) -> Promises {
+        of!(self, promises, peer)
     }
 
     fn now_ns(&self) -> u64 {
@@ -85,7 +92,7 @@ impl Fabric for Endpoint {
     }
 
     #[inline(always)]
-    fn authority(&self, peer: PeerId) -> u64 {
+    fn authority(&mut self, peer: PeerId) -> Option<u64> {
         of!(self, authority, peer)
     }
 
@@ -124,6 +131,11 @@ impl Fabric for Endpoint {
     #[inline]
     fn wake(&mut self, peer: PeerId) {
         of!(self, wake, peer)
+    }
+
+    #[inline]
+    fn send(&mut self, peer: PeerId) {
+        of!(self, send, peer)
     }
 
     fn unseen(&self) -> bool {

@@ -26,6 +26,9 @@ mod endpoint;
 #[cfg(target_os = "linux")]
 pub mod shm;
 pub mod tcp;
+// Models have no devices.
+#[cfg(all(target_os = "linux", not(loom)))]
+pub mod verbs;
 
 pub use endpoint::Endpoint;
 
@@ -168,8 +171,8 @@ pub trait Fabric {
     /// The name that `kelix stat` and errors use.
     fn name(&self) -> &'static str;
 
-    /// What this fabric promises.
-    fn promises(&self) -> Promises;
+    /// What is promised of READs and WRITEs of the peer's memory.
+    fn promises(&self, peer: PeerId) -> Promises;
 
     /// The time on this side's clock, in nanoseconds since some moment, which is the same for all endpoints of a process.
     /// It never goes back.
@@ -217,8 +220,8 @@ pub trait Fabric {
     fn stamp_window(&self) -> u64;
 
     /// The term in force at the peer, for check (c) of answers to requests: it was looked at after everything that is in
-    /// this side's mailbox had been sent.
-    fn authority(&self, peer: PeerId) -> u64;
+    /// this side's mailbox had been sent. `None`: the connection is gone, and nobody can tell.
+    fn authority(&mut self, peer: PeerId) -> Option<u64>;
 
     /// Starts a WRITE of `words` from word `first` of the peer's mailbox on.
     fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> Result<(), Broken>;
@@ -253,8 +256,15 @@ pub trait Fabric {
         None
     }
 
-    /// Wakes the peer if it sleeps. Called after the WRITE it should find; without one it need not wake anybody.
+    /// Wakes the peer if it sleeps. Called after the WRITE it should find; without one it need not wake anybody. Where that
+    /// takes a while this side's next `progress`, `look` or sleep does the rest.
     fn wake(&mut self, peer: PeerId);
+
+    /// Sends off everything posted, and wakes the peer if it sleeps.
+    fn send(&mut self, peer: PeerId) {
+        self.doorbell();
+        self.wake(peer);
+    }
 
     /// Announces that this side is about to sleep. The caller then looks once more for work, and calls
     /// [`Fabric::sleep`] only if there is none: so no wake-up is lost.

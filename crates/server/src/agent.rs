@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::AUTHORITY_TERM;
 use kelix_fabric::tcp::{Agent, AgentBell, AgentLimits, AgentShard, ConnectionId, Event};
+use kelix_fabric::verbs::HostEvent;
 use kelix_image::Span;
 use kelix_types::limits::{CLIENTS_MAX, FRAME_BYTES_MAX, GREETING_NS};
 use kelix_types::{Error, Result};
@@ -22,6 +23,7 @@ use crate::connection::check_version;
 use crate::namespace::{Namespace, Visitor};
 use crate::server::{ServerConfig, Shared, Token};
 use crate::shard_thread::{Command, Outbox};
+use crate::verbs::VerbsThread;
 
 /// Looking for work while giving the core to whoever wants it.
 const YIELD: Duration = Duration::from_micros(50);
@@ -37,12 +39,14 @@ pub(crate) struct AgentHandle {
 }
 
 impl AgentHandle {
-    /// Starts the agent's thread, which takes clients from a listener as the configuration says.
+    /// Starts the agent's thread, which takes clients from a listener as the configuration says, and of these also such as come
+    /// over verbs.
     pub fn start(
         shared: Arc<Shared>,
         stop: Arc<AtomicBool>,
         (listener, config): (TcpListener, &ServerConfig),
         shards: Vec<AgentShard>,
+        verbs: Option<VerbsThread>,
     ) -> Result<AgentHandle> {
         let limits = AgentLimits {
             connections: CLIENTS_MAX,
@@ -52,11 +56,12 @@ impl AgentHandle {
         let authority = shared.authority.page.word(AUTHORITY_TERM);
         let mut agent = Agent::new(shards, authority, shared.authority.term, limits)?;
         agent.listen(listener, config.tls.clone())?;
+        verbs.as_ref().map(|verbs| agent.watch(verbs.host.fd())).transpose()?;
         let (orders, ordered) = channel();
         let bell = agent.bell();
         let tokens = config.tokens.clone();
         let mut thread =
-            AgentThread { agent, shared, ordered, tokens, known: Vec::new(), sessions: Vec::new() };
+            AgentThread { agent, verbs, shared, ordered, tokens, known: Vec::new(), sessions: Vec::new() };
         let thread = std::thread::Builder::new()
             .name("kelix-agent".into())
             .spawn(move || thread.run(&stop))
@@ -81,13 +86,25 @@ impl AgentHandle {
 
 struct AgentThread {
     agent: Agent,
+    /// Serves those who come over verbs, if they may.
+    verbs: Option<VerbsThread>,
     shared: Arc<Shared>,
     ordered: Receiver<(ConnectionId, &'static str)>,
     /// Words of which clients must know one, if there are any; and those who did, and have not greeted yet.
     tokens: Vec<Token>,
     known: Vec<(ConnectionId, usize)>,
-    /// Those who have greeted, with the number that the rest of the server knows them by, and their namespace.
-    sessions: Vec<(ConnectionId, u64, Arc<Namespace>)>,
+    /// Those who have greeted.
+    sessions: Vec<Greeted>,
+}
+
+/// A client that has greeted.
+pub(crate) struct Greeted {
+    pub connection: ConnectionId,
+    /// What the rest of the server knows it by.
+    pub number: u64,
+    pub namespace: Arc<Namespace>,
+    pub caller: Option<Caller>,
+    pub may_write: bool,
 }
 
 impl AgentThread {
@@ -98,6 +115,7 @@ impl AgentThread {
             while let Ok((connection, why)) = self.ordered.try_recv() {
                 self.refuse(connection, why);
             }
+            self.serve_verbs(false);
             if self.agent.turn(&mut events) {
                 events.drain(..).for_each(|event| self.on(event));
                 idle_since = None;
@@ -110,8 +128,24 @@ impl AgentThread {
         }
         // What the shards said last.
         self.agent.turn(&mut events);
-        for (_, number, _) in self.sessions.drain(..) {
-            self.shared.leave(number);
+        for session in self.sessions.drain(..) {
+            self.shared.leave(session.number);
+        }
+    }
+
+    /// Does what there is to do for sessions over verbs: now, or if that was not done for a while.
+    fn serve_verbs(&mut self, now: bool) {
+        let Some(verbs) = &mut self.verbs else { return };
+        for event in verbs.turn(now) {
+            let (HostEvent::Changed(number) | HostEvent::Over(number)) = event;
+            let Some(session) = self.sessions.iter().find(|session| session.number == number) else {
+                continue;
+            };
+            let connection = session.connection;
+            match event {
+                HostEvent::Changed(_) => self.send(connection, &Frame::RegionsChanged),
+                HostEvent::Over(_) => self.refuse(connection, "its queue pair is over"),
+            }
         }
     }
 
@@ -129,15 +163,16 @@ impl AgentThread {
             Event::Over(connection, why) => {
                 debug!(?connection, why, "connection over");
                 self.known.retain(|(id, _)| *id != connection);
-                let session = self.sessions.iter().position(|(id, ..)| *id == connection);
+                let session = self.sessions.iter().position(|session| session.connection == connection);
                 if let Some(index) = session {
-                    let (_, number, _) = self.sessions.swap_remove(index);
+                    let number = self.sessions.swap_remove(index).number;
+                    self.verbs.iter_mut().for_each(|verbs| verbs.host.leave(number));
                     self.shared.leave(number);
                 }
             }
+            Event::Ready => self.serve_verbs(true),
             Event::Control(connection, kind, bytes) => {
-                let greeted = self.sessions.iter().find(|(id, ..)| *id == connection);
-                let greeted = greeted.map(|(_, _, namespace)| namespace.clone());
+                let greeted = self.sessions.iter().find(|session| session.connection == connection);
                 match Frame::decode(kind, &bytes) {
                     Some(Frame::Hello { version, features, purpose, caller, namespace })
                         if greeted.is_none() =>
@@ -160,10 +195,20 @@ impl AgentThread {
                         }
                     }
                     Some(Frame::AskStatistics) if greeted.is_some() => {
-                        let namespace = greeted.expect("just seen");
-                        let text = crate::statistics::json(&self.shared, &namespace).to_string();
+                        let namespace = &greeted.expect("just seen").namespace;
+                        let text = crate::statistics::json(&self.shared, namespace).to_string();
                         self.send(connection, &Frame::Statistics { text });
                     }
+                    Some(frame) if greeted.is_some() && self.verbs.is_some() => {
+                        let (greeted, verbs) = (greeted.expect("just seen"), self.verbs.as_mut());
+                        match verbs.expect("just seen").on(&self.shared, greeted, frame) {
+                            Ok(Some(answer)) => self.send(connection, &answer),
+                            Ok(None) => {}
+                            Err(why) => self.agent.refuse(connection, &why, "it cannot be served over verbs"),
+                        }
+                    }
+                    Some(Frame::AskVerbs) => self
+                        .refuse(connection, "it does not serve over verbs; see `kelix help serve`, --rdma"),
                     _ => self.refuse(connection, "a frame that makes no sense here"),
                 }
             }
@@ -188,7 +233,7 @@ impl AgentThread {
             }
         };
         let number = self.shared.next_connection.fetch_add(1, Ordering::Relaxed);
-        self.sessions.push((connection, number, namespace.clone()));
+        self.sessions.push(Greeted { connection, number, namespace: namespace.clone(), caller, may_write });
         let mut mailboxes = Vec::new();
         if purpose == Purpose::Session {
             for (shard, handle) in namespace.shards.iter().enumerate() {
@@ -214,7 +259,10 @@ impl AgentThread {
                 });
             }
         }
-        let way = ClientWay::Tcp { connection, address };
+        let way = match purpose {
+            Purpose::Verbs => ClientWay::Verbs { connection, address },
+            Purpose::Session | Purpose::Statistics => ClientWay::Tcp { connection, address },
+        };
         let welcome = self.shared.welcome(&namespace, may_write);
         self.shared.enter(ClientRecord { connection: number, namespace, mailboxes, way });
         self.agent.establish(connection);

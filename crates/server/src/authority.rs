@@ -6,11 +6,15 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use kelix_fabric::shm::{AUTHORITY_BYTES, AUTHORITY_MAGIC, AUTHORITY_TERM, RunDirectory, map_file};
 use kelix_image::Span;
+use kelix_types::limits::AUTHORITY_LEASE_NS;
 use kelix_types::{Error, ErrorKind, Incarnation, Result};
 use rustix::fs::{FlockOperation, flock};
+
+use crate::verbs::LEASED;
 
 /// A run directory in this server's possession.
 pub(crate) struct Authority {
@@ -75,8 +79,8 @@ fn lock(directory: &RunDirectory, take_over: bool) -> Result<File> {
 }
 
 impl Authority {
-    /// Locks the directory and raises its term.
-    pub fn take(directory: RunDirectory, take_over: bool) -> Result<Authority> {
+    /// Locks the directory and raises its term. `verbs`: clients may READ over verbs.
+    pub fn take(directory: RunDirectory, take_over: bool, verbs: bool) -> Result<Authority> {
         if directory.socket(Incarnation::TERM_MAX).as_os_str().len() > 100 {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
@@ -115,6 +119,11 @@ impl Authority {
                 format!("{} has used up its terms: use a new directory", directory.0.display()),
             ));
         }
+        // Clients over verbs may not have noticed, and nothing is to contradict what they read from an earlier server.
+        if page.words().load_acquire(LEASED) != 0 {
+            std::thread::sleep(Duration::from_nanos(AUTHORITY_LEASE_NS));
+        }
+        page.words().publish(LEASED, u64::from(verbs));
         // Clients get a descriptor that cannot write.
         let file = File::open(directory.authority())
             .map_err(|source| system("open the authority page", &directory, source))?;

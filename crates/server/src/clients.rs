@@ -28,6 +28,8 @@ pub(crate) enum ClientWay {
     Shm { pid: i32, uid: u32, stream: UnixStream },
     /// Over TCP.
     Tcp { connection: ConnectionId, address: SocketAddr },
+    /// Over verbs, with a TCP connection beside.
+    Verbs { connection: ConnectionId, address: SocketAddr },
 }
 
 /// What clients tell of themselves: reads, bytes read, messages, retries, fallbacks.
@@ -39,6 +41,7 @@ impl ClientRecord {
         match &self.way {
             ClientWay::Shm { .. } => "shm",
             ClientWay::Tcp { .. } => "tcp",
+            ClientWay::Verbs { .. } => "verbs",
         }
     }
 
@@ -57,7 +60,9 @@ impl ClientRecord {
     pub fn who(&self) -> String {
         match &self.way {
             ClientWay::Shm { pid, .. } => format!("client process {pid}"),
-            ClientWay::Tcp { address, .. } => format!("client at {address}"),
+            ClientWay::Tcp { address, .. } | ClientWay::Verbs { address, .. } => {
+                format!("client at {address}")
+            }
         }
     }
 }
@@ -94,7 +99,7 @@ impl Shared {
         let client = clients.iter().find(|client| client.connection == connection)?;
         match &client.way {
             ClientWay::Shm { stream, .. } => drop(stream.shutdown(Shutdown::Both)),
-            ClientWay::Tcp { connection, .. } => {
+            ClientWay::Tcp { connection, .. } | ClientWay::Verbs { connection, .. } => {
                 self.agent.get().into_iter().for_each(|agent| agent.close(*connection, why));
             }
         }

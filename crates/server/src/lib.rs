@@ -2,7 +2,8 @@
 //!
 //! One thread runs each shard, one accepts connections on the Unix socket, and each of these has a small thread of its own
 //! for the set-up frames and to notice the client's end; it sleeps in the kernel otherwise. Clients over TCP have one thread
-//! together, the agent. The data path runs through none of these but the shard thread, and over TCP the agent.
+//! together, the agent, which also sets up those over verbs. The data path runs through none of these but the shard thread,
+//! and over TCP the agent.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +15,7 @@ mod namespace;
 mod server;
 mod shard_thread;
 mod statistics;
+mod verbs;
 
 pub use namespace::{NamespaceConfig, Rights, Who};
 pub use server::{Ended, Server, ServerConfig, Statistics, Stopper, Token};

@@ -24,6 +24,7 @@ use crate::clients::{ClientRecord, Counters};
 use crate::connection;
 use crate::namespace::{DEFAULT, Namespace, NamespaceConfig, Rights, Visitor};
 use crate::shard_thread::{Command, News, ShardHandle};
+use crate::verbs::VerbsThread;
 
 /// How long a server that was superseded may take to give its address up.
 const GIVEN_UP: Duration = Duration::from_secs(2);
@@ -49,6 +50,9 @@ pub struct ServerConfig {
     pub take_over: bool,
     /// Also take clients over TCP, at this address. Port 0: any that is free.
     pub listen: Option<SocketAddr>,
+    /// Clients that come over TCP may then READ and WRITE over verbs, by queue pairs that they connect to one of these addresses
+    /// of RDMA devices. An address that is unspecified (`0.0.0.0`) is any of the host's; port 0 is that of `listen`.
+    pub rdma: Vec<SocketAddr>,
     /// Clients over TCP must speak TLS.
     pub tls: Option<ServerTls>,
     /// Clients over TCP must know the word of one of these, if there are any.
@@ -81,6 +85,7 @@ impl Default for ServerConfig {
             pin: true,
             take_over: false,
             listen: None,
+            rdma: Vec::new(),
             tls: None,
             tokens: Vec::new(),
         }
@@ -109,6 +114,8 @@ pub(crate) struct Shared {
     /// The agent, and where it listens.
     pub agent: OnceLock<AgentHandle>,
     pub tcp: Option<SocketAddr>,
+    /// Where it takes clients over verbs.
+    pub rdma: Vec<SocketAddr>,
     pub started: Instant,
 }
 
@@ -163,7 +170,11 @@ impl Server {
             }
         }
         check_access(config)?;
-        let authority = Arc::new(Authority::take(RunDirectory(config.directory.clone()), config.take_over)?);
+        let authority = Arc::new(Authority::take(
+            RunDirectory(config.directory.clone()),
+            config.take_over,
+            !config.rdma.is_empty(),
+        )?);
         let stop = Arc::new(AtomicBool::new(false));
         let (news, received) = channel();
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -185,6 +196,9 @@ impl Server {
         let tcp_listener = config.listen.map(|address| listen(address, config.take_over)).transpose()?;
         let tcp = tcp_listener.as_ref().and_then(|listener| listener.local_addr().ok());
         authority.tell_address(tcp)?;
+        let mut rdma = config.rdma.clone();
+        let port = tcp.map_or(0, |address| address.port());
+        rdma.iter_mut().filter(|address| address.port() == 0).for_each(|address| address.set_port(port));
         let shared = Arc::new(Shared {
             authority,
             namespaces: served,
@@ -193,6 +207,7 @@ impl Server {
             next_connection: AtomicU64::new(1),
             agent: OnceLock::new(),
             tcp,
+            rdma,
             started: Instant::now(),
         });
         let server = Server { shared, stop };
@@ -228,7 +243,11 @@ impl Server {
         spawn("kelix-news", shared.clone(), stop.clone(), move |shared, _| pass_on(&shared, &news))?;
         if let Some(listener) = tcp_listener {
             let shards = shared.shards().map(ShardHandle::for_agent).collect();
-            let agent = AgentHandle::start(shared.clone(), stop.clone(), (listener, config), shards)?;
+            let verbs = match &shared.rdma[..] {
+                [] => None,
+                addresses => Some(VerbsThread::listen(shared, addresses, random_u64()?)?),
+            };
+            let agent = AgentHandle::start(shared.clone(), stop.clone(), (listener, config), shards, verbs)?;
             let _ = shared.agent.set(agent);
         }
         Ok(())
@@ -242,6 +261,11 @@ impl Server {
     /// Where it takes clients over TCP, if it does.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.shared.tcp
+    }
+
+    /// Where it takes clients over verbs, if it does.
+    pub fn rdma_addresses(&self) -> &[SocketAddr] {
+        &self.shared.rdma
     }
 
     /// The term this server serves in.
@@ -319,6 +343,10 @@ impl Stopper {
 /// Whoever can reach an address can read and write everything, unless it must say who it is; and what it says must not be
 /// heard by others.
 fn check_access(config: &ServerConfig) -> Result<()> {
+    if !config.rdma.is_empty() && config.listen.is_none() {
+        let context = "clients over verbs connect over TCP first: choose where with --listen too";
+        return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
+    }
     let Some(address) = config.listen.filter(|address| !address.ip().is_loopback()) else { return Ok(()) };
     let authenticates =
         config.tls.as_ref().is_some_and(ServerTls::authenticates) || !config.tokens.is_empty();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kelix_fabric::shm::{Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way};
 use kelix_fabric::tcp::{AgentLink, AgentShard};
+use kelix_fabric::verbs::{HostShard, VerbsLink};
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, ImageState, MemoryUse, SegmentSource, Span, header_word};
 use kelix_shard::{GenerationReport, Guest, ModelCounts, Now, Order, Shard, ShardConfig, ShardCounters};
@@ -82,6 +83,8 @@ pub(crate) enum Outbox {
     Mailbox { memory: Span, waker: WakerHandle },
     /// To the agent.
     Agent(AgentLink),
+    /// Over verbs.
+    Verbs(VerbsLink),
 }
 
 /// The rest of the server's handle to a shard.
@@ -209,6 +212,16 @@ impl ShardHandle {
         }
     }
 
+    /// What whoever serves clients over verbs needs of it.
+    pub fn for_host(&self, namespace: usize) -> HostShard {
+        HostShard {
+            namespace,
+            header: self.header_span.clone(),
+            segments: self.segments.clone(),
+            waker: self.waker.clone(),
+        }
+    }
+
     /// Sends a command and wakes the thread.
     pub fn command(&self, command: Command) {
         // SYNC: the thread looks at `pending` after it has announced its sleep, and the socket keeps the wake-up.
@@ -289,6 +302,7 @@ impl ShardThread {
             if progress.requests > 0 && steps % STEPS_A_CLOCK != 0 {
                 continue;
             }
+            self.endpoint.tend();
             now = self.now();
             if reported.elapsed() > REPORT {
                 self.publish_report();
@@ -332,6 +346,7 @@ impl ShardThread {
                     std::hint::spin_loop();
                 }
             }
+            self.endpoint.tend();
             let waited = began.elapsed();
             let due = next_ns.is_some_and(|next| self.endpoint.now_ns() >= next);
             if due || self.stop.load(Ordering::Relaxed) || !self.authority.in_force() {
@@ -404,8 +419,7 @@ impl ShardThread {
             match command {
                 Command::Obey(order) => self.shard.obey(order),
                 Command::Join { connection, inbox, outbox, caller, may_write } => {
-                    let ordered_placement = self.endpoint.promises().ordered_placement;
-                    self.join(connection, inbox, outbox, Guest { ordered_placement, caller, may_write });
+                    self.join(connection, inbox, outbox, (caller, may_write));
                 }
                 Command::Leave { connection } => {
                     let Some(index) = self.connections.iter().position(|known| known.number == connection)
@@ -421,7 +435,13 @@ impl ShardThread {
         }
     }
 
-    fn join(&mut self, connection: u64, inbox: Span, outbox: Outbox, guest: Guest) {
+    fn join(
+        &mut self,
+        connection: u64,
+        inbox: Span,
+        outbox: Outbox,
+        (caller, may_write): (Option<Caller>, bool),
+    ) {
         let (way, wake_key) = match outbox {
             Outbox::Mailbox { memory, waker } => {
                 // Without a place in the epoll set the client could not wake us; its connection ends.
@@ -433,8 +453,11 @@ impl ShardThread {
                 (Way::Shared { outbox: memory, sleeps, wake_key }, Some(wake_key))
             }
             Outbox::Agent(link) => (Way::Agent(link), None),
+            Outbox::Verbs(link) => (Way::Verbs(link), None),
         };
         let peer = self.endpoint.add(ShmPeer { memory: None, inbox, way });
+        let ordered_placement = self.endpoint.promises(peer).ordered_placement;
+        let guest = Guest { ordered_placement, caller, may_write };
         if let Some(old) = self.shard.join(peer, guest) {
             self.report_fault(old, "it has connected anew");
         }

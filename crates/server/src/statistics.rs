@@ -123,7 +123,9 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
         .map(|client| {
             let (pid, uid, address) = match &client.way {
                 ClientWay::Shm { pid, uid, .. } => (Some(pid), Some(uid), None),
-                ClientWay::Tcp { address, .. } => (None, None, Some(address.to_string())),
+                ClientWay::Tcp { address, .. } | ClientWay::Verbs { address, .. } => {
+                    (None, None, Some(address.to_string()))
+                }
             };
             json!({
                 "fabric": client.fabric(),

@@ -216,7 +216,7 @@ impl Fabric for SimEndpoint {
         if self.kind.ordered { "sim-ordered" } else { "sim-unordered" }
     }
 
-    fn promises(&self) -> Promises {
+    fn promises(&self, _: PeerId) -> Promises {
         Promises { ordered_placement: self.kind.ordered, ordered_loads: self.kind.ordered }
     }
 
@@ -326,9 +326,9 @@ impl Fabric for SimEndpoint {
         if self.kind.ordered { READ_EPOCHS_MAX } else { self.kind.epoch_ns * 3 / 4 }
     }
 
-    fn authority(&self, peer: PeerId) -> u64 {
+    fn authority(&mut self, peer: PeerId) -> Option<u64> {
         let page = self.peer(peer).authority.as_ref();
-        page.map_or(0, |page| page.words().load_acquire(AUTHORITY_TERM))
+        Some(page.map_or(0, |page| page.words().load_acquire(AUTHORITY_TERM)))
     }
 
     fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {

@@ -295,7 +295,11 @@ impl Node {
             });
             let old = self.shard.join(
                 peer,
-                Guest { ordered_placement: endpoint.promises().ordered_placement, caller, may_write: true },
+                Guest {
+                    ordered_placement: endpoint.promises(peer).ordered_placement,
+                    caller,
+                    may_write: true,
+                },
             );
             old.into_iter().for_each(|old| endpoint.cut(old));
             peers.push(peer);

@@ -54,6 +54,10 @@ pub const QUARANTINE_EPOCHS: u64 = 2;
 /// Most epochs that may pass during a valid read over a fabric with ordered loads.
 pub const READ_EPOCHS_MAX: u64 = 1;
 
+/// How long a server that takes over waits before its first reply, where clients READ over verbs: for three quarters of it, by
+/// their own clocks, they need not look whose word is in force.
+pub const AUTHORITY_LEASE_NS: u64 = 100_000_000;
+
 /// Most shards of one server.
 pub const SHARDS_MAX: usize = 64;
 
@@ -144,5 +148,7 @@ const _: () = {
     // The class table covers a header, the longest key and the largest inline body.
     assert!(crate::SizeClass::BYTES_MAX >= 32 + KEY_BYTES_MAX + INLINE_BODY_BYTES_MAX);
     assert!(SHARDS_MAX <= RING_ARCS);
+    // A set of shards is a word.
+    assert!(SHARDS_MAX <= 64);
     // A request that waits for room is answered before its client gives up.
 };

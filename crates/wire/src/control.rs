@@ -6,7 +6,7 @@
 //! statistics. The connection stays open for as long as the session lives: its end is how each side learns of the
 //! other's death. Descriptors travel with the frames in the order named here.
 
-use kelix_fabric::tcp::REFUSED;
+use kelix_fabric::tcp::{REFUSED, REGIONS_CHANGED};
 use kelix_types::limits::NAMESPACE_BYTES_MAX;
 
 use crate::view::View;
@@ -21,6 +21,8 @@ pub enum Purpose {
     Session,
     /// To ask for statistics only.
     Statistics,
+    /// To read and write over verbs, if the server lets it.
+    Verbs,
 }
 
 /// Who asks for a session, if it may have to connect again and ask for the same once more.
@@ -56,7 +58,24 @@ pub enum Frame {
     Refused { text: String },
     /// Client, before Hello, where the server wants to know whom it takes.
     Token { token: Vec<u8> },
+    /// Client: it would connect a queue pair.
+    AskVerbs,
+    /// Server: what tells it, and the namespace, from all others; with what and where a queue pair can be connected.
+    Offer { server: u64, ticket: [u8; 16], addresses: String },
+    /// Client: the ticket of a queue pair that is connected, its number there, and its mailbox for each shard.
+    JoinLane { ticket: [u8; 16], seat: u32, mailboxes: Vec<Place> },
+    /// Server: where the authority stands, L of the read rule, and of each shard its mailbox, its sleep word and what wakes it.
+    Joined { authority: Place, epoch_ns: u64, shards: Vec<(Place, Place, u32)> },
+    /// Server: first granule, length and place of each segment of a shard, the header page among them.
+    Regions { shard: u16, version: u64, list: Vec<(u64, u64, Place)> },
+    /// Client: it reads nothing any more that was in earlier lists only.
+    LetGo { shard: u16, version: u64 },
+    /// Server: segments came or went.
+    RegionsChanged,
 }
+
+/// Registered memory: its address, and the key of its region.
+pub type Place = (u64, u32);
 
 struct Decoder<'a>(&'a [u8]);
 
@@ -85,9 +104,25 @@ impl Decoder<'_> {
     fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_le_bytes)
     }
+    fn place(&mut self) -> Option<Place> {
+        Some((self.u64()?, self.u32()?))
+    }
+    /// As many as there are.
+    fn all<T>(&mut self, mut one: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let mut all = Vec::new();
+        while !self.0.is_empty() {
+            all.push(one(self)?);
+        }
+        Some(all)
+    }
     fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.0).to_vec()
     }
+}
+
+fn encode_place(out: &mut Vec<u8>, (address, key): Place) {
+    out.extend(address.to_le_bytes());
+    out.extend(key.to_le_bytes());
 }
 
 impl Frame {
@@ -101,6 +136,7 @@ impl Frame {
                 out.push(match purpose {
                     Purpose::Session => 1,
                     Purpose::Statistics => 2,
+                    Purpose::Verbs => 3,
                 });
                 out.extend(caller.map_or(0, |caller| caller.number).to_le_bytes());
                 out.push(u8::from(caller.is_some_and(|caller| caller.again)));
@@ -154,6 +190,45 @@ impl Frame {
                 out.extend(token);
                 10
             }
+            Frame::AskVerbs => 11,
+            Frame::Offer { server, ticket, addresses } => {
+                out.extend(server.to_le_bytes());
+                out.extend(ticket);
+                out.extend(addresses.as_bytes());
+                12
+            }
+            Frame::JoinLane { ticket, seat, mailboxes } => {
+                out.extend(ticket);
+                out.extend(seat.to_le_bytes());
+                mailboxes.iter().for_each(|mailbox| encode_place(&mut out, *mailbox));
+                13
+            }
+            Frame::Joined { authority, epoch_ns, shards } => {
+                encode_place(&mut out, *authority);
+                out.extend(epoch_ns.to_le_bytes());
+                for (mailbox, sleeps, wakes) in shards {
+                    encode_place(&mut out, *mailbox);
+                    encode_place(&mut out, *sleeps);
+                    out.extend(wakes.to_le_bytes());
+                }
+                14
+            }
+            Frame::Regions { shard, version, list } => {
+                out.extend(shard.to_le_bytes());
+                out.extend(version.to_le_bytes());
+                for (first, bytes, place) in list {
+                    out.extend(first.to_le_bytes());
+                    out.extend(bytes.to_le_bytes());
+                    encode_place(&mut out, *place);
+                }
+                15
+            }
+            Frame::LetGo { shard, version } => {
+                out.extend(shard.to_le_bytes());
+                out.extend(version.to_le_bytes());
+                16
+            }
+            Frame::RegionsChanged => REGIONS_CHANGED,
         };
         (kind, out)
     }
@@ -178,6 +253,7 @@ impl Frame {
                 let purpose = match from.u8()? {
                     1 => Purpose::Session,
                     2 => Purpose::Statistics,
+                    3 => Purpose::Verbs,
                     _ => return None,
                 };
                 let caller = match (from.u64()?, from.bool()?) {
@@ -203,10 +279,7 @@ impl Frame {
             4 => {
                 let shard = from.u16()?;
                 let last = from.bool()?;
-                let mut list = Vec::new();
-                while !from.0.is_empty() {
-                    list.push((from.u64()?, from.u64()?));
-                }
+                let list = from.all(|from| Some((from.u64()?, from.u64()?)))?;
                 Frame::Segments { shard, last, list }
             }
             5 => Frame::Mailboxes { shard: from.u16()?, bytes: from.u64()? },
@@ -215,6 +288,29 @@ impl Frame {
             8 => Frame::Statistics { text: String::from_utf8(from.rest()).ok()? },
             REFUSED => Frame::Refused { text: String::from_utf8(from.rest()).ok()? },
             10 => Frame::Token { token: from.rest() },
+            11 => Frame::AskVerbs,
+            12 => Frame::Offer {
+                server: from.u64()?,
+                ticket: from.take()?,
+                addresses: String::from_utf8(from.rest()).ok()?,
+            },
+            13 => Frame::JoinLane {
+                ticket: from.take()?,
+                seat: from.u32()?,
+                mailboxes: from.all(Decoder::place)?,
+            },
+            14 => Frame::Joined {
+                authority: from.place()?,
+                epoch_ns: from.u64()?,
+                shards: from.all(|from| Some((from.place()?, from.place()?, from.u32()?)))?,
+            },
+            15 => Frame::Regions {
+                shard: from.u16()?,
+                version: from.u64()?,
+                list: from.all(|from| Some((from.u64()?, from.u64()?, from.place()?)))?,
+            },
+            16 => Frame::LetGo { shard: from.u16()?, version: from.u64()? },
+            REGIONS_CHANGED => Frame::RegionsChanged,
             _ => return None,
         };
         from.0.is_empty().then_some(frame)
@@ -249,6 +345,13 @@ mod tests {
             Frame::Statistics { text: "{}".into() },
             Frame::Refused { text: "no".into() },
             Frame::Token { token: b"secret".into() },
+            Frame::AskVerbs,
+            Frame::Offer { server: 7, ticket: [9; 16], addresses: "192.0.2.1:7117 192.0.3.1:7117".into() },
+            Frame::JoinLane { ticket: [9; 16], seat: 3, mailboxes: vec![(1 << 40, 5), (2 << 40, 6)] },
+            Frame::Joined { authority: (64, 1), epoch_ns: 25_000_000, shards: vec![((1, 2), (3, 4), 5)] },
+            Frame::Regions { shard: 1, version: 9, list: vec![(0, 4096, (1 << 40, 7))] },
+            Frame::LetGo { shard: 1, version: 9 },
+            Frame::RegionsChanged,
         ]
     }
 
@@ -257,7 +360,7 @@ mod tests {
         for frame in all() {
             let (kind, bytes) = frame.encode();
             assert_eq!(Frame::decode(kind, &bytes).as_ref(), Some(&frame));
-            let fixed = matches!(frame.encode().0, 1..=3 | 5..=7);
+            let fixed = matches!(frame.encode().0, 1..=3 | 5..=7 | 11 | 16..=17);
             for cut in (0..bytes.len()).filter(|_| fixed) {
                 assert_eq!(Frame::decode(kind, &bytes[..cut]), None);
             }
@@ -287,6 +390,21 @@ mod tests {
         assert_eq!(all()[6].encode(), (7, vec![]));
         assert_eq!(all()[8].encode(), (9, b"no".to_vec()));
         assert_eq!(all()[9].encode(), (10, b"secret".to_vec()));
+        assert_eq!(all()[10].encode(), (11, vec![]));
+        let (kind, offer) = all()[11].encode();
+        assert_eq!(
+            (kind, &offer[..10], &offer[24..30]),
+            (12, &[7, 0, 0, 0, 0, 0, 0, 0, 9, 9][..], &b"192.0."[..])
+        );
+        let (kind, join) = all()[12].encode();
+        assert_eq!((kind, join.len(), &join[16..20]), (13, 44, &[3, 0, 0, 0][..]));
+        assert_eq!(join[20..32], [0, 0, 0, 0, 0, 1, 0, 0, 5, 0, 0, 0]);
+        let (kind, joined) = all()[13].encode();
+        assert_eq!((kind, joined.len(), &joined[8..16]), (14, 48, &[1, 0, 0, 0, 0x40, 0x78, 0x7d, 1][..]));
+        let (kind, regions) = all()[14].encode();
+        assert_eq!((kind, regions.len(), &regions[..4]), (15, 38, &[1, 0, 9, 0][..]));
+        assert_eq!(all()[15].encode(), (16, vec![1, 0, 9, 0, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(all()[16].encode(), (17, vec![]));
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl Fabric for Mailboxes {
     fn name(&self) -> &'static str {
         "mailboxes"
     }
-    fn promises(&self) -> Promises {
+    fn promises(&self, _: PeerId) -> Promises {
         Promises { ordered_placement: true, ordered_loads: true }
     }
     fn now_ns(&self) -> u64 {
@@ -92,8 +92,8 @@ impl Fabric for Mailboxes {
     fn stamp_window(&self) -> u64 {
         READ_EPOCHS_MAX
     }
-    fn authority(&self, _: PeerId) -> u64 {
-        self.term
+    fn authority(&mut self, _: PeerId) -> Option<u64> {
+        Some(self.term)
     }
     fn post_write(&mut self, _: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
         self.other.words().copy_in(first, words);

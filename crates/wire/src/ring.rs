@@ -5,7 +5,8 @@
 //!
 //! ```text
 //! word  0  how much of my ring's counterpart the peer has consumed, in words, all laps together
-//!       8  1 while the owner of the mailbox sleeps
+//!       8  not 0 while the owner of the mailbox sleeps
+//!       9  over verbs: another number each time the peer is about to sleep
 //!      16  the peer's counters, for `kelix stat`
 //!      64  the ring: frames, each contiguous
 //!
@@ -33,6 +34,8 @@ pub mod mailbox_word {
     pub const CONSUMED: usize = 0;
     /// 1 while the owner sleeps.
     pub const SLEEPS: usize = 8;
+    /// Another number each time the peer is about to sleep, where this side cannot look by itself.
+    pub const PEER_SLEEPS: usize = 9;
     /// The peer's counters.
     pub const COUNTERS: usize = 16;
     /// Number of counters.
@@ -207,8 +210,7 @@ impl RingReader {
             self.reported = self.consumed;
             // A broken connection is noticed by whoever waits for an answer.
             let _ = fabric.post_write(peer, mailbox_word::CONSUMED, &[self.consumed]);
-            fabric.doorbell();
-            fabric.wake(peer);
+            fabric.send(peer);
         }
     }
 }

@@ -6,16 +6,16 @@ mod shm;
 #[path = "no_shm.rs"]
 mod shm;
 mod tcp;
+#[cfg(all(target_os = "linux", not(loom)))]
+mod verbs;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use kelix_fabric::Endpoint;
 use kelix_fabric::tcp::ClientTls;
-use kelix_image::MemoryMap;
+use kelix_fabric::{Endpoint, Fabric, PeerId};
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::PROTOCOL_VERSION;
 use kelix_wire::control::{Caller, DENIED, Frame, Purpose};
@@ -23,6 +23,7 @@ use kelix_wire::control::{Caller, DENIED, Frame, Purpose};
 use crate::client::Client;
 use crate::core::Core;
 use crate::session::SessionOptions;
+use crate::waiting;
 use shm::Link;
 
 /// How long the server may take to answer a set-up frame.
@@ -106,6 +107,8 @@ pub struct Credentials {
 pub enum FabricChoice {
     /// Shared memory, which is there on Linux only.
     Shm,
+    /// RDMA: InfiniBand, RoCE or iWARP. There on Linux only.
+    Verbs,
     /// TCP.
     Tcp,
 }
@@ -116,9 +119,10 @@ impl FromStr for FabricChoice {
     fn from_str(text: &str) -> Result<FabricChoice> {
         match text {
             "shm" => Ok(FabricChoice::Shm),
+            "verbs" => Ok(FabricChoice::Verbs),
             "tcp" => Ok(FabricChoice::Tcp),
             _ => {
-                let context = format!("no fabric is called {text}; there are shm and tcp");
+                let context = format!("no fabric is called {text}; there are shm, verbs and tcp");
                 Err(Error::new(ErrorKind::InvalidArgument, "connect", context))
             }
         }
@@ -131,20 +135,32 @@ pub(crate) enum Setup {
     Shm(Link),
     /// Over TCP, where nothing is mapped.
     Tcp,
+    /// Over verbs.
+    #[cfg(all(target_os = "linux", not(loom)))]
+    Verbs(verbs::Asked),
     /// By a simulator, which knows the segments.
     #[cfg(kelix_sim)]
     Sim(crate::sim::Source),
 }
 
 impl Setup {
-    /// Brings a shard's map up to date.
-    pub fn refresh_map(&mut self, shard: u16, map: &MemoryMap) -> Result<Arc<MemoryMap>> {
-        match self {
-            Setup::Shm(link) => link.refresh_map(shard, map),
-            Setup::Tcp => Err(protocol("nothing is mapped over TCP")),
+    /// Brings what is known of a shard's segments up to date. Returns whether they are mapped here.
+    pub fn refresh_map(&mut self, shard: u16, peer: PeerId, fabric: &mut Endpoint) -> Result<bool> {
+        let map = match self {
+            Setup::Tcp => return Ok(false),
+            #[cfg(all(target_os = "linux", not(loom)))]
+            Setup::Verbs(asked) => {
+                if let Endpoint::Verbs(endpoint) = fabric {
+                    asked.refresh(usize::from(shard), endpoint)?;
+                }
+                return Ok(false);
+            }
+            Setup::Shm(link) => link.refresh_map(shard, fabric.map(peer).expect("memory that is mapped"))?,
             #[cfg(kelix_sim)]
-            Setup::Sim(source) => (source.maps)(shard),
-        }
+            Setup::Sim(source) => (source.maps)(shard)?,
+        };
+        fabric.set_map(peer, map);
+        Ok(true)
     }
 
     /// Connects to the same server once more.
@@ -174,16 +190,24 @@ impl Setup {
 /// An address and the fabric that leads there.
 enum Route<'a> {
     Shm(&'a Path),
+    Verbs(String),
     Tcp(String),
+    /// Whatever leads there, the faster first.
+    Any(String),
 }
 
 fn route(address: &Address, wanted: Option<FabricChoice>) -> Result<Route<'_>> {
     match (address, wanted) {
         (Address::Directory(directory), None | Some(FabricChoice::Shm)) => Ok(Route::Shm(directory)),
+        (Address::Directory(directory), Some(FabricChoice::Verbs)) => {
+            shm::listens_at(directory).map(Route::Verbs)
+        }
         (Address::Directory(directory), Some(FabricChoice::Tcp)) => {
             shm::listens_at(directory).map(Route::Tcp)
         }
-        (Address::Tcp(address), None | Some(FabricChoice::Tcp)) => Ok(Route::Tcp(address.clone())),
+        (Address::Tcp(address), Some(FabricChoice::Verbs)) => Ok(Route::Verbs(address.clone())),
+        (Address::Tcp(address), Some(FabricChoice::Tcp)) => Ok(Route::Tcp(address.clone())),
+        (Address::Tcp(address), None) => Ok(Route::Any(address.clone())),
         (Address::Tcp(address), Some(FabricChoice::Shm)) => {
             let context =
                 format!("{address} is reached over TCP; shared memory needs the server's run directory");
@@ -197,7 +221,9 @@ pub(crate) fn knock(address: &Address, credentials: &Credentials) -> Result<()> 
     match route(address, None)? {
         Route::Shm(directory) => Link::open(directory).map(drop),
         // A socket that takes connections may be anybody's.
-        Route::Tcp(address) => tcp::knock(&address, credentials),
+        Route::Verbs(address) | Route::Tcp(address) | Route::Any(address) => {
+            tcp::knock(&address, credentials)
+        }
     }
 }
 
@@ -207,7 +233,9 @@ pub(crate) fn statistics(address: &Address, credentials: &Credentials) -> Result
         Route::Shm(directory) => {
             Link::statistics(directory, &greeting(Purpose::Statistics, None, credentials))
         }
-        Route::Tcp(address) => tcp::statistics(&address, credentials),
+        Route::Verbs(address) | Route::Tcp(address) | Route::Any(address) => {
+            tcp::statistics(&address, credentials)
+        }
     }
 }
 
@@ -217,13 +245,68 @@ pub(crate) fn session(
     options: &SessionOptions,
     caller: Option<Caller>,
 ) -> Result<(Setup, Core<Endpoint>)> {
-    let greeting = greeting(Purpose::Session, caller, &client.credentials);
     match route(&client.address, options.fabric)? {
-        Route::Shm(directory) => Link::session(directory, &greeting, options.private_caches)
-            .map(|(link, core)| (Setup::Shm(link), core)),
-        Route::Tcp(address) => tcp::session(&address, &client.credentials, &greeting, options.private_caches)
-            .map(|core| (Setup::Tcp, core)),
+        Route::Shm(directory) => {
+            let greeting = greeting(Purpose::Session, caller, &client.credentials);
+            Link::session(directory, &greeting, options.private_caches)
+                .map(|(link, core)| (Setup::Shm(link), core))
+        }
+        Route::Verbs(address) => verbs_session(&address, client, options, caller),
+        Route::Tcp(address) => tcp_session(&address, client, options, caller),
+        Route::Any(address) => {
+            // Where there is no way over verbs, for whatever reason, there is one over TCP.
+            if has_rdma() {
+                match verbs_session(&address, client, options, caller) {
+                    Err(error) if waiting::is_passing(&error) || error.kind() == ErrorKind::System => {}
+                    result => return result,
+                }
+            }
+            tcp_session(&address, client, options, caller)
+        }
     }
+}
+
+fn tcp_session(
+    address: &str,
+    client: &Client,
+    options: &SessionOptions,
+    caller: Option<Caller>,
+) -> Result<(Setup, Core<Endpoint>)> {
+    let greeting = greeting(Purpose::Session, caller, &client.credentials);
+    let core = tcp::session(address, &client.credentials, &greeting, options.private_caches)?;
+    Ok((Setup::Tcp, core))
+}
+
+#[cfg(all(target_os = "linux", not(loom)))]
+fn verbs_session(
+    address: &str,
+    client: &Client,
+    options: &SessionOptions,
+    caller: Option<Caller>,
+) -> Result<(Setup, Core<Endpoint>)> {
+    let greeting = greeting(Purpose::Verbs, caller, &client.credentials);
+    let (asked, core) = verbs::session(address, &client.credentials, &greeting, options)?;
+    Ok((Setup::Verbs(asked), core))
+}
+
+#[cfg(all(target_os = "linux", not(loom)))]
+fn has_rdma() -> bool {
+    kelix_fabric::verbs::is_usable()
+}
+
+#[cfg(not(all(target_os = "linux", not(loom))))]
+fn verbs_session(
+    _: &str,
+    _: &Client,
+    _: &SessionOptions,
+    _: Option<Caller>,
+) -> Result<(Setup, Core<Endpoint>)> {
+    Err(Error::new(ErrorKind::InvalidArgument, "connect", "RDMA is there on Linux only"))
+}
+
+#[cfg(not(all(target_os = "linux", not(loom))))]
+fn has_rdma() -> bool {
+    false
 }
 
 fn protocol(what: &str) -> Error {

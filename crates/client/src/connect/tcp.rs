@@ -40,7 +40,7 @@ fn open(address: &str) -> Result<TcpStream> {
 }
 
 /// Connects, and says what this client has to say for itself.
-fn greet(address: &str, credentials: &Credentials, greeting: &Frame) -> Result<(Greeting, Frame)> {
+pub(super) fn greet(address: &str, credentials: &Credentials, greeting: &Frame) -> Result<(Greeting, Frame)> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let tls = credentials.tls.as_ref().map(|tls| (tls, host));
     let mut server = Greeting::new(open(address)?, tls, MAILBOX_BYTES as usize / 8, ANSWER)?;
@@ -52,7 +52,7 @@ fn greet(address: &str, credentials: &Credentials, greeting: &Frame) -> Result<(
     Ok((server, welcome))
 }
 
-fn ask(server: &mut Greeting, frame: &Frame) -> Result<Frame> {
+pub(super) fn ask(server: &mut Greeting, frame: &Frame) -> Result<Frame> {
     let (kind, bytes) = frame.encode();
     let (kind, bytes) = server.ask(kind, &bytes)?;
     understand(kind, &bytes)

@@ -68,6 +68,11 @@ pub trait Testbed {
 
     /// A fresh server with this many clients, all connected, nothing READ or written yet.
     fn network(&self, clients: usize) -> Network<Self::Endpoint>;
+
+    /// How long a term that came into force may go unnoticed: for so long it is not to be used.
+    fn authority_lease(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// A server, its clients, and its memory as the writer has it.
@@ -130,6 +135,13 @@ impl<E: Fabric> Side<E> {
         self.endpoint.doorbell();
     }
 
+    /// Wakes a peer, and waits for a moment, as whoever has asked for something does.
+    fn rouse(&mut self, peer: usize) {
+        self.endpoint.wake(self.peers[peer]);
+        self.endpoint.announce_sleep();
+        self.endpoint.sleep(Some(1_000_000));
+    }
+
     /// Whether a word of the mailbox from a peer has this value.
     fn has(&mut self, peer: usize, word: usize, value: u64) -> bool {
         self.endpoint.progress();
@@ -151,7 +163,7 @@ fn both_ways<T: Testbed>(
 pub fn promises_are_as_declared<T: Testbed>(bed: &T, promises: Promises) {
     let network = bed.network(1);
     for side in [&network.server, &network.clients[0]] {
-        assert_eq!(side.endpoint.promises(), promises, "{}", side.endpoint.name());
+        assert_eq!(side.endpoint.promises(side.peers[0]), promises, "{}", side.endpoint.name());
         assert!(!side.endpoint.name().is_empty());
     }
 }

@@ -157,7 +157,7 @@ pub fn a_sleep_without_a_time_lasts_until_woken<T: Testbed>(bed: &T) {
                 // Time to fall asleep. If it does not suffice the case still holds.
                 std::thread::sleep(Duration::from_millis(5));
                 waker.write(0, word, &[round]);
-                waker.endpoint.wake(waker.peers[0]);
+                waker.rouse(0);
             });
         }
     });
@@ -192,7 +192,7 @@ pub fn a_wake_up_of_nobody_is_no_harm<T: Testbed>(bed: &T) {
         std::thread::scope(|scope| {
             scope.spawn(|| sleep_until_there(sleeper, 0, word, 1));
             waker.write(0, word, &[1]);
-            waker.endpoint.wake(waker.peers[0]);
+            waker.rouse(0);
         });
         assert!(!waker.endpoint.is_broken(waker.peers[0]));
     });
@@ -209,6 +209,7 @@ pub fn a_thousand_wake_ups_are_one<T: Testbed>(bed: &T) {
             for _ in 0..wake_ups {
                 waker.endpoint.wake(waker.peers[0]);
             }
+            waker.rouse(0);
             sleeper.endpoint.sleep(None);
             assert!(comes_to_rest(sleeper), "{wake_ups} wake-ups end more sleeps than one");
         }
@@ -266,7 +267,7 @@ pub fn a_wake_up_is_for_one_peer<T: Testbed>(bed: &T) {
             std::thread::scope(|scope| {
                 scope.spawn(move || sleep_until_there(server, index, word, round));
                 client.write(0, word, &[round]);
-                client.endpoint.wake(client.peers[0]);
+                client.rouse(0);
             });
         }
     }
@@ -347,7 +348,7 @@ pub fn the_end_of_a_client_harms_no_other<T: Testbed>(bed: &T) {
         std::thread::scope(|scope| {
             scope.spawn(|| sleep_until_there(client, 0, word, round));
             server.write(1, word, &[round]);
-            server.endpoint.wake(server.peers[1]);
+            server.rouse(1);
         });
         client.write(0, mailbox.start, &[round]);
         client.endpoint.wake(client.peers[0]);

@@ -54,6 +54,14 @@ impl AsFd for WakerHandle {
     }
 }
 
+/// What came of a wait.
+pub struct Waited {
+    /// Models end with all their connections.
+    pub hung_up: bool,
+    /// It did not last its time.
+    pub woken: bool,
+}
+
 /// What one thread sleeps on.
 pub struct Waker {
     bell: Arc<Bell>,
@@ -94,12 +102,12 @@ impl Waker {
     }
 
     /// Sleeps until somebody has rung. Models have no clock: only a time of zero is over.
-    pub fn wait(&mut self, timeout_ns: Option<u64>) -> bool {
+    pub fn wait(&mut self, timeout_ns: Option<u64>) -> Waited {
         let mut rung = self.bell.rung.lock().expect("no panic under this lock");
         while !*rung && timeout_ns != Some(0) {
             rung = self.bell.heard.wait(rung).expect("no panic under this lock");
         }
-        *rung = false;
-        false
+        let woken = std::mem::take(&mut *rung);
+        Waited { hung_up: false, woken }
     }
 }

@@ -9,6 +9,8 @@ use kelix_types::limits;
 
 use super::wake::Waker;
 use crate::tcp::AgentLink;
+#[cfg(not(loom))]
+use crate::verbs::VerbsLink;
 use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState, place};
 
 /// A word that says whether its owner sleeps.
@@ -57,6 +59,9 @@ pub enum Way {
     },
     /// It is a client over TCP; the agent sends it what is for it.
     Agent(AgentLink),
+    /// It is a client over verbs.
+    #[cfg(not(loom))]
+    Verbs(VerbsLink),
 }
 
 /// What whoever names a peer promises.
@@ -67,8 +72,12 @@ pub struct ShmEndpoint {
     peers: Vec<Option<ShmPeer>>,
     waker: Waker,
     own_sleep_words: Vec<SleepWord>,
-    /// Peers for whom the agent has something.
+    /// Which sleep is announced there.
+    sleeps: u64,
+    /// Peers for whom something is to be sent off.
     posted: Vec<PeerId>,
+    /// Peers over verbs to whom something is on its way.
+    tended: Vec<PeerId>,
     rung: bool,
     broken: bool,
 }
@@ -80,7 +89,9 @@ impl ShmEndpoint {
             peers: Vec::new(),
             waker,
             own_sleep_words: Vec::new(),
+            sleeps: 0,
             posted: Vec::new(),
+            tended: Vec::new(),
             rung: false,
             broken: false,
         }
@@ -116,10 +127,53 @@ impl ShmEndpoint {
         std::mem::take(&mut self.rung)
     }
 
+    /// Whether something is on its way that wants [`ShmEndpoint::tend`].
+    #[inline]
+    pub fn is_tending(&self) -> bool {
+        !self.tended.is_empty()
+    }
+
+    /// Goes on with what is on its way over verbs.
+    pub fn tend(&mut self) {
+        #[cfg(not(loom))]
+        {
+            let peers = &mut self.peers;
+            self.tended.retain(|peer| match peers.get_mut(peer.0 as usize) {
+                Some(Some(ShmPeer { way: Way::Verbs(link), .. })) => link.tend(),
+                _ => false,
+            });
+        }
+    }
+
     /// The connection.
     #[inline(always)]
     pub fn peer(&self, peer: PeerId) -> &ShmPeer {
         self.peers[peer.0 as usize].as_ref().expect(CONNECTED)
+    }
+}
+
+/// Between two looks at what is on its way over verbs, while there is nothing else to do.
+const NAP_NS: u64 = 200_000;
+
+impl ShmEndpoint {
+    /// Sleeps until something happens or the time is over. Returns whether the connection is gone.
+    fn wait(&mut self, timeout_ns: Option<u64>) -> bool {
+        let mut left_ns = timeout_ns;
+        loop {
+            self.tend();
+            if !self.is_tending() {
+                return self.waker.wait(left_ns).hung_up;
+            }
+            let nap_ns = left_ns.map_or(NAP_NS, |left_ns| left_ns.min(NAP_NS));
+            let waited = self.waker.wait(Some(nap_ns));
+            if waited.hung_up || waited.woken {
+                return waited.hung_up;
+            }
+            left_ns = left_ns.map(|left_ns| left_ns - nap_ns);
+            if left_ns == Some(0) {
+                return false;
+            }
+        }
     }
 }
 
@@ -128,8 +182,12 @@ impl Fabric for ShmEndpoint {
         "shm"
     }
 
-    fn promises(&self) -> Promises {
-        Promises { ordered_placement: true, ordered_loads: true }
+    fn promises(&self, peer: PeerId) -> Promises {
+        match self.peer(peer).way {
+            Way::Shared { .. } | Way::Agent(_) => Promises { ordered_placement: true, ordered_loads: true },
+            #[cfg(not(loom))]
+            Way::Verbs(_) => Promises { ordered_placement: false, ordered_loads: false },
+        }
     }
 
     fn now_ns(&self) -> u64 {
@@ -174,8 +232,8 @@ impl Fabric for ShmEndpoint {
     }
 
     #[inline(always)]
-    fn authority(&self, peer: PeerId) -> u64 {
-        self.peer(peer).memory.as_ref().map_or(0, |memory| memory.direct.term())
+    fn authority(&mut self, peer: PeerId) -> Option<u64> {
+        Some(self.peer(peer).memory.as_ref().map_or(0, |memory| memory.direct.term()))
     }
 
     #[inline]
@@ -191,6 +249,13 @@ impl Fabric for ShmEndpoint {
                 }
                 link.write(first, words)
             }
+            #[cfg(not(loom))]
+            Way::Verbs(link) => {
+                if self.posted.last() != Some(&peer) {
+                    self.posted.push(peer);
+                }
+                link.write(first, words)
+            }
         }
     }
 
@@ -198,9 +263,19 @@ impl Fabric for ShmEndpoint {
     fn doorbell(&mut self) {
         for peer in self.posted.drain(..) {
             // It may have been removed since.
-            if let Some(ShmPeer { way: Way::Agent(link), .. }) = &self.peers[peer.0 as usize] {
-                link.ring();
-                self.rung = true;
+            match &mut self.peers[peer.0 as usize] {
+                Some(ShmPeer { way: Way::Agent(link), .. }) => {
+                    link.ring();
+                    self.rung = true;
+                }
+                #[cfg(not(loom))]
+                Some(ShmPeer { way: Way::Verbs(link), .. }) => {
+                    link.post();
+                    if !self.tended.contains(&peer) {
+                        self.tended.push(peer);
+                    }
+                }
+                _ => {}
             }
         }
     }
@@ -211,7 +286,8 @@ impl Fabric for ShmEndpoint {
     }
 
     fn look(&mut self) {
-        self.broken |= self.waker.wait(Some(0));
+        self.broken |= self.waker.wait(Some(0)).hung_up;
+        self.tend();
     }
 
     fn is_broken(&self, _: PeerId) -> bool {
@@ -235,17 +311,22 @@ impl Fabric for ShmEndpoint {
             }
             // Nobody sleeps so deep that it misses what arrives.
             Way::Agent(_) => {}
+            // When it was posted, and again once it has arrived.
+            #[cfg(not(loom))]
+            Way::Verbs(_) => {}
         }
     }
 
     fn announce_sleep(&mut self) {
-        self.own_sleep_words.iter().for_each(|word| word.words().store(0, 1));
+        self.sleeps += 1;
+        let sleep = self.sleeps;
+        self.own_sleep_words.iter().for_each(|word| word.words().store(0, sleep));
         full_fence();
     }
 
     fn sleep(&mut self, timeout_ns: Option<u64>) {
         if timeout_ns != Some(0) && !self.broken {
-            self.broken = self.waker.wait(timeout_ns);
+            self.broken = self.wait(timeout_ns);
         }
         self.own_sleep_words.iter().for_each(|word| word.words().store(0, 0));
     }

@@ -55,6 +55,15 @@ pub struct Waker {
     handles: Vec<Option<WakerHandle>>,
 }
 
+/// What came of a wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waited {
+    /// A socket hung up.
+    pub hung_up: bool,
+    /// It did not last its time.
+    pub woken: bool,
+}
+
 /// Keys from here on are sockets, whose hang-up is the news.
 const SOCKETS: u64 = 1 << 32;
 
@@ -104,8 +113,8 @@ impl Waker {
         self.epoll.as_fd()
     }
 
-    /// Sleeps until something happens or the time is over. Returns whether a socket hung up.
-    pub fn wait(&mut self, timeout_ns: Option<u64>) -> bool {
+    /// Sleeps until something happens or the time is over.
+    pub fn wait(&mut self, timeout_ns: Option<u64>) -> Waited {
         let timeout = timeout_ns.map(|ns| timespec(Duration::from_nanos(ns)));
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
@@ -129,6 +138,6 @@ impl Waker {
                 handle.drain();
             }
         }
-        hung_up
+        Waited { hung_up, woken: count > 0 }
     }
 }

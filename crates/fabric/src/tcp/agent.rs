@@ -1,7 +1,7 @@
 //! The agent: READs and WRITEs of all TCP clients of a server, by one thread.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -39,6 +39,7 @@ const LOOKS_FOR_ANSWER: u32 = 40;
 
 const LISTENER: u64 = u64::MAX;
 const BELL: u64 = u64::MAX - 1;
+const WATCHED: u64 = u64::MAX - 2;
 
 /// What the agent reads and writes for one shard.
 pub struct AgentShard {
@@ -147,6 +148,8 @@ pub enum Event {
     Control(ConnectionId, u16, Vec<u8>),
     /// A connection is over, and why. Nothing comes of it any more.
     Over(ConnectionId, &'static str),
+    /// A descriptor that is watched for somebody is readable.
+    Ready,
 }
 
 /// How many may connect, and how long they may take to say who they are.
@@ -241,6 +244,13 @@ impl Agent {
             .map_err(|source| system("cannot watch the socket", source))?;
         self.listener = Some(listener);
         Ok(())
+    }
+
+    /// Also wakes, with [`Event::Ready`], when a descriptor is readable.
+    pub fn watch(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
+        let data = epoll::EventData::new_u64(WATCHED);
+        epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)
+            .map_err(|source| system("cannot watch a descriptor", source))
     }
 
     /// Whether anybody is connected.
@@ -420,6 +430,7 @@ impl Agent {
             match event.data.u64() {
                 LISTENER => knocks = true,
                 BELL => self.bell_end.drain(),
+                WATCHED => self.events.push(Event::Ready),
                 slot => {
                     if let Some(Some(connection)) = self.connections.get_mut(slot as usize) {
                         (connection.busy, connection.readable) = (true, true);
@@ -696,6 +707,7 @@ mod tests {
                         questions += 1;
                         agent.refuse(id, "no", "no");
                     }
+                    Event::Ready => unreachable!("nothing is watched"),
                     Event::Over(_, why) => return assert_eq!((questions, why), (1, "no")),
                 }
             }

@@ -138,6 +138,18 @@ impl Greeting {
         }
     }
 
+    /// The endpoint over verbs of a session that has told the server of its mailboxes, with what the server has told of itself.
+    #[cfg(all(target_os = "linux", not(loom)))]
+    pub fn verbs_endpoint(
+        self,
+        joining: crate::verbs::Joining,
+        server: crate::verbs::ServerCard,
+    ) -> Result<crate::verbs::VerbsEndpoint> {
+        let failed =
+            |source| Error::system("connect", "no memory or descriptors for a session over verbs", source);
+        joining.endpoint(self.stream, server).map_err(failed)
+    }
+
     /// The endpoint of a session that was set up under a term, with a mailbox of so many bytes for each shard.
     pub fn endpoint(self, term: u64, shards: usize, mailbox_bytes: u64) -> TcpEndpoint {
         TcpEndpoint {
@@ -275,7 +287,7 @@ impl Fabric for TcpEndpoint {
         "tcp"
     }
 
-    fn promises(&self) -> Promises {
+    fn promises(&self, _: PeerId) -> Promises {
         Promises { ordered_placement: true, ordered_loads: true }
     }
 
@@ -339,8 +351,8 @@ impl Fabric for TcpEndpoint {
         READ_EPOCHS_MAX
     }
 
-    fn authority(&self, _: PeerId) -> u64 {
-        self.term
+    fn authority(&mut self, _: PeerId) -> Option<u64> {
+        Some(self.term)
     }
 
     fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> std::result::Result<(), Broken> {

@@ -5,11 +5,11 @@ use std::ops::Range;
 use crate::SET_UP_BYTES_MAX;
 
 /// Longest READ of one frame; longer ones go in pieces.
-pub(super) const READ_WORDS_MAX: usize = 8 << 10;
+pub(crate) const READ_WORDS_MAX: usize = 8 << 10;
 
 /// What a frame is. None is a printable character, so somebody who speaks another protocol is told apart at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Client: the words from a place on are wanted.
     Read = 1,
     /// Agent: the words of a READ.
@@ -26,7 +26,7 @@ pub(super) enum Kind {
 
 /// The first word of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Head {
+pub(crate) struct Head {
     pub kind: Kind,
     /// READ and WRITE: the shard. SAMPLED: how many epochs passed meanwhile, 255 for more.
     pub small: u8,
@@ -85,7 +85,7 @@ impl Head {
 }
 
 /// Looks for a whole frame in `words`; `Ok(None)` if more has to arrive. A frame has at most `longest` words.
-pub(super) fn next(words: &[u64], longest: usize) -> Result<Option<(Head, Range<usize>)>, &'static str> {
+pub(crate) fn next(words: &[u64], longest: usize) -> Result<Option<(Head, Range<usize>)>, &'static str> {
     let Some(first) = words.first() else { return Ok(None) };
     let head = Head::parse(*first).ok_or("a frame that makes no sense")?;
     let end = 1 + head.body_words();

@@ -24,19 +24,22 @@
 #[cfg(target_os = "linux")]
 mod agent;
 mod endpoint;
-mod frame;
+pub(crate) mod frame;
 #[cfg(target_os = "linux")]
 mod link;
 #[cfg(all(loom, test))]
 mod model;
 // Some of what these hold is the agent's.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
-mod stream;
+pub(crate) mod stream;
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 mod tls;
 
 /// Kind of the set-up frame that tells a client why it is refused.
 pub const REFUSED: u16 = 9;
+
+/// Kind of the set-up frame that tells a session over verbs that segments came or went; it is sent unasked.
+pub const REGIONS_CHANGED: u16 = 17;
 
 #[cfg(target_os = "linux")]
 pub use agent::{Agent, AgentLimits, AgentShard, ConnectionId, Event};

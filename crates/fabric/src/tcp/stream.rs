@@ -22,7 +22,7 @@ const RECEIVE_WORDS: usize = 8 << 10;
 const AHEAD: usize = 32;
 
 /// One end of a connection.
-pub(super) struct Stream {
+pub(crate) struct Stream {
     socket: TcpStream,
     tls: Option<Box<Connection>>,
     /// What TLS says of the other side, if that is why the connection is over.

@@ -1,0 +1,124 @@
+//! Connecting over verbs: a greeting over TCP, a queue pair that is shared or connected, mailboxes, segments.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use kelix_fabric::verbs::{self, Offer, Remote, ServerCard, ShardCard, VerbsEndpoint};
+use kelix_fabric::{Endpoint, PeerId};
+use kelix_image::Span;
+use kelix_types::limits::POINTER_TABLE_BYTES;
+use kelix_types::{Error, ErrorKind, Result};
+use kelix_wire::control::{Frame, Place};
+use kelix_wire::{MAILBOX_BYTES, mailbox_word};
+
+use super::tcp::{ask, greet};
+use super::{ANSWER, Credentials, protocol, understand};
+use crate::core::{Core, OfServer};
+use crate::pointers::PointerCache;
+use crate::session::SessionOptions;
+use crate::shelf::Shelf;
+
+/// Between two questions for the segments of a shard that the server has not said have changed: those that are not registered
+/// yet are asked for by every READ.
+const ASK: Duration = Duration::from_millis(10);
+
+/// When a session last asked for segments.
+#[derive(Default)]
+pub(crate) struct Asked {
+    by_shard: Vec<(Option<Instant>, u64)>,
+}
+
+fn remote((address, rkey): Place) -> Remote {
+    Remote { address, rkey }
+}
+
+/// What the server offers. An address that is any of its own is the one that this client came to.
+fn offer(address: &str, frame: Frame) -> Result<Offer> {
+    let Frame::Offer { server, ticket, addresses } = frame else {
+        return Err(protocol("the server did not say where queue pairs are connected"));
+    };
+    let mut came_to = address.to_socket_addrs().into_iter().flatten();
+    let came_to = came_to.next().map(|address| address.ip());
+    let address = |text: &str| {
+        let mut address: SocketAddr = text.parse().ok()?;
+        if address.ip().is_unspecified() {
+            address.set_ip(came_to?);
+        }
+        Some(address)
+    };
+    let addresses: Option<Vec<SocketAddr>> = addresses.split(' ').map(address).collect();
+    let addresses = addresses.ok_or_else(|| protocol("the server said an address that is none"))?;
+    Ok(Offer { server, ticket, addresses })
+}
+
+pub(super) fn session(
+    address: &str,
+    credentials: &Credentials,
+    greeting: &Frame,
+    options: &SessionOptions,
+) -> Result<(Asked, Core<Endpoint>)> {
+    let (mut server, Frame::Welcome { term, view, may_write, .. }) = greet(address, credentials, greeting)?
+    else {
+        return Err(protocol("the server did not greet"));
+    };
+    let offer = offer(address, ask(&mut server, &Frame::AskVerbs)?)?;
+    let lanes = (options.queue_pairs, options.rdma_address);
+    let joining = verbs::join(&offer, lanes, (view.shards(), MAILBOX_BYTES), ANSWER).map_err(|source| {
+        let context = format!("no queue pair to {address}: {source}; see `kelix fabric` on both sides");
+        Error::new(ErrorKind::Unavailable, "connect", context).with_source(source)
+    })?;
+    let mailboxes = joining.mailboxes().into_iter().map(|Remote { address, rkey }| (address, rkey));
+    let join =
+        Frame::JoinLane { ticket: joining.ticket(), seat: joining.number(), mailboxes: mailboxes.collect() };
+    let Frame::Joined { authority, epoch_ns, shards } = ask(&mut server, &join)? else {
+        return Err(protocol("the server did not say where its mailboxes are"));
+    };
+    if shards.len() != view.shards() {
+        return Err(protocol("the server has other shards than it said"));
+    }
+    let shards = shards.into_iter().map(|(mailbox, sleeps, wakes)| ShardCard {
+        mailbox: remote(mailbox),
+        sleeps: remote(sleeps),
+        announce: mailbox_word::PEER_SLEEPS,
+        wakes,
+    });
+    let card = ServerCard { term, authority: remote(authority), epoch_ns, shards: shards.collect() };
+    let mut endpoint = server.verbs_endpoint(joining, card)?;
+    let peers: Vec<PeerId> = (0..view.shards() as u32).map(PeerId).collect();
+    let mut asked = Asked::default();
+    for shard in 0..view.shards() {
+        asked.refresh(shard, &mut endpoint)?;
+    }
+    let pointers = PointerCache::new(Span::private(POINTER_TABLE_BYTES));
+    let server = OfServer { term, view, may_write };
+    let shelf = if options.private_caches { Shelf::Private } else { Shelf::of_user() };
+    Ok((asked, Core::new(Endpoint::Verbs(endpoint), server, &peers, pointers, shelf)))
+}
+
+impl Asked {
+    /// Asks for the segments of a shard as they are now.
+    pub fn refresh(&mut self, shard: usize, endpoint: &mut VerbsEndpoint) -> Result<()> {
+        let changes = endpoint.changes();
+        if self.by_shard.len() <= shard {
+            self.by_shard.resize(shard + 1, (None, 0));
+        }
+        let (at, seen) = &mut self.by_shard[shard];
+        if *seen == changes && at.is_some_and(|at| at.elapsed() < ASK) {
+            return Ok(());
+        }
+        (*at, *seen) = (Some(Instant::now()), changes);
+        let (kind, bytes) = Frame::AskSegments { shard: shard as u16 }.encode();
+        let (kind, bytes) = endpoint.ask(kind, &bytes, ANSWER)?;
+        let Frame::Regions { shard: of, version, list } = understand(kind, &bytes)? else {
+            return Err(protocol("the server did not send segments"));
+        };
+        if usize::from(of) != shard {
+            return Err(protocol("the server sent other segments than were asked for"));
+        }
+        let list: Vec<_> = list.into_iter().map(|(first, bytes, at)| (first, bytes, remote(at))).collect();
+        endpoint.set_segments(PeerId(shard as u32), &list);
+        let (kind, bytes) = Frame::LetGo { shard: of, version }.encode();
+        endpoint.tell(kind, &bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,89 @@
+//! A client process's lanes: a few to each server and namespace, shared by its sessions.
+
+use std::collections::HashMap;
+use std::io::{Error, Result};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
+use std::time::Duration;
+
+use super::Ticket;
+use super::cm::{Events, Id};
+use super::device::{Device, Domain};
+use super::endpoint::Joining;
+use super::lane::Lane;
+use super::queue::Channel;
+
+/// Requests of one lane under way: READs of several sessions, mostly.
+const SENDS: usize = 512;
+
+/// What a server offers to a session that would rather use verbs.
+pub struct Offer {
+    /// Tells this server and namespace from every other.
+    pub server: u64,
+    /// With which a queue pair can be connected.
+    pub ticket: Ticket,
+    /// Where; several where the server has several devices.
+    pub addresses: Vec<SocketAddr>,
+}
+
+#[derive(Default)]
+struct Process {
+    /// By server.
+    lanes: HashMap<u64, Vec<Weak<Lane>>>,
+    /// By device: one domain for all that the process registers there.
+    domains: HashMap<String, Weak<Domain>>,
+}
+
+static PROCESS: LazyLock<Mutex<Process>> = LazyLock::new(Mutex::default);
+
+/// A place for a session on one of at most `most` lanes to a server: on a new one as long as there are fewer, else on that with
+/// the fewest sessions. `from`: the address of this host whose device is to be used, if not any that leads there.
+pub fn join(
+    offer: &Offer,
+    (most, from): (usize, Option<IpAddr>),
+    (shards, mailbox_bytes): (usize, u64),
+    patience: Duration,
+) -> Result<Joining> {
+    // Held while a lane is connected, so that there are never more.
+    let mut process = PROCESS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    process.lanes.retain(|_, lanes| {
+        lanes.retain(|lane| lane.upgrade().is_some_and(|lane| !lane.is_broken()));
+        !lanes.is_empty()
+    });
+    let lanes = process.lanes.get(&offer.server);
+    let lanes: Vec<Arc<Lane>> = lanes.into_iter().flatten().filter_map(Weak::upgrade).collect();
+    let lane = match lanes.iter().min_by_key(|lane| lane.users()) {
+        Some(lane) if lanes.len() >= most.max(1) => lane.clone(),
+        _ => {
+            let address = offer.addresses.get(lanes.len() % offer.addresses.len().max(1));
+            let address = *address.ok_or_else(|| Error::other("the server has no device for RDMA"))?;
+            let lane = Arc::new(connect(&mut process, offer.ticket, (from, address), patience)?);
+            process.lanes.entry(offer.server).or_default().push(Arc::downgrade(&lane));
+            lane
+        }
+    };
+    Joining::new(&lane, shards, mailbox_bytes)
+}
+
+fn connect(
+    process: &mut Process,
+    ticket: Ticket,
+    (from, to): (Option<IpAddr>, SocketAddr),
+    patience: Duration,
+) -> Result<Lane> {
+    let id = Id::resolve(&Events::new()?, from, to, patience)?;
+    let name = id.device()?;
+    let domain = match process.domains.get(&name).and_then(Weak::upgrade) {
+        Some(domain) => domain,
+        None => {
+            let domain = Domain::new(&Device::open(&name)?)?;
+            process.domains.insert(name, Arc::downgrade(&domain));
+            domain
+        }
+    };
+    let device = domain.device.clone();
+    let lane = Lane::new(&domain, &Channel::new(&device)?, ticket, SENDS, 0)?;
+    id.connect(lane.pair(), &device, &ticket, patience)?;
+    lane.connected(id)?;
+    Ok(lane)
+}

@@ -1,0 +1,54 @@
+//! The verbs fabric: InfiniBand, RoCE and iWARP by reliable connected queue pairs.
+//!
+//! | the trait | verbs |
+//! |---|---|
+//! | a READ | RDMA READ into registered memory of the session's own, copied out when it is polled |
+//! | a WRITE | RDMA WRITE, inline if it is small, else from registered memory; neighbours posted together become one |
+//! | a stamp | this side's clock |
+//! | the authority | an RDMA READ of one word now and then; what it says holds for a lease |
+//! | to announce a sleep | arms the completion queues, and WRITEs to the shards which sleep it is |
+//! | to wake | an empty WRITE with immediate data, which makes a completion at the sleeper's side |
+//! | a connection that ends | the hang-up of the TCP connection beside it, or a completion with an error |
+//!
+//! **Set-up.** A client connects over TCP as any other, says who it is, and is given a ticket. With it it connects a queue pair
+//! by rdma_cm; a request without a ticket is refused. What the two sides register, and the keys of it, they tell each other over
+//! the TCP connection, which stays for as long as the session does.
+//!
+//! **Queue pairs.** The sessions of a client process share a few ([`Lane`](lane)), whatever their number and that of
+//! shards. Domains are one a namespace: who may read one cannot reach what is registered for another.
+//!
+//! **No wake-up is lost.** A shard stores its sleep word, fences, and looks for WRITEs. A session READs that word behind its
+//! WRITEs on the same queue pair, so after they were placed: either the READ finds the word, or the look the WRITE.
+//! A session WRITEs which sleep it is about to begin, and waits until that has been placed, before it looks for replies. A shard
+//! looks whether there is a new sleep when it posts replies, and once more when they have been placed: one of the two sees the
+//! other. Each sleep is woken once, so receives do not run out.
+//!
+//! **The authority's lease.** A server that takes over raises the authority word, and then waits for
+//! [`AUTHORITY_LEASE_NS`](kelix_types::limits::AUTHORITY_LEASE_NS) before its first reply. So whoever has READ a term knows
+//! that no successor has replied for that long since the READ was posted. Check (c) of the read rule then costs one READ
+//! in tens of milliseconds, and none waits for it while there is traffic.
+//!
+//! **Segments that go.** A READ of memory that is not registered any more would end the queue pair of all sessions on it. So a
+//! server deregisters a segment only when each session has said that it READs it no more, or is gone.
+
+mod clients;
+mod cm;
+mod device;
+mod endpoint;
+mod ffi;
+mod host;
+mod landing;
+mod lane;
+mod link;
+mod outgoing;
+mod queue;
+mod registrar;
+mod report;
+
+pub use clients::{Offer, join};
+pub use device::Remote;
+pub use endpoint::{Joining, RemoteSegment, ServerCard, ShardCard, VerbsEndpoint};
+pub use host::{Host, HostEvent, HostShard};
+pub use lane::Ticket;
+pub use link::VerbsLink;
+pub use report::{DeviceReport, PortReport, is_usable, report};
