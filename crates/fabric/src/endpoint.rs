@@ -20,7 +20,7 @@ pub enum Endpoint {
     Shm(ShmEndpoint),
     /// RDMA.
     #[cfg(all(target_os = "linux", not(loom)))]
-    Verbs(VerbsEndpoint),
+    Verbs(Box<VerbsEndpoint>),
     /// TCP.
     Tcp(TcpEndpoint),
     /// Whatever a simulator makes of a fabric.

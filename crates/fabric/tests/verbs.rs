@@ -57,7 +57,7 @@ fn connect(
     server: u64,
     listener: &TcpListener,
     inbox: &Span,
-) -> (verbs::VerbsLink, VerbsEndpoint, TcpStream) {
+) -> (Box<verbs::VerbsLink>, VerbsEndpoint, TcpStream) {
     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let accepted = listener.accept().unwrap().0;
     let offer = {
@@ -126,7 +126,7 @@ impl Testbed for Verbs {
                 connect(&host, number as u64, u64::from(address.port()), &listener, &inbox);
             sockets.push(socket);
             peers.push(endpoint.add(ShmPeer { memory: None, inbox, way: Way::Verbs(link) }));
-            let endpoint = Endpoint::Verbs(client);
+            let endpoint = Endpoint::Verbs(Box::new(client));
             sides.push(Side { endpoint, peers: vec![PeerId(0)], holds: Box::new(()) });
         }
         Network {

@@ -84,7 +84,7 @@ pub(crate) enum Outbox {
     /// To the agent.
     Agent(AgentLink),
     /// Over verbs.
-    Verbs(VerbsLink),
+    Verbs(Box<VerbsLink>),
 }
 
 /// The rest of the server's handle to a shard.

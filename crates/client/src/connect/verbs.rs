@@ -92,7 +92,7 @@ pub(super) fn session(
     let pointers = PointerCache::new(Span::private(POINTER_TABLE_BYTES));
     let server = OfServer { term, view, may_write };
     let shelf = if options.private_caches { Shelf::Private } else { Shelf::of_user() };
-    Ok((asked, Core::new(Endpoint::Verbs(endpoint), server, &peers, pointers, shelf)))
+    Ok((asked, Core::new(Endpoint::Verbs(Box::new(endpoint)), server, &peers, pointers, shelf)))
 }
 
 impl Asked {

@@ -61,7 +61,7 @@ pub enum Way {
     Agent(AgentLink),
     /// It is a client over verbs.
     #[cfg(not(loom))]
-    Verbs(VerbsLink),
+    Verbs(Box<VerbsLink>),
 }
 
 /// What whoever names a peer promises.

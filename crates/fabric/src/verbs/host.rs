@@ -189,7 +189,7 @@ impl Host {
         (ticket, seat): (&Ticket, u32),
         mailboxes: &[Remote],
         (shards, inboxes, announce): (Range<usize>, &[Span], usize),
-    ) -> Result<(Vec<VerbsLink>, ServerCard)> {
+    ) -> Result<(Vec<Box<VerbsLink>>, ServerCard)> {
         let refused = |what: &str| Error::other(what.to_string());
         let client = self.lanes.iter_mut().flatten().find(|client| client.lane.ticket == *ticket);
         let client = client.ok_or_else(|| refused("there is no queue pair of this ticket"))?;
@@ -214,7 +214,7 @@ impl Host {
             });
             regions.push(region);
             let wakes = wake_number(seat, peer as u32);
-            links.push(VerbsLink::new(&lane, *mailbox, (inbox.clone(), announce), wakes)?);
+            links.push(Box::new(VerbsLink::new(&lane, *mailbox, (inbox.clone(), announce), wakes)?));
             epoch_ns = epoch_ns.min(self.shards[shard].header.words().load(header_word::EPOCH_NS));
         }
         let card = ServerCard {
