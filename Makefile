@@ -18,7 +18,7 @@ KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
 # The steps of `make test` run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test fmt lint doc loom sim mutants second-opinion fuzz bench report msrv aarch64 other-systems install clean
+.PHONY: help build demo test fmt lint doc loom sim mutants second-opinion fuzz test-verbs bench report msrv aarch64 other-systems install clean
 .PHONY: toolchain test-tools fmt-check unit readme graph web map map-data
 
 help: ## list the targets
@@ -76,6 +76,10 @@ mutants: toolchain ## break one rule at a time; the simulator must notice
 second-opinion: toolchain ## let porcupine judge histories of the simulator (needs Go)
 	@echo "== second opinion"
 	@scripts/second-opinion
+
+test-verbs: toolchain ## run the verbs tests in virtual machines with Soft-RoCE
+	@echo "== verbs"
+	@scripts/test-verbs
 
 bench: build ## build, then run the spine benchmark
 	$(KELIX) bench spine
