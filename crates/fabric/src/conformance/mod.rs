@@ -69,6 +69,11 @@ pub trait Testbed {
     /// A fresh server with this many clients, all connected, nothing READ or written yet.
     fn network(&self, clients: usize) -> Network<Self::Endpoint>;
 
+    /// How many times fewer rounds the longest cases have on it.
+    fn slowness(&self) -> u64 {
+        1
+    }
+
     /// How long a term that came into force may go unnoticed: for so long it is not to be used.
     fn authority_lease(&self) -> Duration {
         Duration::ZERO

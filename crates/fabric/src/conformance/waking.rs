@@ -107,7 +107,7 @@ impl<E: Fabric> Waiter<'_, E> {
 
 /// Two sides send a word to and fro, and each sleeps while it waits: none sleeps on when its word has come.
 pub fn no_wake_up_is_lost<T: Testbed>(bed: &T) {
-    const ROUNDS: u64 = 20_000;
+    let rounds = 20_000 / bed.slowness();
     let _watchdog = Watchdog::new("no_wake_up_is_lost");
     let Network { mut server, mut clients, mailbox, .. } = bed.network(1);
     let failed = AtomicBool::new(false);
@@ -118,19 +118,19 @@ pub fn no_wake_up_is_lost<T: Testbed>(bed: &T) {
     let (mut server, mut client) = (waiter(&mut server, 21), waiter(&mut clients[0], 22));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for round in 1..=ROUNDS {
+            for round in 1..=rounds {
                 server.wait(round);
                 server.send(round);
             }
         });
-        for round in 1..=ROUNDS {
+        for round in 1..=rounds {
             client.send(round);
             client.wait(round);
         }
     });
     let slept = [client.sleeps, server.sleeps];
     // On one core, whoever gives it away while it looks may find the answer there each time, and never sleep.
-    assert!(slept.iter().any(|sleeps| *sleeps > ROUNDS / 50), "{slept:?} sleeps: hardly anything was tried");
+    assert!(slept.iter().any(|sleeps| *sleeps > rounds / 50), "{slept:?} sleeps: hardly anything was tried");
 }
 
 /// With nobody to wake it a sleep ends when its time is over, and not before.

@@ -172,6 +172,11 @@ impl Host {
         &self.addresses
     }
 
+    /// How many queue pairs are connected.
+    pub fn lanes(&self) -> usize {
+        self.lanes.iter().flatten().count()
+    }
+
     /// A ticket with which a client that may read a namespace can connect a queue pair.
     pub fn ticket(&mut self, namespace: usize) -> Result<Ticket> {
         let mut ticket = Ticket::default();
