@@ -7,17 +7,17 @@ use kelix_server::ServerConfig;
 
 use super::model::Work;
 use super::paths::{BATCH, BUSY_BATCH, Tapped, Timed, Way, text, with_times};
-use super::processor::Times;
+use super::processor::{Times, on_one_core};
 use crate::store::{Numbers, Store, key_of, memory_for, verify};
 
 /// Operations that are counted.
 const COUNTED: usize = 20 * BATCH;
 /// Operations of a round in which processor times are taken.
-const TIMED: usize = 80 * BUSY_BATCH;
+const TIMED: usize = 20 * BUSY_BATCH;
 /// Records that operations are about while they are timed, so that their memory is at hand.
 const HOT: u64 = 1000;
 /// Links that are followed one after the other.
-const CHASE: usize = 8;
+const CHASE: f64 = 8.0;
 /// Machines with clients, whose clients share pointers, as in HydraDB's section 6.
 const MACHINES: u64 = 5;
 
@@ -41,8 +41,11 @@ pub(super) fn measure(records: u64) -> Result<Hash, String> {
         listen: Some((Ipv4Addr::LOCALHOST, 0).into()),
         ..ServerConfig::default()
     };
-    let mut store = Store::start("projection", config)?;
-    store.load(records)?;
+    let mut store = on_one_core(|| {
+        let mut store = Store::start("projection", config)?;
+        store.load(records)?;
+        Ok(store)
+    })?;
     let asked = Asked::of(&store, COUNTED);
     let mut ways = Vec::new();
     for (id, name, path) in [
@@ -52,7 +55,7 @@ pub(super) fn measure(records: u64) -> Result<Hash, String> {
     ] {
         let work = Tapped::open(&store, "records", path)?.count(|tapped| asked.get_each(tapped))?;
         let times = if path == Path::Message { asking(&store)? } else { looking(&store, path)? };
-        ways.push(Way { id, name, work: with_times(work, &times) });
+        ways.push(Way::one(id, name, with_times(work, &times)));
     }
     for (id, name, path) in [
         ("get_pointer_64", "get by a cached pointer, 64 at once", Path::Pointer),
@@ -61,7 +64,7 @@ pub(super) fn measure(records: u64) -> Result<Hash, String> {
         let work = Tapped::open(&store, "records", path)?.count(|tapped| asked.get_many(tapped))?;
         let same = ways.iter().find(|way| id.starts_with(way.id)).expect("one by one before").work;
         let times = Times { shard_ns: same.server_ns, client_ns: same.client_ns };
-        ways.push(Way { id, name, work: with_times(work, &times) });
+        ways.push(Way { id, name, batch: BATCH, work: with_times(work, &times) });
     }
     ways.extend(puts(&store, &asked)?);
     ways.extend(links(&mut store, records)?);
@@ -168,8 +171,8 @@ fn puts(store: &Store, asked: &Asked) -> Result<[Way; 2], String> {
     let one = tapped.count(|tapped| asked.put_each(tapped))?;
     let many = tapped.count(|tapped| asked.put_many(tapped))?;
     Ok([
-        Way { id: "put", name: "put", work: with_times(one, &times) },
-        Way { id: "put_64", name: "put, 64 at once", work: with_times(many, &times) },
+        Way::one("put", "put", with_times(one, &times)),
+        Way { id: "put_64", name: "put, 64 at once", batch: BATCH, work: with_times(many, &times) },
     ])
 }
 
@@ -212,19 +215,9 @@ fn links(store: &mut Store, records: u64) -> Result<[Way; 2], String> {
         Ok(done as u64)
     })?;
     let one = with_times(one, &times);
-    let times = CHASE as f64;
-    let chase = Work {
-        reads: one.reads * times,
-        read_bytes: one.read_bytes * times,
-        read_rounds: one.read_rounds * times,
-        writes_in: one.writes_in * times,
-        write_in_bytes: one.write_in_bytes * times,
-        client_ns: one.client_ns * times,
-        ..one
-    };
     Ok([
-        Way { id: "follow", name: "follow a link", work: one },
-        Way { id: "chase_8", name: "follow 8 links, one after the other", work: chase },
+        Way::one("follow", "follow a link", one),
+        Way::one("chase_8", "follow 8 links, one after the other", one.times(CHASE)),
     ])
 }
 

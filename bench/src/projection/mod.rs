@@ -62,12 +62,8 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
     let ordered = ordered::measure(records)?;
     progress::show("");
     let rows = checks::rows(&hash, &ordered)?;
-    hash.ways.push(Way { id: "gets_zipf", name: "gets, Zipf, pointers or messages", work: hash.zipf.work });
-    hash.ways.push(Way {
-        id: "gets_uniform",
-        name: "gets, uniform, pointers or messages",
-        work: hash.uniform.work,
-    });
+    hash.ways.push(Way::one("gets_zipf", "gets, Zipf, pointers or messages", hash.zipf.work));
+    hash.ways.push(Way::one("gets_uniform", "gets, uniform, pointers or messages", hash.uniform.work));
     let ways: Vec<&Way> = hash.ways.iter().chain(&ordered).collect();
     Ok(Report { detail: Some(target.detail(&ways)), ..Report::new("projection", records, rows) })
 }
@@ -89,8 +85,10 @@ impl Target {
         let at_clients =
             self.clients.map(|clients| [format!("M/s of {clients}"), format!("us of {clients}")]);
         let heading = heading.chain(at_clients.into_iter().flatten()).chain(["limit".into()]).collect();
-        let projected: Vec<(&Way, Projected)> =
-            ways.iter().map(|way| (*way, Projected::of(&way.work, &self.nic, self.cores as f64))).collect();
+        let projected: Vec<(&Way, Projected)> = ways
+            .iter()
+            .map(|way| (*way, Projected::of_batch(&way.work, way.batch, &self.nic, self.cores as f64)))
+            .collect();
         let lines = projected.iter().map(|(way, projected)| self.line(way, projected));
         Detail {
             name: "projection",
@@ -103,7 +101,7 @@ impl Target {
     fn words(&self) -> String {
         format!(
             "Projected to {}; {} core{} of the server run{} a shard each. Arithmetic on the counts of this run, not a measurement on \
-             this NIC: M/s is a ceiling that is not exceeded however many clients there are, us a latency when nothing else is done.",
+             this NIC: M/s is a ceiling that is not exceeded however many clients there are, us the latency of a call when nothing else is done.",
             self.nic.name,
             self.cores,
             if self.cores == 1 { "" } else { "s" },
@@ -130,7 +128,7 @@ impl Target {
             figure(projected.latency_us),
         ];
         if let Some(clients) = self.clients {
-            let (rate, latency) = projected.in_a_loop(clients as f64);
+            let (rate, latency) = projected.in_a_loop(clients, way.batch);
             line.extend([figure(rate), figure(latency)]);
         }
         line.push(limit.words().into());
@@ -143,6 +141,7 @@ impl Target {
             let mut json = json!({
                 "id": way.id,
                 "name": way.name,
+                "batch": way.batch,
                 "reads": work.reads,
                 "read_bytes": work.read_bytes,
                 "writes_in": work.writes_in,
@@ -162,7 +161,7 @@ impl Target {
                 "latency_us": projected.latency_us,
             });
             if let Some(clients) = self.clients {
-                let (rate, latency) = projected.in_a_loop(clients as f64);
+                let (rate, latency) = projected.in_a_loop(clients, way.batch);
                 json["of_clients"] = json!({ "clients": clients, "m_s": rate, "us": latency });
             }
             json

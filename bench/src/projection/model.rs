@@ -42,9 +42,17 @@ pub(super) struct Work {
 }
 
 impl Work {
+    /// This so many times over.
+    pub fn times(self, times: f64) -> Work {
+        self.joined(self, |one, _| one * times)
+    }
+
     /// A share of this and the rest of another.
     pub fn mixed(self, share: f64, other: Work) -> Work {
-        let mix = |one: f64, other: f64| one * share + other * (1.0 - share);
+        self.joined(other, |one, other| one * share + other * (1.0 - share))
+    }
+
+    fn joined(self, other: Work, mix: impl Fn(f64, f64) -> f64) -> Work {
         Work {
             reads: mix(self.reads, other.reads),
             read_bytes: mix(self.read_bytes, other.read_bytes),
@@ -133,7 +141,13 @@ pub(super) struct Projected {
 }
 
 impl Projected {
-    /// What a NIC allows of some work, with so many cores of the server that run a shard each.
+    /// What a NIC allows of some work, with so many cores of the server that run a shard each. The latency is that of so many
+    /// operations that are one call.
+    pub fn of_batch(work: &Work, batch: usize, nic: &Nic, cores: f64) -> Projected {
+        Projected { latency_us: work.times(batch as f64).latency_us(nic), ..Projected::of(work, nic, cores) }
+    }
+
+    /// The same of one operation.
     pub fn of(work: &Work, nic: &Nic, cores: f64) -> Projected {
         let busy = work.reads / nic.reads_in_m_s
             + work.writes_in / nic.writes_in_m_s
@@ -157,10 +171,12 @@ impl Projected {
         )
     }
 
-    /// Throughput and latency of so many clients, each of which begins an operation when its last one has ended.
-    pub fn in_a_loop(&self, clients: f64) -> (f64, f64) {
+    /// Throughput and latency of so many clients, each of which begins a call of so many operations when its last one has
+    /// ended.
+    pub fn in_a_loop(&self, clients: usize, batch: usize) -> (f64, f64) {
         let (ceiling, _) = self.ceiling();
-        (ceiling.min(clients / self.latency_us), self.latency_us.max(clients / ceiling))
+        let at_once = (clients * batch) as f64;
+        (ceiling.min(at_once / self.latency_us), self.latency_us.max(at_once / ceiling))
     }
 }
 
@@ -206,8 +222,9 @@ mod tests {
         assert_eq!(projected.ceiling(), (100.0, Limit::MessageRate));
         // READ 2, 70 bytes 0.07, client 0.15, posted and polled 0.05.
         close(projected.latency_us, 2.27);
-        close(projected.in_a_loop(10.0).0, 10.0 / 2.27);
-        assert_eq!(projected.in_a_loop(1000.0), (100.0, 10.0));
+        close(projected.in_a_loop(10, 1).0, 10.0 / 2.27);
+        assert_eq!(projected.in_a_loop(1000, 1), (100.0, 10.0));
+        assert_eq!(projected.in_a_loop(10, 100), (100.0, 10.0));
     }
 
     /// A message: WRITE of 58 bytes, READ of 8 beside it, WRITE of 100 back.
@@ -247,6 +264,10 @@ mod tests {
         assert_eq!(projected.ceiling().1, Limit::Bandwidth);
         // READ 2, the first one's bytes 2, nine more by the link 0.2 and as they are begun 0.04, ten verbs of 0.05.
         close(projected.latency_us, 2.0 + 2.0 + 9.0 * 0.24 + 0.5);
+        // The same told as what each of them costs.
+        let each = Projected::of_batch(&work.times(0.1), 10, &nic, 1.0);
+        close(each.latency_us, projected.latency_us);
+        close(each.by_bandwidth, 10.0 * projected.by_bandwidth);
     }
 
     #[test]

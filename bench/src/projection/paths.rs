@@ -9,7 +9,7 @@ use crate::store::Store;
 
 /// Keys of a batch over TCP, and of one while processor times are taken, so that the shard seldom waits.
 pub(super) const BATCH: usize = 64;
-pub(super) const BUSY_BATCH: usize = 256;
+pub(super) const BUSY_BATCH: usize = 1024;
 /// Rows of a scan.
 pub(super) const ROWS: u64 = 100;
 
@@ -21,7 +21,16 @@ pub(super) fn text(error: impl std::fmt::Display) -> String {
 pub(super) struct Way {
     pub id: &'static str,
     pub name: &'static str,
+    /// Operations of a call.
+    pub batch: usize,
+    /// What one of them costs.
     pub work: Work,
+}
+
+impl Way {
+    pub fn one(id: &'static str, name: &'static str, work: Work) -> Way {
+        Way { id, name, batch: 1, work }
+    }
 }
 
 /// A session through a tap.

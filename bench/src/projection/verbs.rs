@@ -21,6 +21,11 @@ const CHECKSUM_BYTES: f64 = 8.0;
 const SLEEPS_BYTES: f64 = 8.0;
 const WORD_BYTES: f64 = 8.0;
 
+/// Bytes of the WRITE of a message of so many words: before it come the indicator and the checksum.
+pub(super) fn frame_bytes(payload_words: usize) -> f64 {
+    (payload_words + 1) as f64 * WORD_BYTES + CHECKSUM_BYTES
+}
+
 /// An operation, of so many that were counted together. Processor times are not in it.
 pub(super) fn work(counts: Counts, operations: usize) -> Work {
     let each = |count: u64| count as f64 / operations as f64;
