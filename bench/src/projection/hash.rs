@@ -47,25 +47,7 @@ pub(super) fn measure(records: u64) -> Result<Hash, String> {
         Ok(store)
     })?;
     let asked = Asked::of(&store, COUNTED);
-    let mut ways = Vec::new();
-    for (id, name, path) in [
-        ("get_pointer", "get by a cached pointer", Path::Pointer),
-        ("get_index", "get by the index", Path::Index),
-        ("get_message", "get by message", Path::Message),
-    ] {
-        let work = Tapped::open(&store, "records", path)?.count(|tapped| asked.get_each(tapped))?;
-        let times = if path == Path::Message { asking(&store)? } else { looking(&store, path)? };
-        ways.push(Way::one(id, name, with_times(work, &times)));
-    }
-    for (id, name, path) in [
-        ("get_pointer_64", "get by a cached pointer, 64 at once", Path::Pointer),
-        ("get_message_64", "get by message, 64 at once", Path::Message),
-    ] {
-        let work = Tapped::open(&store, "records", path)?.count(|tapped| asked.get_many(tapped))?;
-        let same = ways.iter().find(|way| id.starts_with(way.id)).expect("one by one before").work;
-        let times = Times { shard_ns: same.server_ns, client_ns: same.client_ns };
-        ways.push(Way { id, name, batch: BATCH, work: with_times(work, &times) });
-    }
+    let mut ways = gets(&store, &asked)?;
     ways.extend(puts(&store, &asked)?);
     ways.extend(links(&mut store, records)?);
     let work_of = |id| ways.iter().find(|way| way.id == id).expect("measured").work;
@@ -76,6 +58,30 @@ pub(super) fn measure(records: u64) -> Result<Hash, String> {
     };
     let (zipf, uniform) = (mix(true)?, mix(false)?);
     Ok(Hash { ways, zipf, uniform })
+}
+
+/// Gets, one by one and many at once.
+fn gets(store: &Store, asked: &Asked) -> Result<Vec<Way>, String> {
+    let mut ways = Vec::new();
+    for (id, name, path) in [
+        ("get_pointer", "get by a cached pointer", Path::Pointer),
+        ("get_index", "get by the index", Path::Index),
+        ("get_message", "get by message", Path::Message),
+    ] {
+        let work = Tapped::open(store, "records", path)?.count(|tapped| asked.get_each(tapped))?;
+        let times = if path == Path::Message { asking(store)? } else { looking(store, path)? };
+        ways.push(Way::one(id, name, with_times(work, &times)));
+    }
+    for (id, name, path) in [
+        ("get_pointer_64", "get by a cached pointer, 64 at once", Path::Pointer),
+        ("get_message_64", "get by message, 64 at once", Path::Message),
+    ] {
+        let work = Tapped::open(store, "records", path)?.count(|tapped| asked.get_many(tapped))?;
+        let same = ways.iter().find(|way| id.starts_with(way.id)).expect("one by one before").work;
+        let times = Times { shard_ns: same.server_ns, client_ns: same.client_ns };
+        ways.push(Way { id, name, batch: BATCH, work: with_times(work, &times) });
+    }
+    Ok(ways)
 }
 
 /// What is asked for.

@@ -99,13 +99,14 @@ impl Target {
     }
 
     fn words(&self) -> String {
+        let cores = match self.cores {
+            1 => "one core of the server runs a shard".into(),
+            cores => format!("{cores} cores of the server run a shard each"),
+        };
         format!(
-            "Projected to {}; {} core{} of the server run{} a shard each. Arithmetic on the counts of this run, not a measurement on \
-             this NIC: M/s is a ceiling that is not exceeded however many clients there are, us the latency of a call when nothing else is done.",
-            self.nic.name,
-            self.cores,
-            if self.cores == 1 { "" } else { "s" },
-            if self.cores == 1 { "s" } else { "" },
+            "Projected to {}; {cores}. Arithmetic on the counts of this run, not a measurement on this NIC: M/s is a ceiling that is \
+             not exceeded however many clients there are, us the latency of a call when nothing else is done.",
+            self.nic.name
         )
     }
 

@@ -54,7 +54,8 @@ impl Tapped {
         Ok(Tapped { session, table, tap })
     }
 
-    /// What `run` costs, which says how many operations it does, once it has run before: then pointers and models are here.
+    /// What `run` costs, which says how many operations it does. It runs twice and counts the second time, when pointers and models
+    /// are here.
     pub fn count(
         &mut self,
         mut run: impl FnMut(&mut Tapped) -> Result<usize, String>,
