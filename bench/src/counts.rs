@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
         let (operation, count) = counted.split_once(':').ok_or("OPERATION:COUNT is needed")?;
         let count = count.parse().map_err(|_| format!("{count} is no number"))?;
         do_operations(operation, count)?;
-        return Ok(Report { bench: "counts", records: RECORDS, rows: Vec::new() });
+        return Ok(Report::new("counts", RECORDS, Vec::new()));
     }
     let many = if options.records.is_some_and(|records| records < 100_000) { MANY_SMALL } else { MANY };
     let row = |(id, name): (&'static str, &'static str)| {
@@ -60,7 +60,7 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
         })
     };
     let rows = OPERATIONS.into_iter().map(row).collect::<Result<_, String>>()?;
-    Ok(Report { bench: "counts", records: RECORDS, rows })
+    Ok(Report::new("counts", RECORDS, rows))
 }
 
 /// Instructions of this program's first thread, and of all others, while it does an operation so many times.

@@ -15,6 +15,7 @@ mod ordered;
 mod papers;
 mod peers;
 mod progress;
+mod projection;
 mod report;
 mod socket;
 mod spine;
@@ -44,14 +45,16 @@ pub struct Options {
     pub svg: Option<PathBuf>,
     /// Number of records; each benchmark has its own default.
     pub records: Option<u64>,
-    /// Threads of each server, where servers are compared (default 1).
+    /// Threads of each server, where servers are compared (default 1); cores of the server that is projected to.
     pub threads: Option<usize>,
-    /// Clients, each a thread, where servers are compared (default 1).
+    /// Clients, each a thread, where servers are compared (default 1); clients in a loop that are projected to.
     pub clients: Option<usize>,
     /// How often which record is asked for, where servers are compared.
     pub keys: Option<Keys>,
     /// A file with real numbers as keys, one a line, where keys are numbers.
     pub keys_file: Option<PathBuf>,
+    /// A file that describes a NIC, for `projection`.
+    pub project: Option<PathBuf>,
     /// What `counts` does in a process under valgrind.
     #[doc(hidden)]
     pub counted: Option<String>,
@@ -74,12 +77,17 @@ pub const NAMES: &[(&str, &str)] = &[
     ("ablation", "each feature against the same store without it"),
     ("links", "following a link against looking an item up; generations loaded, built and switched"),
     ("ordered", "ordered tables read through models against messages, a cached tree, LMDB and Redis"),
+    ("projection", "what the counted verbs and bytes of a run allow on an RDMA NIC, by arithmetic"),
 ];
 
 /// Runs the benchmark `name`.
 fn measure(name: &str, options: &Options) -> Result<Report, String> {
-    if options.compares_servers() && !["peers", "sweep"].contains(&name) {
+    let projects = name == "projection" && options.keys.is_none();
+    if options.compares_servers() && !projects && !["peers", "sweep"].contains(&name) {
         return Err(format!("{name} takes no --keys, --threads or --clients; peers and sweep do"));
+    }
+    if options.project.is_some() && name != "projection" {
+        return Err(format!("{name} takes no --project; projection does"));
     }
     if options.keys_file.is_some() && name != "ordered" {
         return Err(format!("{name} takes no --keys-file; ordered does"));
@@ -93,6 +101,7 @@ fn measure(name: &str, options: &Options) -> Result<Report, String> {
         "ablation" => ablation::run(options)?,
         "links" => links::run(options)?,
         "ordered" => ordered::run(options)?,
+        "projection" => projection::run(options)?,
         _ => {
             let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
             return Err(format!("no benchmark \"{name}\"; there are: {}", names.join(", ")));

@@ -106,6 +106,20 @@ pub struct Report {
     pub records: u64,
     /// Its rows.
     pub rows: Vec<Row>,
+    /// What it tells beside them.
+    pub(crate) detail: Option<Detail>,
+}
+
+/// A table of a benchmark's own, before the rows.
+#[derive(Debug)]
+pub(crate) struct Detail {
+    /// Its name in JSON, and what stands there.
+    pub name: &'static str,
+    pub json: Value,
+    /// What is said before it.
+    pub words: String,
+    /// Its lines, the first of which is the heading. All are as long.
+    pub lines: Vec<Vec<String>>,
 }
 
 /// The machine that a benchmark ran on.
@@ -156,22 +170,66 @@ pub(crate) fn figure(value: f64) -> String {
     }
 }
 
+/// Lines with their columns below each other; numbers, of which `to_the_right` tells by their column, end below each other.
+fn aligned(lines: &[Vec<String>], to_the_right: impl Fn(usize) -> bool) -> String {
+    let columns = lines.first().map_or(0, Vec::len);
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut table = String::new();
+    for line in lines {
+        for (column, cell) in line.iter().enumerate() {
+            let width = if column + 1 == columns { 0 } else { widths[column] };
+            let _ = if to_the_right(column) {
+                write!(table, "{cell:>width$}  ")
+            } else {
+                write!(table, "{cell:<width$}  ")
+            };
+        }
+        table.truncate(table.trim_end().len());
+        table.push('\n');
+    }
+    table
+}
+
+/// Lines as a table in Markdown.
+fn marked_down(lines: &[Vec<String>]) -> String {
+    let mut text = String::new();
+    for (index, line) in lines.iter().enumerate() {
+        let cells: Vec<String> = line.iter().map(|cell| cell.replace('|', "\\|")).collect();
+        let _ = writeln!(text, "| {} |", cells.join(" | "));
+        if index == 0 {
+            let _ = writeln!(text, "|{}", "---|".repeat(line.len()));
+        }
+    }
+    text
+}
+
 impl Report {
+    /// A result that tells nothing beside its rows.
+    pub fn new(bench: &'static str, records: u64, rows: Vec<Row>) -> Report {
+        Report { bench, records, rows, detail: None }
+    }
+
     /// The result as JSON.
     pub fn json(&self) -> Value {
-        json!({
+        let mut json = json!({
             "bench": self.bench,
             "machine": Machine::this().json(self.records),
             "rows": self.rows.iter().map(Row::json).collect::<Vec<_>>(),
-        })
+        });
+        if let Some(Detail { name, json: detail, .. }) = &self.detail {
+            json[*name] = detail.clone();
+        }
+        json
     }
 
     /// The rows as words, under their headings.
-    fn cells(&self) -> Vec<[String; 8]> {
-        let header = ["row", "ours", "other", "unit", "ratio", "wanted", "holds", "note"].map(String::from);
+    fn cells(&self) -> Vec<Vec<String>> {
+        let header = ["row", "ours", "other", "unit", "ratio", "wanted", "holds", "note"];
+        let header = header.map(String::from).to_vec();
         let cells = |row: &Row| {
             let sense = if row.sense == Sense::AtLeast { ">=" } else { "<=" };
-            [
+            vec![
                 row.id.to_string(),
                 figure(row.ours),
                 row.other.map_or("-".into(), figure),
@@ -191,35 +249,24 @@ impl Report {
 
     /// The result as a table for people.
     pub fn table(&self) -> String {
-        let lines = self.cells();
         let mut table = format!("{} of {}\n", self.bench, Machine::this().json(self.records));
-        let widths: Vec<usize> =
-            (0..8).map(|column| lines.iter().map(|line| line[column].len()).max().unwrap_or(0)).collect();
-        for line in lines {
-            for (column, cell) in line.iter().enumerate() {
-                let width = if column == 7 { 0 } else { widths[column] };
-                let _ = if (1..=2).contains(&column) || column == 4 {
-                    write!(table, "{cell:>width$}  ")
-                } else {
-                    write!(table, "{cell:<width$}  ")
-                };
-            }
-            table.truncate(table.trim_end().len());
-            table.push('\n');
+        if let Some(Detail { words, lines, .. }) = &self.detail {
+            let _ = write!(
+                table,
+                "{words}\n{}\n",
+                aligned(lines, |column| column > 0 && column + 1 < lines[0].len())
+            );
         }
-        table
+        table + &aligned(&self.cells(), |column| (1..=2).contains(&column) || column == 4)
     }
 
     /// The result as it stands in docs/measurements.md: the machine, the command, the rows, and how many hold.
     pub fn markdown(&self, command: &str) -> String {
         let mut text = format!("{}; `{command}`.\n\n", Machine::this().words());
-        for (index, line) in self.cells().iter().enumerate() {
-            let cells: Vec<String> = line.iter().map(|cell| cell.replace('|', "\\|")).collect();
-            let _ = writeln!(text, "| {} |", cells.join(" | "));
-            if index == 0 {
-                text.push_str("|---|---|---|---|---|---|---|---|\n");
-            }
+        if let Some(Detail { words, lines, .. }) = &self.detail {
+            let _ = write!(text, "{words}\n\n{}\n", marked_down(lines));
         }
+        text.push_str(&marked_down(&self.cells()));
         let _ = write!(text, "\n{}\n", self.verdict());
         text
     }
@@ -291,7 +338,7 @@ mod tests {
         };
         assert!(row(2.0, Sense::AtMost).holds() && !row(2.1, Sense::AtMost).holds());
         assert!(row(2.0, Sense::AtLeast).holds() && !row(1.9, Sense::AtLeast).holds());
-        let report = Report { bench: "t", records: 1, rows: vec![row(2.1, Sense::AtMost)] };
+        let report = Report::new("t", 1, vec![row(2.1, Sense::AtMost)]);
         assert_eq!(report.json()["rows"][0]["holds"], false);
         assert!(report.table().contains("NO"));
         assert!(

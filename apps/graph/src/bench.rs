@@ -46,7 +46,7 @@ fn search(
 pub fn run(edges: &Edges, args: &BenchArgs, command: String) -> Result<(), String> {
     let rows = measure(edges);
     unpin();
-    args.tell(&Report { bench: "graph", records: edges.len(), rows: rows? }, &command)
+    args.tell(&Report::new("graph", edges.len(), rows?), &command)
 }
 
 fn measure(edges: &Edges) -> Result<Vec<Row>, String> {

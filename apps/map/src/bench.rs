@@ -59,7 +59,7 @@ impl Bench {
         let rows = self.rows(&network);
         unpin();
         let (rows, items) = rows?;
-        Ok(Report { bench: "map", records: items as u64, rows })
+        Ok(Report::new("map", items as u64, rows))
     }
 
     fn rows(&self, network: &Network) -> Result<(Vec<Row>, usize), String> {

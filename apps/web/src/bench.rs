@@ -57,7 +57,7 @@ const MULTIGET: usize = 4;
 pub fn bench(catalogue: &Catalogue, args: &BenchArgs) -> Result<(), String> {
     let rows = measure(catalogue);
     unpin();
-    let report = Report { bench: "web", records: catalogue.reviews.len() as u64, rows: rows? };
+    let report = Report::new("web", catalogue.reviews.len() as u64, rows?);
     args.tell(&report, "kelix-web bench")
 }
 

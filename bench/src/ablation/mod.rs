@@ -40,5 +40,5 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
     unpin();
     drop(store);
     rows.extend(hits::rows(records)?);
-    Ok(Report { bench: "ablation", records, rows })
+    Ok(Report::new("ablation", records, rows))
 }

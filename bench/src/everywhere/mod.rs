@@ -36,5 +36,5 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
     drop(store);
     rows.extend(clients::clients(rounds, time)?);
     rows.push(zipf::zipf(records, rounds)?);
-    Ok(Report { bench: "everywhere", records, rows })
+    Ok(Report::new("everywhere", records, rows))
 }

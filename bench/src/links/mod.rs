@@ -60,7 +60,7 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
     let cores = cores();
     let outcome = rows(records, cores).and_then(|rows| Ok([rows, loaded(options.records)?].concat()));
     unpin();
-    Ok(Report { bench: "links", records, rows: outcome? })
+    Ok(Report::new("links", records, outcome?))
 }
 
 /// The rows about generations, each with so many records as it has by itself unless fewer were asked for.

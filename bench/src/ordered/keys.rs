@@ -20,7 +20,7 @@ use crate::store::Numbers;
 const TRIES_MAX: usize = 64;
 
 /// Numbers, sorted, each once.
-pub(super) fn numbers(name: &str, count: u64) -> Vec<u64> {
+pub(crate) fn numbers(name: &str, count: u64) -> Vec<u64> {
     match name {
         "linear" => (0..count).map(|index| index * 16).collect(),
         "noised" => {
@@ -206,7 +206,7 @@ pub(super) fn of_file(file: &Path) -> Result<Vec<u64>, String> {
 }
 
 /// Puts keys into an order that has nothing to do with theirs (Fisher and Yates).
-pub(super) fn shuffle<K>(keys: &mut [K], seed: u64) {
+pub(crate) fn shuffle<K>(keys: &mut [K], seed: u64) {
     let mut numbers = Numbers(seed);
     for end in (1..keys.len()).rev() {
         let other = ((u128::from(numbers.next()) * (end as u128 + 1)) >> 64) as usize;

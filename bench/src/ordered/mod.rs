@@ -9,12 +9,12 @@ mod caches;
 mod counted;
 mod fallbacks;
 mod growth;
-mod keys;
+pub(crate) mod keys;
 mod lmdb;
 mod redis;
 mod rpc;
 mod training;
-mod tree;
+pub(crate) mod tree;
 mod ycsb;
 
 use std::borrow::Cow;
@@ -60,7 +60,7 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
     let size = Size { records, rounds, real };
     let outcome = rows(&size);
     unpin();
-    Ok(Report { bench: "ordered", records, rows: outcome? })
+    Ok(Report::new("ordered", records, outcome?))
 }
 
 fn rows(size: &Size) -> Result<Vec<Row>, String> {

@@ -14,7 +14,7 @@ use crate::store::{Numbers, Store};
 const KEY_BYTES: u64 = 288;
 const MEMORY_BYTES_MIN: u64 = 256 << 20;
 /// The order in which tables are loaded.
-pub(super) const LOAD_ORDER: u64 = 21;
+pub(crate) const LOAD_ORDER: u64 = 21;
 /// Items of a batch while a table is loaded.
 const LOAD: usize = 256;
 /// Longest time until all models of a table are trained.
@@ -25,18 +25,18 @@ const ITEM_BYTES: usize = 32;
 const GENERATION: u64 = 0xff;
 
 /// An error of somebody else's, as text.
-pub(super) fn text(error: impl std::fmt::Display) -> String {
+pub(crate) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
 /// The value of a number: 56 bits that follow from it, and 8 that say how often it was put.
-pub(super) fn value_of(number: u64, generation: u64) -> u64 {
+pub(crate) fn value_of(number: u64, generation: u64) -> u64 {
     Numbers(number).next() & !GENERATION | generation & GENERATION
 }
 
 /// Checks the value that came for a number.
 #[inline]
-pub(super) fn check(number: u64, value: Option<&[u8]>) -> Result<u64, String> {
+pub(crate) fn check(number: u64, value: Option<&[u8]>) -> Result<u64, String> {
     let value = value.and_then(|value| Some(u64::from_le_bytes(value.get(..8)?.try_into().ok()?)));
     match value {
         Some(value) if value & !GENERATION == value_of(number, 0) => Ok(value),
@@ -54,12 +54,12 @@ fn wrong(number: u64, value: Option<u64>) -> String {
 
 /// The key of a number.
 #[inline]
-pub(super) fn key_of(number: u64) -> [u8; 8] {
+pub(crate) fn key_of(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
 
 /// A server with one ordered table.
-pub(super) struct Tree {
+pub(crate) struct Tree {
     pub store: Store,
     pub table: Table,
     kind: TableKind,
@@ -172,7 +172,7 @@ impl Tree {
 }
 
 /// A session that verifies what it gets.
-pub(super) struct Reader {
+pub(crate) struct Reader {
     pub session: Session,
     pub table: Table,
     values: Values,
@@ -237,7 +237,7 @@ impl Reader {
 }
 
 /// Numbers to ask for, with their keys.
-pub(super) struct Asked {
+pub(crate) struct Asked {
     pub numbers: Vec<u64>,
     bytes: Vec<[u8; 8]>,
 }

@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_loss_is_shown_as_one() {
         let rows = vec![row("single_thread", 1.0, 0.9, 1.0), row("ring_messages", 1.0, 5.0, 6.0)];
-        let report = Report { bench: "ablation", records: 1, rows };
+        let report = Report::new("ablation", 1, rows);
         let text = figure("hydradb-10").markdown(&report);
         assert!(text.contains(
             "| single_thread | one thread / a hand-off | 0.90 | 1.869; 1.274 to 1.948 | OTHER | NO |"
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn hits_are_compared_with_those_of_another_mix() {
         let rows = vec![row("hits_100_zipf", 800.0, 1.1, 1.0), row("hits_50_zipf", 200.0, 9.0, 1.0)];
-        let report = Report { bench: "ablation", records: 1, rows };
+        let report = Report::new("ablation", 1, rows);
         let text = figure("hydradb-11").markdown(&report);
         assert!(
             text.contains(
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_figure_without_rows_is_not_drawn() {
-        let report = Report { bench: "links", records: 1, rows: Vec::new() };
+        let report = Report::new("links", 1, Vec::new());
         assert!(figure("keli-3").svg(&report).is_none());
         assert!(figure("keli-3").markdown(&report).contains("none of its rows yet"));
     }

@@ -125,7 +125,7 @@ fn report(
 ) -> Result<Report, String> {
     let outcome = rows();
     unpin();
-    Ok(Report { bench, records, rows: outcome? })
+    Ok(Report::new(bench, records, outcome?))
 }
 
 /// Runs `kelix bench peers`.

@@ -38,5 +38,5 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
     drop(store);
     unpin();
     rows.push(rows::quarantine(records.min(400_000), time)?);
-    Ok(Report { bench: "spine", records, rows })
+    Ok(Report::new("spine", records, rows))
 }

@@ -12,6 +12,9 @@ use crate::{Exit, Failure};
 /// What runs the benchmarks instead of being one.
 const REPORT: (&str, &str) = ("report", "runs the others and writes what they found into measurements.md");
 
+/// What runs where only a NIC is named.
+const PROJECTION: &str = "projection";
+
 /// Run a benchmark
 ///
 /// It starts what it needs by itself, measures us beside another in the same run, and verifies the answers.
@@ -29,13 +32,20 @@ Examples:
   kelix bench peers --keys trace keys.txt --clients 2
   kelix bench spine --records 100000 --svg figures
   kelix bench ordered --keys-file ranges.csv
-  kelix bench report --only spine --only peers")]
+  kelix bench --project nic.toml
+  kelix bench projection --threads 8 --clients 50
+  kelix bench report --only spine --only peers
+
+How a NIC is described for --project: docs/measurements.md, \"Projection\"")]
 pub(crate) struct BenchArgs {
-    /// Which one
-    #[arg(value_parser = PossibleValuesParser::new(NAMES.iter().chain([&REPORT]).map(|(name, what)| {
+    /// Which one [default with --project: projection]
+    #[arg(required_unless_present = "project", value_parser = PossibleValuesParser::new(NAMES.iter().chain([&REPORT]).map(|(name, what)| {
         PossibleValue::new(*name).help(*what)
     })))]
-    name: String,
+    name: Option<String>,
+    /// For projection: a file that describes a NIC [default: two ports of ConnectX-4 at 100 Gb/s]
+    #[arg(long, value_name = "NIC.toml")]
+    project: Option<PathBuf>,
     /// Also draw the result, as an SVG file in this folder
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
@@ -46,10 +56,10 @@ pub(crate) struct BenchArgs {
     /// of which the first 131,072 are followed [default: uniform, and in mixes also zipf]
     #[arg(long, value_names = ["KEYS", "FILE"], num_args = 1..=2)]
     keys: Vec<String>,
-    /// Threads of each server, in peers and sweep [default: 1]
+    /// Threads of each server, in peers and sweep; cores of the server, in projection [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     threads: Option<u8>,
-    /// Clients, each a thread, in peers and sweep [default: 1]
+    /// Clients, each a thread, in peers and sweep [default: 1]; clients that wait for each answer, in projection
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     clients: Option<u8>,
     /// For ordered: a file with numbers as keys, one a line, of which what stands before the first comma counts
@@ -77,15 +87,17 @@ pub(crate) fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
         clients: args.clients.map(usize::from),
         keys: keys.transpose().map_err(failed)?,
         keys_file: args.keys_file.clone(),
+        project: args.project.clone(),
         counted: args.counted.clone(),
     };
-    if args.name == REPORT.0 {
+    let name = args.name.as_deref().unwrap_or(PROJECTION);
+    if name == REPORT.0 {
         return report(context, args, &options);
     }
     if args.into.is_some() || !args.only.is_empty() {
         return Err(Failure::usage("bench", "--into and --only are for `kelix bench report`".to_string()));
     }
-    kelix_bench::run(&args.name, &options).map_err(failed)
+    kelix_bench::run(name, &options).map_err(failed)
 }
 
 fn report(context: &Context, args: &BenchArgs, options: &Options) -> Result<(), Failure> {

@@ -725,6 +725,13 @@ fn rows_of_counts() -> Vec<String> {
     ["get", "multi_get", "multi_put", "multi_get_put"].map(|id| format!("instructions_{id}")).into()
 }
 
+fn rows_of_projection() -> Vec<String> {
+    let mut wanted = vec!["hydradb_get_zipf", "hydradb_get_uniform", "xstore_get_rate", "xstore_get_latency"];
+    wanted.extend(["xstore_message_latency", "xstore_over_inner", "xstore_over_inner_equal"]);
+    wanted.push("xstore_over_message");
+    wanted.into_iter().map(String::from).collect()
+}
+
 fn rows_of_links() -> Vec<String> {
     let mut wanted = Vec::new();
     for fabric in ["", "shm_"] {
@@ -860,18 +867,20 @@ fn assert_written(place: &Place, parts: &BTreeMap<String, String>, report: &serd
         "counts" => assert_eq!(ids, rows_of_counts()),
         "links" => assert_eq!(ids, rows_of_links()),
         "ordered" => assert_eq!(ids, rows_of_ordered()),
+        "projection" => assert_eq!(ids, rows_of_projection()),
         _ => assert!(ids.len() > 4, "{ids:?}"),
     }
     let part = &parts[&format!("bench {bench}")];
-    // Instructions are compared with nothing.
-    let drawn = if bench == "counts" { String::new() } else { picture(bench).expect("drawn") };
+    // Instructions are compared with nothing, and what is projected is better or worse than nothing.
+    let has_bars = !["counts", "projection"].contains(&bench);
+    let drawn = if has_bars { picture(bench).expect("drawn") } else { String::new() };
     let rows = || report["rows"].as_array().expect("rows").iter();
     let any_wanted = rows().any(|row| row["wanted"].is_number());
     for (id, row) in ids.iter().zip(rows()) {
         assert!(row["ours"].as_f64().is_some_and(|ours| ours >= 0.0), "{row}");
         assert!(part.contains(&format!("\n| {id} | ")), "{id}: {part}");
         let wanted = row["wanted"].as_f64().is_some_and(|wanted| wanted > 0.0);
-        let is_bar = if any_wanted { wanted } else { bench != "counts" };
+        let is_bar = if any_wanted { wanted } else { has_bars };
         assert_eq!(drawn.contains(&format!(">{id}<")), is_bar, "{id}: {drawn}");
     }
     assert!(part.contains("--records 2000`.\n"), "{part}");

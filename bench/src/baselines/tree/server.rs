@@ -20,6 +20,8 @@ const FIRST_GRANULE: usize = 1;
 /// A tree in shared memory, and a thread that answers READs of it over TCP.
 pub(crate) struct TreeServer {
     top: Top,
+    /// Inner nodes of each level, from the lowest up.
+    levels: Vec<usize>,
     header: Span,
     segments: MemfdSegments,
     authority: Span,
@@ -66,13 +68,13 @@ impl TreeServer {
         node_bytes: usize,
     ) -> Result<TreeServer, String> {
         let mut segments = MemfdSegments::default();
-        let top = plant(&mut segments, keys, value_of, Shape::of_bytes(node_bytes))?;
+        let (top, levels) = plant(&mut segments, keys, value_of, Shape::of_bytes(node_bytes))?;
         let header = Span::private(Header::BYTES);
         Header::create(header.clone(), 1, 1, EPOCH_NS_MIN, TERM);
         let authority = Span::private(AUTHORITY_BYTES);
         authority.words().store(AUTHORITY_TERM, TERM);
         let agent = AgentThread::start(header.clone(), segments.clone(), authority.word(AUTHORITY_TERM))?;
-        Ok(TreeServer { top, header, segments, authority, agent })
+        Ok(TreeServer { top, levels, header, segments, authority, agent })
     }
 
     /// A client in shared memory, with copies of inner nodes of so many bytes.
@@ -99,6 +101,11 @@ impl TreeServer {
         self.top.nodes * self.top.shape.words * 8
     }
 
+    /// Bytes of all inner nodes but those of so many levels from the lowest up.
+    pub fn bytes_above(&self, lowest: usize) -> usize {
+        self.levels.iter().skip(lowest).sum::<usize>() * self.top.shape.words * 8
+    }
+
     /// The tree, in words.
     pub fn words(&self) -> String {
         let Top { shape, levels, nodes, leaves, .. } = self.top;
@@ -112,7 +119,7 @@ fn plant(
     keys: &[u64],
     value_of: impl Fn(u64) -> u64,
     shape: Shape,
-) -> Result<Top, String> {
+) -> Result<(Top, Vec<usize>), String> {
     let leaves = grown(keys, LEAF_KEYS);
     let mut inner = vec![grown(&leaves.firsts, shape.most)];
     while inner[inner.len() - 1].nodes.len() > 1 {
@@ -150,5 +157,6 @@ fn plant(
         }
         (children, words, below) = (level, shape.words, here);
     }
-    Ok(Top { shape, root: Child::at(below), levels: inner.len(), nodes, leaves: leaves.nodes.len() })
+    let top = Top { shape, root: Child::at(below), levels: inner.len(), nodes, leaves: leaves.nodes.len() };
+    Ok((top, inner.iter().map(|level| level.nodes.len()).collect()))
 }
