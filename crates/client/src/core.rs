@@ -380,6 +380,11 @@ impl<F: Fabric> Core<F> {
         }
     }
 
+    /// Whether gets READ, rather than ask the shard.
+    pub fn reads_itself(&self) -> bool {
+        self.path != Path::Message
+    }
+
     /// Whether memory is within reach of loads.
     pub fn reads_directly(&self) -> bool {
         self.shards[0].reader.direct.is_some()

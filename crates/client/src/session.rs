@@ -533,7 +533,8 @@ impl Session {
 
     /// A get by message. Of an ordered table whose models are copied it asks for the key's sub-model too.
     pub(crate) fn get_head(&self, table: TableId) -> RequestHead {
-        let argument = (table.kind().is_ordered() && !self.core.reads_directly()).then_some(1);
+        let copied = !self.core.reads_directly() && self.core.reads_itself() && self.options.model_bytes > 0;
+        let argument = (table.kind().is_ordered() && copied).then_some(1);
         RequestHead { argument, ..RequestHead::new(Op::Get, 0, table) }
     }
 
@@ -780,6 +781,32 @@ impl Session {
     ) -> (Arc<kelix_image::MemoryMap>, kelix_index::Directory, u64) {
         let (directory, seed) = self.core.directory_for_measurement(shard);
         (self.core.fabric.map(self.core.peer(shard)).expect("a fabric with maps").clone(), directory, seed)
+    }
+
+    /// Where the item stands that was got last, if that is known.
+    #[doc(hidden)]
+    pub fn place_for_measurement(&self) -> Option<kelix_types::Place> {
+        self.pointer.map(|pointer| pointer.location.place())
+    }
+
+    /// One READ without any of the read rule's checks: words of one moment or of several. `false`: there is no such place.
+    #[doc(hidden)]
+    pub fn read_for_measurement(
+        &mut self,
+        shard: usize,
+        place: kelix_types::Place,
+        into: &mut [u64],
+    ) -> bool {
+        let read = kelix_fabric::Read { peer: self.core.peer(shard), place, words: into.len(), tag: 0 };
+        self.core.fabric.post_read(read);
+        self.core.fabric.doorbell();
+        loop {
+            self.core.fabric.progress();
+            match self.core.fabric.poll_read(read, into) {
+                kelix_fabric::ReadState::Pending => {}
+                state => return matches!(state, kelix_fabric::ReadState::Done(_)),
+            }
+        }
     }
 
     /// The descriptor (on Windows the socket) that becomes readable when answers to submitted operations have arrived.
