@@ -137,14 +137,22 @@ impl AgentThread {
     fn serve_verbs(&mut self, now: bool) {
         let Some(verbs) = &mut self.verbs else { return };
         for event in verbs.turn(now) {
-            let (HostEvent::Changed(number) | HostEvent::Over(number)) = event;
+            let number = match &event {
+                HostEvent::Changed(number) | HostEvent::Over(number) => *number,
+                HostEvent::Trouble(what) => {
+                    warn!(what, "verbs");
+                    continue;
+                }
+            };
             let Some(session) = self.sessions.iter().find(|session| session.number == number) else {
                 continue;
             };
             let connection = session.connection;
             match event {
                 HostEvent::Changed(_) => self.send(connection, &Frame::RegionsChanged),
-                HostEvent::Over(_) => self.refuse(connection, "its queue pair is over"),
+                HostEvent::Over(_) | HostEvent::Trouble(_) => {
+                    self.refuse(connection, "its queue pair is over")
+                }
             }
         }
     }

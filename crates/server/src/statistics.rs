@@ -102,7 +102,7 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
         |client: &&ClientRecord| !client.mailboxes.is_empty() && client.namespace.name == namespace.name;
     let sessions = || records.iter().filter(is_session);
     let mut sums = shared.gone.lock().expect("no panic under this lock").clone();
-    let fabrics = ["shm", "tcp"].map(|fabric| {
+    let fabrics = ["shm", "verbs", "tcp"].map(|fabric| {
         let sum = sums.entry((namespace.name.clone(), fabric)).or_default();
         let here = || sessions().filter(|client| client.fabric() == fabric);
         here().for_each(|client| client.add_to(sum));

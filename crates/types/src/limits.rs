@@ -103,8 +103,8 @@ pub const READ_RETRIES_MAX: u64 = 8;
 /// A request without an answer for this long fails with an unknown outcome.
 pub const REQUEST_TIMEOUT_NS: u64 = 900_000_000;
 
-/// Most clients over TCP at once.
-pub const CLIENTS_MAX: usize = 4096;
+/// Most clients over TCP, and over verbs, at once.
+pub const CLIENTS_MAX: usize = 16_384;
 
 /// How long a client may take to say who it is.
 pub const GREETING_NS: u64 = 5_000_000_000;

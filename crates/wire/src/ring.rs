@@ -123,10 +123,11 @@ impl RingWriter {
 
     fn reported(&self, fabric: &impl Fabric, peer: PeerId) -> Result<u64, RingFault> {
         let reported = fabric.inbox(peer).load_acquire(mailbox_word::CONSUMED);
-        if reported < self.consumed || reported > self.written {
+        if reported > self.written {
             return Err(RingFault("the peer reports having consumed what it cannot have"));
         }
-        Ok(reported)
+        // An earlier report may have overtaken a later one.
+        Ok(reported.max(self.consumed))
     }
 }
 

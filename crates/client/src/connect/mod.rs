@@ -12,7 +12,8 @@ mod verbs;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use kelix_fabric::tcp::ClientTls;
 use kelix_fabric::{Endpoint, Fabric, PeerId};
@@ -255,9 +256,12 @@ pub(crate) fn session(
         Route::Tcp(address) => tcp_session(&address, client, options, caller),
         Route::Any(address) => {
             // Where there is no way over verbs, for whatever reason, there is one over TCP.
-            if has_rdma() {
+            if may_have_way(&address) {
                 match verbs_session(&address, client, options, caller) {
-                    Err(error) if waiting::is_passing(&error) || error.kind() == ErrorKind::System => {}
+                    Err(error) if waiting::is_passing(&error) || error.kind() == ErrorKind::System => {
+                        let mut known = NO_WAY.lock().unwrap_or_else(PoisonError::into_inner);
+                        known.push((address.clone(), Instant::now()));
+                    }
                     result => return result,
                 }
             }
@@ -287,6 +291,18 @@ fn verbs_session(
     let greeting = greeting(Purpose::Verbs, caller, &client.credentials);
     let (asked, core) = verbs::session(address, &client.credentials, &greeting, options)?;
     Ok((Setup::Verbs(asked), core))
+}
+
+/// Servers that could not be reached over verbs, though both sides have it, and when that was tried.
+static NO_WAY: Mutex<Vec<(String, Instant)>> = Mutex::new(Vec::new());
+/// For how long that is believed.
+const BELIEVED: Duration = Duration::from_secs(30);
+
+/// Whether an address may be reached over verbs, as far as is known.
+fn may_have_way(address: &str) -> bool {
+    let mut known = NO_WAY.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|(_, since)| since.elapsed() < BELIEVED);
+    has_rdma() && !known.iter().any(|(of, _)| of == address)
 }
 
 #[cfg(all(target_os = "linux", not(loom)))]

@@ -30,8 +30,8 @@ pub struct Offer {
 struct Process {
     /// By server.
     lanes: HashMap<u64, Vec<Weak<Lane>>>,
-    /// By device: one domain for all that the process registers there.
-    domains: HashMap<String, Weak<Domain>>,
+    /// By device and server: what is registered for one server cannot be reached by another.
+    domains: HashMap<(String, u64), Weak<Domain>>,
 }
 
 static PROCESS: LazyLock<Mutex<Process>> = LazyLock::new(Mutex::default);
@@ -50,14 +50,17 @@ pub fn join(
         lanes.retain(|lane| lane.upgrade().is_some_and(|lane| !lane.is_broken()));
         !lanes.is_empty()
     });
+    process.domains.retain(|_, domain| domain.strong_count() > 0);
     let lanes = process.lanes.get(&offer.server);
     let lanes: Vec<Arc<Lane>> = lanes.into_iter().flatten().filter_map(Weak::upgrade).collect();
     let lane = match lanes.iter().min_by_key(|lane| lane.users()) {
         Some(lane) if lanes.len() >= most.max(1) => lane.clone(),
         _ => {
-            let address = offer.addresses.get(lanes.len() % offer.addresses.len().max(1));
+            // Processes with one lane each do not all take the first.
+            let turn = lanes.len() + std::process::id() as usize;
+            let address = offer.addresses.get(turn % offer.addresses.len().max(1));
             let address = *address.ok_or_else(|| Error::other("the server has no device for RDMA"))?;
-            let lane = Arc::new(connect(&mut process, offer.ticket, (from, address), patience)?);
+            let lane = Arc::new(connect(&mut process, offer, (from, address), patience)?);
             process.lanes.entry(offer.server).or_default().push(Arc::downgrade(&lane));
             lane
         }
@@ -67,23 +70,24 @@ pub fn join(
 
 fn connect(
     process: &mut Process,
-    ticket: Ticket,
+    Offer { server, ticket, .. }: &Offer,
     (from, to): (Option<IpAddr>, SocketAddr),
     patience: Duration,
 ) -> Result<Lane> {
     let id = Id::resolve(&Events::new()?, from, to, patience)?;
     let name = id.device()?;
+    let name = (name, *server);
     let domain = match process.domains.get(&name).and_then(Weak::upgrade) {
         Some(domain) => domain,
         None => {
-            let domain = Domain::new(&Device::open(&name)?)?;
+            let domain = Domain::new(&Device::open(&name.0)?)?;
             process.domains.insert(name, Arc::downgrade(&domain));
             domain
         }
     };
     let device = domain.device.clone();
-    let lane = Lane::new(&domain, &Channel::new(&device)?, ticket, SENDS, 0)?;
-    id.connect(lane.pair(), &device, &ticket, patience)?;
+    let lane = Lane::new(&domain, &Channel::new(&device)?, *ticket, SENDS, 0)?;
+    id.connect(lane.pair(), &device, ticket, patience)?;
     lane.connected(id)?;
     Ok(lane)
 }

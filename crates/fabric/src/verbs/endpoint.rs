@@ -24,6 +24,8 @@ use crate::{Broken, Fabric, PeerId, Promises, Read, ReadState, Sampled, timespec
 const LEASE_NS: u64 = AUTHORITY_LEASE_NS / 4 * 3;
 /// Looks between two looks at the clock and the connection while nothing else happens.
 const LOOKS: u32 = 1024;
+/// The word of `control` that nobody looks at.
+const SPARE: usize = 1 + SHARDS_MAX;
 /// How long whoever is about to sleep waits for the other side to know it.
 const ANNOUNCED: Duration = Duration::from_millis(500);
 /// Announcements of one sleep: wake-ups for earlier ones may still arrive.
@@ -111,7 +113,7 @@ impl Joining {
         let memory = Memory {
             landing: Landing::new(&lane.domain)?,
             outgoing: Outgoing::new(&lane.domain)?,
-            control: Region::private(&lane.domain, 1 + SHARDS_MAX, Access::Landing)?,
+            control: Region::private(&lane.domain, SPARE + 1, Access::Landing)?,
             inboxes,
         };
         Ok(VerbsEndpoint {
@@ -453,6 +455,10 @@ impl VerbsEndpoint {
         if !any {
             return;
         }
+        // Answered, whatever it reads, once what was WRITten is visible to whoever looks there.
+        let next = self.next();
+        self.memory.outgoing.give(&mut self.chain, next);
+        self.chain.push(Work::Read, self.memory.control.part(SPARE, 1), self.authority);
         self.post();
         let (until, began) = (self.next(), self.now_ns());
         while self.seat.done() < until && !self.is_over() {

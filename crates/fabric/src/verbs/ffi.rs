@@ -335,9 +335,11 @@ pub mod constant {
     pub const ACCESS_REMOTE_READ: c_int = 1 << 2;
     pub const WR_RDMA_WRITE: c_int = 0;
     pub const WR_RDMA_WRITE_WITH_IMM: c_int = 1;
+    pub const WR_SEND: c_int = 2;
     pub const WR_RDMA_READ: c_int = 4;
     pub const SEND_SIGNALED: c_uint = 1 << 1;
     pub const SEND_INLINE: c_uint = 1 << 3;
+    pub const WC_WITH_IMM: c_uint = 1 << 1;
     pub const TRANSPORT_IWARP: c_int = 1;
     pub const PORT_ACTIVE: c_int = 4;
     pub const PS_TCP: c_int = 0x106;

@@ -43,13 +43,15 @@ pub struct HostShard {
     pub waker: Arc<WakerHandle>,
 }
 
-/// What a session is to be told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What others are to be told.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HostEvent {
-    /// Segments that it may READ came or went.
+    /// A session: segments that it may READ came or went.
     Changed(u64),
-    /// Its lane is over.
+    /// A session: its lane is over.
     Over(u64),
+    /// Whoever looks after the server: something could not be done, and what that means.
+    Trouble(String),
 }
 
 /// A segment in a domain.
@@ -294,10 +296,19 @@ impl Host {
             let of = self.registered[memory].shards.iter_mut().find(|of| of.shard == shard);
             let of = of.expect("all of a namespace");
             // It may have been retired meanwhile.
-            if let Some(segment) = of.segments.iter_mut().find(|segment| segment.first == first) {
-                segment.region = region;
-                of.version += 1;
-                self.tell(memory, shard);
+            let segment = of.segments.iter_mut().find(|segment| segment.first == first);
+            match (segment, region) {
+                (Some(segment), Ok(region)) => {
+                    segment.region = Some(region);
+                    of.version += 1;
+                    self.tell(memory, shard);
+                }
+                (_, Err(error)) => {
+                    let what =
+                        format!("a segment is read by message, since it cannot be registered: {error}");
+                    self.news.push(HostEvent::Trouble(what));
+                }
+                (None, Ok(_)) => {}
             }
         }
         for memory in 0..self.registered.len() {
@@ -318,8 +329,9 @@ impl Host {
                 let Some((ticket, namespace, _)) = known.map(|index| self.tickets.swap_remove(index)) else {
                     return id.reject();
                 };
-                // Whoever is not let in for want of something learns it by the connection's end.
-                let _ = self.let_in(id, ticket, namespace);
+                if let Err(error) = self.let_in(id, ticket, namespace) {
+                    self.news.push(HostEvent::Trouble(format!("a queue pair was refused: {error}")));
+                }
             }
             EVENT_DISCONNECTED | EVENT_DEVICE_REMOVAL => {
                 let lane = self.lanes.iter().flatten().find(|client| client.id == event.id);

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::cm::Id;
-use super::device::{Domain, Remote};
+use super::device::{Access, Domain, Region, Remote};
 use super::ffi::constant::*;
 use super::ffi::{SendWr, Sge, Wc};
 use super::queue::{Channel, Completions, Pair, TAKEN};
@@ -89,7 +89,8 @@ pub(super) enum Work {
     Read,
     /// WRITE from registered memory.
     Write,
-    /// A WRITE of nothing that wakes whom this number means.
+    /// Wakes whom this number means, by a message of one word; or, where that cannot stand in a request, by a WRITE of nothing
+    /// with the number beside.
     Wake(u32),
 }
 
@@ -98,6 +99,8 @@ pub(super) enum Work {
 pub(super) struct Chain {
     works: Vec<(Work, Sge, Remote)>,
     requests: Vec<SendWr>,
+    /// The words of messages.
+    words: Vec<u64>,
 }
 
 // SAFETY: pointers in the requests are set and used within one call.
@@ -129,6 +132,8 @@ pub(super) struct Lane {
     // Dropped first, so that the device is done with all memory of users.
     pair: Pair,
     graves: Mutex<Vec<Grave>>,
+    /// Where messages land, a word for each receive.
+    inbox: Region,
     sends: Completions,
     receives: Completions,
     channel: Arc<Channel>,
@@ -161,6 +166,7 @@ impl Lane {
         Ok(Lane {
             pair,
             graves: Mutex::default(),
+            inbox: Region::private(domain, RECEIVES, Access::Landing)?,
             sends: send_queue,
             receives: receive_queue,
             channel: channel.clone(),
@@ -181,7 +187,12 @@ impl Lane {
     pub fn connected(&self, id: Id) -> Result<()> {
         *self.id.lock().expect("no panic under this lock") = Some(id);
         let most = self.domain.device.limits.max_qp_wr.max(1) as usize;
-        (0..RECEIVES.min(most)).try_for_each(|_| self.pair.post_receive())
+        (0..RECEIVES.min(most)).try_for_each(|place| self.post_receive(place))
+    }
+
+    fn post_receive(&self, place: usize) -> Result<()> {
+        // SAFETY: the pair is dropped before the memory.
+        unsafe { self.pair.post_receive(place as u64, self.inbox.part(place, 1)) }
     }
 
     pub fn is_broken(&self) -> bool {
@@ -254,22 +265,31 @@ impl Lane {
         let name = address << COUNT_BITS;
         assert!(name >> COUNT_BITS == address, "an address of 48 bits");
         chain.requests.clear();
+        chain.words.clear();
+        chain.words.reserve(count);
         let mut covered = 0;
         for (index, (work, local, remote)) in chain.works[..count].iter_mut().enumerate() {
             covered += 1;
             let is_read = matches!(work, Work::Read);
             let tells = index + 1 == count || (is_read && covered >= READS_A_COMPLETION);
-            let fits = matches!(work, Work::Write) && local.length as usize <= self.pair.inline_bytes;
             let (opcode, imm_data) = match work {
                 Work::Read => (WR_RDMA_READ, 0),
                 Work::Write => (WR_RDMA_WRITE, 0),
+                Work::Wake(number) if self.pair.inline_bytes >= 8 => {
+                    chain.words.push(u64::from(*number));
+                    let at = &chain.words[chain.words.len() - 1];
+                    *local =
+                        Sge { addr: std::ptr::from_ref(at).expose_provenance() as u64, length: 8, lkey: 0 };
+                    (WR_SEND, 0)
+                }
                 Work::Wake(number) => (WR_RDMA_WRITE_WITH_IMM, number.to_be()),
             };
+            let fits = !is_read && (1..=self.pair.inline_bytes).contains(&(local.length as usize));
             chain.requests.push(SendWr {
                 wr_id: name | if tells { std::mem::take(&mut covered) as u64 } else { 0 },
                 next: null_mut(),
                 sg_list: local,
-                num_sge: i32::from(!matches!(work, Work::Wake(_))),
+                num_sge: i32::from(local.length > 0),
                 opcode,
                 send_flags: if tells { SEND_SIGNALED } else { 0 } | if fits { SEND_INLINE } else { 0 },
                 imm_data,
@@ -341,13 +361,18 @@ impl Lane {
         loop {
             let taken = self.receives.poll(&mut completions);
             for completion in taken {
-                if completion.status != 0 || self.pair.post_receive().is_err() {
+                let place = completion.wr_id as usize;
+                let number = match completion.wc_flags & WC_WITH_IMM != 0 {
+                    true => u32::from_be(completion.imm_data),
+                    false => self.inbox.words().load(place) as u32,
+                };
+                if completion.status != 0 || self.post_receive(place).is_err() {
                     if !self.is_broken() {
                         self.fail();
                     }
                     continue;
                 }
-                of(u32::from_be(completion.imm_data));
+                of(number);
             }
             if taken.len() < TAKEN {
                 return;

@@ -65,8 +65,8 @@ _Static_assert(IBV_QPT_RC == 2 && IBV_QPS_INIT == 1 && IBV_QPS_RTR == 2 && IBV_Q
 _Static_assert(IBV_QP_STATE == 1 && IBV_QP_ACCESS_FLAGS == 8 && IBV_QP_TIMEOUT == 1 << 9, "numbers");
 _Static_assert(IBV_QP_RETRY_CNT == 1 << 10 && IBV_QP_RNR_RETRY == 1 << 11, "numbers");
 _Static_assert(IBV_ACCESS_LOCAL_WRITE == 1 && IBV_ACCESS_REMOTE_WRITE == 2 && IBV_ACCESS_REMOTE_READ == 4, "numbers");
-_Static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_WR_RDMA_READ == 4, "numbers");
-_Static_assert(IBV_SEND_SIGNALED == 2 && IBV_SEND_INLINE == 8, "numbers");
+_Static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_WR_RDMA_READ == 4 && IBV_WR_SEND == 2, "numbers");
+_Static_assert(IBV_SEND_SIGNALED == 2 && IBV_SEND_INLINE == 8 && IBV_WC_WITH_IMM == 2, "numbers");
 _Static_assert(RDMA_CM_EVENT_ADDR_RESOLVED == 0 && RDMA_CM_EVENT_ROUTE_RESOLVED == 2, "numbers");
 _Static_assert(RDMA_CM_EVENT_CONNECT_REQUEST == 4 && RDMA_CM_EVENT_CONNECT_RESPONSE == 5, "numbers");
 _Static_assert(RDMA_CM_EVENT_REJECTED == 8 && RDMA_CM_EVENT_ESTABLISHED == 9, "numbers");

@@ -7,7 +7,7 @@
 //! | a stamp | this side's clock |
 //! | the authority | an RDMA READ of one word now and then; what it says holds for a lease |
 //! | to announce a sleep | arms the completion queues, and WRITEs to the shards which sleep it is |
-//! | to wake | an empty WRITE with immediate data, which makes a completion at the sleeper's side |
+//! | to wake | a message of one word (where a request cannot hold it, an empty WRITE with immediate data), which makes a completion at the sleeper's side |
 //! | a connection that ends | the hang-up of the TCP connection beside it, or a completion with an error |
 //!
 //! **Set-up.** A client connects over TCP as any other, says who it is, and is given a ticket. With it it connects a queue pair
@@ -15,13 +15,15 @@
 //! the TCP connection, which stays for as long as the session does.
 //!
 //! **Queue pairs.** The sessions of a client process share a few ([`Lane`](lane)), whatever their number and that of
-//! shards. Domains are one a namespace: who may read one cannot reach what is registered for another.
+//! shards. A server's domains are one a namespace, a client's one a server: who may read one cannot reach what is registered
+//! for another.
 //!
 //! **No wake-up is lost.** A shard stores its sleep word, fences, and looks for WRITEs. A session READs that word behind its
 //! WRITEs on the same queue pair, so after they were placed: either the READ finds the word, or the look the WRITE.
-//! A session WRITEs which sleep it is about to begin, and waits until that has been placed, before it looks for replies. A shard
-//! looks whether there is a new sleep when it posts replies, and once more when they have been placed: one of the two sees the
-//! other. Each sleep is woken once, so receives do not run out.
+//! A session WRITEs which sleep it is about to begin, and waits for a READ behind that, which is answered when it is visible there,
+//! before it looks for replies. A shard looks whether there is a new sleep when it posts replies, and once more when these are
+//! complete: one of the two sees the other, as long as what is complete is visible before another message can come and go.
+//! Each sleep is woken once, so receives do not run out.
 //!
 //! **The authority's lease.** A server that takes over raises the authority word, and then waits for
 //! [`AUTHORITY_LEASE_NS`](kelix_types::limits::AUTHORITY_LEASE_NS) before its first reply. So whoever has READ a term knows

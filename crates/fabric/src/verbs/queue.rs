@@ -190,10 +190,13 @@ impl Pair {
         check("post", unsafe { ffi::post_send(self.qp, first, &mut null_mut()) })
     }
 
-    /// Posts a receive without memory, for one wake-up by the other side.
-    pub fn post_receive(&self) -> Result<()> {
-        let mut receive = ffi::RecvWr { wr_id: 0, next: null_mut(), sg_list: null_mut(), num_sge: 0 };
-        // SAFETY: one request without memory.
+    /// Posts a receive, for one wake-up by the other side.
+    ///
+    /// # Safety
+    /// The memory stays registered until the receive is complete or the queue pair is gone.
+    pub unsafe fn post_receive(&self, name: u64, mut into: ffi::Sge) -> Result<()> {
+        let mut receive = ffi::RecvWr { wr_id: name, next: null_mut(), sg_list: &mut into, num_sge: 1 };
+        // SAFETY: one request, and memory as promised by the caller.
         check("post a receive", unsafe { ffi::post_recv(self.qp, &mut receive, &mut null_mut()) })
     }
 }

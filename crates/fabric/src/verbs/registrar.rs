@@ -24,7 +24,7 @@ pub(super) struct Task {
 /// The thread's other end.
 pub(super) struct Registrar {
     tasks: Option<Sender<Task>>,
-    done: Receiver<(Task, Option<Region>)>,
+    done: Receiver<(Task, Result<Region>)>,
     bell: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -37,8 +37,7 @@ impl Registrar {
         let rung = bell.clone();
         let work = move || {
             while let Ok(task) = received.recv() {
-                // What cannot be registered is read by message.
-                let region = Region::register(&task.domain, task.span.clone(), Access::Readable).ok();
+                let region = Region::register(&task.domain, task.span.clone(), Access::Readable);
                 if finished.send((task, region)).is_err() {
                     return;
                 }
@@ -53,8 +52,8 @@ impl Registrar {
         let _ = self.tasks.as_ref().map(|tasks| tasks.send(task));
     }
 
-    /// The next that is done; without a region it could not be.
-    pub fn take(&self) -> Option<(Task, Option<Region>)> {
+    /// The next that is done.
+    pub fn take(&self) -> Option<(Task, Result<Region>)> {
         let done = self.done.try_recv().ok();
         if done.is_none() {
             let _ = rustix::io::read(&*self.bell, &mut [0; 8]);
