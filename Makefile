@@ -44,7 +44,7 @@ map: build ## streets and traffic of Helsinki on a page, or of streets made up w
 map-data: ## fetch the street map of Helsinki's centre for `make map` and its tests (pip)
 	@scripts/map-data
 
-test: test-tools toolchain fmt-check lint doc msrv build unit loom sim fuzz readme ## run everything that CI runs
+test: test-tools toolchain fmt-check lint doc msrv build unit test-verbs loom sim fuzz readme ## run everything that CI runs
 
 fmt: toolchain ## format the code
 	$(CARGO) fmt --all
@@ -123,7 +123,7 @@ fmt-check: toolchain
 
 unit: toolchain
 	@echo "== tests"
-	$(CARGO) test --workspace --release --locked
+	$(CARGO) test --workspace --profile checks --locked
 
 readme: toolchain
 	@echo "== commands of README.md"

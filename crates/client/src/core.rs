@@ -630,8 +630,11 @@ impl<F: Fabric> Core<F> {
             .any(|shard| shard.outstanding > 0 && shard.ring.has_news(&self.fabric, shard.reader.peer))
     }
 
-    /// Takes the answers that have arrived.
+    /// Takes the answers that have arrived, as long as it can be told whose word they are.
     pub fn poll_replies(&mut self) -> Result<(), Error> {
+        if self.in_force().is_none() {
+            return Ok(());
+        }
         for state in &mut self.shards {
             while state.outstanding > 0 {
                 if !state.ring.pop(&mut self.fabric, state.reader.peer, &mut self.payload).map_err(fault)? {

@@ -155,9 +155,9 @@ impl Session {
     /// Check (c) for answers: only the server in force may give them.
     pub(crate) fn believe(&mut self, operation: &'static str, answer: Answer) -> Result<Answer> {
         match self.core.in_force() {
-            Some(true) => Ok(answer),
             Some(false) => Err(Self::superseded(operation).with_effect(Effect::Unknown)),
-            None => Err(Self::gone(operation).with_effect(Effect::Unknown)),
+            // If it cannot be told any more, it could when the answer was taken.
+            Some(true) | None => Ok(answer),
         }
     }
 
@@ -190,7 +190,8 @@ impl Session {
         self.core.fabric.announce_sleep();
         let nap = if self.core.has_news() { 0 } else { (deadline - waited).as_nanos() as u64 };
         self.core.fabric.sleep(Some(nap));
-        if self.core.fabric.is_broken(self.core.peer(0)) && !self.core.has_news() {
+        let hears_nothing = !self.core.has_news() || self.core.in_force().is_none();
+        if self.core.fabric.is_broken(self.core.peer(0)) && hears_nothing {
             self.detached = true;
             return self.recover(operation, patience, Self::gone(operation));
         }
