@@ -32,6 +32,8 @@ use crate::waiting::Patience;
 const OPERATIONS_A_LOOK: u32 = 1024;
 /// Rounds of asking and reading before a get gives up on an item that is never the same twice.
 const ROUNDS_MAX: u32 = 16;
+/// Between two more, where the item may stand in a segment that is not registered yet.
+const ROUND: Duration = Duration::from_millis(2);
 
 /// Pieces of a large value that are sent before the first is answered.
 const PIECES_UNDER_WAY: usize = 4;
@@ -571,7 +573,8 @@ impl Session {
         (hash, shard): (KeyHash, usize),
         mut answer: Answer,
     ) -> Result<Option<Version>> {
-        for _ in 0..ROUNDS_MAX {
+        let (mut rounds, mut patience) = (0, Patience::default());
+        loop {
             check_answer(operation, &answer)?;
             self.core.take_model(table, shard, &mut answer);
             if answer.status != Status::Ok {
@@ -590,10 +593,22 @@ impl Session {
                 End::Absent => return Ok(None),
                 End::Ask => {}
             }
+            rounds += 1;
+            if rounds >= ROUNDS_MAX && !self.may_become_readable(&mut patience) {
+                let context = "the item changed each time it was read, or stands in memory that is not registered; try again";
+                return Err(Error::new(ErrorKind::TimedOut, operation, context));
+            }
             answer = self.call(operation, shard, self.get_head(table), key, &[])?;
         }
-        let context = "the item changed each time it was read; try again";
-        Err(Error::new(ErrorKind::TimedOut, operation, context))
+    }
+
+    /// Over verbs a segment cannot be READ before the server has registered it: waits a little, if that may yet be.
+    fn may_become_readable(&mut self, patience: &mut Patience) -> bool {
+        let waits = self.setup.waits_for_segments();
+        if waits {
+            self.setup.nap(ROUND);
+        }
+        waits && patience.waited(self.core.fabric.now_ns()) < self.options.timeout
     }
 
     /// Makes an owned item of what was fetched.

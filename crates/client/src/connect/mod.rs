@@ -164,6 +164,14 @@ impl Setup {
         Ok(true)
     }
 
+    /// Whether segments cannot be READ before the server has registered them.
+    pub fn waits_for_segments(&self) -> bool {
+        #[cfg(all(target_os = "linux", not(loom)))]
+        return matches!(self, Setup::Verbs(_));
+        #[cfg(not(all(target_os = "linux", not(loom))))]
+        false
+    }
+
     /// Connects to the same server once more.
     pub fn connect_again(
         &mut self,
