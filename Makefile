@@ -18,7 +18,7 @@ KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
 # The steps of `make test` run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test fmt lint doc loom sim mutants second-opinion fuzz test-verbs bench report msrv aarch64 other-systems install clean
+.PHONY: help build demo test fmt lint doc loom sim mutants second-opinion fuzz test-verbs test-verbs-long bench report msrv aarch64 other-systems install clean
 .PHONY: toolchain test-tools fmt-check unit readme graph web map map-data
 
 help: ## list the targets
@@ -80,6 +80,10 @@ second-opinion: toolchain ## let porcupine judge histories of the simulator (nee
 test-verbs: toolchain ## run the verbs tests in virtual machines with Soft-RoCE
 	@echo "== verbs"
 	@scripts/test-verbs
+
+test-verbs-long: toolchain ## a million reads over verbs beside a writer
+	@echo "== a million reads over verbs"
+	@KELIX_TORN_READS=1000000 SECONDS_MAX=3000 scripts/test-verbs torn
 
 bench: build ## build, then run the spine benchmark
 	$(KELIX) bench spine
