@@ -229,14 +229,20 @@ fn report(statistics: &Value) -> String {
     let rows = |name: &str| statistics[name].as_array().cloned().unwrap_or_default();
     let uptime = Duration::from_secs_f64(statistics["uptime_s"].as_f64().unwrap_or(0.0).max(0.0));
     let (shards, clients) = (rows("shards"), rows("clients"));
+    let rdma = rows("rdma");
+    let rdma: Vec<&str> = rdma.iter().filter_map(Value::as_str).collect();
     let mut report = format!(
-        "server: process {}, kelix {}, term {}, up {}, shm in pages of {}{}\nnamespace: {}\n\n",
+        "server: process {}, kelix {}, term {}, up {}, shm in pages of {}{}{}\nnamespace: {}\n\n",
         text("pid"),
         text("version"),
         text("term"),
         show_time(uptime),
         show_size(statistics["page_bytes"].as_u64().unwrap_or(0)),
         statistics["tcp"].as_str().map_or(String::new(), |address| format!(", tcp at {address}")),
+        match &rdma[..] {
+            [] => String::new(),
+            addresses => format!(", verbs at {}", addresses.join(" ")),
+        },
         text("namespace"),
     );
     report += &table("requests", &REQUESTS, &shards);

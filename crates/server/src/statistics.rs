@@ -1,5 +1,6 @@
 //! What `kelix stat` shows.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -150,6 +151,7 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
         "term": shared.authority.term,
         "namespace": namespace.name,
         "tcp": shared.tcp.map(|address| address.to_string()),
+        "rdma": shared.rdma.iter().map(SocketAddr::to_string).collect::<Vec<_>>(),
         "page_bytes": kelix_fabric::shm::page_bytes(),
         "uptime_s": shared.started.elapsed().as_secs_f64(),
         "shards": shards,
