@@ -5,9 +5,13 @@
 //! time, and none sleeps and hopes: [`until`] looks until something holds, and a [`Watchdog`] ends a test that hangs.
 
 pub mod bystander;
+mod far;
+pub mod filled;
 pub mod process;
 pub mod raw;
 pub mod value;
+
+pub use far::{check_fabric, fabrics, far, fewer, rdma, session_over};
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -6,11 +6,11 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use kelix::{Address, Client, Session, SessionOptions};
+use kelix::{Address, Client, FabricChoice, Session, SessionOptions};
 use kelix_fabric::shm::RunDirectory;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 
-use crate::until;
+use crate::{far, session_over, until};
 
 /// How long a process may take to say its next word.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -243,8 +243,19 @@ impl ServerProcess {
 
     /// A session over TCP that looks items up in this way.
     pub fn tcp_session_by(&self, path: kelix::Path) -> Session {
-        let options = SessionOptions { path, ..patient() };
-        self.tcp_client().session_with(options).expect("a server that serves")
+        session_over(FabricChoice::Tcp, &self.tcp_client(), SessionOptions { path, ..patient() })
+    }
+
+    /// A session over the fabric that is not shared memory.
+    #[track_caller]
+    pub fn far_session(&self, options: SessionOptions) -> Session {
+        session_over(far(), &self.tcp_client(), options)
+    }
+
+    /// A session over it that looks items up in this way.
+    #[track_caller]
+    pub fn far_session_by(&self, path: kelix::Path) -> Session {
+        self.far_session(SessionOptions { path, ..patient() })
     }
 
     /// Asks it to stop in good order and waits for its end; returns how it says that it ended.

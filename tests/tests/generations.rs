@@ -4,12 +4,11 @@
 use std::time::Duration;
 
 use kelix::{
-    Build, Client, ErrorKind, FabricChoice, Item, NewItem, NewTable, Result, Scan, Session, SessionOptions,
-    TableKind, View,
+    Build, Client, ErrorKind, FabricChoice, Item, NewItem, NewTable, Result, Scan, Session, TableKind, View,
 };
 use kelix_server::{Server, ServerConfig};
 use kelix_tests::process::patient;
-use kelix_tests::{RunDir, statistics, until, watchdog};
+use kelix_tests::{RunDir, fabrics, rdma, session_over, statistics, until, watchdog};
 
 const LEASE: Duration = Duration::from_secs(1);
 const PEOPLE: u64 = 2000;
@@ -17,7 +16,6 @@ const DEPARTMENTS: u64 = 20;
 /// Items of a generation, and more than there are beside: of the catalogue.
 const LOADED: u64 = 2 * PEOPLE + DEPARTMENTS;
 const CATALOGUE: u64 = 100;
-const FABRICS: [FabricChoice; 2] = [FabricChoice::Shm, FabricChoice::Tcp];
 
 fn serve(run: &RunDir, shards: usize) -> (Server, Client) {
     let config = ServerConfig {
@@ -26,6 +24,7 @@ fn serve(run: &RunDir, shards: usize) -> (Server, Client) {
         memory_bytes: 256 << 20,
         view_lease: LEASE,
         listen: Some(([127, 0, 0, 1], 0).into()),
+        rdma: rdma(),
         ..ServerConfig::default()
     };
     let server = Server::start(&config).expect("it starts");
@@ -33,7 +32,7 @@ fn serve(run: &RunDir, shards: usize) -> (Server, Client) {
 }
 
 fn session(client: &Client, fabric: FabricChoice) -> Session {
-    client.session_with(SessionOptions { fabric: Some(fabric), ..patient() }).expect("it answers")
+    session_over(fabric, client, patient())
 }
 
 fn person(number: u64) -> Vec<u8> {
@@ -123,7 +122,7 @@ fn a_view_stays_with_its_generation_and_names_lead_to_the_one_in_force() {
         let mut loader = client.session_with(patient()).unwrap();
         let first = load(&mut loader, 1);
         let mut readers: Vec<(Session, View)> = Vec::new();
-        for fabric in FABRICS {
+        for fabric in fabrics() {
             let mut session = session(&client, fabric);
             let view = session.view("company").unwrap();
             assert_eq!(view.generation(), first);
@@ -182,7 +181,7 @@ fn a_view_that_is_not_used_for_a_lease_has_expired() {
     let (server, client) = serve(&run, 1);
     let mut loader = client.session_with(patient()).unwrap();
     load(&mut loader, 1);
-    let mut idle: Vec<(Session, View)> = FABRICS
+    let mut idle: Vec<(Session, View)> = fabrics()
         .map(|fabric| {
             let mut session = session(&client, fabric);
             let view = session.view("company").unwrap();

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use kelix::{Path, Values};
+use kelix::{FabricChoice, Path, Session, Values};
 use kelix_tests::process::{Process, ServerProcess, ServerProgram, processor_time_ns};
-use kelix_tests::{RunDir, asked_sum, until, value, watchdog};
+use kelix_tests::{RunDir, asked_sum, far, until, value, watchdog};
 
 /// A generous bound: 5 % of one processor.
 const IDLE_PERCENT: u128 = 5;
@@ -43,16 +43,21 @@ fn an_idle_server_and_an_idle_client_take_no_processor_time() {
     for key in 0..1000u64 {
         session.put(table, &key.to_le_bytes(), &value::make(key, 1, 100)).unwrap();
     }
-    let arguments = ["idle".to_string(), run.path().display().to_string(), "t".to_string()];
-    let mut client = Process::start(env!("CARGO_BIN_EXE_kelix-test-client"), &arguments);
-    client.expect("idle");
-    next_to_nothing(&[server.process.pid(), client.pid()], || {});
-    client.close();
-    assert!(client.end().success());
+    let mut clients = [run.path().display().to_string(), server.tcp_address()].map(|address| {
+        let arguments = ["idle".to_string(), address, "t".to_string()];
+        let mut client = Process::start(env!("CARGO_BIN_EXE_kelix-test-client"), &arguments);
+        client.expect("idle");
+        client
+    });
+    next_to_nothing(&[server.process.pid(), clients[0].pid(), clients[1].pid()], || {});
+    for client in &mut clients {
+        client.close();
+        assert!(client.end().success());
+    }
 }
 
 /// However many one-sided gets there are, by index and by cached pointer, one at a time and in batches: not one request
-/// reaches a shard, and the server sleeps on.
+/// reaches a shard, and the server sleeps on. Over verbs it is the device that reads, as the processor does in shared memory.
 #[test]
 fn one_sided_gets_take_nothing_of_the_server() {
     let _watchdog = watchdog("one-sided gets");
@@ -65,10 +70,23 @@ fn one_sided_gets_take_nothing_of_the_server() {
     for (key, number) in keys.iter().zip(0u64..) {
         writer.put(table, key, &value::make(number, 1, 100)).unwrap();
     }
-    let mut sessions = [Path::Auto, Path::Index, Path::Pointer].map(|path| server.session_by(path));
+    let paths = [Path::Auto, Path::Index, Path::Pointer];
+    let mut sessions = Vec::from(paths.map(|path| server.session_by(path)));
+    if far() == FabricChoice::Verbs {
+        sessions.extend(paths.map(|path| server.far_session_by(path)));
+    }
     let client = server.client();
     let mut values = Values::new();
-    let messages = sessions.each_ref().map(|session| session.cost().messages);
+    for session in &mut sessions {
+        until("memory is registered where it has to be", || {
+            let before = session.cost();
+            keys.iter().for_each(|key| drop(session.get(table, key).unwrap()));
+            session.cost().since(before).messages == 0
+        });
+    }
+    let asked =
+        |sessions: &[Session]| sessions.iter().map(|session| session.cost().messages).collect::<Vec<_>>();
+    let messages = asked(&sessions);
     let mut gets = 0;
     let requests = messages.iter().sum::<u64>() + writer.cost().messages;
     until("the shards have reported", || asked_sum(&client, "requests") == requests);
@@ -82,6 +100,6 @@ fn one_sided_gets_take_nothing_of_the_server() {
         }
     });
     assert!(gets > 10_000);
-    assert_eq!(sessions.each_ref().map(|session| session.cost().messages), messages);
+    assert_eq!(asked(&sessions), messages);
     assert_eq!(asked_sum(&client, "requests"), requests);
 }

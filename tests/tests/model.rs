@@ -13,7 +13,7 @@ use kelix::{
     TableKind, Ticket, Values, Version,
 };
 use kelix_tests::process::{ServerProcess, ServerProgram};
-use kelix_tests::{Random, RunDir, asked_sum, seeds, until, watchdog};
+use kelix_tests::{Random, RunDir, asked_sum, fewer, seeds, until, watchdog};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const OPERATIONS: u64 = 2500;
@@ -67,9 +67,9 @@ fn describe(bytes: &[u8]) -> String {
 
 impl World {
     fn new(server: &ServerProcess, seed: u64) -> World {
-        // Over shared memory and over TCP at once.
+        // Over shared memory and over the other fabric at once.
         let by = Path::Pointer;
-        let mut sessions = vec![server.session(), server.session_by(by), server.tcp_session_by(by)];
+        let mut sessions = vec![server.session(), server.session_by(by), server.far_session_by(by)];
         let open =
             |session: &mut Session| TABLES.map(|(name, kind)| session.create_table_of(kind, name).unwrap());
         let tables = sessions.iter_mut().map(open).collect();
@@ -651,7 +651,7 @@ fn run(seed: u64, shards: usize) {
     let catalogue = 2 * (tables + (tables - 1) * names);
     until("the shards have reported", || idle("deletes") == tables && idle("items") == catalogue);
     let before = ["items", "memory/live_bytes"].map(idle);
-    for _ in 0..OPERATIONS {
+    for _ in 0..fewer(OPERATIONS) {
         world.step();
     }
     until("the items are counted", || {

@@ -8,7 +8,8 @@ use kelix::{
     SessionOptions, Table,
 };
 use kelix_server::{NamespaceConfig, Rights, Server, ServerConfig, Token, Who};
-use kelix_tests::{RunDir, statistics, watchdog};
+use kelix_tests::process::patient;
+use kelix_tests::{RunDir, far, rdma, session_over, statistics, watchdog};
 use kelix_wire::PROTOCOL_VERSION;
 use kelix_wire::control::{Frame, Purpose};
 
@@ -29,6 +30,7 @@ fn serve(run: &RunDir) -> Server {
         memory_bytes: 64 << 20,
         pin: false,
         listen: Some((Ipv4Addr::LOCALHOST, 0).into()),
+        rdma: rdma(),
         tokens: ["looker", "loader", "guest"].map(token).into(),
         namespaces: vec![
             namespace("people", &["looker"], &["loader"]),
@@ -49,7 +51,7 @@ fn client(server: &Server, who: &str, namespace: &str) -> Result<Client, Error> 
 }
 
 fn session(server: &Server, who: &str, namespace: &str) -> Session {
-    client(server, who, namespace).unwrap().session_with(kelix_tests::process::patient()).unwrap()
+    session_over(far(), &client(server, who, namespace).unwrap(), patient())
 }
 
 type Writing = fn(&mut Session, Table) -> Result<(), Error>;
@@ -94,7 +96,7 @@ fn who_may_only_read_cannot_write() {
     // A reader whose session may ask again is no writer either.
     let options =
         SessionOptions { retry_for: std::time::Duration::from_secs(5), ..SessionOptions::default() };
-    let mut again = client(&server, "looker", "people").unwrap().session_with(options).unwrap();
+    let mut again = session_over(far(), &client(&server, "looker", "people").unwrap(), options);
     assert_eq!(again.put(table, b"k", b"w").unwrap_err().kind(), ErrorKind::Denied);
     server.stop();
 }
@@ -179,7 +181,7 @@ fn namespaces_do_not_see_each_other() {
     // The user that the server runs as may do everything, in shared memory too.
     let credentials = Credentials { namespace: "secret".into(), ..Credentials::default() };
     let own = Client::connect_with(run.path(), credentials).unwrap();
-    let options = SessionOptions { fabric: Some(FabricChoice::Shm), ..kelix_tests::process::patient() };
+    let options = SessionOptions { fabric: Some(FabricChoice::Shm), ..patient() };
     let mut own = own.session_with(options).unwrap();
     let table = own.table("t").unwrap();
     own.put(table, b"k", b"own").unwrap();

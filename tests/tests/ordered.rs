@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kelix::{Path, Rows, Scan, Session, SessionOptions, Table, TableKind, Values};
 use kelix_tests::process::{ServerProcess, ServerProgram, patient};
-use kelix_tests::{Random, RunDir, watchdog};
+use kelix_tests::{Random, RunDir, fewer, until, watchdog};
 
 const ORDERED: [TableKind; 3] = [TableKind::Inline, TableKind::Numbers, TableKind::Strings];
 
@@ -51,12 +51,17 @@ fn gets_leave_the_shard_alone() {
             let keys: Vec<Vec<u8>> = (0..count).map(|number| key(kind, number)).collect();
             let slices: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
             // Through the models only: pointers lead past them.
-            let far = server.tcp_session_by(Path::Index);
+            let far = server.far_session_by(Path::Index);
             for (session, reads_a_get) in [(near, 2.0), (far, 2.6)] {
                 let mut session = session;
                 let table = session.table(&name).unwrap();
                 let mut buffer = [0; 8];
-                session.get_into(table, &keys[0], &mut buffer).unwrap().expect("just put");
+                // Over verbs memory is read once it is registered.
+                until("its memory is known", || {
+                    let before = session.cost();
+                    session.get_into(table, &keys[0], &mut buffer).unwrap().expect("just put");
+                    session.cost().since(before).messages == 0
+                });
                 let before = session.cost();
                 for (number, key) in keys.iter().enumerate() {
                     session.get_into(table, key, &mut buffer).unwrap().expect("just put");
@@ -109,7 +114,7 @@ fn less_room_for_models_means_more_reads() {
     let mut reads = Vec::new();
     for model_bytes in [1 << 20, 2500, 400, 0] {
         let options = SessionOptions { model_bytes, path: Path::Index, ..patient() };
-        let mut session = server.tcp_client().session_with(options).unwrap();
+        let mut session = server.far_session(options);
         let table = session.table("numbers").unwrap();
         let mut random = Random(5);
         let mut buffer = [0; 8];
@@ -128,7 +133,7 @@ fn less_room_for_models_means_more_reads() {
     assert!(reads[0] < 1500 && reads[1] >= 1900 && reads[2] >= 2900 && reads[3] == 0, "{reads:?}");
 }
 
-/// What one session over TCP has READ of the models, others need not, unless they want to be alone.
+/// What one session over a fabric that is not shared memory has READ of the models, others need not, unless they want to be alone.
 #[test]
 fn sessions_share_copies_of_models() {
     let _watchdog = watchdog("shared copies of models");
@@ -142,7 +147,7 @@ fn sessions_share_copies_of_models() {
         load(&mut near, table, 0..count);
         let open = |private_caches: bool| {
             let options = SessionOptions { path: Path::Index, private_caches, ..patient() };
-            server.tcp_client().session_with(options).unwrap()
+            server.far_session(options)
         };
         // READs beside those of leaves and items.
         let extra = |session: &mut Session| {
@@ -171,7 +176,7 @@ fn sessions_share_copies_of_models() {
 }
 
 /// Keys that are there all the time come exactly once, others at most once, in order, forwards and backwards, over shared memory
-/// and over TCP, while leaves split and merge.
+/// and over the other fabric, while leaves split and merge.
 #[test]
 fn scans_lose_no_key_while_others_come_and_go() {
     let _watchdog = watchdog("ordered scans");
@@ -187,7 +192,7 @@ fn scans_lose_no_key_while_others_come_and_go() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut random = Random(number as u64 + 1);
-                for round in 0..12 {
+                for round in 0..fewer(12).max(2) {
                     for _ in 0..2000 {
                         let number = random.below(stay * 8);
                         if number % 8 == 0 {
@@ -202,7 +207,7 @@ fn scans_lose_no_key_while_others_come_and_go() {
                 }
                 done.store(true, Ordering::SeqCst);
             });
-            let mut sessions = [server.session(), server.tcp_session_by(Path::Auto)];
+            let mut sessions = [server.session(), server.far_session_by(Path::Auto)];
             let mut rows = Rows::new();
             let mut scans = 0;
             while !done.load(Ordering::SeqCst) || scans < 8 {

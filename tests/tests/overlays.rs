@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use kelix::{
-    Build, Client, CompareAndSet, ErrorKind, FabricChoice, NewItem, NewTable, Session, SessionOptions, Table,
-    TableKind,
+    Build, Client, CompareAndSet, ErrorKind, FabricChoice, NewItem, NewTable, Session, Table, TableKind,
 };
 use kelix_server::{Server, ServerConfig};
 use kelix_tests::process::patient;
-use kelix_tests::{Random, RunDir, watchdog};
+use kelix_tests::{Random, RunDir, far, fewer, rdma, session_over, watchdog};
 
 const DATASET: &str = "shop";
 const KINDS: [(&str, TableKind); 2] = [("carts", TableKind::Hash), ("prices", TableKind::Strings)];
@@ -22,6 +21,7 @@ fn serve(run: &RunDir, shards: usize) -> (Server, Client) {
         memory_bytes: 256 << 20,
         view_lease: Duration::from_secs(1),
         listen: Some(([127, 0, 0, 1], 0).into()),
+        rdma: rdma(),
         ..ServerConfig::default()
     };
     let server = Server::start(&config).expect("it starts");
@@ -153,8 +153,8 @@ fn tables_without_room_for_a_mark_are_no_overlays() {
 #[test]
 fn nothing_that_was_written_is_lost_between_two_loads() {
     let _watchdog = watchdog("nothing lost");
-    const LOADS: u64 = 25;
-    for (shards, fabric) in [(1, FabricChoice::Shm), (2, FabricChoice::Shm), (2, FabricChoice::Tcp)] {
+    let loads = fewer(25);
+    for (shards, fabric) in [(1, FabricChoice::Shm), (2, FabricChoice::Shm), (2, far())] {
         let run = RunDir::new();
         let (_server, client) = serve(&run, shards);
         let mut loader = client.session().unwrap();
@@ -169,7 +169,7 @@ fn nothing_that_was_written_is_lost_between_two_loads() {
                 .collect();
             let mut round = 0;
             // Writers that share their cores with others need their time.
-            while round < LOADS || writes.load(Ordering::Relaxed) < LOADS {
+            while round < loads || writes.load(Ordering::Relaxed) < loads {
                 round += 1;
                 let mut build = loader.build(DATASET, &tables()).unwrap();
                 // Keys that no writer has; much of it, so that writers have time in between.
@@ -195,8 +195,7 @@ fn nothing_that_was_written_is_lost_between_two_loads() {
 /// Writes and deletes own keys, and looks at each of them again and again.
 fn write(client: &Client, fabric: FabricChoice, writer: u64, over: &AtomicBool, writes: &AtomicU64) {
     const KEYS: u64 = 24;
-    let options = SessionOptions { fabric: Some(fabric), ..patient() };
-    let mut session = client.session_with(options).unwrap();
+    let mut session = session_over(fabric, client, patient());
     let tables = KINDS.map(|(name, _)| session.table(name).unwrap());
     let key = |key: u64| format!("writer:{writer}:{key}").into_bytes();
     let mut random = Random(writer);

@@ -11,7 +11,7 @@ use kelix::{
     Version,
 };
 use kelix_tests::process::{ServerProcess, ServerProgram};
-use kelix_tests::{Random, RunDir, until, value, watchdog};
+use kelix_tests::{Random, RunDir, fabrics, far, fewer, session_over, until, value, watchdog};
 
 fn serve(run: &RunDir, take_over: bool) -> ServerProcess {
     let program = env!("CARGO_BIN_EXE_kelix-test-server");
@@ -23,7 +23,8 @@ fn options() -> SessionOptions {
     SessionOptions { retry_for: Duration::from_secs(30), ..SessionOptions::default() }
 }
 
-/// A way to a server that breaks: after each so many bytes of an answer or a request, chosen at random, or when told to.
+/// A way to a server that breaks: after each so many bytes of an answer or a request, chosen at random, or when told to. Over
+/// verbs hardly anything goes this way; there it breaks after some time.
 struct Way {
     address: Address,
     open: Arc<Mutex<Vec<TcpStream>>>,
@@ -48,6 +49,11 @@ impl Way {
                 let ends = || (client.try_clone().unwrap(), server.try_clone().unwrap());
                 let (there, back) = (ends(), ends());
                 open.lock().unwrap().extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
+                if far() == FabricChoice::Verbs {
+                    let (random, client) = (Random(number as u64), client.try_clone().unwrap());
+                    let (cuts, breaks) = (cuts.clone(), breaks.clone());
+                    std::thread::spawn(move || cut_some_time(&client, random, &cuts, &breaks));
+                }
                 for (side, (from, to)) in [there, (back.1, back.0)].into_iter().enumerate() {
                     let random = Random((number * 2 + side) as u64);
                     let (cuts, breaks) = (cuts.clone(), breaks.clone());
@@ -65,7 +71,7 @@ impl Way {
     }
 
     fn session(&self) -> Session {
-        Client::connect(&self.address).unwrap().session_with(options()).unwrap()
+        session_over(far(), &Client::connect(&self.address).unwrap(), options())
     }
 }
 
@@ -88,6 +94,18 @@ fn carry(mut from: TcpStream, mut to: TcpStream, mut random: Random, cuts: &Atom
         }
     }
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+/// Cuts a connection at some time, once the way is to break.
+fn cut_some_time(client: &TcpStream, mut random: Random, cuts: &AtomicU64, breaks: &AtomicBool) {
+    loop {
+        std::thread::sleep(Duration::from_millis(20 + random.below(200)));
+        if breaks.load(Ordering::SeqCst) {
+            let cut = client.shutdown(Shutdown::Both).is_ok();
+            cuts.fetch_add(u64::from(cut), Ordering::SeqCst);
+            return;
+        }
+    }
 }
 
 /// A server, a way to it that does not break yet, and a session that goes it, with a table.
@@ -121,7 +139,7 @@ fn a_counter_counts_over_a_way_that_breaks() {
     let (server, way, mut session, table) = over_a_way(&run);
     way.breaks.store(true, Ordering::SeqCst);
     let mut counted = 0;
-    while way.cuts.load(Ordering::SeqCst) < 30 {
+    while way.cuts.load(Ordering::SeqCst) < fewer(30) {
         let key = [counted as u8 % 4];
         let (before, version) = number(&mut session, table, &key);
         assert_eq!(before, counted / 4, "after {counted}");
@@ -141,7 +159,7 @@ fn batches_submissions_and_large_values_go_on_too() {
     let (_server, way, mut session, table) = over_a_way(&run);
     way.breaks.store(true, Ordering::SeqCst);
     let mut round = 0;
-    while way.cuts.load(Ordering::SeqCst) < 30 || round < 10 {
+    while way.cuts.load(Ordering::SeqCst) < fewer(30) || round < fewer(10) {
         round += 1;
         // More than a shard knows the answers to.
         let items: Vec<([u8; 8], Vec<u8>)> =
@@ -202,17 +220,16 @@ fn a_large_value_survives_a_cut_in_its_middle() {
 #[test]
 fn a_server_that_stands_still_for_long_is_waited_for() {
     let _watchdog = watchdog("a server that stands still");
-    for fabric in [FabricChoice::Shm, FabricChoice::Tcp] {
+    for fabric in fabrics() {
         let run = RunDir::new();
         let server = serve(&run, false);
-        let options = SessionOptions { fabric: Some(fabric), ..options() };
-        let mut session = server.client().session_with(options.clone()).unwrap();
+        let mut session = session_over(fabric, &server.client(), options());
         let table = session.create_table("t").unwrap();
         server.process.stop_still();
         let continued = std::thread::scope(|scope| {
             let asking = scope.spawn(|| session.compare_and_set(table, b"k", None, b"once").unwrap());
             // Longer than a request may take.
-            std::thread::sleep(options.timeout * 2);
+            std::thread::sleep(options().timeout * 2);
             server.process.go_on();
             asking.join().unwrap()
         });
@@ -225,12 +242,12 @@ fn a_server_that_stands_still_for_long_is_waited_for() {
 #[test]
 fn a_server_that_is_gone_for_good_leaves_the_outcome_unknown() {
     let _watchdog = watchdog("a server gone for good");
-    for fabric in [FabricChoice::Shm, FabricChoice::Tcp] {
+    for fabric in fabrics() {
         let run = RunDir::new();
         let mut server = serve(&run, false);
         let retry_for = Duration::from_millis(300);
-        let options = SessionOptions { fabric: Some(fabric), retry_for, ..SessionOptions::default() };
-        let mut session = server.client().session_with(options).unwrap();
+        let options = SessionOptions { retry_for, ..SessionOptions::default() };
+        let mut session = session_over(fabric, &server.client(), options);
         let table = session.create_table("t").unwrap();
         server.process.stop_still();
         let error = std::thread::scope(|scope| {

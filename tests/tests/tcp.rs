@@ -1,131 +1,21 @@
-//! Clients over TCP: servers that die, stand still or are taken over; clients that break the protocol, say nothing, read
-//! nothing or die.
+//! Clients over TCP that break the protocol, say nothing or read nothing, and servers without descriptors. What holds over any
+//! fabric is in `far.rs`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use kelix::{
-    Address, Client, Effect, Error, ErrorKind, FabricChoice, Outcome, Path, Session, SessionOptions, Table,
-};
+use kelix::{Address, Client, ErrorKind, FabricChoice, Path, SessionOptions};
 use kelix_tests::bystander::Bystander;
-use kelix_tests::process::{Process, ServerProcess, ServerProgram, patient};
-use kelix_tests::{ANSWERED_WITHIN, Random, RunDir, statistics, until, value, watchdog};
+use kelix_tests::filled::{check, fill};
+use kelix_tests::process::{ServerProcess, ServerProgram, patient};
+use kelix_tests::{Random, RunDir, statistics, until, watchdog};
 use kelix_wire::PROTOCOL_VERSION;
 use kelix_wire::control::{Frame, Purpose};
-use rustix::event::{PollFd, PollFlags};
-
-const KEYS: u64 = 100;
-const LARGE: u64 = 1000;
 
 fn serve(run: &RunDir, take_over: bool) -> ServerProcess {
     let program = env!("CARGO_BIN_EXE_kelix-test-server");
     ServerProgram { program, directory: run.path(), shards: 2, memory_bytes: 256 << 20, take_over }.serve()
-}
-
-/// An impatient session over TCP.
-fn session(server: &ServerProcess, path: Path) -> Session {
-    let options = SessionOptions { path, ..SessionOptions::default() };
-    server.tcp_client().session_with(options).expect("a server that serves")
-}
-
-fn fill(session: &mut Session, counter: u64) -> Table {
-    let table = session.create_table("t").unwrap();
-    for key in 0..KEYS {
-        session.put(table, &key.to_le_bytes(), &value::make(key, counter, 300)).unwrap();
-    }
-    session.put(table, &LARGE.to_le_bytes(), &value::make(LARGE, counter, 3 << 20)).unwrap();
-    table
-}
-
-#[track_caller]
-fn check(session: &mut Session, table: Table, counter: u64) {
-    for key in (0..KEYS).chain([LARGE]) {
-        let item = session.get(table, &key.to_le_bytes()).unwrap().expect("a key that is there");
-        assert_eq!(value::check(key, item.value()), Ok(counter), "key {key}");
-    }
-}
-
-/// Runs an operation that must fail in time.
-#[track_caller]
-fn fails<T: std::fmt::Debug>(what: &str, operation: impl FnOnce() -> Result<T, Error>) -> Error {
-    let began = Instant::now();
-    let error = operation().expect_err(what);
-    assert!(began.elapsed() < ANSWERED_WITHIN, "{what} took {:?} to fail", began.elapsed());
-    error
-}
-
-#[test]
-fn a_server_that_was_killed_is_an_error_in_time() {
-    let _watchdog = watchdog("a killed server over TCP");
-    for path in [Path::Pointer, Path::Index, Path::Message] {
-        let run = RunDir::new();
-        let mut server = serve(&run, false);
-        let mut session = session(&server, path);
-        let table = fill(&mut session, 1);
-        check(&mut session, table, 1);
-        server.process.kill();
-        let error = fails("a get", || session.get(table, &[0; 8]));
-        assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::No), "{path:?}: {error}");
-        let error = fails("a put", || session.put(table, &[0; 8], b"value"));
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{path:?}: {error}");
-        let error = fails("a large get", || session.get(table, &LARGE.to_le_bytes()));
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{path:?}: {error}");
-        assert!(session.is_detached());
-    }
-}
-
-#[test]
-fn a_server_that_stands_still_is_an_error_in_time_and_goes_on_afterwards() {
-    let _watchdog = watchdog("a stopped server over TCP");
-    let run = RunDir::new();
-    let server = serve(&run, false);
-    let mut sessions: Vec<Session> =
-        [Path::Pointer, Path::Index, Path::Message].map(|path| session(&server, path)).into();
-    let table = fill(&mut sessions[0], 1);
-    sessions.iter_mut().for_each(|session| check(session, table, 1));
-    for round in 2..4 {
-        server.process.stop_still();
-        for session in &mut sessions {
-            let error = fails("a get", || session.get(table, &[0; 8]));
-            assert_eq!((error.kind(), error.effect()), (ErrorKind::TimedOut, Effect::No), "{error}");
-            let keys: Vec<[u8; 8]> = (0..KEYS).map(u64::to_le_bytes).collect();
-            let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
-            let error = fails("a batch", || session.multi_get(table, &keys));
-            assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
-        }
-        let error = fails("a put", || sessions[0].put(table, b"unknown", b"value"));
-        assert_eq!((error.kind(), error.effect()), (ErrorKind::TimedOut, Effect::Unknown), "{error}");
-        server.process.go_on();
-        // What was asked and given up is answered now, and must be taken for the answer to nothing else.
-        fill(&mut sessions[1], round);
-        sessions.iter_mut().for_each(|session| check(session, table, round));
-    }
-}
-
-#[test]
-fn a_successor_is_noticed_and_nothing_of_its_predecessor_is_believed() {
-    let _watchdog = watchdog("a successor over TCP");
-    let run = RunDir::new();
-    let first = serve(&run, false);
-    let options = SessionOptions { fabric: Some(FabricChoice::Tcp), ..SessionOptions::default() };
-    let client = Client::connect(run.path()).unwrap();
-    let mut sessions: Vec<Session> = (0..2).map(|_| client.session_with(options.clone()).unwrap()).collect();
-    assert_eq!(sessions[0].fabric(), "tcp");
-    let table = fill(&mut sessions[0], 1);
-    check(&mut sessions[1], table, 1);
-    let _second = serve(&run, true);
-    for session in &mut sessions {
-        // Once it has replied to anybody, no get may find the old value.
-        let error = fails("a get", || session.get(table, &[0; 8]));
-        assert!([ErrorKind::Superseded, ErrorKind::Unavailable].contains(&error.kind()), "{error}");
-        session.reconnect().unwrap();
-        assert_eq!(session.fabric(), "tcp");
-        let table = fill(session, 2);
-        check(session, table, 2);
-    }
-    drop(first);
 }
 
 /// A connection that has not said anything.
@@ -347,37 +237,6 @@ fn whoever_asks_and_never_reads_fills_no_memory() {
 }
 
 #[test]
-fn clients_that_are_killed_leave_nothing_behind() {
-    let _watchdog = watchdog("killed clients over TCP");
-    let run = RunDir::new();
-    let server = serve(&run, false);
-    let mut session = server.tcp_session_by(Path::Index);
-    session.create_table("t").unwrap();
-    let (bystander, before) = (Bystander::start(&server), server.held());
-    let program = env!("CARGO_BIN_EXE_kelix-test-client");
-    for round in 0..4u64 {
-        let churn = |seed: u64| {
-            let arguments = ["churn".into(), server.tcp_address(), "t".into(), seed.to_string()];
-            Process::start(program, &arguments)
-        };
-        let mut clients: Vec<Process> = (0..3).map(|client| churn(round * 3 + client)).collect();
-        for client in &mut clients {
-            client.expect("churning");
-        }
-        std::thread::sleep(Duration::from_millis(20 * round));
-        clients.iter_mut().for_each(Process::kill);
-    }
-    bystander.goes_on();
-    server.until_given_back(before);
-    until("the dead are forgotten", || {
-        let all = statistics(&server.tcp_client());
-        // The bystander, the session here, and whoever asks.
-        all["clients"].as_array().is_some_and(|clients| clients.len() <= 3)
-    });
-    bystander.end();
-}
-
-#[test]
 fn a_server_without_descriptors_serves_whom_it_has_and_others_later() {
     let _watchdog = watchdog("no descriptors left");
     let run = RunDir::new();
@@ -445,50 +304,4 @@ fn the_fabric_is_visible_and_can_be_insisted_on() {
         until("it has gone", || statistics(&server.client())["clients"].as_array().unwrap().is_empty());
     }
     assert_eq!(over(tcp, Some(FabricChoice::Shm)).err().unwrap().kind(), ErrorKind::InvalidArgument);
-}
-
-/// Gets that were submitted are under way together, and no poll waits for them.
-#[test]
-fn polls_do_not_wait_for_the_gets_that_they_begin() {
-    let _watchdog = watchdog("submitted gets over TCP");
-    let run = RunDir::new();
-    let server = serve(&run, false);
-    let mut session = server.tcp_session_by(Path::Pointer);
-    let table = fill(&mut session, 1);
-    check(&mut session, table, 1);
-    let mut completions = Vec::new();
-    server.process.stop_still();
-    // More than are read at once, and some that only the shard can answer.
-    for key in (0..2 * KEYS).chain([LARGE]) {
-        session.submit_get(table, &key.to_le_bytes()).unwrap();
-    }
-    for _ in 0..3 {
-        assert_eq!(session.poll(&mut completions).unwrap(), 0);
-    }
-    assert_eq!(session.outstanding() as u64, 2 * KEYS + 1);
-    server.process.go_on();
-    // The descriptor tells of everything that comes.
-    while session.outstanding() > 0 {
-        if session.poll(&mut completions).unwrap() == 0 {
-            // SAFETY: the session lives.
-            let fd = unsafe { BorrowedFd::borrow_raw(session.fd()) };
-            let patience = rustix::event::Timespec { tv_sec: 15, tv_nsec: 0 };
-            let ready = rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience)).unwrap();
-            assert_eq!(ready, 1, "{} are outstanding, and nothing tells of them", session.outstanding());
-        }
-    }
-    let mut found: Vec<u64> = Vec::new();
-    for completion in completions {
-        match completion.outcome.unwrap() {
-            Outcome::Item(Some(item)) => {
-                let key = u64::from_le_bytes(item.key().try_into().unwrap());
-                assert_eq!(value::check(key, item.value()), Ok(1));
-                found.push(key);
-            }
-            Outcome::Item(None) => {}
-            outcome => panic!("{outcome:?}"),
-        }
-    }
-    found.sort_unstable();
-    assert_eq!(found, (0..KEYS).chain([LARGE]).collect::<Vec<_>>());
 }

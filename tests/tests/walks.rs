@@ -10,7 +10,7 @@ use kelix::{
 };
 use kelix_server::{Server, ServerConfig};
 use kelix_tests::process::patient;
-use kelix_tests::{Random, RunDir, seeds, until, watchdog};
+use kelix_tests::{Random, RunDir, fabrics, far, fewer, rdma, seeds, session_over, until, watchdog};
 
 const PEOPLE: u64 = 300;
 /// Links in a chunk.
@@ -22,6 +22,7 @@ fn serve(run: &RunDir, shards: usize) -> (Server, Client) {
         shards,
         memory_bytes: 64 << 20,
         listen: Some(([127, 0, 0, 1], 0).into()),
+        rdma: rdma(),
         ..ServerConfig::default()
     };
     let server = Server::start(&config).expect("it starts");
@@ -29,8 +30,7 @@ fn serve(run: &RunDir, shards: usize) -> (Server, Client) {
 }
 
 fn session(client: &Client, fabric: FabricChoice, path: Path) -> Session {
-    let options = SessionOptions { fabric: Some(fabric), path, ..patient() };
-    client.session_with(options).expect("it answers")
+    session_over(fabric, client, SessionOptions { path, ..patient() })
 }
 
 /// Whom each knows, some of whom are not there.
@@ -155,25 +155,22 @@ fn walk(
     (came, walked)
 }
 
-const WAYS: [(FabricChoice, Path); 5] = [
-    (FabricChoice::Shm, Path::Auto),
-    (FabricChoice::Shm, Path::Index),
-    (FabricChoice::Shm, Path::Message),
-    (FabricChoice::Tcp, Path::Auto),
-    (FabricChoice::Tcp, Path::Message),
-];
+fn ways() -> [(FabricChoice, Path); 5] {
+    let (near, far) = (FabricChoice::Shm, far());
+    [(near, Path::Auto), (near, Path::Index), (near, Path::Message), (far, Path::Auto), (far, Path::Message)]
+}
 
 #[test]
 fn walks_come_to_what_walks_on_lists_come_to() {
     let _watchdog = watchdog("walks");
-    for seed in seeds(6) {
+    for seed in seeds(fewer(6)) {
         let mut random = Random(seed);
         let graph = Graph::random(&mut random);
         let run = RunDir::new();
         let (_server, client) = serve(&run, 1 + random.below(2) as usize);
         let mut writer = client.session().unwrap();
         let people = put(&mut writer, &graph, &mut random);
-        for (fabric, path) in WAYS {
+        for (fabric, path) in ways() {
             let mut session = session(&client, fabric, path);
             let knows = Walk::along(&["knows"]);
             for depth in [0, 1, 2, 3, u32::MAX] {
@@ -219,7 +216,7 @@ fn walks_repair_links() {
     let (_server, client) = serve(&run, 2);
     let mut writer = client.session().unwrap();
     let people = put(&mut writer, &graph, &mut random);
-    for fabric in [FabricChoice::Shm, FabricChoice::Tcp] {
+    for fabric in fabrics() {
         let mut session = session(&client, fabric, Path::Auto);
         for depth_first in [false, true] {
             let knows = Walk { depth_first, ..Walk::along(&["knows"]) };
@@ -247,7 +244,7 @@ fn frontiers_are_shown_in_order() {
     let (_server, client) = serve(&run, 1);
     let mut writer = client.session().unwrap();
     let people = put(&mut writer, &graph, &mut random);
-    for (fabric, path) in WAYS {
+    for (fabric, path) in ways() {
         let mut session = session(&client, fabric, path);
         let mut everybody = Frontier::new();
         // More than are read at once, and some of them twice.
@@ -319,7 +316,7 @@ fn chunks_and_paths_of_a_dataset() {
         build.finish().unwrap();
     };
     load(&mut writer, 1);
-    for fabric in [FabricChoice::Shm, FabricChoice::Tcp] {
+    for fabric in fabrics() {
         let mut session = session(&client, fabric, Path::Auto);
         let people = session.table("people").unwrap();
         // To a friend are a link to the list, up to three to its next chunk, and one out of it.

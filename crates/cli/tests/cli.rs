@@ -376,6 +376,38 @@ fn over_tcp() {
     over(&["get", "people", "prof001"]).failed(3, &["no server"]);
 }
 
+/// What holds on hosts with RDMA and without: the program says which fabrics there are, and a server that was not told to use it
+/// does not.
+#[test]
+fn verbs_are_there_where_both_sides_have_them() {
+    let place = Place::new();
+    let told = place.kelix(&["fabric", "--json"]).json();
+    let verbs = &told["verbs"];
+    let usable = verbs["usable"].as_bool().expect("whether verbs are usable");
+    assert_eq!((&told["shm"]["usable"], &told["tcp"]["usable"]), (&json!(true), &json!(true)));
+    let text = place.kelix(&["fabric"]);
+    if usable {
+        assert!(text.ok().contains("verbs   usable"), "{text:?}");
+    } else {
+        let trouble = verbs["trouble"].as_str().expect("why not");
+        assert!(!trouble.is_empty() && text.ok().contains(trouble), "{text:?}");
+        assert!(text.ok().contains("verbs   not usable: "), "{text:?}");
+        place.kelix(&["serve", "--listen", "0", "--rdma"]).failed(5, &["kelix fabric"]);
+    }
+    place.kelix(&["serve", "--rdma"]).failed(2, &["--listen"]);
+    place.kelix(&["serve", "--listen", "0", "--rdma", "nonsense"]).failed(2, &["nonsense", "192.0.2.7"]);
+    let server = place.serve(&["--listen", "0"]);
+    let (_, address) = server.ready.trim().split_once("tcp at ").expect("where it listens");
+    place.kelix(&["put", "t", "k", "v"]).ok();
+    for insisted in [
+        place.kelix(&["--fabric", "verbs", "get", "t", "k"]),
+        place.kelix_at(address, &["--fabric", "verbs", "get", "t", "k"]),
+    ] {
+        insisted.failed(3, &["--rdma"]);
+    }
+    assert_eq!(place.kelix_at(address, &["get", "t", "k"]).ok(), "v\n");
+}
+
 #[test]
 fn metrics_and_watching() {
     use std::io::Read;

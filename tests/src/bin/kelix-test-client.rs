@@ -10,42 +10,62 @@
 //! `kelix-test-client hoard DIRECTORY TABLE KEYS GETS` prints `ready`; told a line, it submits so many gets by message
 //! of keys 0 to KEYS - 1 and prints `posted`; told another, it takes the answers, checks them and prints `took GETS`.
 //!
-//! `kelix-test-client crowd DIRECTORY TABLE FIRST COUNT ROUND` opens so many sessions, every second one over TCP, each with
-//! a key of its own, FIRST and on. From ROUND on it puts the round's number under each, gets it back, and prints `round
+//! `kelix-test-client crowd DIRECTORY TABLE FIRST COUNT ROUND` opens so many sessions, every second one over the fabric that is
+//! not shared memory, each with a key of its own, FIRST and on. From ROUND on it puts the round's number under each, gets it back, and prints `round
 //! ROUND` when all have it, until it is killed.
 //!
 //! `kelix-test-client cramped DIRECTORY TABLE KEYS` prints `ready`; told a line, it gets keys 0 to KEYS - 1, opens another
 //! session, and prints `got GETS failed TIMES session ok` or an error in place of `ok`, then `last` and the last get's error.
 //!
 //! `kelix-test-client idle DIRECTORY TABLE` opens a session, reads once and prints `idle`.
+//!
+//! Given a server's address over TCP in place of its directory, a client insists on the fabric that is not shared memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kelix::{Client, FabricChoice, Item, Outcome, Path, Session, SessionOptions, Table, Values};
+use kelix::{Address, Client, FabricChoice, Item, Outcome, Path, Session, SessionOptions, Table, Values};
 use kelix_tests::process::patient;
-use kelix_tests::{Random, value};
+use kelix_tests::{Random, fabrics, far, session_over, value};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [mode, directory, table, rest @ ..] = &arguments[..] else { panic!("see the source") };
-    let client = Client::connect(directory.parse::<kelix::Address>().expect("an address")).expect("a server");
+    let server = Server::new(directory.parse().expect("an address"));
     let numbers: Vec<u64> = rest.iter().map(|number| number.parse().expect("a number")).collect();
     match (mode.as_str(), &numbers[..]) {
-        ("read", [keys, seed]) => Reader::new(&client, table, *keys, *seed).run(),
-        ("churn", [seed]) => churn(&client, table, *seed),
-        ("hoard", [keys, gets]) => hoard(&client, table, *keys, *gets),
-        ("crowd", [first, count, round]) => crowd(&client, table, *first, *count, *round),
-        ("cramped", [keys]) => cramped(&client, table, *keys),
+        ("read", [keys, seed]) => Reader::new(&server, table, *keys, *seed).run(),
+        ("churn", [seed]) => churn(&server, table, *seed),
+        ("hoard", [keys, gets]) => hoard(&server, table, *keys, *gets),
+        ("crowd", [first, count, round]) => crowd(&server, table, *first, *count, *round),
+        ("cramped", [keys]) => cramped(&server, table, *keys),
         ("idle", []) => {
-            let mut session = client.session_with(patient()).expect("a session");
+            let mut session = server.session(patient());
             let table = session.table(table).expect("a table");
             session.get(table, b"no such key").expect("an answer");
             println!("idle");
             let _ = std::io::stdin().read_line(&mut String::new());
         }
         _ => panic!("see the source"),
+    }
+}
+
+/// Where the sessions of a client lead to.
+struct Server {
+    client: Client,
+    fabric: FabricChoice,
+}
+
+impl Server {
+    fn new(address: Address) -> Server {
+        let client = Client::connect(&address).expect("a server");
+        let fabric = if matches!(address, Address::Tcp(_)) { far() } else { FabricChoice::Shm };
+        Server { client, fabric }
+    }
+
+    fn session(&self, options: SessionOptions) -> Session {
+        session_over(self.fabric, &self.client, options)
     }
 }
 
@@ -71,9 +91,9 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(client: &Client, table: &str, keys: u64, seed: u64) -> Reader {
+    fn new(server: &Server, table: &str, keys: u64, seed: u64) -> Reader {
         let options = SessionOptions { private_caches: seed % 2 == 0, ..patient() };
-        let mut session = client.session_with(options).expect("a session");
+        let mut session = server.session(options);
         let table = session.table(table).expect("a table");
         let links = session.table("links").expect("a table");
         Reader { session, table, links, random: Random(seed), seen: vec![0; keys as usize], gets: 0 }
@@ -180,8 +200,8 @@ impl Reader {
     }
 }
 
-fn churn(client: &Client, table: &str, seed: u64) {
-    let mut session = client.session_with(patient()).expect("a session");
+fn churn(server: &Server, table: &str, seed: u64) {
+    let mut session = server.session(patient());
     let table = session.table(table).expect("a table");
     let mut random = Random(seed);
     let mut completions = Vec::new();
@@ -201,11 +221,9 @@ fn churn(client: &Client, table: &str, seed: u64) {
     }
 }
 
-fn crowd(client: &Client, table: &str, first: u64, count: u64, round: u64) {
+fn crowd(server: &Server, table: &str, first: u64, count: u64, round: u64) {
     let open = |key: u64| {
-        let fabric = if key % 2 == 0 { FabricChoice::Shm } else { FabricChoice::Tcp };
-        let options = SessionOptions { fabric: Some(fabric), ..patient() };
-        let mut session = client.session_with(options).expect("a session");
+        let mut session = session_over(fabrics()[key as usize % 2], &server.client, patient());
         let table = session.table(table).expect("a table");
         (key, session, table)
     };
@@ -221,8 +239,8 @@ fn crowd(client: &Client, table: &str, first: u64, count: u64, round: u64) {
     }
 }
 
-fn cramped(client: &Client, table: &str, keys: u64) {
-    let mut session = client.session_with(patient()).expect("a session");
+fn cramped(server: &Server, table: &str, keys: u64) {
+    let mut session = server.session(patient());
     let table = session.table(table).expect("a table");
     println!("ready");
     while std::io::stdin().read_line(&mut String::new()).is_ok_and(|bytes| bytes > 0) {
@@ -240,16 +258,16 @@ fn cramped(client: &Client, table: &str, keys: u64) {
                 }
             }
         }
-        let another = client.session_with(patient()).map_or_else(|error| error.to_string(), |_| "ok".into());
+        let another =
+            server.client.session_with(patient()).map_or_else(|error| error.to_string(), |_| "ok".into());
         println!("got {got} failed {failed} session {another}");
         println!("last {last}");
     }
 }
 
-fn hoard(client: &Client, table: &str, keys: u64, gets: u64) {
+fn hoard(server: &Server, table: &str, keys: u64, gets: u64) {
     let told = || std::io::stdin().read_line(&mut String::new()).expect("a line");
-    let mut session =
-        client.session_with(SessionOptions { path: Path::Message, ..patient() }).expect("a session");
+    let mut session = server.session(SessionOptions { path: Path::Message, ..patient() });
     let table = session.table(table).expect("a table");
     println!("ready");
     told();

@@ -1,7 +1,7 @@
 //! A server for the tests, which is told what to do by lines and can be killed.
 //!
 //! `kelix-test-server DIRECTORY SHARDS MEMORY_BYTES [take-over]` prints `serving TERM` or `refused WHY`. It also listens
-//! over TCP, at any free port of the loopback interface. The line
+//! over TCP, at any free port of the loopback interface, and over verbs where the tests are about them. The line
 //! `stop`, and the end of its input, stop it in good order; it then prints `ended stopped` or `ended superseded`.
 
 use std::io::BufRead;
@@ -18,6 +18,7 @@ fn main() {
         pin: false,
         take_over: rest.first().is_some_and(|word| word == "take-over"),
         listen: Some((std::net::Ipv4Addr::LOCALHOST, 0).into()),
+        rdma: kelix_tests::rdma(),
         ..ServerConfig::default()
     };
     kelix_server::raise_descriptor_limit();
