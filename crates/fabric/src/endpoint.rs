@@ -9,7 +9,7 @@ use rustix::fd::BorrowedFd;
 #[cfg(target_os = "linux")]
 use crate::shm::ShmEndpoint;
 use crate::tcp::TcpEndpoint;
-#[cfg(all(target_os = "linux", not(loom)))]
+#[cfg(target_os = "linux")]
 use crate::verbs::VerbsEndpoint;
 use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState};
 
@@ -19,7 +19,7 @@ pub enum Endpoint {
     #[cfg(target_os = "linux")]
     Shm(ShmEndpoint),
     /// RDMA.
-    #[cfg(all(target_os = "linux", not(loom)))]
+    #[cfg(target_os = "linux")]
     Verbs(Box<VerbsEndpoint>),
     /// TCP.
     Tcp(TcpEndpoint),
@@ -34,7 +34,7 @@ macro_rules! of {
         match $endpoint {
             #[cfg(target_os = "linux")]
             Endpoint::Shm(endpoint) => endpoint.$method($($argument),*),
-            #[cfg(all(target_os = "linux", not(loom)))]
+            #[cfg(target_os = "linux")]
             Endpoint::Verbs(endpoint) => endpoint.$method($($argument),*),
             Endpoint::Tcp(endpoint) => endpoint.$method($($argument),*),
             #[cfg(kelix_sim)]

@@ -27,7 +27,7 @@ mod endpoint;
 pub mod shm;
 pub mod tcp;
 // Models have no devices.
-#[cfg(all(target_os = "linux", not(loom)))]
+#[cfg(target_os = "linux")]
 pub mod verbs;
 
 pub use endpoint::Endpoint;

@@ -6,7 +6,7 @@ mod shm;
 #[path = "no_shm.rs"]
 mod shm;
 mod tcp;
-#[cfg(all(target_os = "linux", not(loom)))]
+#[cfg(target_os = "linux")]
 mod verbs;
 
 use std::fmt;
@@ -137,7 +137,7 @@ pub(crate) enum Setup {
     /// Over TCP, where nothing is mapped.
     Tcp,
     /// Over verbs.
-    #[cfg(all(target_os = "linux", not(loom)))]
+    #[cfg(target_os = "linux")]
     Verbs(verbs::Asked),
     /// By a simulator, which knows the segments.
     #[cfg(kelix_sim)]
@@ -149,7 +149,7 @@ impl Setup {
     pub fn refresh_map(&mut self, shard: u16, peer: PeerId, fabric: &mut Endpoint) -> Result<bool> {
         let map = match self {
             Setup::Tcp => return Ok(false),
-            #[cfg(all(target_os = "linux", not(loom)))]
+            #[cfg(target_os = "linux")]
             Setup::Verbs(asked) => {
                 if let Endpoint::Verbs(endpoint) = fabric {
                     asked.refresh(usize::from(shard), endpoint)?;
@@ -166,9 +166,9 @@ impl Setup {
 
     /// Whether segments cannot be READ before the server has registered them.
     pub fn waits_for_segments(&self) -> bool {
-        #[cfg(all(target_os = "linux", not(loom)))]
+        #[cfg(target_os = "linux")]
         return matches!(self, Setup::Verbs(_));
-        #[cfg(not(all(target_os = "linux", not(loom))))]
+        #[cfg(not(target_os = "linux"))]
         false
     }
 
@@ -289,7 +289,7 @@ fn tcp_session(
     Ok((Setup::Tcp, core))
 }
 
-#[cfg(all(target_os = "linux", not(loom)))]
+#[cfg(target_os = "linux")]
 fn verbs_session(
     address: &str,
     client: &Client,
@@ -313,12 +313,12 @@ fn may_have_way(address: &str) -> bool {
     has_rdma() && !known.iter().any(|(of, _)| of == address)
 }
 
-#[cfg(all(target_os = "linux", not(loom)))]
+#[cfg(target_os = "linux")]
 fn has_rdma() -> bool {
     kelix_fabric::verbs::is_usable()
 }
 
-#[cfg(not(all(target_os = "linux", not(loom))))]
+#[cfg(not(target_os = "linux"))]
 fn verbs_session(
     _: &str,
     _: &Client,
@@ -328,7 +328,7 @@ fn verbs_session(
     Err(Error::new(ErrorKind::InvalidArgument, "connect", "RDMA is there on Linux only"))
 }
 
-#[cfg(not(all(target_os = "linux", not(loom))))]
+#[cfg(not(target_os = "linux"))]
 fn has_rdma() -> bool {
     false
 }

@@ -9,7 +9,6 @@ use kelix_types::limits;
 
 use super::wake::Waker;
 use crate::tcp::AgentLink;
-#[cfg(not(loom))]
 use crate::verbs::VerbsLink;
 use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState, place};
 
@@ -60,7 +59,6 @@ pub enum Way {
     /// It is a client over TCP; the agent sends it what is for it.
     Agent(AgentLink),
     /// It is a client over verbs.
-    #[cfg(not(loom))]
     Verbs(Box<VerbsLink>),
 }
 
@@ -135,7 +133,6 @@ impl ShmEndpoint {
 
     /// Goes on with what is on its way over verbs.
     pub fn tend(&mut self) {
-        #[cfg(not(loom))]
         {
             let peers = &mut self.peers;
             self.tended.retain(|peer| match peers.get_mut(peer.0 as usize) {
@@ -185,7 +182,6 @@ impl Fabric for ShmEndpoint {
     fn promises(&self, peer: PeerId) -> Promises {
         match self.peer(peer).way {
             Way::Shared { .. } | Way::Agent(_) => Promises { ordered_placement: true, ordered_loads: true },
-            #[cfg(not(loom))]
             Way::Verbs(_) => Promises { ordered_placement: false, ordered_loads: false },
         }
     }
@@ -249,7 +245,6 @@ impl Fabric for ShmEndpoint {
                 }
                 link.write(first, words)
             }
-            #[cfg(not(loom))]
             Way::Verbs(link) => {
                 if self.posted.last() != Some(&peer) {
                     self.posted.push(peer);
@@ -268,7 +263,6 @@ impl Fabric for ShmEndpoint {
                     link.ring();
                     self.rung = true;
                 }
-                #[cfg(not(loom))]
                 Some(ShmPeer { way: Way::Verbs(link), .. }) => {
                     link.post();
                     if !self.tended.contains(&peer) {
@@ -312,7 +306,6 @@ impl Fabric for ShmEndpoint {
             // Nobody sleeps so deep that it misses what arrives.
             Way::Agent(_) => {}
             // When it was posted, and again once it has arrived.
-            #[cfg(not(loom))]
             Way::Verbs(_) => {}
         }
     }

@@ -139,7 +139,7 @@ impl Greeting {
     }
 
     /// The endpoint over verbs of a session that has told the server of its mailboxes, with what the server has told of itself.
-    #[cfg(all(target_os = "linux", not(loom)))]
+    #[cfg(target_os = "linux")]
     pub fn verbs_endpoint(
         self,
         joining: crate::verbs::Joining,
