@@ -166,10 +166,11 @@ impl Setup {
 
     /// Whether segments cannot be READ before the server has registered them.
     pub fn waits_for_segments(&self) -> bool {
-        #[cfg(target_os = "linux")]
-        return matches!(self, Setup::Verbs(_));
-        #[cfg(not(target_os = "linux"))]
-        false
+        match self {
+            #[cfg(target_os = "linux")]
+            Setup::Verbs(_) => true,
+            _ => false,
+        }
     }
 
     /// Connects to the same server once more.

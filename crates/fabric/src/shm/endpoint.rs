@@ -133,13 +133,11 @@ impl ShmEndpoint {
 
     /// Goes on with what is on its way over verbs.
     pub fn tend(&mut self) {
-        {
-            let peers = &mut self.peers;
-            self.tended.retain(|peer| match peers.get_mut(peer.0 as usize) {
-                Some(Some(ShmPeer { way: Way::Verbs(link), .. })) => link.tend(),
-                _ => false,
-            });
-        }
+        let peers = &mut self.peers;
+        self.tended.retain(|peer| match peers.get_mut(peer.0 as usize) {
+            Some(Some(ShmPeer { way: Way::Verbs(link), .. })) => link.tend(),
+            _ => false,
+        });
     }
 
     /// The connection.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kelix_image::words::{Words, bytes_of, full_fence};
 use kelix_types::limits::{AUTHORITY_LEASE_NS, EPOCH_NS_MIN, GRANULE_BYTES, GRANULES_MAX, SHARDS_MAX};
@@ -138,6 +138,7 @@ impl Joining {
             armed: false,
             closed: false,
             changes: 0,
+            owed: 0,
             number,
             peers,
             epoll,
@@ -234,6 +235,8 @@ pub struct VerbsEndpoint {
     closed: bool,
     /// How often the server has said that segments came or went.
     changes: u64,
+    /// Answers of the server that have not come yet.
+    owed: usize,
     number: usize,
     peers: Vec<Peer>,
     epoll: OwnedFd,
@@ -255,26 +258,35 @@ impl VerbsEndpoint {
     /// Sends a frame of the set-up conversation, and waits for the one that answers it.
     pub fn ask(&mut self, kind: u16, bytes: &[u8], patience: Duration) -> Result<(u16, Vec<u8>)> {
         self.stream.control(kind, bytes);
-        let mut left = patience;
+        self.owed += 1;
+        let began = Instant::now();
         loop {
             self.stream.flush();
             self.stream.fill();
             while let Some((kind, bytes)) = self.next_frame() {
-                if kind != REGIONS_CHANGED {
+                self.note(kind);
+                // Answers to questions that were given up come first.
+                if kind != REGIONS_CHANGED && self.owed == 0 {
                     return Ok((kind, bytes));
                 }
-                self.changes += 1;
             }
             if let Some(why) = self.stream.over() {
                 self.close();
                 return Err(Error::new(ErrorKind::Unavailable, "ask the server", why));
             }
-            let Some(rest) = left.checked_sub(Duration::from_millis(10)) else {
+            let Some(left) = patience.checked_sub(began.elapsed()) else {
                 let context = "no answer in time; is the server stopped?";
                 return Err(Error::new(ErrorKind::TimedOut, "ask the server", context));
             };
-            self.stream.wait(Some(Duration::from_millis(10)));
-            left = rest;
+            self.stream.wait(Some(left));
+        }
+    }
+
+    /// Takes note of a frame of the server: news of segments, or an answer.
+    fn note(&mut self, kind: u16) {
+        match kind {
+            REGIONS_CHANGED => self.changes += 1,
+            _ => self.owed = self.owed.saturating_sub(1),
         }
     }
 
@@ -418,7 +430,7 @@ impl VerbsEndpoint {
         self.stream.flush();
         self.stream.fill();
         while let Some((kind, _)) = self.next_frame() {
-            self.changes += u64::from(kind == REGIONS_CHANGED);
+            self.note(kind);
         }
         if self.stream.over().is_some() {
             self.close();
