@@ -139,7 +139,8 @@ fn a_counter_counts_over_a_way_that_breaks() {
     let (server, way, mut session, table) = over_a_way(&run);
     way.breaks.store(true, Ordering::SeqCst);
     let mut counted = 0;
-    while way.cuts.load(Ordering::SeqCst) < fewer(30) {
+    // Until some answers were lost on the way, else nothing is shown.
+    while way.cuts.load(Ordering::SeqCst) < fewer(30) || repeated(&server) == 0 {
         let key = [counted as u8 % 4];
         let (before, version) = number(&mut session, table, &key);
         assert_eq!(before, counted / 4, "after {counted}");
@@ -148,8 +149,6 @@ fn a_counter_counts_over_a_way_that_breaks() {
         counted += 1;
     }
     assert!(!session.is_detached());
-    // Some answers were lost on the way, else nothing was shown.
-    assert!(repeated(&server) > 0, "{counted} counted");
 }
 
 #[test]

@@ -52,7 +52,10 @@ impl Session {
         match self.core.in_force() {
             Some(false) => Err(Self::superseded(operation)),
             Some(true) if !self.detached => Ok(()),
-            _ => Err(Self::gone(operation)),
+            _ => {
+                self.detached = true;
+                Err(Self::gone(operation))
+            }
         }
     }
 

@@ -88,9 +88,9 @@ impl VerbsThread {
             }
             Frame::AskSegments { shard } => {
                 let segments = self.host.segments(*number, usize::from(shard));
-                let (version, list) = segments.ok_or("it asks for segments that it may not read")?;
+                let (version, whole, list) = segments.ok_or("it asks for segments that it may not read")?;
                 let list = list.into_iter().map(|(first, bytes, at)| (first, bytes, place(at))).collect();
-                Ok(Some(Frame::Regions { shard, version, list }))
+                Ok(Some(Frame::Regions { shard, version, whole, list }))
             }
             Frame::LetGo { shard, version } => {
                 self.host.let_go(*number, usize::from(shard), version);

@@ -66,8 +66,9 @@ pub enum Frame {
     JoinLane { ticket: [u8; 16], seat: u32, mailboxes: Vec<Place> },
     /// Server: where the authority stands, L of the read rule, and of each shard its mailbox, its sleep word and what wakes it.
     Joined { authority: Place, epoch_ns: u64, shards: Vec<(Place, Place, u32)> },
-    /// Server: first granule, length and place of each segment of a shard, the header page among them.
-    Regions { shard: u16, version: u64, list: Vec<(u64, u64, Place)> },
+    /// Server: first granule, length and place of each segment of a shard, the header page among them; whether these are all, or
+    /// some cannot be read yet.
+    Regions { shard: u16, version: u64, whole: bool, list: Vec<(u64, u64, Place)> },
     /// Client: it reads nothing any more that was in earlier lists only.
     LetGo { shard: u16, version: u64 },
     /// Server: segments came or went.
@@ -213,9 +214,10 @@ impl Frame {
                 }
                 14
             }
-            Frame::Regions { shard, version, list } => {
+            Frame::Regions { shard, version, whole, list } => {
                 out.extend(shard.to_le_bytes());
                 out.extend(version.to_le_bytes());
+                out.push(u8::from(*whole));
                 for (first, bytes, place) in list {
                     out.extend(first.to_le_bytes());
                     out.extend(bytes.to_le_bytes());
@@ -307,6 +309,7 @@ impl Frame {
             15 => Frame::Regions {
                 shard: from.u16()?,
                 version: from.u64()?,
+                whole: from.bool()?,
                 list: from.all(|from| Some((from.u64()?, from.u64()?, from.place()?)))?,
             },
             16 => Frame::LetGo { shard: from.u16()?, version: from.u64()? },
@@ -349,7 +352,7 @@ mod tests {
             Frame::Offer { server: 7, ticket: [9; 16], addresses: "192.0.2.1:7117 192.0.3.1:7117".into() },
             Frame::JoinLane { ticket: [9; 16], seat: 3, mailboxes: vec![(1 << 40, 5), (2 << 40, 6)] },
             Frame::Joined { authority: (64, 1), epoch_ns: 25_000_000, shards: vec![((1, 2), (3, 4), 5)] },
-            Frame::Regions { shard: 1, version: 9, list: vec![(0, 4096, (1 << 40, 7))] },
+            Frame::Regions { shard: 1, version: 9, whole: true, list: vec![(0, 4096, (1 << 40, 7))] },
             Frame::LetGo { shard: 1, version: 9 },
             Frame::RegionsChanged,
         ]
@@ -402,7 +405,7 @@ mod tests {
         let (kind, joined) = all()[13].encode();
         assert_eq!((kind, joined.len(), &joined[8..16]), (14, 48, &[1, 0, 0, 0, 0x40, 0x78, 0x7d, 1][..]));
         let (kind, regions) = all()[14].encode();
-        assert_eq!((kind, regions.len(), &regions[..4]), (15, 38, &[1, 0, 9, 0][..]));
+        assert_eq!((kind, regions.len(), &regions[..4]), (15, 39, &[1, 0, 9, 0][..]));
         assert_eq!(all()[15].encode(), (16, vec![1, 0, 9, 0, 0, 0, 0, 0, 0, 0]));
         assert_eq!(all()[16].encode(), (17, vec![]));
     }

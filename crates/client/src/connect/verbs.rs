@@ -86,8 +86,12 @@ pub(super) fn session(
     let mut endpoint = server.verbs_endpoint(joining, card)?;
     let peers: Vec<PeerId> = (0..view.shards() as u32).map(PeerId).collect();
     let mut asked = Asked::default();
+    // Until a segment is registered, what it holds has to be asked for: worth a moment, once.
+    let began = Instant::now();
     for shard in 0..view.shards() {
-        asked.refresh(shard, &mut endpoint)?;
+        while !asked.refresh(shard, &mut endpoint)? && began.elapsed() < ANSWER {
+            std::thread::sleep(ASK);
+        }
     }
     let pointers = PointerCache::new(Span::private(POINTER_TABLE_BYTES));
     let server = OfServer { term, view, may_write };
@@ -96,20 +100,20 @@ pub(super) fn session(
 }
 
 impl Asked {
-    /// Asks for the segments of a shard as they are now.
-    pub fn refresh(&mut self, shard: usize, endpoint: &mut VerbsEndpoint) -> Result<()> {
+    /// Asks for the segments of a shard as they are now. Returns whether all can be READ, as far as is known.
+    pub fn refresh(&mut self, shard: usize, endpoint: &mut VerbsEndpoint) -> Result<bool> {
         let changes = endpoint.changes();
         if self.by_shard.len() <= shard {
             self.by_shard.resize(shard + 1, (None, 0));
         }
         let (at, seen) = &mut self.by_shard[shard];
         if *seen == changes && at.is_some_and(|at| at.elapsed() < ASK) {
-            return Ok(());
+            return Ok(true);
         }
         (*at, *seen) = (Some(Instant::now()), changes);
         let (kind, bytes) = Frame::AskSegments { shard: shard as u16 }.encode();
         let (kind, bytes) = endpoint.ask(kind, &bytes, ANSWER)?;
-        let Frame::Regions { shard: of, version, list } = understand(kind, &bytes)? else {
+        let Frame::Regions { shard: of, version, whole, list } = understand(kind, &bytes)? else {
             return Err(protocol("the server did not send segments"));
         };
         if usize::from(of) != shard {
@@ -119,6 +123,6 @@ impl Asked {
         endpoint.set_segments(PeerId(shard as u32), &list);
         let (kind, bytes) = Frame::LetGo { shard: of, version }.encode();
         endpoint.tell(kind, &bytes);
-        Ok(())
+        Ok(whole)
     }
 }

@@ -235,8 +235,9 @@ impl Host {
         Ok((links, card))
     }
 
-    /// The segments of a session's shard, and the version of their list. `None`: there is no such session or shard.
-    pub fn segments(&mut self, number: u64, shard: usize) -> Option<(u64, Vec<RemoteSegment>)> {
+    /// The segments of a session's shard that are registered, the version of their list, and whether these are all. `None`: there is
+    /// no such session or shard.
+    pub fn segments(&mut self, number: u64, shard: usize) -> Option<(u64, bool, Vec<RemoteSegment>)> {
         let session = self.sessions.iter().find(|session| session.number == number)?;
         let (memory, shard) = (session.memory, session.shards.clone().nth(shard)?);
         self.look_at(memory, shard);
@@ -245,7 +246,8 @@ impl Host {
         let listed = of.segments.iter().filter_map(|segment| {
             Some((segment.first as u64, segment.bytes, segment.region.as_ref()?.remote()))
         });
-        Some((of.version, [header].into_iter().chain(listed).collect()))
+        let whole = of.segments.iter().all(|segment| segment.region.is_some());
+        Some((of.version, whole, [header].into_iter().chain(listed).collect()))
     }
 
     /// A session READs nothing of a shard any more that is not in the list of this version.

@@ -140,7 +140,7 @@ impl Bed {
 
     /// Tells a client which segments there are, and lets the host know. Returns how many.
     pub fn tell(&mut self, client: &mut Client) -> usize {
-        let (version, segments) = self.host.lock().unwrap().segments(client.number, 0).unwrap();
+        let (version, _, segments) = self.host.lock().unwrap().segments(client.number, 0).unwrap();
         client.endpoint.set_segments(PeerId(0), &segments);
         self.host.lock().unwrap().let_go(client.number, 0, version);
         segments.len()
