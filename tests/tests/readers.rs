@@ -124,7 +124,7 @@ fn run(shards: usize, memory_bytes: u64, bytes: (u64, u64), keys: u64, waves: u6
     let mut writer = Writer::new(&server, keys, bytes);
     let mut readers = readers(&run, &server, keys);
     let others = 16_000;
-    for _ in 0..waves {
+    for _ in 0..fewer(waves) {
         for put in [true, false] {
             for step in (0..others).step_by(200) {
                 writer.others(step..step + 200, put);
@@ -170,7 +170,8 @@ fn a_reader_that_was_stopped_in_the_middle_never_answers_wrongly() {
     // Long enough that most of a reader's time is spent in the middle of copying one.
     let mut writer = Writer::new(&server, keys, (60_000, 140_000));
     let mut readers = readers(&run, &server, keys);
-    for round in 0..16 {
+    // Each is stopped.
+    for round in 0..fewer(16).max(3) as usize {
         let reader = &readers[round % readers.len()];
         reader.stop_still();
         // Each key is put many times, and each slot is reused: the quarantine passes several times over.
@@ -198,7 +199,7 @@ fn large_values_are_whole_while_they_are_replaced() {
     let keys = 4;
     let mut writer = Writer::new(&server, keys, (1 << 20, 5 << 20));
     let mut readers = readers(&run, &server, keys);
-    for round in 0..25 {
+    for round in 0..fewer(25).max(11) as usize {
         writer.put_many(keys);
         if round % 5 == 0 {
             let reader = &readers[round % readers.len()];
