@@ -222,6 +222,7 @@ impl Server {
         let busy = agent.turn(&mut events);
         for event in events {
             match event {
+                Event::Ready => unreachable!("nothing is watched"),
                 Event::Over(id, _) => {
                     assert!(id == self.id && !self.over, "one end each");
                     self.over = true;
