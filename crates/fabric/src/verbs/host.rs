@@ -89,6 +89,8 @@ struct OfClient {
     namespace: usize,
     /// Which of `registered`.
     memory: usize,
+    /// Sessions on it, and since when there is none.
+    sessions: usize,
     unused_since: Instant,
 }
 
@@ -200,6 +202,9 @@ impl Host {
         let refused = |what: &str| Error::other(what.to_string());
         let client = self.lanes.iter_mut().flatten().find(|client| client.lane.ticket == *ticket);
         let client = client.ok_or_else(|| refused("there is no queue pair of this ticket"))?;
+        if self.sessions.iter().any(|session| session.number == number) {
+            return Err(refused("it has joined one already"));
+        }
         let memory = client.memory;
         let lane = client.lane.clone();
         let namespace = shards.clone().all(|shard| self.shards[shard].namespace == client.namespace);
@@ -230,6 +235,7 @@ impl Host {
             epoch_ns,
             shards: cards,
         };
+        client.sessions += 1;
         let let_go = vec![0; shards.len()];
         self.sessions.push(OfSession { number, lane, memory, shards, _inboxes: regions, let_go });
         Ok((links, card))
@@ -265,9 +271,9 @@ impl Host {
         let Some(index) = self.sessions.iter().position(|session| session.number == number) else { return };
         let OfSession { memory, shards, lane, .. } = self.sessions.swap_remove(index);
         shards.for_each(|shard| self.forget(memory, shard));
-        let used = self.sessions.iter().any(|session| Arc::ptr_eq(&session.lane, &lane));
         let of = self.lanes.iter_mut().flatten().find(|client| Arc::ptr_eq(&client.lane, &lane));
-        if let Some(client) = of.filter(|_| !used) {
+        if let Some(client) = of {
+            client.sessions -= 1;
             client.unused_since = Instant::now();
         }
     }
@@ -366,7 +372,7 @@ impl Host {
             self.lanes.push(None);
         }
         let (lane, unused_since) = (Arc::new(lane), Instant::now());
-        self.lanes[index] = Some(OfClient { lane, id: of, namespace, memory, unused_since });
+        self.lanes[index] = Some(OfClient { lane, id: of, namespace, memory, sessions: 0, unused_since });
         Ok(())
     }
 
@@ -448,8 +454,7 @@ impl Host {
         self.tickets.retain(|(_, _, made)| made.elapsed() < UNUSED);
         for place in &mut self.lanes {
             let Some(client) = place else { continue };
-            let used = self.sessions.iter().any(|session| Arc::ptr_eq(&session.lane, &client.lane));
-            if !used && client.unused_since.elapsed() > UNUSED {
+            if client.sessions == 0 && client.unused_since.elapsed() > UNUSED {
                 client.lane.fail();
             }
             if client.lane.is_broken() {
