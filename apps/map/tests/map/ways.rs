@@ -117,7 +117,9 @@ fn a_point_is_matched_by_one_look_by_key() {
     let found = arrays.find(&cells).unwrap();
     let nodes: std::collections::BTreeSet<u32> = found.iter().flat_map(|found| found.ends).collect();
     // The index and the cell; then the other cells, segments, nodes, and the street: a read each.
-    assert_eq!(cost.reads as usize, 1 + cells.len() + found.len() + nodes.len() + 1);
+    // Of the index it may be two, where a bucket was full.
+    let reads = 1 + cells.len() + found.len() + nodes.len() + 1;
+    assert!([reads, reads + 1].contains(&(cost.reads as usize)), "{cost:?}, not {reads} READs");
 }
 
 /// A place beside a segment: metres from its middle, to its left if they are positive.
