@@ -100,6 +100,12 @@ fn one_sided_gets_take_nothing_of_the_server() {
         }
     });
     assert!(gets > 10_000);
-    assert_eq!(asked(&sessions), messages);
-    assert_eq!(asked_sum(&client, "requests"), requests);
+    let more: Vec<u64> = asked(&sessions).iter().zip(&messages).map(|(now, before)| now - before).collect();
+    for (session, more) in sessions.iter().zip(&more) {
+        // Over verbs, in a machine that is busy, READs may take too long to be believed; after some the shard is asked.
+        let allowed = if session.fabric() == "verbs" { gets as u64 / 10 } else { 0 };
+        assert!(*more <= allowed, "{}: {more} messages", session.fabric());
+    }
+    let requests = requests + more.iter().sum::<u64>();
+    until("the shards have reported", || asked_sum(&client, "requests") == requests);
 }

