@@ -14,7 +14,7 @@
 //! by rdma_cm; a request without a ticket is refused. What the two sides register, and the keys of it, they tell each other over
 //! the TCP connection, which stays for as long as the session does.
 //!
-//! **Queue pairs.** The sessions of a client process share a few ([`Lane`](lane)), whatever their number and that of
+//! **Queue pairs.** The sessions of a client process share a few (lanes), whatever their number and that of
 //! shards. A server's domains are one a namespace, a client's one a server: who may read one cannot reach what is registered
 //! for another.
 //!
