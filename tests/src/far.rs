@@ -6,7 +6,8 @@
 
 use std::net::SocketAddr;
 
-use kelix::{Client, FabricChoice, Session, SessionOptions};
+use kelix::{Client, Cost, FabricChoice, Session, SessionOptions};
+use kelix_types::limits::READ_RETRIES_MAX;
 
 fn variable<T: std::str::FromStr>(name: &str, usual: T) -> T {
     std::env::var(name).map_or(usual, |text| {
@@ -50,6 +51,14 @@ pub fn session_over(fabric: FabricChoice, client: &Client, options: SessionOptio
 pub fn check_fabric(session: &Session, fabric: FabricChoice) {
     let name = session.fabric();
     assert_eq!(name.parse::<FabricChoice>().expect("a fabric's name"), fabric, "the session is over {name}");
+}
+
+/// Asserts that no shard was asked for what could be read, but for READs that were too slow each time because others had the
+/// core: these are counted.
+#[track_caller]
+pub fn check_one_sided(cost: Cost, what: &str) {
+    let slow = cost.retries / READ_RETRIES_MAX;
+    assert!(cost.messages == cost.fallbacks && cost.fallbacks <= slow, "{what}: {cost:?}");
 }
 
 /// As many, or fewer where machines are slow, but one at least.

@@ -84,7 +84,7 @@ fn clients_that_are_killed_at_random_lose_nothing_and_leave_nothing() {
     members.iter_mut().for_each(Member::goes_on);
     let mut random = Random(seconds);
     let (began, mut killed) = (Instant::now(), 0);
-    while began.elapsed() < Duration::from_secs(seconds) {
+    while began.elapsed() < Duration::from_secs(seconds) || killed < 4 * CLIENTS {
         let victim = &mut members[random.below(processes) as usize];
         std::thread::sleep(Duration::from_millis(random.below(200)));
         let round = victim.kill(&mut session, table);
@@ -106,7 +106,6 @@ fn clients_that_are_killed_at_random_lose_nothing_and_leave_nothing() {
         member.kill(&mut session, table);
     }
     eprintln!("{killed} clients were killed");
-    assert!(killed >= 4 * CLIENTS);
     bystander.goes_on();
     server.until_given_back(before);
     // Each client's key and nothing more.

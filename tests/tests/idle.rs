@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use kelix::{FabricChoice, Path, Session, Values};
+use kelix::{Cost, FabricChoice, Path, Session, Values};
 use kelix_tests::process::{Process, ServerProcess, ServerProgram, processor_time_ns};
-use kelix_tests::{RunDir, asked_sum, far, until, value, watchdog};
+use kelix_tests::{RunDir, asked_sum, check_one_sided, far, until, value, watchdog};
 
 /// A generous bound: 5 % of one processor.
 const IDLE_PERCENT: u128 = 5;
@@ -84,12 +84,12 @@ fn one_sided_gets_take_nothing_of_the_server() {
             session.cost().since(before).messages == 0
         });
     }
-    let asked =
-        |sessions: &[Session]| sessions.iter().map(|session| session.cost().messages).collect::<Vec<_>>();
-    let messages = asked(&sessions);
+    let costs: Vec<Cost> = sessions.iter().map(Session::cost).collect();
     let mut gets = 0;
-    let requests = messages.iter().sum::<u64>() + writer.cost().messages;
-    until("the shards have reported", || asked_sum(&client, "requests") == requests);
+    let requests = |sessions: &[Session]| {
+        sessions.iter().chain([&writer]).map(|session| session.cost().messages).sum::<u64>()
+    };
+    until("the shards have reported", || asked_sum(&client, "requests") == requests(&sessions));
     next_to_nothing(&[server.process.pid()], || {
         for session in &mut sessions {
             for key in &keys {
@@ -100,6 +100,8 @@ fn one_sided_gets_take_nothing_of_the_server() {
         }
     });
     assert!(gets > 10_000);
-    assert_eq!(asked(&sessions), messages);
-    assert_eq!(asked_sum(&client, "requests"), requests);
+    for (session, before) in sessions.iter().zip(costs) {
+        check_one_sided(session.cost().since(before), session.fabric());
+    }
+    until("the shards have reported", || asked_sum(&client, "requests") == requests(&sessions));
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kelix::{Path, Rows, Scan, Session, SessionOptions, Table, TableKind, Values};
 use kelix_tests::process::{ServerProcess, ServerProgram, patient};
-use kelix_tests::{Random, RunDir, fewer, until, watchdog};
+use kelix_tests::{Random, RunDir, check_one_sided, fewer, until, watchdog};
 
 const ORDERED: [TableKind; 3] = [TableKind::Inline, TableKind::Numbers, TableKind::Strings];
 
@@ -93,9 +93,9 @@ fn gets_leave_the_shard_alone() {
                 }
                 let cost = session.cost().since(before);
                 let what = format!("{kind}, {count} keys, {}: {cost:?}", session.fabric());
-                assert_eq!((cost.messages, cost.fallbacks), (0, 0), "{what}");
+                check_one_sided(cost, &what);
                 let each = reads as f64 / (2 * count) as f64;
-                assert!(count < 3000 || each <= reads_a_get, "{what}");
+                assert!(count < 3000 || cost.retries > 0 || each <= reads_a_get, "{what}");
             }
         }
     }
