@@ -208,7 +208,7 @@ fn a_large_value_survives_a_cut_in_its_middle() {
                 cutter.cut();
             }
         });
-        session.put(table, b"large", &value::make(7, round, 8 << 20)).unwrap();
+        session.put(table, b"large", &value::make(7, round, (fewer(8).max(2) << 20) as usize)).unwrap();
         over.store(true, Ordering::SeqCst);
         thread.join().unwrap();
         let item = session.get(table, b"large").unwrap().expect("put");
