@@ -196,7 +196,7 @@ fn a_large_value_survives_a_cut_in_its_middle() {
     let _watchdog = watchdog("a cut large value");
     let run = RunDir::new();
     let (_server, way, mut session, table) = over_a_way(&run);
-    for round in 0..5u64 {
+    for round in 0..fewer(5).max(2) {
         let (over, cutter) = (Arc::new(AtomicBool::new(false)), way.clone());
         let ended = over.clone();
         let thread = std::thread::spawn(move || {
