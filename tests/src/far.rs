@@ -6,7 +6,8 @@
 
 use std::net::SocketAddr;
 
-use kelix::{Client, FabricChoice, Session, SessionOptions};
+use kelix::{Client, Cost, FabricChoice, Session, SessionOptions};
+use kelix_types::limits::READ_RETRIES_MAX;
 
 fn variable<T: std::str::FromStr>(name: &str, usual: T) -> T {
     std::env::var(name).map_or(usual, |text| {
@@ -23,9 +24,12 @@ pub fn far() -> FabricChoice {
     }
 }
 
-/// Shared memory and the other one.
-pub fn fabrics() -> [FabricChoice; 2] {
-    [FabricChoice::Shm, far()]
+/// Shared memory and the other one; where that is verbs it alone, since machines are slow there and others do the rest.
+pub fn fabrics() -> Vec<FabricChoice> {
+    match far() {
+        FabricChoice::Verbs => vec![FabricChoice::Verbs],
+        far => vec![FabricChoice::Shm, far],
+    }
 }
 
 /// Where a server takes clients over verbs: nowhere, if the tests are not about them.
@@ -50,6 +54,14 @@ pub fn session_over(fabric: FabricChoice, client: &Client, options: SessionOptio
 pub fn check_fabric(session: &Session, fabric: FabricChoice) {
     let name = session.fabric();
     assert_eq!(name.parse::<FabricChoice>().expect("a fabric's name"), fabric, "the session is over {name}");
+}
+
+/// Asserts that no shard was asked for what could be read, but for READs that were too slow each time because others had the
+/// core: these are counted.
+#[track_caller]
+pub fn check_one_sided(cost: Cost, what: &str) {
+    let slow = cost.retries / READ_RETRIES_MAX;
+    assert!(cost.messages == cost.fallbacks && cost.fallbacks <= slow, "{what}: {cost:?}");
 }
 
 /// As many, or fewer where machines are slow, but one at least.

@@ -11,7 +11,7 @@ pub mod process;
 pub mod raw;
 pub mod value;
 
-pub use far::{check_fabric, fabrics, far, fewer, rdma, session_over};
+pub use far::{check_fabric, check_one_sided, fabrics, far, fewer, rdma, session_over};
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -311,7 +311,8 @@ impl ServerProcess {
     /// Waits until it holds no more than before.
     #[track_caller]
     pub fn until_given_back(&self, before: Held) {
-        until("what the clients held is given back", || self.held().is_within(before));
+        let what = format!("{:?} is {before:?} again", self.held());
+        until(&what, || self.held().is_within(before));
     }
 }
 

@@ -182,13 +182,14 @@ fn a_view_that_is_not_used_for_a_lease_has_expired() {
     let mut loader = client.session_with(patient()).unwrap();
     load(&mut loader, 1);
     let mut idle: Vec<(Session, View)> = fabrics()
+        .into_iter()
         .map(|fabric| {
             let mut session = session(&client, fabric);
             let view = session.view("company").unwrap();
             read(&mut session, &view, 1).unwrap();
             (session, view)
         })
-        .into();
+        .collect();
     // The tables' ids are used again and again.
     for mark in 2..6 {
         load(&mut loader, mark);

@@ -196,7 +196,7 @@ fn a_large_value_survives_a_cut_in_its_middle() {
     let _watchdog = watchdog("a cut large value");
     let run = RunDir::new();
     let (_server, way, mut session, table) = over_a_way(&run);
-    for round in 0..5u64 {
+    for round in 0..fewer(5).max(2) {
         let (over, cutter) = (Arc::new(AtomicBool::new(false)), way.clone());
         let ended = over.clone();
         let thread = std::thread::spawn(move || {
@@ -208,7 +208,7 @@ fn a_large_value_survives_a_cut_in_its_middle() {
                 cutter.cut();
             }
         });
-        session.put(table, b"large", &value::make(7, round, 8 << 20)).unwrap();
+        session.put(table, b"large", &value::make(7, round, (fewer(8).max(2) << 20) as usize)).unwrap();
         over.store(true, Ordering::SeqCst);
         thread.join().unwrap();
         let item = session.get(table, b"large").unwrap().expect("put");

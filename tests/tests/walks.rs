@@ -10,7 +10,7 @@ use kelix::{
 };
 use kelix_server::{Server, ServerConfig};
 use kelix_tests::process::patient;
-use kelix_tests::{Random, RunDir, fabrics, far, fewer, rdma, seeds, session_over, until, watchdog};
+use kelix_tests::{Random, RunDir, fabrics, fewer, rdma, seeds, session_over, until, watchdog};
 
 const PEOPLE: u64 = 300;
 /// Links in a chunk.
@@ -155,9 +155,9 @@ fn walk(
     (came, walked)
 }
 
-fn ways() -> [(FabricChoice, Path); 5] {
-    let (near, far) = (FabricChoice::Shm, far());
-    [(near, Path::Auto), (near, Path::Index), (near, Path::Message), (far, Path::Auto), (far, Path::Message)]
+fn ways() -> Vec<(FabricChoice, Path)> {
+    let paths = [Path::Auto, Path::Index, Path::Message];
+    fabrics().into_iter().flat_map(|fabric| paths.map(|path| (fabric, path))).collect()
 }
 
 #[test]

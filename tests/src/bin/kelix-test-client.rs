@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kelix::{Address, Client, FabricChoice, Item, Outcome, Path, Session, SessionOptions, Table, Values};
 use kelix_tests::process::patient;
-use kelix_tests::{Random, fabrics, far, session_over, value};
+use kelix_tests::{Random, far, session_over, value};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -223,7 +223,8 @@ fn churn(server: &Server, table: &str, seed: u64) {
 
 fn crowd(server: &Server, table: &str, first: u64, count: u64, round: u64) {
     let open = |key: u64| {
-        let mut session = session_over(fabrics()[key as usize % 2], &server.client, patient());
+        let mut session =
+            session_over(if key % 2 == 0 { FabricChoice::Shm } else { far() }, &server.client, patient());
         let table = session.table(table).expect("a table");
         (key, session, table)
     };
