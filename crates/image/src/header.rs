@@ -48,7 +48,7 @@ pub mod header_word {
     pub const STATE: usize = 19;
     /// Counts up when another generation of loaded tables comes into force (shard 0), and before what is in one is dropped.
     pub const GENERATIONS: usize = 20;
-    /// 1 while the shard thread sleeps.
+    /// Not 0 while the shard thread sleeps: another number for each sleep.
     pub const SLEEPING: usize = 24;
 }
 

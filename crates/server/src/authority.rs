@@ -8,13 +8,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use kelix_fabric::shm::{AUTHORITY_BYTES, AUTHORITY_MAGIC, AUTHORITY_TERM, RunDirectory, map_file};
+use kelix_fabric::shm::{
+    AUTHORITY_BYTES, AUTHORITY_LEASED, AUTHORITY_MAGIC, AUTHORITY_TERM, RunDirectory, map_file,
+};
 use kelix_image::Span;
 use kelix_types::limits::AUTHORITY_LEASE_NS;
 use kelix_types::{Error, ErrorKind, Incarnation, Result};
 use rustix::fs::{FlockOperation, flock};
-
-use crate::verbs::LEASED;
 
 /// A run directory in this server's possession.
 pub(crate) struct Authority {
@@ -120,10 +120,10 @@ impl Authority {
             ));
         }
         // Clients over verbs may not have noticed, and nothing is to contradict what they read from an earlier server.
-        if page.words().load_acquire(LEASED) != 0 {
+        if page.words().load_acquire(AUTHORITY_LEASED) != 0 {
             std::thread::sleep(Duration::from_nanos(AUTHORITY_LEASE_NS));
         }
-        page.words().publish(LEASED, u64::from(verbs));
+        page.words().publish(AUTHORITY_LEASED, u64::from(verbs));
         // Clients get a descriptor that cannot write.
         let file = File::open(directory.authority())
             .map_err(|source| system("open the authority page", &directory, source))?;

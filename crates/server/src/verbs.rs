@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kelix_fabric::shm::AUTHORITY_TERM;
 use kelix_fabric::verbs::{Host, HostEvent, Remote};
 use kelix_image::Span;
 use kelix_types::{Error, Result};
@@ -137,6 +136,3 @@ impl VerbsThread {
         })
     }
 }
-
-/// The word of the authority page that says whether the server of the term in force lets clients READ over verbs.
-pub(crate) const LEASED: usize = AUTHORITY_TERM + 1;

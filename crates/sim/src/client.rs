@@ -274,13 +274,11 @@ impl Client {
         let first = caller.map(|number| Caller { number, again: false });
         let connected = line.connect(&self.stage, self.drift_ppm, &host, first);
         let options = SessionOptions {
-            path: Path::Auto,
-            fabric: None,
-            private_caches: false,
             timeout: Duration::from_nanos(self.stage.plan.timeout_ns),
             retry_for: Duration::from_nanos(4 * self.stage.plan.timeout_ns),
             // Room for all of the models of an ordered table, for some, for none.
             model_bytes: [1 << 20, 1 << 20, 3 << 10, 700, 0][self.random.below(5) as usize],
+            ..SessionOptions::default()
         };
         let mut session = Session::simulated(connected, options, caller).ok()?;
         if !self.stage.tables.borrow().contains(&term) {

@@ -32,7 +32,7 @@ use crate::message::FrameBuffer;
 pub mod mailbox_word {
     /// Words of the opposite ring that the peer has consumed.
     pub const CONSUMED: usize = 0;
-    /// 1 while the owner sleeps.
+    /// Not 0 while the owner sleeps.
     pub const SLEEPS: usize = 8;
     /// Another number each time the peer is about to sleep, where this side cannot look by itself.
     pub const PEER_SLEEPS: usize = 9;

@@ -17,6 +17,8 @@ pub const AUTHORITY_BYTES: u64 = 4096;
 pub const AUTHORITY_MAGIC: u64 = u64::from_le_bytes(*b"KELIXAUT");
 /// Word of the authority page that holds the term in force.
 pub const AUTHORITY_TERM: usize = 1;
+/// Word of the authority page that is 1 while the server of the term in force lets clients READ over verbs.
+pub const AUTHORITY_LEASED: usize = 2;
 
 /// A run directory.
 #[derive(Clone, Debug)]

@@ -1,12 +1,12 @@
 //! A client's end of a connection.
 
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kelix_image::Span;
 use kelix_image::words::Words;
 use kelix_types::limits::{READ_EPOCHS_MAX, SESSION_READS_MAX};
-use kelix_types::{Error, ErrorKind, Result};
+use kelix_types::{Error, Result};
 use rustix::fd::BorrowedFd;
 
 use super::frame::{Head, Kind, READ_WORDS_MAX};
@@ -109,33 +109,7 @@ impl Greeting {
     /// checks.
     pub fn ask(&mut self, kind: u16, bytes: &[u8]) -> Result<(u16, Vec<u8>)> {
         self.stream.control(kind, bytes);
-        let began = Instant::now();
-        loop {
-            self.stream.flush();
-            self.stream.fill();
-            if let Some((head, body)) = self.stream.next() {
-                if head.kind != Kind::Control {
-                    let context = "the server sent a frame that makes no sense here";
-                    return Err(Error::new(ErrorKind::Protocol, "connect", context));
-                }
-                let bytes = kelix_image::words::bytes_of(&self.stream.words()[body]);
-                return Ok((head.name as u16, bytes[..head.count as usize].to_vec()));
-            }
-            if let Some(why) = self.stream.over() {
-                return Err(match self.stream.distrust() {
-                    Some(source) => {
-                        let context = format!("TLS: {source}");
-                        Error::new(ErrorKind::Unavailable, "connect", context)
-                    }
-                    None => Error::new(ErrorKind::Unavailable, "connect", why),
-                });
-            }
-            let Some(left) = self.patience.checked_sub(began.elapsed()) else {
-                let context = "no answer in time; is the server stopped?";
-                return Err(Error::new(ErrorKind::TimedOut, "connect", context));
-            };
-            self.stream.wait(Some(left));
-        }
+        self.stream.answer("connect", self.patience, |_| true)
     }
 
     /// The endpoint over verbs of a session that has told the server of its mailboxes, with what the server has told of itself.

@@ -3,10 +3,10 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kelix_image::words::{bytes_of, bytes_of_mut};
-use kelix_types::Place;
+use kelix_types::{Error, Place};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::net::sockopt;
@@ -86,11 +86,6 @@ impl Stream {
     /// Whether the other side has shown a certificate for a name.
     pub fn is_certified_for(&self, name: &str) -> bool {
         self.tls.as_ref().is_some_and(|tls| super::tls::is_certified_for(tls, name))
-    }
-
-    /// What TLS says of the other side, if that ended the connection.
-    pub fn distrust(&mut self) -> Option<rustls::Error> {
-        self.distrust.take()
     }
 
     /// Tells the other side why it is refused, and ends the connection.
@@ -293,6 +288,45 @@ impl Stream {
                 self.end(why);
                 None
             }
+        }
+    }
+
+    /// The next frame, which can only be one of the set-up conversation: its kind and bytes. Ends the connection if it is none.
+    pub fn next_control(&mut self) -> Option<(u16, Vec<u8>)> {
+        let (head, body) = self.next()?;
+        if head.kind != Kind::Control {
+            self.end("the server sent a frame that makes no sense here");
+            return None;
+        }
+        let bytes = bytes_of(&self.arrived[body]);
+        Some((head.name as u16, bytes[..head.count as usize].to_vec()))
+    }
+
+    /// Sends what waits, and waits for the frame of the set-up conversation that answers it, which its kind tells.
+    pub fn answer(
+        &mut self,
+        operation: &'static str,
+        patience: Duration,
+        mut is_answer: impl FnMut(u16) -> bool,
+    ) -> Result<(u16, Vec<u8>), Error> {
+        let began = Instant::now();
+        loop {
+            self.flush();
+            self.fill();
+            while let Some((kind, bytes)) = self.next_control() {
+                if is_answer(kind) {
+                    return Ok((kind, bytes));
+                }
+            }
+            if let Some(why) = self.over {
+                let context = self.distrust.take().map_or(why.into(), |source| format!("TLS: {source}"));
+                return Err(Error::new(kelix_types::ErrorKind::Unavailable, operation, context));
+            }
+            let Some(left) = patience.checked_sub(began.elapsed()) else {
+                let context = "no answer in time; is the server stopped?";
+                return Err(Error::new(kelix_types::ErrorKind::TimedOut, operation, context));
+            };
+            self.wait(Some(left));
         }
     }
 

@@ -1,22 +1,20 @@
 //! A client's endpoint: one session's place on a lane, and the connection beside it.
 
 use std::collections::VecDeque;
-use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use kelix_image::words::{Words, bytes_of, full_fence};
+use kelix_image::words::{Words, full_fence};
 use kelix_types::limits::{AUTHORITY_LEASE_NS, EPOCH_NS_MIN, GRANULE_BYTES, GRANULES_MAX, SHARDS_MAX};
-use kelix_types::{Error, ErrorKind, Place, Result};
+use kelix_types::{Place, Result};
 use rustix::event::epoll;
 
 use super::device::{Access, Region, Remote};
 use super::landing::{Buffer, Landing};
-use super::lane::{Chain, Lane, Seat, Work};
-use super::outgoing::Outgoing;
+use super::lane::{Lane, Seat, Work};
+use super::sender::Sender;
 use crate::tcp::REGIONS_CHANGED;
-use crate::tcp::frame::Kind;
 use crate::tcp::stream::Stream;
 use crate::{Broken, Fabric, PeerId, Promises, Read, ReadState, Sampled, timespec};
 
@@ -112,17 +110,14 @@ impl Joining {
         let peers: Vec<Peer> = peers.collect();
         let memory = Memory {
             landing: Landing::new(&lane.domain)?,
-            outgoing: Outgoing::new(&lane.domain)?,
             control: Region::private(&lane.domain, SPARE + 1, Access::Landing)?,
             inboxes,
         };
         Ok(VerbsEndpoint {
-            memory: ManuallyDrop::new(memory),
+            sender: Sender::new(lane, (Some(number), seat), memory)?,
             slots: Vec::new(),
             awaited: VecDeque::new(),
             abandoned: Vec::new(),
-            chain: Chain::default(),
-            posted: 0,
             seen: 0,
             window_ns: server.epoch_ns.max(EPOCH_NS_MIN) / 4 * 3,
             authority: server.authority,
@@ -139,12 +134,9 @@ impl Joining {
             closed: false,
             changes: 0,
             owed: 0,
-            number,
             peers,
             epoll,
             stream,
-            seat,
-            lane,
         })
     }
 }
@@ -152,7 +144,6 @@ impl Joining {
 /// All that the device reads and writes here.
 struct Memory {
     landing: Landing,
-    outgoing: Outgoing,
     /// Where the authority lands, and behind it the sleep word of each peer.
     control: Region,
     /// The mailboxes, by peer.
@@ -201,18 +192,14 @@ enum Slot {
 
 /// One session's endpoint.
 pub struct VerbsEndpoint {
-    /// Left to the lane in the end, since the device may still use it.
-    memory: ManuallyDrop<Memory>,
+    sender: Sender<Memory>,
     /// READs by tag.
     slots: Vec<Slot>,
     /// The numbers of READs that their reader waits for.
     awaited: VecDeque<u64>,
     /// Buffers of READs that were given up, and the READs' numbers.
     abandoned: Vec<(u64, Buffer)>,
-    chain: Chain,
-    /// Requests that were posted; those in the chain follow.
-    posted: u64,
-    /// Of them, those that were complete when it was last looked.
+    /// Requests that were complete when it was last looked.
     seen: u64,
     window_ns: u64,
     authority: Remote,
@@ -237,67 +224,28 @@ pub struct VerbsEndpoint {
     changes: u64,
     /// Answers of the server that have not come yet.
     owed: usize,
-    number: usize,
     peers: Vec<Peer>,
     epoll: OwnedFd,
     stream: Stream,
-    seat: Arc<Seat>,
-    lane: Arc<Lane>,
 }
 
 impl VerbsEndpoint {
     fn is_over(&self) -> bool {
-        self.closed || self.lane.is_broken()
-    }
-
-    /// The number of the next request.
-    fn next(&self) -> u64 {
-        self.posted + self.chain.len() as u64
+        self.closed || self.sender.lane.is_broken()
     }
 
     /// Sends a frame of the set-up conversation, and waits for the one that answers it.
     pub fn ask(&mut self, kind: u16, bytes: &[u8], patience: Duration) -> Result<(u16, Vec<u8>)> {
         self.stream.control(kind, bytes);
         self.owed += 1;
-        let began = Instant::now();
-        loop {
-            self.stream.flush();
-            self.stream.fill();
-            while let Some((kind, bytes)) = self.next_frame() {
-                self.note(kind);
-                // Answers to questions that were given up come first.
-                if kind != REGIONS_CHANGED && self.owed == 0 {
-                    return Ok((kind, bytes));
-                }
-            }
-            if let Some(why) = self.stream.over() {
-                self.close();
-                return Err(Error::new(ErrorKind::Unavailable, "ask the server", why));
-            }
-            let Some(left) = patience.checked_sub(began.elapsed()) else {
-                let context = "no answer in time; is the server stopped?";
-                return Err(Error::new(ErrorKind::TimedOut, "ask the server", context));
-            };
-            self.stream.wait(Some(left));
+        let VerbsEndpoint { stream, owed, changes, .. } = self;
+        // Answers to questions that were given up come first.
+        let answer =
+            stream.answer("ask the server", patience, |kind| take_note(kind, owed, changes) && *owed == 0);
+        if self.stream.over().is_some() {
+            self.close();
         }
-    }
-
-    /// Takes note of a frame of the server: news of segments, or an answer.
-    fn note(&mut self, kind: u16) {
-        match kind {
-            REGIONS_CHANGED => self.changes += 1,
-            _ => self.owed = self.owed.saturating_sub(1),
-        }
-    }
-
-    fn next_frame(&mut self) -> Option<(u16, Vec<u8>)> {
-        let (head, body) = self.stream.next()?;
-        if head.kind != Kind::Control {
-            self.stream.end("the server sent a frame that makes no sense here");
-            return None;
-        }
-        let bytes = bytes_of(&self.stream.words()[body]);
-        Some((head.name as u16, bytes[..head.count as usize].to_vec()))
+        answer
     }
 
     /// Sends a frame of the set-up conversation that is not answered.
@@ -310,8 +258,8 @@ impl VerbsEndpoint {
     pub fn set_segments(&mut self, peer: PeerId, list: &[RemoteSegment]) {
         self.take_in();
         // A READ of a segment that goes would end the connection for everybody on the lane.
-        let until = self.next();
-        while self.seat.done() < until && !self.is_over() {
+        let until = self.sender.next();
+        while self.sender.done() < until && !self.is_over() {
             self.take_in();
             self.yield_now();
         }
@@ -343,62 +291,52 @@ impl VerbsEndpoint {
 
     /// Gives what waits to the lane, as far as there is room.
     fn post(&mut self) {
-        let next = self.next();
-        self.memory.outgoing.give(&mut self.chain, next);
-        if self.is_over() {
-            // Nobody takes it, and numbers go on so that nothing of it seems to be done.
-            self.posted += self.chain.len() as u64;
-            return self.chain.clear();
-        }
-        while self.chain.len() > 0 {
-            let count = self.lane.post(&self.seat, &mut self.chain);
-            self.posted += count as u64;
-            if count == 0 {
-                break;
-            }
+        match self.is_over() {
+            true => self.sender.give_up(),
+            false => self.sender.post(),
         }
     }
 
     /// Has the authority read again, well before it has to be known again.
     fn keep_lease(&mut self, now_ns: u64) {
         if self.renewal.is_none() && now_ns + LEASE_NS / 2 > self.lease_until_ns && !self.is_over() {
-            self.renewal = Some((self.next(), now_ns));
-            self.chain.push(Work::Read, self.memory.control.part(0, 1), self.authority);
+            let lands = self.sender.memory.control.part(0, 1);
+            self.renewal = Some((self.sender.push(Work::Read, lands, self.authority), now_ns));
         }
     }
 
     /// Takes in what is complete.
     fn take_in(&mut self) {
-        self.lane.poll();
-        let done = self.seat.done();
-        if done == self.seen {
-            if self.chain.len() > 0 {
-                self.post();
-            }
-            return;
+        self.sender.lane.poll();
+        let done = self.sender.done();
+        if done != self.seen {
+            self.take_in_until(done);
         }
+        if !self.sender.is_clear() {
+            self.post();
+        }
+    }
+
+    fn take_in_until(&mut self, done: u64) {
         self.seen = done;
         while self.awaited.front().is_some_and(|number| *number < done) {
             self.awaited.pop_front();
             self.unseen = true;
         }
         if let Some((_, posted_ns)) = self.renewal.filter(|(number, _)| *number < done) {
-            self.term_seen = self.memory.control.words().load(0);
+            self.term_seen = self.sender.memory.control.words().load(0);
             self.lease_until_ns = posted_ns + LEASE_NS;
             self.renewal = None;
             self.unseen |= std::mem::take(&mut self.judging);
         }
         self.wake_sleepers();
-        let landing = &mut self.memory.landing;
+        let landing = &mut self.sender.memory.landing;
         self.abandoned.retain(|(number, buffer)| {
             if *number < done {
                 landing.give(*buffer);
             }
             *number >= done
         });
-        if self.chain.len() > 0 {
-            self.post();
-        }
     }
 
     /// Wakes the peers that were seen to sleep, and looks where it is to be looked: behind what was WRITten.
@@ -406,18 +344,17 @@ impl VerbsEndpoint {
         for (index, peer) in self.peers.iter_mut().enumerate() {
             if peer.look.is_some_and(|number| number < self.seen) {
                 peer.look = None;
-                let sleep = self.memory.control.words().load(1 + index);
+                let sleep = self.sender.memory.control.words().load(1 + index);
                 if sleep != 0 && sleep != peer.woken {
                     peer.woken = sleep;
-                    self.chain.push(Work::Wake(peer.card.wakes), Default::default(), peer.card.mailbox);
+                    self.sender.push(Work::Wake(peer.card.wakes), Default::default(), peer.card.mailbox);
                 }
             }
             if peer.wanted && peer.look.is_none() {
                 peer.wanted = false;
-                let next = self.posted + self.chain.len() as u64;
-                self.memory.outgoing.give(&mut self.chain, next);
-                peer.look = Some(self.posted + self.chain.len() as u64);
-                self.chain.push(Work::Read, self.memory.control.part(1 + index, 1), peer.card.sleeps);
+                self.sender.give();
+                let lands = self.sender.memory.control.part(1 + index, 1);
+                peer.look = Some(self.sender.push(Work::Read, lands, peer.card.sleeps));
             }
         }
     }
@@ -429,8 +366,8 @@ impl VerbsEndpoint {
         }
         self.stream.flush();
         self.stream.fill();
-        while let Some((kind, _)) = self.next_frame() {
-            self.note(kind);
+        while let Some((kind, _)) = self.stream.next_control() {
+            take_note(kind, &mut self.owed, &mut self.changes);
         }
         if self.stream.over().is_some() {
             self.close();
@@ -441,12 +378,12 @@ impl VerbsEndpoint {
     /// Takes back events, asks for further ones, and takes in what there is, in this order: so nothing arrives without being
     /// taken here or making an event. Has others learn what is theirs. Returns whether a peer has woken this side.
     fn take_events(&mut self) -> bool {
-        while self.lane.channel().take().is_some() {}
-        self.seat.hush();
-        self.lane.arm(true);
+        while self.sender.lane.channel().take().is_some() {}
+        self.sender.seat.hush();
+        self.sender.lane.arm(true);
         self.take_in();
-        self.lane.pass_wake_ups_on();
-        let woken = self.seat.take_woken();
+        self.sender.lane.pass_wake_ups_on();
+        let woken = self.sender.seat.take_woken();
         for (index, peer) in self.peers.iter_mut().enumerate() {
             peer.announced &= woken >> index & 1 == 0;
         }
@@ -468,12 +405,12 @@ impl VerbsEndpoint {
             return;
         }
         // Answered, whatever it reads, once what was WRITten is visible to whoever looks there.
-        let next = self.next();
-        self.memory.outgoing.give(&mut self.chain, next);
-        self.chain.push(Work::Read, self.memory.control.part(SPARE, 1), self.authority);
+        self.sender.give();
+        let lands = self.sender.memory.control.part(SPARE, 1);
+        self.sender.push(Work::Read, lands, self.authority);
         self.post();
-        let (until, began) = (self.next(), self.now_ns());
-        while self.seat.done() < until && !self.is_over() {
+        let (until, began) = (self.sender.next(), self.now_ns());
+        while self.sender.done() < until && !self.is_over() {
             self.take_in();
             if self.now_ns() - began > ANNOUNCED.as_nanos() as u64 {
                 break;
@@ -485,8 +422,7 @@ impl VerbsEndpoint {
     /// Takes words to be WRITten, and waits for room if need be.
     fn place(&mut self, to: Remote, words: &[u64]) -> std::result::Result<(), Broken> {
         loop {
-            let numbers = (self.seat.done(), self.next());
-            if self.memory.outgoing.place(to, words, numbers) {
+            if self.sender.place(to, words) {
                 return Ok(());
             }
             if self.is_over() {
@@ -535,11 +471,11 @@ impl Fabric for VerbsEndpoint {
             Slot::Broken
         } else if let Some((remote, buffer)) = self.peers[read.peer.0 as usize]
             .find(read.place, read.words)
-            .and_then(|remote| Some((remote, self.memory.landing.take(read.words)?)))
+            .and_then(|remote| Some((remote, self.sender.memory.landing.take(read.words)?)))
         {
-            let number = self.next();
+            let lands = self.sender.memory.landing.part(buffer, read.words);
+            let number = self.sender.push(Work::Read, lands, remote);
             self.awaited.push_back(number);
-            self.chain.push(Work::Read, self.memory.landing.part(buffer, read.words), remote);
             Slot::UnderWay { buffer, number, before: crate::now_ns(), after: 0 }
         } else {
             Slot::Outside
@@ -552,7 +488,7 @@ impl Fabric for VerbsEndpoint {
             Slot::Free | Slot::Broken => (ReadState::Broken, None),
             Slot::Outside => (ReadState::Outside, None),
             Slot::UnderWay { buffer, number, before, after } => {
-                if self.seat.done() <= number {
+                if self.sender.done() <= number {
                     if !self.is_over() {
                         return ReadState::Pending;
                     }
@@ -562,7 +498,7 @@ impl Fabric for VerbsEndpoint {
                     let after = if after == 0 { self.now_ns() } else { after };
                     match self.term_at(after) {
                         Some(term) => {
-                            self.memory.landing.copy_out(buffer, into);
+                            self.sender.memory.landing.copy_out(buffer, into);
                             (ReadState::Done(Sampled { before, after, term }), Some(buffer))
                         }
                         None if self.is_over() => (ReadState::Broken, Some(buffer)),
@@ -578,7 +514,7 @@ impl Fabric for VerbsEndpoint {
             }
         };
         if let Some(buffer) = buffer {
-            self.memory.landing.give(buffer);
+            self.sender.memory.landing.give(buffer);
         }
         if let Some(slot) = self.slots.get_mut(read.tag as usize) {
             *slot = Slot::Free;
@@ -658,7 +594,7 @@ impl Fabric for VerbsEndpoint {
     }
 
     fn inbox(&self, peer: PeerId) -> Words<'_> {
-        self.memory.inboxes[peer.0 as usize].words()
+        self.sender.memory.inboxes[peer.0 as usize].words()
     }
 
     fn look(&mut self) {
@@ -680,7 +616,7 @@ impl Fabric for VerbsEndpoint {
         for _ in 0..ANNOUNCEMENTS {
             self.sleeps += 1;
             self.announce();
-            self.seat.set_sleeps(true);
+            self.sender.seat.set_sleeps(true);
             self.armed = true;
             // Wake-ups that have arrived are for an earlier sleep, or for what the caller looks for now.
             if !self.take_events() || self.is_over() {
@@ -708,14 +644,16 @@ impl Fabric for VerbsEndpoint {
             over = self.take_events();
             self.take_frames();
         }
-        self.seat.set_sleeps(false);
+        self.sender.seat.set_sleeps(false);
     }
 }
 
-impl Drop for VerbsEndpoint {
-    fn drop(&mut self) {
-        // SAFETY: taken once, here, and not used after.
-        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-        self.lane.leave(Some(self.number), self.seat.clone(), self.posted, Box::new(memory));
+/// Takes note of a frame of the server: news of segments, or an answer. Returns whether it is an answer.
+fn take_note(kind: u16, owed: &mut usize, changes: &mut u64) -> bool {
+    let is_answer = kind != REGIONS_CHANGED;
+    match is_answer {
+        true => *owed = owed.saturating_sub(1),
+        false => *changes += 1,
     }
+    is_answer
 }

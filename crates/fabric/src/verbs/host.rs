@@ -58,8 +58,24 @@ pub enum HostEvent {
 struct Segment {
     first: usize,
     bytes: u64,
-    /// Until it is registered it cannot be READ.
-    region: Option<Region>,
+    state: State,
+}
+
+enum State {
+    /// It is being registered.
+    Coming,
+    There(Region),
+    /// It cannot be, and is read by message.
+    Refused,
+}
+
+impl Segment {
+    fn region(&self) -> Option<&Region> {
+        match &self.state {
+            State::There(region) => Some(region),
+            _ => None,
+        }
+    }
 }
 
 /// What there is of a shard in a domain.
@@ -83,6 +99,16 @@ struct Registered {
     shards: Vec<Memory>,
 }
 
+impl Registered {
+    fn of(&self, shard: usize) -> &Memory {
+        self.shards.iter().find(|of| of.shard == shard).expect("all of a namespace")
+    }
+
+    fn of_mut(&mut self, shard: usize) -> &mut Memory {
+        self.shards.iter_mut().find(|of| of.shard == shard).expect("all of a namespace")
+    }
+}
+
 struct OfClient {
     lane: Arc<Lane>,
     id: IdName,
@@ -102,6 +128,12 @@ struct OfSession {
     _inboxes: Vec<Region>,
     /// By shard: the version of the list from before which it READs nothing any more.
     let_go: Vec<u64>,
+}
+
+impl OfSession {
+    fn reads(&self, memory: usize, shard: usize) -> bool {
+        self.memory == memory && self.shards.contains(&shard)
+    }
 }
 
 /// What a server needs to be READ over verbs. Used by one thread.
@@ -216,8 +248,7 @@ impl Host {
         let mut epoch_ns = u64::MAX;
         for (peer, ((shard, inbox), mailbox)) in shards.clone().zip(inboxes).zip(mailboxes).enumerate() {
             let region = Region::register(&of.domain, inbox.clone(), Access::Writable)?;
-            let header =
-                &of.shards.iter().find(|memory| memory.shard == shard).expect("all of a namespace").header;
+            let header = &of.of(shard).header;
             cards.push(ShardCard {
                 mailbox: region.remote(),
                 sleeps: header.remote().word(header_word::SLEEPING),
@@ -241,18 +272,19 @@ impl Host {
         Ok((links, card))
     }
 
-    /// The segments of a session's shard that are registered, the version of their list, and whether these are all. `None`: there is
+    /// The segments of a session's shard that are registered, the version of their list, and whether these are all that ever will be. `None`: there is
     /// no such session or shard.
     pub fn segments(&mut self, number: u64, shard: usize) -> Option<(u64, bool, Vec<RemoteSegment>)> {
         let session = self.sessions.iter().find(|session| session.number == number)?;
         let (memory, shard) = (session.memory, session.shards.clone().nth(shard)?);
         self.look_at(memory, shard);
-        let of = self.registered[memory].shards.iter().find(|of| of.shard == shard)?;
+        let of = self.registered[memory].of(shard);
         let header = (0, Header::BYTES, of.header.remote());
-        let listed = of.segments.iter().filter_map(|segment| {
-            Some((segment.first as u64, segment.bytes, segment.region.as_ref()?.remote()))
-        });
-        let whole = of.segments.iter().all(|segment| segment.region.is_some());
+        let listed = of
+            .segments
+            .iter()
+            .filter_map(|segment| Some((segment.first as u64, segment.bytes, segment.region()?.remote())));
+        let whole = !of.segments.iter().any(|segment| matches!(segment.state, State::Coming));
         Some((of.version, whole, [header].into_iter().chain(listed).collect()))
     }
 
@@ -280,14 +312,10 @@ impl Host {
 
     /// Deregisters what was retired and no session READs any more.
     fn forget(&mut self, memory: usize, shard: usize) {
-        let readers = self
-            .sessions
-            .iter()
-            .filter(|session| session.memory == memory && session.shards.contains(&shard));
+        let readers = self.sessions.iter().filter(|session| session.reads(memory, shard));
         let least =
             readers.map(|session| session.let_go[shard - session.shards.start]).min().unwrap_or(u64::MAX);
-        let of = self.registered[memory].shards.iter_mut().find(|of| of.shard == shard);
-        of.expect("all of a namespace").retired.retain(|(_, version)| *version > least);
+        self.registered[memory].of_mut(shard).retired.retain(|(_, version)| *version > least);
     }
 
     /// Does what there is to do, without waiting.
@@ -301,17 +329,17 @@ impl Host {
             }
         }
         while let Some((Task { memory, shard, first, .. }, region)) = self.registrar.take() {
-            let of = self.registered[memory].shards.iter_mut().find(|of| of.shard == shard);
-            let of = of.expect("all of a namespace");
+            let of = self.registered[memory].of_mut(shard);
             // It may have been retired meanwhile.
             let segment = of.segments.iter_mut().find(|segment| segment.first == first);
             match (segment, region) {
                 (Some(segment), Ok(region)) => {
-                    segment.region = Some(region);
+                    segment.state = State::There(region);
                     of.version += 1;
                     self.tell(memory, shard);
                 }
-                (_, Err(error)) => {
+                (segment, Err(error)) => {
+                    segment.into_iter().for_each(|segment| segment.state = State::Refused);
                     let what =
                         format!("a segment is read by message, since it cannot be registered: {error}");
                     self.news.push(HostEvent::Trouble(what));
@@ -398,11 +426,11 @@ impl Host {
     fn look_at(&mut self, memory: usize, shard: usize) {
         let HostShard { header, segments, .. } = &self.shards[shard];
         let version = header.words().load_acquire(header_word::SEGMENTS);
-        let Registered { domain, shards, .. } = &mut self.registered[memory];
-        let of = shards.iter_mut().find(|of| of.shard == shard).expect("all of a namespace");
-        if of.seen == Some(version) {
+        if self.registered[memory].of(shard).seen == Some(version) {
             return;
         }
+        let domain = self.registered[memory].domain.clone();
+        let of = self.registered[memory].of_mut(shard);
         of.seen = Some(version);
         let list = segments.list();
         let mut changed = false;
@@ -410,16 +438,18 @@ impl Host {
             .into_iter()
             .partition::<Vec<_>, _>(|segment| list.iter().any(|listed| listed.first == segment.first));
         of.segments = kept;
-        for region in gone.into_iter().filter_map(|segment| segment.region) {
-            changed = true;
-            of.retired.push((region, of.version + 1));
+        for segment in gone {
+            if let State::There(region) = segment.state {
+                changed = true;
+                of.retired.push((region, of.version + 1));
+            }
         }
         for listed in list {
             if of.segments.iter().any(|segment| segment.first == listed.first) {
                 continue;
             }
             let (first, bytes) = (listed.first, listed.span.bytes());
-            of.segments.push(Segment { first, bytes, region: None });
+            of.segments.push(Segment { first, bytes, state: State::Coming });
             self.registrar.register(Task { memory, shard, first, domain: domain.clone(), span: listed.span });
         }
         if changed {
@@ -431,10 +461,7 @@ impl Host {
 
     /// Lets the sessions know whom it concerns.
     fn tell(&mut self, memory: usize, shard: usize) {
-        let readers = self
-            .sessions
-            .iter()
-            .filter(|session| session.memory == memory && session.shards.contains(&shard));
+        let readers = self.sessions.iter().filter(|session| session.reads(memory, shard));
         self.news.extend(readers.map(|session| HostEvent::Changed(session.number)));
     }
 

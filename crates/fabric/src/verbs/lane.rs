@@ -158,15 +158,14 @@ impl Lane {
         name: usize,
     ) -> Result<Lane> {
         let most = domain.device.limits.max_qp_wr.max(1) as usize;
-        let sends = sends.min(most);
+        let (sends, receives) = (sends.min(most), RECEIVES.min(most));
         let send_queue = Completions::new(channel, sends, name)?;
-        let receive_queue = Completions::new(channel, RECEIVES, name)?;
-        let pair =
-            Pair::new(domain, (&send_queue, &receive_queue), (sends, RECEIVES.min(most)), INLINE_BYTES)?;
+        let receive_queue = Completions::new(channel, receives, name)?;
+        let pair = Pair::new(domain, (&send_queue, &receive_queue), (sends, receives), INLINE_BYTES)?;
         Ok(Lane {
             pair,
             graves: Mutex::default(),
-            inbox: Region::private(domain, RECEIVES, Access::Landing)?,
+            inbox: Region::private(domain, receives, Access::Landing)?,
             sends: send_queue,
             receives: receive_queue,
             channel: channel.clone(),
@@ -186,8 +185,7 @@ impl Lane {
     /// Holds the connection from now on, and takes wake-ups.
     pub fn connected(&self, id: Id) -> Result<()> {
         *self.id.lock().expect("no panic under this lock") = Some(id);
-        let most = self.domain.device.limits.max_qp_wr.max(1) as usize;
-        (0..RECEIVES.min(most)).try_for_each(|place| self.post_receive(place))
+        (0..self.inbox.words().count()).try_for_each(|place| self.post_receive(place))
     }
 
     fn post_receive(&self, place: usize) -> Result<()> {

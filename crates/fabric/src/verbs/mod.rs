@@ -46,6 +46,7 @@ mod outgoing;
 mod queue;
 mod registrar;
 mod report;
+mod sender;
 
 pub use clients::{Offer, join};
 pub use device::Remote;

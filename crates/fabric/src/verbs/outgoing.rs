@@ -66,8 +66,7 @@ impl Outgoing {
 
     /// A stretch of free memory.
     fn room(&mut self, count: usize, done: u64) -> Option<usize> {
-        while let Some((number, end)) = self.given.front().copied().filter(|(number, _)| *number <= done) {
-            debug_assert!(number <= done);
+        while let Some((_, end)) = self.given.front().copied().filter(|(number, _)| *number <= done) {
             self.tail = end;
             self.given.pop_front();
         }
