@@ -25,6 +25,10 @@ impl Names {
         self.0.push(name);
     }
 
+    pub fn all(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
     pub fn id(&self, name: &str) -> Option<NameId> {
         let at = self.0.iter().position(|known| known == name)?;
         Some(NameId(at as u16 + 1))

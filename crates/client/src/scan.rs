@@ -1,4 +1,4 @@
-//! Scans of ordered tables: ranges, pages, counts.
+//! Scans: ranges of ordered tables, all of hash tables; pages, counts.
 //!
 //! A scan is a row of pages, each of which goes on behind the last key of the one before. It is not one moment of the table: a
 //! key that is there from the scan's beginning to its end comes exactly once, one that is put or deleted meanwhile at most
@@ -31,7 +31,8 @@ const SCANS_AT_ONCE: usize = 16;
 
 const SCAN: &str = "scan";
 
-/// Which keys of an ordered table, and in which order: all of them upwards, unless something else is said.
+/// Which keys of a table, and in which order: all of them upwards, unless something else is said. A hash table has no order: its keys
+/// come in any, and only all of them or the first so many can be had.
 ///
 /// ```
 /// use kelix::Scan;
@@ -119,9 +120,7 @@ impl Scan {
     fn resolve(&self, operation: &'static str, table: TableId) -> Result<Cursor> {
         let kind = table.kind();
         if !kind.is_ordered() {
-            let context =
-                "a hash table has no order; scans are for tables made with `kelix table create --ordered`";
-            return Err(Error::new(ErrorKind::InvalidArgument, operation, context));
+            return self.resolve_unordered(operation, table);
         }
         for key in [&self.lower, &self.upper].into_iter().filter_map(Bound::key) {
             check_key(operation, table, key)?;
@@ -138,6 +137,25 @@ impl Scan {
             range: range.unwrap_or(Range::Strings(Vec::new(), None)),
             backwards: self.backwards,
             left: self.limit.unwrap_or(u64::MAX),
+            hint: Hint::default(),
+            in_vain: 0,
+        })
+    }
+
+    /// What it means for a hash table.
+    fn resolve_unordered(&self, operation: &'static str, table: TableId) -> Result<Cursor> {
+        let all = Scan { limit: self.limit, ..Scan::all() };
+        if *self != all {
+            let context = "a hash table has no order, and is scanned as a whole; ranges are for tables made with `kelix table \
+                           create --ordered`";
+            return Err(Error::new(ErrorKind::InvalidArgument, operation, context));
+        }
+        Ok(Cursor {
+            table,
+            range: Range::Unordered { shard: 0, position: 0 },
+            backwards: false,
+            left: self.limit.unwrap_or(u64::MAX),
+            done: false,
             hint: Hint::default(),
             in_vain: 0,
         })
@@ -231,7 +249,7 @@ impl Iterator for Scanner<'_> {
 }
 
 impl Session {
-    /// Scans an ordered table: the items come one after another, and are fetched in pages.
+    /// Scans a table: the items come one after another, and are fetched in pages.
     pub fn scan(&mut self, table: Table, scan: &Scan) -> Result<Scanner<'_>> {
         let id = self.check_table(SCAN, table)?;
         let cursor = scan.resolve(SCAN, id)?;
@@ -239,7 +257,7 @@ impl Session {
         Ok(Scanner { session: self, cursor, page: VecDeque::new(), generation })
     }
 
-    /// Scans an ordered table into a buffer that is reused from scan to scan: keys, and plain values (or the unnamed
+    /// Scans a table into a buffer that is reused from scan to scan: keys, and plain values (or the unnamed
     /// attributes).
     pub fn scan_into(&mut self, table: Table, scan: &Scan, rows: &mut Rows) -> Result<()> {
         const OPERATION: &str = "scan_into";
@@ -248,7 +266,7 @@ impl Session {
         self.scan_range(OPERATION, cursor, rows)
     }
 
-    /// Scans an ordered table many times: does with each scan, and the buffer of the same number, what [`Session::scan_into`] does.
+    /// Scans a table many times: does with each scan, and the buffer of the same number, what [`Session::scan_into`] does.
     /// Where memory is within reach of loads, all of them begin at once.
     pub fn multi_scan_into(&mut self, table: Table, scans: &[Scan], rows: &mut [Rows]) -> Result<()> {
         const OPERATION: &str = "multi_scan_into";
@@ -262,7 +280,7 @@ impl Session {
                 scans.iter().map(|scan| scan.resolve(OPERATION, id)).collect::<Result<_>>()?;
             let begins: Vec<[u8; 8]> = cursors.iter().filter_map(Cursor::first_number).collect();
             let begins: Vec<&[u8]> = begins.iter().map(|begin| &begin[..]).collect();
-            if self.core.begins_with_index() {
+            if self.core.begins_with_index() && id.kind().is_ordered() {
                 self.core.reader_in_order(id).bring_near(id, &begins);
             }
             for (cursor, rows) in cursors.into_iter().zip(rows) {
@@ -352,6 +370,9 @@ impl Session {
             let reply = cursor.reply(OPERATION, &answer)?;
             all += answer.version;
             cursor.left -= answer.version.min(cursor.left);
+            if cursor.pass_page(OPERATION, self, &reply)? {
+                continue;
+            }
             cursor.done |= reply.end || answer.version == 0;
             if !cursor.done {
                 cursor.pass(reply.last_key().ok_or_else(|| nonsense(OPERATION))?);
@@ -361,11 +382,12 @@ impl Session {
         Ok(all)
     }
 
-    /// About how many keys a range has, without looking at each: exact for a few, and for more what leaves have on average.
+    /// About how many keys a range has, without looking at each: exact for a few, and for more what leaves have on average. Of a hash
+    /// table how many there are.
     pub fn estimate(&mut self, table: Table, scan: &Scan) -> Result<u64> {
         const OPERATION: &str = "estimate";
         let id = self.check_table(OPERATION, table)?;
-        let cursor = Scan { backwards: false, ..scan.clone() }.resolve(OPERATION, id)?;
+        let mut cursor = Scan { backwards: false, ..scan.clone() }.resolve(OPERATION, id)?;
         if !cursor.fits_one_message() {
             let context = "the end of the range is too long for an estimate; count the keys instead";
             return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, context));
@@ -374,9 +396,12 @@ impl Session {
         if cursor.is_over() {
             return Ok(0);
         }
-        let answer = cursor.ask(self, OPERATION, u64::MAX, about)?;
+        let mut all = cursor.ask(self, OPERATION, u64::MAX, about)?.version;
+        while cursor.pass_shard(self) {
+            all += cursor.ask(self, OPERATION, u64::MAX, about)?.version;
+        }
         self.still(OPERATION)?;
-        Ok(answer.version.min(cursor.left))
+        Ok(all.min(cursor.left))
     }
 }
 

@@ -60,26 +60,54 @@ impl Session {
 
     /// The tables' names: those of each kind in the order of their making.
     pub fn tables(&mut self) -> Result<Vec<String>> {
+        const OPERATION: &str = "tables";
         let mut names = Vec::new();
         for kind in TableKind::ALL {
             for which in 1..=TABLES_MAX as u16 {
                 let id = TableId::new(kind, which);
-                let Some(name) = self.table_name(id)? else { break };
-                // Tables of generations have their names, too, and those lead elsewhere.
-                let key = catalogue::id_key(TableId::CATALOGUE, name.as_bytes());
-                if self.catalogue_id("tables", &key)? == Some(id.0) {
-                    names.push(name);
+                let Some(name) =
+                    self.catalogue_body(OPERATION, &catalogue::name_key(TableId::CATALOGUE, NameId(id.0)))?
+                else {
+                    break;
+                };
+                // Tables of generations have their names, too, and those lead elsewhere. Tables that were dropped have none.
+                if self.catalogue_id(OPERATION, &catalogue::id_key(TableId::CATALOGUE, &name))? == Some(id.0) {
+                    names.push(String::from_utf8_lossy(&name).into_owned());
                 }
             }
         }
         Ok(names)
     }
 
+    /// Drops a table. Its name is gone at once and free for another one, and what is in it goes soon; a handle that was opened
+    /// before is of no use any more. `false`: there is no such table. A loaded table goes with its dataset only.
+    pub fn drop_table(&mut self, name: &str) -> Result<bool> {
+        const OPERATION: &str = "drop_table";
+        check_name(OPERATION, name)?;
+        let head = RequestHead::new(Op::Drop, 0, TableId::CATALOGUE);
+        let answer = self.call(OPERATION, 0, head, name.as_bytes(), &[])?;
+        if answer.status == Status::Absent {
+            return Ok(false);
+        }
+        check_answer(OPERATION, &answer)?;
+        Ok(true)
+    }
+
+    /// The names of attributes and links that items of a table have had, in the order of their making.
+    pub fn attribute_names(&mut self, table: Table) -> Result<Vec<String>> {
+        const OPERATION: &str = "attribute_names";
+        let table = self.check_table(OPERATION, table)?;
+        let table = self.names_table(OPERATION, table)?;
+        let names = self.learn_names(OPERATION, table, u16::MAX)?;
+        Ok(names.all().map(String::from).collect())
+    }
+
     /// The name of a table, by the id that an [`crate::Attribute::Link`] tells.
     pub fn table_name(&mut self, id: TableId) -> Result<Option<String>> {
         let key = catalogue::name_key(TableId::CATALOGUE, NameId(id.0));
         let name = self.catalogue_body("table_name", &key)?;
-        Ok(name.map(|name| String::from_utf8_lossy(&name).into_owned()))
+        // One that was dropped has none.
+        Ok(name.filter(|name| !name.is_empty()).map(|name| String::from_utf8_lossy(&name).into_owned()))
     }
 
     /// The handle of a table, by the id that an [`crate::Attribute::Link`] tells.

@@ -376,7 +376,8 @@ impl Session {
             return Ok(*name_id);
         }
         let key = catalogue::name_key(TableId::CATALOGUE, NameId(table.0));
-        let Some(name) = self.catalogue_body(operation, &key)? else { return Ok(table) };
+        let name = self.catalogue_body(operation, &key)?.filter(|name| !name.is_empty());
+        let Some(name) = name else { return Ok(table) };
         let leads = self.catalogue_body(operation, &catalogue::id_key(TableId::CATALOGUE, &name))?;
         let name_id = leads.map_or(table, |leads| TableId(u16::from_le_bytes([leads[0], leads[1]])));
         // A table made by hand never becomes one of a generation, nor changes its name.

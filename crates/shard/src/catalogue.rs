@@ -7,6 +7,7 @@ use kelix_types::{NameId, TableId, TableKind};
 use kelix_wire::{Request, Status, catalogue};
 
 use crate::execute::{Answer, NewItem};
+use crate::generations::Order;
 use crate::overlay::Overlay;
 use crate::shard::Shard;
 
@@ -48,6 +49,28 @@ impl Shard {
         self.put_catalogue(&id_key, &id.0.to_le_bytes())?;
         self.names.insert((table.0, *kind), given + 1);
         Ok(Answer { status: Status::Ok, version: u64::from(id.0), location: 0 })
+    }
+
+    /// Drops the table of the name in the request's key. Its id is never given again: old handles of it lead nowhere.
+    pub(crate) fn drop_table(&mut self, request: &Request<'_>) -> Result<Answer, NoRoom> {
+        if self.number != 0 || request.head.table != TableId::CATALOGUE {
+            return Ok(Answer::of(Status::Refused));
+        }
+        let key = catalogue::id_key(TableId::CATALOGUE, request.key);
+        let Some(body) = self.catalogue_body(&key) else { return Ok(Answer::of(Status::Absent)) };
+        if body.len() > 2 {
+            return Ok(Answer::of(Status::Loaded));
+        }
+        let table = TableId(u16::from_le_bytes([body[0], body[1]]));
+        // Another table may have its name, but not its attributes' names.
+        self.put_catalogue(&catalogue::name_key(TableId::CATALOGUE, NameId(table.0)), b"")?;
+        self.remove_key(TableId::CATALOGUE, &key);
+        if self.view.shards() > 1 {
+            let order = Order::Drop { generation: 0, tables: vec![table], given_up: false };
+            self.generations.orders.push(order);
+        }
+        self.begin_leaving(0, vec![table], false);
+        Ok(Answer::of(Status::Ok))
     }
 
     /// The body of a catalogue item.

@@ -75,7 +75,11 @@ impl Shard {
             Op::LargePiece => Ok(self.large_piece(peer, &task.request())),
             Op::LargeCommit => self.large_commit((peer, task.order), &task.request(), hash),
             Op::Ping => Ok(Answer::of(Status::Ok)),
-            Op::Scan => Ok(Answer::of(Status::Refused)),
+            Op::Scan => {
+                self.scan(&task.request(), frame);
+                return Ok(());
+            }
+            Op::Drop => self.drop_table(&task.request()),
             Op::Build
             | Op::Load
             | Op::Resolve
@@ -203,6 +207,7 @@ impl Shard {
                 }
                 self.image.slot(location).publish(0, incarnation.live().0);
                 self.counters.items += 1;
+                self.counts.add(table);
             }
         }
         self.counters.puts += 1;
@@ -307,6 +312,7 @@ impl Shard {
         self.index.remove(&mut self.image, hash, key, found);
         self.release(found.location);
         self.counters.items -= 1;
+        self.counts.take(key.0);
     }
 
     /// Writes the location words of a link. Where this shard owns the target it trusts only itself; another

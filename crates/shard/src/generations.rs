@@ -606,7 +606,8 @@ impl Shard {
         self.begin_leaving(number, tables, given_up);
     }
 
-    fn begin_leaving(&mut self, generation: u64, tables: Vec<TableId>, given_up: bool) {
+    /// Begins to drop what is in tables. A generation of 0 is none: the tables were dropped by a client.
+    pub(crate) fn begin_leaving(&mut self, generation: u64, tables: Vec<TableId>, given_up: bool) {
         self.generations.listings.remove(&generation);
         self.generations.questions.remove(&generation);
         self.generations.thawed.retain(|thawed| *thawed != generation);

@@ -27,6 +27,7 @@ mod noted;
 mod ordered;
 mod overlay;
 mod shard;
+mod unordered;
 mod upkeep;
 mod waiting;
 

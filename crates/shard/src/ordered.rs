@@ -3,9 +3,9 @@
 use kelix_image::{Image, ItemHeader, NoRoom, inline_item, load_key};
 use kelix_index::{FoundKey, ScanFrom, location_of};
 use kelix_types::limits::{COUNT_KEYS_MAX, FRAME_BYTES_MAX, SCAN_KEYS_MAX};
-use kelix_types::{TableId, Version};
+use kelix_types::{Location, TableId, Version};
 use kelix_wire::{
-    FrameBuffer, IN_A_LEAF, Op, ReplyHead, Request, ScanArgument, Status, encode_reply, push_item, push_key,
+    FrameBuffer, IN_A_LEAF, Op, ReplyHead, Request, ScanArgument, Status, encode_reply, push_key, reserve_item,
 };
 
 use crate::execute::Answer;
@@ -24,7 +24,7 @@ impl Shard {
                 self.scan(&request, frame);
                 return Ok(true);
             }
-            Op::Ping | Op::LargePiece | Op::Intern => return Ok(false),
+            Op::Ping | Op::LargePiece | Op::Intern | Op::Drop => return Ok(false),
             Op::Build | Op::Load | Op::Resolve | Op::Switch | Op::Abandon => return Ok(false),
             Op::Hold | Op::Freeze | Op::Overlays => return Ok(false),
             _ if !kind.takes_key(request.key) => Answer::of(Status::Refused),
@@ -147,13 +147,20 @@ impl Shard {
     }
 
     /// Brings keys in their order, or counts them. A reply has so many that the shard is not kept for long.
-    fn scan(&mut self, request: &Request<'_>, frame: &mut FrameBuffer) {
+    pub(crate) fn scan(&mut self, request: &Request<'_>, frame: &mut FrameBuffer) {
         let (id, table) = (request.head.id, request.head.table);
         let argument = request.head.argument.and_then(ScanArgument::from_word);
+        let argument = argument.filter(|argument| argument.limit > 0);
+        if let Some(argument) = argument.filter(|_| !table.kind().is_ordered()) {
+            self.counters.scans += 1;
+            if self.scan_unordered(request, argument, frame).is_some() {
+                return;
+            }
+        }
         let fits = |key: &[u8], given: bool| if given { table.kind().takes_key(key) } else { key.is_empty() };
         let argument = argument.filter(|argument| {
             let keys_fit = fits(request.key, argument.from) && fits(request.body, argument.until);
-            argument.limit > 0 && keys_fit
+            table.kind().is_ordered() && keys_fit
         });
         let Some(argument) = argument else {
             let refused = ReplyHead { id, status: Status::Refused, version: 0, location: 0 };
@@ -182,6 +189,23 @@ impl Shard {
     }
 }
 
+/// Appends an item to the reply of a scan, if there is room. One that is too long comes alone, and without its body: the client gets
+/// it where it stands. `others`: it would not be alone.
+pub(crate) fn push_scanned(image: &Image, location: Location, others: bool, frame: &mut FrameBuffer) -> bool {
+    let room = SCAN_WORDS_MAX - frame.payload().len();
+    let slot = image.slot(location);
+    let header = ItemHeader::from_word(slot.load(1)).expect("an item of this image");
+    let mut words = header.item_bytes().div_ceil(8);
+    if words >= room {
+        words = (header.key_start() + header.key_bytes).div_ceil(8);
+        if others {
+            return false;
+        }
+    }
+    slot.copy_out(0, reserve_item(frame, location, words));
+    true
+}
+
 /// A scan under way, whose keys go into a reply.
 struct Scan<'s> {
     table: TableId,
@@ -191,7 +215,6 @@ struct Scan<'s> {
     keys: usize,
     /// The key just looked at.
     key: Vec<u8>,
-    item: Vec<u64>,
     ended: bool,
     frame: &'s mut FrameBuffer,
 }
@@ -213,7 +236,6 @@ impl<'s> Scan<'s> {
             limit,
             keys: 0,
             key: Vec::new(),
-            item: Vec::new(),
             ended: false,
             frame,
         }
@@ -250,29 +272,15 @@ impl<'s> Scan<'s> {
 
     /// Appends a key to the reply, if there is room.
     fn push(&mut self, image: &Image, word: u64, second: u64) -> bool {
+        if self.table.kind().has_items() {
+            return push_scanned(image, location_of(second), self.keys > 0, self.frame);
+        }
         let room = SCAN_WORDS_MAX - self.frame.payload().len();
-        if !self.table.kind().has_items() {
-            if room >= 2 {
-                self.frame.push(word);
-                self.frame.push(second);
-            }
-            return room >= 2;
+        if room >= 2 {
+            self.frame.push(word);
+            self.frame.push(second);
         }
-        let location = location_of(second);
-        let slot = image.slot(location);
-        let header = ItemHeader::from_word(slot.load(1)).expect("an item of this image");
-        let mut words = header.item_bytes().div_ceil(8);
-        if words >= room {
-            // A long item comes alone, and without its body: the client gets it where it stands.
-            words = (header.key_start() + header.key_bytes).div_ceil(8);
-            if self.keys > 0 {
-                return false;
-            }
-        }
-        self.item.resize(words, 0);
-        slot.copy_out(0, &mut self.item);
-        push_item(self.frame, location, &self.item);
-        true
+        room >= 2
     }
 
     /// Says in the reply how many keys it brings, and whether there are more.

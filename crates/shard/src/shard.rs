@@ -17,6 +17,7 @@ use crate::again::History;
 use crate::generations::{Generations, Order};
 use crate::large::Upload;
 use crate::noted::Noted;
+use crate::unordered::Counts;
 use crate::waiting::{PARKED_MAX, Parked};
 
 /// Time as the shell tells it.
@@ -187,6 +188,7 @@ pub struct Shard {
     pub(crate) parked_retry_ns: u64,
     pub(crate) slab_leaving: Option<crate::upkeep::LeavingSlab>,
     pub(crate) counters: ShardCounters,
+    pub(crate) counts: Counts,
     pub(crate) scratch: Vec<u64>,
     batch: Vec<Task>,
     /// Requests tried so far.
@@ -227,6 +229,7 @@ impl Shard {
             parked_retry_ns: 0,
             slab_leaving: None,
             counters: ShardCounters::default(),
+            counts: Counts::default(),
             scratch: Vec::new(),
             batch: Vec::new(),
             tried: 0,

@@ -21,7 +21,7 @@ pub use message::{
 };
 pub use model::ModelWords;
 pub use ring::{MAILBOX_BYTES, RingFault, RingReader, RingWriter, mailbox_word};
-pub use scan::{ScanArgument, ScanEntry, ScanReply, push_item, push_key};
+pub use scan::{ScanArgument, ScanEntry, ScanReply, push_key, reserve_item};
 pub use view::View;
 
 /// Version of the protocol. Both sides must speak the same.

@@ -56,6 +56,8 @@ pub enum Op {
     Freeze = 17,
     /// What clients wrote into a loaded table, for generation `argument`: the next of their keys, with versions.
     Overlays = 18,
+    /// Drops a table, whose name is the key: the name is gone, and what is in the table goes soon. Of shard 0.
+    Drop = 19,
 }
 
 impl Op {
@@ -86,6 +88,7 @@ impl Op {
             16 => Op::Hold,
             17 => Op::Freeze,
             18 => Op::Overlays,
+            19 => Op::Drop,
             _ => return None,
         })
     }

@@ -1,12 +1,16 @@
 //! Scans by message: what is asked for, and how the keys come.
 //!
+//! Keys of a hash table, of which each shard has some, are in the order of their *positions*: their hashes with the bits
+//! reversed.
+//!
 //! ```text
-//! request  key        where to begin, with FROM
+//! request  key        where to begin, with FROM; of a hash table the position, highest byte first
 //!            argument   63 zero 38 | 37 ESTIMATE | 36 BACKWARDS | 35 COUNT | 34 UNTIL | 33 FROM | 32 AFTER | 31 most keys 0
 //!          body       where to end, with UNTIL: forwards before this key, backwards with it
 //!
 //! reply    version    number of keys
 //!          word 0     1: there are no more; 0: there may be
+//!          word 1     only of a hash table: the position from which to go on
 //!          then       inline values: for each key its number and its value
 //!                     items: for each key  [ 63 words 47 | 46 location 0 ]  and so many words of the item, all of it or, if it
 //!                     does not fit, all up to its key
@@ -73,10 +77,10 @@ pub enum ScanEntry<'a> {
     Key(&'a [u8]),
 }
 
-/// Appends an item, or its first words, at least up to its key.
-pub fn push_item(frame: &mut FrameBuffer, location: Location, words: &[u64]) {
-    frame.push(location.word() | (words.len() as u64) << 47);
-    frame.reserve(words.len()).copy_from_slice(words);
+/// Makes room for an item, or for its first words, at least up to its key.
+pub fn reserve_item(frame: &mut FrameBuffer, location: Location, words: usize) -> &mut [u64] {
+    frame.push(location.word() | (words as u64) << 47);
+    frame.reserve(words)
 }
 
 /// Appends the last key that was counted.
@@ -90,6 +94,8 @@ pub fn push_key(frame: &mut FrameBuffer, key: &[u8]) {
 pub struct ScanReply<'a> {
     /// There are no more.
     pub end: bool,
+    /// Of a hash table: where to go on.
+    pub position: u64,
     table: TableId,
     words: &'a [u64],
 }
@@ -98,7 +104,11 @@ impl<'a> ScanReply<'a> {
     /// Looks at the words that came with a reply. `None`: they make no sense.
     pub fn new(table: TableId, words: &'a [u64]) -> Option<ScanReply<'a>> {
         let (end, words) = words.split_first()?;
-        (*end <= 1).then_some(ScanReply { end: *end == 1, table, words })
+        let (position, words) = match table.kind().is_ordered() {
+            true => (0, words),
+            false => words.split_first().map(|(position, words)| (*position, words))?,
+        };
+        (*end <= 1).then_some(ScanReply { end: *end == 1, position, table, words })
     }
 
     /// The last key that was counted.
@@ -162,8 +172,8 @@ mod tests {
         let mut frame = FrameBuffer::default();
         frame.clear();
         frame.push(1);
-        push_item(&mut frame, location, &words);
-        push_item(&mut frame, location, &words[..3]);
+        reserve_item(&mut frame, location, 4).copy_from_slice(&words);
+        reserve_item(&mut frame, location, 3).copy_from_slice(&words[..3]);
         assert_eq!(frame.payload()[1], 0x0002_0100_0000_0004);
         let reply = ScanReply::new(table, frame.payload()).unwrap();
         let entries: Vec<_> = reply.map(|entry| entry.expect("makes sense")).collect();
@@ -186,10 +196,11 @@ mod tests {
         frame.clear();
         frame.push(0);
         for _ in 0..3 {
-            push_item(&mut frame, Location::new(Place(64), SizeClass(1)), &[1 << 63, header.word(), 5, 7]);
+            let location = Location::new(Place(64), SizeClass(1));
+            reserve_item(&mut frame, location, 4).copy_from_slice(&[1 << 63, header.word(), 5, 7]);
         }
         let good = frame.payload();
-        for table in [table, TableId::new(TableKind::Inline, 1)] {
+        for table in [table, TableId::new(TableKind::Inline, 1), TableId(1)] {
             for cut in 0..=good.len() {
                 let reply = ScanReply::new(table, &good[..cut]);
                 reply.into_iter().for_each(|reply| assert!(reply.count() <= good.len()));

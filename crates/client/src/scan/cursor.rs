@@ -28,6 +28,8 @@ pub(super) enum Range {
     Numbers(u64, u64),
     /// From a string on to below another; none: to the end.
     Strings(Vec<u8>, Option<Vec<u8>>),
+    /// Of a hash table: from a position of a shard on, and all of the shards behind it.
+    Unordered { shard: usize, position: u64 },
 }
 
 /// A scan under way.
@@ -73,7 +75,7 @@ impl Cursor {
     pub fn first_number(&self) -> Option<[u8; 8]> {
         match self.range {
             Range::Numbers(low, high) => Some(if self.backwards { high } else { low }.to_be_bytes()),
-            Range::Strings(..) => None,
+            Range::Strings(..) | Range::Unordered { .. } => None,
         }
     }
 
@@ -82,6 +84,7 @@ impl Cursor {
         let empty = match &self.range {
             Range::Numbers(low, high) => low > high,
             Range::Strings(lower, upper) => upper.as_ref().is_some_and(|upper| lower >= upper),
+            Range::Unordered { .. } => false,
         };
         self.done || self.left == 0 || empty
     }
@@ -108,6 +111,43 @@ impl Cursor {
                 Some(next) => *lower = next,
                 None => self.done = true,
             },
+            // Only pages know where they end.
+            Range::Unordered { .. } => {}
+        }
+    }
+
+    /// Goes on behind a page of a hash table. `Ok(false)`: it is of another.
+    pub fn pass_page(
+        &mut self,
+        operation: &'static str,
+        session: &Session,
+        reply: &ScanReply<'_>,
+    ) -> Result<bool> {
+        match &mut self.range {
+            // A page may be empty, but leads on.
+            Range::Unordered { position, .. } if !reply.end && reply.position <= *position => {
+                Err(nonsense(operation))
+            }
+            Range::Unordered { position, .. } if !reply.end => {
+                *position = reply.position;
+                Ok(true)
+            }
+            Range::Unordered { .. } => {
+                self.done = !self.pass_shard(session);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Goes on with the next shard of a hash table. `false`: there is none.
+    pub fn pass_shard(&mut self, session: &Session) -> bool {
+        match &mut self.range {
+            Range::Unordered { shard, position } if *shard + 1 < session.core.shards() => {
+                (*shard, *position) = (*shard + 1, 0);
+                true
+            }
+            _ => false,
         }
     }
 
@@ -118,6 +158,7 @@ impl Cursor {
             (Range::Numbers(low, _), true) => number_of(key) < *low,
             (Range::Strings(_, upper), false) => upper.as_ref().is_some_and(|upper| key >= &upper[..]),
             (Range::Strings(lower, _), true) => key < &lower[..],
+            (Range::Unordered { .. }, _) => false,
         }
     }
 
@@ -131,6 +172,7 @@ impl Cursor {
             Range::Strings(lower, upper) => {
                 (Some(lower).filter(|lower| !lower.is_empty()).cloned(), upper.clone())
             }
+            Range::Unordered { position, .. } => (Some(position.to_be_bytes().to_vec()), None),
         }
     }
 
@@ -165,7 +207,10 @@ impl Cursor {
         let head =
             RequestHead { argument: Some(argument.word()), ..RequestHead::new(Op::Scan, 0, self.table) };
         let (from, end) = (from.unwrap_or_default(), end.unwrap_or_default());
-        let shard = session.core.route(self.table, &from).1;
+        let shard = match self.range {
+            Range::Unordered { shard, .. } => shard,
+            _ => session.core.route(self.table, &from).1,
+        };
         let answer = session.call(operation, shard, head, &from, &end)?;
         check_answer(operation, &answer)?;
         Ok(answer)
@@ -202,7 +247,9 @@ impl Cursor {
             self.pass(key);
             self.left -= take(session, found)?.min(self.left);
         }
-        self.done |= reply.end || !any;
+        if !self.pass_page(operation, session, &reply)? {
+            self.done |= reply.end || !any;
+        }
         Ok(())
     }
 

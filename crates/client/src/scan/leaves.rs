@@ -42,7 +42,8 @@ impl Session {
         most: u64,
         take: &mut impl FnMut(&mut Session, Found<'_>) -> Result<u64>,
     ) -> Result<bool> {
-        if self.core.path == Path::Message {
+        // What stands in a subtable may move while it is read.
+        if self.core.path == Path::Message || !cursor.table.kind().is_ordered() {
             return Ok(false);
         }
         let mut buffers = std::mem::take(&mut self.scanned);
@@ -59,6 +60,7 @@ impl Session {
                 // The strings below an end may be in the leaf before the one that the end leads to, which no leaf names.
                 Range::Strings(..) if cursor.backwards => Ok(false),
                 Range::Strings(..) => self.read_strings(operation, cursor, most, &mut buffers, take),
+                Range::Unordered { .. } => unreachable!("asked for before"),
             };
         }
         self.scanned = buffers;
