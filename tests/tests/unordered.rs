@@ -10,7 +10,8 @@ use kelix_tests::{RunDir, fewer, shard_sum, statistics, until, watchdog};
 
 fn server(run: &RunDir, shards: usize) -> ServerProcess {
     let program = env!("CARGO_BIN_EXE_kelix-test-server");
-    ServerProgram { program, directory: run.path(), shards, memory_bytes: 512 << 20, take_over: false }.serve()
+    ServerProgram { program, directory: run.path(), shards, memory_bytes: 512 << 20, take_over: false }
+        .serve()
 }
 
 fn key(number: u64) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! `kelix load` and `kelix map`: tables from databases and files.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::context::{Context, plural, say};
 use crate::ending::Ending;
+use crate::progress::Line;
 use crate::units::{parse_interval, show_size};
 use crate::{Exit, Failure};
 
@@ -119,48 +120,21 @@ fn failure(operation: &'static str, problem: Problem) -> Failure {
     }
 }
 
-/// How often progress is shown.
-const SHOWN_EACH: Duration = Duration::from_millis(200);
-
-/// Shows progress on one line of a terminal, if standard error is one, and gives up when told to end.
-struct Line<'e> {
-    shows: bool,
-    shown: Option<Instant>,
-    width: usize,
+/// Shows progress, and gives up when told to end.
+struct Watched<'e> {
+    line: Line,
     ending: Option<&'e Ending>,
 }
 
-impl Line<'_> {
-    fn show(&mut self, text: &str) {
-        let _ = write!(std::io::stderr(), "\r{text:width$}", width = self.width);
-        let _ = std::io::stderr().flush();
-        self.width = text.chars().count();
-        self.shown = Some(Instant::now());
-    }
-
-    /// Leaves an empty line behind.
-    fn clear(&mut self) {
-        if self.shown.is_some() {
-            self.show("");
-            let _ = write!(std::io::stderr(), "\r");
-        }
-    }
-}
-
-impl Watch for Line<'_> {
+impl Watch for Watched<'_> {
     fn at(&mut self, progress: &Progress<'_>) {
-        if !self.shows || self.shown.is_some_and(|shown| shown.elapsed() < SHOWN_EACH) {
-            return;
-        }
-        match progress {
-            Progress::Reading { table, rows } => {
-                self.show(&format!("reading {table}: {}", plural(*rows, "row")))
-            }
-            Progress::Checking => self.show("checking keys and links"),
+        self.line.show(|| match progress {
+            Progress::Reading { table, rows } => format!("reading {table}: {}", plural(*rows, "row")),
+            Progress::Checking => "checking keys and links".into(),
             Progress::Building { items, of } => {
-                self.show(&format!("putting: {items} of some {}", plural(*of, "item")))
+                format!("putting: {items} of some {}", plural(*of, "item"))
             }
-        }
+        });
     }
 
     fn gives_up(&self) -> bool {
@@ -197,19 +171,18 @@ fn load_once(
         Err(failure) => return Err(failure),
     };
     let (began, origin) = (Instant::now(), args.from.origin());
-    let shows = !context.json && std::io::stderr().is_terminal();
-    let mut line = Line { shows, shown: None, width: 0, ending: None };
+    let mut watched = Watched { line: Line::new(context.json), ending: None };
     let loaded = match (repeated, &mut store) {
         (Some(Repeated { last, ending }), Some(store)) => {
-            line.ending = Some(ending);
-            kelix_load::load_if_changed(&origin, &map, options, store, last, &mut line)
+            watched.ending = Some(ending);
+            kelix_load::load_if_changed(&origin, &map, options, store, last, &mut watched)
         }
         (_, store) => {
             let store = store.as_mut().map(|store| store as &mut dyn Store);
-            kelix_load::load(&origin, &map, options, store, &mut line)
+            kelix_load::load(&origin, &map, options, store, &mut watched)
         }
     };
-    line.clear();
+    watched.line.clear();
     let report = loaded.map_err(|problem| failure("load", problem))?;
     Ok((report, began.elapsed()))
 }

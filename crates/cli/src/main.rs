@@ -19,6 +19,7 @@ mod items;
 mod load;
 mod metrics;
 mod namespaces;
+mod progress;
 mod scan;
 mod serve;
 mod stat;

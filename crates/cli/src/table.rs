@@ -1,15 +1,19 @@
-//! `kelix table`: the tables of a server, and what kinds of them there are.
+//! `kelix table`: the tables of a server, what kinds of them there are, and their items as a whole.
 
-use std::io::Write;
+mod export;
+mod import;
+mod record;
 
-use kelix::{Table, TableKind};
+use std::io::{IsTerminal, Write};
+
+use kelix::{ErrorKind, Scan, Session, Table, TableKind};
 use serde_json::{Value, json};
 
-use crate::Failure;
 use crate::bytes::show_name;
-use crate::context::{Context, create_table_of};
+use crate::context::{Context, create_table, create_table_of, plural};
+use crate::{Exit, Failure};
 
-/// Make and list tables
+/// Make, list, describe, drop, export and import tables
 #[derive(clap::Subcommand)]
 pub(crate) enum TableCommand {
     /// Make a table
@@ -33,12 +37,72 @@ Examples:
   kelix table list
   kelix table list --json | jq -c '.kinds[]'")]
     List,
+    /// Tell what a table is: its kind, how many items it has, and which attributes
+    #[command(after_long_help = "\
+Examples:
+  kelix table describe people
+  kelix table describe people --json")]
+    Describe(NameArgs),
+    /// Drop a table with all that is in it
+    ///
+    /// Its name is free at once, and the memory of its items comes back within moments. Whoever opened it before can do nothing more with it.
+    /// In a terminal it is asked first whether that is meant. A loaded table is not dropped, but loaded anew.
+    #[command(after_long_help = "\
+Examples:
+  kelix table drop people
+  kelix table drop people --yes")]
+    Drop(DropArgs),
+    /// Write all items of a table into a file, or to standard output
+    ///
+    /// With a file it shows progress, and an export that was ended goes on when it is begun again. It is not one moment of the table: an
+    /// item that is there all the while comes exactly once, one that is put or deleted meanwhile at most once.
+    #[command(after_long_help = "\
+Examples:
+  kelix table export people people.jsonl
+  kelix table export people people.csv
+  kelix table export people | gzip >people.jsonl.gz
+
+What stands in the file, and what CSV cannot hold: docs/command-line.md")]
+    Export(export::ExportArgs),
+    /// Put all items of a file, or of standard input, into a table
+    ///
+    /// Items whose keys are there already are replaced, all others stay. It shows progress. A line that makes no sense ends it and is
+    /// named; once that is mended it goes on there when it is begun again, as after any other end.
+    #[command(after_long_help = "\
+Examples:
+  kelix table import people people.jsonl
+  kelix table import cities cities.csv --key name
+  kelix table import orders orders.csv --ordered --keys u64
+  zcat people.jsonl.gz | kelix table import people")]
+    Import(import::ImportArgs),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct NameArgs {
+    /// Its name
+    table: String,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct DropArgs {
+    /// Its name
+    table: String,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
 }
 
 #[derive(clap::Args)]
 pub(crate) struct CreateArgs {
     /// Its name: 1 to 255 bytes, without /
     table: String,
+    #[command(flatten)]
+    kind: CreateKind,
+}
+
+/// What kind of table is to be made.
+#[derive(clap::Args)]
+pub(crate) struct CreateKind {
     /// Keep its keys in order, for `kelix scan`
     #[arg(long)]
     ordered: bool,
@@ -68,7 +132,7 @@ enum Values {
     Inline8,
 }
 
-impl CreateArgs {
+impl CreateKind {
     fn kind(&self) -> Result<TableKind, Failure> {
         match (self.ordered, self.keys.unwrap_or(Keys::Bytes), self.values.unwrap_or(Values::Any)) {
             (false, ..) => Ok(TableKind::Hash),
@@ -99,11 +163,15 @@ pub(crate) fn run(context: &Context, command: &TableCommand) -> Result<(), Failu
     match command {
         TableCommand::Create(args) => create(context, args),
         TableCommand::List => list(context),
+        TableCommand::Describe(args) => describe(context, args),
+        TableCommand::Drop(args) => drop_table(context, args),
+        TableCommand::Export(args) => export::run(context, args),
+        TableCommand::Import(args) => import::run(context, args),
     }
 }
 
 fn create(context: &Context, args: &CreateArgs) -> Result<(), Failure> {
-    let kind = args.kind()?;
+    let kind = args.kind.kind()?;
     let mut session = context.session()?;
     let table = create_table_of(&mut session, "table create", kind, &args.table)?;
     if !context.json {
@@ -112,6 +180,71 @@ fn create(context: &Context, args: &CreateArgs) -> Result<(), Failure> {
     let mut object = table_json(table);
     object["table"] = json!(args.table);
     context.print_json(&object)
+}
+
+/// Opens a table, or makes it. One that is there is taken as it is, unless another kind was asked for.
+fn open_or_create(
+    session: &mut Session,
+    operation: &str,
+    kind: &CreateKind,
+    name: &str,
+) -> Result<Table, Failure> {
+    if kind.ordered {
+        create_table_of(session, operation, kind.kind()?, name)
+    } else {
+        create_table(session, operation, name)
+    }
+}
+
+fn describe(context: &Context, args: &NameArgs) -> Result<(), Failure> {
+    let mut session = context.session()?;
+    let table = session.table(&args.table)?;
+    let items = session.count(table, &Scan::all())?;
+    let attributes = session.attribute_names(table)?;
+    let mut object = table_json(table);
+    if context.json {
+        object["table"] = json!(args.table);
+        object["items"] = json!(items);
+        object["attributes"] = json!(attributes);
+        return context.print_json(&object);
+    }
+    let mut out = std::io::stdout().lock();
+    let word = |name: &str| object[name].as_str().unwrap_or_default().to_string();
+    writeln!(out, "{}", show_name(&args.table))?;
+    writeln!(out, "  kind:       {}", word("kind"))?;
+    writeln!(out, "  keys:       {}", word("keys"))?;
+    writeln!(out, "  values:     {}", word("values"))?;
+    writeln!(out, "  items:      {items}")?;
+    if !attributes.is_empty() {
+        let names: Vec<String> = attributes.iter().map(|name| show_name(name)).collect();
+        writeln!(out, "  attributes: {}", names.join(", "))?;
+    }
+    Ok(())
+}
+
+fn drop_table(context: &Context, args: &DropArgs) -> Result<(), Failure> {
+    const OPERATION: &str = "table drop";
+    let mut session = context.session()?;
+    let not_there =
+        || Failure::new(Exit::NotThere, OPERATION, format!("there is no table \"{}\"", args.table));
+    let table = match session.table(&args.table) {
+        Err(error) if error.kind() == ErrorKind::NoSuchTable => return Err(not_there()),
+        table => table?,
+    };
+    if !args.yes && !context.json && std::io::stdin().is_terminal() {
+        let items = session.estimate(table, &Scan::all())?;
+        let mut out = std::io::stderr();
+        write!(out, "drop \"{}\" with {}? [y/N] ", show_name(&args.table), plural(items, "item"))?;
+        let mut answer = String::new();
+        std::io::stdin().read_line(&mut answer)?;
+        if !["y", "yes"].contains(&answer.trim()) {
+            return Err(Failure::new(Exit::Other, OPERATION, "nothing was dropped"));
+        }
+    }
+    if !session.drop_table(&args.table)? {
+        return Err(not_there());
+    }
+    if context.json { context.print_json(&json!({"dropped": args.table})) } else { Ok(()) }
 }
 
 fn list(context: &Context) -> Result<(), Failure> {

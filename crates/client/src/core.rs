@@ -220,6 +220,11 @@ impl<F: Fabric> Core<F> {
         (hash, self.server.view.shard_of(table, hash))
     }
 
+    /// What the hashes of keys begin with.
+    pub fn seed(&self) -> u64 {
+        self.server.view.hash_seed
+    }
+
     /// The hash of a key.
     #[inline(always)]
     pub fn hash(&self, table: TableId, key: &[u8]) -> KeyHash {

@@ -47,6 +47,7 @@ pub struct Scan {
     prefix: Vec<u8>,
     backwards: bool,
     limit: Option<u64>,
+    goes_on: Option<Vec<u8>>,
 }
 
 /// Where a range ends.
@@ -116,11 +117,21 @@ impl Scan {
         self
     }
 
-    /// What it means for a table.
-    fn resolve(&self, operation: &'static str, table: TableId) -> Result<Cursor> {
+    /// Goes on where another scan upwards was, as [`Scanner::place`] told: also in another session, and at another time.
+    pub fn go_on(mut self, place: &[u8]) -> Scan {
+        self.goes_on = Some(place.to_vec());
+        self
+    }
+
+    /// What it means for a table of a server whose keys have hashes of this seed.
+    fn resolve(&self, operation: &'static str, table: TableId, seed: u64) -> Result<Cursor> {
         let kind = table.kind();
         if !kind.is_ordered() {
-            return self.resolve_unordered(operation, table);
+            return self.resolve_unordered(operation, table, seed);
+        }
+        if let Some(place) = &self.goes_on {
+            let rest = Scan { lower: Bound::Before(place.clone()), goes_on: None, ..self.clone() };
+            return rest.resolve(operation, table, seed);
         }
         for key in [&self.lower, &self.upper].into_iter().filter_map(Bound::key) {
             check_key(operation, table, key)?;
@@ -143,16 +154,22 @@ impl Scan {
     }
 
     /// What it means for a hash table.
-    fn resolve_unordered(&self, operation: &'static str, table: TableId) -> Result<Cursor> {
-        let all = Scan { limit: self.limit, ..Scan::all() };
+    fn resolve_unordered(&self, operation: &'static str, table: TableId, seed: u64) -> Result<Cursor> {
+        let all = Scan { limit: self.limit, goes_on: self.goes_on.clone(), ..Scan::all() };
         if *self != all {
             let context = "a hash table has no order, and is scanned as a whole; ranges are for tables made with `kelix table \
                            create --ordered`";
             return Err(Error::new(ErrorKind::InvalidArgument, operation, context));
         }
+        let start = Range::Unordered { shard: 0, position: 0 };
+        let range = self.goes_on.as_ref().map_or(Some(start), |place| Range::of_place(place, seed));
+        let range = range.ok_or_else(|| {
+            let context = "the scan that is to go on was of another store";
+            Error::new(ErrorKind::InvalidArgument, operation, context)
+        })?;
         Ok(Cursor {
             table,
-            range: Range::Unordered { shard: 0, position: 0 },
+            range,
             backwards: false,
             left: self.limit.unwrap_or(u64::MAX),
             done: false,
@@ -240,6 +257,15 @@ impl Scanner<'_> {
     }
 }
 
+impl Scanner<'_> {
+    /// Where another scan goes on behind what this one has brought, for [`Scan::go_on`]. `None`: in the middle of a page, and
+    /// downwards.
+    pub fn place(&self) -> Option<Vec<u8>> {
+        let told = self.page.is_empty() && !self.cursor.backwards && !self.cursor.is_over();
+        told.then(|| self.cursor.range.place(self.session.core.seed()))
+    }
+}
+
 impl Iterator for Scanner<'_> {
     type Item = Result<Item>;
 
@@ -252,7 +278,7 @@ impl Session {
     /// Scans a table: the items come one after another, and are fetched in pages.
     pub fn scan(&mut self, table: Table, scan: &Scan) -> Result<Scanner<'_>> {
         let id = self.check_table(SCAN, table)?;
-        let cursor = scan.resolve(SCAN, id)?;
+        let cursor = scan.resolve(SCAN, id, self.core.seed())?;
         let generation = self.views.bound;
         Ok(Scanner { session: self, cursor, page: VecDeque::new(), generation })
     }
@@ -262,7 +288,7 @@ impl Session {
     pub fn scan_into(&mut self, table: Table, scan: &Scan, rows: &mut Rows) -> Result<()> {
         const OPERATION: &str = "scan_into";
         let id = self.check_table(OPERATION, table)?;
-        let cursor = scan.resolve(OPERATION, id)?;
+        let cursor = scan.resolve(OPERATION, id, self.core.seed())?;
         self.scan_range(OPERATION, cursor, rows)
     }
 
@@ -276,8 +302,10 @@ impl Session {
             return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, context));
         }
         for (scans, rows) in scans.chunks(SCANS_AT_ONCE).zip(rows.chunks_mut(SCANS_AT_ONCE)) {
-            let cursors: Vec<Cursor> =
-                scans.iter().map(|scan| scan.resolve(OPERATION, id)).collect::<Result<_>>()?;
+            let cursors: Vec<Cursor> = scans
+                .iter()
+                .map(|scan| scan.resolve(OPERATION, id, self.core.seed()))
+                .collect::<Result<_>>()?;
             let begins: Vec<[u8; 8]> = cursors.iter().filter_map(Cursor::first_number).collect();
             let begins: Vec<&[u8]> = begins.iter().map(|begin| &begin[..]).collect();
             if self.core.begins_with_index() && id.kind().is_ordered() {
@@ -359,7 +387,7 @@ impl Session {
     pub fn count(&mut self, table: Table, scan: &Scan) -> Result<u64> {
         const OPERATION: &str = "count";
         let id = self.check_table(OPERATION, table)?;
-        let mut cursor = scan.resolve(OPERATION, id)?;
+        let mut cursor = scan.resolve(OPERATION, id, self.core.seed())?;
         if !cursor.fits_one_message() {
             return self.scan(table, scan)?.try_fold(0, |all, item| item.map(|_| all + 1));
         }
@@ -387,7 +415,8 @@ impl Session {
     pub fn estimate(&mut self, table: Table, scan: &Scan) -> Result<u64> {
         const OPERATION: &str = "estimate";
         let id = self.check_table(OPERATION, table)?;
-        let mut cursor = Scan { backwards: false, ..scan.clone() }.resolve(OPERATION, id)?;
+        let mut cursor =
+            Scan { backwards: false, ..scan.clone() }.resolve(OPERATION, id, self.core.seed())?;
         if !cursor.fits_one_message() {
             let context = "the end of the range is too long for an estimate; count the keys instead";
             return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, context));
@@ -417,7 +446,7 @@ mod tests {
         for (kind, longest) in [(TableKind::Strings, KEY_BYTES_MAX), (TableKind::Inline, 8)] {
             let cursor = |bytes: usize| {
                 Scan::prefix(&vec![1; bytes])
-                    .resolve("scan", TableId::new(kind, 1))
+                    .resolve("scan", TableId::new(kind, 1), 0)
                     .expect("an ordered table")
             };
             assert!(!cursor(longest).done && cursor(longest + 1).done);

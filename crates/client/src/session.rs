@@ -861,7 +861,8 @@ pub(crate) fn check_answer(operation: &'static str, answer: &Answer) -> Result<(
             "this client may read this namespace, and not write",
         )),
         Status::Gone => {
-            let context = "the table was dropped, or the generation of it is not there any more; open it again";
+            let context =
+                "the table was dropped, or the generation of it is not there any more; open it again";
             Err(Error::new(ErrorKind::ViewExpired, operation, context))
         }
         Status::Loaded => {

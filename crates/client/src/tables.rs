@@ -71,7 +71,8 @@ impl Session {
                     break;
                 };
                 // Tables of generations have their names, too, and those lead elsewhere. Tables that were dropped have none.
-                if self.catalogue_id(OPERATION, &catalogue::id_key(TableId::CATALOGUE, &name))? == Some(id.0) {
+                if self.catalogue_id(OPERATION, &catalogue::id_key(TableId::CATALOGUE, &name))? == Some(id.0)
+                {
                     names.push(String::from_utf8_lossy(&name).into_owned());
                 }
             }

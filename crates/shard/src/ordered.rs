@@ -5,7 +5,8 @@ use kelix_index::{FoundKey, ScanFrom, location_of};
 use kelix_types::limits::{COUNT_KEYS_MAX, FRAME_BYTES_MAX, SCAN_KEYS_MAX};
 use kelix_types::{Location, TableId, Version};
 use kelix_wire::{
-    FrameBuffer, IN_A_LEAF, Op, ReplyHead, Request, ScanArgument, Status, encode_reply, push_key, reserve_item,
+    FrameBuffer, IN_A_LEAF, Op, ReplyHead, Request, ScanArgument, Status, encode_reply, push_key,
+    reserve_item,
 };
 
 use crate::execute::Answer;
@@ -229,16 +230,7 @@ impl<'s> Scan<'s> {
         let most = if argument.count { COUNT_KEYS_MAX } else { SCAN_KEYS_MAX };
         let limit = most.min(argument.limit as usize);
         frame.push(0);
-        Scan {
-            table,
-            argument,
-            until,
-            limit,
-            keys: 0,
-            key: Vec::new(),
-            ended: false,
-            frame,
-        }
+        Scan { table, argument, until, limit, keys: 0, key: Vec::new(), ended: false, frame }
     }
 
     /// Takes a key, and says whether another one is wanted.

@@ -32,6 +32,26 @@ pub(super) enum Range {
     Unordered { shard: usize, position: u64 },
 }
 
+impl Range {
+    /// Where it begins, in bytes: the first key, or of a hash table the seed of the hashes, the shard and the position.
+    pub fn place(&self, seed: u64) -> Vec<u8> {
+        match self {
+            Range::Numbers(low, _) => low.to_be_bytes().to_vec(),
+            Range::Strings(lower, _) => lower.clone(),
+            Range::Unordered { shard, position } => {
+                [seed, *shard as u64, *position].into_iter().flat_map(u64::to_be_bytes).collect()
+            }
+        }
+    }
+
+    /// The range of a hash table from a place on; `None`: it is of another store, or none.
+    pub fn of_place(place: &[u8], seed: u64) -> Option<Range> {
+        let words: Vec<[u8; 8]> = place.chunks(8).map(|word| word.try_into().ok()).collect::<Option<_>>()?;
+        let [of, shard, position] = <[_; 3]>::try_from(words).ok()?.map(u64::from_be_bytes);
+        (of == seed).then_some(Range::Unordered { shard: shard as usize, position })
+    }
+}
+
 /// A scan under way.
 #[derive(Clone, Debug)]
 pub(super) struct Cursor {

@@ -1,0 +1,262 @@
+//! `kelix table import`: items from a file, as `kelix table export` writes them.
+//!
+//! Items are put some hundreds at once. Beside the file stands, from time to time, how much of it the server has: an import that was
+//! ended, or met a wrong line, goes on there.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use kelix::{Completion, Session, Table};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::export::{NOTED_EACH, beside, read_note, write_note};
+use super::record::{Format, Reader};
+use super::{CreateKind, open_or_create};
+use crate::Failure;
+use crate::bytes::show;
+use crate::context::{Context, plural, say};
+use crate::items::Named;
+use crate::progress::Line;
+
+const OPERATION: &str = "table import";
+/// Items that are put at once.
+const BATCH: u64 = 256;
+/// Between two looks whether they are.
+const LOOK: Duration = Duration::from_micros(100);
+/// Bytes before the place where an import goes on, by which the file is known again.
+const BEFORE: u64 = 64;
+
+#[derive(clap::Args)]
+pub(crate) struct ImportArgs {
+    /// The table; it is made if it does not exist
+    table: String,
+    /// The file; standard input if there is none
+    file: Option<PathBuf>,
+    /// How items stand there: jsonl or csv [default: csv for a name that ends so, else jsonl]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// Of CSV: which column has the keys
+    #[arg(long, value_name = "COLUMN", default_value = "key")]
+    key: String,
+    /// Begin at the first line also where an import was ended
+    #[arg(long)]
+    restart: bool,
+    #[command(flatten)]
+    kind: CreateKind,
+}
+
+/// How much of a file was put.
+#[derive(Serialize, Deserialize)]
+struct Note {
+    table: String,
+    format: String,
+    bytes: u64,
+    lines: u64,
+    items: u64,
+    /// What stands before.
+    before: String,
+}
+
+pub(super) fn run(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
+    let mut session = context.session()?;
+    let table = open_or_create(&mut session, OPERATION, &args.kind, &args.table)?;
+    let of_name = args.file.as_deref().map_or(Format::Jsonl, Format::of_name);
+    let format = args.format.unwrap_or(of_name);
+    let began = Instant::now();
+    let mut import =
+        Import { session, table, args, format, items: 0, expired: 0, line: Line::new(context.json) };
+    let known = match args.file.as_deref().filter(|path| path.as_os_str() != "-") {
+        Some(path) => import.read_file(path)?,
+        None => {
+            let reader = Reader::new(format, std::io::stdin().lock(), &args.key);
+            let mut reader =
+                reader.map_err(|why| Failure::usage(OPERATION, format!("standard input: {why}")))?;
+            import.all(&mut reader, "standard input", |_, _| Ok(()))?;
+            0
+        }
+    };
+    let (items, expired, seconds) = (import.items, import.expired, began.elapsed().as_secs_f64());
+    if context.json {
+        let object = json!({"items": items, "expired": expired, "went_on_from": known, "seconds": seconds});
+        return context.print_json(&object);
+    }
+    let over = if expired > 0 { format!(", without {expired} whose time is over") } else { String::new() };
+    Ok(writeln!(std::io::stdout(), "imported {}{over} in {seconds:.1} s", plural(items, "item"))?)
+}
+
+struct Import<'a> {
+    session: Session,
+    table: Table,
+    args: &'a ImportArgs,
+    format: Format,
+    items: u64,
+    expired: u64,
+    line: Line,
+}
+
+impl Import<'_> {
+    /// Puts what is in a file, or the rest of it, and returns how many items were put before.
+    fn read_file(&mut self, path: &Path) -> Result<u64, Failure> {
+        let cannot = |source| Failure::io(OPERATION, format!("cannot read {}", path.display()), &source);
+        let name = path.display().to_string();
+        let place = beside(path, ".import.note");
+        let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(cannot)?);
+        let known = match self.args.restart {
+            true => None,
+            false => read_note::<Note>(OPERATION, &place)?,
+        };
+        let known =
+            known.filter(|known| known.table == self.args.table && known.format == self.format.name());
+        if let Some(known) = &known {
+            if before(&mut file, known.bytes).map_err(cannot)? != known.before {
+                let context = format!(
+                    "{name} was changed where it was imported before; give --restart to begin at its first line"
+                );
+                return Err(Failure::usage(OPERATION, context));
+            }
+        }
+        file.rewind().map_err(cannot)?;
+        let wrong = |why: String| Failure::usage(OPERATION, format!("{name}: {why}"));
+        let mut reader = Reader::new(self.format, file, &self.args.key).map_err(wrong)?;
+        let mut from = 0;
+        if let Some(known) = known {
+            reader.go_on((known.bytes, known.lines)).map_err(cannot)?;
+            from = known.items;
+            say(&format!("going on behind line {}, after {}", known.lines, plural(from, "item")));
+        }
+        self.items = from;
+        let (args, format) = (self.args, self.format);
+        let mut file = File::open(path).map_err(cannot)?;
+        self.all(&mut reader, &name, |(bytes, lines), items| {
+            let before = before(&mut file, bytes).map_err(cannot)?;
+            let (table, format) = (args.table.clone(), format.name().to_string());
+            write_note(OPERATION, &place, &Note { table, format, bytes, lines, items, before })
+        })?;
+        let _ = std::fs::remove_file(&place);
+        Ok(from)
+    }
+
+    /// Puts what a reader brings, and lets `noted` know how far it is.
+    fn all<R: BufRead>(
+        &mut self,
+        reader: &mut Reader<R>,
+        name: &str,
+        mut noted: impl FnMut((u64, u64), u64) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut last = Instant::now();
+        loop {
+            let (ended, position) = self.batch(reader);
+            let items = self.items;
+            self.line.show(|| format!("importing: {}", plural(items, "item")));
+            let over = matches!(ended, Ok(true));
+            if !over && (ended.is_err() || last.elapsed() >= NOTED_EACH) {
+                noted(position, items)?;
+                last = Instant::now();
+            }
+            match ended {
+                Ok(true) => {
+                    self.line.clear();
+                    return Ok(());
+                }
+                Ok(false) => {}
+                Err(Stop::Store(failure)) => {
+                    self.line.clear();
+                    return Err(failure);
+                }
+                Err(Stop::Line(line, why)) => {
+                    self.line.clear();
+                    let context =
+                        format!("{name}, line {line}: {why}; {} put before it", plural(items, "item"));
+                    return Err(Failure::usage(OPERATION, context));
+                }
+            }
+        }
+    }
+
+    /// Puts the next items. Returns whether that was all, and up to where all were put.
+    fn batch<R: BufRead>(&mut self, reader: &mut Reader<R>) -> (Result<bool, Stop>, (u64, u64)) {
+        let named = Named { name: &self.args.table, kind: self.table.kind() };
+        let start = reader.position();
+        let (mut keys, mut position, mut items, mut expired) = (HashSet::new(), start, 0, 0);
+        let mut ended = Ok(false);
+        while items + expired < BATCH {
+            let record = match reader.next() {
+                Ok(Some(record)) => record,
+                Ok(None) => {
+                    ended = Ok(true);
+                    break;
+                }
+                Err(why) => {
+                    ended = Err(Stop::Line(position.1 + 1, why));
+                    break;
+                }
+            };
+            match record.item(named, &mut self.session) {
+                // Of two items of one key the later one is to stay.
+                Ok(Some((key, item))) => {
+                    if keys.contains(&key) {
+                        if let Err(failure) = self.until_put() {
+                            return (Err(Stop::Store(failure)), start);
+                        }
+                        keys.clear();
+                    }
+                    if let Err(error) = self.session.submit_item(self.table, &key, &item) {
+                        ended = Err(Stop::Line(position.1 + 1, error.context().to_string()));
+                        break;
+                    }
+                    keys.insert(key);
+                    items += 1;
+                }
+                Ok(None) => expired += 1,
+                Err(failure) => {
+                    ended = Err(Stop::Line(position.1 + 1, failure.to_string()));
+                    break;
+                }
+            }
+            position = reader.position();
+        }
+        if let Err(failure) = self.until_put() {
+            return (Err(Stop::Store(failure)), start);
+        }
+        self.items += items;
+        self.expired += expired;
+        (ended, position)
+    }
+
+    fn until_put(&mut self) -> Result<(), Failure> {
+        let mut done: Vec<Completion> = Vec::new();
+        while self.session.outstanding() > 0 {
+            if self.session.poll(&mut done)? == 0 {
+                std::thread::sleep(LOOK);
+            }
+            for completion in done.drain(..) {
+                completion.outcome?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why an import stops.
+enum Stop {
+    /// A line makes no sense.
+    Line(u64, String),
+    Store(Failure),
+}
+
+/// The last bytes before a place in a file.
+fn before(file: &mut (impl std::io::Read + Seek), bytes: u64) -> std::io::Result<String> {
+    let count = bytes.min(BEFORE);
+    file.seek(SeekFrom::Start(bytes - count))?;
+    let mut last = vec![0; count as usize];
+    match file.read_exact(&mut last) {
+        Ok(()) => Ok(show(&last)),
+        // It is shorter now.
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(String::new()),
+        Err(error) => Err(error),
+    }
+}
