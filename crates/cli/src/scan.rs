@@ -1,4 +1,4 @@
-//! `kelix scan`: the items of an ordered table, in the order of their keys.
+//! `kelix scan`: the items of a table, those of an ordered one in the order of their keys.
 //!
 //! Items are printed as they come, so that a table of any size can be scanned, and whoever has seen enough can stop reading.
 
@@ -12,9 +12,10 @@ use crate::bytes::{Bytes, KeyArgument, show_key};
 use crate::context::{Context, cost_json, measured};
 use crate::items::{Named, TableNames, json as item_json, write_among};
 
-/// Scan an ordered table
+/// Scan a table
 ///
-/// Prints the items in the order of their keys: numbers by their size, byte strings byte by byte. A plain value is
+/// Prints the items of an ordered table in the order of their keys: numbers by their size, byte strings byte by byte; those of a hash
+/// table in any order, and only all of them or the first so many. A plain value is
 /// printed as `key: value`; of an item with attributes the key, and below it one `name: value` a line. With --json there
 /// is one object a line. No item is no error. The scan is not one moment of the table: a key that is there all the while
 /// comes exactly once, one that is put or deleted meanwhile at most once.
@@ -28,8 +29,7 @@ Examples:
   kelix scan orders --after 1041 --json | jq -r .value
   kelix scan orders --from 1000 --to 1999 --count
   kelix scan orders --estimate
-
-The table is one that was made with `kelix table create --ordered`.")]
+  kelix scan people --limit 10")]
 pub(crate) struct ScanArgs {
     /// The table
     table: String,

@@ -322,7 +322,8 @@ fn scans_as_json_have_an_object_a_line() {
 #[test]
 fn scans_that_make_no_sense() {
     let (place, _server) = served();
-    for args in [&["hash"][..], &["hash", "--prefix", "a"], &["hash", "--count"]] {
+    for args in [&["hash", "--backwards"][..], &["hash", "--prefix", "a"], &["hash", "--to", "a", "--count"]]
+    {
         place.kelix(&[&["scan"], args].concat()).failed(2, &["hash table", "--ordered"]);
     }
     place.kelix(&["scan", "nowhere"]).failed(1, &["no table \"nowhere\""]);
