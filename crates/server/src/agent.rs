@@ -27,6 +27,8 @@ use crate::verbs::VerbsThread;
 
 /// Looking for work while giving the core to whoever wants it.
 const YIELD: Duration = Duration::from_micros(50);
+/// How long an agent that is to end waits for clients to take in what they were answered.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// Words that a shard may have written for a client and the agent not yet taken: what a ring holds, with a head for each
 /// message in it.
 const QUEUE_WORDS: usize = MAILBOX_BYTES as usize / 8 * 3 / 2;
@@ -35,6 +37,8 @@ const QUEUE_WORDS: usize = MAILBOX_BYTES as usize / 8 * 3 / 2;
 pub(crate) struct AgentHandle {
     orders: Sender<(ConnectionId, &'static str)>,
     bell: Arc<AgentBell>,
+    /// The shards have ended, so it is to end too.
+    ends: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -62,11 +66,13 @@ impl AgentHandle {
         let tokens = config.tokens.clone();
         let mut thread =
             AgentThread { agent, verbs, shared, ordered, tokens, known: Vec::new(), sessions: Vec::new() };
+        let ends = Arc::new(AtomicBool::new(false));
+        let told = ends.clone();
         let thread = std::thread::Builder::new()
             .name("kelix-agent".into())
-            .spawn(move || thread.run(&stop))
+            .spawn(move || thread.run(&stop, &told))
             .map_err(|source| Error::system("serve", "cannot start the agent thread", source))?;
-        Ok(AgentHandle { orders, bell, thread: Mutex::new(Some(thread)) })
+        Ok(AgentHandle { orders, bell, ends, thread: Mutex::new(Some(thread)) })
     }
 
     /// Ends a client's connection.
@@ -75,9 +81,15 @@ impl AgentHandle {
         self.bell.wake();
     }
 
-    /// Waits for the thread's end, once the stop flag is set.
-    pub fn join(&self) {
+    /// Wakes the thread, for it to look at the stop flag.
+    pub fn wake(&self) {
         self.bell.wake();
+    }
+
+    /// Tells the thread to end, now that the shards have, and waits for that.
+    pub fn join(&self) {
+        self.ends.store(true, Ordering::SeqCst);
+        self.wake();
         if let Some(thread) = self.thread.lock().expect("no panic under this lock").take() {
             let _ = thread.join();
         }
@@ -108,10 +120,14 @@ pub(crate) struct Greeted {
 }
 
 impl AgentThread {
-    fn run(&mut self, stop: &AtomicBool) {
+    /// `stop`: nobody new is let in. `ends`: nothing more comes of the shards.
+    fn run(&mut self, stop: &AtomicBool, ends: &AtomicBool) {
         let mut events = Vec::new();
         let mut idle_since = None;
-        while !stop.load(Ordering::Relaxed) {
+        while !ends.load(Ordering::SeqCst) {
+            if stop.load(Ordering::Relaxed) {
+                self.agent.stop_listening();
+            }
             while let Ok((connection, why)) = self.ordered.try_recv() {
                 self.refuse(connection, why);
             }
@@ -126,10 +142,22 @@ impl AgentThread {
                 self.agent.wait();
             }
         }
-        // What the shards said last.
-        self.agent.turn(&mut events);
+        self.send_the_rest(&mut events);
         for session in self.sessions.drain(..) {
             self.shared.leave(session.number);
+        }
+    }
+
+    /// Sends what the shards said last, as far as clients take it in within [`FAREWELL`].
+    fn send_the_rest(&mut self, events: &mut Vec<Event>) {
+        let began = Instant::now();
+        loop {
+            self.agent.turn(events);
+            events.drain(..).for_each(|event| self.on(event));
+            if !self.agent.has_unsent() || began.elapsed() >= FAREWELL {
+                return;
+            }
+            self.agent.wait();
         }
     }
 

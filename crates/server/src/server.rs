@@ -291,7 +291,7 @@ impl Server {
         Stopper { shared: self.shared.clone(), stop: self.stop.clone() }
     }
 
-    /// Stops the server in good order: shards finish what they are doing, clients are told.
+    /// Stops the server in good order, as [`Stopper::stop`] does.
     pub fn stop(self) -> Ended {
         self.stopper().stop();
         self.ended()
@@ -311,6 +311,16 @@ impl Statistics {
         let namespaces = self.shared.namespaces.iter();
         namespaces.map(|namespace| crate::statistics::json(&self.shared, namespace)).collect()
     }
+
+    /// Whether all shards are still going round: each is asked, and is to answer within this time.
+    pub fn shards_answer(&self, within: Duration) -> bool {
+        let began = Instant::now();
+        let (asker, answers) = channel();
+        let asked = self.shared.shards().map(|shard| shard.command(Command::Answer(asker.clone()))).count();
+        drop(asker);
+        let left = || within.saturating_sub(began.elapsed());
+        (0..asked).all(|_| answers.recv_timeout(left()).is_ok())
+    }
 }
 
 /// Stops a server.
@@ -321,12 +331,16 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Stops the server and waits until its shards have ended.
+    /// Stops the server: it takes no more connections, executes the requests that have arrived, sends the answers, and then ends
+    /// the connections, by which clients know at once.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
-        self.shared.shards().for_each(ShardHandle::join);
         // The accepting thread sees the flag when somebody connects.
         let _ = self.shared.authority.connect();
+        self.shared.shards().for_each(ShardHandle::wake);
+        self.shared.agent.get().into_iter().for_each(AgentHandle::wake);
+        self.shared.shards().for_each(ShardHandle::join);
+        // Not before: the answers of the shards go through it.
         self.shared.agent.get().into_iter().for_each(AgentHandle::join);
         self.shared.disconnect_all();
         if !self.shared.authority.close() {

@@ -11,7 +11,9 @@ use kelix_fabric::tcp::{AgentLink, AgentShard};
 use kelix_fabric::verbs::{HostShard, VerbsLink};
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, ImageState, MemoryUse, SegmentSource, Span, header_word};
-use kelix_shard::{GenerationReport, Guest, ModelCounts, Now, Order, Shard, ShardConfig, ShardCounters};
+use kelix_shard::{
+    GenerationReport, Guest, ModelCounts, Now, Order, Progress, Shard, ShardConfig, ShardCounters,
+};
 use kelix_types::{Error, Result, TableId};
 use kelix_wire::control::Caller;
 use kelix_wire::mailbox_word;
@@ -30,6 +32,8 @@ const LOOKS_FOR_AGENT: u32 = 8;
 const STEPS_A_CLOCK: u32 = 16;
 /// Most time between two reports while busy.
 const REPORT: Duration = Duration::from_millis(50);
+/// How long a shard that is to end goes on for the sake of what has arrived. Clients that never pause must not keep it.
+const DRAIN: Duration = Duration::from_secs(1);
 
 /// Most ordered tables that a shard tells of one by one, so that a report stays cheap.
 pub(crate) const ORDERED_REPORTED: usize = 1000;
@@ -64,9 +68,19 @@ pub(crate) struct Report {
 
 /// What those who set connections up ask of the shard thread.
 pub(crate) enum Command {
-    Join { connection: u64, inbox: Span, outbox: Outbox, caller: Option<Caller>, may_write: bool },
-    Leave { connection: u64 },
+    Join {
+        connection: u64,
+        inbox: Span,
+        outbox: Outbox,
+        caller: Option<Caller>,
+        may_write: bool,
+    },
+    Leave {
+        connection: u64,
+    },
     Obey(Order),
+    /// Says that the thread is still going round.
+    Answer(Sender<()>),
 }
 
 /// What a shard thread has for others to do.
@@ -231,9 +245,14 @@ impl ShardHandle {
         self.waker.wake();
     }
 
-    /// Wakes the thread, for it to look at the stop flag, and waits for its end.
-    pub fn join(&self) {
+    /// Wakes the thread, for it to look at the stop flag.
+    pub fn wake(&self) {
         self.waker.wake();
+    }
+
+    /// Does so, and waits for its end.
+    pub fn join(&self) {
+        self.wake();
         if let Some(thread) = self.thread.lock().expect("no panic under this lock").take() {
             let _ = thread.join();
         }
@@ -284,13 +303,7 @@ impl ShardThread {
         let mut reported = Instant::now();
         while !self.stop.load(Ordering::Relaxed) && self.authority.in_force() {
             self.obey();
-            let progress = self.shard.step(now, &mut self.endpoint);
-            for (peer, what) in &progress.faulty {
-                self.report_fault(*peer, what);
-            }
-            for order in progress.orders {
-                let _ = self.news.send(News::Order { namespace: self.namespace, shard: self.number, order });
-            }
+            let progress = self.step(now);
             if progress.requests > 0 {
                 self.agent_waits = self.endpoint.take_rung();
                 if self.agent_waits {
@@ -313,8 +326,40 @@ impl ShardThread {
                 now = self.now();
             }
         }
+        self.drain();
         self.publish_report();
         self.shard.image().header().set_state(ImageState::Stopped);
+    }
+
+    /// Has the shard do what has arrived, and others what it leaves to them.
+    fn step(&mut self, now: Now) -> Progress {
+        let mut progress = self.shard.step(now, &mut self.endpoint);
+        for (peer, what) in &progress.faulty {
+            self.report_fault(*peer, what);
+        }
+        for order in progress.orders.drain(..) {
+            let _ = self.news.send(News::Order { namespace: self.namespace, shard: self.number, order });
+        }
+        progress
+    }
+
+    /// Executes what has arrived and sends the answers, until there is nothing left, or [`DRAIN`] is over. Whoever asks after
+    /// that learns by the end of its connection that there is no answer.
+    fn drain(&mut self) {
+        let began = Instant::now();
+        while self.authority.in_force() && began.elapsed() < DRAIN {
+            self.obey();
+            let progress = self.step(self.now());
+            self.endpoint.tend();
+            if progress.requests > 0 {
+                continue;
+            }
+            if !self.has_news() && !self.shard.owes_answers() && !self.endpoint.is_tending() {
+                return;
+            }
+            // Memory that a write waits for, a client that makes room for its answers, or a NIC.
+            std::thread::yield_now();
+        }
     }
 
     /// Lets a connection be ended.
@@ -418,6 +463,8 @@ impl ShardThread {
             self.pending.fetch_sub(1, Ordering::SeqCst);
             match command {
                 Command::Obey(order) => self.shard.obey(order),
+                // Whoever asked may have stopped waiting.
+                Command::Answer(asker) => drop(asker.send(())),
                 Command::Join { connection, inbox, outbox, caller, may_write } => {
                     self.join(connection, inbox, outbox, (caller, may_write));
                 }

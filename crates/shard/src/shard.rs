@@ -323,6 +323,11 @@ impl Shard {
         })
     }
 
+    /// Whether a request that was taken has not been answered yet: a write waits for memory, or a reply for room.
+    pub fn owes_answers(&self) -> bool {
+        !self.parked.is_empty() || !self.blocked.is_empty()
+    }
+
     /// Looks at the next clients that are not recent; those that have sent something are recent from now on.
     fn look_at_others(&mut self, fabric: &impl Fabric, count: usize) {
         for _ in 0..count.min(self.others.len()) {

@@ -246,6 +246,16 @@ impl Agent {
         Ok(())
     }
 
+    /// Takes no more connections.
+    pub fn stop_listening(&mut self) {
+        self.listener = None;
+    }
+
+    /// Whether something waits to be sent.
+    pub fn has_unsent(&self) -> bool {
+        self.connections.iter().flatten().any(|connection| connection.stream.unsent() > 0)
+    }
+
     /// Also wakes, with [`Event::Ready`], when a descriptor is readable.
     pub fn watch(&mut self, fd: BorrowedFd<'_>) -> Result<()> {
         let data = epoll::EventData::new_u64(WATCHED);
