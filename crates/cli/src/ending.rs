@@ -1,5 +1,6 @@
 //! Being told to end: SIGINT and SIGTERM.
 
+use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -13,8 +14,8 @@ use crate::Failure;
 /// How long whoever was told may take. What waits for another host may take longer, and nothing is lost when it is left so.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Watches for the signals that end the program in good order. A second one ends it at once.
-pub(crate) fn watch_signals(operation: &str) -> Result<Signals, Failure> {
+/// Watches for the signals that end the program in good order, of which a second one ends it at once, and for others.
+pub(crate) fn watch_signals(operation: &str, others: &[c_int]) -> Result<Signals, Failure> {
     let cannot = |source: std::io::Error| Failure::io(operation, "cannot watch for signals", &source);
     let stopping = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
@@ -23,7 +24,7 @@ pub(crate) fn watch_signals(operation: &str) -> Result<Signals, Failure> {
             .and_then(|_| signal_hook::flag::register(signal, stopping.clone()))
             .map_err(cannot)?;
     }
-    Signals::new([SIGTERM, SIGINT]).map_err(cannot)
+    Signals::new([SIGTERM, SIGINT].iter().chain(others)).map_err(cannot)
 }
 
 /// Whether the program has been told to end. If it does not within [`PATIENCE`], it is ended, as one that did.
@@ -35,7 +36,7 @@ pub(crate) struct Ending {
 impl Ending {
     /// Watches from here on.
     pub fn watch(operation: &str) -> Result<Ending, Failure> {
-        let mut signals = watch_signals(operation)?;
+        let mut signals = watch_signals(operation, &[])?;
         let told = Arc::new(AtomicBool::new(false));
         let (tell, news) = channel();
         let flag = told.clone();

@@ -17,9 +17,12 @@ mod failure;
 mod get;
 mod items;
 mod load;
+mod log;
+mod manager;
 mod metrics;
 mod namespaces;
 mod progress;
+mod pages;
 mod scan;
 mod serve;
 mod stat;
@@ -32,8 +35,8 @@ mod write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind as UsageKind;
+use clap::{CommandFactory, Parser};
 use kelix::{Address, FabricChoice};
 
 pub(crate) use failure::{Exit, Failure};
@@ -106,6 +109,9 @@ enum Command {
     Stat(stat::StatArgs),
     Fabric(fabric::FabricArgs),
     Bench(bench::BenchArgs),
+    Completions(pages::CompletionsArgs),
+    #[command(hide = true)]
+    Manual(pages::ManualArgs),
     /// Tell how keys, values, links and paths are written
     #[command(long_about = bytes::HELP, help_template = "{about}\n")]
     Syntax,
@@ -130,6 +136,8 @@ fn run(context: &context::Context, command: &Command) -> Result<(), Failure> {
         Command::Stat(args) => stat::run(context, args),
         Command::Fabric(args) => fabric::run(context, args),
         Command::Bench(args) => bench::run(context, args),
+        Command::Completions(args) => pages::completions(Cli::command(), args),
+        Command::Manual(args) => pages::manual(Cli::command(), args),
         Command::Syntax => explain(bytes::HELP),
         Command::Namespaces => explain(namespaces::HELP),
     }

@@ -1,21 +1,24 @@
 //! `kelix serve`: a server in the foreground.
 //!
-//! SIGTERM and SIGINT end it in good order; a second one ends it at once. A server that another one has superseded
+//! SIGTERM and SIGINT end it in good order; a second one ends it at once. SIGHUP opens the log's file anew. A server that another one has superseded
 //! ends by itself with exit code 3, so that a supervisor does not restart it against its successor.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kelix_fabric::shm::{RunDirectory, page_bytes};
-use kelix_server::{Ended, Server, ServerConfig};
+use kelix_server::{Ended, Server, ServerConfig, Statistics, Stopper};
 use serde_json::json;
-use tracing_appender::non_blocking::WorkerGuard;
-use tracing_subscriber::filter::LevelFilter;
+use signal_hook::consts::SIGHUP;
+use signal_hook::iterator::Signals;
+use tracing::{error, info, warn};
 
 use crate::context::{Context, plural, say};
 use crate::ending::watch_signals;
+use crate::log::{Log, LogArgs, LogFile};
+use crate::manager::Manager;
 use crate::trust::tokens;
 use crate::units::{parse_lease, parse_size, show_size};
 use crate::{Exit, Failure, metrics, namespaces};
@@ -25,9 +28,10 @@ const SHARD_BYTES_MIN: u64 = 4 << 20;
 
 /// Run a server in the foreground
 ///
-/// Prints one line once clients can connect. SIGTERM or SIGINT ends the server in good order with exit code 0. It
-/// ends with exit code 3 if another server takes over its directory. The store is in memory: when the server ends,
-/// its content is gone.
+/// Prints one line once clients can connect, and tells a service manager that wants to know (systemd, Type=notify). SIGTERM
+/// or SIGINT ends the server in good order with exit code 0: what has arrived is executed and answered. SIGHUP opens the file
+/// of --log-file anew. It ends with exit code 3 if another server takes over its directory. The store is in memory: when
+/// the server ends, its content is gone.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -35,6 +39,7 @@ Examples:
   kelix serve --dir /run/kelix --memory 4G --shards 2
   kelix serve --listen 7117          # also take clients over TCP, from this host
   kelix serve --metrics 9117         # http://127.0.0.1:9117/metrics, for Prometheus
+  kelix serve --log info --log-file /var/log/kelix/kelix.log
   kelix serve --listen 0.0.0.0:7117 --tls-cert host.pem --tls-key host.key --tokens words
   kelix serve --listen 192.0.2.7:7117 --rdma --tls-cert host.pem --tls-key host.key --tokens words
   kelix serve --take-over            # supersede the server that holds the directory")]
@@ -72,26 +77,8 @@ pub(crate) struct ServeArgs {
     /// Also answer Prometheus over HTTP, at /metrics of this address: PORT on 127.0.0.1, or HOST:PORT
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     metrics: Option<SocketAddr>,
-    /// What is logged on standard error: error, warn, info or debug
-    #[arg(long, value_name = "LEVEL", default_value = "warn", value_parser = ["error", "warn", "info", "debug"])]
-    log: String,
-    /// How: text, or json with an object a line
-    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
-    log_format: String,
-}
-
-/// Begins to log. Whoever logs never waits: what finds no reader in time is dropped. Ends when the guard is dropped, after
-/// what was logged has been written.
-fn log(args: &ServeArgs) -> WorkerGuard {
-    let (output, guard) = tracing_appender::non_blocking(std::io::stderr());
-    let level: LevelFilter = args.log.parse().expect("one of the possible values");
-    let log = tracing_subscriber::fmt().with_writer(output).with_max_level(level).with_target(false);
-    if args.log_format == "json" {
-        log.json().flatten_event(true).init();
-    } else {
-        log.with_ansi(std::io::stderr().is_terminal()).init();
-    }
-    guard
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 /// A port, or a host and a port.
@@ -158,36 +145,74 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     }
     check_memory(config.memory_bytes, config.shards, half_bytes)?;
     // Before the server starts, so that a signal that comes meanwhile is not lost.
-    let mut signals = watch_signals("serve")?;
-    let _log = log(args);
+    let signals = watch_signals("serve", &[SIGHUP])?;
+    let log = Log::begin(&args.log)?;
+    let manager = Manager::of_environment();
     kelix_server::raise_descriptor_limit();
     let server = Server::start(&config)?;
     let metrics = args.metrics.map(|address| metrics::serve(address, server.statistics())).transpose()?;
-    let stopper = server.stopper();
-    let stops = move || {
-        if signals.forever().next().is_some() {
-            stopper.stop();
-        }
-    };
-    if let Err(error) = std::thread::Builder::new().name("kelix-signals".into()).spawn(stops) {
+    if let Err(error) = watch(signals, &server, &manager, log.file()) {
         server.stop();
-        return Err(Failure::io("serve", "cannot start a thread that watches for signals", &error));
+        return Err(Failure::io("serve", "cannot start a thread that watches", &error));
     }
+    manager.ready(&ready(false, &config, &server, metrics));
     // A reader that has gone is no reason not to serve.
-    let _ = writeln!(std::io::stdout(), "{}", ready(context, &config, &server, metrics));
-    server.wait();
+    let _ = writeln!(std::io::stdout(), "{}", ready(context.json, &config, &server, metrics));
+    if server.wait() == Ended::Superseded {
+        manager.stopping("superseded by another server");
+    }
     match server.stop() {
         Ended::Stopped => Ok(()),
         Ended::Superseded => Err(superseded(&config.directory)),
     }
 }
 
+/// Starts the threads that wait for signals, and that tell a manager who wants it that the server is alive.
+fn watch(signals: Signals, server: &Server, manager: &Manager, log: Option<LogFile>) -> std::io::Result<()> {
+    let (stopper, told) = (server.stopper(), manager.clone());
+    let heed = move || heed_signals(signals, &stopper, &told, log.as_ref());
+    std::thread::Builder::new().name("kelix-signals".into()).spawn(heed)?;
+    if let Some(time) = manager.watches() {
+        let (statistics, manager) = (server.statistics(), manager.clone());
+        let vouch = move || vouch(&statistics, &manager, time);
+        std::thread::Builder::new().name("kelix-watchdog".into()).spawn(vouch)?;
+    }
+    Ok(())
+}
+
+/// Does what signals say, until one ends the server.
+fn heed_signals(mut signals: Signals, stopper: &Stopper, manager: &Manager, log: Option<&LogFile>) {
+    for signal in signals.forever() {
+        if signal != SIGHUP {
+            manager.stopping("finishing what has arrived");
+            return stopper.stop();
+        }
+        manager.reloading();
+        match log.map(LogFile::reopen) {
+            Some(Ok(())) => info!("the log was opened anew"),
+            Some(Err(error)) => error!(%error, "the log cannot be opened anew: it goes on in the old file"),
+            None => warn!("SIGHUP has nothing to do: there is no --log-file to open anew"),
+        }
+        manager.reloaded();
+    }
+}
+
+/// Tells the manager over and over that the server is alive, for as long as all of its shards answer.
+fn vouch(statistics: &Statistics, manager: &Manager, time: Duration) {
+    loop {
+        if statistics.shards_answer(time) {
+            manager.alive();
+        }
+        std::thread::sleep(time);
+    }
+}
+
 /// The line that tells that clients can connect.
-fn ready(context: &Context, config: &ServerConfig, server: &Server, metrics: Option<SocketAddr>) -> String {
+fn ready(json: bool, config: &ServerConfig, server: &Server, metrics: Option<SocketAddr>) -> String {
     let (pages, term) = (page_bytes(), server.term());
     let tcp = server.tcp_address().map(|address| address.to_string());
     let rdma: Vec<String> = server.rdma_addresses().iter().map(SocketAddr::to_string).collect();
-    if context.json {
+    if json {
         return json!({
             "directory": config.directory.display().to_string(),
             "pid": std::process::id(),

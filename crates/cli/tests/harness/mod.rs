@@ -155,7 +155,13 @@ impl Place {
 
     /// Starts a small server and waits until it is ready.
     pub fn serve(&self, args: &[&str]) -> Server {
+        self.serve_knowing(&[], args)
+    }
+
+    /// The same with these variables set, beside those of the test.
+    pub fn serve_knowing(&self, variables: &[(&str, &str)], args: &[&str]) -> Server {
         let mut command = self.command(&["serve", "--memory", "64M", "--no-pin"]);
+        command.envs(variables.iter().copied());
         let mut server =
             Server { child: command.args(args).spawn().expect("the program starts"), ready: String::new() };
         let out = server.child.stdout.take().expect("piped");
