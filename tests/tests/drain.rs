@@ -11,8 +11,9 @@ use kelix_tests::{RunDir, far, until, value, watchdog};
 
 /// Far beyond the watchdog: no client's wait may end by this.
 const NEVER: Duration = Duration::from_secs(100_000);
-/// What one of several at once writes.
-const TOGETHER: u64 = 24;
+/// Keys of a writer: so many small values are under way at once. Of large ones, which fill rings, it is fewer.
+const TOGETHER: u64 = 250;
+const LARGE_TOGETHER: usize = 24;
 
 /// By key, the counter that was last acknowledged.
 type Acknowledged = HashMap<u64, u64>;
@@ -65,12 +66,13 @@ impl Writer<'_> {
     }
 
     fn put_together(&mut self, counter: u64) -> Result<(), ErrorKind> {
+        let keys = self.keys.clone().take(LARGE_TOGETHER);
         let items: Vec<_> =
-            self.keys.clone().map(|key| (key.to_le_bytes(), value::make(key, counter, 20_000))).collect();
+            keys.clone().map(|key| (key.to_le_bytes(), value::make(key, counter, 20_000))).collect();
         let items: Vec<(&[u8], &[u8])> = items.iter().map(|(key, value)| (&key[..], &value[..])).collect();
         let results = self.session.multi_put(self.table, &items).map_err(|error| error.kind())?;
         let mut worst = Ok(());
-        for (key, result) in self.keys.clone().zip(results) {
+        for (key, result) in keys.zip(results) {
             match result {
                 Ok(_) => self.acknowledge(key, counter),
                 Err(error) => worst = Err(error.kind()),
@@ -82,7 +84,7 @@ impl Writer<'_> {
     fn submit(&mut self, counter: u64) -> Result<(), ErrorKind> {
         let mut under_way: HashMap<Ticket, u64> = HashMap::new();
         for key in self.keys.clone() {
-            let value = value::make(key, counter, 1000);
+            let value = value::make(key, counter, 40);
             let ticket = self.session.submit_put(self.table, &key.to_le_bytes(), &value);
             under_way.insert(ticket.map_err(|error| error.kind())?, key);
         }
@@ -126,6 +128,15 @@ fn serve(run: &RunDir) -> ServerProcess {
     ServerProgram { program, directory: run.path(), shards: 2, memory_bytes, take_over: false }.serve()
 }
 
+/// A session that waits for ever.
+fn session(server: &ServerProcess, fabric: FabricChoice) -> Session {
+    let options = SessionOptions { timeout: NEVER, ..SessionOptions::default() };
+    match fabric {
+        FabricChoice::Shm => server.client().session_with(options).expect("a server that serves"),
+        _ => server.far_session(options),
+    }
+}
+
 fn writing_until_the_end(fabric: FabricChoice) {
     let run = RunDir::new();
     let mut server = serve(&run);
@@ -134,11 +145,7 @@ fn writing_until_the_end(fabric: FabricChoice) {
     let ways = [Way::Alone, Way::Submitted, Way::Alone, Way::Batches, Way::Submitted, Way::Alone];
     let wrote: Vec<AtomicU64> = ways.iter().map(|_| AtomicU64::new(0)).collect();
     let writer = |index: usize| {
-        let options = SessionOptions { timeout: NEVER, ..SessionOptions::default() };
-        let session = match fabric {
-            FabricChoice::Shm => server.client().session_with(options).expect("a server that serves"),
-            _ => server.far_session(options),
-        };
+        let session = session(&server, fabric);
         let keys = index as u64 * TOGETHER..(index as u64 + 1) * TOGETHER;
         Writer { session, table, keys, wrote: &wrote[index], acknowledged: Acknowledged::new() }
     };
@@ -149,7 +156,8 @@ fn writing_until_the_end(fabric: FabricChoice) {
             .zip(ways)
             .map(|(writer, way)| (way, scope.spawn(move || writer.run(way))))
             .collect();
-        until("all write", || wrote.iter().all(|wrote| wrote.load(Ordering::Relaxed) > 10 * TOGETHER));
+        until("all write", || wrote.iter().all(|wrote| wrote.load(Ordering::Relaxed) > 100));
+        // All that is mapped now can be read in the end.
         for key in 0..ways.len() as u64 * TOGETHER {
             let _ = reader.get(table, &key.to_le_bytes()).expect("a get");
         }
@@ -173,6 +181,65 @@ fn what_was_done_was_acknowledged() {
     for fabric in [FabricChoice::Shm, far()] {
         for _ in 0..5 {
             writing_until_the_end(fabric);
+        }
+    }
+}
+
+/// Sessions whose puts are with a server that stands still: how many of them, and how many puts each. They find room in the
+/// rings, and are more than a shard takes in a few steps.
+const CROWD: u64 = 6;
+const EACH: u64 = 250;
+
+/// What came while the server stood still, and was there when it was told to end.
+fn arrived_before_the_end(fabric: FabricChoice) {
+    let run = RunDir::new();
+    let mut server = serve(&run);
+    let mut reader = server.session_by(Path::Index);
+    let table = reader.create_table("t").expect("a table");
+    for key in 0..CROWD * EACH {
+        reader.put(table, &key.to_le_bytes(), &value::make(key, 1, 40)).expect("a put");
+    }
+    let mut sessions: Vec<Session> = (0..CROWD).map(|_| session(&server, fabric)).collect();
+    server.process.stop_still();
+    let (mut under_way, mut done) = (HashMap::new(), Vec::new());
+    for (index, session) in (0..).zip(&mut sessions) {
+        for key in index * EACH..(index + 1) * EACH {
+            let ticket = session.submit_put(table, &key.to_le_bytes(), &value::make(key, 2, 40));
+            under_way.insert((index, ticket.expect("a put that is queued")), key);
+        }
+        assert_eq!(session.poll(&mut done).expect("they are sent"), 0);
+    }
+    server.process.say("stop");
+    server.process.go_on();
+    let mut acknowledged: Acknowledged = (0..CROWD * EACH).map(|key| (key, 1)).collect();
+    while !under_way.is_empty() {
+        for (index, session) in (0..).zip(&mut sessions) {
+            session.poll(&mut done).expect("a poll");
+            for completion in done.drain(..) {
+                let key = under_way.remove(&(index, completion.ticket)).expect("a put of this session");
+                match completion.outcome {
+                    Ok(_) => drop(acknowledged.insert(key, 2)),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+                }
+            }
+        }
+        std::thread::yield_now();
+    }
+    assert_eq!(server.process.expect("ended "), "stopped");
+    assert_eq!(compare(&mut reader, table, &acknowledged, Way::Submitted), acknowledged.len());
+    let answered = acknowledged.values().filter(|counter| **counter == 2).count() as u64;
+    // Elsewhere they were on their way still, and those that came too late are not done.
+    if fabric == FabricChoice::Shm {
+        assert_eq!(answered, CROWD * EACH, "what was in the rings is done and answered");
+    }
+}
+
+#[test]
+fn what_has_arrived_is_done_and_answered() {
+    let _watchdog = watchdog("servers that end with full rings");
+    for fabric in [FabricChoice::Shm, far()] {
+        for _ in 0..5 {
+            arrived_before_the_end(fabric);
         }
     }
 }
