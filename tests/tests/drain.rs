@@ -228,10 +228,7 @@ fn arrived_before_the_end(fabric: FabricChoice) {
     assert_eq!(server.process.expect("ended "), "stopped");
     assert_eq!(compare(&mut reader, table, &acknowledged, Way::Submitted), acknowledged.len());
     let answered = acknowledged.values().filter(|counter| **counter == 2).count() as u64;
-    // Elsewhere they were on their way still, and those that came too late are not done.
-    if fabric == FabricChoice::Shm {
-        assert_eq!(answered, CROWD * EACH, "what was in the rings is done and answered");
-    }
+    assert_eq!(answered, CROWD * EACH, "what has arrived over {fabric:?} is done and answered");
 }
 
 #[test]

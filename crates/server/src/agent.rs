@@ -27,6 +27,8 @@ use crate::verbs::VerbsThread;
 
 /// Looking for work while giving the core to whoever wants it.
 const YIELD: Duration = Duration::from_micros(50);
+/// How long a server that is to end waits for a moment in which nothing arrives. Clients that never pause must not keep it.
+const PASSED_ON: Duration = Duration::from_millis(500);
 /// How long an agent that is to end waits for clients to take in what they were answered.
 const FAREWELL: Duration = Duration::from_secs(1);
 /// Words that a shard may have written for a client and the agent not yet taken: what a ring holds, with a head for each
@@ -37,9 +39,19 @@ const QUEUE_WORDS: usize = MAILBOX_BYTES as usize / 8 * 3 / 2;
 pub(crate) struct AgentHandle {
     orders: Sender<(ConnectionId, &'static str)>,
     bell: Arc<AgentBell>,
-    /// The shards have ended, so it is to end too.
-    ends: Arc<AtomicBool>,
+    ending: Arc<Ending>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// How far the end of the server has come.
+#[derive(Default)]
+struct Ending {
+    /// Nobody new is let in.
+    begins: AtomicBool,
+    /// What had arrived then is with the shards.
+    passed_on: AtomicBool,
+    /// The shards have ended, so the agent is to end too.
+    ends: AtomicBool,
 }
 
 impl AgentHandle {
@@ -47,7 +59,6 @@ impl AgentHandle {
     /// over verbs.
     pub fn start(
         shared: Arc<Shared>,
-        stop: Arc<AtomicBool>,
         (listener, config): (TcpListener, &ServerConfig),
         shards: Vec<AgentShard>,
         verbs: Option<VerbsThread>,
@@ -66,13 +77,13 @@ impl AgentHandle {
         let tokens = config.tokens.clone();
         let mut thread =
             AgentThread { agent, verbs, shared, ordered, tokens, known: Vec::new(), sessions: Vec::new() };
-        let ends = Arc::new(AtomicBool::new(false));
-        let told = ends.clone();
+        let ending = Arc::new(Ending::default());
+        let told = ending.clone();
         let thread = std::thread::Builder::new()
             .name("kelix-agent".into())
-            .spawn(move || thread.run(&stop, &told))
+            .spawn(move || thread.run(&told))
             .map_err(|source| Error::system("serve", "cannot start the agent thread", source))?;
-        Ok(AgentHandle { orders, bell, ends, thread: Mutex::new(Some(thread)) })
+        Ok(AgentHandle { orders, bell, ending, thread: Mutex::new(Some(thread)) })
     }
 
     /// Ends a client's connection.
@@ -81,15 +92,20 @@ impl AgentHandle {
         self.bell.wake();
     }
 
-    /// Wakes the thread, for it to look at the stop flag.
-    pub fn wake(&self) {
+    /// Lets nobody new in, and waits until the shards have what has arrived, as far as clients pause within [`PASSED_ON`].
+    pub fn pass_on(&self) {
+        self.ending.begins.store(true, Ordering::SeqCst);
         self.bell.wake();
+        let began = Instant::now();
+        while !self.ending.passed_on.load(Ordering::SeqCst) && began.elapsed() < PASSED_ON {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Tells the thread to end, now that the shards have, and waits for that.
     pub fn join(&self) {
-        self.ends.store(true, Ordering::SeqCst);
-        self.wake();
+        self.ending.ends.store(true, Ordering::SeqCst);
+        self.bell.wake();
         if let Some(thread) = self.thread.lock().expect("no panic under this lock").take() {
             let _ = thread.join();
         }
@@ -120,12 +136,12 @@ pub(crate) struct Greeted {
 }
 
 impl AgentThread {
-    /// `stop`: nobody new is let in. `ends`: nothing more comes of the shards.
-    fn run(&mut self, stop: &AtomicBool, ends: &AtomicBool) {
+    fn run(&mut self, ending: &Ending) {
         let mut events = Vec::new();
         let mut idle_since = None;
-        while !ends.load(Ordering::SeqCst) {
-            if stop.load(Ordering::Relaxed) {
+        while !ending.ends.load(Ordering::SeqCst) {
+            let begins = ending.begins.load(Ordering::SeqCst);
+            if begins {
                 self.agent.stop_listening();
             }
             while let Ok((connection, why)) = self.ordered.try_recv() {
@@ -136,7 +152,11 @@ impl AgentThread {
                 events.drain(..).for_each(|event| self.on(event));
                 idle_since = None;
                 self.agent.give_way();
-            } else if idle_since.get_or_insert_with(Instant::now).elapsed() < YIELD {
+                continue;
+            }
+            // Nothing was there to be taken, and the server's end had begun before that was looked for.
+            ending.passed_on.fetch_or(begins, Ordering::SeqCst);
+            if idle_since.get_or_insert_with(Instant::now).elapsed() < YIELD {
                 std::thread::yield_now();
             } else {
                 self.agent.wait();

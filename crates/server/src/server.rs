@@ -247,7 +247,7 @@ impl Server {
                 [] => None,
                 addresses => Some(VerbsThread::listen(shared, addresses, random_u64()?)?),
             };
-            let agent = AgentHandle::start(shared.clone(), stop.clone(), (listener, config), shards, verbs)?;
+            let agent = AgentHandle::start(shared.clone(), (listener, config), shards, verbs)?;
             let _ = shared.agent.set(agent);
         }
         Ok(())
@@ -334,11 +334,11 @@ impl Stopper {
     /// Stops the server: it takes no more connections, executes the requests that have arrived, sends the answers, and then ends
     /// the connections, by which clients know at once.
     pub fn stop(&self) {
+        self.shared.agent.get().into_iter().for_each(AgentHandle::pass_on);
         self.stop.store(true, Ordering::SeqCst);
         // The accepting thread sees the flag when somebody connects.
         let _ = self.shared.authority.connect();
         self.shared.shards().for_each(ShardHandle::wake);
-        self.shared.agent.get().into_iter().for_each(AgentHandle::wake);
         self.shared.shards().for_each(ShardHandle::join);
         // Not before: the answers of the shards go through it.
         self.shared.agent.get().into_iter().for_each(AgentHandle::join);
