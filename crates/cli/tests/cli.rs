@@ -1014,7 +1014,9 @@ fn a_peer_that_is_not_installed_is_named() {
 #[test]
 fn every_command_helps() {
     let place = Place::new();
-    for command in ["serve", "demo", "put", "get", "del", "chase", "walk", "scan", "stat", "bench"] {
+    for command in
+        ["serve", "demo", "put", "get", "del", "chase", "walk", "scan", "stat", "bench", "completions"]
+    {
         let help = place.kelix(&["help", command]);
         assert!(help.ok().contains("Examples:"), "{help:?}");
     }
