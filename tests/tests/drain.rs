@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kelix::{ErrorKind, FabricChoice, Outcome, Path, Session, SessionOptions, Table, Ticket};
+use kelix_server::{Server, ServerConfig};
 use kelix_tests::process::{ServerProcess, ServerProgram};
 use kelix_tests::{RunDir, far, until, value, watchdog};
 
@@ -239,4 +240,25 @@ fn what_has_arrived_is_done_and_answered() {
             arrived_before_the_end(fabric);
         }
     }
+}
+
+#[test]
+fn shards_answer_for_as_long_as_they_go_round() {
+    let run = RunDir::new();
+    let config = ServerConfig {
+        directory: run.path().into(),
+        shards: 3,
+        memory_bytes: 64 << 20,
+        pin: false,
+        ..ServerConfig::default()
+    };
+    let server = Server::start(&config).expect("a server");
+    let statistics = server.statistics();
+    // The second time they sleep.
+    for _ in 0..2 {
+        assert!(statistics.shards_answer(NEVER));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    server.stop();
+    assert!(!statistics.shards_answer(NEVER), "shards that have ended answer");
 }
