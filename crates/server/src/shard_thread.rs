@@ -1,5 +1,7 @@
 //! The thread that runs one shard: polls, yields, sleeps.
 
+mod drain;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -32,8 +34,6 @@ const LOOKS_FOR_AGENT: u32 = 8;
 const STEPS_A_CLOCK: u32 = 16;
 /// Most time between two reports while busy.
 const REPORT: Duration = Duration::from_millis(50);
-/// How long a shard that is to end goes on for the sake of what has arrived. Clients that never pause must not keep it.
-const DRAIN: Duration = Duration::from_secs(1);
 
 /// Most ordered tables that a shard tells of one by one, so that a report stays cheap.
 pub(crate) const ORDERED_REPORTED: usize = 1000;
@@ -341,25 +341,6 @@ impl ShardThread {
             let _ = self.news.send(News::Order { namespace: self.namespace, shard: self.number, order });
         }
         progress
-    }
-
-    /// Executes what has arrived and sends the answers, until there is nothing left, or [`DRAIN`] is over. Whoever asks after
-    /// that learns by the end of its connection that there is no answer.
-    fn drain(&mut self) {
-        let began = Instant::now();
-        while self.authority.in_force() && began.elapsed() < DRAIN {
-            self.obey();
-            let progress = self.step(self.now());
-            self.endpoint.tend();
-            if progress.requests > 0 {
-                continue;
-            }
-            if !self.has_news() && !self.shard.owes_answers() && !self.endpoint.is_tending() {
-                return;
-            }
-            // Memory that a write waits for, a client that makes room for its answers, or a NIC.
-            std::thread::yield_now();
-        }
     }
 
     /// Lets a connection be ended.
