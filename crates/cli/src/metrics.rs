@@ -1,14 +1,8 @@
-//! Metrics for Prometheus: the server's statistics in its text format, over HTTP.
+//! Metrics for Prometheus: the server's statistics in its text format.
 
 use std::fmt::Write;
-use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
 
-use kelix_server::Statistics;
 use serde_json::Value;
-use tiny_http::{Header, Method, Response, Server};
-
-use crate::Failure;
 
 /// A metric with a value for each shard: name, kind, help, and where it stands in the statistics of a shard.
 const SHARD: [(&str, &str, &str, &str); 17] = [
@@ -81,7 +75,7 @@ fn line(text: &mut String, name: &str, labels: &str, from: &Value, pointer: &str
 }
 
 /// The statistics of all namespaces, the first of which also tells of the server, in Prometheus's text format.
-fn exposition(namespaces: &[Value]) -> String {
+pub(crate) fn exposition(namespaces: &[Value]) -> String {
     let mut text = String::new();
     let shards: Vec<(String, &Value)> = namespaces
         .iter()
@@ -126,40 +120,6 @@ fn exposition(namespaces: &[Value]) -> String {
     begin(&mut text, ("kelix_info", "gauge", "Always 1."));
     let _ = writeln!(text, "kelix_info{{version={}}} 1", statistics["version"]);
     text
-}
-
-/// Answers `GET /metrics` at an address, until the process ends. Returns the address.
-pub(crate) fn serve(address: SocketAddr, statistics: Statistics) -> Result<SocketAddr, Failure> {
-    let listening = |source: std::io::Error| {
-        Failure::io("serve", format!("cannot listen for metrics on {address}"), &source)
-    };
-    let listener = TcpListener::bind(address).map_err(listening)?;
-    let bound = listener.local_addr().map_err(listening)?;
-    let server = Server::from_listener(listener, None)
-        .map_err(|error| listening(std::io::Error::other(error.to_string())))?;
-    let answers = move || {
-        loop {
-            let Ok(request) = server.recv() else {
-                // Out of descriptors, say: there may be some later.
-                std::thread::sleep(Duration::from_millis(100));
-                continue;
-            };
-            let answer = match (request.method(), request.url()) {
-                (Method::Get, "/metrics") => {
-                    let kind = "Content-Type: text/plain; version=0.0.4; charset=utf-8";
-                    Response::from_string(exposition(&statistics.json()))
-                        .with_header(kind.parse::<Header>().expect("a header"))
-                }
-                (Method::Get, _) => Response::from_string("see /metrics\n").with_status_code(404),
-                _ => Response::from_string("only GET\n").with_status_code(405),
-            };
-            // Whoever asked may have gone.
-            let _ = request.respond(answer);
-        }
-    };
-    let thread = std::thread::Builder::new().name("kelix-metrics".into()).spawn(answers);
-    thread.map_err(|error| Failure::io("serve", "cannot start a thread for metrics", &error))?;
-    Ok(bound)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::log::{Log, LogArgs, LogFile};
 use crate::manager::Manager;
 use crate::trust::tokens;
 use crate::units::{parse_lease, parse_size, show_size};
-use crate::{Exit, Failure, metrics, namespaces};
+use crate::{Exit, Failure, http, namespaces};
 
 /// The least memory of a shard: below this it cannot hold one of each thing it needs.
 const SHARD_BYTES_MIN: u64 = 4 << 20;
@@ -38,7 +38,7 @@ Examples:
   kelix serve
   kelix serve --dir /run/kelix --memory 4G --shards 2
   kelix serve --listen 7117          # also take clients over TCP, from this host
-  kelix serve --metrics 9117         # http://127.0.0.1:9117/metrics, for Prometheus
+  kelix serve --metrics 9117         # http://127.0.0.1:9117/ is a live page, /metrics is for Prometheus
   kelix serve --log info --log-file /var/log/kelix/kelix.log
   kelix serve --listen 0.0.0.0:7117 --tls-cert host.pem --tls-key host.key --tokens words
   kelix serve --listen 192.0.2.7:7117 --rdma --tls-cert host.pem --tls-key host.key --tokens words
@@ -74,7 +74,8 @@ pub(crate) struct ServeArgs {
     /// Serve more namespaces, each with memory and rights of its own, as this file says (kelix help namespaces)
     #[arg(long, value_name = "FILE")]
     namespaces: Option<PathBuf>,
-    /// Also answer Prometheus over HTTP, at /metrics of this address: PORT on 127.0.0.1, or HOST:PORT
+    /// Also answer over HTTP at this address, PORT on 127.0.0.1 or HOST:PORT: Prometheus at /metrics, and a page at / that shows the
+    /// server at work. Anybody who reaches the address may read them
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
@@ -150,7 +151,8 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     let manager = Manager::of_environment();
     kelix_server::raise_descriptor_limit();
     let server = Server::start(&config)?;
-    let metrics = args.metrics.map(|address| metrics::serve(address, server.statistics())).transpose()?;
+    let metrics = args.metrics.map(|address| http::serve(address, server.statistics(), &config.directory));
+    let metrics = metrics.transpose()?;
     if let Err(error) = watch(signals, &server, &manager, log.file()) {
         server.stop();
         return Err(Failure::io("serve", "cannot start a thread that watches", &error));

@@ -3,13 +3,14 @@
 use std::io::Write;
 use std::time::Duration;
 
-use kelix::TableId;
 use serde_json::Value;
 
-use crate::Failure;
 use crate::bytes::show_name;
+use crate::columns::{Column, Form, column, label, table};
 use crate::context::Context;
-use crate::units::{show_mib, show_size, show_time};
+use crate::names::name_tables;
+use crate::units::{show_size, show_time};
+use crate::{Failure, watch};
 
 /// Show the server's statistics
 ///
@@ -17,19 +18,22 @@ use crate::units::{show_mib, show_size, show_time};
 /// live what items and the index fill, resting what was freed and waits until no reader can meet it. Ordered tables are
 /// shown with their keys and the leaves that these stand in: how many there are, and how many were split and merged.
 /// The clients' counters are those that the clients themselves publish, about every thousand operations; the server
-/// cannot see what they read. With --watch one line each so many seconds tells what has happened in them.
+/// cannot see what they read. With --watch a terminal shows what happens, drawn anew each so many seconds, until Ctrl-C, also while
+/// the server is gone. Where the output is no terminal it is one line each, with --json one object a line, and ends with the server.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
   kelix stat
-  kelix stat --watch
+  kelix stat --watch                 # a screen that is drawn each second
   kelix stat --watch 10 --count 6
+  kelix stat --watch | tee rates     # a line each second
+  kelix stat --watch --json | jq '.fabrics.tcp[\"reads/s\"]'
   kelix stat --json | jq '.shards[].memory.live_bytes'")]
 pub(crate) struct StatArgs {
-    /// Go on, with a line each SECONDS
+    /// Go on, with a screen or a line each SECONDS
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = parse_seconds)]
     watch: Option<Duration>,
-    /// End after so many lines
+    /// End after so many of them
     #[arg(long, value_name = "N", requires = "watch")]
     count: Option<u64>,
 }
@@ -39,32 +43,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "from 0.01 to a million seconds".into())
 }
 
-/// A column: its title, and where its value stands in the object of a row.
-struct Column {
-    title: &'static str,
-    pointer: &'static str,
-    form: Form,
-    /// Whether a sum over the rows means something.
-    sums: bool,
-}
-
-#[derive(Clone, Copy)]
-enum Form {
-    Count,
-    Mib,
-    Fraction,
-    Text,
-}
-
-const fn column(title: &'static str, pointer: &'static str, form: Form) -> Column {
-    Column { title, pointer, form, sums: true }
-}
-
-const fn label(title: &'static str, pointer: &'static str) -> Column {
-    Column { title, pointer, form: Form::Count, sums: false }
-}
-
-const REQUESTS: [Column; 12] = [
+const REQUESTS: [Column; 13] = [
     label("shard", "/shard"),
     column("items", "/items", Form::Count),
     column("requests", "/requests", Form::Count),
@@ -74,6 +53,7 @@ const REQUESTS: [Column; 12] = [
     column("deletes", "/deletes", Form::Count),
     column("expired", "/expired", Form::Count),
     column("repaired links", "/links_repaired", Form::Count),
+    column("waiting", "/writes_waiting", Form::Count),
     column("waited", "/writes_waited", Form::Count),
     column("refused", "/writes_refused", Form::Count),
     column("repeated", "/writes_repeated", Form::Count),
@@ -97,6 +77,14 @@ const MEMORY: [Column; 7] = [
     column("live", "/memory/live_bytes", Form::Mib),
     column("resting", "/memory/quarantined_bytes", Form::Mib),
     column("retired segments", "/memory/segments_retired", Form::Count),
+];
+
+pub(crate) const KINDS: [Column; 5] = [
+    Column { form: Form::Text, ..label("what", "/what") },
+    label("slot bytes", "/slot_bytes"),
+    column("slots", "/slots", Form::Count),
+    column("live", "/live_bytes", Form::Mib),
+    column("slabs", "/used_bytes", Form::Mib),
 ];
 
 const ORDERED: [Column; 10] = [
@@ -134,48 +122,8 @@ const CLIENTS: [Column; 11] = [
     column("models MiB", "/model_bytes", Form::Mib),
 ];
 
-fn show(value: &Value, form: Form) -> String {
-    match (value.as_f64(), form) {
-        (_, Form::Text) => value.as_str().unwrap_or("-").into(),
-        // A server of another release may tell less.
-        (None, _) => "-".into(),
-        (Some(value), Form::Count) => format!("{value:.0}"),
-        (Some(value), Form::Mib) => show_mib(value as u64),
-        (Some(value), Form::Fraction) => format!("{value:.2}"),
-    }
-}
-
-/// A table with a row for each object, and one for their sum if there are several.
-fn table(title: &str, columns: &[Column], rows: &[Value]) -> String {
-    let value = |row: &Value, column: &Column| row.pointer(column.pointer).cloned().unwrap_or_default();
-    let number = |row: &Value, column: &Column| value(row, column).as_f64();
-    let mut lines: Vec<Vec<String>> = vec![columns.iter().map(|column| column.title.to_string()).collect()];
-    for row in rows {
-        lines.push(columns.iter().map(|column| show(&value(row, column), column.form)).collect());
-    }
-    if rows.len() > 1 && columns.iter().any(|column| column.sums) {
-        let sum = |(index, column): (usize, &Column)| match (index, column.sums) {
-            (0, _) => "all".to_string(),
-            (_, true) => {
-                show(&rows.iter().filter_map(|row| number(row, column)).sum::<f64>().into(), column.form)
-            }
-            (_, false) => String::new(),
-        };
-        lines.push(columns.iter().enumerate().map(sum).collect());
-    }
-    let width = |index: usize| lines.iter().map(|line| line[index].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
-    let mut text = format!("{title}\n");
-    for line in &lines {
-        let cells: Vec<String> =
-            line.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}")).collect();
-        text += &format!("  {}\n", cells.join("  ").trim_end());
-    }
-    text
-}
-
 /// A row for each ordered table of each shard. One whose name is not known goes by its number.
-fn ordered_rows(shards: &[Value]) -> Vec<Value> {
+pub(crate) fn ordered_rows(shards: &[Value]) -> Vec<Value> {
     let mut rows = Vec::new();
     for shard in shards {
         for table in shard["ordered"].as_array().into_iter().flatten() {
@@ -202,37 +150,18 @@ fn generation_rows(statistics: &Value) -> Vec<Value> {
     rows
 }
 
-/// Adds the names of ordered tables, which the shards do not know. Statistics without names are better than none, so
-/// nothing is said of what fails.
-fn name_tables(context: &Context, statistics: &mut Value) {
-    let shards = statistics["shards"].as_array_mut().into_iter().flatten();
-    let tables: Vec<&mut Value> =
-        shards.filter_map(|shard| shard["ordered"].as_array_mut()).flatten().collect();
-    if tables.is_empty() {
-        return;
-    }
-    let Ok(mut session) = context.session() else { return };
-    for table in tables {
-        let id = table["table"].as_u64().and_then(|number| u16::try_from(number).ok()).map(TableId);
-        if let Some(Ok(Some(name))) = id.map(|id| session.table_name(id)) {
-            table["name"] = name.into();
-        }
-    }
-}
-
-fn report(statistics: &Value) -> String {
+/// Which server it is, and which namespace.
+pub(crate) fn title(statistics: &Value) -> String {
     let text = |name: &str| match &statistics[name] {
         Value::String(text) => text.clone(),
         Value::Null => "-".into(),
         other => other.to_string(),
     };
-    let rows = |name: &str| statistics[name].as_array().cloned().unwrap_or_default();
     let uptime = Duration::from_secs_f64(statistics["uptime_s"].as_f64().unwrap_or(0.0).max(0.0));
-    let (shards, clients) = (rows("shards"), rows("clients"));
-    let rdma = rows("rdma");
-    let rdma: Vec<&str> = rdma.iter().filter_map(Value::as_str).collect();
-    let mut report = format!(
-        "server: process {}, kelix {}, term {}, up {}, shm in pages of {}{}{}\nnamespace: {}\n\n",
+    let rdma: Vec<&str> =
+        statistics["rdma"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    format!(
+        "server: process {}, kelix {}, term {}, up {}, shm in pages of {}{}{}\nnamespace: {}\n",
         text("pid"),
         text("version"),
         text("term"),
@@ -244,13 +173,24 @@ fn report(statistics: &Value) -> String {
             addresses => format!(", verbs at {}", addresses.join(" ")),
         },
         text("namespace"),
-    );
+    )
+}
+
+fn report(statistics: &Value) -> String {
+    let rows = |name: &str| statistics[name].as_array().cloned().unwrap_or_default();
+    let (shards, clients) = (rows("shards"), rows("clients"));
+    let mut report = title(statistics) + "\n";
     report += &table("requests", &REQUESTS, &shards);
     report.push('\n');
     report += &table("work", &WORK, &shards);
     report.push('\n');
     report += &table("memory, MiB", &MEMORY, &shards);
     report.push('\n');
+    let kinds = rows("memory_by_kind");
+    if !kinds.is_empty() {
+        report += &table("memory by what it holds, MiB", &KINDS, &kinds);
+        report.push('\n');
+    }
     let ordered = ordered_rows(&shards);
     if !ordered.is_empty() {
         report += &table("ordered tables", &ORDERED, &ordered);
@@ -276,100 +216,20 @@ fn report(statistics: &Value) -> String {
     report
 }
 
-fn ask(client: &kelix::Client) -> Result<Value, Failure> {
+/// The server's statistics.
+pub(crate) fn ask(client: &kelix::Client) -> Result<Value, Failure> {
     serde_json::from_str(&client.statistics()?).map_err(|error| {
         Failure::new(crate::Exit::Other, "stat", format!("the server's statistics are no JSON: {error}"))
             .named(kelix::ErrorKind::Protocol.name())
     })
 }
 
-/// Lines between two headings.
-const HEADING_EACH: u64 = 20;
-
-/// What has happened between two looks, a second: name, and where it stands in each shard or fabric.
-const RATES: [(&str, &str, &str, f64); 8] = [
-    ("reads/s", "fabrics", "/reads", 1.0),
-    ("MiB/s", "fabrics", "/read_bytes", 1.0 / (1 << 20) as f64),
-    ("again/s", "fabrics", "/retries", 1.0),
-    ("messages/s", "fabrics", "/messages", 1.0),
-    ("requests/s", "shards", "/requests", 1.0),
-    ("puts/s", "shards", "/puts", 1.0),
-    ("deletes/s", "shards", "/deletes", 1.0),
-    ("CPU %", "shards", "/cpu_s", 100.0),
-];
-
-/// How things are: name, where, and in which unit.
-const LEVELS: [(&str, &str, &str, f64); 3] = [
-    ("clients", "fabrics", "/connected", 1.0),
-    ("items", "shards", "/items", 1.0),
-    ("live MiB", "shards", "/memory/live_bytes", 1.0 / (1 << 20) as f64),
-];
-
-/// The sum of a number over all shards or fabrics.
-fn sum(statistics: &Value, part: &str, pointer: &str) -> f64 {
-    let number = |value: &Value| value.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0);
-    match &statistics[part] {
-        Value::Array(parts) => parts.iter().map(number).sum(),
-        Value::Object(parts) => parts.values().map(number).sum(),
-        _ => 0.0,
-    }
-}
-
-/// The names and the numbers of a line.
-fn watched(before: &Value, now: &Value) -> Vec<(&'static str, f64)> {
-    let seconds = uptime_s(now) - uptime_s(before);
-    let rate = |part: &str, pointer: &str| {
-        let grown = sum(now, part, pointer) - sum(before, part, pointer);
-        if seconds > 0.0 { (grown / seconds).max(0.0) } else { 0.0 }
-    };
-    let levels = LEVELS.iter().map(|(name, part, pointer, unit)| (*name, sum(now, part, pointer) * unit));
-    let rates = RATES.iter().map(|(name, part, pointer, unit)| (*name, rate(part, pointer) * unit));
-    levels.chain(rates).collect()
-}
-
-fn uptime_s(statistics: &Value) -> f64 {
-    statistics["uptime_s"].as_f64().unwrap_or(0.0)
-}
-
-fn watch(context: &Context, every: Duration, count: Option<u64>) -> Result<(), Failure> {
-    let client = context.client()?;
-    let mut before = ask(&client)?;
-    for number in 0..count.unwrap_or(u64::MAX) {
-        std::thread::sleep(every);
-        let mut now = ask(&client)?;
-        if now["term"] != before["term"] {
-            // Another server: its counters began anew.
-            before = std::mem::take(&mut now);
-            continue;
-        }
-        let line = watched(&before, &now);
-        let mut out = std::io::stdout().lock();
-        if context.json {
-            let line: serde_json::Map<_, _> =
-                line.into_iter().map(|(name, value)| (name.to_string(), value.into())).collect();
-            writeln!(out, "{}", Value::from(line))?;
-        } else {
-            if number % HEADING_EACH == 0 {
-                let heading: Vec<String> = line.iter().map(|(name, _)| format!("{name:>10}")).collect();
-                writeln!(out, "{}", heading.join(" "))?;
-            }
-            let digits = |name: &str| usize::from(name.contains("MiB") || name.contains('%'));
-            let numbers: Vec<String> =
-                line.iter().map(|(name, value)| format!("{value:>10.*}", digits(name))).collect();
-            writeln!(out, "{}", numbers.join(" "))?;
-        }
-        out.flush()?;
-        before = now;
-    }
-    Ok(())
-}
-
 pub(crate) fn run(context: &Context, args: &StatArgs) -> Result<(), Failure> {
     if let Some(every) = args.watch {
-        return watch(context, every, args.count);
+        return watch::watch(context, every, args.count);
     }
     let mut statistics = ask(&context.client()?)?;
-    name_tables(context, &mut statistics);
+    name_tables(&mut statistics, || context.session());
     if context.json {
         return context.print_json(&statistics);
     }
@@ -383,34 +243,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn columns_are_aligned_and_summed() {
-        let rows = [
-            json!({"shard": 0, "memory": {"limit_bytes": 64 << 20}}),
-            json!({"shard": 1, "memory": {"limit_bytes": 32 << 20}}),
-        ];
-        let columns = [label("shard", "/shard"), column("limit", "/memory/limit_bytes", Form::Mib)];
-        assert_eq!(
-            table("memory", &columns, &rows),
-            "memory\n  shard  limit\n      0   64.0\n      1   32.0\n    all   96.0\n"
-        );
-    }
-
-    #[test]
-    fn what_is_watched_is_what_has_grown() {
-        let at = |uptime: f64, reads: u64, puts: u64| {
-            json!({
-                "uptime_s": uptime,
-                "shards": [{"puts": puts, "items": 5}, {"puts": 1, "items": 2}],
-                "fabrics": {"shm": {"connected": 2, "reads": reads}, "tcp": {"connected": 1, "reads": 10}},
-            })
-        };
-        let line = watched(&at(10.0, 100, 7), &at(12.0, 300, 8));
-        let value = |wanted: &str| line.iter().find(|(name, _)| *name == wanted).expect("a column").1;
-        assert_eq!((value("reads/s"), value("puts/s")), (100.0, 0.5));
-        assert_eq!((value("clients"), value("items")), (3.0, 7.0));
-    }
 
     #[test]
     fn ordered_tables_have_names_or_numbers() {

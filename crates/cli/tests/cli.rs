@@ -434,7 +434,7 @@ fn metrics_and_watching() {
     assert!(
         ask("GET /metrics").contains("\nkelix_client_reads_total{namespace=\"default\",fabric=\"tcp\"} 0\n")
     );
-    assert!(ask("GET /").starts_with("HTTP/1.1 404"));
+    assert!(ask("GET /nothing").starts_with("HTTP/1.1 404"));
     assert!(ask("POST /metrics").starts_with("HTTP/1.1 405"));
     Place::new().kelix(&["serve", "--metrics", address]).failed(5, &["metrics", address]);
 

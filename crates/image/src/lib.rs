@@ -30,7 +30,7 @@ pub use map::{MapView, MemoryMap, SharedWord, Span, has_memory};
 pub use pages::Kind;
 pub use section::Section;
 pub use segments::{PrivateSegments, SegmentSource};
-pub use writer::{Image, ImageConfig, InUse, MemoryUse, NoRoom, SegmentSummary};
+pub use writer::{Image, ImageConfig, InUse, KindUse, MemoryUse, NoRoom, SegmentSummary};
 
 /// Version of the image layout. A reader refuses any other by name.
 pub const LAYOUT_VERSION: u32 = 1;

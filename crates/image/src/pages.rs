@@ -11,7 +11,7 @@ use kelix_types::SizeClass;
 use kelix_types::limits::{LEAF_SLOTS, PAGE_BYTES, SLAB_PAGES_MAX};
 
 /// What a slab slot may hold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Kind(u16);
 
 impl Kind {
@@ -94,6 +94,25 @@ impl Kind {
     /// The size class, when it is a kind of item.
     pub const fn class(self) -> Option<SizeClass> {
         if self.0 < SizeClass::COUNT as u16 { Some(SizeClass(self.0 as u8)) } else { None }
+    }
+
+    /// What its slots hold, in words.
+    pub const fn name(self) -> &'static str {
+        if self.is_item() {
+            "items"
+        } else if self.0 == Self::SUBTABLE.0 {
+            "subtables"
+        } else if self.0 == Self::LEAF.0 {
+            "leaves"
+        } else if self.is_table() {
+            "translation tables"
+        } else if self.is_top() {
+            "top models"
+        } else if self.is_roots() {
+            "roots"
+        } else {
+            "directories"
+        }
     }
 
     /// Whether slots of this kind begin with a guardian of an item.

@@ -65,10 +65,24 @@ pub struct MemoryUse {
     pub pages: u64,
     /// Objects in use.
     pub live: u64,
+    /// Of these, page runs of large values.
+    pub runs: u64,
     /// Dead objects in quarantine.
     pub quarantined: u64,
     /// Segments emptied and given back so far; a count, not bytes.
     pub segments_retired: u64,
+}
+
+/// What the slabs of a kind of slot are used for. Of the rest some slots were never handed out, and some are dead: in
+/// quarantine, or free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KindUse {
+    /// The kind.
+    pub kind: Kind,
+    /// Slots in use.
+    pub slots: u64,
+    /// Bytes of all its slabs.
+    pub slab_bytes: u64,
 }
 
 /// A segment, for those who map it and those who choose one to empty.
@@ -85,6 +99,10 @@ struct KindState {
     free: VecDeque<u64>,
     fresh: Place,
     fresh_slots: u32,
+    /// Slabs in segments that are not retired.
+    slabs: u32,
+    /// Slots in use.
+    used: u64,
 }
 
 /// The writer's side of an image. One thread owns it.
@@ -109,6 +127,7 @@ pub struct Image {
     openings: u64,
     /// Bytes that the last allocation lacked which found no room.
     missing: u64,
+    /// All but `live`, which is the sum of `runs` and of what the kinds count.
     use_: MemoryUse,
 }
 
@@ -135,7 +154,7 @@ impl Image {
         map.add(0, header.clone());
         let page = Header::create(header, config.image_id, config.hash_seed, config.epoch_ns, config.term);
         let kinds = (0..Kind::COUNT)
-            .map(|_| KindState { free: VecDeque::new(), fresh: Place(0), fresh_slots: 0 })
+            .map(|_| KindState { free: VecDeque::new(), fresh: Place(0), fresh_slots: 0, slabs: 0, used: 0 })
             .collect();
         let mut image = Image {
             config,
@@ -234,7 +253,7 @@ impl Image {
             Some(place) => place,
             None => self.carve(kind)?,
         };
-        self.count(place, kind.slot_bytes() as i64);
+        self.count_slot(kind, place, 1);
         Ok(place)
     }
 
@@ -294,6 +313,7 @@ impl Image {
             let state = &mut self.kinds[kind.index()];
             state.fresh = page_place(&self.segments[segment], page);
             state.fresh_slots = (pages * PAGE_BYTES / kind.slot_bytes()) as u32;
+            state.slabs += 1;
         }
         let state = &mut self.kinds[kind.index()];
         let place = state.fresh;
@@ -425,7 +445,18 @@ impl Image {
         let segment = self.granules[place.granule()] as usize;
         let live = &mut self.segments[segment].live_bytes;
         *live = live.wrapping_add_signed(bytes);
-        self.use_.live = self.use_.live.wrapping_add_signed(bytes);
+    }
+
+    #[inline]
+    fn count_slot(&mut self, kind: Kind, place: Place, slots: i64) {
+        let used = &mut self.kinds[kind.index()].used;
+        *used = used.wrapping_add_signed(slots);
+        self.count(place, slots * kind.slot_bytes() as i64);
+    }
+
+    fn count_run(&mut self, place: Place, bytes: i64) {
+        self.use_.runs = self.use_.runs.wrapping_add_signed(bytes);
+        self.count(place, bytes);
     }
 
     /// Takes back a slot whose object is dead and which no live word names any more. It is reused after its
@@ -433,7 +464,7 @@ impl Image {
     #[inline]
     pub fn release(&mut self, kind: Kind, place: Place) {
         debug_assert!(!kind.is_item() || !Guardian(self.words(place, 1).load(0)).is_live());
-        self.count(place, -(kind.slot_bytes() as i64));
+        self.count_slot(kind, place, -1);
         self.mark_dead(kind.slot_bytes());
         let entry = (place.0 / limits::PLACE_ALIGN) | (self.epoch << STAMP_SHIFT);
         self.kinds[kind.index()].free.push_back(entry);
@@ -447,7 +478,7 @@ impl Image {
     /// Takes back a slot that no word ever named, so that nobody can be reading it: it is the next to be handed out again.
     pub fn discard(&mut self, kind: Kind, place: Place) {
         debug_assert!(!Guardian(self.words(place, 1).load(0)).is_live());
-        self.count(place, -(kind.slot_bytes() as i64));
+        self.count_slot(kind, place, -1);
         let ripe = self.epoch.wrapping_sub(QUARANTINE_EPOCHS);
         let entry = (place.0 / limits::PLACE_ALIGN) | (ripe << STAMP_SHIFT);
         self.kinds[kind.index()].free.push_front(entry);
@@ -475,14 +506,14 @@ impl Image {
         let (segment, page, taken) = self.take_pages(wanted, PageUse::Run, true)?;
         let place = page_place(&self.segments[segment], page);
         let held = taken as u64 * PAGE_BYTES;
-        self.count(place, held as i64);
+        self.count_run(place, held as i64);
         Ok((place, held.min(bytes)))
     }
 
     /// Takes back a run that no object ever named: nobody can be reading it.
     pub fn discard_run(&mut self, place: Place, bytes: u64) {
         let held = bytes.next_multiple_of(PAGE_BYTES);
-        self.count(place, -(held as i64));
+        self.count_run(place, -(held as i64));
         self.give_back(place, held);
     }
 
@@ -496,7 +527,7 @@ impl Image {
     pub fn release_run(&mut self, place: Place, bytes: u64) {
         mark!("large value's memory released");
         let held = bytes.next_multiple_of(PAGE_BYTES);
-        self.count(place, -(held as i64));
+        self.count_run(place, -(held as i64));
         self.mark_dead(held);
         self.runs_dead.push_back((self.epoch, place, held));
     }
@@ -557,7 +588,18 @@ impl Image {
 
     /// What the memory is used for.
     pub fn memory_use(&self) -> MemoryUse {
-        self.use_
+        let slots: u64 = self.kind_uses().map(|of| of.slots * of.kind.slot_bytes()).sum();
+        MemoryUse { live: slots + self.use_.runs, ..self.use_ }
+    }
+
+    /// What slabs are used for, by kind of slot. It costs a look at each kind, and writers nothing.
+    pub fn kind_uses(&self) -> impl Iterator<Item = KindUse> + '_ {
+        let known = self.kinds.iter().enumerate().filter(|(_, state)| state.slabs > 0);
+        known.map(|(index, state)| {
+            let kind = Kind::from_index(index);
+            let slab_bytes = u64::from(state.slabs) * kind.slab_pages() * PAGE_BYTES;
+            KindUse { kind, slots: state.used, slab_bytes }
+        })
     }
 
     /// The segments that are part of the image.
@@ -707,7 +749,11 @@ impl Image {
         segment.state = SegmentState::Retired;
         let used = segment.pages.len() - segment.pages_free;
         let (first, bytes) = (segment.first_granule, segment.bytes);
-        segment.pages = Vec::new();
+        for (index, page) in std::mem::take(&mut segment.pages).iter().enumerate() {
+            if let PageUse::Slab(kind) = page.usage {
+                self.kinds[kind.index()].slabs -= u32::from(page.head as usize == index);
+            }
+        }
         self.use_.pages -= used as u64 * PAGE_BYTES;
         self.use_.segments -= bytes;
         self.use_.segments_retired += 1;

@@ -321,6 +321,17 @@ impl Statistics {
         let left = || within.saturating_sub(began.elapsed());
         (0..asked).all(|_| answers.recv_timeout(left()).is_ok())
     }
+
+    /// The names of the namespaces, the default one first.
+    pub fn namespaces(&self) -> impl Iterator<Item = &str> {
+        self.shared.namespaces.iter().map(|namespace| &namespace.name[..])
+    }
+
+    /// What `kelix stat` shows of a namespace, if there is one of this name.
+    pub fn json_of(&self, name: &str) -> Option<serde_json::Value> {
+        let namespace = self.shared.namespaces.iter().find(|namespace| namespace.name == name)?;
+        Some(crate::statistics::json(&self.shared, namespace))
+    }
 }
 
 /// Stops a server.

@@ -12,7 +12,7 @@ use kelix_fabric::shm::{Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, W
 use kelix_fabric::tcp::{AgentLink, AgentShard};
 use kelix_fabric::verbs::{HostShard, VerbsLink};
 use kelix_fabric::{Fabric, PeerId};
-use kelix_image::{Header, ImageState, MemoryUse, SegmentSource, Span, header_word};
+use kelix_image::{Header, ImageState, KindUse, MemoryUse, SegmentSource, Span, header_word};
 use kelix_shard::{
     GenerationReport, Guest, ModelCounts, Now, Order, Progress, Shard, ShardConfig, ShardCounters,
 };
@@ -54,6 +54,10 @@ pub(crate) struct OrderedReport {
 pub(crate) struct Report {
     pub counters: ShardCounters,
     pub memory: MemoryUse,
+    /// What its slabs are used for, by kind of slot.
+    pub kinds: Vec<KindUse>,
+    /// Writes that wait for memory now.
+    pub writes_waiting: usize,
     pub epoch: u64,
     pub splits: u64,
     pub merges: u64,
@@ -400,9 +404,12 @@ impl ShardThread {
         let (splits, merges) = self.shard.splits_and_merges();
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         let mut report = self.report.lock().expect("no panic under this lock");
-        // The list's memory is used again and again.
+        // The lists' memory is used again and again.
         let mut ordered = std::mem::take(&mut report.ordered);
         ordered.clear();
+        let mut kinds = std::mem::take(&mut report.kinds);
+        kinds.clear();
+        kinds.extend(self.shard.image().kind_uses());
         let mut tables = self.shard.ordered_counts();
         ordered.extend(tables.by_ref().take(ORDERED_REPORTED).map(|(table, counts, models)| OrderedReport {
             table,
@@ -424,6 +431,8 @@ impl ShardThread {
         *report = Report {
             counters: self.shard.counters(),
             memory: self.shard.memory_use(),
+            kinds,
+            writes_waiting: self.shard.writes_waiting(),
             epoch: self.shard.image().epoch(),
             splits,
             merges,

@@ -1,16 +1,18 @@
 //! What `kelix stat` shows.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use kelix_image::Kind;
 use kelix_shard::{GenerationReport, Stage};
 
 use crate::clients::{ClientRecord, ClientWay};
 use crate::namespace::Namespace;
 use crate::server::Shared;
-use crate::shard_thread::OrderedReport;
+use crate::shard_thread::{OrderedReport, Report};
 
 /// So many clients are told of one by one, so that all fits a frame of the set-up conversation.
 const CLIENTS_LISTED: usize = 1000;
@@ -53,9 +55,49 @@ fn generation((generation, holders): &(GenerationReport, Vec<u64>), clients: &[C
     })
 }
 
+/// What the memory of all shards together is used for, by what its slots hold and how long they are.
+#[derive(Default)]
+struct MemoryByKind {
+    /// Slots in use, and bytes of all slabs.
+    kinds: BTreeMap<Kind, (u64, u64)>,
+    /// Bytes of large values in use, and of all page runs.
+    runs: (u64, u64),
+}
+
+impl MemoryByKind {
+    fn add(&mut self, report: &Report) {
+        let mut slab_bytes = 0;
+        for of in &report.kinds {
+            let sum = self.kinds.entry(of.kind).or_default();
+            *sum = (sum.0 + of.slots, sum.1 + of.slab_bytes);
+            slab_bytes += of.slab_bytes;
+        }
+        self.runs.0 += report.memory.runs;
+        self.runs.1 += report.memory.pages.saturating_sub(slab_bytes);
+    }
+
+    fn json(&self) -> Vec<Value> {
+        let row = |what: &str, slots: Option<(u64, u64)>, live: u64, used: u64| {
+            json!({
+                "what": what,
+                "slot_bytes": slots.map(|(bytes, _)| bytes),
+                "slots": slots.map(|(_, count)| count),
+                "live_bytes": live,
+                "used_bytes": used,
+            })
+        };
+        let slabs = self.kinds.iter().map(|(kind, (slots, used))| {
+            row(kind.name(), Some((kind.slot_bytes(), *slots)), slots * kind.slot_bytes(), *used)
+        });
+        let runs = (self.runs.1 > 0).then(|| row("large values", None, self.runs.0, self.runs.1));
+        slabs.chain(runs).collect()
+    }
+}
+
 /// Statistics of a namespace, and what of the server is everybody's.
 pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
     let mut tables_left = ORDERED_LISTED;
+    let mut by_kind = MemoryByKind::default();
     let shards: Vec<Value> = namespace
         .shards
         .iter()
@@ -63,6 +105,7 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
         .map(|(number, shard)| {
             let report = shard.report.lock().expect("no panic under this lock").clone();
             let (counters, memory) = (report.counters, report.memory);
+            by_kind.add(&report);
             let listed = report.ordered.len().min(tables_left);
             tables_left -= listed;
             json!({
@@ -76,6 +119,7 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
                 "deletes": counters.deletes,
                 "expired": counters.expired,
                 "links_repaired": counters.links_repaired,
+                "writes_waiting": report.writes_waiting,
                 "writes_waited": counters.waited,
                 "writes_refused": counters.refused,
                 "writes_repeated": counters.repeated,
@@ -129,6 +173,7 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
                 }
             };
             json!({
+                "connection": client.connection,
                 "fabric": client.fabric(),
                 "pid": pid,
                 "uid": uid,
@@ -155,6 +200,7 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
         "page_bytes": kelix_fabric::shm::page_bytes(),
         "uptime_s": shared.started.elapsed().as_secs_f64(),
         "shards": shards,
+        "memory_by_kind": by_kind.json(),
         "generations": generations,
         "fabrics": serde_json::Map::from_iter(fabrics),
         "clients": clients,

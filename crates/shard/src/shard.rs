@@ -291,6 +291,11 @@ impl Shard {
         self.image.memory_use()
     }
 
+    /// Writes that wait for memory now.
+    pub fn writes_waiting(&self) -> usize {
+        self.parked.len()
+    }
+
     /// The image, for statistics and checks.
     pub fn image(&self) -> &Image {
         &self.image

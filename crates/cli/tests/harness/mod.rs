@@ -146,6 +146,11 @@ impl Place {
         Writing { child, out }
     }
 
+    /// Starts a command whose output goes somewhere else.
+    pub fn kelix_to(&self, out: impl Into<Stdio>, args: &[&str]) -> Running {
+        Running(self.command(args).stdout(out).spawn().expect("the program starts"))
+    }
+
     /// Starts a command that reads standard input.
     pub fn kelix_reading(&self, args: &[&str]) -> Reading {
         let mut child = self.command(args).stdin(Stdio::piped()).spawn().expect("the program starts");
@@ -208,6 +213,28 @@ impl Reading {
         self.input.write_all(input).expect("it reads");
         drop(self.input);
         finish(self.child)
+    }
+}
+
+/// A command that goes on, and ends with the test.
+pub struct Running(Child);
+
+impl Running {
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.0.id() as i32).expect("a process id");
+        kill_process(pid, signal).expect("its process is ours");
+    }
+
+    /// Waits for its end: the exit code.
+    pub fn end(&mut self) -> Option<i32> {
+        wait_until("the command's end", || self.0.try_wait().expect("our child")).code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -58,7 +58,8 @@ impl Image {
                 );
             }
         }
-        self.check_counts(used)
+        self.check_counts(used)?;
+        self.check_kinds(used)
     }
 
     /// Counts the slots in use and the free ones by segment and first page of their slab.
@@ -131,7 +132,8 @@ impl Image {
         }
         let (live, quarantined) =
             (live.iter().sum::<u64>(), self.dead.iter().map(|(_, bytes)| bytes).sum::<u64>());
-        ensure!(live == self.use_.live, "{live} bytes are in use, and {} are counted", self.use_.live);
+        let counted = self.memory_use().live;
+        ensure!(live == counted, "{live} bytes are in use, and {counted} are counted");
         ensure!(
             quarantined == self.use_.quarantined,
             "{quarantined} bytes are in quarantine, and {} are counted",
@@ -146,6 +148,30 @@ impl Image {
             self.use_.segments,
             self.use_.pages
         );
+        Ok(())
+    }
+
+    /// Checks what is counted by kind.
+    fn check_kinds(&self, used: &InUse) -> Result<(), String> {
+        let mut slots: HashMap<usize, u64> = HashMap::new();
+        for (kind, _) in &used.slots {
+            *slots.entry(kind.index()).or_default() += 1;
+        }
+        let mut slabs: HashMap<usize, u32> = HashMap::new();
+        for (page, it) in self.segments.iter().flat_map(|segment| segment.pages.iter().enumerate()) {
+            if let PageUse::Slab(kind) = it.usage {
+                *slabs.entry(kind.index()).or_default() += u32::from(it.head as usize == page);
+            }
+        }
+        for (index, state) in self.kinds.iter().enumerate() {
+            let known = (slots.remove(&index).unwrap_or_default(), slabs.remove(&index).unwrap_or_default());
+            ensure!(
+                known == (state.used, state.slabs),
+                "of {:?} {known:?} slots and slabs are in use, and {:?} are counted",
+                Kind::from_index(index),
+                (state.used, state.slabs)
+            );
+        }
         Ok(())
     }
 }
