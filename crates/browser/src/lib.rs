@@ -7,7 +7,7 @@
 
 mod driver;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -146,6 +146,7 @@ impl Browser {
         let body = json!({ "cmd": command, "params": parameters }).to_string();
         let ask = || {
             let mut stream = TcpStream::connect(self.driver.address())?;
+            stream.set_read_timeout(Some(PATIENCE))?;
             write!(
                 stream,
                 "POST /session/{session}/goog/cdp/execute HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
@@ -153,8 +154,9 @@ impl Browser {
                 self.driver.address(),
                 body.len()
             )?;
+            // The driver leaves the connection open, so the answer ends with its first line.
             let mut answer = String::new();
-            stream.read_to_string(&mut answer)?;
+            BufReader::new(stream).read_line(&mut answer)?;
             Ok::<String, std::io::Error>(answer)
         };
         let answer = ask().unwrap_or_else(|error| panic!("{command}: {error}"));
