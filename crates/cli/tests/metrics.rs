@@ -199,6 +199,10 @@ fn agree(page: &Browser, told: &Value) -> Result<(), String> {
             return Err(format!("{script} shows {shown:?}, and {part}{pointer} is {wanted}"));
         }
     }
+    for name in ["live_bytes", "used_bytes"] {
+        let by_kind = sum(told, "memory_by_kind", &format!("/{name}"));
+        assert_eq!(by_kind, sum(told, "shards", &format!("/memory/{name}")), "{told}");
+    }
     Ok(())
 }
 

@@ -873,6 +873,13 @@ mod tests {
         assert_eq!(gone.len(), 1);
         let start = gone[0].first_granule as u64 * GRANULE_BYTES;
         assert!(image.map().words(Place(start), 1).is_none());
+        // What is counted by kind goes with the slabs.
+        let kept = *moved.last().unwrap_or(&keep);
+        let kind = Kind::item(kept.class());
+        image.audit(&InUse { slots: vec![(kind, kept.place())], runs: Vec::new() }).unwrap();
+        let uses: Vec<KindUse> = image.kind_uses().collect();
+        assert_eq!(uses, [KindUse { kind, slots: 1, slab_bytes: image.memory_use().pages }]);
+        assert_eq!(image.memory_use().live, kind.slot_bytes());
         let again = fill(&mut image, 128);
         assert!(again.iter().all(|l| !(start..start + gone[0].bytes).contains(&l.place().0)));
     }
