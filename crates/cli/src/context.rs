@@ -11,9 +11,11 @@ use kelix::{
 use serde_json::{Value, json};
 
 use crate::Failure;
+use crate::kept::{Kept, Lent};
 use crate::trust::TrustArgs;
 
 /// The global options.
+#[derive(Clone)]
 pub(crate) struct Context {
     /// Where the server is.
     pub address: Address,
@@ -27,11 +29,26 @@ pub(crate) struct Context {
     pub retry: Option<Duration>,
     /// Whether results and errors are printed as JSON.
     pub json: bool,
+    /// In a shell: what it keeps from command to command.
+    pub kept: Option<Kept>,
+    /// Whether standard input is the commands of a shell, so that no value can be read there.
+    pub input_is_script: bool,
 }
 
 impl Context {
-    /// Connects to the server.
+    /// Connects to the server, unless that is kept.
     pub fn client(&self) -> Result<Client, Failure> {
+        if let Some(client) = self.kept.as_ref().and_then(Kept::client) {
+            return Ok(client);
+        }
+        let client = self.connect()?;
+        if let Some(kept) = &self.kept {
+            kept.keep_client(&client);
+        }
+        Ok(client)
+    }
+
+    fn connect(&self) -> Result<Client, Failure> {
         let credentials = match self.address {
             Address::Directory(_) if matches!(self.fabric, None | Some(FabricChoice::Shm)) => {
                 Credentials::default()
@@ -53,8 +70,8 @@ impl Context {
         }
     }
 
-    /// Opens a session.
-    pub fn session(&self) -> Result<Session, Failure> {
+    /// Opens a session, or lends the one that is kept.
+    pub fn session(&self) -> Result<Lent, Failure> {
         self.session_by(Path::Auto)
     }
 
@@ -64,9 +81,29 @@ impl Context {
         SessionOptions { fabric: self.fabric, retry_for, ..SessionOptions::default() }
     }
 
-    /// Opens a session whose gets take one path.
-    pub fn session_by(&self, path: Path) -> Result<Session, Failure> {
-        Ok(self.client()?.session_with(SessionOptions { path, ..self.options() })?)
+    /// The same whose gets take one path.
+    pub fn session_by(&self, path: Path) -> Result<Lent, Failure> {
+        let session = match self.kept.as_ref().and_then(Kept::take_session) {
+            Some(mut session) => {
+                if self.kept.as_ref().is_some_and(Kept::looks) {
+                    self.connect()?;
+                }
+                session.set_path(path);
+                session
+            }
+            None => self.client()?.session_with(SessionOptions { path, ..self.options() })?,
+        };
+        Ok(Lent::new(session, self.kept.clone()))
+    }
+
+    /// Whether it is a command of a shell.
+    pub fn is_of_shell(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// Whether the command is to end before it is done.
+    pub fn is_interrupted(&self) -> bool {
+        self.kept.as_ref().is_some_and(Kept::is_interrupted)
     }
 
     /// Prints one JSON value: indented for people, on one line for programs.

@@ -102,17 +102,34 @@ impl Failure {
         }})
     }
 
+    /// The same failure, with where the command stands that failed.
+    pub fn at(self, place: &str) -> Failure {
+        Failure { context: format!("{place}: {}", self.context), ..self }
+    }
+
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        if self.quiet { 0 } else { self.exit as u8 }
+    }
+
+    /// Whether whoever read the output has gone.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// Whether the server is lost.
+    pub fn is_lost(&self) -> bool {
+        self.exit == Exit::NoServer
+    }
+
     /// Tells the failure on standard error and returns the exit code.
     pub fn report(&self, as_json: bool) -> ExitCode {
-        if self.quiet {
-            return ExitCode::SUCCESS;
-        }
-        if as_json {
+        if !self.quiet && as_json {
             say(&self.json().to_string());
-        } else {
+        } else if !self.quiet {
             say(&format!("kelix: {self}"));
         }
-        ExitCode::from(self.exit as u8)
+        ExitCode::from(self.code())
     }
 }
 

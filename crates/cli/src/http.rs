@@ -12,12 +12,13 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kelix::{Client, Credentials, Session};
+use kelix::{Client, Credentials};
 use kelix_server::Statistics;
 use serde_json::json;
 use tiny_http::{Header, Method, Request, Response, Server};
 
 use crate::Failure;
+use crate::kept::Lent;
 use crate::metrics::exposition;
 use crate::names::Names;
 
@@ -89,9 +90,9 @@ struct Answers {
 }
 
 /// A session in a namespace of a run directory.
-fn session(directory: &Path, namespace: &str) -> Result<Session, Failure> {
+fn session(directory: &Path, namespace: &str) -> Result<Lent, Failure> {
     let credentials = Credentials { namespace: namespace.to_string(), ..Credentials::default() };
-    Ok(Client::connect_with(directory, credentials)?.session()?)
+    Ok(Lent::new(Client::connect_with(directory, credentials)?.session()?, None))
 }
 
 impl Answers {

@@ -10,6 +10,7 @@ mod bench;
 mod bytes;
 mod chase;
 mod columns;
+mod commands;
 mod context;
 mod demo;
 mod ending;
@@ -18,17 +19,19 @@ mod failure;
 mod get;
 mod http;
 mod items;
+mod kept;
 mod load;
 mod log;
 mod manager;
 mod metrics;
 mod names;
 mod namespaces;
-mod progress;
 mod pages;
+mod progress;
 mod scan;
 mod screen;
 mod serve;
+mod shell;
 mod stat;
 mod table;
 mod trust;
@@ -100,78 +103,62 @@ struct Cli {
 enum Command {
     Serve(serve::ServeArgs),
     Demo(demo::DemoArgs),
-    Put(write::PutArgs),
-    Get(get::GetArgs),
-    Del(write::DelArgs),
-    Chase(chase::ChaseArgs),
-    Walk(walk::WalkArgs),
-    Scan(scan::ScanArgs),
-    #[command(subcommand)]
-    Table(table::TableCommand),
+    #[command(flatten)]
+    Store(commands::StoreCommand),
+    Shell(shell::ShellArgs),
     Load(load::LoadArgs),
     #[command(subcommand)]
     Map(load::MapCommand),
-    Stat(stat::StatArgs),
     Fabric(fabric::FabricArgs),
     Bench(bench::BenchArgs),
     Completions(pages::CompletionsArgs),
     #[command(hide = true)]
     Manual(pages::ManualArgs),
-    /// Tell how keys, values, links and paths are written
-    #[command(long_about = bytes::HELP, help_template = "{about}\n")]
-    Syntax,
     /// Tell how a server is given namespaces, and who may use them
     #[command(long_about = namespaces::HELP, help_template = "{about}\n")]
     Namespaces,
 }
 
-fn run(context: &context::Context, command: &Command) -> Result<(), Failure> {
-    match command {
+/// Runs a command; the exit code.
+fn run(context: &context::Context, command: &Command) -> ExitCode {
+    let done = match command {
         Command::Serve(args) => serve::run(context, args),
         Command::Demo(args) => demo::run(context, args),
-        Command::Put(args) => write::put(context, args),
-        Command::Get(args) => get::run(context, args),
-        Command::Del(args) => write::del(context, args),
-        Command::Chase(args) => chase::run(context, args),
-        Command::Walk(args) => walk::run(context, args),
-        Command::Scan(args) => scan::run(context, args),
-        Command::Table(command) => table::run(context, command),
+        Command::Store(command) => commands::run(context, command),
+        Command::Shell(args) => return shell::run(context, args),
         Command::Load(args) => load::run(context, args),
         Command::Map(command) => load::map(command),
-        Command::Stat(args) => stat::run(context, args),
         Command::Fabric(args) => fabric::run(context, args),
         Command::Bench(args) => bench::run(context, args),
         Command::Completions(args) => pages::completions(Cli::command(), args),
         Command::Manual(args) => pages::manual(Cli::command(), args),
-        Command::Syntax => explain(bytes::HELP),
-        Command::Namespaces => explain(namespaces::HELP),
+        Command::Namespaces => commands::explain(namespaces::HELP),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(context.json),
     }
 }
 
-fn explain(help: &str) -> Result<(), Failure> {
-    use std::io::Write;
-    Ok(writeln!(std::io::stdout(), "{help}")?)
-}
-
 /// A command line that clap refuses. With `--json` the refusal is JSON like every other error.
-fn refuse(error: &clap::Error) -> ExitCode {
+fn refuse(error: &clap::Error, json: bool) -> u8 {
     let help = matches!(
         error.kind(),
         UsageKind::DisplayHelp
             | UsageKind::DisplayVersion
             | UsageKind::DisplayHelpOnMissingArgumentOrSubcommand
     );
-    let json =
-        std::env::args_os().take_while(|argument| argument != "--").any(|argument| argument == "--json");
     if json && !help {
         let text = error.render().to_string();
         let words = text.split("\n\n").next().unwrap_or_default();
         let words = words.strip_prefix("error: ").unwrap_or(words);
-        return Failure::usage("parse the command line", words.trim()).report(true);
+        let failure = Failure::usage("parse the command line", words.trim());
+        failure.report(true);
+        return failure.code();
     }
     // Whoever asked for help may have stopped reading.
     let _ = error.print();
-    ExitCode::from(error.exit_code() as u8)
+    error.exit_code() as u8
 }
 
 /// Where the server is: what is said is preferred to what is set.
@@ -193,7 +180,10 @@ fn address(cli: &Cli) -> kelix::Result<Address> {
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return refuse(&error),
+        Err(error) => {
+            let words = std::env::args_os().take_while(|argument| argument != "--");
+            return ExitCode::from(refuse(&error, words.into_iter().any(|argument| argument == "--json")));
+        }
     };
     let address = match address(&cli) {
         Ok(address) => address,
@@ -207,9 +197,8 @@ fn main() -> ExitCode {
         trust: cli.trust,
         retry: cli.retry,
         json: cli.json,
+        kept: None,
+        input_is_script: false,
     };
-    match run(&context, &cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(context.json),
-    }
+    run(&context, &cli.command)
 }

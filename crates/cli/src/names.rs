@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use kelix::{Session, TableId};
+use kelix::TableId;
 use serde_json::Value;
 
 use crate::Failure;
+use crate::kept::Lent;
 
 /// Time between two tries to learn the names that could not be learnt.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -19,7 +20,7 @@ fn ordered(statistics: &mut Value) -> Vec<&mut Value> {
 
 /// Adds the names of ordered tables, read by a session that is only opened if there are any. Statistics without names are
 /// better than none, so nothing is said of what fails.
-pub(crate) fn name_tables(statistics: &mut Value, open: impl FnOnce() -> Result<Session, Failure>) {
+pub(crate) fn name_tables(statistics: &mut Value, open: impl FnOnce() -> Result<Lent, Failure>) {
     let tables = ordered(statistics);
     if tables.is_empty() {
         return;
@@ -45,7 +46,7 @@ pub(crate) struct Names {
 
 impl Names {
     /// Adds the names to statistics.
-    pub fn add_to(&mut self, statistics: &mut Value, open: impl FnOnce() -> Result<Session, Failure>) {
+    pub fn add_to(&mut self, statistics: &mut Value, open: impl FnOnce() -> Result<Lent, Failure>) {
         let stages = stages(&statistics["generations"]);
         let tables = ordered(statistics);
         let numbers: Value = tables.iter().map(|table| table["table"].clone()).collect();

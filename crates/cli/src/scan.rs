@@ -11,6 +11,7 @@ use crate::Failure;
 use crate::bytes::{Bytes, KeyArgument, show_key};
 use crate::context::{Context, cost_json, measured};
 use crate::items::{Named, TableNames, json as item_json, write_among};
+use crate::kept::Lent;
 
 /// Scan a table
 ///
@@ -110,6 +111,9 @@ pub(crate) fn run(context: &Context, args: &ScanArgs) -> Result<(), Failure> {
     let mut items = session.scan(table, &scan)?;
     while let Some(item) = items.next_item()? {
         printer.print(&mut out, &item)?;
+        if context.is_interrupted() {
+            break;
+        }
     }
     Ok(out.flush()?)
 }
@@ -138,7 +142,7 @@ struct Printer<'a> {
     names: TableNames,
     /// Looks up the names of tables that links lead to, because the scan has the other session for itself. Most scans meet
     /// no links.
-    asking: Option<Session>,
+    asking: Option<Lent>,
 }
 
 impl Printer<'_> {

@@ -9,7 +9,7 @@ use kelix_server::Token;
 use crate::Failure;
 
 /// Options about TLS, for both sides, and a client's token.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 #[command(next_help_heading = "Trust, over TCP")]
 pub(crate) struct TrustArgs {
     /// Certificates (PEM) that the other side's must be issued by; a client speaks TLS if this is given

@@ -4,7 +4,7 @@
 //! a line each time, and ends with the server.
 
 use std::io::{IsTerminal, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
@@ -13,6 +13,9 @@ use crate::ending::Ending;
 use crate::names::Names;
 use crate::stat::ask;
 use crate::{Failure, screen};
+
+/// How often it is looked whether somebody interrupts.
+const LOOK_EACH: Duration = Duration::from_millis(50);
 
 /// Lines between two headings.
 const HEADING_EACH: u64 = 20;
@@ -142,11 +145,25 @@ fn line_text(before: &Value, now: &Value, heading: bool) -> String {
     heading + &numbers.join(" ")
 }
 
+/// Waits for so long. `true`: no longer, since it was told to end.
+fn pause(context: &Context, ending: Option<&Ending>, every: Duration) -> bool {
+    if let Some(ending) = ending {
+        return ending.wait(every);
+    }
+    let began = Instant::now();
+    while !context.is_interrupted() && began.elapsed() < every {
+        std::thread::sleep(every.saturating_sub(began.elapsed()).min(LOOK_EACH));
+    }
+    context.is_interrupted()
+}
+
 fn lines(context: &Context, every: Duration, count: u64) -> Result<(), Failure> {
     let client = context.client()?;
     let mut before = ask(&client)?;
     for number in 0..count {
-        std::thread::sleep(every);
+        if pause(context, None, every) {
+            break;
+        }
         let now = ask(&client)?;
         if is_same_server(&before, &now) {
             let mut out = std::io::stdout().lock();
@@ -169,7 +186,8 @@ fn draw(text: &str) -> Result<(), Failure> {
 
 /// The screen. It ends in good order when told to, and stays as it is, with the cursor below.
 fn screens(context: &Context, every: Duration, count: u64) -> Result<(), Failure> {
-    let ending = Ending::watch("stat")?;
+    // In a shell it is the shell that is told.
+    let ending = if context.is_of_shell() { None } else { Some(Ending::watch("stat")?) };
     let (client, mut names) = (context.client()?, Names::default());
     let mut look = || {
         let mut statistics = ask(&client)?;
@@ -180,7 +198,7 @@ fn screens(context: &Context, every: Duration, count: u64) -> Result<(), Failure
     draw(screen::CLEAR)?;
     draw(&screen::drawn(None, &now, None, every))?;
     for _ in 0..count {
-        if ending.wait(every) {
+        if pause(context, ending.as_ref(), every) {
             break;
         }
         let gone = match look() {

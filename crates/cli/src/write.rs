@@ -79,8 +79,12 @@ pub(crate) struct DelArgs {
     if_version: Option<u64>,
 }
 
-fn read_value(path: &Path) -> Result<Vec<u8>, Failure> {
+fn read_value(context: &Context, path: &Path) -> Result<Vec<u8>, Failure> {
     if path.as_os_str() == "-" {
+        if context.input_is_script {
+            let context = "standard input is the shell's commands: give the value itself, or --file PATH";
+            return Err(Failure::usage("put", context));
+        }
         let mut bytes = Vec::new();
         let read = std::io::stdin().lock().read_to_end(&mut bytes);
         read.map_err(|source| Failure::io("put", "cannot read standard input", &source))?;
@@ -99,14 +103,14 @@ enum Given<'a> {
 }
 
 /// Reads the value, before any table is made for it. What no table would take is refused.
-fn given(args: &PutArgs) -> Result<Option<Given<'_>>, Failure> {
+fn given<'a>(context: &Context, args: &'a PutArgs) -> Result<Option<Given<'a>>, Failure> {
     let value = match (args.value.as_deref(), &args.file) {
-        (Some("-"), _) => Some(Given::Bytes(read_value(Path::new("-"))?)),
+        (Some("-"), _) => Some(Given::Bytes(read_value(context, Path::new("-"))?)),
         (Some(text), _) => {
             parse(text).map_err(|context| Failure::usage("put", context))?;
             Some(Given::Text(text))
         }
-        (None, Some(path)) => Some(Given::Bytes(read_value(path)?)),
+        (None, Some(path)) => Some(Given::Bytes(read_value(context, path)?)),
         (None, None) => None,
     };
     if value.is_none() && args.attr.is_empty() && args.link.is_empty() {
@@ -143,7 +147,7 @@ fn new_item(
 
 pub(crate) fn put(context: &Context, args: &PutArgs) -> Result<(), Failure> {
     let mut session = context.session()?;
-    let value = given(args)?;
+    let value = given(context, args)?;
     let table = create_table(&mut session, "put", &args.table)?;
     let named = Named { name: &args.table, kind: table.kind() };
     let key = named.key("put", &args.key)?;

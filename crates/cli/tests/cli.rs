@@ -1014,9 +1014,20 @@ fn a_peer_that_is_not_installed_is_named() {
 #[test]
 fn every_command_helps() {
     let place = Place::new();
-    for command in
-        ["serve", "demo", "put", "get", "del", "chase", "walk", "scan", "stat", "bench", "completions"]
-    {
+    for command in [
+        "serve",
+        "demo",
+        "put",
+        "get",
+        "del",
+        "chase",
+        "walk",
+        "scan",
+        "stat",
+        "shell",
+        "bench",
+        "completions",
+    ] {
         let help = place.kelix(&["help", command]);
         assert!(help.ok().contains("Examples:"), "{help:?}");
     }

@@ -13,11 +13,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::record::{Format, Writer};
-use crate::Failure;
 use crate::bytes::{parse, show};
 use crate::context::{Context, plural, say};
 use crate::items::{Named, TableNames};
+use crate::kept::Lent;
 use crate::progress::Line;
+use crate::{Exit, Failure};
 
 const OPERATION: &str = "table export";
 
@@ -118,7 +119,7 @@ struct Export<'a> {
     table: Table,
     writer: Writer<'a>,
     /// Looks up the names of tables that links lead to, since the scan has the other session for itself.
-    asking: Option<Session>,
+    asking: Option<Lent>,
     names: TableNames,
     items: u64,
     line: Line,
@@ -146,6 +147,10 @@ impl Export<'_> {
             }
             self.writer.write(out, &item, &self.names)?;
             self.items += 1;
+            if self.context.is_interrupted() {
+                self.line.clear();
+                return Err(Failure::new(Exit::Other, OPERATION, "interrupted; begun again, it goes on"));
+            }
             let items = self.items;
             self.line.show(|| format!("exporting: {items} of some {}", plural(about, "item")));
             if let Some(place) = scanner.place() {

@@ -9,18 +9,19 @@ use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use kelix::{Completion, Session, Table};
+use kelix::{Completion, Table};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::export::{NOTED_EACH, beside, read_note, write_note};
 use super::record::{Format, Reader};
 use super::{CreateKind, open_or_create};
-use crate::Failure;
 use crate::bytes::show;
 use crate::context::{Context, plural, say};
 use crate::items::Named;
+use crate::kept::Lent;
 use crate::progress::Line;
+use crate::{Exit, Failure};
 
 const OPERATION: &str = "table import";
 /// Items that are put at once.
@@ -68,7 +69,7 @@ pub(super) fn run(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
     let format = args.format.unwrap_or(of_name);
     let began = Instant::now();
     let mut import =
-        Import { session, table, args, format, items: 0, expired: 0, line: Line::new(context.json) };
+        Import { context, session, table, args, format, items: 0, expired: 0, line: Line::new(context.json) };
     let known = match args.file.as_deref().filter(|path| path.as_os_str() != "-") {
         Some(path) => import.read_file(path)?,
         None => {
@@ -89,7 +90,8 @@ pub(super) fn run(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
 }
 
 struct Import<'a> {
-    session: Session,
+    context: &'a Context,
+    session: Lent,
     table: Table,
     args: &'a ImportArgs,
     format: Format,
@@ -152,6 +154,9 @@ impl Import<'_> {
             let (ended, position) = self.batch(reader);
             let items = self.items;
             self.line.show(|| format!("importing: {}", plural(items, "item")));
+            let interrupted =
+                || Stop::Store(Failure::new(Exit::Other, OPERATION, "interrupted; begun again, it goes on"));
+            let ended = if self.context.is_interrupted() { Err(interrupted()) } else { ended };
             let over = matches!(ended, Ok(true));
             if !over && (ended.is_err() || last.elapsed() >= NOTED_EACH) {
                 noted(position, items)?;
