@@ -11,6 +11,7 @@ mod bytes;
 mod chase;
 mod columns;
 mod commands;
+mod config;
 mod context;
 mod demo;
 mod ending;
@@ -40,6 +41,7 @@ mod walk;
 mod watch;
 mod write;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -70,20 +72,21 @@ Exit codes:
   4  the server's memory is full
   5  anything else
 
-Binary keys and values, links and paths: kelix help syntax")]
+Binary keys and values, links and paths: kelix help syntax
+Options from the environment and from a file: kelix help config")]
 struct Cli {
-    /// The run directory, where server and clients meet [default: $KELIX_DIR, else $XDG_RUNTIME_DIR/kelix, else
+    /// The run directory, where server and clients meet [default: $XDG_RUNTIME_DIR/kelix, else
     /// /tmp/kelix-UID]
     #[arg(long, global = true, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// A server that listens over TCP, instead of a run directory [default: $KELIX_SERVER, if that is set]
+    /// A server that listens over TCP, instead of a run directory
     #[arg(long, global = true, value_name = "HOST:PORT", conflicts_with = "dir")]
     server: Option<String>,
     /// The fabric to insist on: shm, verbs or tcp [default: shm with a run directory; with a server's address verbs, if both
     /// sides have RDMA, else tcp]
     #[arg(long, global = true, value_name = "NAME")]
     fabric: Option<FabricChoice>,
-    /// The namespace of the server's [default: $KELIX_NAMESPACE, else the one that every server has]
+    /// The namespace of the server's [default: the one that every server has]
     #[arg(long, global = true, value_name = "NAME")]
     namespace: Option<String>,
     #[command(flatten)]
@@ -92,6 +95,9 @@ struct Cli {
     /// at all]
     #[arg(long, global = true, value_name = "TIME", value_parser = units::parse_patience)]
     retry: Option<std::time::Duration>,
+    /// A file with options [default: $KELIX_CONFIG, else the first that exists of $XDG_CONFIG_HOME/kelix.toml and /etc/kelix.toml]
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Print results and errors as JSON
     #[arg(long, global = true)]
     json: bool,
@@ -114,6 +120,7 @@ enum Command {
     Completions(pages::CompletionsArgs),
     #[command(hide = true)]
     Manual(pages::ManualArgs),
+    Config(config::ConfigArgs),
     /// Tell how a server is given namespaces, and who may use them
     #[command(long_about = namespaces::HELP, help_template = "{about}\n")]
     Namespaces,
@@ -132,6 +139,7 @@ fn run(context: &context::Context, command: &Command) -> ExitCode {
         Command::Bench(args) => bench::run(context, args),
         Command::Completions(args) => pages::completions(Cli::command(), args),
         Command::Manual(args) => pages::manual(Cli::command(), args),
+        Command::Config(args) => config::run(context, &Cli::command(), args),
         Command::Namespaces => commands::explain(namespaces::HELP),
     };
     match done {
@@ -161,7 +169,8 @@ fn refuse(error: &clap::Error, json: bool) -> u8 {
     error.exit_code() as u8
 }
 
-/// Where the server is: what is said is preferred to what is set.
+/// Where the server is. A server that is set for clients is also told to `kelix serve`, which then refuses to begin where they would
+/// not find it.
 fn address(cli: &Cli) -> kelix::Result<Address> {
     let set = || std::env::var("KELIX_SERVER").ok().filter(|server| !server.is_empty());
     match (&cli.dir, cli.server.clone().or_else(set)) {
@@ -177,23 +186,46 @@ fn address(cli: &Cli) -> kelix::Result<Address> {
     }
 }
 
-fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => {
-            let words = std::env::args_os().take_while(|argument| argument != "--");
-            return ExitCode::from(refuse(&error, words.into_iter().any(|argument| argument == "--json")));
+/// Reads the command line, with what the environment and the file add to it. `Err`: the exit code; why is told.
+fn parse() -> Result<Cli, u8> {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
+    let program = Cli::command();
+    let completed = match config::complete(&program, words) {
+        Ok(completed) => completed,
+        Err(failure) => {
+            failure.report(json);
+            return Err(failure.code());
         }
+    };
+    Cli::try_parse_from(&completed.words).map_err(|error| match completed.blame(&error) {
+        Some(failure) => {
+            failure.report(json);
+            failure.code()
+        }
+        None => {
+            let code = refuse(&error, json);
+            if let (Some(hint), true, false) = (completed.hint(), error.use_stderr(), json) {
+                context::say(hint);
+            }
+            code
+        }
+    })
+}
+
+fn main() -> ExitCode {
+    let cli = match parse() {
+        Ok(cli) => cli,
+        Err(code) => return ExitCode::from(code),
     };
     let address = match address(&cli) {
         Ok(address) => address,
         Err(error) => return Failure::from(error).report(cli.json),
     };
-    let set = || std::env::var("KELIX_NAMESPACE").ok();
     let context = context::Context {
         address,
         fabric: cli.fabric,
-        namespace: cli.namespace.or_else(set).unwrap_or_default(),
+        namespace: cli.namespace.unwrap_or_default(),
         trust: cli.trust,
         retry: cli.retry,
         json: cli.json,

@@ -1025,6 +1025,7 @@ fn every_command_helps() {
         "scan",
         "stat",
         "shell",
+        "config",
         "bench",
         "completions",
     ] {

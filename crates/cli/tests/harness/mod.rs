@@ -114,7 +114,9 @@ impl Place {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kelix"));
-        command.env_remove("KELIX_DIR").env_remove("KELIX_SERVER").arg("--dir").arg(self.path()).args(args);
+        // Nothing from whoever runs the tests.
+        command.env_remove("KELIX_DIR").env_remove("KELIX_SERVER").env("KELIX_CONFIG", "/dev/null");
+        command.arg("--dir").arg(self.path()).args(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -134,7 +136,9 @@ impl Place {
     /// Runs a command for the server at an address, which is set and not said.
     pub fn kelix_at(&self, address: &str, args: &[&str]) -> Done {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kelix"));
-        let command = command.env_remove("KELIX_DIR").env("KELIX_SERVER", address).args(args);
+        let command =
+            command.env_remove("KELIX_DIR").env("KELIX_CONFIG", "/dev/null").env("KELIX_SERVER", address);
+        let command = command.args(args);
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         finish(command.spawn().expect("the program starts"))
     }
@@ -166,9 +170,16 @@ impl Place {
     /// The same with these variables set, beside those of the test.
     pub fn serve_knowing(&self, variables: &[(&str, &str)], args: &[&str]) -> Server {
         let mut command = self.command(&["serve", "--memory", "64M", "--no-pin"]);
-        command.envs(variables.iter().copied());
-        let mut server =
-            Server { child: command.args(args).spawn().expect("the program starts"), ready: String::new() };
+        self.start(command.envs(variables.iter().copied()).args(args))
+    }
+
+    /// Starts a server that knows these variables, and of which nothing is said but this.
+    pub fn serve_with(&self, variables: &[(&str, &str)], args: &[&str]) -> Server {
+        self.start(self.command(&["serve"]).env_clear().envs(variables.iter().copied()).args(args))
+    }
+
+    fn start(&self, command: &mut Command) -> Server {
+        let mut server = Server { child: command.spawn().expect("the program starts"), ready: String::new() };
         let out = server.child.stdout.take().expect("piped");
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || {
