@@ -28,6 +28,7 @@ mod metrics;
 mod names;
 mod namespaces;
 mod pages;
+mod plan;
 mod progress;
 mod scan;
 mod screen;
@@ -120,6 +121,7 @@ enum Command {
     Completions(pages::CompletionsArgs),
     #[command(hide = true)]
     Manual(pages::ManualArgs),
+    Plan(plan::PlanArgs),
     Config(config::ConfigArgs),
     /// Tell how a server is given namespaces, and who may use them
     #[command(long_about = namespaces::HELP, help_template = "{about}\n")]
@@ -139,6 +141,7 @@ fn run(context: &context::Context, command: &Command) -> ExitCode {
         Command::Bench(args) => bench::run(context, args),
         Command::Completions(args) => pages::completions(Cli::command(), args),
         Command::Manual(args) => pages::manual(Cli::command(), args),
+        Command::Plan(args) => plan::run(context, args),
         Command::Config(args) => config::run(context, &Cli::command(), args),
         Command::Namespaces => commands::explain(namespaces::HELP),
     };

@@ -97,12 +97,12 @@ pub(crate) struct CreateArgs {
     /// Its name: 1 to 255 bytes, without /
     table: String,
     #[command(flatten)]
-    kind: CreateKind,
+    kind: KindArgs,
 }
 
-/// What kind of table is to be made.
+/// What kind of table it is.
 #[derive(clap::Args)]
-pub(crate) struct CreateKind {
+pub(crate) struct KindArgs {
     /// Keep its keys in order, for `kelix scan`
     #[arg(long)]
     ordered: bool,
@@ -132,8 +132,9 @@ enum Values {
     Inline8,
 }
 
-impl CreateKind {
-    fn kind(&self) -> Result<TableKind, Failure> {
+impl KindArgs {
+    /// The kind, if there is such a one.
+    pub fn kind(&self, operation: &str) -> Result<TableKind, Failure> {
         match (self.ordered, self.keys.unwrap_or(Keys::Bytes), self.values.unwrap_or(Values::Any)) {
             (false, ..) => Ok(TableKind::Hash),
             (true, Keys::U64, Values::Inline8) => Ok(TableKind::Inline),
@@ -142,7 +143,7 @@ impl CreateKind {
             (true, Keys::Bytes, Values::Inline8) => {
                 let context = "--values inline8 needs --keys u64: a key that is a byte string is proven by its item, and \
                                a value that stands beside its key has none";
-                Err(Failure::usage("table create", context))
+                Err(Failure::usage(operation, context))
             }
         }
     }
@@ -171,7 +172,7 @@ pub(crate) fn run(context: &Context, command: &TableCommand) -> Result<(), Failu
 }
 
 fn create(context: &Context, args: &CreateArgs) -> Result<(), Failure> {
-    let kind = args.kind.kind()?;
+    let kind = args.kind.kind("table create")?;
     let mut session = context.session()?;
     let table = create_table_of(&mut session, "table create", kind, &args.table)?;
     if !context.json {
@@ -186,11 +187,11 @@ fn create(context: &Context, args: &CreateArgs) -> Result<(), Failure> {
 fn open_or_create(
     session: &mut Session,
     operation: &str,
-    kind: &CreateKind,
+    kind: &KindArgs,
     name: &str,
 ) -> Result<Table, Failure> {
     if kind.ordered {
-        create_table_of(session, operation, kind.kind()?, name)
+        create_table_of(session, operation, kind.kind(operation)?, name)
     } else {
         create_table(session, operation, name)
     }

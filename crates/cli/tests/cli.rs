@@ -1026,13 +1026,14 @@ fn every_command_helps() {
         "stat",
         "shell",
         "config",
+        "plan",
         "bench",
         "completions",
     ] {
         let help = place.kelix(&["help", command]);
         assert!(help.ok().contains("Examples:"), "{help:?}");
     }
-    for command in ["create", "list"] {
+    for command in ["create", "list", "describe", "drop", "export", "import"] {
         assert!(place.kelix(&["table", command, "--help"]).ok().contains("Examples:"));
     }
     let syntax = place.kelix(&["help", "syntax"]);

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::export::{NOTED_EACH, beside, read_note, write_note};
 use super::record::{Format, Reader};
-use super::{CreateKind, open_or_create};
+use super::{KindArgs, open_or_create};
 use crate::bytes::show;
 use crate::context::{Context, plural, say};
 use crate::items::Named;
@@ -47,7 +47,7 @@ pub(crate) struct ImportArgs {
     #[arg(long)]
     restart: bool,
     #[command(flatten)]
-    kind: CreateKind,
+    kind: KindArgs,
 }
 
 /// How much of a file was put.

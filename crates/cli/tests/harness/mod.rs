@@ -173,6 +173,11 @@ impl Place {
         self.start(command.envs(variables.iter().copied()).args(args))
     }
 
+    /// Starts a server of which nothing is said but this.
+    pub fn serve_planned(&self, args: &[&str]) -> Server {
+        self.start(self.command(&["serve", "--no-pin"]).args(args))
+    }
+
     /// Starts a server that knows these variables, and of which nothing is said but this.
     pub fn serve_with(&self, variables: &[(&str, &str)], args: &[&str]) -> Server {
         self.start(self.command(&["serve"]).env_clear().envs(variables.iter().copied()).args(args))
