@@ -89,7 +89,12 @@ impl RunningServer {
 
     fn spawn(directory: PathBuf, temporary: bool, interrupt: &Interrupt) -> Result<RunningServer, Failure> {
         let mut command = Command::new(this_program()?);
-        command.arg("serve").arg("--dir").arg(&directory).args(["--memory", MEMORY]);
+        command.arg("serve").arg("--dir").arg(&directory).args(["--memory", MEMORY, "--config", "/dev/null"]);
+        // Neither a file nor the environment says anything of this one.
+        let set = std::env::vars_os().map(|(name, _)| name);
+        set.filter(|name| name.as_encoded_bytes().starts_with(b"KELIX_")).for_each(|name| {
+            command.env_remove(name);
+        });
         command.stdin(Stdio::null()).stdout(Stdio::null());
         if !temporary {
             // A group of its own, so that an interrupt on the terminal does not reach it, and nothing of the
