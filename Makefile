@@ -134,7 +134,7 @@ fmt-check: toolchain
 
 unit: toolchain
 	@echo "== tests"
-	$(CARGO) test --workspace --profile checks --locked
+	$(CARGO) test --workspace --profile checks --locked --no-fail-fast
 
 packaging: toolchain
 	@echo "== package"
