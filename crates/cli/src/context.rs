@@ -1,6 +1,7 @@
 //! What every command has at hand: where the server is, how to print, how to measure.
 
 use std::io::{IsTerminal, Write};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub(crate) struct Context {
     pub trust: TrustArgs,
     /// For how long to ask again.
     pub retry: Option<Duration>,
+    /// Which device for RDMA is to be used.
+    pub rdma_address: Option<IpAddr>,
     /// Whether results and errors are printed as JSON.
     pub json: bool,
     /// In a shell: what it keeps from command to command.
@@ -78,7 +81,8 @@ impl Context {
     /// How sessions are opened.
     pub fn options(&self) -> SessionOptions {
         let retry_for = self.retry.unwrap_or_default();
-        SessionOptions { fabric: self.fabric, retry_for, ..SessionOptions::default() }
+        let rdma_address = self.rdma_address;
+        SessionOptions { fabric: self.fabric, retry_for, rdma_address, ..SessionOptions::default() }
     }
 
     /// The same whose gets take one path.

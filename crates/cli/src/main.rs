@@ -96,6 +96,9 @@ struct Cli {
     /// at all]
     #[arg(long, global = true, value_name = "TIME", value_parser = units::parse_patience)]
     retry: Option<std::time::Duration>,
+    /// The address of this host whose device for RDMA is to be used, where there are several [default: any that leads to the server]
+    #[arg(long, global = true, value_name = "ADDRESS")]
+    rdma_address: Option<std::net::IpAddr>,
     /// A file with options [default: $KELIX_CONFIG, else the first that exists of $XDG_CONFIG_HOME/kelix.toml and /etc/kelix.toml]
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -231,6 +234,7 @@ fn main() -> ExitCode {
         namespace: cli.namespace.unwrap_or_default(),
         trust: cli.trust,
         retry: cli.retry,
+        rdma_address: cli.rdma_address,
         json: cli.json,
         kept: None,
         input_is_script: false,

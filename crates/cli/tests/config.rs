@@ -175,8 +175,18 @@ fn the_example_has_every_option_and_nothing_wrong() {
     let help = kelix(&[], &["serve", "--help"]);
     let options = help.ok().lines().filter_map(|line| line.trim_start().strip_prefix("--"));
     let options = options.map(|line| line.split([' ', '[']).next().unwrap_or_default());
-    let common =
-        ["server", "fabric", "namespace", "token-file", "retry", "config", "json", "help", "version"];
+    let common = [
+        "server",
+        "fabric",
+        "namespace",
+        "token-file",
+        "retry",
+        "rdma-address",
+        "config",
+        "json",
+        "help",
+        "version",
+    ];
     for option in options.filter(|option| !common.contains(option)) {
         assert!(object["serve"][option].is_object(), "--{option} is not in [serve]");
     }
