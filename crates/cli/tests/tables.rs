@@ -177,6 +177,11 @@ fn what_was_killed_goes_on() {
     let export = ["table", "export", "items", path(&back)];
     kill_when_noted(&place, &export, &place.path().join("back.jsonl.part.note"));
     assert!(!back.exists(), "it is not whole");
+    // What was written after the note is written again.
+    let part = place.path().join("back.jsonl.part");
+    let mut text = std::fs::read(&part).expect("begun");
+    text.extend_from_slice(b"{\"key\":\"half");
+    std::fs::write(&part, text).expect("written");
     let exported = place.kelix(&[&export[..], &["--json"]].concat()).json();
     assert!(exported["went_on_from"].as_u64() > Some(0), "{exported}");
     assert_eq!(exported["items"], count);
