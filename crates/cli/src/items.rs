@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 
 use crate::Failure;
 use crate::bytes::{KeyArgument, parse_value, show, show_key, show_name, show_target, show_value};
+use crate::context::Context;
+use crate::kept::Lent;
 
 /// A table as commands know it: by its name, and by its kind, which says how keys and values are written.
 #[derive(Clone, Copy)]
@@ -47,13 +49,31 @@ pub(crate) struct TableNames(HashMap<TableId, String>);
 
 impl TableNames {
     /// Whether every table is known that the links of an item lead to.
-    pub fn know(&self, item: &Item) -> bool {
+    fn know(&self, item: &Item) -> bool {
         targets(item).all(|id| self.0.contains_key(&id))
     }
 
     /// Looks up the tables that the links of an item lead to.
     pub fn learn(&mut self, session: &mut Session, item: &Item) -> Result<(), Failure> {
         targets(item).try_for_each(|id| self.look_up(session, id))
+    }
+
+    /// The same by a session of its own, for a scan has the other one for itself. It is opened when the first item has links to tables that
+    /// are not known: most scans meet none.
+    pub fn learn_beside(
+        &mut self,
+        asking: &mut Option<Lent>,
+        context: &Context,
+        item: &Item,
+    ) -> Result<(), Failure> {
+        if self.know(item) {
+            return Ok(());
+        }
+        let session = match asking {
+            Some(session) => session,
+            none => none.insert(context.session()?),
+        };
+        self.learn(session, item)
     }
 
     /// Looks up the table that an item is of.

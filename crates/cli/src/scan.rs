@@ -153,7 +153,7 @@ impl Printer<'_> {
             (true, true) => writeln!(out, "{}", json!({"table": table.name, "key": key()}))?,
             (true, false) => writeln!(out, "{}", key())?,
             (false, json) => {
-                self.learn(item)?;
+                self.names.learn_beside(&mut self.asking, self.context, item)?;
                 match json {
                     true => writeln!(out, "{}", item_json(table, item, &self.names))?,
                     false => write_among(out, table.kind, item, &self.names)?,
@@ -161,16 +161,5 @@ impl Printer<'_> {
             }
         }
         Ok(())
-    }
-
-    fn learn(&mut self, item: &Item) -> Result<(), Failure> {
-        if self.names.know(item) {
-            return Ok(());
-        }
-        let session = match &mut self.asking {
-            Some(session) => session,
-            none => none.insert(self.context.session()?),
-        };
-        self.names.learn(session, item)
     }
 }

@@ -9,7 +9,7 @@ use rustix::termios::tcgetwinsize;
 use serde_json::{Value, json};
 
 use crate::columns::{Column, Form, column, label, table};
-use crate::stat::{KINDS, ordered_rows, title};
+use crate::stat::{KINDS, MEMORY, ordered_rows, title};
 use crate::units::show_time;
 use crate::watch::{growth, seconds_between, sum};
 
@@ -44,15 +44,6 @@ const SHARDS: [Column; 10] = [
     column("CPU %", "/percent", Form::Count),
     column("waiting", "/writes_waiting", Form::Count),
     column("refused", "/writes_refused", Form::Count),
-];
-
-const MEMORY: [Column; 6] = [
-    label("shard", "/shard"),
-    column("limit", "/memory/limit_bytes", Form::Mib),
-    column("taken", "/memory/segment_bytes", Form::Mib),
-    column("used", "/memory/used_bytes", Form::Mib),
-    column("live", "/memory/live_bytes", Form::Mib),
-    column("resting", "/memory/quarantined_bytes", Form::Mib),
 ];
 
 const CLIENTS: [Column; 5] = [
@@ -174,7 +165,8 @@ fn text(before: Option<&Value>, now: &Value, gone: Option<&str>, every: Duration
     });
     let shards: Vec<Value> = shards.collect();
     text += &some("shards", &SHARDS, shards.clone());
-    text += &some("memory, MiB", &MEMORY, shards.clone());
+    // Without the retired segments, which are a count of the past.
+    text += &some("memory, MiB", &MEMORY[..MEMORY.len() - 1], shards.clone());
     text += &some("clients, the busiest first", &CLIENTS, clients(before, now, seconds));
     text += &some("ordered tables", &ORDERED, ordered_rows(&shards));
     let mut kinds = now["memory_by_kind"].as_array().cloned().unwrap_or_default();

@@ -69,7 +69,7 @@ const WORK: [Column; 7] = [
     column("moved items", "/items_evacuated", Form::Count),
 ];
 
-const MEMORY: [Column; 7] = [
+pub(crate) const MEMORY: [Column; 7] = [
     label("shard", "/shard"),
     column("limit", "/memory/limit_bytes", Form::Mib),
     column("taken", "/memory/segment_bytes", Form::Mib),

@@ -138,13 +138,7 @@ impl Export<'_> {
         let about = session.estimate(self.table, &Scan::all())?;
         let mut scanner = session.scan(self.table, &scan)?;
         while let Some(item) = scanner.next_item()? {
-            if !self.names.know(&item) {
-                let asking = match &mut self.asking {
-                    Some(session) => session,
-                    none => none.insert(self.context.session()?),
-                };
-                self.names.learn(asking, &item)?;
-            }
+            self.names.learn_beside(&mut self.asking, self.context, &item)?;
             self.writer.write(out, &item, &self.names)?;
             self.items += 1;
             if self.context.is_interrupted() {
