@@ -34,6 +34,7 @@ mod scan;
 mod screen;
 mod serve;
 mod shell;
+mod snapshot;
 mod stat;
 mod table;
 mod trust;
@@ -125,6 +126,8 @@ enum Command {
     #[command(hide = true)]
     Manual(pages::ManualArgs),
     Plan(plan::PlanArgs),
+    #[command(subcommand)]
+    Snapshot(snapshot::SnapshotCommand),
     Config(config::ConfigArgs),
     /// Tell how a server is given namespaces, and who may use them
     #[command(long_about = namespaces::HELP, help_template = "{about}\n")]
@@ -145,6 +148,7 @@ fn run(context: &context::Context, command: &Command) -> ExitCode {
         Command::Completions(args) => pages::completions(Cli::command(), args),
         Command::Manual(args) => pages::manual(Cli::command(), args),
         Command::Plan(args) => plan::run(context, args),
+        Command::Snapshot(command) => snapshot::run(context, command),
         Command::Config(args) => config::run(context, &Cli::command(), args),
         Command::Namespaces => commands::explain(namespaces::HELP),
     };

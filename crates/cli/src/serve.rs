@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kelix_fabric::shm::{RunDirectory, page_bytes};
-use kelix_server::{Ended, Server, ServerConfig, Statistics, Stopper};
+use kelix_server::{Ended, Server, ServerConfig, SnapshotConfig, Statistics, Stopper};
 use serde_json::json;
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
@@ -20,7 +20,7 @@ use crate::ending::watch_signals;
 use crate::log::{Log, LogArgs, LogFile};
 use crate::manager::Manager;
 use crate::trust::tokens;
-use crate::units::{parse_lease, parse_size, show_size};
+use crate::units::{parse_interval, parse_lease, parse_size, show_size};
 use crate::{Exit, Failure, http, namespaces};
 
 /// The least memory of a shard: below this it cannot hold one of each thing it needs.
@@ -31,7 +31,7 @@ const SHARD_BYTES_MIN: u64 = 4 << 20;
 /// Prints one line once clients can connect, and tells a service manager that wants to know (systemd, Type=notify). SIGTERM
 /// or SIGINT ends the server in good order with exit code 0: what has arrived is executed and answered. SIGHUP opens the file
 /// of --log-file anew. It ends with exit code 3 if another server takes over its directory. The store is in memory: when
-/// the server ends, its content is gone.
+/// the server ends, its content is gone, unless --snapshots says where it is kept.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -39,6 +39,7 @@ Examples:
   kelix serve --dir /run/kelix --memory 4G --shards 2
   kelix serve --listen 7117          # also take clients over TCP, from this host
   kelix serve --metrics 9117         # http://127.0.0.1:9117/ is a live page, /metrics is for Prometheus
+  kelix serve --snapshots /var/lib/kelix --snapshot-every 10m
   kelix serve --log info --log-file /var/log/kelix/kelix.log
   kelix serve --listen 0.0.0.0:7117 --tls-cert host.pem --tls-key host.key --tokens words
   kelix serve --listen 192.0.2.7:7117 --rdma --tls-cert host.pem --tls-key host.key --tokens words
@@ -78,6 +79,18 @@ pub(crate) struct ServeArgs {
     /// server at work. Anybody who reaches the address may read them
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     metrics: Option<SocketAddr>,
+    /// Begin with the newest snapshot in this directory, and take one when the server ends. It is made if it does not exist
+    #[arg(long, value_name = "DIRECTORY")]
+    snapshots: Option<PathBuf>,
+    /// Also take a snapshot each so often, as in 10m
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, requires = "snapshots")]
+    snapshot_every: Option<Duration>,
+    /// How many snapshots are kept
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    snapshot_keep: u16,
+    /// Begin empty, also where there are snapshots
+    #[arg(long)]
+    fresh: bool,
     #[command(flatten)]
     log: LogArgs,
 }
@@ -139,6 +152,12 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         },
         tls: context.trust.server_tls()?,
         tokens: args.tokens.as_deref().map_or(Ok(Vec::new()), tokens)?,
+        snapshots: args.snapshots.as_ref().map(|directory| SnapshotConfig {
+            directory: directory.clone(),
+            every: args.snapshot_every,
+            keep: args.snapshot_keep.into(),
+            fresh: args.fresh,
+        }),
         ..usual
     };
     if let Some(file) = &args.namespaces {

@@ -1036,6 +1036,9 @@ fn every_command_helps() {
     for command in ["create", "list", "describe", "drop", "export", "import"] {
         assert!(place.kelix(&["table", command, "--help"]).ok().contains("Examples:"));
     }
+    for command in ["take", "list", "verify"] {
+        assert!(place.kelix(&["snapshot", command, "--help"]).ok().contains("Examples:"));
+    }
     let syntax = place.kelix(&["help", "syntax"]);
     for word in ["hex:", "u64:", "text:", "TABLE/KEY=BYTES", "students[]", "Exit codes"] {
         assert!(syntax.ok().contains(word), "{syntax:?}");

@@ -47,6 +47,12 @@ impl Client {
         Session::open(self, options)
     }
 
+    /// Has the server take a snapshot, and waits for it: where it is, or why there is none, as JSON. For the user whose the server is, on
+    /// its host.
+    pub fn snapshot(&self) -> Result<String> {
+        connect::snapshot(&self.address, &self.credentials)
+    }
+
     /// What the server tells of itself, its shards and its clients, as JSON.
     pub fn statistics(&self) -> Result<String> {
         connect::statistics(&self.address, &self.credentials)

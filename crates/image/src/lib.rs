@@ -10,6 +10,7 @@
 //! 3. a place keeps its kind for as long as its segment exists, and offsets of a retired segment never return.
 
 mod attributes;
+mod changes;
 mod header;
 mod item;
 mod layout;
@@ -23,6 +24,7 @@ pub mod words;
 mod writer;
 
 pub use attributes::{AttributeBuilder, Attributes, LinkView, Value, link_target};
+pub use changes::{Changes, redo};
 pub use header::{Header, ImageState, header_word};
 pub use item::{ItemFlags, ItemHeader, ItemView, LargeBody, PlainItem, holds_key, inline_item, load_key};
 pub use layout::ItemLayout;
@@ -30,7 +32,9 @@ pub use map::{MapView, MemoryMap, SharedWord, Span, has_memory};
 pub use pages::Kind;
 pub use section::Section;
 pub use segments::{PrivateSegments, SegmentSource};
-pub use writer::{Image, ImageConfig, InUse, KindUse, MemoryUse, NoRoom, SegmentSummary};
+pub use writer::{
+    Books, Image, ImageConfig, InUse, KindUse, MemoryUse, NoRoom, SegmentBooks, SegmentSummary,
+};
 
 /// Version of the image layout. A reader refuses any other by name.
 pub const LAYOUT_VERSION: u32 = 1;

@@ -70,6 +70,11 @@ impl Kind {
         Kind(Self::FIRST_TOP + (bits - *Self::TOP_BITS.start()) as u16)
     }
 
+    /// Whether it is a part of models, which are trained anew wherever an image is taken over.
+    pub const fn is_model(self) -> bool {
+        self.0 >= Self::FIRST_TABLE
+    }
+
     /// Whether it is a top model.
     pub const fn is_top(self) -> bool {
         self.0 >= Self::FIRST_TOP && self.0 < Self::FIRST_ROOTS
@@ -275,6 +280,30 @@ impl Segment {
         }
         self.cursor = best + count;
         (count > 0).then_some((best, count))
+    }
+
+    /// The pages from one on are a slab, of which so many slots were handed out.
+    pub fn keep_slab(&mut self, kind: Kind, first: usize, carved: u32) {
+        self.keep(first, kind.slab_pages() as usize, PageUse::Slab(kind))
+            .expect("slabs of books stand apart");
+        self.pages[first].carved = carved;
+    }
+
+    /// The pages from one on hold a piece of a large value. `None`: they hold something else.
+    pub fn keep_run(&mut self, first: usize, count: usize) -> Option<()> {
+        self.keep(first, count, PageUse::Run)?;
+        self.run_pages += count;
+        Some(())
+    }
+
+    fn keep(&mut self, first: usize, count: usize, usage: PageUse) -> Option<()> {
+        let pages = self.pages.get_mut(first..first + count)?;
+        if pages.iter().any(|page| page.usage != PageUse::Free) {
+            return None;
+        }
+        pages.fill(Page { usage, dirty: false, head: first as u32, carved: 0 });
+        self.pages_free -= count;
+        Some(())
     }
 
     /// Gives a run's pages back. Slabs never come back.

@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 use kelix_types::limits::{self, GRANULE_BYTES, PAGE_BYTES, QUARANTINE_EPOCHS};
 use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Location, Place, Result, SizeClass, mark};
 
+use crate::changes::{Changes, Journal};
 use crate::header::{Header, ImageState, header_word};
 use crate::map::{MemoryMap, Span};
 use crate::pages::{Kind, PageUse, Segment, SegmentState};
@@ -25,8 +26,10 @@ use crate::segments::SegmentSource;
 use crate::words::{Words, full_fence};
 
 mod audit;
+mod restore;
 
 pub use audit::InUse;
+pub use restore::{Books, SegmentBooks};
 
 /// How an image is made.
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +113,7 @@ pub struct Image {
     config: ImageConfig,
     header: Header,
     map: MemoryMap,
+    journal: Journal,
     source: Box<dyn SegmentSource>,
     segments: Vec<Segment>,
     /// Segment of each granule.
@@ -150,16 +154,33 @@ const PLACE_MASK: u64 = (1 << STAMP_SHIFT) - 1;
 impl Image {
     /// Makes an empty image whose header page stands in `header`.
     pub fn create(config: ImageConfig, header: Span, source: Box<dyn SegmentSource>) -> Result<Image> {
+        let mut image = Image::without_segments(config, header, source);
+        if image.add_segment()?.is_none() {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "create image",
+                format!(
+                    "{} bytes of memory are too few: a shard needs at least {}",
+                    config.memory_bytes,
+                    limits::SLAB_PAGES_MAX * PAGE_BYTES
+                ),
+            ));
+        }
+        Ok(image)
+    }
+
+    fn without_segments(config: ImageConfig, header: Span, source: Box<dyn SegmentSource>) -> Image {
         let mut map = MemoryMap::default();
         map.add(0, header.clone());
         let page = Header::create(header, config.image_id, config.hash_seed, config.epoch_ns, config.term);
         let kinds = (0..Kind::COUNT)
             .map(|_| KindState { free: VecDeque::new(), fresh: Place(0), fresh_slots: 0, slabs: 0, used: 0 })
             .collect();
-        let mut image = Image {
+        Image {
             config,
             header: page,
             map,
+            journal: Journal::default(),
             source,
             segments: Vec::new(),
             // Granule 0 is the header page's, so no object stands at place 0 and a zero word is no pointer.
@@ -175,19 +196,7 @@ impl Image {
             openings: 0,
             missing: 0,
             use_: MemoryUse { limit: config.memory_bytes, ..MemoryUse::default() },
-        };
-        if image.add_segment()?.is_none() {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "create image",
-                format!(
-                    "{} bytes of memory are too few: a shard needs at least {}",
-                    config.memory_bytes,
-                    limits::SLAB_PAGES_MAX * PAGE_BYTES
-                ),
-            ));
         }
-        Ok(image)
     }
 
     /// The header page.
@@ -208,10 +217,37 @@ impl Image {
         self.map.words(place, count).expect("a place of this image")
     }
 
+    /// The same, to change them.
+    #[inline]
+    pub fn change(&self, place: Place, count: usize) -> Changes<'_> {
+        Changes::new(self.words(place, count), place, &self.journal)
+    }
+
     /// All words of the slot at a location that this image handed out.
     #[inline]
     pub fn slot(&self, location: Location) -> Words<'_> {
         self.words(location.place(), location.class().words())
+    }
+
+    /// The same, to change them.
+    #[inline]
+    pub fn change_slot(&self, location: Location) -> Changes<'_> {
+        self.change(location.place(), location.class().words())
+    }
+
+    /// Begins or ends to note all changes. See [`Image::take_journal`].
+    pub fn keep_journal(&self, kept: bool) {
+        self.journal.keep(kept);
+    }
+
+    /// How many words of notes there are to be taken.
+    pub fn journal_words(&self) -> usize {
+        self.journal.words()
+    }
+
+    /// What was changed since this was last asked, while a journal is kept. See the module `changes`.
+    pub fn take_journal(&self) -> Vec<u64> {
+        self.journal.take()
     }
 
     /// A name for a new object that no object ever had or will have.
@@ -228,15 +264,15 @@ impl Image {
     /// Sets the live bit of the object at a place, under a name of its own. Its body is written.
     pub fn make_live(&mut self, place: Place) -> Incarnation {
         let incarnation = self.next_incarnation();
-        self.words(place, 1).publish(0, incarnation.live().0);
+        self.change(place, 1).publish(0, incarnation.live().0);
         incarnation
     }
 
     /// Drops the live bit of the object at a place.
     #[inline]
     pub fn drop_live(&self, place: Place) {
-        let guardian = self.words(place, 1);
-        guardian.publish(0, Guardian(guardian.load(0)).incarnation().dead().0);
+        let guardian = self.change(place, 1);
+        guardian.publish(0, Guardian(guardian.words().load(0)).incarnation().dead().0);
     }
 
     /// A slot for an item of `bytes` bytes.
@@ -389,7 +425,7 @@ impl Image {
         for page in first..first + count {
             if std::mem::take(&mut self.segments[segment].pages[page].dirty) {
                 let place = page_place(&self.segments[segment], page);
-                self.words(place, PAGE_BYTES as usize / 8).clear(0, PAGE_BYTES as usize / 8);
+                self.change(place, PAGE_BYTES as usize / 8).clear(0, PAGE_BYTES as usize / 8);
             }
         }
     }
@@ -414,6 +450,16 @@ impl Image {
         if bytes < limits::SLAB_PAGES_MAX * PAGE_BYTES || end > 1 << limits::PLACE_BITS {
             return Ok(None);
         }
+        let index = self.add_segment_of(bytes)?;
+        if let Some(evacuation) = self.evacuating.as_mut().filter(|_| self.moving) {
+            evacuation.lent.push(index);
+        }
+        Ok(Some(index))
+    }
+
+    /// Adds a segment behind all others.
+    fn add_segment_of(&mut self, bytes: u64) -> Result<usize> {
+        let first = self.granules.len();
         let span = self.source.create(first, bytes)?;
         assert_eq!(span.bytes(), bytes);
         self.map.add(first, span);
@@ -422,11 +468,8 @@ impl Image {
         self.segments.push(Segment::new(first, bytes, self.openings));
         self.granules.resize(first + bytes.div_ceil(GRANULE_BYTES) as usize, index as u32);
         self.use_.segments += bytes;
-        if let Some(evacuation) = self.evacuating.as_mut().filter(|_| self.moving) {
-            evacuation.lent.push(index);
-        }
         self.bump_segments_version();
-        Ok(Some(index))
+        Ok(index)
     }
 
     fn bump_segments_version(&self) {

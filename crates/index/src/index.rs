@@ -1,5 +1,7 @@
 //! All indexes of an image, by table.
 
+use std::collections::HashSet;
+
 use kelix_image::{Image, ItemFlags, ItemHeader, Kind, NoRoom, header_word, load_key};
 use kelix_types::{Guardian, KeyHash, Location, Place, TableId, TableKind};
 
@@ -40,6 +42,34 @@ impl Index {
         Ok(Index { hash, ordered: Default::default(), roots: None, work: Vec::new() })
     }
 
+    /// The index of hash tables that stands in an image. `None`: it makes no sense.
+    pub fn restore(image: &Image) -> Option<Index> {
+        let hash = HashIndex::restore(image)?;
+        Some(Index { hash, ordered: Default::default(), roots: None, work: Vec::new() })
+    }
+
+    /// Adds the ordered tables, whose live leaves these are. Their models are trained anew. `None`: they make no sense.
+    pub fn restore_ordered(&mut self, image: &mut Image, leaves: &[Place]) -> Option<Result<(), NoRoom>> {
+        let header = |place: &Place| LeafHeader::load(image.words(*place, Kind::LEAF_WORDS));
+        let behind: HashSet<Place> = leaves.iter().filter_map(|place| header(place).next()).collect();
+        let firsts: Vec<(Place, TableId)> = leaves
+            .iter()
+            .filter(|place| !behind.contains(place))
+            .map(|place| (*place, header(place).table()))
+            .collect();
+        for (first, table) in firsts {
+            let ordered = OrderedIndex::of_chain(image, table, first)?;
+            if self.ordered(table).is_some() {
+                return None;
+            }
+            if let Err(no_room) = self.make_root(image, table) {
+                return Some(Err(no_room));
+            }
+            self.add_ordered(table, ordered);
+        }
+        Some(Ok(()))
+    }
+
     /// The hash of a key under the image's seed.
     #[inline]
     pub fn hash(&self, table: TableId, key: &[u8]) -> KeyHash {
@@ -64,13 +94,17 @@ impl Index {
         }
         self.make_root(image, table)?;
         let index = OrderedIndex::create(image, table)?;
+        self.add_ordered(table, index);
+        Ok(())
+    }
+
+    fn add_ordered(&mut self, table: TableId, index: OrderedIndex) {
         let (tables, which) = (&mut self.ordered[table.kind() as usize], usize::from(table.which()));
         if tables.len() <= which {
             tables.resize_with(which + 1, || None);
         }
         tables[which] = Some(Box::new(index));
         self.work.push(table);
-        Ok(())
     }
 
     /// Sees to it that the list of roots has a word for a table.
@@ -193,7 +227,7 @@ impl Index {
     #[inline]
     pub fn replace(&self, image: &Image, table: TableId, found: Found, location: Location) {
         if table.kind().is_ordered() {
-            image.words(found.word, 1).publish(0, location.word());
+            image.change(found.word, 1).publish(0, location.word());
         } else {
             self.hash.replace(image, found, location);
         }

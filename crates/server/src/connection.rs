@@ -12,10 +12,13 @@ use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::{Caller, Frame, Purpose};
 use kelix_wire::{MAILBOX_BYTES, PROTOCOL_VERSION};
 
+use serde_json::json;
+
 use crate::clients::{ClientRecord, ClientWay};
 use crate::namespace::{Namespace, Visitor};
 use crate::server::Shared;
 use crate::shard_thread::{Command, Outbox};
+use crate::snapshots::Taken;
 
 /// How long a client may leave an answer unread.
 const SEND: Duration = Duration::from_secs(5);
@@ -100,8 +103,25 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
                     &[],
                 )?;
             }
+            Some(Frame::TakeSnapshot) => {
+                let text = take_snapshot(shared, uid).to_string();
+                send(stream, &Frame::Snapshot { text }, &[])?;
+            }
             _ => return Err(refused("a frame that makes no sense here")),
         }
+    }
+}
+
+/// Takes a snapshot for a user, and tells where it is, or why there is none.
+fn take_snapshot(shared: &Shared, uid: u32) -> serde_json::Value {
+    if uid != rustix::process::geteuid().as_raw() {
+        return json!({"error": "only the user whose the server is can have a snapshot taken"});
+    }
+    match shared.snapshot() {
+        Ok(Taken { path, bytes, time }) => {
+            json!({"path": path.display().to_string(), "bytes": bytes, "seconds": time.as_secs_f64()})
+        }
+        Err(error) => json!({"error": error.context()}),
     }
 }
 

@@ -14,11 +14,13 @@ mod connection;
 mod namespace;
 mod server;
 mod shard_thread;
+mod snapshots;
 mod statistics;
 mod verbs;
 
 pub use namespace::{NamespaceConfig, Rights, Who};
 pub use server::{Ended, Server, ServerConfig, Statistics, Stopper, Token};
+pub use snapshots::{SnapshotConfig, Taken};
 
 /// Lets this process have as many open files as the system allows it at most; each client needs a few. Where that is
 /// refused, clients for whom there is no descriptor wait until there is.

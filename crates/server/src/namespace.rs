@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use kelix_fabric::shm::Memfd;
 use kelix_image::ImageConfig;
 use kelix_shard::ShardConfig;
+use kelix_snapshot::{Snapshot, Which};
 use kelix_types::limits::{
     EPOCH_NS_MIN, NAMESPACE_BYTES_MAX, POINTER_TABLE_BYTES, SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX,
     SEGMENT_BYTES_MIN, SEGMENTS_MIN, SHARD_BYTES_MIN, SHARDS_MAX,
@@ -123,14 +124,14 @@ impl Namespace {
     pub fn start(
         config: &NamespaceConfig,
         (term, hash_seed, first_in_agent, view_lease_ns): (u64, u64, usize, u64),
-        mut image_id: impl FnMut() -> Result<u64>,
-        start: impl Fn(ShardConfig) -> Result<ShardHandle>,
+        restored: Option<(&Snapshot, u16)>,
+        image_id: impl Fn() -> Result<u64> + Sync,
+        start: impl Fn(ShardConfig, Option<(&Snapshot, Which)>) -> Result<ShardHandle> + Sync,
     ) -> Result<Namespace> {
         let view = View::of_shards(1, hash_seed, config.shards);
         let shard_bytes = config.memory_bytes / config.shards as u64;
         let segment_bytes_max = (shard_bytes / SEGMENTS_MIN).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
-        let mut shards = Vec::new();
-        for number in 0..config.shards {
+        let start = |number: usize| {
             let image = ImageConfig {
                 image_id: image_id()?,
                 hash_seed,
@@ -140,8 +141,18 @@ impl Namespace {
                 segment_bytes_first: SEGMENT_BYTES_FIRST.min(segment_bytes_max),
                 segment_bytes_max,
             };
-            shards.push(start(ShardConfig { number, view: view.clone(), image, view_lease_ns })?);
-        }
+            let config = ShardConfig { number, view: view.clone(), image, view_lease_ns };
+            let which = |namespace| Which { namespace, shard: number as u16 };
+            start(config, restored.map(|(snapshot, namespace)| (snapshot, which(namespace))))
+        };
+        let start = &start;
+        // What they begin with takes its time, so each has a thread for that.
+        let shards: Result<Vec<ShardHandle>> = std::thread::scope(|scope| {
+            let starting: Vec<_> =
+                (0..config.shards).map(|number| scope.spawn(move || start(number))).collect();
+            starting.into_iter().map(|shard| shard.join().expect("a shard begins or says why not")).collect()
+        });
+        let shards = shards?;
         Ok(Namespace {
             name: config.name.clone(),
             view,

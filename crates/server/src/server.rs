@@ -5,13 +5,14 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::RunDirectory;
 use kelix_fabric::tcp::ServerTls;
 use kelix_shard::ShardConfig;
+use kelix_snapshot::{Snapshot, Which};
 use kelix_types::limits::VIEW_LEASE_NS;
 use kelix_types::{Error, ErrorKind, Result};
 use tracing::{info, warn};
@@ -24,6 +25,7 @@ use crate::clients::{ClientRecord, Counters};
 use crate::connection;
 use crate::namespace::{DEFAULT, Namespace, NamespaceConfig, Rights, Visitor};
 use crate::shard_thread::{Command, News, ShardHandle};
+use crate::snapshots::{self, SnapshotConfig, Snapshots, Taken};
 use crate::verbs::VerbsThread;
 
 /// How long a server that was superseded may take to give its address up.
@@ -57,6 +59,8 @@ pub struct ServerConfig {
     pub tls: Option<ServerTls>,
     /// Clients over TCP must know the word of one of these, if there are any.
     pub tokens: Vec<Token>,
+    /// Snapshots that it begins with and takes.
+    pub snapshots: Option<SnapshotConfig>,
 }
 
 /// A word that those know who may connect over TCP.
@@ -88,6 +92,7 @@ impl Default for ServerConfig {
             rdma: Vec::new(),
             tls: None,
             tokens: Vec::new(),
+            snapshots: None,
         }
     }
 }
@@ -116,6 +121,8 @@ pub(crate) struct Shared {
     pub tcp: Option<SocketAddr>,
     /// Where it takes clients over verbs.
     pub rdma: Vec<SocketAddr>,
+    /// Who takes snapshots.
+    pub snapshots: Option<Snapshots>,
     pub started: Instant,
 }
 
@@ -123,6 +130,15 @@ impl Shared {
     /// All shards of all namespaces, in the agent's order.
     pub fn shards(&self) -> impl Iterator<Item = &ShardHandle> {
         self.namespaces.iter().flat_map(|namespace| &namespace.shards)
+    }
+
+    /// Takes a snapshot, and waits for it.
+    pub fn snapshot(&self) -> Result<Taken> {
+        let none = || {
+            let context = "the server takes no snapshots; it has to be started with --snapshots DIRECTORY";
+            Error::new(ErrorKind::InvalidArgument, "snapshot", context)
+        };
+        self.snapshots.as_ref().ok_or_else(none)?.take(false)
     }
 
     /// The namespace that a client wants, and whether it may write there. An error if it may not even read, or there is none:
@@ -151,6 +167,41 @@ fn random_u64() -> Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
+/// Begins to serve namespaces, with what a snapshot holds of them. Also returns the flag that ends their shards.
+fn begin(
+    config: &ServerConfig,
+    namespaces: &[&NamespaceConfig],
+    snapshot: Option<&Snapshot>,
+    authority: &Arc<Authority>,
+    news: &Sender<News>,
+) -> Result<(Vec<Arc<Namespace>>, Arc<AtomicBool>)> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let shards: usize = namespaces.iter().map(|namespace| namespace.shards).sum();
+    let lease_ns = u64::try_from(config.view_lease.as_nanos()).unwrap_or(u64::MAX);
+    let mut served = Vec::new();
+    let mut first = 0;
+    for (namespace, config_of) in namespaces.iter().enumerate() {
+        let start = |shard: ShardConfig, restored: Option<(&Snapshot, Which)>| {
+            // From the last core down, so that core 0, where much else lands, stays free for longest.
+            let core = (config.pin && shards < cores).then(|| cores - 1 - first - shard.number);
+            let news = (news.clone(), namespace);
+            ShardHandle::start(shard, restored, authority.clone(), stop.clone(), news, core)
+        };
+        let restored = snapshot.and_then(|snapshot| {
+            let of = &snapshot.description().namespaces;
+            let index = of.iter().position(|of| of.name == config_of.name)?;
+            Some((snapshot, index as u16, of[index].hash_seed))
+        });
+        let seed = restored.map_or_else(random_u64, |(.., seed)| Ok(seed))?;
+        let numbers = (authority.term, seed, first, lease_ns);
+        let restored = restored.map(|(snapshot, index, _)| (snapshot, index));
+        served.push(Arc::new(Namespace::start(config_of, numbers, restored, random_u64, start)?));
+        first += config_of.shards;
+    }
+    Ok((served, stop))
+}
+
 impl Server {
     /// Starts a server and returns once clients can connect.
     pub fn start(config: &ServerConfig) -> Result<Server> {
@@ -170,28 +221,20 @@ impl Server {
             }
         }
         check_access(config)?;
+        let shapes: Vec<(&str, usize)> =
+            namespaces.iter().map(|namespace| (&namespace.name[..], namespace.shards)).collect();
+        let kept = match &config.snapshots {
+            Some(snapshots) => snapshots::readable(snapshots, &shapes, config.take_over)?,
+            None => Vec::new(),
+        };
         let authority = Arc::new(Authority::take(
             RunDirectory(config.directory.clone()),
             config.take_over,
             !config.rdma.is_empty(),
         )?);
-        let stop = Arc::new(AtomicBool::new(false));
         let (news, received) = channel();
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let shards: usize = namespaces.iter().map(|namespace| namespace.shards).sum();
-        let mut served = Vec::new();
-        let mut first = 0;
-        for (namespace, config_of) in namespaces.into_iter().enumerate() {
-            let start = |shard: ShardConfig| {
-                // From the last core down, so that core 0, where much else lands, stays free for longest.
-                let core = (config.pin && shards < cores).then(|| cores - 1 - first - shard.number);
-                ShardHandle::start(shard, authority.clone(), stop.clone(), (news.clone(), namespace), core)
-            };
-            let lease_ns = u64::try_from(config.view_lease.as_nanos()).unwrap_or(u64::MAX);
-            let numbers = (authority.term, random_u64()?, first, lease_ns);
-            served.push(Arc::new(Namespace::start(config_of, numbers, random_u64, start)?));
-            first += config_of.shards;
-        }
+        let begin = |restored: Option<&Snapshot>| begin(config, &namespaces, restored, &authority, &news);
+        let (served, stop) = snapshots::begin_with(kept, begin)?;
         let listener = authority.listen()?;
         let tcp_listener = config.listen.map(|address| listen(address, config.take_over)).transpose()?;
         let tcp = tcp_listener.as_ref().and_then(|listener| listener.local_addr().ok());
@@ -199,6 +242,7 @@ impl Server {
         let mut rdma = config.rdma.clone();
         let port = tcp.map_or(0, |address| address.port());
         rdma.iter_mut().filter(|address| address.port() == 0).for_each(|address| address.set_port(port));
+        let (snapshots, asked) = config.snapshots.as_ref().map(Snapshots::start).unzip();
         let shared = Arc::new(Shared {
             authority,
             namespaces: served,
@@ -208,9 +252,16 @@ impl Server {
             agent: OnceLock::new(),
             tcp,
             rdma,
+            snapshots,
             started: Instant::now(),
         });
         let server = Server { shared, stop };
+        if let Some(asked) = asked {
+            spawn("kelix-snapshot", server.shared.clone(), server.stop.clone(), move |shared, stop| {
+                let snapshots = shared.snapshots.as_ref().expect("made before");
+                snapshots.run(&shared, &asked, &stop);
+            })?;
+        }
         if let Err(error) = server.start_threads(config, (listener, tcp_listener), received) {
             // What has begun ends.
             server.stop();
@@ -221,7 +272,7 @@ impl Server {
             directory = %config.directory.display(),
             term = shared.authority.term,
             namespaces = shared.namespaces.len(),
-            shards,
+            shards = shared.shards().count(),
             memory_bytes = config.memory_bytes,
             tcp = shared.tcp.map(|address| address.to_string()),
             "server started"
@@ -251,6 +302,11 @@ impl Server {
             let _ = shared.agent.set(agent);
         }
         Ok(())
+    }
+
+    /// Takes a snapshot, and waits for it.
+    pub fn snapshot(&self) -> Result<Taken> {
+        self.shared.snapshot()
     }
 
     /// What tells how it is doing.
@@ -346,6 +402,10 @@ impl Stopper {
     /// the connections, by which clients know at once.
     pub fn stop(&self) {
         self.shared.agent.get().into_iter().for_each(AgentHandle::pass_on);
+        // What is in the store goes on in the next server.
+        if let Some(snapshots) = self.shared.snapshots.as_ref().filter(|_| self.shared.authority.in_force()) {
+            let _ = snapshots.take(true);
+        }
         self.stop.store(true, Ordering::SeqCst);
         // The accepting thread sees the flag when somebody connects.
         let _ = self.shared.authority.connect();

@@ -1,6 +1,7 @@
 //! The thread that runs one shard: polls, yields, sleeps.
 
 mod drain;
+mod told;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,16 +13,18 @@ use kelix_fabric::shm::{Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, W
 use kelix_fabric::tcp::{AgentLink, AgentShard};
 use kelix_fabric::verbs::{HostShard, VerbsLink};
 use kelix_fabric::{Fabric, PeerId};
-use kelix_image::{Header, ImageState, KindUse, MemoryUse, SegmentSource, Span, header_word};
+use kelix_image::{Header, Image, ImageState, KindUse, MemoryUse, SegmentSource, Span, header_word};
 use kelix_shard::{
     GenerationReport, Guest, ModelCounts, Now, Order, Progress, Shard, ShardConfig, ShardCounters,
 };
+use kelix_snapshot::{Snapshot, Which};
 use kelix_types::{Error, Result, TableId};
 use kelix_wire::control::Caller;
 use kelix_wire::mailbox_word;
 use tracing::warn;
 
 use crate::authority::Authority;
+use crate::snapshots::{Follow, Moment};
 
 /// Polling without giving the core away: longer than a busy client needs between two requests.
 const SPIN: Duration = Duration::from_micros(20);
@@ -83,6 +86,10 @@ pub(crate) enum Command {
         connection: u64,
     },
     Obey(Order),
+    /// Tell all changes from now on.
+    Follow(Follow),
+    /// Tell no more, and what there is at this moment.
+    Cut(Arc<Moment>),
     /// Says that the thread is still going round.
     Answer(Sender<()>),
 }
@@ -158,6 +165,7 @@ impl ShardHandle {
     /// Starts a shard.
     pub fn start(
         config: ShardConfig,
+        restored: Option<(&Snapshot, Which)>,
         authority: Arc<Authority>,
         stop: Arc<AtomicBool>,
         (news, namespace): (Sender<News>, usize),
@@ -167,7 +175,14 @@ impl ShardHandle {
         let segments = MemfdSegments::default();
         let number = config.number;
         let source = LoggedSegments { segments: segments.clone(), shard: number, said: false };
-        let shard = Shard::create(config, header_span.clone(), Box::new(source))?;
+        let shard = match restored {
+            None => Shard::create(config, header_span.clone(), Box::new(source))?,
+            Some((snapshot, which)) => {
+                let (books, kept) = snapshot.beside(which)?;
+                let fill = |image: &Image| snapshot.fill(which, image.map());
+                Shard::restore(config, header_span.clone(), Box::new(source), (&books, &kept), fill)?
+            }
+        };
         let (waker_handle, threads_end) = WakerHandle::pair()?;
         let mut waker = Waker::create()?;
         waker.add(threads_end)?;
@@ -192,6 +207,8 @@ impl ShardHandle {
             sleeps: 0,
             agent_waits: false,
             core: core_seen.clone(),
+            following: None,
+            is_over: false,
         };
         let thread = std::thread::Builder::new()
             .name(format!("kelix-shard-{number}"))
@@ -286,6 +303,10 @@ struct ShardThread {
     agent_waits: bool,
     /// The core that this thread runs on, for the agent.
     core: Arc<AtomicUsize>,
+    /// Whoever takes a snapshot.
+    following: Option<Follow>,
+    /// The last snapshot was taken: nothing more is executed.
+    is_over: bool,
 }
 
 struct Connection {
@@ -307,6 +328,9 @@ impl ShardThread {
         let mut reported = Instant::now();
         while !self.stop.load(Ordering::Relaxed) && self.authority.in_force() {
             self.obey();
+            if self.is_over {
+                break;
+            }
             let progress = self.step(now);
             if progress.requests > 0 {
                 self.agent_waits = self.endpoint.take_rung();
@@ -330,7 +354,9 @@ impl ShardThread {
                 now = self.now();
             }
         }
-        self.drain();
+        if !self.is_over {
+            self.drain();
+        }
         self.publish_report();
         self.shard.image().header().set_state(ImageState::Stopped);
     }
@@ -343,6 +369,9 @@ impl ShardThread {
         }
         for order in progress.orders.drain(..) {
             let _ = self.news.send(News::Order { namespace: self.namespace, shard: self.number, order });
+        }
+        if self.following.is_some() {
+            self.tell_notes();
         }
         progress
     }
@@ -453,6 +482,8 @@ impl ShardThread {
             self.pending.fetch_sub(1, Ordering::SeqCst);
             match command {
                 Command::Obey(order) => self.shard.obey(order),
+                Command::Follow(follow) => self.begin_to_tell(follow),
+                Command::Cut(moment) => self.cut(&moment),
                 // Whoever asked may have stopped waiting.
                 Command::Answer(asker) => drop(asker.send(())),
                 Command::Join { connection, inbox, outbox, caller, may_write } => {

@@ -21,7 +21,8 @@ const PIECE_BYTES: usize = 32 << 10;
 
 /// The first shard of a server, with the smallest memory there is, and the client's end of its rings.
 pub struct Alone {
-    shard: Shard,
+    /// It.
+    pub shard: Shard,
     header: Span,
     segments: PrivateSegments,
     shard_side: Mailboxes,
@@ -40,24 +41,34 @@ impl Alone {
 
     /// The first of so many shards, over mailboxes that are empty.
     pub fn new(shards: usize, mailboxes: &Mailboxes) -> Alone {
+        Alone::with(shards, SHARD_BYTES_MIN, mailboxes)
+    }
+
+    /// The same with so much memory.
+    pub fn with(shards: usize, memory_bytes: u64, mailboxes: &Mailboxes) -> Alone {
+        let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
+        let config = Alone::config(shards, memory_bytes);
+        let shard = Shard::create(config, header.clone(), Box::new(segments.clone()));
+        Alone::of(shard.expect("an empty shard"), (header, segments), mailboxes)
+    }
+
+    /// How the first of so many shards is made.
+    pub fn config(shards: usize, memory_bytes: u64) -> ShardConfig {
         let image = ImageConfig {
             image_id: 1,
             hash_seed: Alone::SEED,
             term: Alone::TERM,
             epoch_ns: EPOCH_NS_MIN,
-            memory_bytes: SHARD_BYTES_MIN,
+            memory_bytes,
             segment_bytes_first: SHARD_BYTES_MIN,
             segment_bytes_max: SHARD_BYTES_MIN,
         };
-        let config = ShardConfig {
-            number: 0,
-            view: View::of_shards(1, Alone::SEED, shards),
-            image,
-            view_lease_ns: VIEW_LEASE_NS,
-        };
-        let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
-        let mut shard =
-            Shard::create(config, header.clone(), Box::new(segments.clone())).expect("an empty shard");
+        let view = View::of_shards(1, Alone::SEED, shards);
+        ShardConfig { number: 0, view, image, view_lease_ns: VIEW_LEASE_NS }
+    }
+
+    /// A shard that was made elsewhere.
+    pub fn of(mut shard: Shard, (header, segments): (Span, PrivateSegments), mailboxes: &Mailboxes) -> Alone {
         shard.join(PEER, Guest { ordered_placement: true, caller: None, may_write: true });
         Alone {
             shard,

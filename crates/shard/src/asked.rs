@@ -111,8 +111,9 @@ impl Shard {
             let slot = self.image.map().words(item.place(), item.class().words());
             let slot = slot.filter(|slot| Guardian(slot.load(0)) == incarnation.live());
             match (slot, target) {
-                (Some(slot), Some((location, incarnation))) => {
+                (Some(_), Some((location, incarnation))) => {
                     mark!("link between shards of a generation");
+                    let slot = self.image.change_slot(*item);
                     slot.publish(*word, *location);
                     slot.publish(word + 1, *incarnation);
                 }

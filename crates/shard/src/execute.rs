@@ -1,8 +1,9 @@
 //! The operations. Each runs whole before the next begins.
 
 use kelix_fabric::Fabric;
-use kelix_image::words::Words;
-use kelix_image::{Attributes, ItemFlags, ItemHeader, ItemLayout, ItemView, LargeBody, NoRoom, Value};
+use kelix_image::{
+    Attributes, Changes, ItemFlags, ItemHeader, ItemLayout, ItemView, LargeBody, NoRoom, Value,
+};
 use kelix_index::Found;
 use kelix_types::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX};
 use kelix_types::{Guardian, Incarnation, KeyHash, Location, TableId, Version, mark};
@@ -190,7 +191,7 @@ impl Shard {
         }
         let location = self.image.allocate_item(item.header.item_bytes())?;
         let incarnation = self.image.next_incarnation();
-        let slot = self.image.slot(location);
+        let slot = self.image.change_slot(location);
         self.write_body(slot, &item);
         match found {
             Some(found) => {
@@ -205,7 +206,7 @@ impl Shard {
                     self.image.discard_item(location);
                     return Err(no_room);
                 }
-                self.image.slot(location).publish(0, incarnation.live().0);
+                self.image.change_slot(location).publish(0, incarnation.live().0);
                 self.counters.items += 1;
                 self.counts.add(table);
             }
@@ -218,7 +219,7 @@ impl Shard {
     }
 
     /// Writes everything of an item but its guardian, which stays dead.
-    fn write_body(&self, slot: Words<'_>, item: &NewItem<'_>) {
+    fn write_body(&self, slot: Changes<'_>, item: &NewItem<'_>) {
         slot.store(1, item.header.word());
         let key_word = item.header.key_start() / 8;
         if let Some(expires) = item.expires {
@@ -233,7 +234,7 @@ impl Shard {
 
     /// Looks up the targets of an item's links that this shard owns. Other targets are found by key when the link is
     /// first followed, and the link is repaired then.
-    fn resolve_links(&self, slot: Words<'_>, item: &NewItem<'_>) {
+    fn resolve_links(&self, slot: Changes<'_>, item: &NewItem<'_>) {
         let bytes = kelix_image::words::bytes_of(item.tail);
         let start = item.header.body_start() - item.header.key_start();
         let section = &bytes[start..start + item.header.body_bytes];
@@ -347,7 +348,7 @@ impl Shard {
             Location::from_word(number(0)).map(|location| (location.word(), number(8)))
         };
         let Some((location, incarnation)) = words else { return Answer::of(Status::Absent) };
-        let slot = self.image.slot(found.location);
+        let slot = self.image.change_slot(found.location);
         slot.publish(word, location);
         slot.publish(word + 1, Incarnation(incarnation).0);
         self.counters.links_repaired += 1;

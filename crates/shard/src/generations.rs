@@ -107,14 +107,14 @@ pub enum Stage {
     Dropped(usize),
 }
 
-struct Generation {
-    number: u64,
-    tables: Vec<LoadedTable>,
-    stage: Stage,
+pub(crate) struct Generation {
+    pub number: u64,
+    pub tables: Vec<LoadedTable>,
+    pub stage: Stage,
     /// Who builds it.
-    builder: PeerId,
+    pub builder: PeerId,
     /// Who reads it, and until when if nothing more is heard.
-    holds: Vec<(PeerId, u64)>,
+    pub holds: Vec<(PeerId, u64)>,
 }
 
 /// What is told of a generation.
@@ -133,10 +133,10 @@ pub struct GenerationReport {
 }
 
 #[derive(Default)]
-struct Dataset {
-    generations: Vec<Generation>,
+pub(crate) struct Dataset {
+    pub generations: Vec<Generation>,
     /// Of each table's name and kind: its id, and the tables that were made for it so far.
-    names: HashMap<(String, TableKind), (TableId, Vec<TableId>)>,
+    pub names: HashMap<(String, TableKind), (TableId, Vec<TableId>)>,
 }
 
 impl Dataset {
@@ -152,15 +152,15 @@ impl Dataset {
 
 /// What a shard knows of generations.
 pub(crate) struct Generations {
-    uses: HashMap<TableId, Use>,
-    datasets: BTreeMap<String, Dataset>,
+    pub uses: HashMap<TableId, Use>,
+    pub datasets: BTreeMap<String, Dataset>,
     pub leaving: VecDeque<Leaving>,
     pub orders: Vec<Order>,
     pub listings: HashMap<u64, Listing>,
     pub questions: HashMap<u64, Questions>,
     /// Generations whose builders took too long.
     thawed: Vec<u64>,
-    given: u64,
+    pub given: u64,
     lease_ns: u64,
 }
 

@@ -119,7 +119,7 @@ impl Shard {
                 while !words.is_empty() {
                     let (place, room_bytes) = locate(runs, at);
                     let count = words.len().min(room_bytes.div_ceil(8) as usize);
-                    self.image.words(place, count).copy_in(0, &words[..count]);
+                    self.image.change(place, count).copy_in(0, &words[..count]);
                     words = &words[count..];
                     at += count as u64 * 8;
                 }

@@ -251,7 +251,7 @@ impl Shard {
                 missing += 1;
                 continue;
             };
-            let slot = self.image.slot(item);
+            let slot = self.image.change_slot(item);
             slot.publish(word, location);
             slot.publish(word + 1, incarnation);
         }

@@ -213,7 +213,12 @@ impl Shard {
             Error::new(ErrorKind::InvalidArgument, "create shard", "too little memory for an empty index")
         })?;
         image.serve();
-        Ok(Shard {
+        Ok(Shard::of(config, image, index))
+    }
+
+    /// A shard of an image, without clients.
+    pub(crate) fn of(config: ShardConfig, image: Image, index: Index) -> Shard {
+        Shard {
             number: config.number,
             view: config.view,
             image,
@@ -240,7 +245,7 @@ impl Shard {
             others: Vec::new(),
             next_other: 0,
             blocked: Vec::new(),
-        })
+        }
     }
 
     /// A client's mailboxes are connected. Returns the connection that the same client had until now, which ends.

@@ -93,6 +93,11 @@ impl Counts {
         self.0.get(usize::from(table.which())).copied().unwrap_or(0)
     }
 
+    /// As they were counted elsewhere, by their tables' numbers.
+    pub fn set(&mut self, counts: Vec<u64>) {
+        self.0 = counts;
+    }
+
     /// Counts a key that came. Ordered tables count their own.
     #[inline]
     pub fn add(&mut self, table: TableId) {

@@ -204,7 +204,7 @@ impl Shard {
         let moved = ItemHeader { flags: header.flags.with(ItemFlags::MOVED), ..header };
         let to = self.image.allocate_item(moved.item_bytes())?;
         let incarnation = self.image.next_incarnation();
-        let slot = self.image.slot(to);
+        let slot = self.image.change_slot(to);
         slot.copy_in(1, &[moved.word(), version.0]);
         if let Some(expires) = expires {
             slot.store(moved.key_start() / 8 - 1, expires);

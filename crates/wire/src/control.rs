@@ -73,6 +73,10 @@ pub enum Frame {
     LetGo { shard: u16, version: u64 },
     /// Server: segments came or went.
     RegionsChanged,
+    /// Client: a snapshot is wanted, by the user whose the server is.
+    TakeSnapshot,
+    /// Server: it is there, or why not; JSON.
+    Snapshot { text: String },
 }
 
 /// Registered memory: its address, and the key of its region.
@@ -231,6 +235,11 @@ impl Frame {
                 16
             }
             Frame::RegionsChanged => REGIONS_CHANGED,
+            Frame::TakeSnapshot => 18,
+            Frame::Snapshot { text } => {
+                out.extend(text.as_bytes());
+                19
+            }
         };
         (kind, out)
     }
@@ -314,6 +323,8 @@ impl Frame {
             },
             16 => Frame::LetGo { shard: from.u16()?, version: from.u64()? },
             REGIONS_CHANGED => Frame::RegionsChanged,
+            18 => Frame::TakeSnapshot,
+            19 => Frame::Snapshot { text: String::from_utf8(from.rest()).ok()? },
             _ => return None,
         };
         from.0.is_empty().then_some(frame)
@@ -346,6 +357,8 @@ mod tests {
             Frame::AskSegments { shard: 2 },
             Frame::AskStatistics,
             Frame::Statistics { text: "{}".into() },
+            Frame::TakeSnapshot,
+            Frame::Snapshot { text: "{}".into() },
             Frame::Refused { text: "no".into() },
             Frame::Token { token: b"secret".into() },
             Frame::AskVerbs,

@@ -249,6 +249,17 @@ pub(crate) fn statistics(address: &Address, credentials: &Credentials) -> Result
     }
 }
 
+/// Has a server take a snapshot. Where it is, or why there is none, as JSON.
+pub(crate) fn snapshot(address: &Address, credentials: &Credentials) -> Result<String> {
+    match route(address, None)? {
+        Route::Shm(directory) => Link::snapshot(directory, &greeting(Purpose::Statistics, None, credentials)),
+        Route::Verbs(_) | Route::Tcp(_) | Route::Any(_) => {
+            let context = "snapshots are taken by who is on the server's host: name its run directory";
+            Err(Error::new(ErrorKind::InvalidArgument, "snapshot", context))
+        }
+    }
+}
+
 /// Opens a session.
 pub(crate) fn session(
     client: &Client,

@@ -34,6 +34,10 @@ impl Link {
         Err(refused(directory))
     }
 
+    pub fn snapshot(directory: &Path, _: &Frame) -> Result<String> {
+        Err(refused(directory))
+    }
+
     pub fn refresh_map(&mut self, _: u16, _: &MemoryMap) -> Result<Arc<MemoryMap>> {
         match *self {}
     }

@@ -101,6 +101,19 @@ impl Link {
         }
     }
 
+    /// Has a snapshot taken, and tells where it is, or why there is none, as JSON. Waits for as long as it takes.
+    pub fn snapshot(directory: &Path, greeting: &Frame) -> Result<String> {
+        let link = Link::open(directory)?;
+        link.greet(greeting)?;
+        let waits = link.stream.set_read_timeout(None);
+        waits.map_err(|source| Error::system("snapshot", "the system refused to wait", source))?;
+        link.send(&Frame::TakeSnapshot)?;
+        match link.receive()? {
+            (Frame::Snapshot { text }, _) => Ok(text),
+            _ => Err(protocol("the server did not say what became of the snapshot")),
+        }
+    }
+
     /// Receives the segments of a shard and maps those not yet in `map`; forgets those no longer named. The inner result
     /// is what came of mapping them: whatever that is, the answer has been received to its end.
     fn receive_segments(&self, shard: u16, map: &mut MemoryMap) -> Result<Result<()>> {

@@ -4,9 +4,8 @@
 //! a slot is copied to its new bucket before the old one is cleared, a subtable is filled before the directory
 //! names it, and cleared before it is released.
 
-use kelix_image::words::Words;
-use kelix_image::{Image, ItemHeader, Kind, NoRoom, header_word, holds_key};
-use kelix_types::{Guardian, KeyHash, Location, Place, TableId, key_hash, mark};
+use kelix_image::{Changes, Image, ItemHeader, Kind, NoRoom, header_word, holds_key};
+use kelix_types::{KeyHash, Location, Place, TableId, key_hash, mark};
 
 use super::bucket::{BUCKET_WORDS, BUCKETS, Bucket, BucketHeader, Slot, alternate, guess};
 use super::directory::DirectoryRoot;
@@ -35,7 +34,7 @@ impl HashIndex {
         let subtable = image.allocate(Kind::SUBTABLE)?;
         let mut words = [0; BUCKETS * BUCKET_WORDS];
         write_headers(&mut words, 0, 0);
-        subtable_words(image, subtable).copy_in(0, &words);
+        change_subtable(image, subtable).copy_in(0, &words);
         let place = image.allocate(Kind::directory(0))?;
         let mut index = HashIndex {
             root: DirectoryRoot { place, depth: 0 },
@@ -45,11 +44,27 @@ impl HashIndex {
             merges: 0,
         };
         index.depths[0] = 1;
-        image.words(index.root.first_entry(), 1).store(0, subtable.0);
-        let guardian = image.next_incarnation().live();
-        image.words(place, 1).publish(0, guardian.0);
+        image.change(index.root.first_entry(), 1).store(0, subtable.0);
+        image.make_live(place);
         image.header().words().publish(header_word::DIRECTORY, index.root.word());
         Ok(index)
+    }
+
+    /// The index that stands in an image, as its header page says. `None`: it makes no sense.
+    pub fn restore(image: &Image) -> Option<HashIndex> {
+        let root = DirectoryRoot::from_word(image.header().words().load(header_word::DIRECTORY))?;
+        let words = image.map().words(root.first_entry(), root.entries())?;
+        let mut depths = [0; Kind::DIRECTORY_DEPTH_MAX as usize + 1];
+        for entry in 0..root.entries() {
+            let subtable = image.map().words(Place(words.load(entry)), BUCKETS * BUCKET_WORDS)?;
+            let header = BucketHeader::from_word(subtable.load(0))?;
+            if header.depth > root.depth || entry as u64 & ((1 << header.depth) - 1) != header.suffix {
+                return None;
+            }
+            depths[header.depth as usize] += u32::from(entry as u64 == header.suffix);
+        }
+        let seed = image.header().hash_seed();
+        Some(HashIndex { root, depths, seed, splits: 0, merges: 0 })
     }
 
     /// Subtables split and merged so far.
@@ -148,8 +163,8 @@ impl HashIndex {
     /// Points a found slot at another item.
     #[inline]
     pub fn replace(&self, image: &Image, found: Found, location: Location) {
-        let word = image.words(found.word, 1);
-        let old = Slot(word.load(0));
+        let word = image.change(found.word, 1);
+        let old = Slot(word.words().load(0));
         word.publish(0, Slot::new(old.signature(), old.is_alt(), location).0);
     }
 
@@ -158,7 +173,7 @@ impl HashIndex {
         loop {
             let subtable = self.subtable(image, hash);
             if place_slot(
-                &mut subtable_words(image, subtable),
+                &mut change_subtable(image, subtable),
                 hash.bucket(),
                 Slot::new(hash.signature(), false, location),
             ) {
@@ -170,12 +185,12 @@ impl HashIndex {
 
     /// Clears a found slot. The item's memory may be released afterwards.
     pub fn remove(&mut self, image: &mut Image, hash: KeyHash, found: Found) {
-        let word = image.words(found.word, 1);
-        let was_alt = Slot(word.load(0)).is_alt();
+        let word = image.change(found.word, 1);
+        let was_alt = Slot(word.words().load(0)).is_alt();
         word.publish(0, 0);
         let subtable = self.subtable(image, hash);
         if was_alt {
-            subtable_words(image, subtable).add_away(hash.bucket(), -1);
+            change_subtable(image, subtable).add_away(hash.bucket(), -1);
         }
         // An empty bucket is a sign of a sparse subtable; look closer one time in sixteen.
         if hash.0 >> 38 & 15 == 0 {
@@ -188,7 +203,7 @@ impl HashIndex {
 
     fn load_subtable(image: &Image, place: Place) -> Subtable {
         let mut words = [0; BUCKETS * BUCKET_WORDS];
-        subtable_words(image, place).copy_out(0, &mut words);
+        image.words(place, BUCKETS * BUCKET_WORDS).copy_out(0, &mut words);
         words
     }
 
@@ -241,9 +256,9 @@ impl HashIndex {
         bring_home(&mut kept);
         bring_home(&mut sibling);
         // The sibling is whole before anyone is led to it; the old one gives up what moved last.
-        subtable_words(image, sibling_place).copy_in(0, &sibling);
+        change_subtable(image, sibling_place).copy_in(0, &sibling);
         self.point_entries(image, sibling_suffix, depth + 1, sibling_place);
-        publish_changes(subtable_words(image, place), &old, &kept);
+        publish_changes(change_subtable(image, place), &old, &kept);
         self.depths[depth as usize] -= 1;
         self.depths[depth as usize + 1] += 2;
         mark!("index block split");
@@ -255,7 +270,7 @@ impl HashIndex {
     fn point_entries(&self, image: &Image, suffix: u64, depth: u32, subtable: Place) {
         let mut entry = suffix;
         while entry < self.root.entries() as u64 {
-            image.words(self.root.first_entry().plus(entry * 8), 1).publish(0, subtable.0);
+            image.change(self.root.first_entry().plus(entry * 8), 1).publish(0, subtable.0);
             entry += 1 << depth;
         }
     }
@@ -270,14 +285,13 @@ impl HashIndex {
         image.words(old.first_entry(), entries.len()).copy_out(0, &mut entries);
         let place = image.allocate(Kind::directory(depth))?;
         let root = DirectoryRoot { place, depth };
-        let words = image.words(root.first_entry(), root.entries());
+        let words = image.change(root.first_entry(), root.entries());
         for first in (0..root.entries()).step_by(entries.len()) {
             words.copy_in(first, &entries[..entries.len().min(root.entries())]);
         }
         let guardian = image.next_incarnation().live();
-        let old_guardian = image.words(old.place, 1);
-        old_guardian.publish(0, Guardian(old_guardian.load(0)).incarnation().dead().0);
-        image.words(place, 1).publish(0, guardian.0);
+        image.drop_live(old.place);
+        image.change(place, 1).publish(0, guardian.0);
         image.header().words().publish(header_word::DIRECTORY, root.word());
         image.release(Kind::directory(old.depth), old.place);
         self.root = root;
@@ -326,7 +340,7 @@ impl HashIndex {
                 return;
             }
         }
-        publish_changes(subtable_words(image, stays_place), &stays, &merged);
+        publish_changes(change_subtable(image, stays_place), &stays, &merged);
         self.point_entries(image, merged_suffix, depth - 1, stays_place);
         self.drop_subtable(image, goes_place);
         self.depths[depth as usize] -= 2;
@@ -342,7 +356,7 @@ impl HashIndex {
 
     /// Clears a subtable that nothing names any more, so that no word in it names an item, and releases it.
     fn drop_subtable(&self, image: &mut Image, place: Place) {
-        subtable_words(image, place).clear(0, BUCKETS * BUCKET_WORDS);
+        change_subtable(image, place).clear(0, BUCKETS * BUCKET_WORDS);
         image.release(Kind::SUBTABLE, place);
     }
 
@@ -352,7 +366,7 @@ impl HashIndex {
             let words = Self::load_subtable(image, place);
             let Some(header) = BucketHeader::from_word(words[0]) else { return Ok(()) };
             let to = image.allocate(Kind::SUBTABLE)?;
-            subtable_words(image, to).copy_in(0, &words);
+            change_subtable(image, to).copy_in(0, &words);
             self.point_entries(image, header.suffix, header.depth, to);
             self.drop_subtable(image, place);
             mark!("index block moved");
@@ -405,15 +419,15 @@ fn bucket_place(subtable: Place, bucket: usize) -> Place {
     subtable.plus((bucket * BUCKET_WORDS * 8) as u64)
 }
 
-fn subtable_words(image: &Image, place: Place) -> Words<'_> {
-    image.words(place, BUCKETS * BUCKET_WORDS)
+fn change_subtable(image: &Image, place: Place) -> Changes<'_> {
+    image.change(place, BUCKETS * BUCKET_WORDS)
 }
 
 /// Stores what has changed in a subtable: first the slots that were free, then the headers, then everything else. So a
 /// slot that moved into a free place stands there before it leaves the old one, and a bucket says that keys of it are
 /// away before they are gone from it. A slot that moved into an occupied place may be missing for a moment: readers
 /// then ask.
-fn publish_changes(words: Words<'_>, old: &Subtable, new: &Subtable) {
+fn publish_changes(words: Changes<'_>, old: &Subtable, new: &Subtable) {
     let changed = |index: &usize| new[*index] != old[*index];
     let headers = (0..BUCKETS).map(|bucket| bucket * BUCKET_WORDS);
     let filled = slots().filter(|index| old[*index] == 0);
@@ -468,9 +482,9 @@ impl SlotArray for Subtable {
     }
 }
 
-impl SlotArray for Words<'_> {
+impl SlotArray for Changes<'_> {
     fn word(&self, index: usize) -> u64 {
-        self.load(index)
+        self.words().load(index)
     }
     fn set_word(&mut self, index: usize, word: u64) {
         self.publish(index, word);

@@ -21,8 +21,8 @@
 //! Filling a slot, its second word comes first, then the key word, then the tag: a slot with an EMPTY word does not exist.
 //! Afterwards only the second word changes; EMPTY again means deleted. A slot is never used for another key.
 
-use kelix_image::Kind;
 use kelix_image::words::{Words, match_bytes};
+use kelix_image::{Changes, Kind};
 use kelix_types::limits::LEAF_SLOTS;
 use kelix_types::{Guardian, Location, Place, TableId, limits};
 
@@ -231,7 +231,7 @@ pub(crate) struct NewLeaf<'a> {
 
 impl NewLeaf<'_> {
     /// Writes everything but the guardian and the next leaf.
-    pub fn write(&self, leaf: Words<'_>) {
+    pub fn write(&self, leaf: Changes<'_>) {
         debug_assert!(self.entries.len() <= LEAF_SLOTS && self.prefix_bytes <= limits::KEY_BYTES_MAX);
         let mut words = [self.empty; Kind::LEAF_WORDS];
         for (slot, entry) in self.entries.iter().enumerate() {
@@ -250,15 +250,15 @@ impl NewLeaf<'_> {
 }
 
 /// Fills an unused slot.
-pub(crate) fn fill_slot(leaf: Words<'_>, slot: usize, tag: u8, [key, second]: [u64; 2]) {
+pub(crate) fn fill_slot(leaf: Changes<'_>, slot: usize, tag: u8, [key, second]: [u64; 2]) {
     leaf.publish(slot_word(slot) + 1, second);
     leaf.publish(slot_word(slot), key);
     let word = leaf_word::TAGS + slot / 8;
-    leaf.publish(word, leaf.load(word) | u64::from(tag) << (slot % 8 * 8));
+    leaf.publish(word, leaf.words().load(word) | u64::from(tag) << (slot % 8 * 8));
 }
 
 /// Names the leaf after one.
-pub(crate) fn set_next(leaf: Words<'_>, next: Option<Place>) {
+pub(crate) fn set_next(leaf: Changes<'_>, next: Option<Place>) {
     leaf.publish(leaf_word::NEXT, next.map_or(0, |next| next.0 / limits::PLACE_ALIGN));
 }
 
@@ -284,8 +284,8 @@ mod tests {
         let entries = [[150, 7], [101, 8]];
         let tags = tags([tag_of_number(150), tag_of_number(101)]);
         NewLeaf { table, fences, prefix_bytes: 0, empty: 0xEEEE, entries: &entries, tags }
-            .write(span.words());
-        set_next(span.words(), Some(Place(0x400_0140)));
+            .write(Changes::unfollowed(span.words()));
+        set_next(Changes::unfollowed(span.words()), Some(Place(0x400_0140)));
         let mut words = [0; Kind::LEAF_WORDS];
         span.words().copy_out(0, &mut words);
         assert_eq!(
@@ -293,7 +293,7 @@ mod tests {
             [0, 100, 199, 0x40_0014, 0xEEEE, 0x6BB4, 0, 0x4003_0000_0000_0000, 150, 7, 101, 8]
         );
         assert!(words[12..].iter().all(|word| *word == 0xEEEE));
-        fill_slot(span.words(), 2, tag_of_number(160), [160, 9]);
+        fill_slot(Changes::unfollowed(span.words()), 2, tag_of_number(160), [160, 9]);
         let header = LeafHeader::load(span.words());
         assert_eq!(header.0[leaf_word::TAGS], 0xE26BB4);
         let candidates = |number| header.candidates(tag_of_number(number));
@@ -317,7 +317,7 @@ mod tests {
         let entries = [[key_word(b"user17", 4), 77]];
         let tags = tags([tag_of_string(b"user17")]);
         NewLeaf { table, fences, prefix_bytes: 4, empty: 0xEEEE, entries: &entries, tags }
-            .write(span.words());
+            .write(Changes::unfollowed(span.words()));
         let header = LeafHeader::load(span.words());
         assert_eq!((header.0[leaf_word::TAGS], tag_of_string(b"user17-and-more")), (0x41, 0xE9));
         assert_eq!(header.0[leaf_word::META], 0xC001_0000_0100_0004);

@@ -14,7 +14,7 @@
 use std::cmp::Ordering;
 
 use kelix_image::words::{Words, bytes_of_mut};
-use kelix_image::{Image, ItemFlags, ItemHeader, Kind, NoRoom, holds_key, load_key};
+use kelix_image::{Changes, Image, ItemFlags, ItemHeader, Kind, NoRoom, holds_key, load_key};
 use kelix_types::limits::LEAF_SLOTS;
 use kelix_types::{Location, Place, TableId, TableKind, mark};
 
@@ -248,7 +248,7 @@ impl OrderedIndex {
         let at = self.position(key);
         let leaf = leaf_words(image, self.place(at));
         if second != LeafHeader::load(leaf).empty() {
-            image.words(word, 1).publish(0, second);
+            image.change(word, 1).publish(0, second);
             return Ok(());
         }
         // The value is the leaf's pattern for unused words: it needs another one.
@@ -264,10 +264,11 @@ impl OrderedIndex {
     /// Adds a key that is not there.
     pub fn insert(&mut self, image: &mut Image, key: &[u8], second: u64) -> Result<(), NoRoom> {
         let at = self.position(key);
-        let leaf = leaf_words(image, self.place(at));
-        let header = LeafHeader::load(leaf);
+        let leaf = change_leaf(image, self.place(at));
+        let header = LeafHeader::load(leaf.words());
         let word = key_word(key, header.prefix_bytes());
-        let fits = ![word, second].contains(&header.empty()) && self.has_prefix(image, leaf, &header, key);
+        let fits =
+            ![word, second].contains(&header.empty()) && self.has_prefix(image, leaf.words(), &header, key);
         if fits && self.fill(leaf, &header, self.tag(key), [word, second]) {
             self.counts.keys += 1;
             return Ok(());
@@ -278,8 +279,8 @@ impl OrderedIndex {
     }
 
     /// Puts a key into a slot of a leaf: its own from before it was deleted, or an unused one. `false`: there is none.
-    fn fill(&self, leaf: Words<'_>, header: &LeafHeader, tag: u8, entry: [u64; 2]) -> bool {
-        let is_it = |slot: &usize| self.kind.has_numbers() && leaf.load(slot_word(*slot)) == entry[0];
+    fn fill(&self, leaf: Changes<'_>, header: &LeafHeader, tag: u8, entry: [u64; 2]) -> bool {
+        let is_it = |slot: &usize| self.kind.has_numbers() && leaf.words().load(slot_word(*slot)) == entry[0];
         if let Some(own) = slots(header.candidates(tag)).find(is_it) {
             leaf.publish(slot_word(own) + 1, entry[1]);
             return true;
@@ -334,7 +335,7 @@ impl OrderedIndex {
     pub fn remove(&mut self, image: &mut Image, key: &[u8], word: Place) {
         let at = self.position(key);
         let place = self.place(at);
-        image.words(word, 1).publish(0, LeafHeader::load(leaf_words(image, place)).empty());
+        image.change(word, 1).publish(0, LeafHeader::load(leaf_words(image, place)).empty());
         self.counts.keys -= 1;
         let live = self.live(image, place);
         if live <= SPARSE {
@@ -420,7 +421,7 @@ impl OrderedIndex {
             image.make_live(*leaf);
         }
         if let Some(previous) = self.previous(at) {
-            set_next(leaf_words(image, self.place(previous)), Some(made[0].leaf));
+            set_next(change_leaf(image, self.place(previous)), Some(made[0].leaf));
         }
         self.name_anew(at, count, parts, &made);
         for place in old {
@@ -474,7 +475,7 @@ impl OrderedIndex {
         }
         for (index, Made { leaf, .. }) in made.iter().enumerate() {
             let next = made.get(index + 1).map(|next| next.leaf).or(after.map(|after| self.place(after)));
-            set_next(leaf_words(image, *leaf), next);
+            set_next(change_leaf(image, *leaf), next);
         }
         Ok(made)
     }
@@ -525,7 +526,7 @@ impl OrderedIndex {
         let words = &words[..entries.len()];
         let empty = self.pattern(words);
         NewLeaf { table: self.table, fences, prefix_bytes, empty, entries: words, tags }
-            .write(leaf_words(image, leaf));
+            .write(change_leaf(image, leaf));
         let fences = match fences {
             Fences::Strings { location, .. } => Some(location),
             Fences::Numbers { .. } => None,
@@ -611,8 +612,7 @@ fn write_fences(
     let bytes = bytes_of_mut(&mut words);
     bytes[header.key_start()..][..low.len()].copy_from_slice(low);
     bytes[header.body_start()..][..high.len()].copy_from_slice(high);
-    let slot = image.slot(location);
-    slot.copy_in(1, &words[1..]);
+    image.change_slot(location).copy_in(1, &words[1..]);
     image.make_live(location.place());
     Ok(location)
 }
@@ -628,6 +628,10 @@ fn discard(image: &mut Image, made: Made) {
 
 fn leaf_words(image: &Image, place: Place) -> Words<'_> {
     image.words(place, Kind::LEAF_WORDS)
+}
+
+fn change_leaf(image: &Image, place: Place) -> Changes<'_> {
+    image.change(place, Kind::LEAF_WORDS)
 }
 
 /// Where the item of a second word stands. For the writer, whose words these are.

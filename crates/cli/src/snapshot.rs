@@ -1,0 +1,130 @@
+//! `kelix snapshot`: having one taken, and looking at those that are there.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kelix_snapshot::Snapshot;
+use serde_json::{Value, json};
+
+use crate::context::{Context, plural};
+use crate::units::{show_size, show_time};
+use crate::{Exit, Failure};
+
+/// Take, list and verify snapshots
+///
+/// A server that was started with --snapshots DIRECTORY begins with the newest snapshot there, and takes one when it ends. With
+/// --snapshot-every it takes them by itself, and `kelix snapshot take` has it take one now; clients go on meanwhile.
+#[derive(clap::Subcommand)]
+pub(crate) enum SnapshotCommand {
+    /// Have the server take a snapshot, and wait for it
+    #[command(after_long_help = "\
+Examples:
+  kelix snapshot take
+  scp \"$(kelix snapshot take --json | jq -r .path)\" other:/var/lib/kelix/")]
+    Take,
+    /// List the snapshots of a directory, the newest first
+    #[command(after_long_help = "\
+Examples:
+  kelix snapshot list /var/lib/kelix")]
+    List(ListArgs),
+    /// Read a snapshot, and find out whether it is whole
+    #[command(after_long_help = "\
+Examples:
+  kelix snapshot verify /var/lib/kelix/1795435200000.kelix-snapshot")]
+    Verify(VerifyArgs),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ListArgs {
+    /// The directory
+    directory: PathBuf,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct VerifyArgs {
+    /// The file
+    file: PathBuf,
+}
+
+pub(crate) fn run(context: &Context, command: &SnapshotCommand) -> Result<(), Failure> {
+    match command {
+        SnapshotCommand::Take => take(context),
+        SnapshotCommand::List(args) => list(context, &args.directory),
+        SnapshotCommand::Verify(args) => verify(context, &args.file),
+    }
+}
+
+fn take(context: &Context) -> Result<(), Failure> {
+    let text = context.client()?.snapshot()?;
+    let taken: Value = serde_json::from_str(&text).map_err(|error| {
+        Failure::new(Exit::Other, "snapshot take", format!("the server's answer makes no sense: {error}"))
+    })?;
+    if let Some(why) = taken["error"].as_str() {
+        return Err(Failure::new(Exit::Other, "snapshot take", why));
+    }
+    if context.json {
+        return context.print_json(&taken);
+    }
+    let (bytes, seconds) = (taken["bytes"].as_u64().unwrap_or(0), taken["seconds"].as_f64().unwrap_or(0.0));
+    let path = taken["path"].as_str().unwrap_or_default();
+    Ok(writeln!(std::io::stdout(), "{path}: {} in {seconds:.1} s", show_size(bytes))?)
+}
+
+/// What is known of a snapshot without reading all of it.
+fn described(path: &Path) -> Result<Value, Failure> {
+    let snapshot = Snapshot::open(path)?;
+    let description = snapshot.description();
+    let (memory, notes) = snapshot.sizes();
+    let made = std::time::UNIX_EPOCH + Duration::from_millis(description.made_unix_ms);
+    Ok(json!({
+        "path": path.display().to_string(),
+        "release": description.release,
+        "made_unix_ms": description.made_unix_ms,
+        "age_seconds": made.elapsed().unwrap_or_default().as_secs(),
+        "memory_bytes": memory,
+        "notes_bytes": notes,
+        "namespaces": description.namespaces.iter().map(|of| json!({"name": of.name, "shards": of.shards})).collect::<Vec<_>>(),
+    }))
+}
+
+fn words(snapshot: &Value) -> String {
+    let number = |name: &str| snapshot[name].as_u64().unwrap_or(0);
+    let namespaces = snapshot["namespaces"].as_array().map_or(0, Vec::len) as u64;
+    format!(
+        "{}: {} ago, {}, {}",
+        snapshot["path"].as_str().unwrap_or_default(),
+        show_time(Duration::from_secs(number("age_seconds"))),
+        show_size(number("memory_bytes") + number("notes_bytes")),
+        plural(namespaces, "namespace"),
+    )
+}
+
+fn list(context: &Context, directory: &Path) -> Result<(), Failure> {
+    let mut all = Vec::new();
+    for path in kelix_snapshot::list(directory)? {
+        all.push(described(&path).unwrap_or_else(
+            |failure| json!({"path": path.display().to_string(), "error": failure.to_string()}),
+        ));
+    }
+    if context.json {
+        return context.print_json(&json!({"snapshots": all}));
+    }
+    let mut out = std::io::stdout().lock();
+    for snapshot in &all {
+        match snapshot["error"].as_str() {
+            Some(why) => writeln!(out, "{why}")?,
+            None => writeln!(out, "{}", words(snapshot))?,
+        }
+    }
+    Ok(())
+}
+
+fn verify(context: &Context, path: &Path) -> Result<(), Failure> {
+    Snapshot::open(path)?.verify()?;
+    let snapshot = described(path)?;
+    if context.json {
+        return context.print_json(&snapshot);
+    }
+    Ok(writeln!(std::io::stdout(), "{}; it is whole", words(&snapshot))?)
+}

@@ -1,0 +1,239 @@
+//! Snapshots as people and scripts use them: a server that ends and begins again, by a signal, on a schedule, by command; files that are
+//! damaged; another host.
+
+mod harness;
+
+use std::path::{Path, PathBuf};
+
+use harness::{Place, Server, wait_until};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// A server with snapshots in a directory of the place.
+fn serve(place: &Place, args: &[&str]) -> Server {
+    let directory = place.path().join("kept");
+    let kept = ["--snapshots", directory.to_str().expect("text")];
+    place.serve(&[&kept[..], args].concat())
+}
+
+fn files(place: &Place) -> Vec<PathBuf> {
+    let listed =
+        place.kelix(&["snapshot", "list", place.path().join("kept").to_str().unwrap(), "--json"]).json();
+    let path = |snapshot: &Value| PathBuf::from(snapshot["path"].as_str().expect("a path"));
+    listed["snapshots"].as_array().expect("a list").iter().map(path).collect()
+}
+
+fn end(mut server: Server) {
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0, Some(0));
+}
+
+/// Items of every sort, in tables of every kind.
+fn fill(place: &Place) {
+    for args in [
+        &["people", "stu001", "--attr", "name=XYZ", "--link", "supervisor=people/prof001"][..],
+        &["people", "prof001", "--attr", "name=UVT"],
+        &["plain", "key", "value"],
+        &["plain", "short", "lived", "--expires", "1d"],
+    ] {
+        place.kelix(&[&["put"], args].concat()).ok();
+    }
+    let large = place.file("large", &vec![7; 3 << 20]);
+    place.kelix(&["put", "plain", "large", "--file", large.to_str().unwrap()]).ok();
+    for (table, kind) in [
+        ("numbers", &["--keys", "u64"][..]),
+        ("inline", &["--keys", "u64", "--values", "inline8"]),
+        ("strings", &[]),
+    ] {
+        place.kelix(&[&["table", "create", table, "--ordered"], kind].concat()).ok();
+        for number in 0..60 {
+            place.kelix(&["put", table, &number.to_string(), &(number * 2).to_string()]).ok();
+        }
+    }
+}
+
+/// All that there is.
+fn all(place: &Place) -> String {
+    let tables = place.kelix(&["table", "list"]).ok().to_string();
+    let mut all = tables.clone();
+    for table in tables.lines().map(|line| line.split('\t').next().expect("a name")) {
+        let mut lines: Vec<String> =
+            place.kelix(&["scan", table, "--json"]).ok().lines().map(String::from).collect();
+        lines.sort_unstable();
+        all += &lines.join("\n");
+    }
+    all
+}
+
+#[test]
+fn a_server_goes_on_where_another_one_ended() {
+    let place = Place::new();
+    let server = serve(&place, &["--shards", "2"]);
+    fill(&place);
+    // A link to another shard is mended when it is first followed, if the client stays for so long.
+    wait_until("the link is mended", || {
+        let chased = place.kelix(&["chase", "people", "stu001", "supervisor"]);
+        chased.ok().contains("supervisor -> (1 remote read").then_some(())
+    });
+    let before = all(&place);
+    end(server);
+    assert_eq!(files(&place).len(), 1);
+    let server = serve(&place, &["--shards", "2"]);
+    assert_eq!(all(&place), before);
+    let chased = place.kelix(&["chase", "people", "stu001", "supervisor"]);
+    assert!(chased.ok().contains("supervisor -> (1 remote read"), "{chased:?}");
+    // It is written to, and ends again.
+    place.kelix(&["put", "plain", "key", "another"]).ok();
+    place.kelix(&["del", "strings", "7"]).ok();
+    place.kelix(&["table", "create", "one more"]).ok();
+    let before = all(&place);
+    end(server);
+    let server = serve(&place, &["--shards", "2"]);
+    assert_eq!(all(&place), before);
+    end(server);
+    assert_eq!(files(&place).len(), 2, "two are kept");
+    // With another number of shards it is not to be had.
+    let kept = place.path().join("kept");
+    let refused = place.kelix(&["serve", "--memory", "64M", "--snapshots", kept.to_str().unwrap()]);
+    refused.failed(2, &["2 shards"]);
+    let server = serve(&place, &["--fresh"]);
+    assert_eq!(place.kelix(&["table", "list"]).ok(), "");
+    drop(server);
+}
+
+#[test]
+fn a_snapshot_is_taken_while_others_write() {
+    let place = Place::new();
+    let server = serve(&place, &[]);
+    fill(&place);
+    let lines: String =
+        (0..100_000).map(|n| format!("{{\"key\":\"k{n}\",\"value\":\"{n:0100}\"}}\n")).collect();
+    let file = place.file("items.jsonl", lines.as_bytes());
+    let import = ["table", "import", "items", file.to_str().unwrap()];
+    let importing = place.kelix_writing(&import);
+    let mut taken = Vec::new();
+    for _ in 0..4 {
+        taken.push(place.kelix(&["snapshot", "take", "--json"]).json());
+    }
+    assert!(importing.rest().ok().starts_with("imported 100000 items"));
+    let path = PathBuf::from(taken[3]["path"].as_str().expect("a path"));
+    assert_eq!(files(&place)[0], path);
+    assert!(place.kelix(&["snapshot", "verify", path.to_str().unwrap()]).ok().contains("it is whole"));
+    // It is of one moment: what was imported first is there, up to some line.
+    let other = Place::new();
+    std::fs::create_dir(other.path().join("kept")).unwrap();
+    std::fs::copy(&path, other.path().join("kept").join(path.file_name().unwrap())).unwrap();
+    let copy = serve(&other, &[]);
+    let keys = other.kelix(&["scan", "items", "--keys-only"]);
+    let mut numbers: Vec<u64> = keys.ok().lines().map(|key| key[1..].parse().unwrap()).collect();
+    numbers.sort_unstable();
+    // A batch of the import has no order.
+    let gaps = numbers.iter().enumerate().filter(|(at, number)| *at as u64 != **number).count();
+    assert!(gaps <= 256, "{gaps} of {} are not behind those before", numbers.len());
+    drop((copy, server));
+}
+
+#[test]
+fn a_schedule_keeps_the_newest() {
+    let place = Place::new();
+    let server = serve(&place, &["--snapshot-every", "1s", "--snapshot-keep", "3"]);
+    fill(&place);
+    wait_until("some were taken, and the first is gone", || {
+        let files = files(&place);
+        assert!(files.len() <= 3);
+        (files.len() == 3).then_some(())
+    });
+    let newest = files(&place)[0].clone();
+    wait_until("another is taken", || (files(&place)[0] != newest).then_some(()));
+    drop(server);
+    // One that was killed has left what it had.
+    let server = serve(&place, &[]);
+    assert!(place.kelix(&["table", "list"]).ok().contains("plain"));
+    drop(server);
+}
+
+fn damage(path: &Path) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_damaged_snapshot_is_refused_and_the_one_before_is_used() {
+    let place = Place::new();
+    for round in ["first", "second"] {
+        let server = serve(&place, &[]);
+        place.kelix(&["put", "plain", "round", round]).ok();
+        end(server);
+    }
+    let [newest, oldest] = <[PathBuf; 2]>::try_from(files(&place)).expect("two");
+    // What was not written to its end is none.
+    std::fs::write(newest.with_extension("kelix-snapshot.part"), b"half").unwrap();
+    damage(&newest);
+    place.kelix(&["snapshot", "verify", newest.to_str().unwrap()]).failed(5, &["damaged"]);
+    let server = serve(&place, &[]);
+    assert_eq!(place.kelix(&["get", "plain", "round"]).ok(), "first\n");
+    drop(server);
+    damage(&oldest);
+    let kept = place.path().join("kept");
+    let refused = place.kelix(&["serve", "--memory", "64M", "--snapshots", kept.to_str().unwrap()]);
+    refused.failed(5, &["none of the snapshots", "--fresh"]);
+}
+
+/// What there is in the directory of snapshots.
+fn names(place: &Place) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(place.path().join("kept")).unwrap();
+    let mut names: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// The file that a snapshot is written into.
+fn part(place: &Place) -> Option<PathBuf> {
+    names(place).into_iter().find(|path| path.extension().is_some_and(|ending| ending == "part"))
+}
+
+#[test]
+fn a_server_that_is_killed_while_it_writes_one_goes_on_from_the_one_before() {
+    let place = Place::new();
+    let lines: String =
+        (0..50_000).map(|n| format!("{{\"key\":\"k{n}\",\"value\":\"{n:0300}\"}}\n")).collect();
+    let file = place.file("items.jsonl", lines.as_bytes());
+    let mut server = serve(&place, &[]);
+    place.kelix(&["table", "import", "items", file.to_str().unwrap()]).ok();
+    let mut kept = String::from("none");
+    let mut cut = 0;
+    for round in 0..12 {
+        let now = format!("round {round}");
+        place.kelix(&["put", "plain", "round", &now]).ok();
+        if round % 3 == 0 {
+            place.kelix(&["snapshot", "take"]).ok();
+            kept = now;
+            continue;
+        }
+        let before = names(&place);
+        let taking = place.kelix_writing(&["snapshot", "take"]);
+        wait_until("it is being written", || (names(&place) != before).then_some(()));
+        drop(server);
+        let left = part(&place);
+        taking.rest();
+        cut += usize::from(left.is_some());
+        server = serve(&place, &[]);
+        let found = place.kelix(&["get", "plain", "round"]).ok().trim().to_string();
+        assert_eq!(found, if left.is_some() { &kept } else { &now }[..], "{left:?}");
+        kept = found;
+        assert_eq!(place.kelix(&["scan", "items", "--count"]).ok(), "50000\n");
+    }
+    assert!(cut > 0, "all were whole before the server was dead");
+    place.kelix(&["snapshot", "take"]).ok();
+    assert_eq!(part(&place), None, "what was left goes with the next one");
+}
+
+#[test]
+fn without_a_directory_there_are_no_snapshots() {
+    let (place, _server) = Place::served();
+    place.kelix(&["snapshot", "take"]).failed(5, &["--snapshots"]);
+    place.kelix(&["snapshot", "list", "/nowhere"]).failed(5, &["/nowhere"]);
+    place.kelix(&["snapshot", "verify", "/dev/null"]).failed(5, &["damaged"]);
+}

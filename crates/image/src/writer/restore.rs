@@ -1,0 +1,246 @@
+//! An image that begins with what another one held: what its memory does not say is said by *books*, the rest is found by
+//! looking at every slot.
+
+use kelix_types::limits::{GRANULE_BYTES, PAGE_BYTES, PLACE_ALIGN, QUARANTINE_EPOCHS};
+use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Place, Result};
+
+use super::{Image, ImageConfig, page_place};
+
+use crate::header::header_word;
+use crate::map::{MemoryMap, Span};
+use crate::pages::{Kind, PageUse, SegmentState};
+use crate::segments::SegmentSource;
+
+/// What the writer of an image knows that the image's memory does not say.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Books {
+    /// The last name that an object was given.
+    pub incarnation: u64,
+    /// The word that leads to the directory of the hash index.
+    pub directory: u64,
+    /// The segments.
+    pub segments: Vec<SegmentBooks>,
+}
+
+/// Of one segment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SegmentBooks {
+    /// Its first granule.
+    pub first_granule: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// Its slabs: `[ kind 63 48 | slots that were ever handed out 47 24 | first page 23 0 ]`.
+    pub slabs: Vec<u64>,
+}
+
+impl Books {
+    /// As words: incarnation, directory, and for each segment its first granule, length, number of slabs, and slabs.
+    pub fn words(&self) -> Vec<u64> {
+        let mut words = vec![self.incarnation, self.directory];
+        for segment in &self.segments {
+            words.extend([segment.first_granule, segment.bytes, segment.slabs.len() as u64]);
+            words.extend(&segment.slabs);
+        }
+        words
+    }
+
+    /// Reads the words. `None`: they make no sense.
+    pub fn of_words(words: &[u64]) -> Option<Books> {
+        let (&[incarnation, directory], mut rest) = words.split_first_chunk::<2>()?;
+        let mut books = Books { incarnation, directory, segments: Vec::new() };
+        while let Some((&[first_granule, bytes, count], behind)) = rest.split_first_chunk::<3>() {
+            let count = usize::try_from(count).ok()?;
+            let slabs = behind.get(..count)?.to_vec();
+            rest = &behind[count..];
+            let segment = SegmentBooks { first_granule, bytes, slabs };
+            books.segments.push(segment.make_sense().then_some(segment)?);
+        }
+        let apart =
+            |pair: &[SegmentBooks]| pair[0].first_granule + pair[0].granules() <= pair[1].first_granule;
+        let ends = books.segments.last().is_none_or(|last| last.first_granule + last.granules() <= 1 << 18);
+        (rest.is_empty() && ends && books.segments.windows(2).all(apart)).then_some(books)
+    }
+}
+
+impl SegmentBooks {
+    fn granules(&self) -> u64 {
+        self.bytes.div_ceil(GRANULE_BYTES)
+    }
+
+    fn make_sense(&self) -> bool {
+        let pages = self.bytes / PAGE_BYTES;
+        let fits = |slab: &u64| {
+            Slab::of_word(*slab).is_some_and(|slab| {
+                slab.page + slab.kind.slab_pages() <= pages && slab.carved <= slab.slots()
+            })
+        };
+        let whole = self.bytes > 0 && self.bytes % PAGE_BYTES == 0 && self.bytes < 1 << 40;
+        let apart = |pair: &[u64]| match [Slab::of_word(pair[0]), Slab::of_word(pair[1])] {
+            [Some(one), Some(next)] => one.page + one.kind.slab_pages() <= next.page,
+            _ => false,
+        };
+        (1..1 << 18).contains(&self.first_granule)
+            && whole
+            && self.slabs.iter().all(fits)
+            && self.slabs.windows(2).all(apart)
+    }
+}
+
+/// A slab, as books have it.
+#[derive(Clone, Copy)]
+struct Slab {
+    kind: Kind,
+    carved: u64,
+    page: u64,
+}
+
+impl Slab {
+    fn word(self) -> u64 {
+        (self.kind.index() as u64) << 48 | self.carved << 24 | self.page
+    }
+
+    fn of_word(word: u64) -> Option<Slab> {
+        let kind = (word >> 48) as usize;
+        let (carved, page) = (word >> 24 & 0xff_ffff, word & 0xff_ffff);
+        (kind < Kind::COUNT).then(|| Slab { kind: Kind::from_index(kind), carved, page })
+    }
+
+    fn slots(self) -> u64 {
+        self.kind.slab_pages() * PAGE_BYTES / self.kind.slot_bytes()
+    }
+}
+
+impl Image {
+    /// The books, as they are now. Segments that are gone are not in them.
+    pub fn books(&self) -> Books {
+        let segments = self.segments.iter().filter(|segment| segment.state != SegmentState::Retired);
+        let segments = segments.map(|segment| {
+            let heads = segment.pages.iter().enumerate().filter(|(at, page)| page.head as usize == *at);
+            let slabs = heads.filter_map(|(at, page)| match page.usage {
+                PageUse::Slab(kind) => {
+                    Some(Slab { kind, carved: page.carved.into(), page: at as u64 }.word())
+                }
+                _ => None,
+            });
+            SegmentBooks {
+                first_granule: segment.first_granule as u64,
+                bytes: segment.bytes,
+                slabs: slabs.collect(),
+            }
+        });
+        let directory = self.header.words().load(header_word::DIRECTORY);
+        Books { incarnation: self.incarnation.0, directory, segments: segments.collect() }
+    }
+
+    /// The stretches of memory that hold something now, in their order, but no models: place and bytes.
+    pub fn stretches(&self) -> Vec<(Place, u64)> {
+        let mut stretches: Vec<(Place, u64)> = Vec::new();
+        let mut add = |place: Place, bytes: u64| match stretches.last_mut() {
+            Some((first, length)) if first.plus(*length) == place => *length += bytes,
+            _ => stretches.push((place, bytes)),
+        };
+        for segment in self.segments.iter().filter(|segment| segment.state != SegmentState::Retired) {
+            for (at, page) in segment.pages.iter().enumerate() {
+                let place = page_place(segment, at);
+                match page.usage {
+                    PageUse::Slab(kind) if page.head as usize == at && !kind.is_model() => {
+                        add(place, u64::from(page.carved) * kind.slot_bytes());
+                    }
+                    PageUse::Run => add(place, PAGE_BYTES),
+                    _ => {}
+                }
+            }
+        }
+        stretches
+    }
+
+    /// An image with the segments of books, all zero: whoever calls this writes the memory that was kept into it, and then
+    /// takes stock ([`Image::take_stock`]).
+    pub fn restore(
+        config: ImageConfig,
+        header: Span,
+        source: Box<dyn SegmentSource>,
+        books: &Books,
+    ) -> Result<Image> {
+        let mut image = Image::without_segments(config, header, source);
+        let bytes: u64 = books.segments.iter().map(|segment| segment.bytes).sum();
+        if bytes > config.memory_bytes {
+            let context = format!(
+                "{} bytes of memory are too few for a shard that has taken {bytes}",
+                config.memory_bytes
+            );
+            return Err(Error::new(ErrorKind::InvalidArgument, "restore image", context));
+        }
+        image.incarnation = Incarnation(image.incarnation.0.max(books.incarnation));
+        for segment in &books.segments {
+            // Granules of segments that are gone belong to nobody.
+            image.granules.resize(segment.first_granule as usize, u32::MAX);
+            let index = image.add_segment_of(segment.bytes)?;
+            for slab in segment.slabs.iter().filter_map(|slab| Slab::of_word(*slab)) {
+                image.kinds[slab.kind.index()].slabs += 1;
+                image.segments[index].keep_slab(slab.kind, slab.page as usize, slab.carved as u32);
+            }
+        }
+        image.header.words().publish(header_word::DIRECTORY, books.directory);
+        Ok(image)
+    }
+
+    /// Looks at every slot: those that `is_used` become so, all others are free. Then come the runs of large values.
+    pub fn take_stock(&mut self, mut is_used: impl FnMut(&MemoryMap, Kind, Place) -> bool) {
+        let ripe = (self.epoch.wrapping_sub(QUARANTINE_EPOCHS)) << super::STAMP_SHIFT;
+        for segment in 0..self.segments.len() {
+            for page in 0..self.segments[segment].pages.len() {
+                let state = self.segments[segment].pages[page];
+                let PageUse::Slab(kind) = state.usage else { continue };
+                if state.head as usize == page {
+                    let first = page_place(&self.segments[segment], page);
+                    self.take_stock_of(kind, (first, state.carved), ripe, &mut is_used);
+                }
+            }
+        }
+    }
+
+    /// Takes the runs of large values into account; all pages that are left are free. `None`: they stand where something else does.
+    pub fn keep_runs(&mut self, runs: &[(Place, u64)]) -> Option<()> {
+        for (place, bytes) in runs {
+            let count = bytes.div_ceil(PAGE_BYTES);
+            self.map.words(*place, (count * PAGE_BYTES / 8) as usize)?;
+            let (segment, page) = self.page_of(*place);
+            self.segments[segment].keep_run(page, count as usize)?;
+            self.count_run(*place, (count * PAGE_BYTES) as i64);
+        }
+        for segment in &mut self.segments {
+            self.use_.pages += (segment.pages.len() - segment.pages_free) as u64 * PAGE_BYTES;
+            // Something may have stood there when the memory was copied.
+            let free = segment.pages.iter_mut().filter(|page| page.usage == PageUse::Free);
+            free.for_each(|page| page.dirty = true);
+        }
+        Some(())
+    }
+
+    fn take_stock_of(
+        &mut self,
+        kind: Kind,
+        (first, carved): (Place, u32),
+        ripe: u64,
+        is_used: &mut impl FnMut(&MemoryMap, Kind, Place) -> bool,
+    ) {
+        let bytes = kind.slot_bytes();
+        let slots = kind.slab_pages() * PAGE_BYTES / bytes;
+        for slot in 0..slots {
+            let place = first.plus(slot * bytes);
+            if slot < u64::from(carved) && is_used(&self.map, kind, place) {
+                self.count_slot(kind, place, 1);
+                continue;
+            }
+            // Of what was not taken over, models for one, the live bit may be set.
+            let guardian = self.words(place, 1);
+            if Guardian(guardian.load(0)).is_live() {
+                guardian.store(0, 0);
+            }
+            self.kinds[kind.index()].free.push_back((place.0 / PLACE_ALIGN) | ripe);
+        }
+        let (segment, page) = self.page_of(first);
+        self.segments[segment].pages[page].carved = slots as u32;
+    }
+}

@@ -1,0 +1,352 @@
+//! Snapshots: taken while the server serves, and what a server begins with.
+//!
+//! A thread of its own copies the memory of all shards into a file, and writes down behind it what they tell of their changes meanwhile.
+//! When all is copied the shards are cut: each waits until all have come to that moment, and tells what it knows beside its memory. So
+//! what is in the file is what there was of all shards at that moment, and nothing that a client did after it.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use kelix_image::MemoryMap;
+use kelix_snapshot::{Description, NamespaceDescription, Snapshot, Which, Writer};
+use kelix_types::{Error, ErrorKind, Place, Result};
+use tracing::{info, warn};
+
+use crate::server::Shared;
+use crate::shard_thread::Command;
+
+/// Words that are copied at once.
+const PIECE_WORDS: usize = 128 << 10;
+/// Words of notes that shards may be ahead of the file, all together, before the snapshot is given up.
+pub(crate) const AHEAD_MAX: usize = 32 << 20;
+/// How long a shard may take to do what it is told.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where snapshots go, and when they are taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotConfig {
+    /// The directory.
+    pub directory: PathBuf,
+    /// How often one is taken; never by itself, if there is none.
+    pub every: Option<Duration>,
+    /// How many are kept.
+    pub keep: usize,
+    /// Begin empty, also where there are snapshots.
+    pub fresh: bool,
+}
+
+/// Stretches of memory that hold something: place and bytes.
+type Stretches = Vec<(Place, u64)>;
+
+/// What a shard tells whoever takes a snapshot.
+pub(crate) enum Told {
+    /// All changes from now on are told. These stretches hold something.
+    Began { which: Which, stretches: Stretches, map: MemoryMap },
+    /// Changes.
+    Notes { which: Which, notes: Vec<u64> },
+    /// That was all, and this is what it knows beside its memory.
+    Ended { which: Which, books: Vec<u64>, kept: Vec<u64> },
+    /// It changes faster than that is written.
+    GaveUp,
+}
+
+/// What a shard is told when a snapshot begins.
+pub(crate) struct Follow {
+    /// Which shard it is.
+    pub which: Which,
+    /// Whom to tell.
+    pub tell: Sender<Told>,
+    /// Words that were told and not written yet, of all shards.
+    pub ahead: Arc<AtomicUsize>,
+}
+
+/// The moment of a snapshot.
+pub(crate) struct Moment {
+    arrived: AtomicUsize,
+    shards: usize,
+    given_up: AtomicBool,
+    /// It is the last one: nothing is executed after it.
+    pub is_last: bool,
+}
+
+impl Moment {
+    /// A shard has come to it, and waits for the others. `false`: some did not come.
+    pub fn meet(&self) -> bool {
+        let began = Instant::now();
+        self.arrived.fetch_add(1, Ordering::SeqCst);
+        while self.arrived.load(Ordering::SeqCst) < self.shards {
+            if began.elapsed() > PATIENCE || self.given_up.load(Ordering::SeqCst) {
+                self.given_up.store(true, Ordering::SeqCst);
+                return false;
+            }
+            std::thread::yield_now();
+        }
+        !self.given_up.load(Ordering::SeqCst)
+    }
+}
+
+/// What is known of the last snapshot.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its length.
+    pub bytes: u64,
+    /// How long it took.
+    pub time: Duration,
+}
+
+/// Somebody who wants a snapshot, and waits for it.
+type Asker = Sender<Result<Taken>>;
+
+/// The thread that takes snapshots, as others see it.
+pub(crate) struct Snapshots {
+    config: SnapshotConfig,
+    asked: Mutex<Sender<(bool, Asker)>>,
+}
+
+impl Snapshots {
+    /// Starts the thread.
+    pub fn start(config: &SnapshotConfig) -> (Snapshots, Receiver<(bool, Asker)>) {
+        let (asked, received) = channel();
+        (Snapshots { config: config.clone(), asked: Mutex::new(asked) }, received)
+    }
+
+    /// Takes one now. `is_last`: shards end with it.
+    pub fn take(&self, is_last: bool) -> Result<Taken> {
+        let gone = || Error::new(ErrorKind::Unavailable, "snapshot", "the server ends");
+        let (asker, answer) = channel();
+        let asked = self.asked.lock().expect("no panic under this lock").send((is_last, asker));
+        asked.map_err(|_| gone())?;
+        answer.recv().map_err(|_| gone())?
+    }
+
+    /// What the thread does: takes snapshots when it is asked to, and when it is time.
+    pub fn run(&self, shared: &Shared, asked: &Receiver<(bool, Asker)>, stop: &AtomicBool) {
+        let mut due = self.config.every.map(|every| Instant::now() + every);
+        loop {
+            let left = due.map_or(Duration::from_millis(500), |due| {
+                due.saturating_duration_since(Instant::now()).min(Duration::from_millis(500))
+            });
+            let asker = match asked.recv_timeout(left) {
+                Ok(asker) => Some(asker),
+                Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => return,
+                Err(RecvTimeoutError::Timeout) if due.is_some_and(|due| due <= Instant::now()) => None,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let is_last = asker.as_ref().is_some_and(|(is_last, _)| *is_last);
+            let taken = take(shared, &self.config, is_last);
+            match &taken {
+                Ok(Taken { path, bytes, time }) => {
+                    info!(path = %path.display(), bytes, seconds = time.as_secs_f64(), "snapshot taken");
+                }
+                Err(error) => warn!(%error, "no snapshot was taken: the one before is kept"),
+            }
+            due = self.config.every.map(|every| Instant::now() + every);
+            if let Some((_, asker)) = asker {
+                let _ = asker.send(taken);
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+}
+
+/// What there is to be described.
+fn description(shared: &Shared) -> Description {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let namespaces = shared.namespaces.iter().map(|namespace| NamespaceDescription {
+        name: namespace.name.clone(),
+        hash_seed: namespace.view.hash_seed,
+        shards: namespace.shards.len(),
+    });
+    Description {
+        release: env!("CARGO_PKG_VERSION").into(),
+        made_unix_ms: since.as_millis() as u64,
+        namespaces: namespaces.collect(),
+    }
+}
+
+/// Takes a snapshot.
+fn take(shared: &Shared, config: &SnapshotConfig, is_last: bool) -> Result<Taken> {
+    let began = Instant::now();
+    let writer = Writer::create(&config.directory, &description(shared))?;
+    let (tell, told) = channel();
+    let ahead = Arc::new(AtomicUsize::new(0));
+    let mut shards = 0;
+    for (namespace, of) in shared.namespaces.iter().enumerate() {
+        for (shard, handle) in of.shards.iter().enumerate() {
+            let which = Which { namespace: namespace as u16, shard: shard as u16 };
+            handle.command(Command::Follow(Follow { which, tell: tell.clone(), ahead: ahead.clone() }));
+            shards += 1;
+        }
+    }
+    drop(tell);
+    let mut taking = Taking { writer, told, ahead, waiting: shards, ended: 0, stretches: Vec::new() };
+    let copied = taking.copy(shards);
+    let moment = Arc::new(Moment {
+        arrived: AtomicUsize::new(0),
+        shards,
+        given_up: AtomicBool::new(copied.is_err()),
+        is_last,
+    });
+    // Also where it has failed: nobody is to be followed any more, and who is to end ends.
+    shared.shards().for_each(|shard| shard.command(Command::Cut(moment.clone())));
+    copied?;
+    while taking.ended < shards {
+        taking.hear(Some(PATIENCE))?;
+    }
+    let bytes = taking.writer.bytes();
+    let path = taking.writer.finish()?;
+    kelix_snapshot::keep(&config.directory, config.keep)?;
+    Ok(Taken { path, bytes, time: began.elapsed() })
+}
+
+/// A snapshot that is being taken.
+struct Taking {
+    writer: Writer,
+    told: Receiver<Told>,
+    ahead: Arc<AtomicUsize>,
+    /// Shards that have not begun, and those that have ended.
+    waiting: usize,
+    ended: usize,
+    stretches: Vec<(Which, MemoryMap, Stretches)>,
+}
+
+impl Taking {
+    /// Takes in what shards have told: waits for something at most so long, if it is to wait at all.
+    fn hear(&mut self, patience: Option<Duration>) -> Result<bool> {
+        let wrong = |what: &str| Error::new(ErrorKind::Unavailable, "snapshot", what.to_string());
+        let told = match patience {
+            Some(patience) => {
+                self.told.recv_timeout(patience).map_err(|_| wrong("a shard does not answer"))?
+            }
+            None => match self.told.try_recv() {
+                Ok(told) => told,
+                Err(_) => return Ok(false),
+            },
+        };
+        match told {
+            Told::Began { which, stretches, map } => {
+                self.stretches.push((which, map, stretches));
+                self.waiting -= 1;
+            }
+            Told::Notes { which, notes } => {
+                self.ahead.fetch_sub(notes.len(), Ordering::SeqCst);
+                self.writer.notes(which, &notes)?;
+            }
+            Told::Ended { which, books, kept } => {
+                self.writer.end_shard(which, &books, &kept)?;
+                self.ended += 1;
+            }
+            Told::GaveUp => {
+                return Err(wrong("the store changes faster than that can be written"));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Copies all memory, a piece at a time.
+    fn copy(&mut self, shards: usize) -> Result<()> {
+        while self.waiting > 0 {
+            self.hear(Some(PATIENCE))?;
+        }
+        let mut words = vec![0; PIECE_WORDS];
+        for index in 0..shards {
+            let (which, map, stretches) = &mut self.stretches[index];
+            let (which, map, stretches) = (*which, std::mem::take(map), std::mem::take(stretches));
+            for (place, bytes) in stretches {
+                for at in (0..bytes).step_by(PIECE_WORDS * 8) {
+                    while self.hear(None)? {}
+                    let count = ((bytes - at) as usize / 8).min(PIECE_WORDS);
+                    let place = place.plus(at);
+                    let memory = map.words(place, count).expect("memory that was told");
+                    memory.copy_out(0, &mut words[..count]);
+                    self.writer.memory(which, place, &words[..count])?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The snapshots that a server may begin with, the newest first: of just these namespaces (name and shards of each), and not obviously
+/// damaged. An error if there are some, and none is of use.
+pub(crate) fn readable(
+    config: &SnapshotConfig,
+    namespaces: &[(&str, usize)],
+    verify: bool,
+) -> Result<Vec<Snapshot>> {
+    std::fs::create_dir_all(&config.directory).map_err(|source| {
+        Error::system("serve", format!("cannot make {}", config.directory.display()), source)
+    })?;
+    let mut readable = Vec::new();
+    if config.fresh {
+        return Ok(readable);
+    }
+    let paths = kelix_snapshot::list(&config.directory)?;
+    for path in &paths {
+        let opened =
+            Snapshot::open(path).and_then(|it| if verify { it.verify().map(|()| it) } else { Ok(it) });
+        match opened {
+            // That the newest one does not fit is a mistake. Of those before it that happens.
+            Ok(snapshot) => match fits(&snapshot, namespaces) {
+                Err(error) if readable.is_empty() => return Err(error),
+                fits => readable.extend(fits.ok().map(|()| snapshot)),
+            },
+            Err(error) => warn!(%error, "this snapshot is not used, but the one before it"),
+        }
+    }
+    if readable.is_empty() && !paths.is_empty() {
+        Err(none_is_whole(&config.directory))
+    } else {
+        Ok(readable)
+    }
+}
+
+fn none_is_whole(directory: &Path) -> Error {
+    let context = format!(
+        "none of the snapshots in {} can be read; to begin empty beside them, give --fresh",
+        directory.display()
+    );
+    Error::new(ErrorKind::Incompatible, "serve", context)
+}
+
+/// Begins with the first of these snapshots that is whole, which shows when it is read; empty, if there are none.
+pub(crate) fn begin_with<T>(
+    kept: Vec<Snapshot>,
+    begin: impl Fn(Option<&Snapshot>) -> Result<T>,
+) -> Result<T> {
+    let Some(newest) = kept.first() else { return begin(None) };
+    let directory = newest.path().parent().unwrap_or(Path::new(".")).to_path_buf();
+    for snapshot in kept {
+        match begin(Some(&snapshot)) {
+            Err(error) if error.kind() == ErrorKind::Incompatible => {
+                warn!(%error, "this snapshot is not used, but the one before it");
+            }
+            begun => return begun,
+        }
+    }
+    Err(none_is_whole(&directory))
+}
+
+fn fits(snapshot: &Snapshot, namespaces: &[(&str, usize)]) -> Result<()> {
+    let path = snapshot.path().display();
+    for of in &snapshot.description().namespaces {
+        let served = namespaces.iter().find(|(name, _)| *name == of.name);
+        let context = match served {
+            Some((_, shards)) if *shards == of.shards => continue,
+            Some(_) => {
+                format!("namespace \"{}\" has {} shards in {path}: serve it with as many", of.name, of.shards)
+            }
+            None => format!("{path} has a namespace \"{}\", which is not served", of.name),
+        };
+        return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
+    }
+    Ok(())
+}

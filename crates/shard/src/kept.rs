@@ -1,0 +1,154 @@
+//! What a shard knows of generations and dropped tables, in words: no item says it.
+//!
+//! ```text
+//! generations given    tables    for each table [ number 63 48 | state 47 0 ]
+//! datasets             for each  its name
+//!                      names     for each [ id 63 48 | tables that were made for it 47 0 ], the name, and the tables
+//!                      generations  for each its number, 1 if it is in force, and its tables as the catalogue has them
+//! ```
+//!
+//! Bytes are their number and then themselves, with zeros up to a whole word.
+
+use std::collections::HashMap;
+
+use kelix_fabric::PeerId;
+use kelix_image::words::{bytes_of, bytes_of_mut};
+use kelix_types::TableId;
+use kelix_wire::generation::{decode_tables, encode_tables};
+
+use crate::generations::{Dataset, Generation, Generations, Stage, Use};
+use crate::shard::Shard;
+
+/// Nobody, who built what is in force.
+const NOBODY: PeerId = PeerId(u32::MAX);
+
+const READ: u64 = 1;
+const READ_OVERLAY: u64 = 2;
+const GONE: u64 = 3;
+const TO_BE_EMPTIED: u64 = 4;
+
+fn put_bytes(words: &mut Vec<u64>, bytes: &[u8]) {
+    words.push(bytes.len() as u64);
+    let first = words.len();
+    words.resize(first + bytes.len().div_ceil(8), 0);
+    bytes_of_mut(&mut words[first..])[..bytes.len()].copy_from_slice(bytes);
+}
+
+/// Takes words one after another.
+struct Words<'a>(&'a [u64]);
+
+impl<'a> Words<'a> {
+    fn word(&mut self) -> Option<u64> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let count = usize::try_from(self.word()?).ok()?;
+        let (bytes, rest) = (self.0.get(..count.div_ceil(8))?, self.0.get(count.div_ceil(8)..)?);
+        self.0 = rest;
+        bytes_of(bytes).get(..count)
+    }
+
+    fn name(&mut self) -> Option<String> {
+        String::from_utf8(self.bytes()?.to_vec()).ok()
+    }
+}
+
+impl Shard {
+    /// What is to be told to the one that goes on with its image ([`Shard::restore`]).
+    pub fn kept(&self) -> Vec<u64> {
+        let Generations { uses, datasets, given, .. } = &self.generations;
+        let mut words = vec![*given, uses.len() as u64];
+        for (table, used) in uses {
+            let state = match used {
+                Use::Read { overlay: false } => READ,
+                Use::Read { overlay: true } | Use::Frozen { .. } => READ_OVERLAY,
+                Use::Gone(_) if !self.is_leaving(*table) => GONE,
+                Use::Gone(_) | Use::Filled { .. } => TO_BE_EMPTIED,
+            };
+            words.push(u64::from(table.0) << 48 | state);
+        }
+        words.push(datasets.len() as u64);
+        datasets.iter().for_each(|(name, dataset)| dataset.keep(name, &mut words));
+        words
+    }
+
+    /// Takes that over. `None`: it makes no sense.
+    pub(crate) fn restore_generations(&mut self, words: &[u64]) -> Option<()> {
+        let mut words = Words(words);
+        self.generations.given = words.word()?;
+        let mut leaving = Vec::new();
+        for _ in 0..words.word()? {
+            let word = words.word()?;
+            let table = TableId((word >> 48) as u16);
+            let used = match word & ((1 << 48) - 1) {
+                READ => Use::Read { overlay: false },
+                READ_OVERLAY => Use::Read { overlay: true },
+                GONE => Use::Gone(0),
+                TO_BE_EMPTIED => {
+                    leaving.push(table);
+                    continue;
+                }
+                _ => return None,
+            };
+            self.generations.uses.insert(table, used);
+        }
+        for _ in 0..words.word()? {
+            let name = words.name()?;
+            let dataset = Dataset::restore(&mut words)?;
+            self.generations.datasets.insert(name, dataset);
+        }
+        if !leaving.is_empty() {
+            self.begin_leaving(0, leaving, false);
+        }
+        words.0.is_empty().then_some(())
+    }
+}
+
+impl Dataset {
+    fn keep(&self, name: &str, words: &mut Vec<u64>) {
+        put_bytes(words, name.as_bytes());
+        words.push(self.names.len() as u64);
+        for ((name, _), (id, made)) in &self.names {
+            words.push(u64::from(id.0) << 48 | made.len() as u64);
+            put_bytes(words, name.as_bytes());
+            words.extend(made.iter().map(|table| u64::from(table.0)));
+        }
+        // Those that are built are given up with their builders, and those that are dropped are emptied anyway.
+        let read = |generation: &&Generation| !matches!(generation.stage, Stage::Built | Stage::Dropped(_));
+        words.push(self.generations.iter().filter(read).count() as u64);
+        for generation in self.generations.iter().filter(read) {
+            words.extend([generation.number, u64::from(generation.stage == Stage::InForce)]);
+            put_bytes(words, &encode_tables(&generation.tables));
+        }
+    }
+
+    fn restore(words: &mut Words<'_>) -> Option<Dataset> {
+        let mut dataset = Dataset { generations: Vec::new(), names: HashMap::new() };
+        for _ in 0..words.word()? {
+            let word = words.word()?;
+            let (id, name) = (TableId((word >> 48) as u16), words.name()?);
+            let made = (0..word & ((1 << 48) - 1)).map(|_| Some(TableId(words.word()? as u16)));
+            let made = made.collect::<Option<_>>()?;
+            dataset.names.insert((name, id.kind()), (id, made));
+        }
+        for _ in 0..words.word()? {
+            let number = words.word()?;
+            let stage = match words.word()? {
+                1 => Stage::InForce,
+                _ => Stage::Superseded(0),
+            };
+            let tables = decode_tables(words.bytes()?)?;
+            dataset.generations.push(Generation {
+                number,
+                tables,
+                stage,
+                builder: NOBODY,
+                holds: Vec::new(),
+            });
+        }
+        Some(dataset)
+    }
+}

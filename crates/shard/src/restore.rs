@@ -1,0 +1,310 @@
+//! A shard that begins with what another one held.
+//!
+//! What an image's memory and books do not say a shard finds by looking at every item: when items end, which names were given, which
+//! runs belong to large values. What no item says, of generations, it keeps in words of its own ([`Shard::kept`]).
+
+use std::collections::HashSet;
+
+use kelix_image::{
+    Books, Image, ItemFlags, ItemHeader, ItemView, Kind, LargeBody, MemoryMap, SegmentSource, Span,
+};
+use kelix_index::Index;
+use kelix_types::{Error, ErrorKind, Guardian, Location, NameId, Place, Result, TableId, TableKind};
+
+use crate::shard::{Shard, ShardConfig};
+
+/// What is found by looking at items and leaves.
+#[derive(Default)]
+struct Stock {
+    items: u64,
+    leaves: Vec<Place>,
+    runs: Vec<(Place, u64)>,
+    expiries: Vec<(u64, Location, u64)>,
+    /// Keys of the catalogue.
+    catalogue: Vec<Vec<u8>>,
+    /// Tables without order, for each of their keys.
+    tables: Vec<u64>,
+    words: Vec<u64>,
+    wrong: bool,
+}
+
+impl Stock {
+    fn look(&mut self, map: &MemoryMap, kind: Kind, place: Place) -> bool {
+        let Some(class) = kind.class() else {
+            let live = kind == Kind::LEAF
+                && Guardian(map.words(place, 1).map_or(0, |words| words.load(0))).is_live();
+            if live {
+                self.leaves.push(place);
+            }
+            return live;
+        };
+        let Some(slot) = map.words(place, class.words()) else { return false };
+        let guardian = Guardian(slot.load(0));
+        if !guardian.is_live() {
+            return false;
+        }
+        let Some(header) = ItemHeader::from_word(slot.load(1)) else {
+            self.wrong = true;
+            return false;
+        };
+        if header.flags == ItemFlags::FENCES {
+            return true;
+        }
+        self.items += 1;
+        let table = header.table;
+        if !table.kind().is_ordered() {
+            let which = usize::from(table.which());
+            if self.tables.len() <= which {
+                self.tables.resize(which + 1, 0);
+            }
+            self.tables[which] += 1;
+        }
+        let plain = ItemFlags(!(ItemFlags::EXPIRES.0 | ItemFlags::LARGE.0) & header.flags.0) == header.flags;
+        if !plain || table == TableId::CATALOGUE {
+            self.look_closer(slot, Location::new(place, class), guardian);
+        }
+        true
+    }
+
+    fn look_closer(&mut self, slot: kelix_image::words::Words<'_>, location: Location, guardian: Guardian) {
+        self.words.resize(location.class().words(), 0);
+        slot.copy_out(0, &mut self.words);
+        let Some(item) = ItemView::new(&self.words) else {
+            self.wrong = true;
+            return;
+        };
+        if let Some(ends) = item.expiry() {
+            self.expiries.push((ends, location, guardian.incarnation().0));
+        }
+        if item.header().flags.has(ItemFlags::LARGE) {
+            match LargeBody::parse(item.body()) {
+                Some(body) => self.runs.extend(body.runs),
+                None => self.wrong = true,
+            }
+        }
+        if item.header().table == TableId::CATALOGUE {
+            self.catalogue.push(item.key().to_vec());
+        }
+    }
+}
+
+impl Shard {
+    /// A shard that goes on with the memory that `fill` writes into its image, which has the segments of these books.
+    pub fn restore(
+        config: ShardConfig,
+        header: Span,
+        source: Box<dyn SegmentSource>,
+        (books, kept): (&Books, &[u64]),
+        fill: impl FnOnce(&Image) -> Result<()>,
+    ) -> Result<Shard> {
+        let wrong = |what: &str| Error::new(ErrorKind::Incompatible, "restore shard", what.to_string());
+        let mut image = Image::restore(config.image, header, source, books)?;
+        fill(&image)?;
+        let mut index = Index::restore(&image).ok_or_else(|| wrong("its index makes no sense"))?;
+        let mut blocks = HashSet::new();
+        index.for_each_block(&image, |_, place| {
+            blocks.insert(place);
+        });
+        let mut stock = Stock::default();
+        image.take_stock(|map, kind, place| match kind.is_of_the_hash_index() {
+            true => blocks.contains(&place),
+            false => stock.look(map, kind, place),
+        });
+        if stock.wrong {
+            return Err(wrong("an item makes no sense"));
+        }
+        image
+            .keep_runs(&stock.runs)
+            .ok_or_else(|| wrong("a large value stands where something else does"))?;
+        match index.restore_ordered(&mut image, &stock.leaves) {
+            Some(Ok(())) => {}
+            Some(Err(_)) => {
+                let context = "there is no room for the models of its ordered tables; give it more memory";
+                return Err(Error::new(ErrorKind::InvalidArgument, "restore shard", context));
+            }
+            None => return Err(wrong("its ordered tables make no sense")),
+        }
+        image.serve();
+        let inline = index.ordered_counts().filter(|(table, ..)| !table.kind().has_items());
+        let inline: u64 = inline.map(|(_, counts, _)| counts.keys).sum();
+        let mut shard = Shard::of(config, image, index);
+        shard.counters.items = stock.items + inline;
+        shard.counts.set(stock.tables);
+        for (ends, location, incarnation) in stock.expiries {
+            shard.note_expiry(ends, location, kelix_types::Incarnation(incarnation));
+        }
+        stock.catalogue.iter().for_each(|key| shard.note_name(key));
+        shard.restore_generations(kept).ok_or_else(|| wrong("its generations make no sense"))?;
+        Ok(shard)
+    }
+
+    /// Takes note of a name of the catalogue, so that its id is not given again.
+    fn note_name(&mut self, key: &[u8]) {
+        let (of, id) = match *key {
+            [2, low, high] => (0, u16::from_le_bytes([low, high])),
+            [4, table_low, table_high, low, high] => {
+                (u16::from_le_bytes([table_low, table_high]), u16::from_le_bytes([low, high]))
+            }
+            _ => return,
+        };
+        let (kind, which) = match of {
+            0 => (TableId(id).kind(), TableId(id).which()),
+            _ => (TableKind::Hash, NameId(id).0),
+        };
+        let given = self.names.entry((of, kind)).or_default();
+        *given = which.max(*given);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::collections::HashMap;
+
+    use kelix_image::{Header, PrivateSegments, redo};
+    use kelix_types::limits::EPOCH_NS_MIN;
+    use kelix_wire::mailboxes::Mailboxes;
+    use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Status, encode_request};
+
+    use crate::alone::Alone;
+
+    const MEMORY: u64 = 64 << 20;
+    const KINDS: [TableKind; 4] = TableKind::ALL;
+
+    struct World {
+        alone: Alone,
+        model: HashMap<(TableId, Vec<u8>), Vec<u8>>,
+        random: u64,
+    }
+
+    impl World {
+        fn below(&mut self, limit: u64) -> u64 {
+            self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (self.random >> 33) % limit
+        }
+
+        fn ask(&mut self, head: RequestHead, key: &[u8], body: &[u8]) -> (Status, Vec<u8>) {
+            let mut frame = FrameBuffer::default();
+            encode_request(&mut frame, head, key, body);
+            assert!(self.alone.send(&mut frame).faulty.is_empty());
+            let payload = self.alone.answer().expect("an answer");
+            let reply = Reply::parse(&payload).expect("a reply");
+            let body = ItemView::new(reply.item).map(|item| item.body().to_vec());
+            (reply.head.status, body.unwrap_or_default())
+        }
+
+        /// Does something to a key.
+        fn act(&mut self) {
+            let table = TableId::new(KINDS[self.below(4) as usize], 1 + self.below(2) as u16);
+            let number = self.below(3000);
+            let key = match table.kind().has_numbers() {
+                true => number.to_be_bytes().to_vec(),
+                false => format!("key {number} {}", "x".repeat(number as usize % 50)).into_bytes(),
+            };
+            let bytes = self.below(600) as usize;
+            match self.below(100) {
+                0..30 => {
+                    let (status, _) = self.ask(RequestHead::new(Op::Delete, 0, table), &key, &[]);
+                    let known = self.model.remove(&(table, key)).is_some();
+                    assert_eq!(status == Status::Ok, known);
+                    return;
+                }
+                30 if table.kind().has_items() && self.below(8) == 0 => {
+                    let value = vec![number as u8; (1 << 20) + bytes * 1000];
+                    self.alone.put_in_pieces(table, &key, &value);
+                    self.model.insert((table, key), value);
+                    return;
+                }
+                _ => {}
+            }
+            let value = match table.kind().has_items() {
+                true => vec![number as u8; bytes],
+                false => self.below(u64::MAX).to_le_bytes().to_vec(),
+            };
+            // Never while this goes on.
+            let ends = table.kind().has_items() && self.below(10) == 0;
+            let head =
+                RequestHead { expires_in: ends.then_some(1 << 50), ..RequestHead::new(Op::Put, 0, table) };
+            let (status, _) = self.ask(head, &key, &value);
+            assert_eq!(status, Status::Ok);
+            self.model.insert((table, key), value);
+        }
+
+        /// Whether everything is there that should be.
+        fn check(&mut self) {
+            self.alone.shard.audit().unwrap();
+            let model = std::mem::take(&mut self.model);
+            for ((table, key), value) in &model {
+                let (status, found) = self.ask(RequestHead::new(Op::Get, 0, *table), key, &[]);
+                assert_eq!(status, Status::Ok, "{table:?} {key:02x?}");
+                // Large values do not come in a message.
+                assert!(value.len() > 100_000 || found == *value, "{table:?} {key:02x?}");
+            }
+            assert_eq!(self.alone.shard.counters().items, model.len() as u64);
+            self.model = model;
+        }
+    }
+
+    /// Copies an image while it changes, a bit here and a bit there, and takes notes of the changes; what is made of both is the image as
+    /// it was last.
+    #[test]
+    fn an_image_that_was_copied_while_it_changed_is_whole() {
+        for seed in 1..4 {
+            let mailboxes = Mailboxes::default();
+            let alone = Alone::with(1, MEMORY, &mailboxes);
+            let mut world = World { alone, model: HashMap::new(), random: seed };
+            for _ in 0..20_000 {
+                world.act();
+            }
+            let image = || world.alone.shard.image();
+            image().keep_journal(true);
+            let mut left: Vec<(Place, usize)> = Vec::new();
+            for (place, bytes) in image().stretches() {
+                let pieces = (0..bytes).step_by(4096);
+                left.extend(pieces.map(|at| (place.plus(at), (bytes - at).min(4096) as usize / 8)));
+            }
+            let (mut copied, mut notes) = (Vec::new(), Vec::new());
+            while !left.is_empty() {
+                let which = world.below(left.len() as u64) as usize;
+                let (place, count) = left.swap_remove(which);
+                let mut words = vec![0; count];
+                // Its segment may be gone meanwhile.
+                if let Some(memory) = world.alone.shard.image().map().words(place, count) {
+                    memory.copy_out(0, &mut words);
+                    copied.push((place, words));
+                }
+                world.act();
+                if world.below(50) == 0 {
+                    world.alone.pass_epoch();
+                }
+                notes.extend(world.alone.shard.image().take_journal());
+            }
+            notes.extend(world.alone.shard.image().take_journal());
+            let (books, kept) = (world.alone.shard.image().books(), world.alone.shard.kept());
+            assert_eq!(Books::of_words(&books.words()).as_ref(), Some(&books));
+            let fill = |image: &Image| {
+                for (place, words) in &copied {
+                    if let Some(memory) = image.map().words(*place, words.len()) {
+                        memory.copy_in(0, words);
+                    }
+                }
+                redo(&notes, |place, count| image.map().words(place, count)).expect("notes");
+                Ok(())
+            };
+            let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
+            let config = Alone::config(1, MEMORY);
+            let shard =
+                Shard::restore(config, header.clone(), Box::new(segments.clone()), (&books, &kept), fill);
+            let mailboxes = Mailboxes::default();
+            let now_ns = world.alone.now_ns;
+            world.alone = Alone::of(shard.unwrap(), (header, segments), &mailboxes);
+            world.alone.now_ns = now_ns + EPOCH_NS_MIN;
+            world.check();
+            for _ in 0..5000 {
+                world.act();
+            }
+            world.check();
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Snapshots in files: what there was of every shard at one moment.
+//!
+//! ```text
+//! file     first page    "KELIXSNP", version 1 and byte-order mark, bytes of the description, its checksum; then the description, JSON
+//!          pieces        head, contents, zeros up to 64 bytes
+//!          end           a piece without contents, whose place is the number of pieces before it
+//!
+//! head     word 0  "KPIECE" 47 0, kind 63 48       1  namespace 15 0, shard 31 16       2  place
+//!               3  words of contents               4  checksum of the contents          7  checksum of words 0 to 6
+//!
+//! kind     1 memory as it was copied, from a place on       2 notes of changes, as `kelix_image::Changes` makes them
+//!          3 books                                          4 what the shard keeps beside
+//! ```
+//!
+//! All words are little-endian, all checksums XXH3-64. Memory was copied while it changed, and notes are of all changes from before the first
+//! piece until the moment of the snapshot: so memory first, then the notes in their order, is what there was at that moment. A file
+//! without its end, or with a wrong checksum, is refused as a whole.
+
+#![forbid(unsafe_code)]
+
+mod read;
+mod write;
+
+use std::path::{Path, PathBuf};
+
+use kelix_types::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+
+pub use read::Snapshot;
+pub use write::Writer;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"KELIXSNP");
+const VERSION: u64 = 1 | 0x0102_0304 << 32;
+const PAGE_BYTES: usize = 4096;
+const HEAD_WORDS: usize = 8;
+const PIECE: u64 = u64::from_le_bytes(*b"KPIECE\0\0");
+/// Words of a piece at most, so that one is read at once.
+const PIECE_WORDS_MAX: usize = 128 << 10;
+/// What names of snapshots end with.
+const ENDING: &str = "kelix-snapshot";
+/// What follows that, until one is whole.
+const PART: &str = "part";
+
+/// What a piece holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u16)]
+enum Kind {
+    Memory = 1,
+    Notes = 2,
+    Books = 3,
+    Kept = 4,
+    End = 5,
+}
+
+/// Which shard of which namespace.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Which {
+    /// The namespace, counted as in the description.
+    pub namespace: u16,
+    /// The shard.
+    pub shard: u16,
+}
+
+/// What a snapshot is of.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Description {
+    /// The release that made it.
+    pub release: String,
+    /// When, in milliseconds since 1970.
+    pub made_unix_ms: u64,
+    /// The namespaces.
+    pub namespaces: Vec<NamespaceDescription>,
+}
+
+/// What there was of a namespace.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NamespaceDescription {
+    /// Its name.
+    pub name: String,
+    /// What hashes of its keys begin with.
+    pub hash_seed: u64,
+    /// How many shards it has.
+    pub shards: usize,
+}
+
+fn checksum(words: &[u64]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(kelix_image::words::bytes_of(words))
+}
+
+fn damaged(path: &Path, what: &str) -> Error {
+    Error::new(ErrorKind::Incompatible, "read snapshot", format!("{} is damaged: {what}", path.display()))
+}
+
+fn system(what: &str, path: &Path, source: std::io::Error) -> Error {
+    Error::system("snapshot", format!("cannot {what} {}", path.display()), source)
+}
+
+fn entries(directory: &Path) -> Result<impl Iterator<Item = PathBuf>> {
+    let entries = std::fs::read_dir(directory).map_err(|source| system("list", directory, source))?;
+    Ok(entries.filter_map(|entry| Some(entry.ok()?.path())))
+}
+
+/// The snapshots in a directory, the newest first. Those that were not written to their end have other names.
+pub fn list(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut found: Vec<PathBuf> =
+        entries(directory)?.filter(|path| path.extension().is_some_and(|ending| ending == ENDING)).collect();
+    // Their names begin with the time.
+    found.sort_unstable_by(|one, other| other.cmp(one));
+    Ok(found)
+}
+
+/// Removes all but the newest so many, and what is left of those that were not written to their end. The directory is one server's.
+pub fn keep(directory: &Path, count: usize) -> Result<()> {
+    let remove = |path: &Path| std::fs::remove_file(path).map_err(|source| system("remove", path, source));
+    list(directory)?.iter().skip(count).try_for_each(|path| remove(path))?;
+    entries(directory)?.filter(|path| path.extension().is_some_and(|ending| ending == PART)).try_for_each(
+        |path| {
+            let is_ours = path
+                .file_stem()
+                .is_some_and(|name| Path::new(name).extension().is_some_and(|it| it == ENDING));
+            if is_ours { remove(&path) } else { Ok(()) }
+        },
+    )
+}
