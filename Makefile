@@ -19,7 +19,7 @@ KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
 .NOTPARALLEL:
 
 .PHONY: help build demo test fmt lint doc loom sim mutants second-opinion fuzz test-verbs test-verbs-long bench report msrv aarch64 other-systems install clean
-.PHONY: toolchain test-tools fmt-check unit readme graph web map map-data deb test-packaging packaging
+.PHONY: toolchain test-tools fmt-check unit docs-commands graph web map map-data deb test-packaging packaging
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -44,7 +44,7 @@ map: build ## streets and traffic of Helsinki on a page, or of streets made up w
 map-data: ## fetch the street map of Helsinki's centre for `make map` and its tests (pip)
 	@scripts/map-data
 
-test: test-tools toolchain fmt-check lint doc msrv build unit packaging test-verbs loom sim fuzz readme ## run everything that CI runs
+test: test-tools toolchain fmt-check lint doc msrv build unit packaging test-verbs loom sim fuzz docs-commands ## run everything that CI runs
 
 fmt: toolchain ## format the code
 	$(CARGO) fmt --all
@@ -140,6 +140,7 @@ packaging: toolchain
 	@echo "== package"
 	@scripts/test-packaging --short
 
-readme: toolchain
-	@echo "== commands of README.md"
-	@scripts/readme-commands
+docs-commands: toolchain
+	@echo "== commands of README.md and docs/"
+	@scripts/docs-commands-check
+	@scripts/docs-commands
