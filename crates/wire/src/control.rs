@@ -357,8 +357,6 @@ mod tests {
             Frame::AskSegments { shard: 2 },
             Frame::AskStatistics,
             Frame::Statistics { text: "{}".into() },
-            Frame::TakeSnapshot,
-            Frame::Snapshot { text: "{}".into() },
             Frame::Refused { text: "no".into() },
             Frame::Token { token: b"secret".into() },
             Frame::AskVerbs,
@@ -368,6 +366,8 @@ mod tests {
             Frame::Regions { shard: 1, version: 9, whole: true, list: vec![(0, 4096, (1 << 40, 7))] },
             Frame::LetGo { shard: 1, version: 9 },
             Frame::RegionsChanged,
+            Frame::TakeSnapshot,
+            Frame::Snapshot { text: "{}".into() },
         ]
     }
 
@@ -421,6 +421,8 @@ mod tests {
         assert_eq!((kind, regions.len(), &regions[..4]), (15, 39, &[1, 0, 9, 0][..]));
         assert_eq!(all()[15].encode(), (16, vec![1, 0, 9, 0, 0, 0, 0, 0, 0, 0]));
         assert_eq!(all()[16].encode(), (17, vec![]));
+        assert_eq!(all()[17].encode(), (18, vec![]));
+        assert_eq!(all()[18].encode(), (19, b"{}".to_vec()));
     }
 
     #[test]
