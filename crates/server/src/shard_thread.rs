@@ -210,6 +210,8 @@ impl ShardHandle {
             following: None,
             is_over: false,
         };
+        // Who connects before the thread has come round is told the truth, too.
+        thread.publish_report(Duration::ZERO);
         let thread = std::thread::Builder::new()
             .name(format!("kelix-shard-{number}"))
             .spawn(move || {
@@ -316,6 +318,12 @@ struct Connection {
     wake_key: Option<usize>,
 }
 
+/// Processor time of this thread.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 impl ShardThread {
     fn now(&self) -> Now {
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -346,7 +354,7 @@ impl ShardThread {
             self.endpoint.tend();
             now = self.now();
             if reported.elapsed() > REPORT {
-                self.publish_report();
+                self.publish_report(cpu_time());
                 reported = Instant::now();
             }
             if progress.requests == 0 && progress.next_ns.is_none_or(|next| next > now.monotonic_ns) {
@@ -357,7 +365,7 @@ impl ShardThread {
         if !self.is_over {
             self.drain();
         }
-        self.publish_report();
+        self.publish_report(cpu_time());
         self.shard.image().header().set_state(ImageState::Stopped);
     }
 
@@ -418,7 +426,7 @@ impl ShardThread {
                 std::thread::yield_now();
             }
         }
-        self.publish_report();
+        self.publish_report(cpu_time());
         self.endpoint.announce_sleep();
         let timeout = if self.has_news() || self.stop.load(Ordering::SeqCst) {
             Some(0)
@@ -429,9 +437,8 @@ impl ShardThread {
         self.endpoint.sleep(timeout);
     }
 
-    fn publish_report(&self) {
+    fn publish_report(&self, cpu: Duration) {
         let (splits, merges) = self.shard.splits_and_merges();
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         let mut report = self.report.lock().expect("no panic under this lock");
         // The lists' memory is used again and again.
         let mut ordered = std::mem::take(&mut report.ordered);
@@ -468,7 +475,7 @@ impl ShardThread {
             ordered,
             ordered_not_listed: tables.count(),
             generations,
-            cpu: Duration::new(time.tv_sec as u64, time.tv_nsec as u32),
+            cpu,
             sleeps: self.sleeps,
         };
     }

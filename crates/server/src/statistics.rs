@@ -207,3 +207,29 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
         "clients_not_listed": not_listed,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Server, ServerConfig};
+
+    /// A load that came as soon as the server had said that it serves was told that there was no memory: the shard's thread had
+    /// not come round to tell of it.
+    #[test]
+    fn memory_is_told_from_the_first_moment_on() {
+        let directory = std::env::temp_dir().join(format!("kelix-statistics-{}", std::process::id()));
+        // So many that their threads do not all come round in time.
+        let config = ServerConfig {
+            directory: directory.clone(),
+            shards: 64,
+            memory_bytes: 1 << 30,
+            ..ServerConfig::default()
+        };
+        let server = Server::start(&config).expect("a server");
+        let told = server.statistics().json();
+        server.stop();
+        std::fs::remove_dir_all(directory).expect("its own directory");
+        let limits = told[0]["shards"].as_array().expect("shards").iter();
+        let limits: Vec<u64> = limits.filter_map(|shard| shard["memory"]["limit_bytes"].as_u64()).collect();
+        assert_eq!(limits, [16 << 20; 64]);
+    }
+}
