@@ -193,7 +193,7 @@ fn requests_that_make_no_sense() {
     let sizes = |key: u64, body: u64| with(1, key | body << 32);
     let cases = [
         ("an operation that is none", with(0, put[0] & !0xff)),
-        ("an operation that is not there yet", with(0, put[0] & !0xff | 20)),
+        ("an operation that is not there yet", with(0, put[0] & !0xff | 21)),
         ("flags that are none", with(0, put[0] | 0x80 << 8)),
         ("a key beyond the frame", sizes(800, 0)),
         ("a body beyond the frame", sizes(3, 1 << 20)),

@@ -20,7 +20,7 @@ fn token(name: &str) -> Token {
 fn namespace(name: &str, readers: &[&str], writers: &[&str]) -> NamespaceConfig {
     let known = |names: &[&str]| names.iter().map(|name| Who::Token(name.to_string())).collect();
     let rights = Rights { readers: known(readers), writers: known(writers) };
-    NamespaceConfig { name: name.into(), shards: 2, memory_bytes: 64 << 20, rights }
+    NamespaceConfig { name: name.into(), shards: 2, memory_bytes: 64 << 20, cache: false, rights }
 }
 
 /// A server with the namespaces `people`, of which one token reads and another writes, and `secret`.

@@ -30,8 +30,13 @@ pub(super) fn make_shard(memory_bytes: u64) -> Result<Shard, String> {
         segment_bytes_first: SEGMENT_BYTES_FIRST.min(segment_bytes_max),
         segment_bytes_max,
     };
-    let config =
-        ShardConfig { number: 0, view: View::of_shards(1, SEED, 1), image, view_lease_ns: VIEW_LEASE_NS };
+    let config = ShardConfig {
+        number: 0,
+        view: View::of_shards(1, SEED, 1),
+        image,
+        view_lease_ns: VIEW_LEASE_NS,
+        is_cache: false,
+    };
     let make = || {
         let (_, header) = Memfd::create("kelix-baseline", Header::BYTES, true)?;
         Shard::create(config, header, Box::new(MemfdSegments::default()))

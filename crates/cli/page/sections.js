@@ -43,7 +43,7 @@ function shards(old, now) {
   const then = (row) => row.all ? old && totals(old) : old?.shards[row.shard];
   const totals = (statistics) => {
     const all = { all: true, shard: "all", memory: {} };
-    for (const name of ["items", "requests", "gets", "scans", "puts", "deletes", "expired", "cpu_s", "sleeps",
+    for (const name of ["items", "requests", "gets", "scans", "puts", "deletes", "expired", "evicted", "cpu_s", "sleeps",
       "writes_waiting", "writes_waited", "writes_refused"]) all[name] = sum(statistics.shards, name);
     return all;
   };
@@ -58,6 +58,7 @@ function shards(old, now) {
     ["deletes", "Keys deleted, a second.", per("deletes")],
     ["puts in all", "Items put since the server started.", (row) => count(row.puts)],
     ["deletes in all", "Keys deleted since the server started.", (row) => count(row.deletes)],
+    ["evicted", "Items that a cache let go, since the server started.", (row) => count(row.evicted)],
     ["expired", "Items whose time was over, since the server started.", (row) => count(row.expired)],
     ["processor", "Share of one core that its thread takes; it sleeps when nothing is to be done.",
       (row) => { const part = grown(then(row)?.cpu_s, row.cpu_s); return part == null ? "-" : [share(part, 1), part > 0.9 && !row.all ? "hot" : ""]; }],

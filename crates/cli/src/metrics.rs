@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 /// A metric with a value for each shard: name, kind, help, and where it stands in the statistics of a shard.
-const SHARD: [(&str, &str, &str, &str); 17] = [
+const SHARD: [(&str, &str, &str, &str); 19] = [
     ("kelix_items", "gauge", "Items in the store.", "/items"),
     ("kelix_requests_total", "counter", "Requests taken.", "/requests"),
     ("kelix_gets_total", "counter", "Gets that were answered by message.", "/gets"),
@@ -13,6 +13,8 @@ const SHARD: [(&str, &str, &str, &str); 17] = [
     ("kelix_puts_total", "counter", "Items put.", "/puts"),
     ("kelix_deletes_total", "counter", "Keys deleted.", "/deletes"),
     ("kelix_expired_total", "counter", "Items whose time was over.", "/expired"),
+    ("kelix_evicted_total", "counter", "Items that a cache let go.", "/evicted"),
+    ("kelix_hints_total", "counter", "Reads that clients of a cache told of.", "/hints"),
     ("kelix_links_repaired_total", "counter", "Links repaired in place.", "/links_repaired"),
     ("kelix_writes_waited_total", "counter", "Writes that waited for memory.", "/writes_waited"),
     ("kelix_writes_refused_total", "counter", "Writes refused for lack of memory.", "/writes_refused"),

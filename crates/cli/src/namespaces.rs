@@ -24,6 +24,7 @@ FILE is written in TOML:
 
   [people]
   memory = \"1G\"                         # most memory; needed
+  cache = true                          # let items go when it is used up
   shards = 1                            # threads that write; 1 if left out
   readers = [\"anybody\"]
   writers = [\"user:loader\", \"token:nightly\"]
@@ -48,6 +49,8 @@ server runs as, on the Unix socket.
 struct Section {
     memory: Option<String>,
     shards: Option<usize>,
+    #[serde(default)]
+    cache: bool,
     #[serde(default)]
     readers: Vec<String>,
     #[serde(default)]
@@ -94,8 +97,10 @@ fn parse(text: &str, config: &mut ServerConfig) -> Result<(), String> {
             }
         }
         if name == "default" {
-            if section.memory.is_some() || section.shards.is_some() {
-                return Err(wrong("memory and shards of it are said by --memory and --shards".into()));
+            if section.memory.is_some() || section.shards.is_some() || section.cache {
+                return Err(wrong(
+                    "memory, shards and cache of it are said by --memory, --shards and --cache".into(),
+                ));
             }
             config.rights = rights;
             continue;
@@ -104,7 +109,7 @@ fn parse(text: &str, config: &mut ServerConfig) -> Result<(), String> {
             section.memory.as_deref().ok_or_else(|| wrong("it needs memory, as in \"1G\"".into()))?;
         let memory_bytes = parse_size(memory).map_err(wrong)?;
         let shards = section.shards.unwrap_or(1);
-        config.namespaces.push(NamespaceConfig { name, shards, memory_bytes, rights });
+        config.namespaces.push(NamespaceConfig { name, shards, memory_bytes, cache: section.cache, rights });
     }
     Ok(())
 }
@@ -143,6 +148,7 @@ mod tests {
             name: "people".into(),
             shards: 1,
             memory_bytes: 1 << 30,
+            cache: true,
             rights: Rights {
                 readers: vec![Who::Anybody],
                 writers: vec![Who::User(7), Who::Token("nightly".into())],

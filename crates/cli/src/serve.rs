@@ -37,6 +37,7 @@ const SHARD_BYTES_MIN: u64 = 4 << 20;
 Examples:
   kelix serve
   kelix serve --dir /run/kelix --memory 4G --shards 2
+  kelix serve --cache --memory 4G    # let items go when memory is used up
   kelix serve --listen 7117          # also take clients over TCP, from this host
   kelix serve --metrics 9117         # http://127.0.0.1:9117/ is a live page, /metrics is for Prometheus
   kelix serve --snapshots /var/lib/kelix --snapshot-every 10m
@@ -51,6 +52,9 @@ pub(crate) struct ServeArgs {
     /// Most memory of all shards together, as in 512M or 4G; it is taken as it fills [default: half of the machine's]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
+    /// Be a cache: when memory is used up, let items go that are worth least, rather than refuse writes. Ordered and loaded tables stay
+    #[arg(long)]
+    cache: bool,
     /// Do not pin shard threads to cores
     #[arg(long)]
     no_pin: bool,
@@ -141,6 +145,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         directory: context.run_directory("serve")?,
         shards: args.shards,
         memory_bytes: args.memory.unwrap_or(usual.memory_bytes),
+        cache: args.cache,
         pin: !args.no_pin,
         take_over: args.take_over,
         view_lease: args.view_lease,
@@ -184,6 +189,10 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     }
     match server.stop() {
         Ended::Stopped => Ok(()),
+        Ended::NotKept => {
+            let context = "the last snapshot could not be taken, as the log says: what was written since the one before is lost";
+            Err(Failure::new(Exit::Other, "serve", context))
+        }
         Ended::Superseded => Err(superseded(&config.directory)),
     }
 }

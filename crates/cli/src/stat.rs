@@ -43,7 +43,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "from 0.01 to a million seconds".into())
 }
 
-const REQUESTS: [Column; 13] = [
+const REQUESTS: [Column; 14] = [
     label("shard", "/shard"),
     column("items", "/items", Form::Count),
     column("requests", "/requests", Form::Count),
@@ -52,6 +52,7 @@ const REQUESTS: [Column; 13] = [
     column("puts", "/puts", Form::Count),
     column("deletes", "/deletes", Form::Count),
     column("expired", "/expired", Form::Count),
+    column("evicted", "/evicted", Form::Count),
     column("repaired links", "/links_repaired", Form::Count),
     column("waiting", "/writes_waiting", Form::Count),
     column("waited", "/writes_waited", Form::Count),

@@ -113,7 +113,7 @@ fn prometheus_is_told_what_it_was_told() {
     let kinds = body.lines().filter_map(|line| line.strip_prefix("# TYPE kelix_"));
     let kinds: Vec<String> = kinds.map(|kind| kind.replace(" counter", "").replace(" gauge", "*")).collect();
     let wanted = "items* requests_total gets_total scans_total puts_total deletes_total expired_total \
-        links_repaired_total writes_waited_total writes_refused_total writes_repeated_total \
+        evicted_total hints_total links_repaired_total writes_waited_total writes_refused_total writes_repeated_total \
         items_evacuated_total index_splits_total index_merges_total epochs_total cpu_seconds_total \
         segments_retired_total memory_bytes* ordered_keys* ordered_leaves* ordered_splits_total \
         ordered_merges_total ordered_models* ordered_model_error* ordered_model_bytes* ordered_table_bytes* \

@@ -231,6 +231,19 @@ fn a_server_that_is_killed_while_it_writes_one_goes_on_from_the_one_before() {
 }
 
 #[test]
+fn a_server_that_cannot_take_its_last_snapshot_says_so() {
+    let place = Place::new();
+    let mut server = serve(&place, &[]);
+    place.kelix(&["put", "plain", "key", "value"]).ok();
+    // Also root cannot write into a directory that is not there.
+    std::fs::remove_dir_all(place.path().join("kept")).unwrap();
+    server.signal(Signal::TERM);
+    let (code, told) = server.end();
+    assert_eq!(code, Some(5), "{told}");
+    assert!(told.contains("last snapshot"), "{told}");
+}
+
+#[test]
 fn without_a_directory_there_are_no_snapshots() {
     let (place, _server) = Place::served();
     place.kelix(&["snapshot", "take"]).failed(5, &["--snapshots"]);

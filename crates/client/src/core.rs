@@ -17,6 +17,7 @@ use kelix_wire::{
     View, encode_request, mailbox_word,
 };
 
+use crate::hints::Hints;
 use crate::pointers::{Pointer, PointerCache};
 use crate::read::{Cost, Landing, ReadOp, ShardReader, find_large_direct, take_direct, take_item};
 use crate::shelf::Shelf;
@@ -109,6 +110,8 @@ struct ShardState {
 pub(crate) struct OfServer {
     pub term: u64,
     pub may_write: bool,
+    /// Its shards want to know what is read.
+    pub wants_hints: bool,
     pub view: View,
 }
 
@@ -139,6 +142,8 @@ pub(crate) struct Core<F> {
     posted: u64,
     /// Those that are to be asked again, the first at the end.
     again: Vec<u16>,
+    /// What was read, where shards want to know.
+    hints: Option<Hints>,
 }
 
 /// Why a request could not be posted.
@@ -189,6 +194,7 @@ impl<F: Fabric> Core<F> {
             unanswered: VecDeque::new(),
         });
         let shards = shards.collect();
+        let hints = server.wants_hints.then(|| Hints::new(peers.len()));
         let mut core = Core {
             fabric,
             pointers,
@@ -208,6 +214,7 @@ impl<F: Fabric> Core<F> {
             keeps_requests: false,
             posted: 0,
             again: Vec::new(),
+            hints,
         };
         core.set_path(Path::Auto);
         core
@@ -325,6 +332,9 @@ impl<F: Fabric> Core<F> {
         let (incarnation, (bytes, copied)) = take_direct(direct, *term, place, (table, key), copy)?;
         *direct_gets += 1;
         self.direct_item_bytes += bytes as u64;
+        if self.hints.is_some() {
+            self.hint_of(hash, Location::from_word(slot));
+        }
         Some((slot, incarnation, copied))
     }
 
@@ -345,6 +355,9 @@ impl<F: Fabric> Core<F> {
         let incarnation = take_item(direct, *term, place, None, (table, key), landing)?;
         *direct_gets += 1;
         self.direct_item_bytes += landing.layout().header().item_bytes() as u64;
+        if self.hints.is_some() {
+            self.hint_of(hash, Some(location));
+        }
         Some(Pointer { location, incarnation })
     }
 
@@ -365,6 +378,7 @@ impl<F: Fabric> Core<F> {
         if found {
             self.total.reads += 1;
             self.total.read_bytes += landing.item.len() as u64 * 8;
+            self.hint(shard, table, location);
         }
         found
     }
@@ -445,7 +459,7 @@ impl<F: Fabric> Core<F> {
         let ShardReader { term, directory, direct, .. } =
             reader_of(&mut self.shards, &self.server.view, hash);
         let direct = direct.as_ref()?;
-        let (_, place) = guess_item(direct, directory, hash)?;
+        let (word, place) = guess_item(direct, directory, hash)?;
         let found = find_large_direct(direct, *term, place, (table, key), slot)?;
         // Bucket and item; the runs, and the guardian once more.
         self.total.reads += 2;
@@ -455,7 +469,11 @@ impl<F: Fabric> Core<F> {
             self.total.reads += found.runs() as u64 + 1;
             self.total.read_bytes += found.length() as u64 + 8;
         }
-        Some((found.version, found.length()))
+        let result = (found.version, found.length());
+        if self.hints.is_some() {
+            self.hint_of(hash, Location::from_word(word));
+        }
+        Some(result)
     }
 
     /// Takes note that segments of a shard came or went.
@@ -495,10 +513,47 @@ impl<F: Fabric> Core<F> {
     #[inline(always)]
     pub fn finish_read(&mut self, op: &ReadOp, known: Option<Pointer>) {
         self.total.add(op.cost());
+        if let Some(pointer) = op.pointer.filter(|_| self.hints.is_some()) {
+            self.hint(op.shard, op.table, pointer.location);
+        }
         if known.is_some() && op.pointer != known {
             known.into_iter().for_each(|stale| self.pointers.forget(op.hash, stale));
         }
         self.keep_pointer(op.hash, op.pointer.filter(|pointer| Some(*pointer) != known));
+    }
+
+    /// Takes note that an item of a table without order was read, for a shard that wants to know.
+    #[inline(always)]
+    fn hint(&mut self, shard: usize, table: TableId, location: Location) {
+        let Some(hints) = &mut self.hints else { return };
+        if !table.kind().is_ordered() && hints.note(shard, location) {
+            self.tell(shard);
+        }
+    }
+
+    /// The same where only the key's hash is known.
+    fn hint_of(&mut self, hash: KeyHash, location: Option<Location>) {
+        let shard = self.server.view.shard(hash);
+        if let (Some(hints), Some(location)) = (&mut self.hints, location) {
+            if hints.note(shard, location) {
+                self.tell(shard);
+            }
+        }
+    }
+
+    /// Tells a shard what was read, unless too much is under way: then it waits.
+    #[cold]
+    fn tell(&mut self, shard: usize) {
+        // Faults show when somebody waits for an answer.
+        let _ = self.poll_replies();
+        let Some(body) = self.hints.as_mut().and_then(|hints| hints.take(shard)) else { return };
+        let head = RequestHead::new(Op::Used, 0, TableId::CATALOGUE);
+        let posted = self.post(shard, head, &[], &body, false).ok();
+        if posted.is_some() {
+            self.send(shard);
+        }
+        let hints = self.hints.as_mut().expect("told of");
+        hints.sent(shard, posted.map(|request| request.0), body);
     }
 
     /// Posts a request. With `wanted` false nobody will ask for the answer.
@@ -548,7 +603,8 @@ impl<F: Fabric> Core<F> {
             }
         }
         // The pieces of a large value change nothing until they are committed.
-        let write = !matches!(head.op, Op::Get | Op::Scan | Op::Ping | Op::LargeBegin | Op::LargePiece);
+        let write =
+            !matches!(head.op, Op::Get | Op::Scan | Op::Ping | Op::Used | Op::LargeBegin | Op::LargePiece);
         pending.state = PendingState::Waiting { write, wanted };
         if counts {
             state.sequence += 1;
@@ -589,6 +645,7 @@ impl<F: Fabric> Core<F> {
             (state.reader, state.writer, state.ring, state.outstanding) = (reader, writer, ring, 0);
         }
         self.again.clear();
+        self.hints.iter_mut().for_each(Hints::begin_anew);
         for (slot, pending) in self.pending.iter_mut().enumerate() {
             match pending.state {
                 PendingState::Waiting { wanted: true, .. } => {
@@ -640,7 +697,7 @@ impl<F: Fabric> Core<F> {
         if self.in_force().is_none() {
             return Ok(());
         }
-        for state in &mut self.shards {
+        for (shard, state) in self.shards.iter_mut().enumerate() {
             while state.outstanding > 0 {
                 if !state.ring.pop(&mut self.fabric, state.reader.peer, &mut self.payload).map_err(fault)? {
                     break;
@@ -674,6 +731,9 @@ impl<F: Fabric> Core<F> {
                     PendingState::Waiting { wanted: false, .. } => {
                         pending.state = PendingState::Free;
                         self.free.push(slot);
+                        if let Some(hints) = &mut self.hints {
+                            hints.answered(shard, reply.head.id, reply.head.version);
+                        }
                     }
                     PendingState::Free | PendingState::Answered(_) => {}
                 }

@@ -54,6 +54,7 @@ mod client;
 mod connect;
 mod core;
 mod frontier;
+mod hints;
 mod item;
 mod links;
 #[cfg(all(test, loom))]

@@ -62,7 +62,7 @@ impl Default for Host {
 impl Connected {
     pub(crate) fn open(self) -> (Setup, Core<Endpoint>) {
         let Connected { fabric, view, term, peers, source, host } = self;
-        let server = OfServer { term, view, may_write: true };
+        let server = OfServer { term, view, may_write: true, wants_hints: false };
         let (pointers, shelf) = (PointerCache::new(host.pointers), Shelf::Simulated(host.models));
         let core = Core::new(Endpoint::Sim(fabric), server, &peers, pointers, shelf);
         (Setup::Sim(source), core)

@@ -296,6 +296,15 @@ impl Image {
     /// The oldest dead slot whose quarantine has passed.
     #[inline]
     fn reuse(&mut self, kind: Kind) -> Option<Place> {
+        let place = self.ripe(kind)?;
+        self.kinds[kind.index()].free.pop_front();
+        debug_assert!(!kind.is_item() || !Guardian(self.words(place, 1).load(0)).is_live());
+        Some(place)
+    }
+
+    /// The same, but it is not taken.
+    #[inline]
+    fn ripe(&mut self, kind: Kind) -> Option<Place> {
         loop {
             let entry = *self.kinds[kind.index()].free.front()?;
             let place = Place((entry & PLACE_MASK) * limits::PLACE_ALIGN);
@@ -316,8 +325,6 @@ impl Image {
             if age == QUARANTINE_EPOCHS {
                 mark!("memory reused as soon as its quarantine was over");
             }
-            self.kinds[kind.index()].free.pop_front();
-            debug_assert!(!kind.is_item() || !Guardian(self.words(place, 1).load(0)).is_live());
             return Some(place);
         }
     }
@@ -686,6 +693,60 @@ impl Image {
         let best = candidates().max_by_key(|(_, segment)| segment.gain());
         let chosen = best.filter(|_| gain >= self.missing).map(|(index, _)| index);
         self.begin_to_empty(chosen)
+    }
+
+    /// Begins to empty a segment, however full it is: whoever calls this lets most of what is there go.
+    pub fn begin_to_clear(&mut self, first_granule: usize) -> bool {
+        let chosen = self.granules.get(first_granule).map(|segment| *segment as usize);
+        let is_open = |segment: &usize| self.segments[*segment].state == SegmentState::Open;
+        self.begin_to_empty(chosen.filter(is_open))
+    }
+
+    /// The segments that can be emptied if their items go, and how many bytes are in use there.
+    pub fn clearable(&self) -> impl Iterator<Item = (SegmentSummary, u64)> {
+        let open = |segment: &&Segment| segment.state == SegmentState::Open && segment.run_pages == 0;
+        self.segments.iter().filter(open).map(|segment| {
+            let summary = SegmentSummary { first_granule: segment.first_granule, bytes: segment.bytes };
+            (summary, segment.live_bytes)
+        })
+    }
+
+    /// The segment of a place that this image handed out.
+    pub fn segment_of(&self, place: Place) -> SegmentSummary {
+        let segment = &self.segments[self.granules[place.granule()] as usize];
+        SegmentSummary { first_granule: segment.first_granule, bytes: segment.bytes }
+    }
+
+    /// The slab of a slot that this image handed out: its first slot, and how many there are.
+    pub fn slab_of(&self, place: Place) -> (Place, usize) {
+        let (segment, page) = self.page_of(place);
+        let segment = &self.segments[segment];
+        let head = segment.pages[page].head as usize;
+        let PageUse::Slab(kind) = segment.pages[head].usage else { panic!("a place in a slab") };
+        let slots = kind.slab_pages() * PAGE_BYTES / kind.slot_bytes();
+        (page_place(segment, head), slots as usize)
+    }
+
+    /// How many slots of a kind there are that nothing uses, and no pages are needed for: some may be in quarantine.
+    #[inline]
+    pub fn spare(&self, kind: Kind) -> usize {
+        let state = &self.kinds[kind.index()];
+        state.free.len() + state.fresh_slots as usize
+    }
+
+    /// Whether there is a dead slot of a kind whose quarantine has passed.
+    pub fn has_ripe(&mut self, kind: Kind) -> bool {
+        self.ripe(kind).is_some()
+    }
+
+    /// Whether there are pages for another slab of a kind, or there is room for a segment of them.
+    pub fn has_pages(&self, kind: Kind) -> bool {
+        let pages = kind.slab_pages() as usize;
+        let has = |(index, segment): (usize, &Segment)| {
+            segment.state == SegmentState::Open && segment.pages_free >= pages && !self.is_lent(index)
+        };
+        let room = self.config.memory_bytes.saturating_sub(self.use_.segments);
+        room >= limits::SLAB_PAGES_MAX * PAGE_BYTES || self.segments.iter().enumerate().any(has)
     }
 
     /// Segments worth emptying: at most `share_percent` in use, without pieces of large values (their pages serve any

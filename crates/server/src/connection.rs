@@ -9,7 +9,7 @@ use kelix_fabric::shm::{Memfd, WakerHandle, receive_frame, send_frame};
 use kelix_image::Span;
 use kelix_types::limits::GREETING_NS;
 use kelix_types::{Error, ErrorKind, Result};
-use kelix_wire::control::{Caller, Frame, Purpose};
+use kelix_wire::control::{Caller, FEATURE_HINTS, FEATURES_NEEDED, Frame, Purpose};
 use kelix_wire::{MAILBOX_BYTES, PROTOCOL_VERSION};
 
 use serde_json::json;
@@ -36,7 +36,7 @@ fn send(stream: &UnixStream, frame: &Frame, descriptors: &[std::os::fd::Borrowed
 
 /// Whether this server speaks a client's version of the protocol; why not, if it does not.
 pub(crate) fn check_version(version: u32, features: u64) -> std::result::Result<(), String> {
-    if version == PROTOCOL_VERSION && features == 0 {
+    if version == PROTOCOL_VERSION && features & FEATURES_NEEDED == 0 {
         return Ok(());
     }
     Err(format!(
@@ -157,7 +157,7 @@ impl Shared {
     pub fn welcome(&self, namespace: &Namespace, may_write: bool) -> Frame {
         Frame::Welcome {
             version: PROTOCOL_VERSION,
-            features: 0,
+            features: if namespace.is_cache { FEATURE_HINTS } else { 0 },
             pid: std::process::id(),
             term: self.authority.term,
             may_write,

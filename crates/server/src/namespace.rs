@@ -9,7 +9,7 @@ use kelix_shard::ShardConfig;
 use kelix_snapshot::{Snapshot, Which};
 use kelix_types::limits::{
     EPOCH_NS_MIN, NAMESPACE_BYTES_MAX, POINTER_TABLE_BYTES, SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX,
-    SEGMENT_BYTES_MIN, SEGMENTS_MIN, SHARD_BYTES_MIN, SHARDS_MAX,
+    SEGMENT_BYTES_MIN, SEGMENTS_MIN, SEGMENTS_MIN_CACHE, SHARD_BYTES_MIN, SHARDS_MAX,
 };
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::View;
@@ -25,6 +25,8 @@ pub struct NamespaceConfig {
     pub shards: usize,
     /// Most memory of all its shards together, in bytes.
     pub memory_bytes: u64,
+    /// Let items go when memory is used up, rather than refuse writes.
+    pub cache: bool,
     /// Who may do what.
     pub rights: Rights,
 }
@@ -109,6 +111,8 @@ pub(crate) const DEFAULT: &str = "default";
 /// A namespace that is served.
 pub(crate) struct Namespace {
     pub name: String,
+    /// Its shards want to know what is read.
+    pub is_cache: bool,
     pub view: View,
     pub shards: Vec<ShardHandle>,
     /// Which of the agent's shards is its first.
@@ -130,7 +134,8 @@ impl Namespace {
     ) -> Result<Namespace> {
         let view = View::of_shards(1, hash_seed, config.shards);
         let shard_bytes = config.memory_bytes / config.shards as u64;
-        let segment_bytes_max = (shard_bytes / SEGMENTS_MIN).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+        let segments_min = if config.cache { SEGMENTS_MIN_CACHE } else { SEGMENTS_MIN };
+        let segment_bytes_max = (shard_bytes / segments_min).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
         let start = |number: usize| {
             let image = ImageConfig {
                 image_id: image_id()?,
@@ -141,7 +146,8 @@ impl Namespace {
                 segment_bytes_first: SEGMENT_BYTES_FIRST.min(segment_bytes_max),
                 segment_bytes_max,
             };
-            let config = ShardConfig { number, view: view.clone(), image, view_lease_ns };
+            let is_cache = config.cache;
+            let config = ShardConfig { number, view: view.clone(), image, view_lease_ns, is_cache };
             let which = |namespace| Which { namespace, shard: number as u16 };
             start(config, restored.map(|(snapshot, namespace)| (snapshot, which(namespace))))
         };
@@ -155,6 +161,7 @@ impl Namespace {
         let shards = shards?;
         Ok(Namespace {
             name: config.name.clone(),
+            is_cache: config.cache,
             view,
             shards,
             first_in_agent,
@@ -190,7 +197,7 @@ mod tests {
     use super::*;
 
     fn config(name: &str, shards: usize, memory_bytes: u64) -> NamespaceConfig {
-        NamespaceConfig { name: name.into(), shards, memory_bytes, rights: Rights::default() }
+        NamespaceConfig { name: name.into(), shards, memory_bytes, cache: false, rights: Rights::default() }
     }
 
     #[test]
@@ -216,6 +223,7 @@ mod tests {
         };
         let namespace = Namespace {
             name: "people".into(),
+            is_cache: false,
             view: View::of_shards(1, 1, 1),
             shards: Vec::new(),
             first_in_agent: 0,

@@ -40,6 +40,8 @@ pub struct ServerConfig {
     pub shards: usize,
     /// Most memory of all these shards together, in bytes.
     pub memory_bytes: u64,
+    /// Let items go there when memory is used up, rather than refuse writes.
+    pub cache: bool,
     /// Who may read and write there.
     pub rights: Rights,
     /// The other namespaces.
@@ -83,6 +85,7 @@ impl Default for ServerConfig {
             directory: RunDirectory::default_path(),
             shards: 1,
             memory_bytes: kilobytes * 1024 / 2,
+            cache: false,
             rights: Rights::default(),
             namespaces: Vec::new(),
             view_lease: Duration::from_nanos(VIEW_LEASE_NS),
@@ -102,6 +105,8 @@ impl Default for ServerConfig {
 pub enum Ended {
     /// It was asked to.
     Stopped,
+    /// It was asked to, and could not take its last snapshot.
+    NotKept,
     /// Another server has taken over the directory.
     Superseded,
 }
@@ -123,6 +128,8 @@ pub(crate) struct Shared {
     pub rdma: Vec<SocketAddr>,
     /// Who takes snapshots.
     pub snapshots: Option<Snapshots>,
+    /// Whether the last one was taken, once the server ends.
+    pub kept: OnceLock<bool>,
     pub started: Instant,
 }
 
@@ -209,6 +216,7 @@ impl Server {
             name: DEFAULT.into(),
             shards: config.shards,
             memory_bytes: config.memory_bytes,
+            cache: config.cache,
             rights: config.rights.clone(),
         };
         let namespaces: Vec<&NamespaceConfig> = [&default].into_iter().chain(&config.namespaces).collect();
@@ -253,6 +261,7 @@ impl Server {
             tcp,
             rdma,
             snapshots,
+            kept: OnceLock::new(),
             started: Instant::now(),
         });
         let server = Server { shared, stop };
@@ -339,7 +348,11 @@ impl Server {
     }
 
     fn ended(&self) -> Ended {
-        if self.shared.authority.in_force() { Ended::Stopped } else { Ended::Superseded }
+        match self.shared.kept.get() {
+            _ if !self.shared.authority.in_force() => Ended::Superseded,
+            Some(false) => Ended::NotKept,
+            _ => Ended::Stopped,
+        }
     }
 
     /// A handle that stops the server from another thread or a signal's thread.
@@ -404,7 +417,7 @@ impl Stopper {
         self.shared.agent.get().into_iter().for_each(AgentHandle::pass_on);
         // What is in the store goes on in the next server.
         if let Some(snapshots) = self.shared.snapshots.as_ref().filter(|_| self.shared.authority.in_force()) {
-            let _ = snapshots.take(true);
+            self.shared.kept.get_or_init(|| snapshots.take(true).is_ok());
         }
         self.stop.store(true, Ordering::SeqCst);
         // The accepting thread sees the flag when somebody connects.

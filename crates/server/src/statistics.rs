@@ -118,6 +118,8 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
                 "puts": counters.puts,
                 "deletes": counters.deletes,
                 "expired": counters.expired,
+                "evicted": counters.evicted,
+                "hints": counters.hints,
                 "links_repaired": counters.links_repaired,
                 "writes_waiting": report.writes_waiting,
                 "writes_waited": counters.waited,

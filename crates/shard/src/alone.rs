@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use kelix_image::{Header, ImageConfig, MemoryMap, PrivateSegments, Span};
 use kelix_types::TableId;
-use kelix_types::limits::{EPOCH_NS_MIN, SHARD_BYTES_MIN, VIEW_LEASE_NS};
+use kelix_types::limits::{
+    EPOCH_NS_MIN, SEGMENT_BYTES_MIN, SEGMENTS_MIN_CACHE, SHARD_BYTES_MIN, VIEW_LEASE_NS,
+};
 use kelix_wire::mailboxes::{Mailboxes, PEER};
 use kelix_wire::{
     FrameBuffer, Op, Reply, ReplyHead, RequestHead, RingReader, RingWriter, Status, View, encode_request,
@@ -52,6 +54,26 @@ impl Alone {
         Alone::of(shard.expect("an empty shard"), (header, segments), mailboxes)
     }
 
+    /// The only shard of a cache of so much memory.
+    pub fn cache(memory_bytes: u64, mailboxes: &Mailboxes) -> Alone {
+        let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
+        let shard =
+            Shard::create(Alone::cache_config(memory_bytes), header.clone(), Box::new(segments.clone()));
+        Alone::of(shard.expect("an empty shard"), (header, segments), mailboxes)
+    }
+
+    /// How it is made.
+    pub fn cache_config(memory_bytes: u64) -> ShardConfig {
+        let config = Alone::config(1, memory_bytes);
+        let segment_bytes = (memory_bytes / SEGMENTS_MIN_CACHE).max(SEGMENT_BYTES_MIN);
+        let image = ImageConfig {
+            segment_bytes_first: segment_bytes,
+            segment_bytes_max: segment_bytes,
+            ..config.image
+        };
+        ShardConfig { image, is_cache: true, ..config }
+    }
+
     /// How the first of so many shards is made.
     pub fn config(shards: usize, memory_bytes: u64) -> ShardConfig {
         let image = ImageConfig {
@@ -64,7 +86,7 @@ impl Alone {
             segment_bytes_max: SHARD_BYTES_MIN,
         };
         let view = View::of_shards(1, Alone::SEED, shards);
-        ShardConfig { number: 0, view, image, view_lease_ns: VIEW_LEASE_NS }
+        ShardConfig { number: 0, view, image, view_lease_ns: VIEW_LEASE_NS, is_cache: false }
     }
 
     /// A shard that was made elsewhere.

@@ -76,6 +76,10 @@ impl Shard {
             Op::LargePiece => Ok(self.large_piece(peer, &task.request())),
             Op::LargeCommit => self.large_commit((peer, task.order), &task.request(), hash),
             Op::Ping => Ok(Answer::of(Status::Ok)),
+            Op::Used => {
+                let version = self.hear(task.request().body);
+                Ok(Answer { status: Status::Ok, version, location: 0 })
+            }
             Op::Scan => {
                 self.scan(&task.request(), frame);
                 return Ok(());
@@ -118,6 +122,7 @@ impl Shard {
             encode_reply(frame, ReplyHead { id, status: Status::Absent, version: 0, location: 0 });
             return true;
         };
+        self.note_read(found.location);
         let slot = self.image.slot(found.location);
         let version = self.version(Some(found));
         encode_reply(frame, ReplyHead { id, status: Status::Ok, version, location: found.location.word() });
@@ -182,6 +187,7 @@ impl Shard {
         mut item: NewItem<'_>,
     ) -> Result<Answer, NoRoom> {
         let table = item.header.table;
+        self.make_way(item.header.item_bytes());
         let found = self.index.find(&self.image, hash, table, key);
         if !self.expectation_holds(expect, found) {
             return Ok(self.mismatch(found));
@@ -189,7 +195,13 @@ impl Shard {
         if item.overlay != Overlay::No {
             self.mark_overlay(&mut item, found);
         }
-        let location = self.image.allocate_item(item.header.item_bytes())?;
+        let location = match self.image.allocate_item(item.header.item_bytes()) {
+            Ok(location) => location,
+            Err(no_room) => {
+                self.note_no_slot(item.header.item_bytes());
+                return Err(no_room);
+            }
+        };
         let incarnation = self.image.next_incarnation();
         let slot = self.image.change_slot(location);
         self.write_body(slot, &item);
@@ -198,17 +210,20 @@ impl Shard {
                 self.drop_live(found.location);
                 slot.publish(0, incarnation.live().0);
                 self.index.replace(&self.image, table, found, location);
+                self.note_cached(location, item.header, Some(found.location));
                 self.release(found.location);
             }
             None => {
                 // The pointer first, since there may be no room for it: what was live was committed.
                 if let Err(no_room) = self.index.insert(&mut self.image, hash, (table, key), location) {
                     self.image.discard_item(location);
+                    self.note_no_block();
                     return Err(no_room);
                 }
                 self.image.change_slot(location).publish(0, incarnation.live().0);
                 self.counters.items += 1;
                 self.counts.add(table);
+                self.note_cached(location, item.header, None);
             }
         }
         self.counters.puts += 1;
@@ -268,6 +283,7 @@ impl Shard {
     pub(crate) fn release(&mut self, location: Location) {
         let header = ItemHeader::from_word(self.image.slot(location).load(1)).expect("an item of this image");
         self.noted.forget(header.table);
+        self.forget_cached(location);
         if header.flags.has(ItemFlags::LARGE) {
             let body = self.copy_item(location, |item| LargeBody::parse(item.body()));
             for (place, bytes) in body.expect("a large item of this image").runs {

@@ -91,6 +91,7 @@ impl Shard {
                     missing -= held;
                 }
                 Err(no_room) => {
+                    self.note_no_run(bytes);
                     runs.into_iter().for_each(|(place, held)| self.image.discard_run(place, held));
                     return Err(no_room);
                 }

@@ -17,6 +17,7 @@ mod again;
 pub mod alone;
 mod asked;
 mod audit;
+mod cache;
 mod catalogue;
 mod execute;
 mod generations;

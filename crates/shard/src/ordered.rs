@@ -25,7 +25,7 @@ impl Shard {
                 self.scan(&request, frame);
                 return Ok(true);
             }
-            Op::Ping | Op::LargePiece | Op::Intern | Op::Drop => return Ok(false),
+            Op::Ping | Op::Used | Op::LargePiece | Op::Intern | Op::Drop => return Ok(false),
             Op::Build | Op::Load | Op::Resolve | Op::Switch | Op::Abandon => return Ok(false),
             Op::Hold | Op::Freeze | Op::Overlays => return Ok(false),
             _ if !kind.takes_key(request.key) => Answer::of(Status::Refused),

@@ -25,6 +25,9 @@ struct Stock {
     /// Tables without order, for each of their keys.
     tables: Vec<u64>,
     words: Vec<u64>,
+    /// Items that may be let go, if that is wanted.
+    is_cache: bool,
+    cached: Vec<Location>,
     wrong: bool,
 }
 
@@ -58,6 +61,9 @@ impl Stock {
                 self.tables.resize(which + 1, 0);
             }
             self.tables[which] += 1;
+            if self.is_cache {
+                self.cached.push(Location::new(place, class));
+            }
         }
         let plain = ItemFlags(!(ItemFlags::EXPIRES.0 | ItemFlags::LARGE.0) & header.flags.0) == header.flags;
         if !plain || table == TableId::CATALOGUE {
@@ -105,7 +111,7 @@ impl Shard {
         index.for_each_block(&image, |_, place| {
             blocks.insert(place);
         });
-        let mut stock = Stock::default();
+        let mut stock = Stock { is_cache: config.is_cache, ..Stock::default() };
         image.take_stock(|map, kind, place| match kind.is_of_the_hash_index() {
             true => blocks.contains(&place),
             false => stock.look(map, kind, place),
@@ -135,6 +141,7 @@ impl Shard {
         }
         stock.catalogue.iter().for_each(|key| shard.note_name(key));
         shard.restore_generations(kept).ok_or_else(|| wrong("its generations make no sense"))?;
+        shard.note_restored(&stock.cached);
         Ok(shard)
     }
 

@@ -14,6 +14,7 @@ use kelix_wire::{
 };
 
 use crate::again::History;
+use crate::cache::Cache;
 use crate::generations::{Generations, Order};
 use crate::large::Upload;
 use crate::noted::Noted;
@@ -49,6 +50,8 @@ pub struct ShardConfig {
     pub image: ImageConfig,
     /// How long a read view may go without a sign of life.
     pub view_lease_ns: u64,
+    /// Whether items are let go when memory is used up.
+    pub is_cache: bool,
 }
 
 /// A client that joins.
@@ -104,6 +107,10 @@ pub struct ShardCounters {
     pub evacuated: u64,
     /// Writes asked for again that were done, and were answered as before.
     pub repeated: u64,
+    /// Items that were let go, where that may be.
+    pub evicted: u64,
+    /// Reads that clients told of.
+    pub hints: u64,
 }
 
 /// A request in a private copy.
@@ -185,6 +192,8 @@ pub struct Shard {
     pub(crate) names: HashMap<(u16, TableKind), u16>,
     pub(crate) generations: Generations,
     pub(crate) noted: Noted,
+    /// If items may be let go.
+    pub(crate) cache: Option<Cache>,
     pub(crate) parked_retry_ns: u64,
     pub(crate) slab_leaving: Option<crate::upkeep::LeavingSlab>,
     pub(crate) counters: ShardCounters,
@@ -231,6 +240,7 @@ impl Shard {
             names: HashMap::new(),
             generations: Generations::new(config.view_lease_ns),
             noted: Noted::default(),
+            cache: config.is_cache.then(|| Cache::new(config.image.memory_bytes)),
             parked_retry_ns: 0,
             slab_leaving: None,
             counters: ShardCounters::default(),

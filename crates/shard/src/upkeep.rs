@@ -8,6 +8,7 @@ use kelix_image::{ItemFlags, ItemHeader, Kind, NoRoom};
 use kelix_types::limits::EPOCH_NS_MIN;
 use kelix_types::{Guardian, Incarnation, Location, Place, TableId, mark};
 
+use crate::cache::Leaving;
 use crate::shard::{Now, Shard};
 
 /// A segment is worth emptying for its memory's sake when at most this share of it is in use.
@@ -24,6 +25,7 @@ pub(crate) const EXPIRY_NOTES_MIN: usize = 1024;
 /// A slab that is being emptied.
 pub(crate) struct LeavingSlab {
     kind: Kind,
+    first: Place,
     next: Place,
     slots: usize,
 }
@@ -51,6 +53,7 @@ impl Shard {
         } else if stepped {
             self.image.begin_evacuation(SPARSE_PERCENT);
         }
+        self.tend_cache(now.monotonic_ns);
         let evacuation_due = self.evacuate(now, fabric);
         let parked_due = (!self.parked.is_empty()).then_some(self.parked_retry_ns);
         [
@@ -141,7 +144,9 @@ impl Shard {
                 self.image.finish_evacuation();
             }
             Ok(false) => return Some(now.monotonic_ns),
-            Err(_) if self.image.evacuation_waits() => return self.image.epoch_due(),
+            Err(_) if self.clearing_waits() || self.image.evacuation_waits() => {
+                return self.image.epoch_due();
+            }
             Err(_) => {
                 self.slab_leaving = None;
                 self.image.abandon_evacuation();
@@ -169,15 +174,21 @@ impl Shard {
                 slab.slots -= 1;
                 budget -= 1;
             }
-            if slab.slots > 0 {
-                self.slab_leaving = Some(slab);
+            match slab.slots {
+                0 => self.forget_slab(slab.first),
+                _ => self.slab_leaving = Some(slab),
             }
         }
         Ok(false)
     }
 
     fn next_leaving_slab(&mut self) -> Option<LeavingSlab> {
-        self.image.next_leaving_slab().map(|(kind, next, slots)| LeavingSlab { kind, next, slots })
+        self.image.next_leaving_slab().map(|(kind, first, slots)| LeavingSlab {
+            kind,
+            first,
+            next: first,
+            slots,
+        })
     }
 
     /// Moves one object, if there is a live one at `place`.
@@ -198,10 +209,15 @@ impl Shard {
             let tail = item.words()[header.key_start() / 8..header.item_bytes().div_ceil(8)].to_vec();
             (header, item.version(), item.key().to_vec(), item.expiry(), tail)
         });
+        let moved = ItemHeader { flags: header.flags.with(ItemFlags::MOVED), ..header };
+        match self.end_leaving(from, moved.item_bytes()) {
+            Leaving::Ended => return Ok(()),
+            Leaving::Waits => return Err(NoRoom { wait: true }),
+            Leaving::Moves => {}
+        }
         let hash = self.index.hash(header.table, &key);
         let found = self.index.find(&self.image, hash, header.table, &key).expect("live means reachable");
         debug_assert_eq!(found.location, from);
-        let moved = ItemHeader { flags: header.flags.with(ItemFlags::MOVED), ..header };
         let to = self.image.allocate_item(moved.item_bytes())?;
         let incarnation = self.image.next_incarnation();
         let slot = self.image.change_slot(to);
@@ -214,6 +230,7 @@ impl Shard {
         slot.publish(0, incarnation.live().0);
         self.index.replace(&self.image, header.table, found, to);
         self.noted.forget(header.table);
+        self.note_moved(from, to, moved);
         // Runs of a large value stay where they are and now belong to the moved header.
         self.image.release_item(from);
         if let Some(expires) = expires {

@@ -149,6 +149,9 @@ impl Shard {
     /// step; while a write waits only writes begin it, the oldest first, and each at most once a segment that was open
     /// when it came.
     fn may_find_room(&mut self, now: Now, no_room: NoRoom, came: Came) -> bool {
+        if self.may_make_room(no_room, came.openings) {
+            return true;
+        }
         let over_by = came.wall_ns.min(now.wall_ns);
         let ends = self.expiries.peek().is_some_and(|Reverse((expires, ..))| *expires <= over_by);
         let quarantined = self.image.memory_use().quarantined > 0;
@@ -226,8 +229,13 @@ mod tests {
             segment_bytes_first: 4 * MIB,
             segment_bytes_max: 4 * MIB,
         };
-        let config =
-            ShardConfig { number: 0, view: View::of_shards(1, 2, 1), image, view_lease_ns: VIEW_LEASE_NS };
+        let config = ShardConfig {
+            number: 0,
+            view: View::of_shards(1, 2, 1),
+            image,
+            view_lease_ns: VIEW_LEASE_NS,
+            is_cache: false,
+        };
         let mut shard =
             Shard::create(config, Span::private(4096), Box::new(PrivateSegments::default())).unwrap();
         shard.join(PEER, Guest { ordered_placement: true, caller: None, may_write: true });

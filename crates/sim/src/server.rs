@@ -97,6 +97,7 @@ impl ServerPlan {
                 segment_bytes_max: 4 << 20,
             },
             view_lease_ns: VIEW_LEASE_EPOCHS * self.kind.epoch_ns,
+            is_cache: false,
         };
         let shard =
             scheduler::unnoticed(|| Shard::create(config, header.clone(), Box::new(segments.clone())));

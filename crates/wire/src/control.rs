@@ -14,6 +14,11 @@ use crate::view::View;
 /// How the text of a refusal begins which says that the client may not do what it wants.
 pub const DENIED: &str = "this client may not read";
 
+/// Features of which whoever does not know them must not go on. Others may be ignored.
+pub const FEATURES_NEEDED: u64 = 0xffff_ffff;
+/// The server wants to be told what clients read: see [`crate::Op::Used`].
+pub const FEATURE_HINTS: u64 = 1 << 32;
+
 /// What the client wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {

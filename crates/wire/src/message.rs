@@ -58,13 +58,15 @@ pub enum Op {
     Overlays = 18,
     /// Drops a table, whose name is the key: the name is gone, and what is in the table goes soon. Of shard 0.
     Drop = 19,
+    /// Items that the client has read itself: location words, 8 bytes each. The answer's version is the epoch of use.
+    Used = 20,
 }
 
 impl Op {
     /// Whether it may change what is stored.
     #[inline]
     pub fn writes(self) -> bool {
-        !matches!(self, Op::Get | Op::Ping | Op::Scan | Op::Hold)
+        !matches!(self, Op::Get | Op::Ping | Op::Scan | Op::Hold | Op::Used)
     }
 
     #[inline]
@@ -89,6 +91,7 @@ impl Op {
             17 => Op::Freeze,
             18 => Op::Overlays,
             19 => Op::Drop,
+            20 => Op::Used,
             _ => return None,
         })
     }

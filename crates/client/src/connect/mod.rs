@@ -19,7 +19,7 @@ use kelix_fabric::tcp::ClientTls;
 use kelix_fabric::{Endpoint, Fabric, PeerId};
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::PROTOCOL_VERSION;
-use kelix_wire::control::{Caller, DENIED, Frame, Purpose};
+use kelix_wire::control::{Caller, DENIED, FEATURES_NEEDED, Frame, Purpose};
 
 use crate::client::Client;
 use crate::core::Core;
@@ -366,7 +366,9 @@ fn understand(kind: u16, bytes: &[u8]) -> Result<Frame> {
             };
             Err(Error::new(kind, "connect", format!("the server refused: {text}")))
         }
-        Some(Frame::Welcome { version, features, .. }) if version != PROTOCOL_VERSION || features != 0 => {
+        Some(Frame::Welcome { version, features, .. })
+            if version != PROTOCOL_VERSION || features & FEATURES_NEEDED != 0 =>
+        {
             let context =
                 format!("the server speaks protocol version {version}, this client {PROTOCOL_VERSION}");
             Err(Error::new(ErrorKind::Incompatible, "connect", context))

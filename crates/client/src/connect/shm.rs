@@ -15,7 +15,7 @@ use kelix_fabric::{Direct, Endpoint, PeerId};
 use kelix_image::{Header, MemoryMap, Span};
 use kelix_types::limits::{POINTER_TABLE_BYTES, SEGMENT_BYTES_MAX};
 use kelix_types::{Error, ErrorKind, Result};
-use kelix_wire::control::Frame;
+use kelix_wire::control::{FEATURE_HINTS, Frame};
 use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
@@ -180,7 +180,8 @@ impl Link {
     ) -> Result<(Link, Core<Endpoint>)> {
         let link = Link::open(directory)?;
         link.greet(greeting)?;
-        let (Frame::Welcome { term, view, may_write, .. }, mut descriptors) = link.receive()? else {
+        let (Frame::Welcome { term, features, view, may_write, .. }, mut descriptors) = link.receive()?
+        else {
             return Err(protocol("the server did not greet"));
         };
         let (Some(pointers), Some(authority)) = (descriptors.pop(), descriptors.pop()) else {
@@ -202,7 +203,7 @@ impl Link {
         for shard in 0..view.shards() {
             peers.push(link.join_shard(&mut endpoint, shard as u16, &authority, &view)?);
         }
-        let server = OfServer { term, view, may_write };
+        let server = OfServer { term, view, may_write, wants_hints: features & FEATURE_HINTS != 0 };
         let core =
             Core::new(Endpoint::Shm(endpoint), server, &peers, PointerCache::new(pointers), Shelf::Private);
         Ok((link, core))

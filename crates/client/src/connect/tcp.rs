@@ -8,7 +8,7 @@ use kelix_image::Span;
 use kelix_types::limits::POINTER_TABLE_BYTES;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::MAILBOX_BYTES;
-use kelix_wire::control::{Frame, Purpose};
+use kelix_wire::control::{FEATURE_HINTS, Frame, Purpose};
 
 use super::{ANSWER, Credentials, greeting, protocol, understand};
 use crate::core::{Core, OfServer};
@@ -80,7 +80,8 @@ pub(super) fn session(
     greeting: &Frame,
     private_caches: bool,
 ) -> Result<Core<Endpoint>> {
-    let (server, Frame::Welcome { term, view, may_write, .. }) = greet(address, credentials, greeting)?
+    let (server, Frame::Welcome { term, features, view, may_write, .. }) =
+        greet(address, credentials, greeting)?
     else {
         return Err(protocol("the server did not greet"));
     };
@@ -88,7 +89,7 @@ pub(super) fn session(
     let peers: Vec<PeerId> = (0..view.shards() as u32).map(PeerId).collect();
     // A table of this size is made at once where it is shared, which is much for a process that ends soon.
     let pointers = PointerCache::new(Span::private(POINTER_TABLE_BYTES));
-    let server = OfServer { term, view, may_write };
+    let server = OfServer { term, view, may_write, wants_hints: features & FEATURE_HINTS != 0 };
     let shelf = if private_caches { Shelf::Private } else { Shelf::of_user() };
     Ok(Core::new(Endpoint::Tcp(endpoint), server, &peers, pointers, shelf))
 }

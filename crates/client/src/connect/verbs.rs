@@ -8,7 +8,7 @@ use kelix_fabric::{Endpoint, PeerId};
 use kelix_image::Span;
 use kelix_types::limits::POINTER_TABLE_BYTES;
 use kelix_types::{Error, ErrorKind, Result};
-use kelix_wire::control::{Frame, Place};
+use kelix_wire::control::{FEATURE_HINTS, Frame, Place};
 use kelix_wire::{MAILBOX_BYTES, mailbox_word};
 
 use super::tcp::{ask, greet};
@@ -57,7 +57,8 @@ pub(super) fn session(
     greeting: &Frame,
     options: &SessionOptions,
 ) -> Result<(Asked, Core<Endpoint>)> {
-    let (mut server, Frame::Welcome { term, view, may_write, .. }) = greet(address, credentials, greeting)?
+    let (mut server, Frame::Welcome { term, features, view, may_write, .. }) =
+        greet(address, credentials, greeting)?
     else {
         return Err(protocol("the server did not greet"));
     };
@@ -94,7 +95,7 @@ pub(super) fn session(
         }
     }
     let pointers = PointerCache::new(Span::private(POINTER_TABLE_BYTES));
-    let server = OfServer { term, view, may_write };
+    let server = OfServer { term, view, may_write, wants_hints: features & FEATURE_HINTS != 0 };
     let shelf = if options.private_caches { Shelf::Private } else { Shelf::of_user() };
     Ok((asked, Core::new(Endpoint::Verbs(Box::new(endpoint)), server, &peers, pointers, shelf)))
 }

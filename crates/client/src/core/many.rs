@@ -6,7 +6,7 @@ use kelix_image::words::Words;
 use kelix_index::{BUCKET_WORDS, guess};
 use kelix_types::{KeyHash, Location, TableId, TableKind, Version, mark};
 
-use super::Core;
+use super::{Core, guess_item};
 use crate::item::Values;
 use crate::ordered::{AT_ONCE, Looked, Step, in_time};
 use crate::read::{ShardReader, take_direct};
@@ -100,8 +100,25 @@ impl<F: Fabric> Core<F> {
             }
         }
         let value_bytes = room.used() - used;
+        if self.hints.is_some() {
+            self.hint_wave(table, keys);
+        }
         self.shards[0].reader.direct_gets += gets;
         self.direct_item_bytes += gets * 16 + (key_bytes + value_bytes) as u64;
+    }
+}
+
+impl<F: Fabric> Core<F> {
+    /// Takes note that these keys were read. What was found is close by yet.
+    #[cold]
+    fn hint_wave(&mut self, table: TableId, keys: &[&[u8]]) {
+        for key in keys {
+            let hash = self.hash(table, key);
+            let ShardReader { directory, direct, .. } = &self.shards[self.server.view.shard(hash)].reader;
+            let found = direct.as_ref().and_then(|direct| guess_item(direct, directory, hash));
+            let location = found.and_then(|(word, _)| Location::from_word(word));
+            self.hint_of(hash, location);
+        }
     }
 }
 
