@@ -5,6 +5,7 @@
 //! 2^18 granules of them.
 
 use kelix_image::Kind;
+use kelix_types::limits::{GRANULE_BYTES, SEGMENTS_MIN_CACHE};
 use kelix_types::{Location, Place, SizeClass};
 
 use super::Cache;
@@ -24,10 +25,10 @@ const PATIENT_LOOKS: u32 = 16;
 /// Epochs for which items of a segment that is emptied may wait for room elsewhere, and items that go for them at once.
 const CLEARING_EPOCHS: u64 = 40;
 const ENDS_AT_ONCE: u32 = 512;
-/// Segments that may be emptied one after the other for a better share; one more comes with each so many nanoseconds, so that places last for a
-/// hundred years of that.
-const MOVES_MAX: u32 = 256;
-const MOVE_NS: u64 = 4 * 60 * 1_000_000_000;
+/// Segments that may be emptied one after the other for a better share. Then there is a granule for that in so many nanoseconds, so that
+/// places last for two years.
+const MOVES_MAX: u64 = 256;
+const GRANULE_NS: u64 = 4 * 60 * 1_000_000_000;
 
 /// What is known of the shares of classes.
 pub(super) struct Balance {
@@ -39,8 +40,10 @@ pub(super) struct Balance {
     worth: Vec<f32>,
     /// Who may take pages while there are some: all, if there is none.
     grown: Option<SizeClass>,
-    moves: u32,
-    moved_ns: u64,
+    /// Granules that may be spent, and when one was added last.
+    granules: u64,
+    granules_max: u64,
+    added_ns: u64,
     clearing: Option<Clearing>,
     /// Looks since a segment was emptied for a better share.
     looks: u32,
@@ -48,14 +51,16 @@ pub(super) struct Balance {
 
 impl Balance {
     pub fn new(memory_bytes: u64) -> Balance {
+        let granules_max = MOVES_MAX * (memory_bytes / SEGMENTS_MIN_CACHE).div_ceil(GRANULE_BYTES);
         Balance {
             memory_bytes,
             ended: 0,
             ended_of: vec![0; SizeClass::COUNT],
             worth: vec![0.0; SizeClass::COUNT],
             grown: None,
-            moves: MOVES_MAX,
-            moved_ns: 0,
+            granules: granules_max,
+            granules_max,
+            added_ns: 0,
             clearing: None,
             looks: 0,
         }
@@ -112,21 +117,18 @@ impl Shard {
         }
         balance.ended = 0;
         balance.looks += 1;
-        while balance.moves < MOVES_MAX && now_ns >= balance.moved_ns + MOVE_NS {
-            balance.moves += 1;
-            balance.moved_ns += MOVE_NS;
-        }
+        let new = (now_ns - balance.added_ns.min(now_ns)) / GRANULE_NS;
+        balance.granules = (balance.granules + new).min(balance.granules_max);
+        balance.added_ns = if balance.granules == balance.granules_max {
+            now_ns
+        } else {
+            balance.added_ns + new * GRANULE_NS
+        };
         // What it did not take by now it does not need.
         balance.grown = None;
-        if balance.moves == MOVES_MAX {
-            balance.moved_ns = now_ns;
-        }
-        let moves = balance.moves > 0 && self.shift();
+        self.shift();
         let balance = &mut self.cache.as_mut().expect("looked at").balance;
         balance.ended_of.fill(0);
-        if moves {
-            balance.moves -= 1;
-        }
     }
 
     /// Looks what each class is worth.
@@ -145,27 +147,30 @@ impl Shard {
     }
 
     /// Begins to empty a segment for the class that gains most, if that is clearly more than what is lost.
-    fn shift(&mut self) -> bool {
+    fn shift(&mut self) {
         let classes = self.weigh();
-        let Some(candidate) = self.cheapest() else { return false };
+        let Some(candidate) = self.cheapest() else { return };
         let cache = self.cache.as_mut().expect("weighed");
         let worth = |class: &SizeClass| cache.balance.worth[usize::from(class.0)];
         // Only those can gain that want more.
         let want = classes.into_iter().filter(|class| cache.balance.ended_of[usize::from(class.0)] > 0);
         let Some(best) = want.max_by(|one, other| worth(one).total_cmp(&worth(other))) else {
-            return false;
+            return;
         };
         let gain = worth(&best) * candidate.bytes as f32;
-        let looks = cache.balance.looks;
-        let enough = if looks >= PATIENT_LOOKS { A_LITTLE } else { CLEARLY };
-        if gain <= enough * candidate.cost || !self.image.begin_to_clear(candidate.first_granule) {
-            return false;
+        let balance = &mut cache.balance;
+        let enough = if balance.looks >= PATIENT_LOOKS { A_LITTLE } else { CLEARLY };
+        let granules = candidate.bytes.div_ceil(GRANULE_BYTES);
+        if gain <= enough * candidate.cost
+            || granules > balance.granules
+            || !self.image.begin_to_clear(candidate.first_granule)
+        {
+            return;
         }
-        cache.balance.grown = Some(best);
-        cache.balance.looks = 0;
+        balance.granules -= granules;
+        (balance.grown, balance.looks) = (Some(best), 0);
         let until_epoch = self.image.epoch() + CLEARING_EPOCHS;
-        cache.balance.clearing = Some(Clearing { until_epoch, asked_epoch: None });
-        true
+        balance.clearing = Some(Clearing { until_epoch, asked_epoch: None });
     }
 
     /// Begins to empty a segment because a write needs pages, whatever they cost.
