@@ -22,6 +22,8 @@ use crate::shard_thread::Command;
 const PIECE_WORDS: usize = 128 << 10;
 /// Words of notes that shards may be ahead of the file, all together, before the snapshot is given up.
 pub(crate) const AHEAD_MAX: usize = 32 << 20;
+/// The least priority that a thread can have.
+const LEAST_PRIORITY: i32 = 19;
 /// How long a shard may take to do what it is told.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -139,7 +141,10 @@ impl Snapshots {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             let is_last = asker.as_ref().is_some_and(|(is_last, _)| *is_last);
-            let taken = take(shared, &self.config, is_last);
+            let taken = match is_last {
+                true => take(shared, &self.config, true),
+                false => take_aside(shared, &self.config),
+            };
             match &taken {
                 Ok(Taken { path, bytes, time }) => {
                     info!(path = %path.display(), bytes, seconds = time.as_secs_f64(), "snapshot taken");
@@ -169,6 +174,27 @@ fn description(shared: &Shared) -> Description {
         release: env!("CARGO_PKG_VERSION").into(),
         made_unix_ms: since.as_millis() as u64,
         namespaces: namespaces.collect(),
+    }
+}
+
+/// Takes a snapshot on a processor that nobody else wants, where that is fast enough; who writes waits for none then.
+fn take_aside(shared: &Shared, config: &SnapshotConfig) -> Result<Taken> {
+    let aside = || {
+        // Of this thread alone. If it may not, it is as busy as others.
+        let _ = rustix::process::setpriority_process(None, LEAST_PRIORITY);
+        take(shared, config, false)
+    };
+    let taken = std::thread::scope(|scope| {
+        let name = std::thread::Builder::new().name("kelix-snapshot".into());
+        name.spawn_scoped(scope, aside).map(|thread| thread.join().expect("it takes one or says why not"))
+    });
+    match taken {
+        Ok(Err(error)) if error.kind() == ErrorKind::TimedOut => {
+            warn!(%error, "once more, without regard to others");
+            take(shared, config, false)
+        }
+        Ok(taken) => taken,
+        Err(source) => Err(Error::system("snapshot", "cannot start a thread", source)),
     }
 }
 
@@ -245,7 +271,8 @@ impl Taking {
                 self.ended += 1;
             }
             Told::GaveUp => {
-                return Err(wrong("the store changes faster than that can be written"));
+                let context = "the store changes faster than that can be written";
+                return Err(Error::new(ErrorKind::TimedOut, "snapshot", context));
             }
         }
         Ok(true)
