@@ -5,6 +5,7 @@ mod ablation;
 mod baselines;
 mod chart;
 mod counts;
+mod daily;
 mod everywhere;
 mod interleave;
 mod links;
@@ -20,6 +21,7 @@ mod report;
 mod socket;
 mod spine;
 mod store;
+mod times;
 mod workload;
 
 use std::path::PathBuf;
@@ -53,6 +55,8 @@ pub struct Options {
     pub keys: Option<Keys>,
     /// A file with real numbers as keys, one a line, where keys are numbers.
     pub keys_file: Option<PathBuf>,
+    /// A folder with traces, for `daily`.
+    pub traces: Option<PathBuf>,
     /// A file that describes a NIC, for `projection`.
     pub project: Option<PathBuf>,
     /// What `counts` does in a process under valgrind.
@@ -77,6 +81,10 @@ pub const NAMES: &[(&str, &str)] = &[
     ("ablation", "each feature against the same store without it"),
     ("links", "following a link against looking an item up; generations loaded, built and switched"),
     ("ordered", "ordered tables read through models against messages, a cached tree, LMDB and Redis"),
+    (
+        "daily",
+        "latencies during a snapshot, a restart out of one, memory after an hour of changes, hits of a cache",
+    ),
     ("projection", "what the counted verbs and bytes of a run allow on an RDMA NIC, by arithmetic"),
 ];
 
@@ -88,6 +96,9 @@ fn measure(name: &str, options: &Options) -> Result<Report, String> {
     }
     if options.project.is_some() && name != "projection" {
         return Err(format!("{name} takes no --project; projection does"));
+    }
+    if options.traces.is_some() && name != "daily" {
+        return Err(format!("{name} takes no --traces; daily does"));
     }
     if options.keys_file.is_some() && name != "ordered" {
         return Err(format!("{name} takes no --keys-file; ordered does"));
@@ -101,6 +112,7 @@ fn measure(name: &str, options: &Options) -> Result<Report, String> {
         "ablation" => ablation::run(options)?,
         "links" => links::run(options)?,
         "ordered" => ordered::run(options)?,
+        "daily" => daily::run(options)?,
         "projection" => projection::run(options)?,
         _ => {
             let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();

@@ -83,6 +83,22 @@ pub(crate) fn verify(value: &[u8], record: u64) -> u64 {
     next
 }
 
+/// The 32-byte value of a record that carries a number: a generation, or how often it was put.
+pub(crate) fn numbered_value(record: u64, number: u64) -> [u8; 32] {
+    let mut value = [0; 32];
+    let mixed = Numbers(number << 40 ^ record).next();
+    for (bytes, word) in value.chunks_exact_mut(8).zip([number, record, mixed, !mixed]) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+    value
+}
+
+/// The number that a record's value carries, if it is a value of that record.
+pub(crate) fn number_of(value: &[u8], record: u64) -> Option<u64> {
+    let number = u64::from_le_bytes(*value.first_chunk()?);
+    (value == numbered_value(record, number)).then_some(number)
+}
+
 /// Puts these records, in one batch.
 pub(crate) fn put_records(
     session: &mut Session,

@@ -13,7 +13,6 @@ mod loading;
 mod memcached;
 mod reading;
 mod switching;
-mod times;
 
 use kelix::{Cost, FabricChoice, Path};
 

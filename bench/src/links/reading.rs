@@ -7,8 +7,8 @@ use std::time::Instant;
 use kelix::{Client, Session, Table, Values, View};
 
 use super::chain::text;
-use super::times::Times;
-use crate::store::{Numbers, key_of};
+use crate::store::{Numbers, key_of, number_of};
+use crate::times::Times;
 
 /// The dataset, and its only table.
 pub(super) const NAME: &str = "switched";
@@ -66,22 +66,6 @@ impl Signals {
         // SYNC: only a flag; the thread is joined.
         self.end.store(true, Ordering::Relaxed);
     }
-}
-
-/// The 32-byte value of a record in a generation.
-pub(super) fn value_of(record: u64, generation: u64) -> [u8; 32] {
-    let mut value = [0; 32];
-    let mixed = Numbers(generation << 40 ^ record).next();
-    for (bytes, word) in value.chunks_exact_mut(8).zip([generation, record, mixed, !mixed]) {
-        bytes.copy_from_slice(&word.to_le_bytes());
-    }
-    value
-}
-
-/// The generation that a record's value is of, if it is one.
-fn generation_of(value: &[u8], record: u64) -> Option<u64> {
-    let generation = u64::from_le_bytes(*value.first_chunk()?);
-    (value == value_of(record, generation)).then_some(generation)
 }
 
 /// What was read.
@@ -192,7 +176,7 @@ impl<'s> Reader<'s> {
         let found = self.session.get_into(table, &key_of(record), &mut value);
         self.seen.times[phase].note(began.elapsed().as_nanos() as u64);
         found.map_err(text)?.ok_or_else(|| format!("no record {record}"))?;
-        generation_of(&value, record).ok_or_else(|| format!("record {record} has no value of its own"))
+        number_of(&value, record).ok_or_else(|| format!("record {record} has no value of its own"))
     }
 
     fn draw(&mut self) -> u64 {
@@ -220,7 +204,7 @@ impl<'s> Reader<'s> {
         self.session.multi_get_into(table, &keys, values).map_err(text)?;
         for (index, record) in records.into_iter().enumerate() {
             let value = values.get(index).ok_or_else(|| format!("no record {record}"))?;
-            let generation = generation_of(value, record);
+            let generation = number_of(value, record);
             check(generation.ok_or_else(|| format!("record {record} has no value of its own"))?)?;
         }
         Ok(())

@@ -13,10 +13,10 @@ use kelix_server::ServerConfig;
 use super::FULL_RECORDS;
 use super::chain::text;
 use super::generations::wait_until_one_is_left;
-use super::reading::{NAME, Phase, Reader, Seen, Signals, value_of};
+use super::reading::{NAME, Phase, Reader, Seen, Signals};
 use crate::interleave;
 use crate::report::{Row, Sense, compared};
-use crate::store::{Store, cores, key_of, pin, unpin};
+use crate::store::{Store, cores, key_of, numbered_value, pin, unpin};
 
 /// Items, switches, and the lease of views. A small run is a check that all works.
 const ITEMS: u64 = 200_000;
@@ -45,7 +45,7 @@ impl Builder<'_> {
         let new = [NewTable { name: NAME, kind: TableKind::Hash, overlay: false }];
         let mut build = self.session.build(NAME, &new).map_err(text)?;
         for record in 0..self.items {
-            build.put(0, &key_of(record), &value_of(record, generation)).map_err(text)?;
+            build.put(0, &key_of(record), &numbered_value(record, generation)).map_err(text)?;
         }
         let took = began.elapsed();
         self.signals.begin(switch, Phase::Switching);

@@ -23,6 +23,18 @@ pub(crate) trait Protocol {
 /// memcached: one `get` for all keys; quiet meta sets, ended by a `mn` that says that all were done.
 pub(crate) struct Memcached;
 
+/// The arguments by which a memcached listens at an address. It wants to be told that it may run as root.
+pub(crate) fn listening(address: &Address) -> Vec<String> {
+    let mut arguments = match address {
+        Address::Unix(path) => ["-s".into(), path.display().to_string()].to_vec(),
+        Address::Tcp(port) => ["-l".into(), "127.0.0.1".into(), "-p".into(), port.to_string()].to_vec(),
+    };
+    if rustix::process::geteuid().is_root() {
+        arguments.extend(["-u".into(), "root".into()]);
+    }
+    arguments
+}
+
 impl Protocol for Memcached {
     const PROGRAM: &'static str = "memcached";
 
@@ -33,13 +45,7 @@ impl Protocol for Memcached {
         let mut arguments: Vec<String> = ["-U", "0", "-M", "-I", "16m"].map(String::from).into();
         arguments.extend(["-t".into(), threads.to_string()]);
         arguments.extend(["-m".into(), megabytes.to_string(), "-o".into(), format!("hashpower={power}")]);
-        arguments.extend(match address {
-            Address::Unix(path) => ["-s".into(), path.display().to_string()].to_vec(),
-            Address::Tcp(port) => ["-l".into(), "127.0.0.1".into(), "-p".into(), port.to_string()].to_vec(),
-        });
-        if rustix::process::geteuid().is_root() {
-            arguments.extend(["-u".into(), "root".into()]);
-        }
+        arguments.extend(listening(address));
         arguments
     }
 

@@ -32,6 +32,7 @@ Examples:
   kelix bench peers --keys trace keys.txt --clients 2
   kelix bench spine --records 100000 --svg figures
   kelix bench ordered --keys-file ranges.csv
+  kelix bench daily --traces traces
   kelix bench --project nic.toml
   kelix bench projection --threads 8 --clients 50
   kelix bench report --only spine --only peers
@@ -65,6 +66,9 @@ pub(crate) struct BenchArgs {
     /// For ordered: a file with numbers as keys, one a line, of which what stands before the first comma counts
     #[arg(long, value_name = "FILE")]
     keys_file: Option<PathBuf>,
+    /// For daily: a folder with traces of what caches were asked for [default: ../shared/data/trace, if it is there]
+    #[arg(long, value_name = "DIR")]
+    traces: Option<PathBuf>,
     /// What `counts` does under valgrind
     #[arg(long, hide = true)]
     counted: Option<String>,
@@ -87,6 +91,7 @@ pub(crate) fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
         clients: args.clients.map(usize::from),
         keys: keys.transpose().map_err(failed)?,
         keys_file: args.keys_file.clone(),
+        traces: args.traces.clone(),
         project: args.project.clone(),
         counted: args.counted.clone(),
     };

@@ -8,7 +8,7 @@ const BITS_MAX: u32 = 40;
 
 /// Numbers of operations by the nanoseconds that they took.
 #[derive(Clone)]
-pub(super) struct Times {
+pub(crate) struct Times {
     counts: Vec<u64>,
     count: u64,
     longest_ns: u64,

@@ -1,0 +1,166 @@
+//! How much of what a cache is asked for is there, when it has room for a share of all: ours, memcached with as much memory, and exact LRU
+//! of as many bytes, by arithmetic.
+//!
+//! Streams of requests are made up, and out of files where there are any (`files`). A request is a get, and a set of what was not there. Values
+//! are as long as the stream says, all scaled so that the share of all items is the memory that every cache has.
+
+mod cache;
+mod files;
+mod kelix;
+mod lru;
+mod memcached;
+mod stream;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use self::kelix::Kelix;
+use crate::report::{Detail, Row, Sense, figure};
+use crate::{Options, progress};
+use cache::{Asked, Cache, Contents, ask};
+use lru::Lru;
+use memcached::Memcached;
+use stream::{Stream, item_bytes, made_up};
+
+/// Whether our server evicts. Until it does there is nothing of it to compare.
+const EVICTS: bool = false;
+
+/// Shares of all items that there is room for.
+const SHARES: [f64; 4] = [0.01, 0.03, 0.1, 0.3];
+/// Requests of a stream at most, and memory of a cache.
+const REQUESTS: usize = 500_000;
+const MEMORY_BYTES: u64 = 64 << 20;
+/// The same in a small run, which only checks that all works.
+const REQUESTS_SMALL: usize = 5000;
+const MEMORY_BYTES_SMALL: u64 = 16 << 20;
+/// Where traces are if nobody says so: beside the repository.
+const TRACES: &str = "../shared/data/trace";
+
+/// A stream asked of caches with room for a share.
+struct Compared {
+    stream: &'static str,
+    share: f64,
+    keys: usize,
+    lru: Asked,
+    memcached: Asked,
+    kelix: Option<Asked>,
+    /// How many times as long as in the stream values are.
+    factor: f64,
+}
+
+fn of_lru(stream: &Stream, sizes: &[u32], memory_bytes: u64) -> Asked {
+    let bytes: Vec<u64> = sizes.iter().map(|size| item_bytes(*size)).collect();
+    let mut lru = Lru::new(&bytes, memory_bytes);
+    let hits = stream.requests.iter().filter(|key| lru.ask(**key)).count() as u64;
+    Asked { hits, requests: stream.requests.len() as u64, refused: 0 }
+}
+
+/// Starts our cache, if there is one.
+fn ours(memory_bytes: u64) -> Result<Option<Kelix>, String> {
+    EVICTS.then(|| Kelix::start(memory_bytes)).transpose()
+}
+
+impl Compared {
+    fn run(stream: &Stream, share: f64, memory_bytes: u64) -> Result<Compared, String> {
+        progress::show(&format!("hits: {}, {} % of all fit", stream.name, share * 100.0));
+        let sizes = stream.scaled(share, memory_bytes);
+        let sum = |sizes: &[u32]| sizes.iter().map(|size| f64::from(*size)).sum::<f64>();
+        let factor = sum(&sizes) / sum(&stream.sizes);
+        let lru = of_lru(stream, &sizes, memory_bytes);
+        let contents = Contents::new(sizes);
+        let ask_of = |cache: &mut dyn Cache| ask(cache, stream, &contents);
+        let memcached = ask_of(&mut Memcached::start(memory_bytes)?)?;
+        let kelix = ours(memory_bytes)?.map(|mut kelix| ask_of(&mut kelix)).transpose()?;
+        Ok(Compared { stream: stream.name, share, keys: stream.sizes.len(), lru, memcached, kelix, factor })
+    }
+
+    fn percent(&self) -> String {
+        format!("{:.0}", self.share * 100.0)
+    }
+
+    /// Ours against both of the others.
+    fn rows(&self) -> Vec<Row> {
+        let Some(kelix) = self.kelix else { return Vec::new() };
+        let others =
+            [("", "exact LRU of as many bytes", self.lru), ("_memcached", "memcached", self.memcached)];
+        let row = |(suffix, name, other): (&str, &str, Asked)| Row {
+            id: format!("hit_ratio_{}_{}{suffix}", self.stream, self.percent()).into(),
+            name: format!("hits of {}, {} % of all fit / {name}", self.stream, self.percent()).into(),
+            ours: kelix.percent(),
+            other: Some(other.percent()),
+            unit: "% hits",
+            ratio: kelix.hits.max(1) as f64 / other.hits.max(1) as f64,
+            wanted: Some(1.0),
+            sense: Sense::AtLeast,
+            note: format!("against {name}; {} requests for {} keys", kelix.requests, self.keys),
+        };
+        others.map(row).into()
+    }
+
+    fn line(&self) -> Vec<String> {
+        let hits = |asked: &Asked| format!("{:.2}", asked.percent());
+        let refused = match self.memcached.refused {
+            0 => String::new(),
+            refused => format!("; memcached refused {refused}"),
+        };
+        let note = format!(
+            "{} requests, {} keys, values {} x{refused}",
+            self.lru.requests,
+            self.keys,
+            figure(self.factor)
+        );
+        let ours = self.kelix.as_ref().map_or("-".into(), hits);
+        vec![self.stream.into(), self.percent(), hits(&self.lru), hits(&self.memcached), ours, note]
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "stream": self.stream,
+            "percent": self.share * 100.0,
+            "requests": self.lru.requests,
+            "keys": self.keys,
+            "values_scaled_by": self.factor,
+            "lru": self.lru.percent(),
+            "memcached": self.memcached.percent(),
+            "memcached_refused": self.memcached.refused,
+            "kelix": self.kelix.map(|asked| asked.percent()),
+            "kelix_refused": self.kelix.map(|asked| asked.refused),
+        })
+    }
+}
+
+/// Where the traces are, if there are any.
+fn traces(options: &Options) -> Option<PathBuf> {
+    let usual = || Some(PathBuf::from(TRACES)).filter(|usual| usual.is_dir());
+    options.traces.clone().or_else(usual)
+}
+
+/// The rows, and the table of all hits.
+pub(super) fn rows(options: &Options, is_full: bool) -> Result<(Vec<Row>, Detail), String> {
+    let (requests, memory_bytes) =
+        if is_full { (REQUESTS, MEMORY_BYTES) } else { (REQUESTS_SMALL, MEMORY_BYTES_SMALL) };
+    let folder = traces(options);
+    let of_files = folder.as_deref().map(|folder: &Path| files::streams(folder, requests)).transpose()?;
+    let of_files = of_files.unwrap_or_default();
+    let mut all = Vec::new();
+    for share in SHARES {
+        let made_up = made_up(share, requests);
+        for stream in of_files.iter().chain(&made_up) {
+            all.push(Compared::run(stream, share, memory_bytes)?);
+        }
+    }
+    let order = |compared: &Compared| of_files.iter().position(|stream| stream.name == compared.stream);
+    all.sort_by_key(|compared| (order(compared).unwrap_or(usize::MAX), compared.stream));
+    let heading = ["stream", "% fit", "LRU", "memcached", "Kelix", "note"].map(String::from).to_vec();
+    let detail = Detail {
+        name: "hit_ratio",
+        json: all.iter().map(Compared::json).collect(),
+        words: format!(
+            "Hits of 100 requests, in caches of {} MiB that a share of all items fits into.",
+            memory_bytes >> 20
+        ),
+        lines: std::iter::once(heading).chain(all.iter().map(Compared::line)).collect(),
+    };
+    Ok((all.iter().flat_map(Compared::rows).collect(), detail))
+}

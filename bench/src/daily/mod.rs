@@ -1,0 +1,44 @@
+//! `kelix bench daily`: what those meet who run a store from day to day. Clients while a snapshot is taken, a restart out of a
+//! snapshot, memory when values have changed their sizes for an hour, and how much a cache has of what it is asked for.
+//!
+//! Servers are processes of their own, started as people start them. Every value that is read is checked.
+
+mod churn;
+mod hits;
+mod latencies;
+mod records;
+mod restart;
+mod server;
+
+use crate::store::unpin;
+use crate::{Options, Report, progress};
+
+/// Records of a run, and how many it has at least.
+const RECORDS: u64 = 10_000_000;
+const RECORDS_MIN: u64 = 1000;
+/// Records from which on a run is a measurement.
+const FULL_RECORDS: u64 = 100_000;
+
+/// An error of somebody else's, as text.
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// Runs the benchmark.
+pub(crate) fn run(options: &Options) -> Result<Report, String> {
+    let records = options.records.unwrap_or(RECORDS).max(RECORDS_MIN);
+    let is_full = records >= FULL_RECORDS;
+    let outcome = report(options, records, is_full);
+    unpin();
+    progress::show("");
+    outcome
+}
+
+fn report(options: &Options, records: u64, is_full: bool) -> Result<Report, String> {
+    let (mut rows, stored) = latencies::rows(records, is_full)?;
+    rows.extend(restart::rows(stored, is_full)?);
+    rows.push(churn::row(records, is_full)?);
+    let (hits, detail) = hits::rows(options, is_full)?;
+    rows.extend(hits);
+    Ok(Report { detail: Some(detail), ..Report::new("daily", records, rows) })
+}

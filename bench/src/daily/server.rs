@@ -1,0 +1,134 @@
+//! Our server as people run it: a process of its own, with a directory for snapshots.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use kelix::{Client, Session};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::text;
+
+/// What names of snapshots end with.
+const ENDING: &str = "kelix-snapshot";
+
+/// A folder with all that servers need that come one after the other. It goes with this.
+pub(super) struct Home {
+    folder: PathBuf,
+    memory_bytes: u64,
+}
+
+impl Home {
+    /// An empty one, for servers with so much memory.
+    pub fn new(name: &str, memory_bytes: u64) -> Result<Home, String> {
+        let folder = std::env::temp_dir().join(format!("kelix-bench-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        // What a person's own file sets is not for these servers.
+        std::fs::write(folder.join("config.toml"), "").map_err(text)?;
+        Ok(Home { folder, memory_bytes })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// The newest snapshot.
+    pub fn newest_snapshot(&self) -> Result<PathBuf, String> {
+        let entries = std::fs::read_dir(self.path("snapshots")).map_err(text)?.flatten();
+        let paths = entries.map(|entry| entry.path());
+        let newest = paths.filter(|path| path.extension().is_some_and(|ending| ending == ENDING)).max();
+        newest.ok_or_else(|| "there is no snapshot".into())
+    }
+
+    /// Starts a server with these options beside the usual ones, and waits until clients can connect.
+    pub fn serve(&self, options: &[&str]) -> Result<Served, String> {
+        let program = std::env::current_exe().map_err(text)?;
+        let mut command = Command::new(program);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("KELIX_"))
+        {
+            command.env_remove(name);
+        }
+        let errors = self.path("errors");
+        command
+            .arg("serve")
+            .args(["--memory", &self.memory_bytes.to_string()])
+            .arg("--dir")
+            .arg(self.path("run"))
+            .arg("--config")
+            .arg(self.path("config.toml"))
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(&errors).map_err(text)?);
+        let mut child = command.spawn().map_err(|error| format!("cannot start a server: {error}"))?;
+        let mut said = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut served = Served { child, directory: self.path("run"), _said: None };
+        let mut ready = String::new();
+        said.read_line(&mut ready).map_err(text)?;
+        if ready.is_empty() {
+            let _ = served.child.wait();
+            let why = std::fs::read_to_string(errors).unwrap_or_default();
+            return Err(format!("a server did not begin: {}", why.trim()));
+        }
+        served._said = Some(said);
+        Ok(served)
+    }
+
+    /// The same with snapshots.
+    pub fn serve_with_snapshots(&self) -> Result<Served, String> {
+        let directory = self.path("snapshots");
+        self.serve(&["--snapshots", directory.to_str().ok_or("the name of the folder is no text")?])
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A running server. One that is dropped is killed, and takes no snapshot.
+pub(super) struct Served {
+    child: Child,
+    directory: PathBuf,
+    /// Held, so that it can say what it likes.
+    _said: Option<BufReader<ChildStdout>>,
+}
+
+impl Served {
+    /// Where clients find it.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub fn client(&self) -> Result<Client, String> {
+        Client::connect(self.directory()).map_err(text)
+    }
+
+    pub fn session(&self) -> Result<Session, String> {
+        self.client()?.session().map_err(text)
+    }
+
+    /// The first shard's part of the statistics.
+    pub fn shard(&self) -> Result<Value, String> {
+        let told: Value = serde_json::from_str(&self.client()?.statistics().map_err(text)?).map_err(text)?;
+        Ok(told["shards"][0].clone())
+    }
+
+    /// Has it end in good order.
+    pub fn end(mut self) -> Result<(), String> {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::TERM).map_err(text)?;
+        let ended = self.child.wait().map_err(text)?;
+        if ended.success() { Ok(()) } else { Err(format!("the server ended with {ended}")) }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
