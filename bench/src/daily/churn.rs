@@ -37,6 +37,7 @@ const MEMORY_MIN: u64 = 256 << 20;
 const BATCH: usize = 64;
 /// How long memory has to stay as it is to be looked at, and how long that is waited for.
 const STILL: Duration = Duration::from_secs(2);
+const STILL_SMALL: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Number and length of a record's last put.
@@ -115,7 +116,7 @@ impl Place {
     }
 
     /// Used bytes and those of segments, once they stay as they are.
-    fn memory(&self) -> Result<(u64, u64), String> {
+    fn memory(&self, still: Duration) -> Result<(u64, u64), String> {
         let (began, mut since, mut before) = (Instant::now(), Instant::now(), (0, 0));
         loop {
             let memory = self.server.shard()?["memory"].clone();
@@ -124,7 +125,7 @@ impl Place {
             if now != before || bytes("quarantined_bytes")? > 0 {
                 (since, before) = (Instant::now(), now);
             }
-            if since.elapsed() >= STILL || began.elapsed() >= PATIENCE {
+            if since.elapsed() >= still || began.elapsed() >= PATIENCE {
                 return Ok(now);
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -140,14 +141,14 @@ struct Look {
 }
 
 impl Look {
-    fn at(place: &mut Place, all: &[Last]) -> Result<Look, String> {
+    fn at(place: &mut Place, all: &[Last], still: Duration) -> Result<Look, String> {
         place.verify(all)?;
         let mut fresh = Place::start("fresh", all.len() as u64)?;
         let batches: Vec<(u64, Last)> = (0..).zip(all.iter().copied()).collect();
         batches.chunks(BATCH).try_for_each(|batch| fresh.put(batch))?;
         fresh.verify(all)?;
         let live = all.iter().map(|last| u64::from(last.bytes) + 16).sum();
-        Ok(Look { live, churned: place.memory()?, fresh: fresh.memory()? })
+        Ok(Look { live, churned: place.memory(still)?, fresh: fresh.memory(still)? })
     }
 
     fn ratio(&self) -> f64 {
@@ -168,7 +169,7 @@ impl Look {
 }
 
 /// Puts through all waves. What memory was at each look.
-fn looks(records: u64, puts: u64) -> Result<Vec<Look>, String> {
+fn looks(records: u64, puts: u64, still: Duration) -> Result<Vec<Look>, String> {
     let (wave, mut numbers, mut looks) = (puts / WAVES, Numbers(29), Vec::new());
     let mut place = Place::start("churn", records)?;
     let mut all = vec![Last::default(); records as usize];
@@ -191,7 +192,7 @@ fn looks(records: u64, puts: u64) -> Result<Vec<Look>, String> {
             batch.clear();
         }
         if is_look {
-            looks.push(Look::at(&mut place, &all)?);
+            looks.push(Look::at(&mut place, &all, still)?);
         }
         if put % (1 << 20) == 1 {
             progress::show(&format!("changing sizes: {} %", put * 100 / puts));
@@ -203,8 +204,8 @@ fn looks(records: u64, puts: u64) -> Result<Vec<Look>, String> {
 /// The row.
 pub(super) fn row(records: u64, is_full: bool) -> Result<Row, String> {
     let records = records.min(RECORDS);
-    let puts = if is_full { PUTS } else { records * PUTS_SMALL };
-    let looks = looks(records, puts)?;
+    let (puts, still) = if is_full { (PUTS, STILL) } else { (records * PUTS_SMALL, STILL_SMALL) };
+    let looks = looks(records, puts, still)?;
     let worst = looks.iter().max_by(|one, other| one.ratio().total_cmp(&other.ratio())).expect("some");
     let moments = ["rising", "highest", "falling", "lowest"];
     let told: Vec<String> =

@@ -35,10 +35,12 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
 }
 
 fn report(options: &Options, records: u64, is_full: bool) -> Result<Report, String> {
+    // First, since what is wrong with a file shall not be told after minutes.
+    let streams = hits::Streams::read(options, is_full)?;
     let (mut rows, stored) = latencies::rows(records, is_full)?;
     rows.extend(restart::rows(stored, is_full)?);
     rows.push(churn::row(records, is_full)?);
-    let (hits, detail) = hits::rows(options, is_full)?;
+    let (hits, detail) = streams.rows()?;
     rows.extend(hits);
     Ok(Report { detail: Some(detail), ..Report::new("daily", records, rows) })
 }

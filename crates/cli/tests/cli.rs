@@ -764,6 +764,59 @@ fn rows_of_projection() -> Vec<String> {
     wanted.into_iter().map(String::from).collect()
 }
 
+fn rows_of_daily() -> Vec<String> {
+    ["snapshot_get", "snapshot_put", "restart", "restart_warm", "churn"].map(String::from).into()
+}
+
+/// Streams out of files of all kinds, beside those that are made up.
+#[test]
+fn caches_are_measured_with_the_traces_of_a_folder() {
+    let place = Place::new();
+    let folder = place.path().join("traces");
+    std::fs::create_dir_all(folder.join("cachelib")).expect("a folder");
+    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.join(name), bytes).expect("there is room");
+    let blocks: String = (0..3000).map(|at| format!("1,{at},2a,{},{}\n", 512 + at % 9, at % 700)).collect();
+    write("cloudPhysicsIO.csv", format!("version,time,op,size,lbn\n{blocks}").as_bytes());
+    write(
+        "cachelib/kvcache_reg.sizes.json",
+        br#"{"valSizeRange": [31, 630], "valSizeRangeProbability": [3, 1]}"#,
+    );
+    let popularity = br#"{"oneHits": 0.1, "popularityBuckets": [1, 900], "popularityWeights": [500, 2700]}"#;
+    write("cachelib/kvcache_reg.pop.json", popularity);
+    let keys: Vec<u8> = (0..3000u64).flat_map(|at| (at * at % 911).to_be_bytes()).collect();
+    write("scarab_scarab-recs.trace", &keys);
+    let packed = Command::new("xz").arg(folder.join("scarab_scarab-recs.trace")).status();
+    assert!(packed.expect("xz is installed").success());
+
+    let bench = |folder: &std::path::Path| {
+        let folder = folder.to_str().expect("a plain path");
+        place.kelix(&["bench", "daily", "--records", "1000", "--json", "--traces", folder])
+    };
+    let ran = bench(&folder);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let report = ran.json();
+    let hits = report["hit_ratio"].as_array().expect("hits");
+    let streams: Vec<&str> = hits.iter().map(|of| of["stream"].as_str().expect("a name")).collect();
+    let wanted = ["blocks", "recommended", "kvcache", "drift", "loop", "sizes"];
+    assert_eq!(streams, wanted.map(|stream| [stream; 4]).concat());
+    for of in hits {
+        // memcached is no exact LRU, but with room for less it does not find more than there is to be found.
+        let percent = |name: &str| of[name].as_f64().expect("a number");
+        assert!(
+            (0.0..=100.0).contains(&percent("lru")) && (0.0..=100.0).contains(&percent("memcached")),
+            "{of}"
+        );
+    }
+    // With room for a third of 700 blocks that come in turn, none is found again.
+    assert_eq!((&hits[3]["percent"], &hits[3]["lru"]), (&json!(30.0), &json!(0.0)));
+
+    write("cloudPhysicsIO.csv", b"version,time,op,size,lbn\n1,5,2a,many,7\n");
+    bench(&folder).failed(5, &["cloudPhysicsIO.csv is not what it is called"]);
+    bench(place.path()).failed(5, &["has none of cloudPhysicsIO.csv"]);
+    let ran = place.kelix(&["bench", "spine", "--traces", "traces"]);
+    assert!(ran.code != 0 && ran.err.contains("daily does"), "{ran:?}");
+}
+
 fn rows_of_links() -> Vec<String> {
     let mut wanted = Vec::new();
     for fabric in ["", "shm_"] {
@@ -899,6 +952,7 @@ fn assert_written(place: &Place, parts: &BTreeMap<String, String>, report: &serd
         "counts" => assert_eq!(ids, rows_of_counts()),
         "links" => assert_eq!(ids, rows_of_links()),
         "ordered" => assert_eq!(ids, rows_of_ordered()),
+        "daily" => assert_eq!(ids, rows_of_daily()),
         "projection" => assert_eq!(ids, rows_of_projection()),
         _ => assert!(ids.len() > 4, "{ids:?}"),
     }

@@ -11,7 +11,7 @@ mod lru;
 mod memcached;
 mod stream;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -136,31 +136,47 @@ fn traces(options: &Options) -> Option<PathBuf> {
     options.traces.clone().or_else(usual)
 }
 
-/// The rows, and the table of all hits.
-pub(super) fn rows(options: &Options, is_full: bool) -> Result<(Vec<Row>, Detail), String> {
-    let (requests, memory_bytes) =
-        if is_full { (REQUESTS, MEMORY_BYTES) } else { (REQUESTS_SMALL, MEMORY_BYTES_SMALL) };
-    let folder = traces(options);
-    let of_files = folder.as_deref().map(|folder: &Path| files::streams(folder, requests)).transpose()?;
-    let of_files = of_files.unwrap_or_default();
-    let mut all = Vec::new();
-    for share in SHARES {
-        let made_up = made_up(share, requests);
-        for stream in of_files.iter().chain(&made_up) {
-            all.push(Compared::run(stream, share, memory_bytes)?);
-        }
+/// What caches are asked for, as far as it is out of files, and by how much.
+pub(super) struct Streams {
+    of_files: Vec<Stream>,
+    requests: usize,
+    memory_bytes: u64,
+}
+
+impl Streams {
+    /// Reads what there is.
+    pub fn read(options: &Options, is_full: bool) -> Result<Streams, String> {
+        let (requests, memory_bytes) =
+            if is_full { (REQUESTS, MEMORY_BYTES) } else { (REQUESTS_SMALL, MEMORY_BYTES_SMALL) };
+        let of_files = traces(options).map(|folder| files::streams(&folder, requests)).transpose()?;
+        Ok(Streams { of_files: of_files.unwrap_or_default(), requests, memory_bytes })
     }
-    let order = |compared: &Compared| of_files.iter().position(|stream| stream.name == compared.stream);
-    all.sort_by_key(|compared| (order(compared).unwrap_or(usize::MAX), compared.stream));
-    let heading = ["stream", "% fit", "LRU", "memcached", "Kelix", "note"].map(String::from).to_vec();
-    let detail = Detail {
-        name: "hit_ratio",
-        json: all.iter().map(Compared::json).collect(),
-        words: format!(
-            "Hits of 100 requests, in caches of {} MiB that a share of all items fits into.",
-            memory_bytes >> 20
-        ),
-        lines: std::iter::once(heading).chain(all.iter().map(Compared::line)).collect(),
-    };
-    Ok((all.iter().flat_map(Compared::rows).collect(), detail))
+
+    fn compare(&self) -> Result<Vec<Compared>, String> {
+        let mut all = Vec::new();
+        for share in SHARES {
+            let made_up = made_up(share, self.requests);
+            for (place, stream) in self.of_files.iter().chain(&made_up).enumerate() {
+                all.push((place, Compared::run(stream, share, self.memory_bytes)?));
+            }
+        }
+        all.sort_by_key(|(place, _)| *place);
+        Ok(all.into_iter().map(|(_, compared)| compared).collect())
+    }
+
+    /// The rows, and the table of all hits.
+    pub fn rows(&self) -> Result<(Vec<Row>, Detail), String> {
+        let all = self.compare()?;
+        let heading = ["stream", "% fit", "LRU", "memcached", "Kelix", "note"].map(String::from).to_vec();
+        let detail = Detail {
+            name: "hit_ratio",
+            json: all.iter().map(Compared::json).collect(),
+            words: format!(
+                "Hits of 100 requests, in caches of {} MiB that a share of all items fits into.",
+                self.memory_bytes >> 20
+            ),
+            lines: std::iter::once(heading).chain(all.iter().map(Compared::line)).collect(),
+        };
+        Ok((all.iter().flat_map(Compared::rows).collect(), detail))
+    }
 }
