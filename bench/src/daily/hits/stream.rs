@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn sizes_are_scaled_until_a_share_of_them_fits() {
         for share in [0.01, 0.3] {
-            for stream in made_up(share, 20_000) {
+            for stream in made_up(share, 100_000) {
                 let sizes = stream.scaled(share, 16 << 20);
                 let bytes: u64 = sizes.iter().map(|size| item_bytes(*size)).sum();
                 let found = (16 << 20) as f64 / bytes as f64;
