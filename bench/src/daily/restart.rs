@@ -16,7 +16,7 @@ use crate::progress;
 use crate::report::{Row, compared};
 
 /// Rounds. A small run is a check that all works.
-const FULL: usize = 7;
+const FULL: usize = 11;
 const SMALL: usize = 2;
 /// Bytes that are read at once.
 const READ: usize = 1 << 20;
