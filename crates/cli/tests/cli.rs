@@ -765,7 +765,8 @@ fn rows_of_projection() -> Vec<String> {
 }
 
 fn rows_of_daily() -> Vec<String> {
-    ["snapshot_get", "snapshot_put", "restart", "restart_warm", "churn"].map(String::from).into()
+    let latencies = ["snapshot_get", "snapshot_put", "restart", "restart_warm", "churn"];
+    latencies.into_iter().chain(["hit_ratio", "hit_ratio_memcached"]).map(String::from).collect()
 }
 
 /// Streams out of files of all kinds, beside those that are made up.
@@ -802,10 +803,9 @@ fn caches_are_measured_with_the_traces_of_a_folder() {
     for of in hits {
         // memcached is no exact LRU, but with room for less it does not find more than there is to be found.
         let percent = |name: &str| of[name].as_f64().expect("a number");
-        assert!(
-            (0.0..=100.0).contains(&percent("lru")) && (0.0..=100.0).contains(&percent("memcached")),
-            "{of}"
-        );
+        let is_percent = |name: &&str| (0.0..=100.0).contains(&percent(name));
+        assert!(["lru", "memcached", "kelix"].iter().all(is_percent), "{of}");
+        assert_eq!(of["kelix_refused"], 0, "{of}");
     }
     // With room for a third of 700 blocks that come in turn, none is found again.
     assert_eq!((&hits[3]["percent"], &hits[3]["lru"]), (&json!(30.0), &json!(0.0)));

@@ -292,7 +292,9 @@ impl Taking {
                     while self.hear(None)? {}
                     let count = ((bytes - at) as usize / 8).min(PIECE_WORDS);
                     let place = place.plus(at);
-                    let memory = map.words(place, count).expect("memory that was told");
+                    let memory = map.words(place, count).ok_or_else(|| {
+                        Error::new(ErrorKind::Protocol, "snapshot", "a shard told of memory that it has not")
+                    })?;
                     memory.copy_out(0, &mut words[..count]);
                     self.writer.memory(which, place, &words[..count])?;
                 }

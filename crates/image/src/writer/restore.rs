@@ -135,11 +135,13 @@ impl Image {
     /// The stretches of memory that hold something now, in their order, but no models: place and bytes.
     pub fn stretches(&self) -> Vec<(Place, u64)> {
         let mut stretches: Vec<(Place, u64)> = Vec::new();
-        let mut add = |place: Place, bytes: u64| match stretches.last_mut() {
-            Some((first, length)) if first.plus(*length) == place => *length += bytes,
-            _ => stretches.push((place, bytes)),
-        };
         for segment in self.segments.iter().filter(|segment| segment.state != SegmentState::Retired) {
+            // None goes on in the next segment, which is other memory.
+            let before = stretches.len();
+            let mut add = |place: Place, bytes: u64| match stretches[before..].last_mut() {
+                Some((first, length)) if first.plus(*length) == place => *length += bytes,
+                _ => stretches.push((place, bytes)),
+            };
             for (at, page) in segment.pages.iter().enumerate() {
                 let place = page_place(segment, at);
                 match page.usage {
@@ -242,5 +244,35 @@ impl Image {
         }
         let (segment, page) = self.page_of(first);
         self.segments[segment].pages[page].carved = slots as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PrivateSegments;
+
+    /// Segments that fill their granules have places in a row, but memory of their own.
+    #[test]
+    fn no_stretch_goes_from_one_segment_to_the_next() {
+        let config = ImageConfig {
+            image_id: 1,
+            hash_seed: 2,
+            term: 1,
+            epoch_ns: kelix_types::limits::EPOCH_NS_MIN,
+            memory_bytes: 2 * GRANULE_BYTES,
+            segment_bytes_first: GRANULE_BYTES,
+            segment_bytes_max: GRANULE_BYTES,
+        };
+        let mut image =
+            Image::create(config, Span::private(4096), Box::new(PrivateSegments::default())).unwrap();
+        for _ in 0..2 {
+            image.allocate_run(GRANULE_BYTES).unwrap();
+        }
+        let stretches = image.stretches();
+        assert_eq!(stretches.iter().map(|(_, bytes)| bytes).sum::<u64>(), 2 * GRANULE_BYTES);
+        for (place, bytes) in stretches {
+            assert!(image.map().words(place, bytes as usize / 8).is_some(), "{place:?}, {bytes}");
+        }
     }
 }
