@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use kelix_fabric::shm::{RunDirectory, page_bytes};
 use kelix_server::{Ended, Server, ServerConfig, SnapshotConfig, Statistics, Stopper};
+use kelix_types::limits::SHARD_BYTES_MIN;
 use serde_json::json;
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
@@ -22,9 +23,6 @@ use crate::manager::Manager;
 use crate::trust::tokens;
 use crate::units::{parse_interval, parse_lease, parse_size, show_size};
 use crate::{Exit, Failure, http, namespaces};
-
-/// The least memory of a shard: below this it cannot hold one of each thing it needs.
-const SHARD_BYTES_MIN: u64 = 4 << 20;
 
 /// Run a server in the foreground
 ///

@@ -247,7 +247,7 @@ fn errors_say_what_to_do() {
     let error = place.kelix(&["put", "t", "k", "v", "--json"]).error(3);
     assert_eq!((&error["kind"], &error["retry"]), (&json!("unavailable"), &json!(true)));
     place.kelix(&["stat"]).failed(3, &["no server"]);
-    for (size, words) in [("4X", "64M or 4G"), ("1K", "at least 4 MiB"), ("", "size"), ("-4G", "-4")] {
+    for (size, words) in [("4X", "64M or 4G"), ("1K", "at least 16 MiB"), ("", "size"), ("-4G", "-4")] {
         place.kelix(&["serve", "--memory", size]).failed(2, &[words]);
     }
     place.kelix(&["serve", "--shards", "0"]).failed(2, &["1 to 64"]);

@@ -231,15 +231,20 @@ impl Server {
         check_access(config)?;
         let shapes: Vec<(&str, usize)> =
             namespaces.iter().map(|namespace| (&namespace.name[..], namespace.shards)).collect();
-        let kept = match &config.snapshots {
-            Some(snapshots) => snapshots::readable(snapshots, &shapes, config.take_over)?,
-            None => Vec::new(),
+        let readable = |verify| match &config.snapshots {
+            Some(snapshots) => snapshots::readable(snapshots, &shapes, verify),
+            None => Ok(Vec::new()),
         };
+        if config.take_over {
+            readable(true)?;
+        }
         let authority = Arc::new(Authority::take(
             RunDirectory(config.directory.clone()),
             config.take_over,
             !config.rdma.is_empty(),
         )?);
+        // Not before: the server that held the directory until now may have been taking its last one.
+        let kept = readable(false)?;
         let (news, received) = channel();
         let begin = |restored: Option<&Snapshot>| begin(config, &namespaces, restored, &authority, &news);
         let (served, stop) = snapshots::begin_with(kept, begin)?;

@@ -262,6 +262,13 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_was_set_back_makes_no_older_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let [first, second] = [5000, 4000].map(|at| made(directory.path(), at));
+        assert_eq!(list(directory.path()).unwrap(), [second, first]);
+    }
+
+    #[test]
     fn the_newest_are_kept() {
         let directory = tempfile::tempdir().unwrap();
         let [_, second, third] = [999, 1000, 12_345].map(|at| made(directory.path(), at));

@@ -10,7 +10,7 @@ use kelix_types::{Place, Result};
 
 use crate::{
     Description, ENDING, HEAD_WORDS, Kind, MAGIC, PAGE_BYTES, PART, PIECE, PIECE_WORDS_MAX, VERSION, Which,
-    checksum, system,
+    checksum, list, system,
 };
 
 /// A snapshot that is being written. One that is dropped before its end leaves nothing.
@@ -27,7 +27,11 @@ pub struct Writer {
 impl Writer {
     /// Begins a snapshot in a directory.
     pub fn create(directory: &Path, description: &Description) -> Result<Writer> {
-        let name = format!("{:013}.{ENDING}", description.made_unix_ms);
+        // The newest has the last name, also where the clock was set back.
+        let newest =
+            list(directory)?.first().and_then(|path| path.file_stem()?.to_str()?.parse::<u64>().ok());
+        let number = description.made_unix_ms.max(newest.map_or(0, |newest| newest.saturating_add(1)));
+        let name = format!("{number:013}.{ENDING}");
         let part = directory.join(format!("{name}.{PART}"));
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part);
         let file = file.map_err(|source| system("write", &part, source))?;
