@@ -152,11 +152,18 @@ impl Namespace {
             start(config, restored.map(|(snapshot, namespace)| (snapshot, which(namespace))))
         };
         let start = &start;
-        // What they begin with takes its time, so each has a thread for that.
+        // What they begin with takes its time, so each has a thread for that, as long as there are any.
         let shards: Result<Vec<ShardHandle>> = std::thread::scope(|scope| {
-            let starting: Vec<_> =
-                (0..config.shards).map(|number| scope.spawn(move || start(number))).collect();
-            starting.into_iter().map(|shard| shard.join().expect("a shard begins or says why not")).collect()
+            let aside = |number| {
+                let name = std::thread::Builder::new().name("kelix-restore".into());
+                restored.and_then(|_| name.spawn_scoped(scope, move || start(number)).ok())
+            };
+            let starting: Vec<_> = (0..config.shards).map(|number| (number, aside(number))).collect();
+            let started = starting.into_iter().map(|(number, thread)| match thread {
+                Some(thread) => thread.join().expect("a shard begins or says why not"),
+                None => start(number),
+            });
+            started.collect()
         });
         let shards = shards?;
         Ok(Namespace {

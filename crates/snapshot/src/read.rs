@@ -169,8 +169,12 @@ impl Snapshot {
         };
         let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(THREADS_MAX);
         std::thread::scope(|scope| -> Result<()> {
-            let filling: Vec<_> = (0..threads).map(|_| scope.spawn(fill)).collect();
-            filling.into_iter().try_for_each(|thread| thread.join().expect("it reads or says why not"))
+            let aside = || std::thread::Builder::new().name("kelix-restore".into()).spawn_scoped(scope, fill);
+            // This thread, and as many more as there are.
+            let others: Vec<_> = (1..threads).map_while(|_| aside().ok()).collect();
+            let own = fill();
+            others.into_iter().try_for_each(|thread| thread.join().expect("it reads or says why not"))?;
+            own
         })?;
         let notes = self.all(Kind::Notes, which)?;
         redo(&notes, |place, count| map.words(place, count))
