@@ -4,7 +4,7 @@
 
 CARGO ?= cargo
 PREFIX ?= /usr/local
-# CI sets it to 60.
+# CI sets it to 30.
 FUZZ_SECONDS ?= 5
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 # The simulator puts a hook before each access to shared memory, so it is built apart from everything else.
