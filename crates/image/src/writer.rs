@@ -97,6 +97,19 @@ pub struct SegmentSummary {
     pub bytes: u64,
 }
 
+impl SegmentSummary {
+    /// How many granules it takes, in part or whole.
+    pub fn granules(&self) -> u64 {
+        self.bytes.div_ceil(GRANULE_BYTES)
+    }
+}
+
+impl Segment {
+    fn summary(&self) -> SegmentSummary {
+        SegmentSummary { first_granule: self.first_granule, bytes: self.bytes }
+    }
+}
+
 struct KindState {
     /// Dead slots, oldest first: place / 16 in the low 40 bits, the low 24 bits of the epoch above.
     free: VecDeque<u64>,
@@ -129,6 +142,8 @@ pub struct Image {
     /// Whether what is allocated now are new places for objects of the segment that is being emptied.
     moving: bool,
     openings: u64,
+    /// The most that was in quarantine lately, in bytes: writes may need as much again.
+    quarantined_lately: u64,
     /// Bytes that the last allocation lacked which found no room.
     missing: u64,
     /// All but `live`, which is the sum of `runs` and of what the kinds count.
@@ -150,6 +165,13 @@ struct Evacuation {
 
 const STAMP_SHIFT: u32 = 40;
 const PLACE_MASK: u64 = (1 << STAMP_SHIFT) - 1;
+
+/// Memory is wasted where slabs hold more than what is needed by this share of that, and by so many bytes: less is in use
+/// again soon, or is not worth the work.
+const WASTE_PERCENT: u64 = 20;
+const WASTE_BYTES_MIN: u64 = 4 << 20;
+/// What was in quarantine is forgotten by this share an epoch.
+const QUARANTINED_FORGET_SHARE: u64 = 16;
 
 impl Image {
     /// Makes an empty image whose header page stands in `header`.
@@ -194,6 +216,7 @@ impl Image {
             evacuating: None,
             moving: false,
             openings: 0,
+            quarantined_lately: 0,
             missing: 0,
             use_: MemoryUse { limit: config.memory_bytes, ..MemoryUse::default() },
         }
@@ -615,6 +638,8 @@ impl Image {
     }
 
     fn ripen(&mut self) {
+        let faded = self.quarantined_lately - self.quarantined_lately.div_ceil(QUARANTINED_FORGET_SHARE);
+        self.quarantined_lately = faded.max(self.use_.quarantined);
         let now = self.epoch;
         let ripe = |epoch: u64| epoch + QUARANTINE_EPOCHS <= now;
         while self.dead.front().is_some_and(|(epoch, _)| ripe(*epoch)) {
@@ -654,10 +679,7 @@ impl Image {
 
     /// The segments that are part of the image.
     pub fn segments(&self) -> impl Iterator<Item = SegmentSummary> + '_ {
-        self.segments
-            .iter()
-            .filter(|segment| segment.state != SegmentState::Retired)
-            .map(|segment| SegmentSummary { first_granule: segment.first_granule, bytes: segment.bytes })
+        self.segments.iter().filter(|segment| segment.state != SegmentState::Retired).map(Segment::summary)
     }
 
     /// Whether a segment is being emptied.
@@ -671,14 +693,25 @@ impl Image {
         self.openings
     }
 
-    /// Begins to empty the sparsest segment that is at most `share_percent` in use, but not the newest: that is sparse
-    /// because it is being filled. Returns whether there is one.
-    pub fn begin_evacuation(&mut self, share_percent: u64) -> bool {
+    /// The sparsest segment that is at most `share_percent` in use, unless one is being emptied. But not the newest: that is
+    /// sparse because it is being filled.
+    pub fn sparsest(&self, share_percent: u64) -> Option<SegmentSummary> {
+        if self.evacuating.is_some() {
+            return None;
+        }
         let newest = self.segments.len() - 1;
         let candidates = self.candidates(share_percent).filter(|(index, _)| *index != newest);
         let sparsest = candidates.min_by_key(|(_, segment)| segment.live_bytes * 1000 / segment.bytes);
-        let chosen = sparsest.map(|(index, _)| index);
-        self.begin_to_empty(chosen)
+        sparsest.map(|(_, segment)| segment.summary())
+    }
+
+    /// Whether slabs hold much that is neither in use, nor in quarantine or about to be, nor what is left of the slab of each
+    /// kind that is being filled.
+    pub fn is_wasteful(&self) -> bool {
+        let filled: u64 = self.kind_uses().map(|of| of.kind.slab_pages() * PAGE_BYTES).sum();
+        let needed = self.memory_use().live + self.quarantined_lately + filled;
+        let waste = self.use_.pages.saturating_sub(needed);
+        waste * 100 > needed * WASTE_PERCENT && waste > WASTE_BYTES_MIN
     }
 
     /// Begins to empty a segment for the sake of a write that just found no room, and that found none first when
@@ -692,29 +725,25 @@ impl Image {
         let gain: u64 = candidates().map(|(_, segment)| segment.gain()).sum();
         let best = candidates().max_by_key(|(_, segment)| segment.gain());
         let chosen = best.filter(|_| gain >= self.missing).map(|(index, _)| index);
-        self.begin_to_empty(chosen)
+        self.empty(chosen)
     }
 
-    /// Begins to empty a segment, however full it is: whoever calls this lets most of what is there go.
-    pub fn begin_to_clear(&mut self, first_granule: usize) -> bool {
+    /// Begins to empty a segment, however full it is. Whoever calls this chose one whose objects can move, or lets them go.
+    pub fn begin_to_empty(&mut self, first_granule: usize) -> bool {
         let chosen = self.granules.get(first_granule).map(|segment| *segment as usize);
         let is_open = |segment: &usize| self.segments[*segment].state == SegmentState::Open;
-        self.begin_to_empty(chosen.filter(is_open))
+        self.empty(chosen.filter(is_open))
     }
 
     /// The segments that can be emptied if their items go, and how many bytes are in use there.
     pub fn clearable(&self) -> impl Iterator<Item = (SegmentSummary, u64)> {
         let open = |segment: &&Segment| segment.state == SegmentState::Open && segment.run_pages == 0;
-        self.segments.iter().filter(open).map(|segment| {
-            let summary = SegmentSummary { first_granule: segment.first_granule, bytes: segment.bytes };
-            (summary, segment.live_bytes)
-        })
+        self.segments.iter().filter(open).map(|segment| (segment.summary(), segment.live_bytes))
     }
 
     /// The segment of a place that this image handed out.
     pub fn segment_of(&self, place: Place) -> SegmentSummary {
-        let segment = &self.segments[self.granules[place.granule()] as usize];
-        SegmentSummary { first_granule: segment.first_granule, bytes: segment.bytes }
+        self.segments[self.granules[place.granule()] as usize].summary()
     }
 
     /// The slab of a slot that this image handed out: its first slot, and how many there are.
@@ -753,7 +782,8 @@ impl Image {
     /// purpose once they are free, so they hold nothing up), and their objects find room elsewhere.
     fn candidates(&self, share_percent: u64) -> impl Iterator<Item = (usize, &Segment)> {
         let open = || self.segments.iter().enumerate().filter(|(_, s)| s.state == SegmentState::Open);
-        let room: u64 = open().map(|(_, segment)| segment.bytes - segment.live_bytes).sum();
+        let free: u64 = open().map(|(_, segment)| segment.bytes - segment.live_bytes).sum();
+        let room = free + self.config.memory_bytes.saturating_sub(self.use_.segments);
         open().filter(move |(_, segment)| {
             segment.live_bytes * 100 <= segment.bytes * share_percent
                 && segment.live_bytes * 2 + segment.bytes <= room
@@ -761,7 +791,7 @@ impl Image {
         })
     }
 
-    fn begin_to_empty(&mut self, chosen: Option<usize>) -> bool {
+    fn empty(&mut self, chosen: Option<usize>) -> bool {
         let (None, Some(segment)) = (&self.evacuating, chosen) else { return false };
         self.segments[segment].state = SegmentState::Evacuating;
         self.evacuating = Some(Evacuation {

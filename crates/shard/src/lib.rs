@@ -28,6 +28,7 @@ mod load;
 mod noted;
 mod ordered;
 mod overlay;
+mod places;
 mod restore;
 mod shard;
 mod unordered;

@@ -18,6 +18,7 @@ use crate::cache::Cache;
 use crate::generations::{Generations, Order};
 use crate::large::Upload;
 use crate::noted::Noted;
+use crate::places::Places;
 use crate::unordered::Counts;
 use crate::waiting::{PARKED_MAX, Parked};
 
@@ -194,6 +195,7 @@ pub struct Shard {
     pub(crate) noted: Noted,
     /// If items may be let go.
     pub(crate) cache: Option<Cache>,
+    pub(crate) places: Places,
     pub(crate) parked_retry_ns: u64,
     pub(crate) slab_leaving: Option<crate::upkeep::LeavingSlab>,
     pub(crate) counters: ShardCounters,
@@ -241,6 +243,7 @@ impl Shard {
             generations: Generations::new(config.view_lease_ns),
             noted: Noted::default(),
             cache: config.is_cache.then(|| Cache::new(config.image.memory_bytes)),
+            places: Places::new(config.image.segment_bytes_max),
             parked_retry_ns: 0,
             slab_leaving: None,
             counters: ShardCounters::default(),

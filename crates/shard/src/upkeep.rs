@@ -11,8 +11,9 @@ use kelix_types::{Guardian, Incarnation, Location, Place, TableId, mark};
 use crate::cache::Leaving;
 use crate::shard::{Now, Shard};
 
-/// A segment is worth emptying for its memory's sake when at most this share of it is in use.
+/// A segment is emptied for its memory's sake when at most this share of it is in use, or of one of many that waste some.
 const SPARSE_PERCENT: u64 = 12;
+const SPARSE_PERCENT_OF_MANY: u64 = 80;
 /// Slots looked at in one step while a segment is emptied: little when others wait, more when a write waits for it.
 const SLOTS_A_STEP: usize = 64;
 const SLOTS_A_STEP_URGENT: usize = 1024;
@@ -51,7 +52,7 @@ impl Shard {
                 self.retry_parked(now, fabric);
             }
         } else if stepped {
-            self.image.begin_evacuation(SPARSE_PERCENT);
+            self.compact(now.monotonic_ns);
         }
         self.tend_cache(now.monotonic_ns);
         let evacuation_due = self.evacuate(now, fabric);
@@ -68,6 +69,18 @@ impl Shard {
         .into_iter()
         .flatten()
         .min()
+    }
+
+    /// Begins to empty a segment that is sparse, so that its memory serves other sizes of values, or the system. In a cache
+    /// what is free is in use again soon.
+    fn compact(&mut self, now_ns: u64) {
+        let is_sparse = self.cache.is_none() && self.image.is_wasteful();
+        let share_percent = if is_sparse { SPARSE_PERCENT_OF_MANY } else { SPARSE_PERCENT };
+        let Some(segment) = self.image.sparsest(share_percent) else { return };
+        if self.places.spend(segment.granules(), now_ns) {
+            mark!("segment emptied for its memory's sake");
+            self.image.begin_to_empty(segment.first_granule);
+        }
     }
 
     /// Remembers when an item ends. Notes of items that were replaced since are cleared out whenever the notes have

@@ -198,6 +198,7 @@ mod tests {
     };
 
     use super::PARKED_MAX;
+    use crate::places::Places;
     use crate::shard::{Guest, Now, Shard, ShardConfig, Task};
 
     const MIB: u64 = 1 << 20;
@@ -239,6 +240,8 @@ mod tests {
         let mut shard =
             Shard::create(config, Span::private(4096), Box::new(PrivateSegments::default())).unwrap();
         shard.join(PEER, Guest { ordered_placement: true, caller: None, may_write: true });
+        // So that segments are emptied for writes that wait, and for nothing else.
+        while shard.places.spend(1, LONG) {}
         let mut fabric = Mailboxes::new();
         fabric.now_ns = LONG;
         let (clients_side, replies) = (fabric.turned(), RingReader::new(true));
@@ -561,6 +564,33 @@ mod tests {
                 answer = world.answer(oldest.id);
             }
             assert_eq!(answer, Some(Status::Ok));
+        }
+    }
+
+    #[test]
+    fn memory_that_is_in_use_here_and_there_comes_back_without_a_write_that_needs_it() {
+        for (segments, comes_back) in [(256, true), (0, false)] {
+            let mut world = world(128 * MIB);
+            world.shard.places = Places::new(4 * MIB);
+            world.shard.places.spend(256 - segments, LONG);
+            for (round, bytes) in [1000, 100, 30_000].into_iter().enumerate() {
+                let keys = (round as u64) << 32..;
+                let count = 40 * MIB / bytes as u64 / 2;
+                keys.clone()
+                    .take(count as usize)
+                    .for_each(|key| assert_eq!(world.put(key, bytes), Status::Ok));
+                keys.take(count as usize).filter(|key| key % 4 != 0).for_each(|key| world.delete(key));
+            }
+            // Writes go on, but what they need in quarantine is little.
+            for _ in 0..50 {
+                world.put(0, 1000);
+                world.until_quiet();
+            }
+            let now = world.shard.memory_use();
+            assert_eq!(now.pages < now.live * 3 / 2, comes_back, "{now:?}");
+            assert_eq!(world.shard.image.is_wasteful(), !comes_back);
+            assert_eq!(now.segments_retired > 0, comes_back);
+            world.shard.audit().unwrap();
         }
     }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 77] = [
+pub const WANTED: [&str; 78] = [
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
@@ -68,6 +68,7 @@ pub const WANTED: [&str; 77] = [
     "pointer into a segment that is gone",
     "read by name",
     "scan led astray",
+    "segment emptied for its memory's sake",
     "segment retired",
     "server superseded",
     "session went on over another connection",

@@ -39,11 +39,9 @@ pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 pub const SEGMENT_BYTES_MIN: u64 = SLAB_PAGES_MAX * PAGE_BYTES;
 
 /// A store is given its memory in at least so many segments. Slabs come back only with their segment, once its objects
-/// have moved to others; with few segments there would often be no room for that.
-pub const SEGMENTS_MIN: u64 = 8;
-
-/// The same for a shard that is a cache: there a segment is what one size of items gives to another.
-pub const SEGMENTS_MIN_CACHE: u64 = 32;
+/// have moved to others; with few segments there would often be no room for that. In a cache a segment is what one size of
+/// items gives to another.
+pub const SEGMENTS_MIN: u64 = 32;
 
 /// Least memory of a shard: its first segment holds the largest slab and an empty index.
 pub const SHARD_BYTES_MIN: u64 = 16 << 20;

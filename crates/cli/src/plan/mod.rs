@@ -4,7 +4,7 @@ mod memory;
 
 use std::io::Write;
 
-use kelix_types::limits::{SEGMENTS_MIN, SHARD_BYTES_MIN, SHARDS_MAX};
+use kelix_types::limits::{SHARD_BYTES_MIN, SHARDS_MAX};
 use kelix_wire::View;
 use serde_json::json;
 
@@ -133,8 +133,6 @@ impl Plan {
         let most = shares.iter().copied().fold(0.0, f64::max);
         let (most_items, most_puts) = (part(shape.items, most), part(puts_per_second, most));
         let shard = shape.need(most_items).used() + shape.resting(most_puts);
-        // A value of page runs has to find as many pages in a row.
-        let shard = shard + shape.slot().map_or(0, |slot| slot.run_bytes * SEGMENTS_MIN);
         let memory = rounded((shard + shard / 4).max(SHARD_BYTES_MIN) * shards);
         Plan { shape, shards, need, resting: shape.resting(puts_per_second), most_items, memory }
     }

@@ -1,11 +1,9 @@
 //! Memory between size classes. A segment is emptied, its items let go or moved, and another one is given to the class that gains most by it.
 //!
 //! What a class would gain or lose by some bytes is estimated by the items that are worth least there. A segment that nobody needs but for
-//! a better share is emptied only when the gain is clear, and not too often: each uses places up that never come back, and an image has
-//! 2^18 granules of them.
+//! a better share is emptied only when the gain is clear, and not too often (`places`).
 
-use kelix_image::Kind;
-use kelix_types::limits::{GRANULE_BYTES, SEGMENTS_MIN_CACHE};
+use kelix_image::{Kind, SegmentSummary};
 use kelix_types::{Location, Place, SizeClass};
 
 use super::Cache;
@@ -25,10 +23,6 @@ const PATIENT_LOOKS: u32 = 16;
 /// Epochs for which items of a segment that is emptied may wait for room elsewhere, and items that go for them at once.
 const CLEARING_EPOCHS: u64 = 40;
 const ENDS_AT_ONCE: u32 = 512;
-/// Segments that may be emptied one after the other for a better share. Then there is a granule for that in so many nanoseconds, so that
-/// places last for two years.
-const MOVES_MAX: u64 = 256;
-const GRANULE_NS: u64 = 4 * 60 * 1_000_000_000;
 
 /// What is known of the shares of classes.
 pub(super) struct Balance {
@@ -40,10 +34,6 @@ pub(super) struct Balance {
     worth: Vec<f32>,
     /// Who may take pages while there are some: all, if there is none.
     grown: Option<SizeClass>,
-    /// Granules that may be spent, and when one was added last.
-    granules: u64,
-    granules_max: u64,
-    added_ns: u64,
     clearing: Option<Clearing>,
     /// Looks since a segment was emptied for a better share.
     looks: u32,
@@ -51,16 +41,12 @@ pub(super) struct Balance {
 
 impl Balance {
     pub fn new(memory_bytes: u64) -> Balance {
-        let granules_max = MOVES_MAX * (memory_bytes / SEGMENTS_MIN_CACHE).div_ceil(GRANULE_BYTES);
         Balance {
             memory_bytes,
             ended: 0,
             ended_of: vec![0; SizeClass::COUNT],
             worth: vec![0.0; SizeClass::COUNT],
             grown: None,
-            granules: granules_max,
-            granules_max,
-            added_ns: 0,
             clearing: None,
             looks: 0,
         }
@@ -101,8 +87,7 @@ impl Cache {
 
 /// A segment, and what would be lost with it.
 struct Candidate {
-    first_granule: usize,
-    bytes: u64,
+    segment: SegmentSummary,
     cost: f32,
 }
 
@@ -117,16 +102,9 @@ impl Shard {
         }
         balance.ended = 0;
         balance.looks += 1;
-        let new = (now_ns - balance.added_ns.min(now_ns)) / GRANULE_NS;
-        balance.granules = (balance.granules + new).min(balance.granules_max);
-        balance.added_ns = if balance.granules == balance.granules_max {
-            now_ns
-        } else {
-            balance.added_ns + new * GRANULE_NS
-        };
         // What it did not take by now it does not need.
         balance.grown = None;
-        self.shift();
+        self.shift(now_ns);
         let balance = &mut self.cache.as_mut().expect("looked at").balance;
         balance.ended_of.fill(0);
     }
@@ -147,7 +125,7 @@ impl Shard {
     }
 
     /// Begins to empty a segment for the class that gains most, if that is clearly more than what is lost.
-    fn shift(&mut self) {
+    fn shift(&mut self, now_ns: u64) {
         let classes = self.weigh();
         let Some(candidate) = self.cheapest() else { return };
         let cache = self.cache.as_mut().expect("weighed");
@@ -157,17 +135,16 @@ impl Shard {
         let Some(best) = want.max_by(|one, other| worth(one).total_cmp(&worth(other))) else {
             return;
         };
-        let gain = worth(&best) * candidate.bytes as f32;
+        let gain = worth(&best) * candidate.segment.bytes as f32;
         let balance = &mut cache.balance;
         let enough = if balance.looks >= PATIENT_LOOKS { A_LITTLE } else { CLEARLY };
-        let granules = candidate.bytes.div_ceil(GRANULE_BYTES);
+        let SegmentSummary { first_granule, .. } = candidate.segment;
         if gain <= enough * candidate.cost
-            || granules > balance.granules
-            || !self.image.begin_to_clear(candidate.first_granule)
+            || !self.places.spend(candidate.segment.granules(), now_ns)
+            || !self.image.begin_to_empty(first_granule)
         {
             return;
         }
-        balance.granules -= granules;
         (balance.grown, balance.looks) = (Some(best), 0);
         let until_epoch = self.image.epoch() + CLEARING_EPOCHS;
         balance.clearing = Some(Clearing { until_epoch, asked_epoch: None });
@@ -182,7 +159,7 @@ impl Shard {
             // A write waits for it.
             cache.balance.clearing = None;
         }
-        self.image.begin_to_clear(candidate.first_granule)
+        self.image.begin_to_empty(candidate.segment.first_granule)
     }
 
     /// The segment with which least is lost.
@@ -211,11 +188,7 @@ impl Shard {
             }
             // What cannot go has to be moved, and takes room elsewhere.
             let stays = others.saturating_sub(cached) as f32 / segment.bytes as f32;
-            Candidate {
-                first_granule: segment.first_granule,
-                bytes: segment.bytes,
-                cost: cost / (1.0 - stays).max(0.1),
-            }
+            Candidate { segment, cost: cost / (1.0 - stays).max(0.1) }
         });
         candidates.min_by(|one, other| one.cost.total_cmp(&other.cost))
     }
