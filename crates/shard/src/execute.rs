@@ -195,7 +195,7 @@ impl Shard {
         if item.overlay != Overlay::No {
             self.mark_overlay(&mut item, found);
         }
-        let location = match self.image.allocate_item(item.header.item_bytes()) {
+        let location = match self.find_slot(item.header.item_bytes()) {
             Ok(location) => location,
             Err(no_room) => {
                 self.note_no_slot(item.header.item_bytes());

@@ -24,7 +24,7 @@ use memcached::Memcached;
 use stream::{Stream, item_bytes, made_up};
 
 /// Shares of all items that there is room for.
-const SHARES: [f64; 4] = [0.01, 0.03, 0.1, 0.3];
+const SHARES: [f64; 3] = [0.03, 0.1, 0.3];
 /// Requests of a stream at most, and memory of a cache.
 const REQUESTS: usize = 500_000;
 const MEMORY_BYTES: u64 = 64 << 20;

@@ -156,10 +156,15 @@ impl Shard {
         let Some(candidate) = self.cheapest() else { return false };
         if let Some(cache) = &mut self.cache {
             cache.balance.grown = None;
-            // A write waits for it.
-            cache.balance.clearing = None;
         }
         self.image.begin_to_empty(candidate.segment.first_granule)
+    }
+
+    /// A write waits for the segment that is being emptied, so items that find no room elsewhere at once go.
+    pub(super) fn hurry(&mut self) {
+        if let Some(cache) = &mut self.cache {
+            cache.balance.clearing = None;
+        }
     }
 
     /// The segment with which least is lost.

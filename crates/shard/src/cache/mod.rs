@@ -35,6 +35,8 @@ const LOOKS: usize = 4 * SAMPLES;
 const ENDS_A_WRITE: usize = 2;
 /// Epochs for which slots are kept ahead: a quarantine, and one more.
 const EPOCHS_AHEAD: u32 = 3;
+/// A write that finds no slot of its class takes one of so many next classes.
+const WIDER_CLASSES: usize = 8;
 /// Of a class, at most this share is kept ahead.
 const AHEAD_SHARE: u64 = 8;
 /// Segments that are cleared for one write at most, beside as many as there are, twice.
@@ -362,6 +364,30 @@ impl Shard {
         self.counters.evicted += 1;
     }
 
+    /// A slot for an item of so many bytes. If none of its class is free, a cache gives it a wider one that is: sizes that are rare
+    /// need no slab of their own.
+    #[inline]
+    pub(crate) fn find_slot(&mut self, bytes: usize) -> Result<Location, NoRoom> {
+        let found = self.image.allocate_item(bytes);
+        if found.is_err() && self.cache.is_some() { self.find_wider_slot(bytes).or(found) } else { found }
+    }
+
+    #[cold]
+    fn find_wider_slot(&mut self, bytes: usize) -> Result<Location, NoRoom> {
+        let none = Err(NoRoom { wait: false });
+        let Some(class) = SizeClass::for_bytes(bytes) else { return none };
+        let wider = (usize::from(class.0) + 1..SizeClass::COUNT)
+            .take(WIDER_CLASSES)
+            .map(|class| SizeClass(class as u8));
+        for class in wider {
+            let kind = Kind::item(class);
+            if self.image.has_ripe(kind) {
+                return Ok(Location::new(self.image.allocate(kind)?, class));
+            }
+        }
+        none
+    }
+
     /// A write of a cache found no slot for an item of so many bytes.
     #[cold]
     pub(crate) fn note_no_slot(&mut self, item_bytes: usize) {
@@ -439,6 +465,7 @@ impl Shard {
             Lack::Slot => no_room.wait && self.image.memory_use().quarantined > 0,
             // In segments with large values nothing else need go for their pages.
             Lack::Pages => {
+                self.hurry();
                 no_room.wait && (self.image.is_evacuating() || self.clear_a_segment() || self.end_large(1))
             }
         }

@@ -143,6 +143,21 @@ fn sizes_that_change_get_the_memory_of_those_before() {
 }
 
 #[test]
+fn rare_sizes_take_slots_of_the_next() {
+    let mut world = World::new(16 * MIB);
+    for key in 0..40_000 {
+        let is_rare = key > 20_000 && key % 1000 == 0;
+        world.put(key, if is_rare { 900 } else { 1000 });
+        if is_rare {
+            assert_eq!(world.get(key), Some(900));
+        }
+    }
+    let kinds: Vec<_> = world.alone.shard.image().kind_uses().filter(|kind| kind.kind.is_item()).collect();
+    assert_eq!(kinds.len(), 1, "{kinds:?}");
+    world.alone.shard.audit().unwrap();
+}
+
+#[test]
 fn large_values_make_way_for_each_other() {
     let mut world = World::new(64 * MIB);
     for key in 0..40_000 {
