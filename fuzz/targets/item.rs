@@ -37,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(item.body(), &bytes_of(&slot)[body_start..][..header.body_bytes]);
     assert_eq!(item.layout().words(), header.item_bytes().div_ceil(8));
     assert!(item.layout().body_words().end <= slot.len());
-    let (_, _, _) = (item.version(), item.expiry(), item.section());
+    let (_, _, _) = (item.version(), item.options(), item.section());
     assert!(item.is_for(header.table, item.key()));
     // The same where it stands, with this key and with one that differs in one byte.
     let held = MEMORY.hold(&slot);

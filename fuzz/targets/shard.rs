@@ -103,6 +103,9 @@ impl World {
         if what & 2 != 0 {
             head.expires_in = Some(u64::from(input.u16()) << 20);
         }
+        if flags & 32 != 0 {
+            head.client_flags = 1 << (flags & 31);
+        }
         if what & 4 != 0 {
             head.argument = Some(if flags & 4 == 0 { u64::from(input.u16()) } else { input.u64() });
         }

@@ -125,7 +125,8 @@ fn compare(reader: &mut Session, table: Table, acknowledged: &Acknowledged, way:
 
 fn serve(run: &RunDir) -> ServerProcess {
     let program = env!("CARGO_BIN_EXE_kelix-test-server");
-    let memory_bytes = 256 << 20;
+    // So much that the first segment holds all that is written while what it replaces rests.
+    let memory_bytes = 4 << 30;
     ServerProgram { program, directory: run.path(), shards: 2, memory_bytes, take_over: false }.serve()
 }
 

@@ -271,7 +271,7 @@ fn items_are_written_as_they_come() {
     let mut build = session.build("company", &tables(false)).unwrap();
     let people = build.table(0);
     let mut ada = build.item(0, b"ada");
-    ada.bytes("name", b"Ada").link("next", people, b"bob").expires_in(Duration::from_secs(3600));
+    ada.bytes("name", b"Ada").link("next", people, b"bob").expires_in(Duration::from_secs(3600)).flags(7);
     ada.end().unwrap();
     // The same names in another order, and one of them twice.
     let mut bob = build.item(0, b"bob");
@@ -284,20 +284,20 @@ fn items_are_written_as_they_come() {
     assert_eq!(wrong.end().unwrap_err().kind(), ErrorKind::InvalidArgument);
     // Longer than what is sent with others.
     let mut long = build.item(0, b"long");
-    long.bytes("name", &[7; 100_000]).link("next", people, b"ada");
+    long.bytes("name", &[7; 100_000]).link("next", people, b"ada").flags(8);
     long.end().unwrap();
     let built = build.finish().unwrap();
     assert_eq!((built.items, built.links), (3, 4));
     let people = session.table("people").unwrap();
     let ada = session.get(people, b"ada").unwrap().expect("it was put");
-    assert!(ada.expires().is_some());
+    assert_eq!((ada.expires().is_some(), ada.flags()), (true, 7));
     let bob = session.follow(&ada, "next").unwrap().expect("it was put");
     assert_eq!((bob.bytes("name"), bob.value(), bob.expires()), (Some(&b"Bob"[..]), &b"plain"[..], None));
     let links: Vec<_> = bob.links("next").map(|link| (link.key, link.bytes)).collect();
     assert_eq!(links, [(&b"eve"[..], &b""[..]), (b"rome", b"by train")]);
     assert!(session.get(people, b"eve").unwrap().is_none());
     let long = session.get(people, b"long").unwrap().expect("it was put");
-    assert_eq!(long.bytes("name").map(<[u8]>::len), Some(100_000));
+    assert_eq!((long.bytes("name").map(<[u8]>::len), long.flags()), (Some(100_000), 8));
     server.stop();
 }
 

@@ -45,6 +45,7 @@ struct Known {
     version: Version,
     /// From then on it may be gone.
     ends: Option<SystemTime>,
+    flags: u32,
 }
 
 /// A table, by number, and a key.
@@ -175,7 +176,7 @@ impl World {
         };
         let known = known.unwrap_or_else(|| panic!("{} came back from the dead", describe(&place.1)));
         assert_eq!(item.key(), place.1);
-        assert_eq!(item.version(), known.version);
+        assert_eq!((item.version(), item.flags()), (known.version, known.flags));
         let ends = item.expires().map(|ends| ends.duration_since(known.ends.unwrap()).is_ok());
         assert_eq!(ends, known.ends.map(|_| true));
         let attributes = item.attributes();
@@ -214,7 +215,7 @@ impl World {
         // The version of an inline value is the value.
         let inline = (place.0 == INLINE).then(|| u64::from_le_bytes(value[..].try_into().unwrap()));
         assert!(inline.is_none_or(|value| value == version.0));
-        let known = Known { attributes: vec![("", Value::Bytes(value))], version, ends: None };
+        let known = Known { attributes: vec![("", Value::Bytes(value))], version, ends: None, flags: 0 };
         let old = self.model.insert(place, known);
         assert!(inline.is_some() || old.is_none_or(|old| old.version != version));
     }
@@ -238,7 +239,9 @@ impl World {
             // An item with nothing in it is a plain one with an empty value.
             attributes.push(("", Value::Bytes(Vec::new())));
         }
-        (item, Known { attributes, version: Version(0), ends: None })
+        let flags = if self.random.once_in(3) { self.random.below(1 << 32) as u32 } else { 0 };
+        item.flags(flags);
+        (item, Known { attributes, version: Version(0), ends: None, flags })
     }
 
     fn put_item(&mut self, session: usize, place: Place) {
@@ -313,7 +316,7 @@ impl World {
             let value = self.value(place.0);
             let outcome = self.sessions[session].compare_and_set(table, &place.1, expected, &value).unwrap();
             let attributes = vec![("", Value::Bytes(value))];
-            (outcome, Known { attributes, version: Version(0), ends: None })
+            (outcome, Known { attributes, version: Version(0), ends: None, flags: 0 })
         };
         match outcome {
             CompareAndSet::Done(version) => {

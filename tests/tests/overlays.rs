@@ -111,7 +111,7 @@ fn all_of_an_item_is_taken_over() {
     let (carts, prices) = (session.table("carts").unwrap(), session.table("prices").unwrap());
     let mut item = NewItem::new();
     item.bytes("note", b"hers").link_with("price", prices, b"a", b"2 pieces").link("plain", plain, b"target");
-    item.expires_in(Duration::from_secs(3600));
+    item.expires_in(Duration::from_secs(3600)).flags(u32::MAX);
     session.put_item(carts, b"cart", &item).unwrap();
     let medium: Vec<u8> = (0..100_000u32).map(|byte| byte as u8).collect();
     let large: Vec<u8> = (0..3u32 << 20).map(|byte| (byte / 7) as u8).collect();
@@ -130,7 +130,7 @@ fn all_of_an_item_is_taken_over() {
         let cart = session.get(carts, b"cart").unwrap().unwrap();
         let left = cart.expires().unwrap().duration_since(std::time::SystemTime::now()).unwrap();
         assert!((3500..=3600).contains(&left.as_secs()), "{left:?}");
-        assert_eq!(cart.bytes("note"), Some(&b"hers"[..]));
+        assert_eq!((cart.bytes("note"), cart.flags()), (Some(&b"hers"[..]), u32::MAX));
         assert_eq!(cart.links("price").next().unwrap().bytes, b"2 pieces");
         let price = session.follow(&cart, "price").unwrap().unwrap();
         assert_eq!(price.value(), round.as_bytes());

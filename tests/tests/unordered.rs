@@ -142,7 +142,11 @@ fn a_table_that_is_dropped_is_gone_and_its_memory_comes_back() {
         assert!(!session.drop_table("users").unwrap());
         assert_eq!(session.table("users").unwrap_err().kind(), ErrorKind::NoSuchTable);
         assert_eq!(session.tables().unwrap(), ["others"]);
-        assert_eq!(session.put(users, b"late", b"1").unwrap_err().kind(), ErrorKind::ViewExpired);
+        // Another shard hears of it later, and what it took goes with the rest.
+        until("puts are refused", || match session.put(users, b"late", b"1") {
+            Ok(_) => false,
+            Err(error) => error.kind() == ErrorKind::ViewExpired,
+        });
         // Those of a table that is made again are others.
         let again = session.create_table("users").unwrap();
         assert_ne!(again.id(), users.id());

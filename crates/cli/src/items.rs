@@ -155,6 +155,9 @@ pub(crate) fn json(table: Named<'_>, item: &Item, names: &TableNames) -> Value {
         let since = expires.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         object["expires_unix_ms"] = json!(since.as_millis() as u64);
     }
+    if item.flags() != 0 {
+        object["client_flags"] = json!(item.flags());
+    }
     let (mut attributes, mut links) = (Vec::new(), Vec::new());
     for (name, attribute) in item.attributes() {
         match attribute {

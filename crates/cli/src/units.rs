@@ -48,6 +48,15 @@ pub(crate) fn parse_expiry(text: &str) -> Result<Duration, String> {
     parse_time(text, "the item would end at once; delete it instead", "without --expires an item stays")
 }
 
+/// Reads 32 bits: a whole number, or one in hexadecimal with 0x before it.
+pub(crate) fn parse_flags(text: &str) -> Result<u32, String> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let number = digits.map_or_else(|| text.parse(), |digits| u32::from_str_radix(digits, 16));
+    number.map_err(|_| {
+        format!("\"{text}\" are no flags of 32 bits: write a number up to {}, or 0x1f", u32::MAX)
+    })
+}
+
 /// How often something is done.
 pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
     parse_time(

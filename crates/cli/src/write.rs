@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::bytes::{AttributeArgument, KeyArgument, LinkArgument, parse};
 use crate::context::{Context, cost_json, create_table, measured};
 use crate::items::Named;
-use crate::units::parse_expiry;
+use crate::units::{parse_expiry, parse_flags};
 use crate::{Exit, Failure};
 
 /// Put an item
@@ -29,6 +29,7 @@ Examples:
   kelix put photos hex:00ff10 --file photo.jpg
   kelix put counters 42 1000000
   pg_dump shop | kelix put dumps shop --file - --expires 2h
+  gzip < page.html | kelix put pages home --file - --flags 0x1
   kelix put colours red '#f00' --if-version \"$(kelix get colours red --json | jq -r .version)\"
   kelix put locks nightly \"$HOSTNAME\" --if-absent --expires 10m")]
 pub(crate) struct PutArgs {
@@ -52,6 +53,9 @@ pub(crate) struct PutArgs {
     /// Let the item end after this time: 500ms, 30s, 5m, 2h, 7d
     #[arg(long, value_name = "TIME", value_parser = parse_expiry)]
     expires: Option<Duration>,
+    /// Flags of 32 bits for those who get the item, as memcached has them: 5, 0x80000001
+    #[arg(long, value_name = "BITS", value_parser = parse_flags, default_value_t = 0, hide_default_value = true)]
+    flags: u32,
     /// Put only if the key still has this version
     #[arg(long, value_name = "VERSION", conflicts_with = "if_absent")]
     if_version: Option<u64>,
@@ -142,6 +146,7 @@ fn new_item(
     if let Some(time) = args.expires {
         item.expires_in(time);
     }
+    item.flags(args.flags);
     Ok(item)
 }
 

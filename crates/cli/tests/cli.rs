@@ -220,6 +220,23 @@ fn items_end_when_told() {
 }
 
 #[test]
+fn items_have_flags_of_their_clients() {
+    let (place, _server) = Place::served();
+    let flags = |key: &str| place.kelix(&["get", "t", key, "--json"]).json()["client_flags"].clone();
+    for (key, given, wanted) in
+        [("a", "7", 7u64), ("b", "0x80000001", 0x8000_0001), ("c", "4294967295", 0xffff_ffff)]
+    {
+        place.kelix(&["put", "t", key, "v", "--flags", given]).ok();
+        assert_eq!(flags(key), json!(wanted));
+    }
+    place.kelix(&["put", "t", "a", "v"]).ok();
+    assert_eq!(flags("a"), json!(null), "each put says anew");
+    for wrong in ["4294967296", "-1", "0x", "flags"] {
+        place.kelix(&["put", "t", "a", "v", &format!("--flags={wrong}")]).failed(2, &[wrong, "32 bits"]);
+    }
+}
+
+#[test]
 fn writes_that_compare() {
     let (place, _server) = Place::served();
     let put = |value: &str, condition: &[&str]| place.kelix(&[&["put", "t", "k", value], condition].concat());

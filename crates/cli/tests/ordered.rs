@@ -175,6 +175,7 @@ fn inline_values_are_numbers() {
     place.kelix(&["put", "inline", "7", "1", "--attr", "a=b"]).failed(2, &["neither attributes nor links"]);
     place.kelix(&["put", "inline", "7", "--link", "a=hash/b"]).failed(2, &["neither attributes nor links"]);
     place.kelix(&["put", "inline", "7", "1", "--expires", "1h"]).failed(2, &["cannot expire"]);
+    place.kelix(&["put", "inline", "7", "1", "--flags", "1"]).failed(2, &["have no flags"]);
     // Files and standard input are taken byte by byte.
     let put = ["put", "inline", "9", "-"];
     assert_eq!(place.kelix_reading(&put).give(&258u64.to_le_bytes()).ok(), "258\n");

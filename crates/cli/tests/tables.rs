@@ -30,10 +30,10 @@ fn fill(place: &Place, table: &str) {
         place.kelix(&[&["put", table], args].concat()).ok();
     };
     put(&["plain", "a value"]);
-    put(&["empty", ""]);
+    put(&["empty", "", "--flags", "5"]);
     put(&["hex:00ff0a", "hex:0d0a00"]);
     put(&["a, \"quoted\" key", "text:->looks/like a link"]);
-    put(&["ends", "later", "--expires", "7d"]);
+    put(&["ends", "later", "--expires", "7d", "--flags", "0xffffffff"]);
     put(&["attributes", "--attr", "name=X, Y", "--attr", "key=taken", "--attr", "attr:odd=1", "text:"]);
     put(&["links", "--link", "to=others/a/b", "--attr", "name=text:"]);
     put(&["edge", "--link", "to=others/hex:613d62=weight 3"]);
@@ -73,7 +73,7 @@ fn ordered_tables_are_exported_in_their_order() {
         place.kelix(&["put", "counts", number, number]).ok();
     }
     let csv = place.kelix(&["table", "export", "counts", "--format", "csv"]).ok().to_string();
-    assert_eq!(csv, "key,value,expires_unix_ms\n7,7,\n30,30,\n1000,1000,\n");
+    assert_eq!(csv, "key,value,expires_unix_ms,client_flags\n7,7,,\n30,30,,\n1000,1000,,\n");
     let into =
         ["table", "import", "copy", "--format", "csv", "--ordered", "--keys", "u64", "--values", "inline8"];
     place.kelix_reading(&into).give(csv.as_bytes()).ok();
@@ -101,6 +101,8 @@ fn columns_of_others_are_attributes() {
 fn what_csv_cannot_hold_is_refused() {
     let (place, _server) = Place::served();
     place.kelix(&["put", "people", "a", "--link", "to=people/b", "--link", "to=people/c"]).ok();
+    let file = place.file("wrong.csv", b"key,value,client_flags\na,b,4294967296\n");
+    place.kelix(&["table", "import", "people", path(&file)]).failed(2, &["client_flags", "32 bits"]);
     let refused = place.kelix(&["table", "export", "people", "--format", "csv"]);
     refused.failed(2, &["people/a", "\"to\" more than once", "jsonl"]);
 }

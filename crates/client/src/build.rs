@@ -162,7 +162,7 @@ impl<'s> Build<'s> {
 
     /// Puts a plain item into a table.
     pub fn put(&mut self, index: usize, key: &[u8], value: &[u8]) -> Result<()> {
-        let item = Packed { key, body: value, attributes: false, expires_in: None };
+        let item = Packed { key, body: value, attributes: false, expires_in: None, client_flags: 0 };
         self.pack(index, item, value.len(), |body| body.copy_from_slice(value))
     }
 
@@ -178,6 +178,7 @@ impl<'s> Build<'s> {
         if let Some(time) = item.expires_in {
             writer.expires_in(time);
         }
+        writer.flags(item.flags);
         writer.end()
     }
 
@@ -215,6 +216,7 @@ impl<'s> Build<'s> {
     fn put_large(&mut self, table: TableId, item: Packed<'_>, body: &[u8]) -> Result<()> {
         let head = RequestHead {
             expires_in: item.expires_in,
+            client_flags: item.client_flags,
             attributes: item.attributes,
             ..self.head(Op::Put, table)
         };

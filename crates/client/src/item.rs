@@ -179,6 +179,11 @@ impl Item {
         self.view().expiry().map(|ns| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns))
     }
 
+    /// The flags that whoever put it gave it.
+    pub fn flags(&self) -> u32 {
+        self.view().client_flags()
+    }
+
     /// The value of a plain item; of one with attributes, the bytes of the attribute without a name (empty if there
     /// is none).
     #[inline]
@@ -239,7 +244,7 @@ impl std::fmt::Debug for Item {
     }
 }
 
-/// An item to be put: a value, or attributes and links; and when it ends.
+/// An item to be put: a value, or attributes and links; when it ends; and flags.
 ///
 /// ```
 /// use kelix::NewItem;
@@ -251,6 +256,7 @@ impl std::fmt::Debug for Item {
 pub struct NewItem {
     pub(crate) attributes: Vec<(String, NewAttribute)>,
     pub(crate) expires_in: Option<Duration>,
+    pub(crate) flags: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -287,6 +293,13 @@ impl NewItem {
     /// Lets the item end so long after it was put, in the year 2554 at the latest.
     pub fn expires_in(&mut self, time: Duration) -> &mut NewItem {
         self.expires_in = Some(time);
+        self
+    }
+
+    /// Gives the item 32 bits that mean something to those who put and get it (how its value is encoded, say), and nothing
+    /// to the store. Without, they are 0.
+    pub fn flags(&mut self, flags: u32) -> &mut NewItem {
+        self.flags = flags;
         self
     }
 

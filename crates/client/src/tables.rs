@@ -81,7 +81,7 @@ impl Session {
     }
 
     /// Drops a table. Its name is gone at once and free for another one, and what is in it goes soon; a handle that was opened
-    /// before is of no use any more. `false`: there is no such table. A loaded table goes with its dataset only.
+    /// before is of no use any more: what is put by it goes too, or is refused once the key's shard has heard of it. `false`: there is no such table. A loaded table goes with its dataset only.
     pub fn drop_table(&mut self, name: &str) -> Result<bool> {
         const OPERATION: &str = "drop_table";
         check_name(OPERATION, name)?;
@@ -232,7 +232,8 @@ impl Session {
         item: &'i NewItem,
     ) -> Result<(RequestHead, Cow<'i, [u8]>)> {
         let expires_in = item.expires_in.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        let head = RequestHead { expect, expires_in, ..RequestHead::new(Op::Put, 0, table) };
+        let client_flags = item.flags;
+        let head = RequestHead { expect, expires_in, client_flags, ..RequestHead::new(Op::Put, 0, table) };
         match item.plain() {
             Some(value) => Ok((head, Cow::Borrowed(value))),
             None => {

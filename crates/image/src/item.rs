@@ -4,6 +4,7 @@
 //! byte  0  guardian                     live bit, term, counter
 //!       8  meta                         63 table 48 | 47 flags 38 | 37 body bytes 17 | 16 key bytes 0
 //!      16  version, only with the flag  of an item that was moved: its incarnation when it was put
+//!       .  client flags, only with it   32 bits that a client chose
 //!       .  expiry, only with the flag   nanoseconds since 1970
 //!       .  key
 //!       .  padding to 8 bytes, only with the ATTRIBUTES or LARGE flag
@@ -35,7 +36,9 @@ impl ItemFlags {
     pub const FENCES: ItemFlags = ItemFlags(16);
     /// A client wrote it into a loaded table that did not have the key from its load: the next load takes it over.
     pub const OVERLAY: ItemFlags = ItemFlags(32);
-    const ALL: u16 = 63;
+    /// A word with flags of its client's stands before the key, and before the expiry.
+    pub const CLIENT_FLAGS: ItemFlags = ItemFlags(64);
+    const ALL: u16 = 127;
 
     /// Whether all of `other` is set.
     #[inline]
@@ -46,6 +49,32 @@ impl ItemFlags {
     /// Both.
     pub const fn with(self, other: ItemFlags) -> ItemFlags {
         ItemFlags(self.0 | other.0)
+    }
+}
+
+/// What may stand before the key of an item, beside the version of one that was moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ItemOptions {
+    /// What its client says of it. 0 takes no word.
+    pub client_flags: u32,
+    /// When it ends, in nanoseconds since 1970.
+    pub expires: Option<u64>,
+}
+
+impl ItemOptions {
+    /// The flags of an item with these.
+    #[inline]
+    pub fn flags(self) -> ItemFlags {
+        let flag = |set: bool, flag: ItemFlags| if set { flag } else { ItemFlags::default() };
+        let client_flags = flag(self.client_flags != 0, ItemFlags::CLIENT_FLAGS);
+        client_flags.with(flag(self.expires.is_some(), ItemFlags::EXPIRES))
+    }
+
+    /// The words, in their order.
+    #[inline]
+    pub fn words(self) -> impl Iterator<Item = u64> {
+        let client_flags = (self.client_flags != 0).then_some(u64::from(self.client_flags));
+        client_flags.into_iter().chain(self.expires)
     }
 }
 
@@ -94,9 +123,10 @@ impl ItemHeader {
     /// Where the key begins.
     #[inline(always)]
     pub fn key_start(self) -> usize {
-        // 8 bytes further on with each of the flags MOVED (8) and EXPIRES (2).
+        // 8 bytes further on with each of the flags MOVED (8), EXPIRES (2) and CLIENT_FLAGS (64).
         16 + usize::from(self.flags.0 & ItemFlags::MOVED.0)
             + usize::from(self.flags.0 & ItemFlags::EXPIRES.0) * 4
+            + usize::from(self.flags.0 & ItemFlags::CLIENT_FLAGS.0) / 8
     }
 
     /// Where the body begins.
@@ -114,7 +144,7 @@ impl ItemHeader {
     }
 }
 
-/// A plain item, without expiry and never moved, where it stands: in memory that may be reused at any moment. The common
+/// A plain item, without expiry and flags and never moved, where it stands: in memory that may be reused at any moment. The common
 /// case of a read that can load from there. What it says, and what is copied out of it, counts only if the checks of the
 /// read rule, made afterwards, say so.
 #[derive(Clone, Copy)]
@@ -290,6 +320,17 @@ impl<'a> ItemView<'a> {
         self.layout.has_any(ItemFlags::EXPIRES).then(|| self.words[self.layout.key().start / 8 - 1])
     }
 
+    /// What its client says of it.
+    pub fn client_flags(self) -> u32 {
+        let at = if self.layout.has_any(ItemFlags::MOVED) { 3 } else { 2 };
+        if self.layout.has_any(ItemFlags::CLIENT_FLAGS) { self.words[at] as u32 } else { 0 }
+    }
+
+    /// What stands before its key.
+    pub fn options(self) -> ItemOptions {
+        ItemOptions { client_flags: self.client_flags(), expires: self.expiry() }
+    }
+
     /// Whether it is the item of this key.
     #[inline(always)]
     pub fn is_for(self, table: TableId, key: &[u8]) -> bool {
@@ -414,6 +455,17 @@ mod tests {
         assert_eq!(
             (item.version(), item.expiry(), item.key()),
             (Version(0x100_0000_0007), Some(55), &b"stu01"[..])
+        );
+        let all = ItemHeader { flags: moved.flags.with(ItemFlags::CLIENT_FLAGS), ..header };
+        let words = [words[0], all.word(), words[2], 0xffff_fffe, 55, words[4], 0];
+        let item = ItemView::new(&words).unwrap();
+        assert_eq!((item.version(), item.key()), (Version(0x100_0000_0007), &b"stu01"[..]));
+        let options = ItemOptions { client_flags: 0xffff_fffe, expires: Some(55) };
+        assert_eq!((item.options(), options.words().collect::<Vec<_>>()), (options, words[3..5].to_vec()));
+        assert_eq!(options.flags(), ItemFlags::CLIENT_FLAGS.with(ItemFlags::EXPIRES));
+        assert_eq!(
+            (ItemOptions::default().flags(), ItemOptions::default().words().next()),
+            (ItemFlags(0), None)
         );
         // A 16-byte key with a 32-byte value fills one cache line.
         let line = ItemHeader { table: TableId(1), flags: ItemFlags(0), key_bytes: 16, body_bytes: 32 };

@@ -26,7 +26,9 @@ mod writer;
 pub use attributes::{AttributeBuilder, Attributes, LinkView, Value, link_target};
 pub use changes::{Changes, redo};
 pub use header::{Header, ImageState, header_word};
-pub use item::{ItemFlags, ItemHeader, ItemView, LargeBody, PlainItem, holds_key, inline_item, load_key};
+pub use item::{
+    ItemFlags, ItemHeader, ItemOptions, ItemView, LargeBody, PlainItem, holds_key, inline_item, load_key,
+};
 pub use layout::ItemLayout;
 pub use map::{MapView, MemoryMap, SharedWord, Span, has_memory};
 pub use pages::Kind;

@@ -1,7 +1,7 @@
 //! Giving names of tables and attributes their ids.
 
 use kelix_image::words::{bytes_of, bytes_of_mut};
-use kelix_image::{ItemFlags, ItemHeader, NoRoom};
+use kelix_image::{ItemFlags, ItemHeader, ItemOptions, NoRoom};
 use kelix_types::limits::{NAME_BYTES_MAX, NAMES_MAX, TABLES_MAX};
 use kelix_types::{NameId, TableId, TableKind};
 use kelix_wire::{Request, Status, catalogue};
@@ -93,8 +93,8 @@ impl Shard {
             body_bytes: body.len(),
         };
         let hash = self.index.hash(TableId::CATALOGUE, key);
-        let item =
-            NewItem { header, expires: None, tail: &tail, resolves_links: false, overlay: Overlay::No };
+        let options = ItemOptions::default();
+        let item = NewItem { header, options, tail: &tail, resolves_links: false, overlay: Overlay::No };
         self.put((hash, key), None, item).map(drop)
     }
 }

@@ -2,7 +2,7 @@
 
 use kelix_fabric::Fabric;
 use kelix_image::{
-    Attributes, Changes, ItemFlags, ItemHeader, ItemLayout, ItemView, LargeBody, NoRoom, Value,
+    Attributes, Changes, ItemFlags, ItemHeader, ItemLayout, ItemOptions, ItemView, LargeBody, NoRoom, Value,
 };
 use kelix_index::Found;
 use kelix_types::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX};
@@ -26,15 +26,15 @@ impl Answer {
 }
 
 /// The flags of an item that stands in one slot.
-pub(crate) fn item_flags(attributes: bool, expires: Option<u64>) -> ItemFlags {
-    let flag = |set: bool, flag: ItemFlags| if set { flag } else { ItemFlags::default() };
-    flag(attributes, ItemFlags::ATTRIBUTES).with(flag(expires.is_some(), ItemFlags::EXPIRES))
+pub(crate) fn item_flags(attributes: bool, options: ItemOptions) -> ItemFlags {
+    let flags = if attributes { ItemFlags::ATTRIBUTES } else { ItemFlags::default() };
+    flags.with(options.flags())
 }
 
 /// What is to be put.
 pub(crate) struct NewItem<'a> {
     pub header: ItemHeader,
-    pub expires: Option<u64>,
+    pub options: ItemOptions,
     /// Key and body, as they stand in the item.
     pub tail: &'a [u64],
     /// The targets of its links are looked up.
@@ -68,11 +68,13 @@ impl Shard {
                 }
                 return Ok(());
             }
-            Op::Put => self.put_request(now.end_of(head, fabric), &task.request(), hash),
+            Op::Put => self.put_request(now.options_of(head, fabric), &task.request(), hash),
             Op::Delete => Ok(self.delete(&task.request(), hash)),
             Op::Intern => self.intern(&task.request()),
             Op::RepairLink => Ok(self.repair_link(&task.request(), hash)),
-            Op::LargeBegin => self.large_begin(now.end_of(head, fabric), (peer, task.order), &task.request()),
+            Op::LargeBegin => {
+                self.large_begin(now.options_of(head, fabric), (peer, task.order), &task.request())
+            }
             Op::LargePiece => Ok(self.large_piece(peer, &task.request())),
             Op::LargeCommit => self.large_commit((peer, task.order), &task.request(), hash),
             Op::Ping => Ok(Answer::of(Status::Ok)),
@@ -148,7 +150,7 @@ impl Shard {
     #[inline(always)]
     fn put_request(
         &mut self,
-        expires: Option<u64>,
+        options: ItemOptions,
         request: &Request<'_>,
         hash: KeyHash,
     ) -> Result<Answer, NoRoom> {
@@ -156,11 +158,11 @@ impl Shard {
         if table == TableId::CATALOGUE || (attributes && !Attributes::check(request.body)) {
             return Ok(Answer::of(Status::Refused));
         }
-        let flags = item_flags(attributes, expires);
+        let flags = item_flags(attributes, options);
         let header =
             ItemHeader { table, flags, key_bytes: request.key.len(), body_bytes: request.body.len() };
         let overlay = self.generations.overlay(&request.head);
-        let item = NewItem { header, expires, tail: request.tail, resolves_links: true, overlay };
+        let item = NewItem { header, options, tail: request.tail, resolves_links: true, overlay };
         self.put_alone((hash, request.key), expect, item)
     }
 
@@ -227,7 +229,7 @@ impl Shard {
             }
         }
         self.counters.puts += 1;
-        if let Some(expires) = item.expires {
+        if let Some(expires) = item.options.expires {
             self.note_expiry(expires, location, incarnation);
         }
         Ok(Answer { status: Status::Ok, version: incarnation.0, location: location.word() })
@@ -237,9 +239,7 @@ impl Shard {
     fn write_body(&self, slot: Changes<'_>, item: &NewItem<'_>) {
         slot.store(1, item.header.word());
         let key_word = item.header.key_start() / 8;
-        if let Some(expires) = item.expires {
-            slot.store(2, expires);
-        }
+        item.options.words().enumerate().for_each(|(index, word)| slot.store(2 + index, word));
         slot.copy_in(key_word, item.tail);
         let flags = item.header.flags;
         if flags.has(ItemFlags::ATTRIBUTES) && !flags.has(ItemFlags::LARGE) {

@@ -5,7 +5,7 @@
 
 use kelix_fabric::PeerId;
 use kelix_image::words::bytes_of_mut;
-use kelix_image::{Attributes, ItemFlags, ItemHeader, LargeBody, NoRoom};
+use kelix_image::{Attributes, ItemFlags, ItemHeader, ItemOptions, LargeBody, NoRoom};
 use kelix_types::limits::{INLINE_BODY_BYTES_MAX, VALUE_BYTES_MAX};
 use kelix_types::{KeyHash, Place, TableId, mark};
 use kelix_wire::{Request, Status};
@@ -20,7 +20,7 @@ pub(crate) struct Upload {
     table: TableId,
     key: Vec<u8>,
     attributes: bool,
-    expires: Option<u64>,
+    options: ItemOptions,
     bytes: u64,
     written: u64,
     pub target: Target,
@@ -40,7 +40,7 @@ impl Shard {
     /// Makes room for a value.
     pub(crate) fn large_begin(
         &mut self,
-        expires: Option<u64>,
+        options: ItemOptions,
         (peer, order): (PeerId, u64),
         request: &Request<'_>,
     ) -> Result<Answer, NoRoom> {
@@ -73,7 +73,7 @@ impl Shard {
             table: head.table,
             key: request.key.to_vec(),
             attributes: head.attributes,
-            expires,
+            options,
             bytes,
             written: 0,
             target,
@@ -149,7 +149,7 @@ impl Shard {
         }
         let answer = match &upload.target {
             Target::Gathered(tail) => {
-                let flags = item_flags(upload.attributes, upload.expires);
+                let flags = item_flags(upload.attributes, upload.options);
                 self.put_upload((request, hash), &upload, flags, upload.bytes as usize, tail)
             }
             Target::Runs(runs) => {
@@ -157,7 +157,7 @@ impl Shard {
                 let mut tail = vec![0; upload.key.len().div_ceil(8)];
                 bytes_of_mut(&mut tail)[..upload.key.len()].copy_from_slice(&upload.key);
                 tail.extend_from_slice(&body);
-                let flags = item_flags(upload.attributes, upload.expires).with(ItemFlags::LARGE);
+                let flags = item_flags(upload.attributes, upload.options).with(ItemFlags::LARGE);
                 self.put_upload((request, hash), &upload, flags, body.len() * 8, &tail)
             }
         };
@@ -179,8 +179,8 @@ impl Shard {
     ) -> Result<Answer, NoRoom> {
         let header = ItemHeader { table: upload.table, flags, key_bytes: upload.key.len(), body_bytes };
         let overlay = self.generations.overlay(&request.head);
-        let expires = upload.expires;
-        let item = NewItem { header, expires, tail, resolves_links: false, overlay };
+        let options = upload.options;
+        let item = NewItem { header, options, tail, resolves_links: false, overlay };
         self.put_alone((hash, &upload.key), request.head.expect, item)
     }
 

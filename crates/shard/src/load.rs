@@ -1,7 +1,7 @@
 //! Filling the tables of a generation: many items in a message, and their links when all are there.
 
 use kelix_image::words::bytes_of_mut;
-use kelix_image::{Attributes, ItemFlags, ItemHeader, NoRoom, Value};
+use kelix_image::{Attributes, ItemFlags, ItemHeader, ItemOptions, NoRoom, Value};
 use kelix_index::{BUCKET_WORDS, BUCKETS, ScanFrom, location_of};
 use kelix_types::{KeyHash, Location, Place, TableId, mark};
 use kelix_wire::generation::{Arrived, RESOLVED, take_item};
@@ -87,9 +87,10 @@ impl Shard {
             return Ok(false);
         }
         let expires = item.expires_in.map(|time_ns| now.wall_ns.saturating_add(time_ns));
-        let flags = item_flags(item.attributes, expires);
+        let options = ItemOptions { client_flags: item.client_flags, expires };
+        let flags = item_flags(item.attributes, options);
         let header = ItemHeader { table, flags, key_bytes: item.key.len(), body_bytes: item.body.len() };
-        let item_of = NewItem { header, expires, tail, resolves_links: false, overlay: Overlay::No };
+        let item_of = NewItem { header, options, tail, resolves_links: false, overlay: Overlay::No };
         let Answer { location, .. } = self.put((hash, item.key), None, item_of)?;
         if let Some(location) = Location::from_word(location).filter(|_| has_links(flags)) {
             self.noted.add(table, location);

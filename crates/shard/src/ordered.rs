@@ -88,8 +88,8 @@ impl Shard {
 
     fn put_inline(&mut self, request: &Request<'_>) -> Result<Answer, NoRoom> {
         let head = &request.head;
-        let (Ok(value), false, None) = (<[u8; 8]>::try_from(request.body), head.attributes, head.expires_in)
-        else {
+        let is_plain = !head.attributes && head.expires_in.is_none() && head.client_flags == 0;
+        let (Ok(value), true) = (<[u8; 8]>::try_from(request.body), is_plain) else {
             return Ok(Answer::of(Status::Refused));
         };
         let found = self.find_inline(request);

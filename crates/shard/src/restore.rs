@@ -65,8 +65,8 @@ impl Stock {
                 self.cached.push(Location::new(place, class));
             }
         }
-        let plain = ItemFlags(!(ItemFlags::EXPIRES.0 | ItemFlags::LARGE.0) & header.flags.0) == header.flags;
-        if !plain || table == TableId::CATALOGUE {
+        let closer = ItemFlags::EXPIRES.0 | ItemFlags::LARGE.0;
+        if header.flags.0 & closer != 0 || table == TableId::CATALOGUE {
             self.look_closer(slot, Location::new(place, class), guardian);
         }
         true

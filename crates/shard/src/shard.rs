@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use kelix_fabric::{Fabric, PeerId};
-use kelix_image::{Image, ImageConfig, MemoryUse, SegmentSource, Span};
+use kelix_image::{Image, ImageConfig, ItemOptions, MemoryUse, SegmentSource, Span};
 use kelix_index::{Index, ModelCounts, OrderedCounts};
 use kelix_types::limits::SHARD_BATCH;
 use kelix_types::{Error, ErrorKind, KeyHash, Place, Result, TableId, TableKind, mark};
@@ -32,12 +32,14 @@ pub struct Now {
 }
 
 impl Now {
-    /// When an item ends that a request puts, in nanoseconds since 1970. The request may have come since this was the time,
-    /// so the clock is asked again.
-    pub(crate) fn end_of(self, head: &RequestHead, fabric: &impl Fabric) -> Option<u64> {
-        let time_ns = head.expires_in?;
-        let passed_ns = fabric.now_ns().saturating_sub(self.monotonic_ns);
-        Some((self.wall_ns + passed_ns).saturating_add(time_ns))
+    /// What an item has before its key that a request puts. The request may have come since this was the time, so the clock is
+    /// asked again for when it ends.
+    pub(crate) fn options_of(self, head: &RequestHead, fabric: &impl Fabric) -> ItemOptions {
+        let expires = head.expires_in.map(|time_ns| {
+            let passed_ns = fabric.now_ns().saturating_sub(self.monotonic_ns);
+            (self.wall_ns + passed_ns).saturating_add(time_ns)
+        });
+        ItemOptions { client_flags: head.client_flags, expires }
     }
 }
 

@@ -217,10 +217,10 @@ impl Shard {
         if !Guardian(self.image.slot(from).load(0)).is_live() {
             return Ok(());
         }
-        let (header, version, key, expires, tail) = self.copy_item(from, |item| {
+        let (header, version, key, options, tail) = self.copy_item(from, |item| {
             let header = item.header();
             let tail = item.words()[header.key_start() / 8..header.item_bytes().div_ceil(8)].to_vec();
-            (header, item.version(), item.key().to_vec(), item.expiry(), tail)
+            (header, item.version(), item.key().to_vec(), item.options(), tail)
         });
         let moved = ItemHeader { flags: header.flags.with(ItemFlags::MOVED), ..header };
         match self.end_leaving(from, moved.item_bytes()) {
@@ -235,9 +235,7 @@ impl Shard {
         let incarnation = self.image.next_incarnation();
         let slot = self.image.change_slot(to);
         slot.copy_in(1, &[moved.word(), version.0]);
-        if let Some(expires) = expires {
-            slot.store(moved.key_start() / 8 - 1, expires);
-        }
+        options.words().enumerate().for_each(|(index, word)| slot.store(3 + index, word));
         slot.copy_in(moved.key_start() / 8, &tail);
         self.drop_live(from);
         slot.publish(0, incarnation.live().0);
@@ -246,7 +244,7 @@ impl Shard {
         self.note_moved(from, to, moved);
         // Runs of a large value stay where they are and now belong to the moved header.
         self.image.release_item(from);
-        if let Some(expires) = expires {
+        if let Some(expires) = options.expires {
             self.note_expiry(expires, to, incarnation);
         }
         mark!("item moved");

@@ -569,27 +569,37 @@ mod tests {
 
     #[test]
     fn memory_that_is_in_use_here_and_there_comes_back_without_a_write_that_needs_it() {
+        let flags = |key: u64| (key / 4 % 3) as u32;
         for (segments, comes_back) in [(256, true), (0, false)] {
             let mut world = world(128 * MIB);
             world.shard.places = Places::new(4 * MIB);
             world.shard.places.spend(256 - segments, LONG);
-            for (round, bytes) in [1000, 100, 30_000].into_iter().enumerate() {
-                let keys = (round as u64) << 32..;
-                let count = 40 * MIB / bytes as u64 / 2;
-                keys.clone()
-                    .take(count as usize)
-                    .for_each(|key| assert_eq!(world.put(key, bytes), Status::Ok));
-                keys.take(count as usize).filter(|key| key % 4 != 0).for_each(|key| world.delete(key));
+            for (round, bytes) in (0u64..).zip([1000, 100, 30_000]) {
+                for key in (round << 32..).take(20 * MIB as usize / bytes) {
+                    let head = RequestHead { client_flags: flags(key), ..world.head(Op::Put) };
+                    assert_eq!(world.call(head, &key.to_le_bytes(), &vec![7; bytes]), Status::Ok);
+                }
+                let gone = (round << 32..).take(20 * MIB as usize / bytes).filter(|key| key % 4 != 0);
+                gone.for_each(|key| world.delete(key));
             }
             // Writes go on, but what they need in quarantine is little.
             for _ in 0..50 {
-                world.put(0, 1000);
+                world.put(1, 1000);
                 world.until_quiet();
             }
             let now = world.shard.memory_use();
             assert_eq!(now.pages < now.live * 3 / 2, comes_back, "{now:?}");
             assert_eq!(world.shard.image.is_wasteful(), !comes_back);
             assert_eq!(now.segments_retired > 0, comes_back);
+            // What was moved is what it was.
+            assert_eq!(world.shard.counters().evacuated > 1000, comes_back);
+            for key in (0u64..).step_by(4).take(1000) {
+                let bytes = key.to_le_bytes();
+                let hash = world.shard.index.hash(TABLE, &bytes);
+                let found =
+                    world.shard.index.find(&world.shard.image, hash, TABLE, &bytes).expect("it is kept");
+                assert_eq!(world.shard.copy_item(found.location, |item| item.client_flags()), flags(key));
+            }
             world.shard.audit().unwrap();
         }
     }

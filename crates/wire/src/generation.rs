@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! tables    for each: id of its name 16 | id of the table 16 | overlay 8 | length of its name 8 | its name
-//! items     for each: word 0  [ body bytes 32 | flags 8 | key bytes 24 ]    flags: 1 attribute section, 2 ends
-//!                     word 1  nanoseconds until it ends, with that flag only
+//! items     for each: word 0  [ body bytes 32 | flags 8 | key bytes 24 ]    flags: 1 attribute section, 2 ends, 4 client flags
+//!                     nanoseconds until it ends, with that flag only
+//!                     client flags, with that flag only
 //!                     key, padding to 8 bytes before an attribute section, and body, as they stand in an item
 //! listed    for each: version | bytes of the key | the key, padded to 8 bytes
 //! ```
@@ -66,6 +67,7 @@ pub fn any_of(kind: TableKind) -> TableId {
 
 const ATTRIBUTES: u64 = 1;
 const ENDS: u64 = 2;
+const CLIENT_FLAGS: u64 = 4;
 const KEY_BITS: u32 = 24;
 
 /// An item on its way into a table of a generation.
@@ -79,6 +81,8 @@ pub struct NewItem<'a> {
     pub attributes: bool,
     /// It ends so many nanoseconds after the shard has taken it.
     pub expires_in: Option<u64>,
+    /// What the client says of it.
+    pub client_flags: u32,
 }
 
 impl NewItem<'_> {
@@ -86,10 +90,17 @@ impl NewItem<'_> {
         if self.attributes { self.key.len().next_multiple_of(8) } else { self.key.len() }
     }
 
+    /// The words before the key.
+    #[inline]
+    fn options(&self) -> impl Iterator<Item = u64> + use<> {
+        let client_flags = (self.client_flags != 0).then_some(u64::from(self.client_flags));
+        self.expires_in.into_iter().chain(client_flags)
+    }
+
     /// Words that it takes with a body of so many bytes.
     #[inline]
     pub fn words_with(&self, body_bytes: usize) -> usize {
-        1 + usize::from(self.expires_in.is_some()) + (self.body_start() + body_bytes).div_ceil(8)
+        1 + self.options().count() + (self.body_start() + body_bytes).div_ceil(8)
     }
 
     /// Appends it.
@@ -100,9 +111,11 @@ impl NewItem<'_> {
     /// Appends it with a body of so many bytes that is written in place, and not its own.
     #[inline]
     pub fn push_by(&self, words: &mut Vec<u64>, body_bytes: usize, write: impl FnOnce(&mut [u8])) {
-        let flags = u64::from(self.attributes) * ATTRIBUTES + u64::from(self.expires_in.is_some()) * ENDS;
+        let flags = u64::from(self.attributes) * ATTRIBUTES
+            + u64::from(self.expires_in.is_some()) * ENDS
+            + u64::from(self.client_flags != 0) * CLIENT_FLAGS;
         words.push((body_bytes as u64) << 32 | flags << KEY_BITS | self.key.len() as u64);
-        words.extend(self.expires_in);
+        words.extend(self.options());
         let (at, start) = (words.len(), self.body_start());
         words.resize(at + (start + body_bytes).div_ceil(8), 0);
         let bytes = bytes_of_mut(&mut words[at..]);
@@ -125,21 +138,26 @@ pub fn take_item<'a>(words: &mut &'a [u64]) -> Option<Arrived<'a>> {
     let (head, mut rest) = words.split_first()?;
     let (key_bytes, body_bytes) = ((head & ((1 << KEY_BITS) - 1)) as usize, (head >> 32) as usize);
     let flags = head >> KEY_BITS & 0xff;
-    if flags > 3 || key_bytes > KEY_BYTES_MAX {
+    if flags > 7 || key_bytes > KEY_BYTES_MAX {
         return None;
     }
-    let mut expires_in = None;
-    if flags & ENDS != 0 {
+    let mut optional = |flag: u64| {
+        if flags & flag == 0 {
+            return Some(None);
+        }
         let (word, after) = rest.split_first()?;
-        (expires_in, rest) = (Some(*word), after);
-    }
+        rest = after;
+        Some(Some(*word))
+    };
+    let expires_in = optional(ENDS)?;
+    let client_flags = u32::try_from(optional(CLIENT_FLAGS)?.unwrap_or(0)).ok()?;
     let attributes = flags & ATTRIBUTES != 0;
     let start = if attributes { key_bytes.next_multiple_of(8) } else { key_bytes };
     let (tail, rest) = rest.split_at_checked((start + body_bytes).div_ceil(8))?;
     *words = rest;
     let bytes = bytes_of(tail);
-    let item =
-        NewItem { key: &bytes[..key_bytes], body: &bytes[start..][..body_bytes], attributes, expires_in };
+    let (key, body) = (&bytes[..key_bytes], &bytes[start..][..body_bytes]);
+    let item = NewItem { key, body, attributes, expires_in, client_flags };
     Some(Arrived { item, tail })
 }
 
@@ -204,8 +222,14 @@ mod tests {
     #[test]
     fn items_come_back_and_nonsense_does_not() {
         let items = [
-            NewItem { key: b"stu001", body: b"ABY", attributes: false, expires_in: None },
-            NewItem { key: b"stu002", body: &[9; 16], attributes: true, expires_in: Some(1000) },
+            NewItem { key: b"stu001", body: b"ABY", attributes: false, expires_in: None, client_flags: 0 },
+            NewItem {
+                key: b"stu002",
+                body: &[9; 16],
+                attributes: true,
+                expires_in: Some(1000),
+                client_flags: 3,
+            },
         ];
         let mut words = Vec::new();
         items.iter().for_each(|item| item.push(&mut words));

@@ -3,7 +3,7 @@
 //! ```text
 //! request  word 0  [ id 32 | table 16 | flags 8 | op 8 ]
 //!          word 1  [ body bytes 32 | key bytes 32 ]
-//!          then, each only with its flag: expected version, expiry, argument, sequence
+//!          then, each only with its flag: expected version, expiry, argument, sequence, client flags
 //!          then the key, padding to 8 bytes if the body is an attribute section, and the body: just as they
 //!          stand in an item
 //!
@@ -137,7 +137,7 @@ impl RequestFlags {
     const SEQUENCE: u8 = 16;
     const AGAIN: u8 = 32;
     const EXPECT_ABSENT: u8 = 64;
-    const ALL: u8 = 127;
+    const CLIENT_FLAGS: u8 = 128;
 }
 
 /// Which of its client's writes to this shard a request is, counted from 1. The shard does each once, however often it is
@@ -163,6 +163,8 @@ pub struct RequestHead {
     pub expect: Option<Option<Version>>,
     /// The item ends so many nanoseconds after the shard has taken it. Only the shard's clock is asked.
     pub expires_in: Option<u64>,
+    /// What the client says of the item.
+    pub client_flags: u32,
     /// See [`Op`].
     pub argument: Option<u64>,
     /// The body is an attribute section.
@@ -180,6 +182,7 @@ impl RequestHead {
             table,
             expect: None,
             expires_in: None,
+            client_flags: 0,
             argument: None,
             attributes: false,
             sequence: None,
@@ -277,6 +280,7 @@ pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], bo
     let flags = flag(matches!(head.expect, Some(Some(_))), RequestFlags::EXPECT)
         | flag(matches!(head.expect, Some(None)), RequestFlags::EXPECT_ABSENT)
         | flag(head.expires_in.is_some(), RequestFlags::EXPIRES)
+        | flag(head.client_flags != 0, RequestFlags::CLIENT_FLAGS)
         | flag(head.argument.is_some(), RequestFlags::ARGUMENT)
         | flag(head.attributes, RequestFlags::ATTRIBUTES)
         | flag(head.sequence.is_some(), RequestFlags::SEQUENCE)
@@ -292,7 +296,9 @@ pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], bo
         frame.push(expected.0);
     }
     let sequence = head.sequence.map(|sequence| sequence.number);
-    head.expires_in.into_iter().chain(head.argument).chain(sequence).for_each(|word| frame.push(word));
+    let client_flags = (head.client_flags != 0).then_some(u64::from(head.client_flags));
+    let words = head.expires_in.into_iter().chain(head.argument).chain(sequence).chain(client_flags);
+    words.for_each(|word| frame.push(word));
     let body_start = if head.attributes { key.len().next_multiple_of(8) } else { key.len() };
     let tail = bytes_of_mut(frame.reserve((body_start + body.len()).div_ceil(8)));
     tail[..key.len()].copy_from_slice(key);
@@ -326,8 +332,7 @@ impl RequestShape {
         let flags = (word >> 8) as u8;
         let again = flags & RequestFlags::AGAIN != 0;
         let expects_absent = flags & RequestFlags::EXPECT_ABSENT != 0;
-        if flags & !RequestFlags::ALL != 0
-            || (again && flags & RequestFlags::SEQUENCE == 0)
+        if (again && flags & RequestFlags::SEQUENCE == 0)
             || (expects_absent && flags & RequestFlags::EXPECT != 0)
         {
             return None;
@@ -345,12 +350,14 @@ impl RequestShape {
         let expires_in = optional(RequestFlags::EXPIRES)?;
         let argument = optional(RequestFlags::ARGUMENT)?;
         let number = optional(RequestFlags::SEQUENCE)?;
+        let client_flags = optional(RequestFlags::CLIENT_FLAGS)?.unwrap_or(0);
         let head = RequestHead {
             op,
             id: (word >> 32) as u32,
             table: TableId((word >> 16) as u16),
             expect: expect.map(|version| Some(Version(version))).or(expects_absent.then_some(None)),
             expires_in,
+            client_flags: u32::try_from(client_flags).ok()?,
             argument,
             attributes: flags & RequestFlags::ATTRIBUTES != 0,
             sequence: number.map(|number| Sequence { number, again }),
@@ -500,6 +507,16 @@ mod tests {
         plain.ask_again();
         assert_eq!(plain.payload(), before);
         assert_eq!(Request::parse(&[0x0000_0001_0005_2003, 1, u64::from(b'k')]), None);
+    }
+
+    #[test]
+    fn golden_client_flags() {
+        let mut frame = FrameBuffer::default();
+        let head = RequestHead { client_flags: 7, ..RequestHead::new(Op::Put, 1, TableId(5)) };
+        encode_request(&mut frame, head, b"k", &[]);
+        assert_eq!(frame.payload(), [0x0000_0001_0005_8002, 1, 7, u64::from(b'k')]);
+        assert_eq!(Request::parse(frame.payload()).unwrap().head, head);
+        assert_eq!(Request::parse(&[0x0000_0001_0005_8002, 1, 1 << 32, u64::from(b'k')]), None, "32 bits");
     }
 
     #[test]

@@ -23,6 +23,7 @@ use crate::Failure;
 use crate::bytes::{KeyArgument, LinkArgument, parse, show, show_key, show_target, show_value};
 use crate::context::create_table;
 use crate::items::{Named, TableNames, json};
+use crate::units::parse_flags;
 
 /// How items stand in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -51,12 +52,15 @@ impl Format {
 const KEY: &str = "key";
 const VALUE: &str = "value";
 const EXPIRES: &str = "expires_unix_ms";
+const FLAGS: &str = "client_flags";
 const ATTRIBUTE: &str = "attr:";
+/// Columns that have a meaning of their own, in their order.
+const FIXED: [&str; 4] = [KEY, VALUE, EXPIRES, FLAGS];
 const LINK: &str = "->";
 
 /// The heading of the column of an attribute.
 fn heading(name: &str) -> String {
-    let is_taken = [KEY, VALUE, EXPIRES].contains(&name) || name.starts_with(ATTRIBUTE);
+    let is_taken = FIXED.contains(&name) || name.starts_with(ATTRIBUTE);
     if is_taken { format!("{ATTRIBUTE}{name}") } else { name.to_string() }
 }
 
@@ -75,7 +79,7 @@ impl<'a> Writer<'a> {
     /// What stands before the items.
     pub fn begin(&self, out: &mut impl Write) -> Result<(), Failure> {
         let Some(columns) = &self.columns else { return Ok(()) };
-        let fixed = [KEY, VALUE, EXPIRES].map(String::from);
+        let fixed = FIXED.map(String::from);
         let names = columns.iter().map(|name| heading(name));
         write_row(out, fixed.into_iter().chain(names))
     }
@@ -89,17 +93,20 @@ impl<'a> Writer<'a> {
             });
             return Ok(writeln!(out, "{object}")?);
         };
-        let mut cells = vec![String::new(); 3 + columns.len()];
+        let mut cells = vec![String::new(); FIXED.len() + columns.len()];
         cells[0] = show_key(self.table.kind, item.key());
         if let Some(ends) = item.expires() {
             let since = ends.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             cells[2] = since.as_millis().to_string();
         }
+        if item.flags() != 0 {
+            cells[3] = item.flags().to_string();
+        }
         for (name, attribute) in item.attributes() {
             let column = if name.is_empty() {
                 Some(1)
             } else {
-                columns.iter().position(|known| known == name).map(|at| at + 3)
+                columns.iter().position(|known| known == name).map(|at| at + FIXED.len())
             };
             let cell = column.map(|column| &mut cells[column]).ok_or_else(|| {
                 self.unfit(
@@ -154,6 +161,8 @@ pub(super) struct Record {
     #[serde(default)]
     links: Vec<NamedLink>,
     expires_unix_ms: Option<u64>,
+    #[serde(default)]
+    client_flags: u32,
     // As `get` and `scan` print them.
     #[serde(default, rename = "table")]
     _table: IgnoredAny,
@@ -215,6 +224,7 @@ impl Record {
             let Ok(left) = left else { return Ok(None) };
             item.expires_in(left);
         }
+        item.flags(self.client_flags);
         let key = KeyArgument::from_str(&self.key.0).map_err(wrong)?;
         let key = table.key(OPERATION, &key)?;
         if let Some(value) = &self.value {
@@ -247,6 +257,10 @@ impl Record {
                     let ends = cell.parse().map_err(|_| format!("{EXPIRES} is \"{cell}\", and no number"))?;
                     record.expires_unix_ms = Some(ends);
                 }
+                Column::Flags => {
+                    let flags = parse_flags(cell).map_err(|why| format!("{FLAGS}: {why}"))?;
+                    record.client_flags = flags;
+                }
                 Column::Attribute(name) => match cell.strip_prefix(LINK) {
                     Some(target) => record.links.push(link(name, target)?),
                     None => {
@@ -270,6 +284,7 @@ pub(super) enum Column {
     Key,
     Value,
     Expires,
+    Flags,
     Attribute(String),
 }
 
@@ -279,6 +294,7 @@ impl Column {
             _ if heading == key => Column::Key,
             VALUE => Column::Value,
             EXPIRES => Column::Expires,
+            FLAGS => Column::Flags,
             _ => Column::Attribute(heading.strip_prefix(ATTRIBUTE).unwrap_or(heading).to_string()),
         }
     }

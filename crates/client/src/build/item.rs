@@ -59,6 +59,7 @@ pub struct ItemWriter<'b, 's> {
     index: usize,
     key: &'b [u8],
     expires_in: Option<Duration>,
+    flags: u32,
     /// The first thing that was wrong.
     wrong: Option<Error>,
 }
@@ -68,7 +69,7 @@ impl<'b, 's> ItemWriter<'b, 's> {
         let Writing { names, section } = &mut build.writing;
         section.clear();
         names[index].next = 0;
-        ItemWriter { build, index, key, expires_in: None, wrong: None }
+        ItemWriter { build, index, key, expires_in: None, flags: 0, wrong: None }
     }
 
     /// Adds bytes under a name, as [`NewItem::bytes`](crate::NewItem::bytes) does.
@@ -103,15 +104,22 @@ impl<'b, 's> ItemWriter<'b, 's> {
         self
     }
 
+    /// Gives the item flags of its client's, as [`NewItem::flags`](crate::NewItem::flags) does.
+    pub fn flags(&mut self, flags: u32) -> &mut Self {
+        self.flags = flags;
+        self
+    }
+
     /// Puts the item, unless something was wrong with it.
     pub fn end(self) -> Result<()> {
-        let ItemWriter { build, index, key, expires_in, wrong } = self;
+        let ItemWriter { build, index, key, expires_in, flags: client_flags, wrong } = self;
         if let Some(error) = wrong {
             return Err(error);
         }
         let expires_in = expires_in.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         let section = std::mem::take(&mut build.writing.section);
-        let item = Packed { key, body: &[], attributes: section.plain().is_none(), expires_in };
+        let attributes = section.plain().is_none();
+        let item = Packed { key, body: &[], attributes, expires_in, client_flags };
         let packed = match section.plain() {
             Some(value) => build.pack(index, item, value.len(), |body| body.copy_from_slice(value)),
             None => build.pack(index, item, section.section_bytes(), |body| section.write(body)),

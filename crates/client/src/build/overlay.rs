@@ -130,6 +130,7 @@ impl Overlays {
         let head = RequestHead {
             expect: Some(None),
             expires_in: left,
+            client_flags: item.flags(),
             attributes: section.is_some(),
             ..build.head(Op::Put, build.tables[*number].table)
         };
