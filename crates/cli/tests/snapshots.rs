@@ -175,6 +175,13 @@ fn a_damaged_snapshot_is_refused_and_the_one_before_is_used() {
     let server = serve(&place, &[]);
     assert_eq!(place.kelix(&["get", "plain", "round"]).ok(), "first\n");
     drop(server);
+    // What cannot be read at all is not passed over for what is older.
+    let kept = place.path().join("kept");
+    let strange = kept.join("9999999999999.kelix-snapshot");
+    std::fs::create_dir(&strange).unwrap();
+    let refused = place.kelix(&["serve", "--memory", "64M", "--snapshots", kept.to_str().unwrap()]);
+    refused.failed(5, &["9999999999999.kelix-snapshot"]);
+    std::fs::remove_dir(&strange).unwrap();
     damage(&oldest);
     let kept = place.path().join("kept");
     let refused = place.kelix(&["serve", "--memory", "64M", "--snapshots", kept.to_str().unwrap()]);

@@ -135,6 +135,33 @@ fn a_wrong_line_is_named_and_the_import_goes_on_there() {
     place.kelix(&["table", "import", "items", path(&file), "--restart"]).ok();
 }
 
+/// How far an import was is of use only where that server still is.
+#[test]
+fn an_import_into_another_server_begins_at_the_first_line() {
+    let (place, server) = Place::served();
+    let line = |number: usize| format!("{{\"key\":\"k{number}\",\"value\":\"{number}\"}}\n");
+    let good: String = (0..1000).map(line).collect();
+    let file = place.file("items.jsonl", (good.clone() + "nonsense\n").as_bytes());
+    place.kelix(&["table", "import", "items", path(&file)]).failed(2, &["line 1001"]);
+    drop(server);
+    let (place, _server) = Place::served();
+    let note = |place: &Place| place.path().join("items.jsonl.import.note");
+    let noted = std::fs::read(file.with_extension("jsonl.import.note"));
+    let mended = place.file("items.jsonl", good.as_bytes());
+    std::fs::write(note(&place), noted.expect("a note")).unwrap();
+    let imported = place.kelix(&["table", "import", "items", path(&mended), "--json"]).json();
+    assert_eq!((&imported["went_on_from"], &imported["items"]), (&json!(0), &json!(1000)));
+    assert_eq!(place.kelix(&["scan", "items", "--count"]).ok(), "1000\n");
+    // Where there is no place for a note, all is put all the same, and what is wrong is told.
+    place.file("items.jsonl", (good + "nonsense\n").as_bytes());
+    std::fs::create_dir(place.path().join("items.jsonl.import.note.new")).unwrap();
+    let refused = place.kelix(&["table", "import", "others", path(&mended)]);
+    refused.failed(2, &["line 1001", "1000 items put"]);
+    // A script of the shell is no file of items.
+    let script = place.kelix_reading(&["shell"]).give(b"table import items\n");
+    script.failed(2, &["the shell's commands"]);
+}
+
 /// Of two items of one key the later one stays, also if they are put together.
 #[test]
 fn later_lines_win() {

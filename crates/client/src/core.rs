@@ -247,6 +247,11 @@ impl<F: Fabric> Core<F> {
         self.server.view.hash_seed
     }
 
+    /// The term that the server holds its directory in.
+    pub fn term(&self) -> u64 {
+        self.server.term
+    }
+
     /// Whether this client may write.
     pub fn may_write(&self) -> bool {
         self.server.may_write

@@ -318,6 +318,11 @@ impl Session {
         Error::new(ErrorKind::Superseded, operation, context)
     }
 
+    /// Tells the server from all others: which store it has, which snapshots keep, and which of the servers of a run directory it is.
+    pub fn server(&self) -> (u64, u64) {
+        (self.server, self.core.term())
+    }
+
     #[inline]
     pub(crate) fn check_table(&mut self, operation: &'static str, table: Table) -> Result<TableId> {
         if table.server != self.server {

@@ -114,8 +114,8 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
 
 /// Takes a snapshot for a user, and tells where it is, or why there is none.
 fn take_snapshot(shared: &Shared, uid: u32) -> serde_json::Value {
-    if uid != rustix::process::geteuid().as_raw() {
-        return json!({"error": "only the user whose the server is can have a snapshot taken"});
+    if uid != 0 && uid != rustix::process::geteuid().as_raw() {
+        return json!({"error": "only root and the user whose the server is can have a snapshot taken"});
     }
     match shared.snapshot() {
         Ok(Taken { path, bytes, time }) => {

@@ -25,7 +25,7 @@ pub(crate) const AHEAD_MAX: usize = 32 << 20;
 /// The least priority that a thread can have.
 const LEAST_PRIORITY: i32 = 19;
 /// How long a shard may take to do what it is told.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where snapshots go, and when they are taken.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -63,6 +63,8 @@ pub(crate) struct Follow {
     pub tell: Sender<Told>,
     /// Words that were told and not written yet, of all shards.
     pub ahead: Arc<AtomicUsize>,
+    /// The snapshot is the last one: shards rather wait than be further ahead.
+    pub waits: bool,
 }
 
 /// The moment of a snapshot.
@@ -208,12 +210,18 @@ fn take(shared: &Shared, config: &SnapshotConfig, is_last: bool) -> Result<Taken
     for (namespace, of) in shared.namespaces.iter().enumerate() {
         for (shard, handle) in of.shards.iter().enumerate() {
             let which = Which { namespace: namespace as u16, shard: shard as u16 };
-            handle.command(Command::Follow(Follow { which, tell: tell.clone(), ahead: ahead.clone() }));
+            handle.command(Command::Follow(Follow {
+                which,
+                tell: tell.clone(),
+                ahead: ahead.clone(),
+                waits: is_last,
+            }));
             shards += 1;
         }
     }
     drop(tell);
-    let mut taking = Taking { writer, told, ahead, waiting: shards, ended: 0, stretches: Vec::new() };
+    let mut taking =
+        Taking { writer, told, ahead: Ahead(ahead), waiting: shards, ended: 0, stretches: Vec::new() };
     let copied = taking.copy(shards);
     let moment = Arc::new(Moment {
         arrived: AtomicUsize::new(0),
@@ -229,15 +237,26 @@ fn take(shared: &Shared, config: &SnapshotConfig, is_last: bool) -> Result<Taken
     }
     let bytes = taking.writer.bytes();
     let path = taking.writer.finish()?;
-    kelix_snapshot::keep(&config.directory, config.keep)?;
+    if let Err(error) = kelix_snapshot::keep(&config.directory, config.keep) {
+        warn!(%error, "older snapshots are kept");
+    }
     Ok(Taken { path, bytes, time: began.elapsed() })
+}
+
+/// Words that shards are ahead. Once it is gone none waits for it.
+struct Ahead(Arc<AtomicUsize>);
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::SeqCst);
+    }
 }
 
 /// A snapshot that is being taken.
 struct Taking {
     writer: Writer,
     told: Receiver<Told>,
-    ahead: Arc<AtomicUsize>,
+    ahead: Ahead,
     /// Shards that have not begun, and those that have ended.
     waiting: usize,
     ended: usize,
@@ -263,7 +282,7 @@ impl Taking {
                 self.waiting -= 1;
             }
             Told::Notes { which, notes } => {
-                self.ahead.fetch_sub(notes.len(), Ordering::SeqCst);
+                self.ahead.0.fetch_sub(notes.len(), Ordering::SeqCst);
                 self.writer.notes(which, &notes)?;
             }
             Told::Ended { which, books, kept } => {
@@ -328,6 +347,10 @@ pub(crate) fn readable(
                 Err(error) if readable.is_empty() => return Err(error),
                 fits => readable.extend(fits.ok().map(|()| snapshot)),
             },
+            // What cannot be read now is not to be passed over for what is older.
+            Err(error) if !matches!(error.kind(), ErrorKind::Incompatible | ErrorKind::Protocol) => {
+                return Err(error);
+            }
             Err(error) => warn!(%error, "this snapshot is not used, but the one before it"),
         }
     }

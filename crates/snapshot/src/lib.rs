@@ -102,17 +102,29 @@ fn entries(directory: &Path) -> Result<impl Iterator<Item = PathBuf>> {
 
 /// The snapshots in a directory, the newest first. Those that were not written to their end have other names.
 pub fn list(directory: &Path) -> Result<Vec<PathBuf>> {
-    let mut found: Vec<PathBuf> =
-        entries(directory)?.filter(|path| path.extension().is_some_and(|ending| ending == ENDING)).collect();
-    // Their names begin with the time.
+    let found = entries(directory)?.filter(|path| path.extension().is_some_and(|ending| ending == ENDING));
+    let mut found: Vec<(u64, PathBuf)> = found.map(|path| (time_of(&path), path)).collect();
     found.sort_unstable_by(|one, other| other.cmp(one));
-    Ok(found)
+    Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Removes all but the newest so many, and what is left of those that were not written to their end. The directory is one server's.
+/// The number that a server named a snapshot by.
+fn number_of(path: &Path) -> Option<u64> {
+    path.file_stem()?.to_str()?.parse().ok()
+}
+
+/// When a snapshot was made: its name says so, or if somebody gave it another one, the file.
+fn time_of(path: &Path) -> u64 {
+    let told = || Snapshot::open(path).map_or(0, |snapshot| snapshot.description().made_unix_ms);
+    number_of(path).unwrap_or_else(told)
+}
+
+/// Removes all but the newest so many, and what is left of those that were not written to their end. The directory is one server's; those
+/// that somebody gave another name stay.
 pub fn keep(directory: &Path, count: usize) -> Result<()> {
     let remove = |path: &Path| std::fs::remove_file(path).map_err(|source| system("remove", path, source));
-    list(directory)?.iter().skip(count).try_for_each(|path| remove(path))?;
+    let ours = list(directory)?.into_iter().filter(|path| number_of(path).is_some());
+    ours.skip(count).try_for_each(|path| remove(&path))?;
     entries(directory)?.filter(|path| path.extension().is_some_and(|ending| ending == PART)).try_for_each(
         |path| {
             let is_ours = path

@@ -176,9 +176,15 @@ impl Snapshot {
             others.into_iter().try_for_each(|thread| thread.join().expect("it reads or says why not"))?;
             own
         })?;
-        let notes = self.all(Kind::Notes, which)?;
-        redo(&notes, |place, count| map.words(place, count))
-            .ok_or_else(|| self.damaged("notes make no sense"))
+        // A note may end in the next piece.
+        let (mut notes, mut words) = (Vec::new(), Vec::new());
+        for piece in self.of(Kind::Notes, which) {
+            self.contents(piece, &mut words)?;
+            notes.extend_from_slice(&words);
+            let left = redo(&notes, |place, count| map.words(place, count)).len();
+            notes.drain(..notes.len() - left);
+        }
+        if notes.is_empty() { Ok(()) } else { Err(self.damaged("notes make no sense")) }
     }
 
     /// Reads everything, and so finds out whether it is whole.
@@ -220,7 +226,9 @@ mod tests {
     fn made(directory: &Path, at: u64) -> PathBuf {
         let mut writer = Writer::create(directory, &description(at)).unwrap();
         writer.memory(WHICH, Place(64 << 20), &[1, 2, 3]).unwrap();
-        writer.notes(WHICH, &[1 << 41 | (8 << 20), 7]).unwrap();
+        // A note that ends in the next piece.
+        writer.notes(WHICH, &[1 << 41 | (8 << 20)]).unwrap();
+        writer.notes(WHICH, &[7]).unwrap();
         writer.end_shard(WHICH, &[5, 6], &[8; 9]).unwrap();
         writer.finish().unwrap()
     }
@@ -239,6 +247,24 @@ mod tests {
         map.add(1, span.clone());
         snapshot.fill(WHICH, &map).unwrap();
         assert_eq!([0, 1, 2, 3].map(|index| span.words().load(index)), [7, 2, 3, 0]);
+    }
+
+    /// A copy that somebody gave another name is as old as it was, and is left to them.
+    #[test]
+    fn names_of_others_are_neither_newer_nor_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let of = |name: &str| directory.path().join(format!("{name}.kelix-snapshot"));
+        let old = made(directory.path(), 1000);
+        std::fs::copy(&old, of("before-upgrade")).unwrap();
+        std::fs::write(of("nonsense"), b"nothing").unwrap();
+        let new = made(directory.path(), 2000);
+        let listed = list(directory.path()).unwrap();
+        assert_eq!(listed.len(), 4);
+        assert_eq!((&listed[0], &listed[3]), (&new, &of("nonsense")));
+        let newer = made(directory.path(), 500);
+        assert_eq!(list(directory.path()).unwrap()[0], newer, "also where the clock was set back");
+        keep(directory.path(), 1).unwrap();
+        assert_eq!(list(directory.path()).unwrap(), [newer, of("before-upgrade"), of("nonsense")]);
     }
 
     /// Whatever byte is another, or however the file is cut, it is refused.

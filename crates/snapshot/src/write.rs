@@ -10,7 +10,7 @@ use kelix_types::{Place, Result};
 
 use crate::{
     Description, ENDING, HEAD_WORDS, Kind, MAGIC, PAGE_BYTES, PART, PIECE, PIECE_WORDS_MAX, VERSION, Which,
-    checksum, list, system,
+    checksum, list, number_of, system,
 };
 
 /// A snapshot that is being written. One that is dropped before its end leaves nothing.
@@ -28,8 +28,7 @@ impl Writer {
     /// Begins a snapshot in a directory.
     pub fn create(directory: &Path, description: &Description) -> Result<Writer> {
         // The newest has the last name, also where the clock was set back.
-        let newest =
-            list(directory)?.first().and_then(|path| path.file_stem()?.to_str()?.parse::<u64>().ok());
+        let newest = list(directory)?.iter().find_map(|path| number_of(path));
         let number = description.made_unix_ms.max(newest.map_or(0, |newest| newest.saturating_add(1)));
         let name = format!("{number:013}.{ENDING}");
         let part = directory.join(format!("{name}.{PART}"));

@@ -48,7 +48,7 @@ fn takes_value(option: &&Arg) -> bool {
 
 /// Looks at a line up to the cursor. `None`: the last word is in quotes, which are left to who types them.
 pub(super) fn look<'c>(commands: &'c Command, line: &str) -> Option<Unfinished<'c>> {
-    let start = line.rfind(char::is_whitespace).map_or(0, |space| space + 1);
+    let start = line.rfind([' ', '\t']).map_or(0, |space| space + 1);
     let (before, last) = line.split_at(start);
     if last.contains(['\'', '"', '\\']) {
         return None;
@@ -109,6 +109,8 @@ mod tests {
             ("pu", "kelix-cli command pu"),
             ("kelix pu", "kelix-cli command pu"),
             ("put ", "put table "),
+            ("put a\u{a0}b ", "put key "),
+            ("put a\u{3000}", "put table a\u{3000}"),
             ("put peo", "put table peo"),
             ("put people k v ", "put nothing "),
             ("get people a b ", "get keys "),

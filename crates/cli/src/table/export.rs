@@ -43,7 +43,11 @@ pub(crate) struct ExportArgs {
 #[derive(Serialize, Deserialize)]
 struct Note {
     table: String,
+    /// Of which store: the order of a scan is its own.
+    store: u64,
     format: String,
+    /// Of CSV: the columns of the heading.
+    columns: Option<Vec<String>>,
     bytes: u64,
     items: u64,
     /// Where the scan goes on.
@@ -184,6 +188,15 @@ impl Export<'_> {
             );
             return Err(Failure::usage(OPERATION, context));
         }
+        let (store, _) = session.server();
+        let written = std::fs::metadata(&part).map_or(0, |part| part.len());
+        if known.as_ref().is_some_and(|known| known.store != store || known.bytes > written) {
+            let context = format!(
+                "{} cannot be gone on with: it is of another server, or was cut; give --overwrite to begin anew",
+                part.display()
+            );
+            return Err(Failure::usage(OPERATION, context));
+        }
         let file = OpenOptions::new()
             .create(true)
             .write(true)
@@ -197,6 +210,7 @@ impl Export<'_> {
                 out.get_ref().set_len(known.bytes).map_err(cannot)?;
                 out.seek(SeekFrom::End(0)).map_err(cannot)?;
                 from = known.items;
+                self.writer.columns.clone_from(&known.columns);
                 scan = scan.go_on(&parse(&known.place).map_err(|why| Failure::usage(OPERATION, why))?);
                 say(&format!("going on behind {}", plural(from, "item")));
             }
@@ -204,6 +218,7 @@ impl Export<'_> {
         }
         self.items = from;
         let mut last = Instant::now();
+        let columns = self.writer.columns.clone();
         self.all(session, scan, &mut out, |out: &mut BufWriter<File>, items, place| {
             if last.elapsed() < NOTED_EACH {
                 return Ok(());
@@ -212,7 +227,8 @@ impl Export<'_> {
             out.flush()?;
             let bytes = out.stream_position()?;
             let (table, format, place) = (args.table.clone(), format.name().to_string(), show(place));
-            write_note(OPERATION, &note, &Note { table, format, bytes, items, place })
+            let columns = columns.clone();
+            write_note(OPERATION, &note, &Note { table, store, format, columns, bytes, items, place })
         })?;
         let file = out.into_inner().map_err(|error| cannot(error.into_error()))?;
         file.sync_all().map_err(cannot)?;

@@ -54,6 +54,9 @@ pub(crate) struct ImportArgs {
 #[derive(Serialize, Deserialize)]
 struct Note {
     table: String,
+    /// Of which store, and which of its servers: what was put may be lost with it.
+    server: (u64, u64),
+    table_id: u16,
     format: String,
     bytes: u64,
     lines: u64,
@@ -72,6 +75,10 @@ pub(super) fn run(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
         Import { context, session, table, args, format, items: 0, expired: 0, line: Line::new(context.json) };
     let known = match args.file.as_deref().filter(|path| path.as_os_str() != "-") {
         Some(path) => import.read_file(path)?,
+        None if context.input_is_script => {
+            let context = "standard input is the shell's commands: give a file";
+            return Err(Failure::usage(OPERATION, context));
+        }
         None => {
             let reader = Reader::new(format, std::io::stdin().lock(), &args.key);
             let mut reader =
@@ -111,8 +118,16 @@ impl Import<'_> {
             true => None,
             false => read_note::<Note>(OPERATION, &place)?,
         };
+        let (server, table_id) = (self.session.server(), self.table.id().0);
         let known =
             known.filter(|known| known.table == self.args.table && known.format == self.format.name());
+        let known = known.filter(|known| {
+            let is_same = (known.server, known.table_id) == (server, table_id);
+            if !is_same {
+                say("beginning at the first line: this is another server or table, or was restarted since");
+            }
+            is_same
+        });
         if let Some(known) = &known {
             if before(&mut file, known.bytes).map_err(cannot)? != known.before {
                 let context = format!(
@@ -136,7 +151,11 @@ impl Import<'_> {
         self.all(&mut reader, &name, |(bytes, lines), items| {
             let before = before(&mut file, bytes).map_err(cannot)?;
             let (table, format) = (args.table.clone(), format.name().to_string());
-            write_note(OPERATION, &place, &Note { table, format, bytes, lines, items, before })
+            write_note(
+                OPERATION,
+                &place,
+                &Note { table, server, table_id, format, bytes, lines, items, before },
+            )
         })?;
         let _ = std::fs::remove_file(&place);
         Ok(from)
@@ -149,7 +168,7 @@ impl Import<'_> {
         name: &str,
         mut noted: impl FnMut((u64, u64), u64) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let mut last = Instant::now();
+        let (mut last, mut can_note) = (Instant::now(), true);
         loop {
             let (ended, position) = self.batch(reader);
             let items = self.items;
@@ -158,8 +177,12 @@ impl Import<'_> {
                 || Stop::Store(Failure::new(Exit::Other, OPERATION, "interrupted; begun again, it goes on"));
             let ended = if self.context.is_interrupted() { Err(interrupted()) } else { ended };
             let over = matches!(ended, Ok(true));
-            if !over && (ended.is_err() || last.elapsed() >= NOTED_EACH) {
-                noted(position, items)?;
+            if !over && can_note && (ended.is_err() || last.elapsed() >= NOTED_EACH) {
+                if let Err(failure) = noted(position, items) {
+                    can_note = false;
+                    self.line.clear();
+                    say(&format!("warning: an import that is ended will begin at the first line: {failure}"));
+                }
                 last = Instant::now();
             }
             match ended {

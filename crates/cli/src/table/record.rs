@@ -68,7 +68,7 @@ fn heading(name: &str) -> String {
 pub(super) struct Writer<'a> {
     table: Named<'a>,
     /// Of CSV: the attributes' names.
-    columns: Option<Vec<String>>,
+    pub columns: Option<Vec<String>>,
 }
 
 impl<'a> Writer<'a> {

@@ -166,14 +166,18 @@ impl Image {
     ) -> Result<Image> {
         let mut image = Image::without_segments(config, header, source);
         let bytes: u64 = books.segments.iter().map(|segment| segment.bytes).sum();
-        if bytes > config.memory_bytes {
+        // While a segment was being emptied there may have been one too many.
+        let largest = books.segments.iter().map(|segment| segment.bytes).max().unwrap_or(0);
+        if bytes > config.memory_bytes.saturating_add(largest) {
             let context = format!(
                 "{} bytes of memory are too few for a shard that has taken {bytes}",
                 config.memory_bytes
             );
             return Err(Error::new(ErrorKind::InvalidArgument, "restore image", context));
         }
-        image.incarnation = Incarnation(image.incarnation.0.max(books.incarnation));
+        // What was put after the books were written, and is lost, has names of their term.
+        let term = config.term.max(Incarnation(books.incarnation).term() + 1);
+        image.incarnation = Incarnation::first_of_term(term);
         for segment in &books.segments {
             // Granules of segments that are gone belong to nobody.
             image.granules.resize(segment.first_granule as usize, u32::MAX);
@@ -251,6 +255,34 @@ impl Image {
 mod tests {
     use super::*;
     use crate::PrivateSegments;
+
+    /// While a segment is emptied there may be one more than the limit allows, and a snapshot is taken then.
+    #[test]
+    fn books_may_have_a_segment_more_than_the_limit_and_names_go_on_behind_theirs() {
+        let config = |memory_bytes: u64, term: u64| ImageConfig {
+            image_id: 1,
+            hash_seed: 2,
+            term,
+            epoch_ns: kelix_types::limits::EPOCH_NS_MIN,
+            memory_bytes,
+            segment_bytes_first: 4 << 20,
+            segment_bytes_max: 4 << 20,
+        };
+        let source = || Box::new(PrivateSegments::default());
+        let mut image = Image::create(config(12 << 20, 5), Span::private(4096), source()).unwrap();
+        while image.allocate_item(60_000).is_ok() {}
+        let given = image.next_incarnation();
+        let books = image.books();
+        let restored = |memory_bytes: u64, term: u64| {
+            Image::restore(config(memory_bytes, term), Span::private(4096), source(), &books)
+        };
+        assert_eq!(restored(4 << 20, 1).err().map(|error| error.kind()), Some(ErrorKind::InvalidArgument));
+        for (term, goes_on) in [(1, 6), (6, 6), (9, 9)] {
+            let mut image = restored(8 << 20, term).unwrap();
+            let next = image.next_incarnation();
+            assert!(next.0 > given.0 && next.term() == goes_on, "{next:?}");
+        }
+    }
 
     /// Segments that fill their granules have places in a row, but memory of their own.
     #[test]

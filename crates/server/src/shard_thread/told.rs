@@ -1,9 +1,10 @@
 //! What a shard tells whoever takes a snapshot: where its memory is, every change from then on, and in the end what it knows beside.
 
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::ShardThread;
-use crate::snapshots::{AHEAD_MAX, Follow, Moment, Told};
+use crate::snapshots::{AHEAD_MAX, Follow, Moment, PATIENCE, Told};
 
 /// Words of notes that are told at once, so that not every request makes a message.
 const NOTES_AT_ONCE: usize = 8 << 10;
@@ -26,8 +27,12 @@ impl ShardThread {
     }
 
     fn tell_all_notes(&mut self) {
-        let Some(Follow { which, tell, ahead }) = &self.following else { return };
+        let Some(Follow { which, tell, ahead, waits }) = &self.following else { return };
         let notes = self.shard.image().take_journal();
+        let began = Instant::now();
+        while *waits && ahead.load(Ordering::SeqCst) + notes.len() > AHEAD_MAX && began.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         if ahead.fetch_add(notes.len(), Ordering::SeqCst) > AHEAD_MAX {
             let _ = tell.send(Told::GaveUp);
             return self.tell_no_more();
