@@ -168,7 +168,7 @@ const PLACE_MASK: u64 = (1 << STAMP_SHIFT) - 1;
 
 /// Memory is wasted where slabs hold more than what is needed by this share of that, and by so many bytes: less is in use
 /// again soon, or is not worth the work.
-const WASTE_PERCENT: u64 = 20;
+const WASTE_PERCENT: u64 = 12;
 const WASTE_BYTES_MIN: u64 = 4 << 20;
 /// What was in quarantine is forgotten by this share an epoch.
 const QUARANTINED_FORGET_SHARE: u64 = 16;
