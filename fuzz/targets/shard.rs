@@ -46,8 +46,8 @@ const SHARDS: usize = 2;
 
 struct World {
     server: Alone,
-    /// What plain puts left.
-    model: HashMap<(TableId, Vec<u8>), Vec<u8>>,
+    /// What plain puts left: client flags and value.
+    model: HashMap<(TableId, Vec<u8>), (u32, Vec<u8>)>,
     version: u64,
     location: u64,
 }
@@ -136,7 +136,7 @@ impl World {
             Op::Get => self.got(&key, &reply),
             Op::Scan => self.scanned(request, &reply),
             Op::Put if done && request.head.expires_in.is_none() && !request.head.attributes => {
-                self.model.insert(key, request.body.to_vec());
+                self.model.insert(key, (request.head.client_flags, request.body.to_vec()));
             }
             Op::Put | Op::Delete | Op::LargeCommit if done => drop(self.model.remove(&key)),
             _ => {}
@@ -197,9 +197,11 @@ impl World {
         };
         assert!((inline || item.guardian().is_live()) && item.is_for(key.0, &key.1));
         assert_eq!(item.version().0, reply.head.version);
-        if let Some(known) = known {
+        if let Some((client_flags, body)) = known {
             let flags = if inline { ItemFlags::MOVED } else { ItemFlags::default() };
-            assert_eq!((item.header().flags, item.body()), (flags, &known[..]));
+            let flags = if *client_flags != 0 { flags.with(ItemFlags::CLIENT_FLAGS) } else { flags };
+            assert_eq!((item.header().flags, item.body()), (flags, &body[..]));
+            assert_eq!(item.client_flags(), *client_flags);
         }
     }
 }

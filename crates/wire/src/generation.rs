@@ -13,6 +13,8 @@ use kelix_image::words::{bytes_of, bytes_of_mut};
 use kelix_types::limits::{DATASET_TABLES_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX};
 use kelix_types::{TableId, TableKind, Version};
 
+use crate::message::client_flags;
+
 /// A table of a generation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LoadedTable {
@@ -150,7 +152,7 @@ pub fn take_item<'a>(words: &mut &'a [u64]) -> Option<Arrived<'a>> {
         Some(Some(*word))
     };
     let expires_in = optional(ENDS)?;
-    let client_flags = u32::try_from(optional(CLIENT_FLAGS)?.unwrap_or(0)).ok()?;
+    let client_flags = client_flags(optional(CLIENT_FLAGS)?)?;
     let attributes = flags & ATTRIBUTES != 0;
     let start = if attributes { key_bytes.next_multiple_of(8) } else { key_bytes };
     let (tail, rest) = rest.split_at_checked((start + body_bytes).div_ceil(8))?;

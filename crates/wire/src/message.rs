@@ -305,6 +305,13 @@ pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], bo
     tail[body_start..body_start + body.len()].copy_from_slice(body);
 }
 
+/// Client flags as a word, if there is one: 32 bits, and not 0, for which there is none. `None`: it makes no sense.
+#[inline]
+pub(crate) fn client_flags(word: Option<u64>) -> Option<u32> {
+    let Some(word) = word else { return Some(0) };
+    u32::try_from(word).ok().filter(|flags| *flags != 0)
+}
+
 /// What a request's payload holds and where: a [`Request`] that borrows nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestShape {
@@ -350,14 +357,14 @@ impl RequestShape {
         let expires_in = optional(RequestFlags::EXPIRES)?;
         let argument = optional(RequestFlags::ARGUMENT)?;
         let number = optional(RequestFlags::SEQUENCE)?;
-        let client_flags = optional(RequestFlags::CLIENT_FLAGS)?.unwrap_or(0);
+        let client_flags = client_flags(optional(RequestFlags::CLIENT_FLAGS)?)?;
         let head = RequestHead {
             op,
             id: (word >> 32) as u32,
             table: TableId((word >> 16) as u16),
             expect: expect.map(|version| Some(Version(version))).or(expects_absent.then_some(None)),
             expires_in,
-            client_flags: u32::try_from(client_flags).ok()?,
+            client_flags,
             argument,
             attributes: flags & RequestFlags::ATTRIBUTES != 0,
             sequence: number.map(|number| Sequence { number, again }),
@@ -516,7 +523,9 @@ mod tests {
         encode_request(&mut frame, head, b"k", &[]);
         assert_eq!(frame.payload(), [0x0000_0001_0005_8002, 1, 7, u64::from(b'k')]);
         assert_eq!(Request::parse(frame.payload()).unwrap().head, head);
-        assert_eq!(Request::parse(&[0x0000_0001_0005_8002, 1, 1 << 32, u64::from(b'k')]), None, "32 bits");
+        for nonsense in [0, 1 << 32] {
+            assert_eq!(Request::parse(&[0x0000_0001_0005_8002, 1, nonsense, u64::from(b'k')]), None);
+        }
     }
 
     #[test]
