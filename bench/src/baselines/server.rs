@@ -6,9 +6,7 @@ use kelix_fabric::Fabric;
 use kelix_fabric::shm::{Memfd, MemfdSegments};
 use kelix_image::{Header, ImageConfig};
 use kelix_shard::{Guest, Now, Shard, ShardConfig};
-use kelix_types::limits::{
-    EPOCH_NS_MIN, SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX, SEGMENTS_MIN, VIEW_LEASE_NS,
-};
+use kelix_types::limits::{EPOCH_NS_MIN, SEGMENT_BYTES_FIRST, VIEW_LEASE_NS, segment_bytes_max};
 use kelix_wire::View;
 
 use super::end::{End, PEER, Way};
@@ -20,7 +18,7 @@ const STEPS_A_CLOCK: u32 = 16;
 
 /// An empty shard with the memory that a server's shard has, and one client.
 pub(super) fn make_shard(memory_bytes: u64) -> Result<Shard, String> {
-    let segment_bytes_max = (memory_bytes / SEGMENTS_MIN).min(SEGMENT_BYTES_MAX);
+    let segment_bytes_max = segment_bytes_max(memory_bytes);
     let image = ImageConfig {
         image_id: 1,
         hash_seed: SEED,

@@ -39,6 +39,15 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// Whether standard input can be read; what else to give, if not.
+    pub fn check_input(&self, operation: &'static str, instead: &str) -> Result<(), Failure> {
+        if self.input_is_script {
+            let context = format!("standard input is the shell's commands: give {instead}");
+            return Err(Failure::usage(operation, context));
+        }
+        Ok(())
+    }
+
     /// Connects to the server, unless that is kept.
     pub fn client(&self) -> Result<Client, Failure> {
         if let Some(client) = self.kept.as_ref().and_then(Kept::client) {

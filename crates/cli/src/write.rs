@@ -85,10 +85,7 @@ pub(crate) struct DelArgs {
 
 fn read_value(context: &Context, path: &Path) -> Result<Vec<u8>, Failure> {
     if path.as_os_str() == "-" {
-        if context.input_is_script {
-            let context = "standard input is the shell's commands: give the value itself, or --file PATH";
-            return Err(Failure::usage("put", context));
-        }
+        context.check_input("put", "the value itself, or --file PATH")?;
         let mut bytes = Vec::new();
         let read = std::io::stdin().lock().read_to_end(&mut bytes);
         read.map_err(|source| Failure::io("put", "cannot read standard input", &source))?;

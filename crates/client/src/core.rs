@@ -247,9 +247,9 @@ impl<F: Fabric> Core<F> {
         self.server.view.hash_seed
     }
 
-    /// The term that the server holds its directory in.
-    pub fn term(&self) -> u64 {
-        self.server.term
+    /// What tells the server from all others: that number, which snapshots keep, and the term that it holds its directory in.
+    pub fn identity(&self) -> (u64, u64) {
+        (self.server(), self.server.term)
     }
 
     /// Whether this client may write.
@@ -638,7 +638,7 @@ impl<F: Fabric> Core<F> {
 
     /// Whether this is another connection to the same server.
     pub fn is_of_the_server_of(&self, other: &Core<F>) -> bool {
-        (self.server(), self.server.term) == (other.server(), other.server.term)
+        self.identity() == other.identity()
     }
 
     /// Goes on over another connection to the same server, where what was not answered is to be asked again.

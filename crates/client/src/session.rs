@@ -320,7 +320,7 @@ impl Session {
 
     /// Tells the server from all others: which store it has, which snapshots keep, and which of the servers of a run directory it is.
     pub fn server(&self) -> (u64, u64) {
-        (self.server, self.core.term())
+        self.core.identity()
     }
 
     #[inline]

@@ -81,7 +81,8 @@ impl Session {
     }
 
     /// Drops a table. Its name is gone at once and free for another one, and what is in it goes soon; a handle that was opened
-    /// before is of no use any more: what is put by it goes too, or is refused once the key's shard has heard of it. `false`: there is no such table. A loaded table goes with its dataset only.
+    /// before is of no use any more: what is put by it goes too, or is refused once the key's shard has heard of it. `false`: there is
+    /// no such table. A loaded table goes with its dataset only.
     pub fn drop_table(&mut self, name: &str) -> Result<bool> {
         const OPERATION: &str = "drop_table";
         check_name(OPERATION, name)?;

@@ -8,8 +8,8 @@ use kelix_image::ImageConfig;
 use kelix_shard::ShardConfig;
 use kelix_snapshot::{Snapshot, Which};
 use kelix_types::limits::{
-    EPOCH_NS_MIN, NAMESPACE_BYTES_MAX, POINTER_TABLE_BYTES, SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX,
-    SEGMENT_BYTES_MIN, SEGMENTS_MIN, SHARD_BYTES_MIN, SHARDS_MAX,
+    EPOCH_NS_MIN, NAMESPACE_BYTES_MAX, POINTER_TABLE_BYTES, SEGMENT_BYTES_FIRST, SHARD_BYTES_MIN, SHARDS_MAX,
+    segment_bytes_max,
 };
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::View;
@@ -134,7 +134,7 @@ impl Namespace {
     ) -> Result<Namespace> {
         let view = View::of_shards(1, hash_seed, config.shards);
         let shard_bytes = config.memory_bytes / config.shards as u64;
-        let segment_bytes_max = (shard_bytes / SEGMENTS_MIN).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+        let segment_bytes_max = segment_bytes_max(shard_bytes);
         let start = |number: usize| {
             let image = ImageConfig {
                 image_id: image_id()?,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kelix_image::{Header, ImageConfig, MemoryMap, PrivateSegments, Span};
 use kelix_types::TableId;
-use kelix_types::limits::{EPOCH_NS_MIN, SEGMENT_BYTES_MIN, SEGMENTS_MIN, SHARD_BYTES_MIN, VIEW_LEASE_NS};
+use kelix_types::limits::{EPOCH_NS_MIN, SHARD_BYTES_MIN, VIEW_LEASE_NS, segment_bytes_max};
 use kelix_wire::mailboxes::{Mailboxes, PEER};
 use kelix_wire::{
     FrameBuffer, Op, Reply, ReplyHead, RequestHead, RingReader, RingWriter, Status, View, encode_request,
@@ -63,7 +63,7 @@ impl Alone {
     /// How it is made.
     pub fn cache_config(memory_bytes: u64) -> ShardConfig {
         let config = Alone::config(1, memory_bytes);
-        let segment_bytes = (memory_bytes / SEGMENTS_MIN).max(SEGMENT_BYTES_MIN);
+        let segment_bytes = segment_bytes_max(memory_bytes);
         let image = ImageConfig {
             segment_bytes_first: segment_bytes,
             segment_bytes_max: segment_bytes,

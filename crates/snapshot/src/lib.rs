@@ -102,10 +102,23 @@ fn entries(directory: &Path) -> Result<impl Iterator<Item = PathBuf>> {
 
 /// The snapshots in a directory, the newest first. Those that were not written to their end have other names.
 pub fn list(directory: &Path) -> Result<Vec<PathBuf>> {
-    let found = entries(directory)?.filter(|path| path.extension().is_some_and(|ending| ending == ENDING));
-    let mut found: Vec<(u64, PathBuf)> = found.map(|path| (time_of(&path), path)).collect();
-    found.sort_unstable_by(|one, other| other.cmp(one));
+    // If somebody gave one another name, the file says when it was made.
+    let told = |path: &Path| Snapshot::open(path).map_or(0, |snapshot| snapshot.description().made_unix_ms);
+    let found = sorted(directory, |path| number_of(path).or_else(|| Some(told(path))))?;
     Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
+/// Those that still have the name that a server gave them, with its number.
+fn numbered(directory: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    sorted(directory, number_of)
+}
+
+/// The snapshots that have a time, the newest first.
+fn sorted(directory: &Path, time_of: impl Fn(&Path) -> Option<u64>) -> Result<Vec<(u64, PathBuf)>> {
+    let found = entries(directory)?.filter(|path| path.extension().is_some_and(|ending| ending == ENDING));
+    let mut found: Vec<(u64, PathBuf)> = found.filter_map(|path| Some((time_of(&path)?, path))).collect();
+    found.sort_unstable_by(|one, other| other.cmp(one));
+    Ok(found)
 }
 
 /// The number that a server named a snapshot by.
@@ -113,18 +126,11 @@ fn number_of(path: &Path) -> Option<u64> {
     path.file_stem()?.to_str()?.parse().ok()
 }
 
-/// When a snapshot was made: its name says so, or if somebody gave it another one, the file.
-fn time_of(path: &Path) -> u64 {
-    let told = || Snapshot::open(path).map_or(0, |snapshot| snapshot.description().made_unix_ms);
-    number_of(path).unwrap_or_else(told)
-}
-
 /// Removes all but the newest so many, and what is left of those that were not written to their end. The directory is one server's; those
 /// that somebody gave another name stay.
 pub fn keep(directory: &Path, count: usize) -> Result<()> {
     let remove = |path: &Path| std::fs::remove_file(path).map_err(|source| system("remove", path, source));
-    let ours = list(directory)?.into_iter().filter(|path| number_of(path).is_some());
-    ours.skip(count).try_for_each(|path| remove(&path))?;
+    numbered(directory)?.iter().skip(count).try_for_each(|(_, path)| remove(path))?;
     entries(directory)?.filter(|path| path.extension().is_some_and(|ending| ending == PART)).try_for_each(
         |path| {
             let is_ours = path

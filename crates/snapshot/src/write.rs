@@ -10,7 +10,7 @@ use kelix_types::{Place, Result};
 
 use crate::{
     Description, ENDING, HEAD_WORDS, Kind, MAGIC, PAGE_BYTES, PART, PIECE, PIECE_WORDS_MAX, VERSION, Which,
-    checksum, list, number_of, system,
+    checksum, numbered, system,
 };
 
 /// A snapshot that is being written. One that is dropped before its end leaves nothing.
@@ -28,8 +28,9 @@ impl Writer {
     /// Begins a snapshot in a directory.
     pub fn create(directory: &Path, description: &Description) -> Result<Writer> {
         // The newest has the last name, also where the clock was set back.
-        let newest = list(directory)?.iter().find_map(|path| number_of(path));
-        let number = description.made_unix_ms.max(newest.map_or(0, |newest| newest.saturating_add(1)));
+        let newest = numbered(directory)?;
+        let after = newest.first().map_or(0, |(newest, _)| newest.saturating_add(1));
+        let number = description.made_unix_ms.max(after);
         let name = format!("{number:013}.{ENDING}");
         let part = directory.join(format!("{name}.{PART}"));
         let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part);

@@ -41,7 +41,16 @@ pub const SEGMENT_BYTES_MIN: u64 = SLAB_PAGES_MAX * PAGE_BYTES;
 /// A store is given its memory in at least so many segments. Slabs come back only with their segment, once its objects
 /// have moved to others; with few segments there would often be no room for that. In a cache a segment is what one size of
 /// items gives to another.
-pub const SEGMENTS_MIN: u64 = 32;
+const SEGMENTS_MIN: u64 = 32;
+
+/// Largest segment of a shard with so much memory.
+pub const fn segment_bytes_max(shard_bytes: u64) -> u64 {
+    match shard_bytes / SEGMENTS_MIN {
+        ..SEGMENT_BYTES_MIN => SEGMENT_BYTES_MIN,
+        SEGMENT_BYTES_MAX.. => SEGMENT_BYTES_MAX,
+        bytes => bytes,
+    }
+}
 
 /// Least memory of a shard: its first segment holds the largest slab and an empty index.
 pub const SHARD_BYTES_MIN: u64 = 16 << 20;

@@ -13,7 +13,7 @@ use kelix_image::words::{bytes_of, bytes_of_mut};
 use kelix_types::limits::{DATASET_TABLES_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX};
 use kelix_types::{TableId, TableKind, Version};
 
-use crate::message::client_flags;
+use crate::message::{client_flags, client_flags_word, take_optional};
 
 /// A table of a generation.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -95,8 +95,7 @@ impl NewItem<'_> {
     /// The words before the key.
     #[inline]
     fn options(&self) -> impl Iterator<Item = u64> + use<> {
-        let client_flags = (self.client_flags != 0).then_some(u64::from(self.client_flags));
-        self.expires_in.into_iter().chain(client_flags)
+        self.expires_in.into_iter().chain(client_flags_word(self.client_flags))
     }
 
     /// Words that it takes with a body of so many bytes.
@@ -143,14 +142,7 @@ pub fn take_item<'a>(words: &mut &'a [u64]) -> Option<Arrived<'a>> {
     if flags > 7 || key_bytes > KEY_BYTES_MAX {
         return None;
     }
-    let mut optional = |flag: u64| {
-        if flags & flag == 0 {
-            return Some(None);
-        }
-        let (word, after) = rest.split_first()?;
-        rest = after;
-        Some(Some(*word))
-    };
+    let mut optional = |flag: u64| take_optional(flags & flag != 0, &mut rest);
     let expires_in = optional(ENDS)?;
     let client_flags = client_flags(optional(CLIENT_FLAGS)?)?;
     let attributes = flags & ATTRIBUTES != 0;

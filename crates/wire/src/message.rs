@@ -296,7 +296,7 @@ pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], bo
         frame.push(expected.0);
     }
     let sequence = head.sequence.map(|sequence| sequence.number);
-    let client_flags = (head.client_flags != 0).then_some(u64::from(head.client_flags));
+    let client_flags = client_flags_word(head.client_flags);
     let words = head.expires_in.into_iter().chain(head.argument).chain(sequence).chain(client_flags);
     words.for_each(|word| frame.push(word));
     let body_start = if head.attributes { key.len().next_multiple_of(8) } else { key.len() };
@@ -305,7 +305,24 @@ pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], bo
     tail[body_start..body_start + body.len()].copy_from_slice(body);
 }
 
-/// Client flags as a word, if there is one: 32 bits, and not 0, for which there is none. `None`: it makes no sense.
+/// Takes a word off, if it is there. `None`: it should be, and there are no more.
+#[inline(always)]
+pub(crate) fn take_optional(is_there: bool, words: &mut &[u64]) -> Option<Option<u64>> {
+    if !is_there {
+        return Some(None);
+    }
+    let (word, rest) = words.split_first()?;
+    *words = rest;
+    Some(Some(*word))
+}
+
+/// Client flags as a word; 0 has none.
+#[inline]
+pub(crate) fn client_flags_word(client_flags: u32) -> Option<u64> {
+    (client_flags != 0).then_some(u64::from(client_flags))
+}
+
+/// Client flags of their word, if there is one. `None`: it makes no sense.
 #[inline]
 pub(crate) fn client_flags(word: Option<u64>) -> Option<u32> {
     let Some(word) = word else { return Some(0) };
@@ -345,14 +362,7 @@ impl RequestShape {
             return None;
         }
         let mut tail = rest;
-        let mut optional = |bit: u8| {
-            if flags & bit == 0 {
-                return Some(None);
-            }
-            let (word, rest) = tail.split_first()?;
-            tail = rest;
-            Some(Some(*word))
-        };
+        let mut optional = |bit: u8| take_optional(flags & bit != 0, &mut tail);
         let expect = optional(RequestFlags::EXPECT)?;
         let expires_in = optional(RequestFlags::EXPIRES)?;
         let argument = optional(RequestFlags::ARGUMENT)?;

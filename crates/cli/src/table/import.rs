@@ -75,11 +75,8 @@ pub(super) fn run(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
         Import { context, session, table, args, format, items: 0, expired: 0, line: Line::new(context.json) };
     let known = match args.file.as_deref().filter(|path| path.as_os_str() != "-") {
         Some(path) => import.read_file(path)?,
-        None if context.input_is_script => {
-            let context = "standard input is the shell's commands: give a file";
-            return Err(Failure::usage(OPERATION, context));
-        }
         None => {
+            context.check_input(OPERATION, "a file")?;
             let reader = Reader::new(format, std::io::stdin().lock(), &args.key);
             let mut reader =
                 reader.map_err(|why| Failure::usage(OPERATION, format!("standard input: {why}")))?;

@@ -368,24 +368,18 @@ impl Shard {
     /// need no slab of their own.
     #[inline]
     pub(crate) fn find_slot(&mut self, bytes: usize) -> Result<Location, NoRoom> {
-        let found = self.image.allocate_item(bytes);
-        if found.is_err() && self.cache.is_some() { self.find_wider_slot(bytes).or(found) } else { found }
+        match self.image.allocate_item(bytes) {
+            Err(no_room) if self.cache.is_some() => self.find_wider_slot(bytes).ok_or(no_room),
+            found => found,
+        }
     }
 
     #[cold]
-    fn find_wider_slot(&mut self, bytes: usize) -> Result<Location, NoRoom> {
-        let none = Err(NoRoom { wait: false });
-        let Some(class) = SizeClass::for_bytes(bytes) else { return none };
-        let wider = (usize::from(class.0) + 1..SizeClass::COUNT)
-            .take(WIDER_CLASSES)
-            .map(|class| SizeClass(class as u8));
-        for class in wider {
-            let kind = Kind::item(class);
-            if self.image.has_ripe(kind) {
-                return Ok(Location::new(self.image.allocate(kind)?, class));
-            }
-        }
-        none
+    fn find_wider_slot(&mut self, bytes: usize) -> Option<Location> {
+        let next = usize::from(SizeClass::for_bytes(bytes)?.0) + 1;
+        let mut wider = (next..SizeClass::COUNT).take(WIDER_CLASSES).map(|class| SizeClass(class as u8));
+        let class = wider.find(|class| self.image.has_ripe(Kind::item(*class)))?;
+        Some(Location::new(self.image.allocate(Kind::item(class)).ok()?, class))
     }
 
     /// A write of a cache found no slot for an item of so many bytes.
