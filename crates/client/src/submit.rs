@@ -307,7 +307,7 @@ impl Session {
                 let posted = if let Some(error) = &lost {
                     Err(PostError::Failed(Error::new(error.kind(), "poll", error.context())))
                 } else if !large {
-                    self.core.post(shard, queued.head, &queued.key, &queued.value, true)
+                    self.try_post(shard, queued.head, &queued.key, &queued.value)
                 } else if !sent_large {
                     sent_large = true;
                     let answer = self.write("put", queued.head, &queued.key, &queued.value);

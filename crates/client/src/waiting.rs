@@ -59,6 +59,22 @@ impl Session {
         }
     }
 
+    /// Posts a request whose answer is awaited, if there is room for it now.
+    pub(crate) fn try_post(
+        &mut self,
+        shard: usize,
+        head: RequestHead,
+        key: &[u8],
+        body: &[u8],
+    ) -> std::result::Result<RequestId, PostError> {
+        let posted = self.core.post(shard, head, key, body, true);
+        if let Err(PostError::Failed(_)) = posted {
+            // Over verbs the lease of the authority may last longer than the connection.
+            self.note_broken();
+        }
+        posted
+    }
+
     /// Posts a request, waiting for room in the ring if need be.
     pub(crate) fn post(
         &mut self,
@@ -71,7 +87,7 @@ impl Session {
     ) -> Result<RequestId> {
         loop {
             let posted = match self.check_server(operation) {
-                Ok(()) => self.core.post(shard, head, key, body, true),
+                Ok(()) => self.try_post(shard, head, key, body),
                 Err(error) => Err(PostError::Failed(error)),
             };
             match posted {
