@@ -6,7 +6,7 @@ use kelix_fabric::Fabric;
 use kelix_fabric::shm::{Memfd, MemfdSegments};
 use kelix_image::{Header, ImageConfig};
 use kelix_shard::{Guest, Now, Shard, ShardConfig};
-use kelix_types::limits::{EPOCH_NS_MIN, SEGMENT_BYTES_FIRST, VIEW_LEASE_NS, segment_bytes_max};
+use kelix_types::limits::{EPOCH_NS, SEGMENT_BYTES_FIRST, VIEW_LEASE_NS, segment_bytes_max};
 use kelix_wire::View;
 
 use super::end::{End, PEER, Way};
@@ -23,7 +23,8 @@ pub(super) fn make_shard(memory_bytes: u64) -> Result<Shard, String> {
         image_id: 1,
         hash_seed: SEED,
         term: 1,
-        epoch_ns: EPOCH_NS_MIN,
+        epoch_ns: EPOCH_NS,
+        epoch_ns_usual: EPOCH_NS,
         memory_bytes,
         segment_bytes_first: SEGMENT_BYTES_FIRST.min(segment_bytes_max),
         segment_bytes_max,

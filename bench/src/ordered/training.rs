@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use kelix_fabric::shm::{Memfd, MemfdSegments};
 use kelix_image::{Header, Image, ImageConfig, NoRoom};
 use kelix_index::{Index, ModelCounts};
-use kelix_types::limits::{EPOCH_NS_MIN, SEGMENT_BYTES_FIRST};
+use kelix_types::limits::{EPOCH_NS, SEGMENT_BYTES_FIRST};
 use kelix_types::{TableId, TableKind};
 
 use super::tree::{LOAD_ORDER, key_of, text, value_of};
@@ -37,7 +37,8 @@ impl Trained {
             image_id: 1,
             hash_seed: 1,
             term: 1,
-            epoch_ns: EPOCH_NS_MIN,
+            epoch_ns: EPOCH_NS,
+            epoch_ns_usual: EPOCH_NS,
             memory_bytes,
             segment_bytes_first: SEGMENT_BYTES_FIRST,
             segment_bytes_max: SEGMENT_BYTES_FIRST,
@@ -59,7 +60,7 @@ impl Trained {
         while index.tend(image).map_err(no_room)? {}
         let took = began.elapsed();
         // What was given up may be used again.
-        *now_ns += EPOCH_NS_MIN;
+        *now_ns += EPOCH_NS;
         image.advance_epoch(*now_ns, || *now_ns);
         Ok(took)
     }

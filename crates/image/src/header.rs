@@ -179,7 +179,7 @@ impl Header {
     }
 }
 
-const _: () = assert!(limits::EPOCH_NS_MIN > 0 && header_word::SLEEPING * 8 < Header::BYTES as usize);
+const _: () = assert!(limits::EPOCH_NS > 0 && header_word::SLEEPING * 8 < Header::BYTES as usize);
 
 #[cfg(test)]
 mod tests {
@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn golden_page_and_refusals() {
         let span = Span::private(Header::BYTES);
-        let header = Header::create(span.clone(), 0xABCD, 42, limits::EPOCH_NS_MIN, 3);
+        let header = Header::create(span.clone(), 0xABCD, 42, limits::EPOCH_NS, 3);
         let words = header.words();
         let page: Vec<u64> = (0..9).map(|i| words.load(i)).collect();
         assert_eq!(page, [0x474d_4958_494c_454b, 0x0102_0304_0000_0001, 0, 0xABCD, 42, 25_000_000, 3, 0, 1]);

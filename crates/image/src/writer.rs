@@ -40,8 +40,10 @@ pub struct ImageConfig {
     pub hash_seed: u64,
     /// Term of the server.
     pub term: u64,
-    /// L of the read rule, in nanoseconds.
+    /// L of the read rule, the shortest time between two epochs, in nanoseconds.
     pub epoch_ns: u64,
+    /// The usual time between them: while there is no hurry.
+    pub epoch_ns_usual: u64,
     /// Most bytes of all segments together.
     pub memory_bytes: u64,
     /// First segment.
@@ -138,6 +140,8 @@ pub struct Image {
     incarnation: Incarnation,
     epoch: u64,
     epoch_step_ns: u64,
+    /// Something found no room, and waits until this epoch.
+    short_until: u64,
     evacuating: Option<Evacuation>,
     /// Whether what is allocated now are new places for objects of the segment that is being emptied.
     moving: bool,
@@ -153,6 +157,8 @@ pub struct Image {
 struct Evacuation {
     segment: usize,
     page: usize,
+    /// Slabs of items leave now; those of the index, which nothing can take the place of, have.
+    of_items: bool,
     /// Epoch at which the last object left.
     emptied: Option<u64>,
     /// Epoch at which an object found no room for the first time.
@@ -213,6 +219,7 @@ impl Image {
             incarnation: Incarnation::first_of_term(config.term),
             epoch: 1,
             epoch_step_ns: 0,
+            short_until: 0,
             evacuating: None,
             moving: false,
             openings: 0,
@@ -368,10 +375,7 @@ impl Image {
 
     /// The next slot of the kind's newest slab, taking a new slab when it is used up.
     fn carve(&mut self, kind: Kind) -> std::result::Result<Place, NoRoom> {
-        let state = &self.kinds[kind.index()];
-        let open = state.fresh_slots > 0
-            && self.segments[self.granules[state.fresh.granule()] as usize].state == SegmentState::Open;
-        if !open {
+        if !self.has_fresh(kind) {
             self.set_fresh_aside(kind);
             let pages = kind.slab_pages();
             let (segment, page, _) = self.take_pages(pages as usize, PageUse::Slab(kind), false)?;
@@ -441,6 +445,7 @@ impl Image {
             }
         }
         self.missing = count as u64 * PAGE_BYTES;
+        self.short_until = self.epoch + QUARANTINE_EPOCHS;
         Err(NoRoom { wait: true })
     }
 
@@ -614,10 +619,17 @@ impl Image {
     /// When [`Image::advance_epoch`] is to be called again; `None` when nothing waits.
     pub fn epoch_due(&self) -> Option<u64> {
         let waits = self.youngest_dead().is_some_and(|epoch| self.epoch < epoch + QUARANTINE_EPOCHS);
-        waits.then_some(self.epoch_step_ns + self.config.epoch_ns)
+        waits.then_some(self.epoch_step_ns + self.epoch_distance_ns())
     }
 
-    /// Steps the reclamation epoch if something waits for it and L has passed at `now_ns`. Returns when to call again, or
+    /// How soon the next epoch follows. There is a hurry while something finds no room, and while much is in quarantine.
+    fn epoch_distance_ns(&self) -> u64 {
+        let much = self.config.memory_bytes / limits::QUARANTINE_HURRY_SHARE;
+        let hurries = self.epoch < self.short_until || self.use_.quarantined > much;
+        if hurries { self.config.epoch_ns } else { self.config.epoch_ns_usual }
+    }
+
+    /// Steps the reclamation epoch if something waits for it and it is time at `now_ns`. Returns when to call again, or
     /// `None` when nothing waits. `clock` tells the time: L begins anew once the step can be seen, however long ago
     /// `now_ns` was, because the other form of check (b) rests on that distance.
     ///
@@ -625,7 +637,7 @@ impl Image {
     /// guardian dropped before.
     pub fn advance_epoch(&mut self, now_ns: u64, clock: impl FnOnce() -> u64) -> Option<u64> {
         self.youngest_dead()?;
-        if now_ns >= self.epoch_step_ns + self.config.epoch_ns {
+        if now_ns >= self.epoch_step_ns + self.epoch_distance_ns() {
             mark!("epoch stepped");
             self.epoch += 1;
             self.header.words().publish(header_word::EPOCH, self.epoch);
@@ -763,9 +775,16 @@ impl Image {
         state.free.len() + state.fresh_slots as usize
     }
 
-    /// Whether there is a dead slot of a kind whose quarantine has passed.
-    pub fn has_ripe(&mut self, kind: Kind) -> bool {
-        self.ripe(kind).is_some()
+    /// Whether a slot of a kind can be had at once, without pages.
+    pub fn has_slot(&mut self, kind: Kind) -> bool {
+        self.has_fresh(kind) || self.ripe(kind).is_some()
+    }
+
+    /// Whether the newest slab of a kind is not used up, and slots may be taken there.
+    fn has_fresh(&self, kind: Kind) -> bool {
+        let state = &self.kinds[kind.index()];
+        state.fresh_slots > 0
+            && self.segments[self.granules[state.fresh.granule()] as usize].state == SegmentState::Open
     }
 
     /// Whether there are pages for another slab of a kind, or there is room for a segment of them.
@@ -797,6 +816,7 @@ impl Image {
         self.evacuating = Some(Evacuation {
             segment,
             page: 0,
+            of_items: false,
             emptied: None,
             short: None,
             set_aside: vec![],
@@ -832,20 +852,24 @@ impl Image {
     }
 
     /// The next slab of the segment that is being emptied: its kind, its first slot, and how many slots of it were
-    /// ever used. `None` once all were returned. The caller moves what is live in it.
+    /// ever used. `None` once all were returned, those of the index first. The caller moves what is live in it.
     pub fn next_leaving_slab(&mut self) -> Option<(Kind, Place, usize)> {
         let evacuation = self.evacuating.as_mut()?;
         let segment = &self.segments[evacuation.segment];
-        while evacuation.page < segment.pages.len() {
-            let page = evacuation.page;
-            evacuation.page += 1;
-            if let PageUse::Slab(kind) = segment.pages[page].usage {
-                if segment.pages[page].head as usize == page {
+        loop {
+            while evacuation.page < segment.pages.len() {
+                let page = evacuation.page;
+                evacuation.page += 1;
+                let PageUse::Slab(kind) = segment.pages[page].usage else { continue };
+                if segment.pages[page].head as usize == page && kind.is_item() == evacuation.of_items {
                     return Some((kind, page_place(segment, page), segment.pages[page].carved as usize));
                 }
             }
+            if std::mem::replace(&mut evacuation.of_items, true) {
+                return None;
+            }
+            evacuation.page = 0;
         }
-        None
     }
 
     /// To be called once [`Image::next_leaving_slab`] has no more: if the segment is empty it will be retired
@@ -912,14 +936,19 @@ mod tests {
     use super::*;
     use crate::PrivateSegments;
 
-    const L: u64 = limits::EPOCH_NS_MIN;
+    const L: u64 = limits::EPOCH_NS;
 
     fn image(memory_bytes: u64) -> Image {
+        image_of(memory_bytes, L)
+    }
+
+    fn image_of(memory_bytes: u64, epoch_ns: u64) -> Image {
         let config = ImageConfig {
             image_id: 1,
             hash_seed: 2,
             term: 1,
-            epoch_ns: L,
+            epoch_ns,
+            epoch_ns_usual: L,
             memory_bytes,
             segment_bytes_first: 4 << 20,
             segment_bytes_max: 8 << 20,
@@ -929,6 +958,36 @@ mod tests {
 
     fn fill(image: &mut Image, bytes: usize) -> Vec<Location> {
         std::iter::from_fn(|| image.allocate_item(bytes).ok()).collect()
+    }
+
+    #[test]
+    fn epochs_follow_sooner_while_there_is_a_hurry() {
+        const SOON: u64 = L / 25;
+        let mut image = image_of(4 << 20, SOON);
+        let held = fill(&mut image, 4096);
+        let mut now = 10 * L;
+        let mut steps_after = |image: &mut Image, distance: u64| {
+            let due = image.epoch_due().expect("something waits");
+            let before = image.epoch();
+            image.advance_epoch(due - 1, || unreachable!("too soon"));
+            image.advance_epoch(due, || due);
+            assert_eq!((image.epoch(), due), (before + 1, now + distance));
+            now = due;
+        };
+        // Something found no room when the memory was full, so for two epochs.
+        image.epoch_step_ns = 10 * L;
+        image.release_item(held[0]);
+        steps_after(&mut image, SOON);
+        image.release_item(held[1]);
+        steps_after(&mut image, SOON);
+        image.release_item(held[2]);
+        steps_after(&mut image, L);
+        // Much is in quarantine.
+        held[3..23].iter().for_each(|location| image.release_item(*location));
+        steps_after(&mut image, SOON);
+        steps_after(&mut image, SOON);
+        image.release_item(held[23]);
+        steps_after(&mut image, L);
     }
 
     /// The other form of check (b) rests on that.

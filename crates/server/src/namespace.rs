@@ -8,7 +8,7 @@ use kelix_image::ImageConfig;
 use kelix_shard::ShardConfig;
 use kelix_snapshot::{Snapshot, Which};
 use kelix_types::limits::{
-    EPOCH_NS_MIN, NAMESPACE_BYTES_MAX, POINTER_TABLE_BYTES, SEGMENT_BYTES_FIRST, SHARD_BYTES_MIN, SHARDS_MAX,
+    EPOCH_NS, NAMESPACE_BYTES_MAX, POINTER_TABLE_BYTES, SEGMENT_BYTES_FIRST, SHARD_BYTES_MIN, SHARDS_MAX,
     segment_bytes_max,
 };
 use kelix_types::{Error, ErrorKind, Result};
@@ -108,6 +108,16 @@ impl NamespaceConfig {
 /// The name of the namespace that is meant where none is named.
 pub(crate) const DEFAULT: &str = "default";
 
+/// What a server gives a namespace.
+pub(crate) struct Numbers {
+    pub term: u64,
+    pub hash_seed: u64,
+    pub first_in_agent: usize,
+    pub view_lease_ns: u64,
+    /// L of the read rule.
+    pub epoch_ns: u64,
+}
+
 /// A namespace that is served.
 pub(crate) struct Namespace {
     pub name: String,
@@ -127,7 +137,7 @@ impl Namespace {
     /// Begins to serve a namespace: makes its images, and starts a thread for each shard, as `start` does it.
     pub fn start(
         config: &NamespaceConfig,
-        (term, hash_seed, first_in_agent, view_lease_ns): (u64, u64, usize, u64),
+        Numbers { term, hash_seed, first_in_agent, view_lease_ns, epoch_ns }: Numbers,
         restored: Option<(&Snapshot, u16)>,
         image_id: impl Fn() -> Result<u64> + Sync,
         start: impl Fn(ShardConfig, Option<(&Snapshot, Which)>) -> Result<ShardHandle> + Sync,
@@ -140,7 +150,8 @@ impl Namespace {
                 image_id: image_id()?,
                 hash_seed,
                 term,
-                epoch_ns: EPOCH_NS_MIN,
+                epoch_ns,
+                epoch_ns_usual: EPOCH_NS,
                 memory_bytes: shard_bytes,
                 segment_bytes_first: SEGMENT_BYTES_FIRST.min(segment_bytes_max),
                 segment_bytes_max,

@@ -13,7 +13,7 @@ use kelix_fabric::shm::RunDirectory;
 use kelix_fabric::tcp::ServerTls;
 use kelix_shard::ShardConfig;
 use kelix_snapshot::{Snapshot, Which};
-use kelix_types::limits::VIEW_LEASE_NS;
+use kelix_types::limits::{EPOCH_NS, EPOCH_NS_MIN, VIEW_LEASE_NS};
 use kelix_types::{Error, ErrorKind, Result};
 use tracing::{info, warn};
 
@@ -23,7 +23,7 @@ use crate::agent::AgentHandle;
 use crate::authority::Authority;
 use crate::clients::{ClientRecord, Counters};
 use crate::connection;
-use crate::namespace::{DEFAULT, Namespace, NamespaceConfig, Rights, Visitor};
+use crate::namespace::{DEFAULT, Namespace, NamespaceConfig, Numbers, Rights, Visitor};
 use crate::shard_thread::{Command, News, ShardHandle};
 use crate::snapshots::{self, SnapshotConfig, Snapshots, Taken};
 use crate::verbs::VerbsThread;
@@ -186,6 +186,8 @@ fn begin(
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let shards: usize = namespaces.iter().map(|namespace| namespace.shards).sum();
     let lease_ns = u64::try_from(config.view_lease.as_nanos()).unwrap_or(u64::MAX);
+    // Readers over verbs tell by their clocks whether an epoch passed, all others by the epoch itself.
+    let epoch_ns = if config.rdma.is_empty() { EPOCH_NS_MIN } else { EPOCH_NS };
     let mut served = Vec::new();
     let mut first = 0;
     for (namespace, config_of) in namespaces.iter().enumerate() {
@@ -201,7 +203,13 @@ fn begin(
             Some((snapshot, index as u16, of[index].hash_seed))
         });
         let seed = restored.map_or_else(random_u64, |(.., seed)| Ok(seed))?;
-        let numbers = (authority.term, seed, first, lease_ns);
+        let numbers = Numbers {
+            term: authority.term,
+            hash_seed: seed,
+            first_in_agent: first,
+            view_lease_ns: lease_ns,
+            epoch_ns,
+        };
         let restored = restored.map(|(snapshot, index, _)| (snapshot, index));
         served.push(Arc::new(Namespace::start(config_of, numbers, restored, random_u64, start)?));
         first += config_of.shards;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kelix_image::{Header, ImageConfig, MemoryMap, PrivateSegments, Span};
 use kelix_types::TableId;
-use kelix_types::limits::{EPOCH_NS_MIN, SHARD_BYTES_MIN, VIEW_LEASE_NS, segment_bytes_max};
+use kelix_types::limits::{EPOCH_NS, EPOCH_NS_MIN, SHARD_BYTES_MIN, VIEW_LEASE_NS, segment_bytes_max};
 use kelix_wire::mailboxes::{Mailboxes, PEER};
 use kelix_wire::{
     FrameBuffer, Op, Reply, ReplyHead, RequestHead, RingReader, RingWriter, Status, View, encode_request,
@@ -65,6 +65,7 @@ impl Alone {
         let config = Alone::config(1, memory_bytes);
         let segment_bytes = segment_bytes_max(memory_bytes);
         let image = ImageConfig {
+            epoch_ns: EPOCH_NS_MIN,
             segment_bytes_first: segment_bytes,
             segment_bytes_max: segment_bytes,
             ..config.image
@@ -78,7 +79,8 @@ impl Alone {
             image_id: 1,
             hash_seed: Alone::SEED,
             term: Alone::TERM,
-            epoch_ns: EPOCH_NS_MIN,
+            epoch_ns: EPOCH_NS,
+            epoch_ns_usual: EPOCH_NS,
             memory_bytes,
             segment_bytes_first: SHARD_BYTES_MIN,
             segment_bytes_max: SHARD_BYTES_MIN,
@@ -120,7 +122,7 @@ impl Alone {
 
     /// Lets an epoch pass.
     pub fn pass_epoch(&mut self) {
-        self.now_ns += EPOCH_NS_MIN;
+        self.now_ns += EPOCH_NS;
         assert!(self.step().faulty.is_empty());
     }
 

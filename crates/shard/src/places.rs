@@ -1,12 +1,13 @@
 //! Places of segments that are emptied though no write needs it: for a better share in a cache, or for the memory's sake.
 //!
-//! An emptied segment's places never come back, and an image has 2^18 granules of them. So some segments are emptied one after
-//! the other, and then as many as leave places for two years.
+//! An emptied segment's places never come back, and an image has 2^18 granules of them. So many segments are emptied one after
+//! the other, of a sixteenth of all places at most, and then as many as leave places for two years.
 
 use kelix_types::limits::GRANULE_BYTES;
 
-/// Segments that may be emptied one after the other. Then there is a granule for that in so many nanoseconds.
-const SEGMENTS_AT_ONCE: u64 = 256;
+/// Segments that may be emptied one after the other, and granules of them. Then there is a granule for that in so many nanoseconds.
+const SEGMENTS_AT_ONCE: u64 = 2048;
+const GRANULES_AT_ONCE: u64 = 1 << 14;
 const GRANULE_NS: u64 = 4 * 60 * 1_000_000_000;
 
 /// Granules that may be spent.
@@ -20,7 +21,8 @@ pub(crate) struct Places {
 impl Places {
     /// Those of segments of up to so many bytes.
     pub fn new(segment_bytes_max: u64) -> Places {
-        let granules_max = SEGMENTS_AT_ONCE * segment_bytes_max.div_ceil(GRANULE_BYTES);
+        let segment = segment_bytes_max.div_ceil(GRANULE_BYTES);
+        let granules_max = (SEGMENTS_AT_ONCE * segment).min(GRANULES_AT_ONCE);
         Places { granules: granules_max, granules_max, added_ns: 0 }
     }
 
@@ -49,6 +51,6 @@ mod tests {
         assert!(!places.spend(2, now_ns + 2 * GRANULE_NS - 1));
         assert!(places.spend(2, now_ns + 2 * GRANULE_NS));
         assert!(!places.spend(1, now_ns + 3 * GRANULE_NS - 1));
-        assert!(places.spend(SEGMENTS_AT_ONCE, now_ns + 1000 * GRANULE_NS));
+        assert!(places.spend(SEGMENTS_AT_ONCE, now_ns + 3000 * GRANULE_NS));
     }
 }

@@ -170,7 +170,7 @@ mod tests {
     use std::collections::HashMap;
 
     use kelix_image::{Header, PrivateSegments, redo};
-    use kelix_types::limits::EPOCH_NS_MIN;
+    use kelix_types::limits::EPOCH_NS;
     use kelix_wire::mailboxes::Mailboxes;
     use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Status, encode_request};
 
@@ -306,7 +306,7 @@ mod tests {
             let mailboxes = Mailboxes::default();
             let now_ns = world.alone.now_ns;
             world.alone = Alone::of(shard.unwrap(), (header, segments), &mailboxes);
-            world.alone.now_ns = now_ns + EPOCH_NS_MIN;
+            world.alone.now_ns = now_ns + EPOCH_NS;
             world.check();
             for _ in 0..5000 {
                 world.act();

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 
 use kelix_fabric::Fabric;
 use kelix_image::{ItemFlags, ItemHeader, Kind, NoRoom};
-use kelix_types::limits::EPOCH_NS_MIN;
+use kelix_types::limits::EPOCH_NS;
 use kelix_types::{Guardian, Incarnation, Location, Place, TableId, mark};
 
 use crate::cache::Leaving;
@@ -39,7 +39,7 @@ impl Shard {
         let expiry_due = self.expire(now);
         let training_due = match self.index.tend(&mut self.image) {
             Ok(more) => more.then_some(now.monotonic_ns),
-            Err(_) => Some(now.monotonic_ns + EPOCH_NS_MIN),
+            Err(_) => Some(now.monotonic_ns + EPOCH_NS),
         };
         let generations_due = self.tend_generations(now);
         let leaving_due = self.empty_tables(now);
@@ -48,7 +48,7 @@ impl Shard {
         let stepped = self.image.epoch() != epoch;
         if !self.parked.is_empty() {
             if stepped || now.monotonic_ns >= self.parked_retry_ns {
-                self.parked_retry_ns = now.monotonic_ns + EPOCH_NS_MIN;
+                self.parked_retry_ns = now.monotonic_ns + EPOCH_NS;
                 self.retry_parked(now, fabric);
             }
         } else if stepped {
@@ -231,7 +231,10 @@ impl Shard {
         let hash = self.index.hash(header.table, &key);
         let found = self.index.find(&self.image, hash, header.table, &key).expect("live means reachable");
         debug_assert_eq!(found.location, from);
-        let to = self.image.allocate_item(moved.item_bytes())?;
+        let to = match self.image.allocate_item(moved.item_bytes()) {
+            Err(_) if self.end_stuck(from) => return Ok(()),
+            to => to?,
+        };
         let incarnation = self.image.next_incarnation();
         let slot = self.image.change_slot(to);
         slot.copy_in(1, &[moved.word(), version.0]);

@@ -191,7 +191,7 @@ mod tests {
 
     use kelix_image::{ImageConfig, PrivateSegments, Span};
     use kelix_types::TableId;
-    use kelix_types::limits::{EPOCH_NS_MIN, MESSAGE_VALUE_BYTES_MAX, VIEW_LEASE_NS};
+    use kelix_types::limits::{EPOCH_NS, MESSAGE_VALUE_BYTES_MAX, VIEW_LEASE_NS};
     use kelix_wire::mailboxes::{Mailboxes, PEER};
     use kelix_wire::{
         FrameBuffer, Op, Reply, RequestHead, RequestShape, RingReader, Status, View, encode_request,
@@ -225,7 +225,8 @@ mod tests {
             image_id: 1,
             hash_seed: 2,
             term: 1,
-            epoch_ns: EPOCH_NS_MIN,
+            epoch_ns: EPOCH_NS,
+            epoch_ns_usual: EPOCH_NS,
             memory_bytes,
             segment_bytes_first: 4 * MIB,
             segment_bytes_max: 4 * MIB,
@@ -313,7 +314,7 @@ mod tests {
             self.take_answers();
             for id in std::mem::take(&mut self.answers).into_keys() {
                 let Some((since_ns, ahead)) = came.remove(&id) else { continue };
-                let epochs = (self.now.monotonic_ns - since_ns).div_ceil(EPOCH_NS_MIN);
+                let epochs = (self.now.monotonic_ns - since_ns).div_ceil(EPOCH_NS);
                 let bound = 4 * (segments + 1) + 2 * (ahead + 1);
                 assert!(epochs <= bound, "{epochs} epochs behind {ahead} writes, with {segments} segments");
                 longest = longest.max(epochs);
@@ -570,10 +571,10 @@ mod tests {
     #[test]
     fn memory_that_is_in_use_here_and_there_comes_back_without_a_write_that_needs_it() {
         let flags = |key: u64| (key / 4 % 3) as u32;
-        for (segments, comes_back) in [(256, true), (0, false)] {
+        for (segments, comes_back) in [(2048, true), (0, false)] {
             let mut world = world(128 * MIB);
             world.shard.places = Places::new(4 * MIB);
-            world.shard.places.spend(256 - segments, LONG);
+            world.shard.places.spend(2048 - segments, LONG);
             for (round, bytes) in (0u64..).zip([1000, 100, 30_000]) {
                 for key in (round << 32..).take(20 * MIB as usize / bytes) {
                     let head = RequestHead { client_flags: flags(key), ..world.head(Op::Put) };

@@ -39,8 +39,10 @@ pub struct Kind {
     pub slow_ns_max: u64,
     /// One in so many unordered READs is a slow one.
     pub reads_a_slow_one: u64,
-    /// Distance of two reclamation epochs.
+    /// Shortest distance of two reclamation epochs.
     pub epoch_ns: u64,
+    /// Their usual distance.
+    pub epoch_ns_usual: u64,
 }
 
 /// What wakes an endpoint.

@@ -92,6 +92,7 @@ impl ServerPlan {
                 hash_seed,
                 term,
                 epoch_ns: self.kind.epoch_ns,
+                epoch_ns_usual: self.kind.epoch_ns_usual,
                 memory_bytes: self.memory_bytes / self.shards as u64,
                 segment_bytes_first: 4 << 20,
                 segment_bytes_max: 4 << 20,

@@ -4,7 +4,7 @@ use kelix_fabric::Direct;
 use kelix_fabric::shm::{AUTHORITY_BYTES, AUTHORITY_TERM, MemfdSegments};
 use kelix_image::words::Words;
 use kelix_image::{Header, MemoryMap, SegmentSource, Span};
-use kelix_types::limits::{EPOCH_NS_MIN, GRANULE_BYTES};
+use kelix_types::limits::{EPOCH_NS, GRANULE_BYTES};
 use kelix_types::{Incarnation, Place};
 
 use super::agent::AgentThread;
@@ -70,7 +70,7 @@ impl TreeServer {
         let mut segments = MemfdSegments::default();
         let (top, levels) = plant(&mut segments, keys, value_of, Shape::of_bytes(node_bytes))?;
         let header = Span::private(Header::BYTES);
-        Header::create(header.clone(), 1, 1, EPOCH_NS_MIN, TERM);
+        Header::create(header.clone(), 1, 1, EPOCH_NS, TERM);
         let authority = Span::private(AUTHORITY_BYTES);
         authority.words().store(AUTHORITY_TERM, TERM);
         let agent = AgentThread::start(header.clone(), segments.clone(), authority.word(AUTHORITY_TERM))?;

@@ -6,7 +6,7 @@
 use kelix::TableKind;
 use kelix_image::Kind;
 use kelix_types::SizeClass;
-use kelix_types::limits::{EPOCH_NS_MIN, INLINE_BODY_BYTES_MAX, PAGE_BYTES, QUARANTINE_EPOCHS};
+use kelix_types::limits::{EPOCH_NS, INLINE_BODY_BYTES_MAX, PAGE_BYTES, QUARANTINE_EPOCHS};
 
 /// Header of an item: guardian and meta word.
 const HEADER: u64 = 16;
@@ -69,7 +69,7 @@ fn pages(kind: Kind, count: u64) -> u64 {
 
 /// Of so many objects a second how many wait until no reader can meet them: those of two epochs, and of the one that they died in.
 fn in_quarantine(per_second: u64) -> u64 {
-    let seconds = (QUARANTINE_EPOCHS + 1) as f64 * EPOCH_NS_MIN as f64 / 1e9;
+    let seconds = (QUARANTINE_EPOCHS + 1) as f64 * EPOCH_NS as f64 / 1e9;
     (per_second as f64 * seconds) as u64
 }
 

@@ -94,6 +94,9 @@ impl ShardReader {
     }
 }
 
+/// READs of a get that may be too slow. Where a chain of them takes longer than epochs do, the next one does too.
+const LATE_MAX: u64 = 3;
+
 /// How far a read is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
@@ -303,6 +306,7 @@ pub(crate) struct ReadOp {
     reads: u64,
     read_bytes: u64,
     retries: u64,
+    late: u64,
 }
 
 impl ReadOp {
@@ -333,6 +337,7 @@ impl ReadOp {
             reads: 0,
             read_bytes: 0,
             retries: 0,
+            late: 0,
         };
         match pointer {
             Some(pointer) => op.post_pointer(fabric, shard, pointer),
@@ -393,7 +398,7 @@ impl ReadOp {
     #[inline(never)]
     pub fn restart<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, key: &[u8]) -> Step {
         self.retries += 1;
-        if self.retries > READ_RETRIES_MAX {
+        if self.retries > READ_RETRIES_MAX || self.late == LATE_MAX {
             mark!("READ given up");
             return Step::Ask;
         }
@@ -545,7 +550,12 @@ impl ReadOp {
         let guardian = Guardian(landing.item[0]);
         match judge(guardian, sampled, fabric.stamp_window(), shard.term) {
             Verdict::Valid => {}
-            Verdict::Invalid => return self.restart(fabric, shard, key),
+            Verdict::Invalid => {
+                if guardian.is_live() {
+                    self.late += 1;
+                }
+                return self.restart(fabric, shard, key);
+            }
             Verdict::Superseded => return Step::Superseded,
         }
         if self.incarnation.is_some_and(|incarnation| guardian.incarnation() != incarnation) {

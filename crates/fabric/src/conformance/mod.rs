@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 use kelix_image::{Header, MemoryMap, SegmentSource, Span};
 use kelix_types::Place;
-use kelix_types::limits::{EPOCH_NS_MIN, GRANULE_BYTES};
+use kelix_types::limits::{EPOCH_NS, GRANULE_BYTES};
 
 pub use reads::*;
 pub use stamps::*;
@@ -55,7 +55,7 @@ pub fn lay_out(header: &Span, source: &mut impl SegmentSource) -> (MemoryMap, He
     for (first, bytes) in SEGMENTS {
         map.add(first, source.create(first, bytes).expect("memory for a testbed"));
     }
-    (map, Header::create(header.clone(), 1, 2, EPOCH_NS_MIN, 3))
+    (map, Header::create(header.clone(), 1, 2, EPOCH_NS, 3))
 }
 
 /// How long a case waits for what must happen.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kelix_image::words::{Words, full_fence};
-use kelix_types::limits::{AUTHORITY_LEASE_NS, EPOCH_NS_MIN, GRANULE_BYTES, GRANULES_MAX, SHARDS_MAX};
+use kelix_types::limits::{AUTHORITY_LEASE_NS, GRANULE_BYTES, GRANULES_MAX, SHARDS_MAX};
 use kelix_types::{Place, Result};
 use rustix::event::epoll;
 
@@ -119,7 +119,7 @@ impl Joining {
             awaited: VecDeque::new(),
             abandoned: Vec::new(),
             seen: 0,
-            window_ns: server.epoch_ns.max(EPOCH_NS_MIN) / 4 * 3,
+            window_ns: server.epoch_ns / 4 * 3,
             authority: server.authority,
             term: server.term,
             term_seen: server.term,

@@ -566,7 +566,8 @@ mod tests {
             image_id: 1,
             hash_seed: 99,
             term: 1,
-            epoch_ns: limits::EPOCH_NS_MIN,
+            epoch_ns: limits::EPOCH_NS,
+            epoch_ns_usual: limits::EPOCH_NS,
             memory_bytes: 256 << 20,
             segment_bytes_first: 16 << 20,
             segment_bytes_max: 64 << 20,
@@ -650,7 +651,7 @@ mod tests {
                 }
                 (false, None) => {}
             }
-            image.advance_epoch(step * limits::EPOCH_NS_MIN, || step * limits::EPOCH_NS_MIN);
+            image.advance_epoch(step * limits::EPOCH_NS, || step * limits::EPOCH_NS);
         }
         let (splits, merges) = index.splits_and_merges();
         assert!(cfg!(miri) || (splits > 50 && merges > 20), "{splits} splits, {merges} merges");
@@ -698,7 +699,7 @@ mod tests {
                 }
             }
             steps += 1;
-            image.advance_epoch(steps * limits::EPOCH_NS_MIN, || steps * limits::EPOCH_NS_MIN);
+            image.advance_epoch(steps * limits::EPOCH_NS, || steps * limits::EPOCH_NS);
         }
         let (splits, merges) = index.splits_and_merges();
         assert!(cfg!(miri) || (splits > 20 && merges > 20), "{splits} splits, {merges} merges");

@@ -24,7 +24,8 @@ fn world(kind: TableKind) -> World {
         image_id: 1,
         hash_seed: 99,
         term: 1,
-        epoch_ns: limits::EPOCH_NS_MIN,
+        epoch_ns: limits::EPOCH_NS,
+        epoch_ns_usual: limits::EPOCH_NS,
         memory_bytes: 256 << 20,
         segment_bytes_first: 16 << 20,
         segment_bytes_max: 64 << 20,
@@ -89,7 +90,7 @@ impl World {
     }
 
     fn pass_epoch(&mut self) {
-        self.now_ns += limits::EPOCH_NS_MIN;
+        self.now_ns += limits::EPOCH_NS;
         let now_ns = self.now_ns;
         self.image.advance_epoch(now_ns, || now_ns);
     }

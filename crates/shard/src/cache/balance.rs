@@ -1,12 +1,16 @@
-//! Memory between size classes. A segment is emptied, its items let go or moved, and another one is given to the class that gains most by it.
+//! Memory between size classes. A segment is emptied for the classes that gain most by its memory: items of classes that are worth clearly less
+//! go, those of all others are moved, if need be to pages of their own.
 //!
-//! What a class would gain or lose by some bytes is estimated by the items that are worth least there. A segment that nobody needs but for
-//! a better share is emptied only when the gain is clear, and not too often (`places`).
+//! What a byte of a class is worth is estimated by the items that are worth least there, and how much a class wants by what it let go since the
+//! last time. A segment that no write needs is emptied not too often (`places`).
+
+use std::collections::HashMap;
 
 use kelix_image::{Kind, SegmentSummary};
+use kelix_types::limits::{PAGE_BYTES, QUARANTINE_EPOCHS};
 use kelix_types::{Location, Place, SizeClass};
 
-use super::Cache;
+use super::{Cache, wider};
 use crate::shard::Shard;
 
 /// A look at all classes after so much of memory was let go.
@@ -16,10 +20,12 @@ const SAMPLES: usize = 256;
 const LEAST: usize = SAMPLES / 16;
 /// How much a new look counts.
 const NEW_SHARE: f32 = 0.3;
-/// What is gained must be so much more than what is lost: at every look, or at every so many looks.
+/// What a byte brings must be so much more than what is lost with it: at every look, or at every so many looks.
 const CLEARLY: f32 = 3.0;
 const A_LITTLE: f32 = 1.3;
 const PATIENT_LOOKS: u32 = 16;
+/// This share of a segment is to be wanted, and to come free, before it is emptied.
+const RELEASED_SHARE: u64 = 4;
 /// Epochs for which items of a segment that is emptied may wait for room elsewhere, and items that go for them at once.
 const CLEARING_EPOCHS: u64 = 40;
 const ENDS_AT_ONCE: u32 = 512;
@@ -27,13 +33,13 @@ const ENDS_AT_ONCE: u32 = 512;
 /// What is known of the shares of classes.
 pub(super) struct Balance {
     memory_bytes: u64,
-    /// Bytes that were let go since the last look, and those of each class.
+    /// Bytes that were let go since the last look, and those of each class since it got more memory.
     ended: u64,
     ended_of: Vec<u64>,
-    /// What a byte more is worth, by class.
+    /// What a byte more is worth, by class. 0: it has more than it needs.
     worth: Vec<f32>,
-    /// Who may take pages while there are some: all, if there is none.
-    grown: Option<SizeClass>,
+    /// Classes that are worth less take no pages.
+    grows_from: f32,
     clearing: Option<Clearing>,
     /// Looks since a segment was emptied for a better share.
     looks: u32,
@@ -46,7 +52,7 @@ impl Balance {
             ended: 0,
             ended_of: vec![0; SizeClass::COUNT],
             worth: vec![0.0; SizeClass::COUNT],
-            grown: None,
+            grows_from: 0.0,
             clearing: None,
             looks: 0,
         }
@@ -58,9 +64,28 @@ impl Balance {
         self.ended_of[usize::from(class.0)] += class.bytes() as u64;
     }
 
+    fn worth_of(&self, class: SizeClass) -> f32 {
+        self.worth[usize::from(class.0)]
+    }
+
     /// Whether a class may take pages.
     pub fn may_grow(&self, class: SizeClass) -> bool {
-        self.grown.is_none_or(|grown| grown == class)
+        let worth = self.worth_of(class);
+        worth == 0.0 || worth >= self.grows_from
+    }
+
+    /// What the classes that want more are worth, so many bytes of it: the least of those.
+    fn wanted(&self, bytes: u64) -> Option<f32> {
+        let mut want: Vec<(f32, u64)> =
+            self.worth.iter().copied().zip(self.ended_of.iter().copied()).collect();
+        want.retain(|(worth, ended)| *worth > 0.0 && *ended > 0);
+        want.sort_unstable_by(|one, other| other.0.total_cmp(&one.0));
+        let mut sum = 0;
+        let enough = |(_, ended): &&(f32, u64)| {
+            sum += ended;
+            sum >= bytes
+        };
+        want.iter().find(enough).map(|(worth, _)| *worth)
     }
 }
 
@@ -85,10 +110,57 @@ impl Cache {
     }
 }
 
-/// A segment, and what would be lost with it.
+/// A segment that may be emptied.
 struct Candidate {
     segment: SegmentSummary,
-    cost: f32,
+    classes: Vec<Part>,
+    /// Bytes in use that cannot go.
+    stays: u64,
+}
+
+/// What a segment holds of a class.
+struct Part {
+    class: SizeClass,
+    /// Bytes of items, and of the slabs that they need elsewhere.
+    live: u64,
+    slabs: u64,
+    /// There is no more of a class that is in demand, so that its next item would lack a slot.
+    is_last: bool,
+}
+
+/// What is worth less goes where that bar is the highest one: everything.
+const ALL: f32 = f32::INFINITY;
+
+impl Part {
+    /// Whether the items are let go, if those are that are worth less than that. Else they are moved.
+    fn goes(&self, bar: f32, balance: &Balance) -> bool {
+        let worth = balance.worth_of(self.class);
+        bar == ALL || worth > 0.0 && worth < bar && !self.is_last
+    }
+}
+
+impl Candidate {
+    /// How many bytes come free if the items go that are worth less than that, and what is lost with them.
+    fn release(&self, bar: f32, balance: &Balance) -> (u64, f32) {
+        let (mut held, mut cost) = (self.stays, 0.0);
+        for part in &self.classes {
+            match part.goes(bar, balance) {
+                true => cost += balance.worth_of(part.class) * part.live as f32,
+                false => held += part.slabs,
+            }
+        }
+        (self.segment.bytes.saturating_sub(held), cost)
+    }
+
+    /// Says that it is emptied, and that items that find no room elsewhere wait for some until that epoch.
+    fn clear(&self, bar: f32, balance: &mut Balance, until_epoch: u64) {
+        let mut loses = [false; SizeClass::COUNT];
+        for part in &self.classes {
+            loses[usize::from(part.class.0)] = part.goes(bar, balance);
+        }
+        let first_granule = self.segment.first_granule;
+        balance.clearing = Some(Clearing { first_granule, loses, until_epoch, asked_epoch: None });
+    }
 }
 
 impl Shard {
@@ -102,110 +174,127 @@ impl Shard {
         }
         balance.ended = 0;
         balance.looks += 1;
-        // What it did not take by now it does not need.
-        balance.grown = None;
+        // What they did not take by now they do not need.
+        balance.grows_from = 0.0;
+        self.weigh();
         self.shift(now_ns);
-        let balance = &mut self.cache.as_mut().expect("looked at").balance;
-        balance.ended_of.fill(0);
     }
 
     /// Looks what each class is worth.
-    fn weigh(&mut self) -> Vec<SizeClass> {
-        let Some(cache) = &mut self.cache else { return Vec::new() };
+    fn weigh(&mut self) {
+        let Some(cache) = &mut self.cache else { return };
         let classes: Vec<SizeClass> = cache.marks.classes().collect();
-        for class in &classes {
-            let spare = self.image.spare(Kind::item(*class)) as u64;
-            // What is kept ahead is up to an eighth.
-            let is_full = spare * 4 <= cache.marks.live_of(*class) + 16;
-            let new = if is_full { cache.worth_of(*class) } else { 0.0 };
+        for class in classes {
+            let spare = self.image.spare(Kind::item(class)) as u64;
+            // What is kept ahead is less.
+            let is_full = spare * 4 <= cache.marks.live_of(class) + 16;
+            let new = if is_full { cache.worth_of(class) } else { 0.0 };
             let worth = &mut cache.balance.worth[usize::from(class.0)];
             *worth += if is_full && *worth > 0.0 { NEW_SHARE * (new - *worth) } else { new - *worth };
         }
-        classes
     }
 
-    /// Begins to empty a segment for the class that gains most, if that is clearly more than what is lost.
+    /// Begins to empty a segment for the classes that gain most, if that is clearly more than what is lost.
     fn shift(&mut self, now_ns: u64) {
-        let classes = self.weigh();
-        let Some(candidate) = self.cheapest() else { return };
-        let cache = self.cache.as_mut().expect("weighed");
-        let worth = |class: &SizeClass| cache.balance.worth[usize::from(class.0)];
-        // Only those can gain that want more.
-        let want = classes.into_iter().filter(|class| cache.balance.ended_of[usize::from(class.0)] > 0);
-        let Some(best) = want.max_by(|one, other| worth(one).total_cmp(&worth(other))) else {
-            return;
-        };
-        let gain = worth(&best) * candidate.segment.bytes as f32;
-        let balance = &mut cache.balance;
+        let candidates = self.candidates();
+        let balance = &mut self.cache.as_mut().expect("weighed").balance;
+        let Some(largest) = candidates.iter().map(|candidate| candidate.segment.bytes).max() else { return };
+        let Some(gain) = balance.wanted(largest / RELEASED_SHARE) else { return };
         let enough = if balance.looks >= PATIENT_LOOKS { A_LITTLE } else { CLEARLY };
-        let SegmentSummary { first_granule, .. } = candidate.segment;
-        if gain <= enough * candidate.cost
-            || !self.places.spend(candidate.segment.granules(), now_ns)
-            || !self.image.begin_to_empty(first_granule)
+        let bar = gain / enough;
+        let weighed = candidates.iter().filter_map(|candidate| {
+            let (bytes, cost) = candidate.release(bar, balance);
+            let is_much = bytes >= candidate.segment.bytes / RELEASED_SHARE;
+            is_much.then_some((candidate, gain * bytes as f32 - cost))
+        });
+        let Some((best, _)) = weighed.max_by(|one, other| one.1.total_cmp(&other.1)) else { return };
+        if !self.places.spend(best.segment.granules(), now_ns)
+            || !self.image.begin_to_empty(best.segment.first_granule)
         {
             return;
         }
-        (balance.grown, balance.looks) = (Some(best), 0);
-        let until_epoch = self.image.epoch() + CLEARING_EPOCHS;
-        balance.clearing = Some(Clearing { until_epoch, asked_epoch: None });
+        best.clear(bar, balance, self.image.epoch() + CLEARING_EPOCHS);
+        (balance.grows_from, balance.looks) = (bar, 0);
+        balance.ended_of.fill(0);
     }
 
-    /// Begins to empty a segment because a write needs pages, whatever they cost.
+    /// Begins to empty a segment because a write needs pages: the one with which least is lost.
     pub(super) fn clear_a_segment(&mut self) -> bool {
         self.weigh();
-        let Some(candidate) = self.cheapest() else { return false };
-        if let Some(cache) = &mut self.cache {
-            cache.balance.grown = None;
-        }
-        self.image.begin_to_empty(candidate.segment.first_granule)
+        let candidates = self.candidates();
+        let Some(cache) = &mut self.cache else { return false };
+        let balance = &mut cache.balance;
+        let weighed = candidates.iter().map(|candidate| {
+            // As few classes lose their items as make half of it come free.
+            let mut bars: Vec<f32> =
+                candidate.classes.iter().map(|part| balance.worth_of(part.class)).collect();
+            bars.sort_unstable_by(f32::total_cmp);
+            let is_much = |bar: &f32| candidate.release(*bar, balance).0 >= candidate.segment.bytes / 2;
+            let bar = bars.into_iter().find(is_much).unwrap_or(ALL);
+            let (bytes, cost) = candidate.release(bar, balance);
+            (candidate, bar, cost / bytes.max(1) as f32)
+        });
+        let Some((best, bar, _)) = weighed.min_by(|one, other| one.2.total_cmp(&other.2)) else {
+            return false;
+        };
+        best.clear(bar, balance, 0);
+        balance.grows_from = 0.0;
+        self.image.begin_to_empty(best.segment.first_granule)
     }
 
     /// A write waits for the segment that is being emptied, so items that find no room elsewhere at once go.
     pub(super) fn hurry(&mut self) {
-        if let Some(cache) = &mut self.cache {
-            cache.balance.clearing = None;
+        if let Some(clearing) = self.cache.as_mut().and_then(|cache| cache.balance.clearing.as_mut()) {
+            (clearing.until_epoch, clearing.asked_epoch) = (0, None);
         }
     }
 
-    /// The segment with which least is lost.
-    fn cheapest(&self) -> Option<Candidate> {
-        let cache = self.cache.as_ref()?;
-        let mut all = vec![0u64; SizeClass::COUNT];
-        let mut of: std::collections::HashMap<usize, Vec<(usize, u64)>> = std::collections::HashMap::new();
+    /// The segments that can be emptied, and what stands there.
+    fn candidates(&self) -> Vec<Candidate> {
+        let Some(cache) = &self.cache else { return Vec::new() };
+        // Slabs, and items in them, by segment and class.
+        let mut of: HashMap<(usize, u8), (u64, u64)> = HashMap::new();
         for (first, class, live) in cache.marks.slabs() {
-            let bytes = u64::from(live) * class.bytes() as u64;
-            all[usize::from(class.0)] += bytes;
-            let segment = self.image.segment_of(first);
-            let classes = of.entry(segment.first_granule).or_default();
-            match classes.iter_mut().find(|(which, _)| *which == usize::from(class.0)) {
-                Some((_, sum)) => *sum += bytes,
-                None => classes.push((usize::from(class.0), bytes)),
-            }
+            let (slabs, items) = of.entry((self.image.segment_of(first).first_granule, class.0)).or_default();
+            (*slabs, *items) = (*slabs + 1, *items + u64::from(live));
         }
-        let candidates = self.image.clearable().map(|(segment, others)| {
-            let classes = of.get(&segment.first_granule).map_or(&[][..], |classes| classes);
-            let cached: u64 = classes.iter().map(|(_, bytes)| *bytes).sum();
-            let mut cost = 0.0;
-            for (class, bytes) in classes {
-                // The more a class loses, the more what is left is worth.
-                let left = (all[*class] - bytes).max(1) as f32 / all[*class] as f32;
-                cost += cache.balance.worth[*class] * *bytes as f32 / (left * left).max(1e-6);
-            }
-            // What cannot go has to be moved, and takes room elsewhere.
-            let stays = others.saturating_sub(cached) as f32 / segment.bytes as f32;
-            Candidate { segment, cost: cost / (1.0 - stays).max(0.1) }
+        let candidates = self.image.clearable().map(|(segment, live)| {
+            let part = |class: SizeClass| {
+                let (slabs, items) = *of.get(&(segment.first_granule, class.0))?;
+                let slab_bytes = Kind::item(class).slab_pages() * PAGE_BYTES;
+                let slots = slab_bytes / class.bytes() as u64;
+                let spare_here = (slabs * slots).saturating_sub(items);
+                let spare = (self.image.spare(Kind::item(class)) as u64).saturating_sub(spare_here);
+                // Others are about to be used.
+                let spare = if cache.balance.worth_of(class) > 0.0 { 0 } else { spare };
+                let is_all = slabs == 1 && items == cache.marks.live_of(class);
+                Some(Part {
+                    class,
+                    live: items * class.bytes() as u64,
+                    slabs: items.saturating_sub(spare).div_ceil(slots) * slab_bytes,
+                    is_last: is_all && cache.is_in_demand(class),
+                })
+            };
+            let classes: Vec<Part> = (0..SizeClass::COUNT as u8).map(SizeClass).filter_map(part).collect();
+            let stays = live.saturating_sub(classes.iter().map(|part| part.live).sum());
+            Candidate { segment, classes, stays }
         });
-        candidates.min_by(|one, other| one.cost.total_cmp(&other.cost))
+        candidates.collect()
     }
 
-    /// An item stands in the segment that is to be cleared, and would need so many bytes elsewhere: if it is worth more than what went lately,
-    /// others make room for it.
+    /// An item stands in a segment that is being emptied, and needs so many bytes elsewhere. If its class loses what stands there, it stays only
+    /// if it is worth more than what went lately, and others make room for it.
     pub(crate) fn end_leaving(&mut self, location: Location, moved_bytes: usize) -> Leaving {
         let Some(cache) = &mut self.cache else { return Leaving::Moves };
         let Some(mark) = cache.marks.get(location) else { return Leaving::Moves };
+        let segment = self.image.segment_of(location.place()).first_granule;
+        let clearing = cache.balance.clearing.as_ref().filter(|clearing| clearing.first_granule == segment);
+        if !clearing.is_some_and(|clearing| clearing.loses[usize::from(location.class().0)]) {
+            return Leaving::Moves;
+        }
         let bar = cache.classes[usize::from(location.class().0)].bar;
         if let Some(class) = SizeClass::for_bytes(moved_bytes).filter(|_| cache.worth(mark) > bar) {
-            if self.image.has_ripe(Kind::item(class)) {
+            if self.image.has_slot(Kind::item(class)) {
                 return Leaving::Moves;
             }
             if self.make_way_for_leaving(location, class) {
@@ -220,6 +309,21 @@ impl Shard {
         Leaving::Ended
     }
 
+    /// An item that is to be moved found no room, so it goes. If it may not (`false`), another one does, and it waits for its room.
+    pub(crate) fn end_stuck(&mut self, location: Location) -> bool {
+        let Some(mark) = self.cache.as_mut().and_then(|cache| cache.marks.get(location)) else {
+            let (epoch, class) = (self.image.epoch(), location.class());
+            let ended = self.end_one(class) || wider(class).any(|wider| self.end_one(wider));
+            let clearing = self.cache.as_mut().and_then(|cache| cache.balance.clearing.as_mut());
+            if let Some(clearing) = clearing.filter(|_| ended) {
+                clearing.asked_epoch = Some(epoch);
+            }
+            return false;
+        };
+        self.let_go(location, mark);
+        true
+    }
+
     /// Lets as many items of a class go as are to move there, if there is time to wait for their room.
     fn make_way_for_leaving(&mut self, location: Location, class: SizeClass) -> bool {
         let epoch = self.image.epoch();
@@ -229,7 +333,7 @@ impl Shard {
         if epoch >= clearing.until_epoch {
             return false;
         }
-        if clearing.asked_epoch == Some(epoch) {
+        if clearing.waits(epoch) {
             return true;
         }
         clearing.asked_epoch = Some(epoch);
@@ -242,7 +346,7 @@ impl Shard {
     /// Whether the objects of the segment that is being cleared wait for others' room.
     pub(crate) fn clearing_waits(&self) -> bool {
         let clearing = self.cache.as_ref().and_then(|cache| cache.balance.clearing.as_ref());
-        clearing.is_some_and(|clearing| clearing.asked_epoch == Some(self.image.epoch()))
+        clearing.is_some_and(|clearing| clearing.waits(self.image.epoch()))
     }
 }
 
@@ -256,9 +360,20 @@ pub(crate) enum Leaving {
     Waits,
 }
 
-/// A segment is being emptied for a better share, and there is time.
+/// The segment that is being emptied.
 struct Clearing {
+    first_granule: usize,
+    /// Whose items go.
+    loses: [bool; SizeClass::COUNT],
+    /// For how long they may wait for others' room.
     until_epoch: u64,
     /// When items were let go for others to move last.
     asked_epoch: Option<u64>,
+}
+
+impl Clearing {
+    /// Whether the room of items that went is still in quarantine.
+    fn waits(&self, epoch: u64) -> bool {
+        self.asked_epoch.is_some_and(|asked| epoch < asked + QUARANTINE_EPOCHS)
+    }
 }

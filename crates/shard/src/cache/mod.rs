@@ -5,7 +5,7 @@
 //! tell it what they read, each item once in an *epoch of use* ([`Shard::hear`]).
 //!
 //! *When*: before room is needed, since a slot is used again two epochs after its item went: as many slots of a class are kept free or in quarantine
-//! as were lately asked for in three epochs ([`Demand`]).
+//! as were lately asked for in two epochs ([`Demand`]).
 //!
 //! *Between classes*: see [`balance`].
 //!
@@ -33,18 +33,20 @@ const NEXT: usize = 16;
 const LOOKS: usize = 4 * SAMPLES;
 /// Items that one write lets go at most, so that no write is slow.
 const ENDS_A_WRITE: usize = 2;
-/// Epochs for which slots are kept ahead: a quarantine, and one more.
-const EPOCHS_AHEAD: u32 = 3;
+/// Slots of a class that are kept ahead beside those that are in quarantine.
+const SPARE: u64 = 1;
 /// A write that finds no slot of its class takes one of so many next classes.
 const WIDER_CLASSES: usize = 8;
 /// Of a class, at most this share is kept ahead.
-const AHEAD_SHARE: u64 = 8;
+const AHEAD_SHARE: u64 = 12;
 /// Segments that are cleared for one write at most, beside as many as there are, twice.
-const CLEARINGS_A_WRITE: u64 = 16;
+const CLEARINGS_A_WRITE: u64 = 64;
 /// Notes of items with large values that are kept without looking which are still of use.
 const LARGE_MIN: usize = 1024;
 /// Steps of age while as many items are used or put as there are.
 const STEPS_A_TURN: u64 = 8;
+/// A class is in demand until as many times as many items were used or put as there are.
+const DEMAND_TURNS: u64 = 8;
 /// Steps of age in an epoch of use.
 const STEPS_AN_EPOCH: u32 = 2;
 
@@ -53,21 +55,24 @@ const STEPS_AN_EPOCH: u32 = 2;
 struct Demand {
     epoch: u64,
     now: u32,
-    /// The most in an epoch, lately.
+    before: u32,
+    /// The most in two epochs that follow each other, lately.
     most: u32,
 }
 
 impl Demand {
     fn note(&mut self, epoch: u64) {
         if self.epoch != epoch {
-            self.most = self.now.max(self.most - self.most / 4);
+            self.most = (self.now + self.before).max(self.most - self.most.div_ceil(8));
+            self.before = if self.epoch + 1 == epoch { self.now } else { 0 };
             (self.now, self.epoch) = (0, epoch);
         }
         self.now += 1;
     }
 
+    /// What waits for the end of its quarantine while so much is asked for, and a slot to begin with.
     fn ahead(self) -> u64 {
-        u64::from(EPOCHS_AHEAD * self.now.max(self.most)) + 2
+        u64::from(self.most.max(self.now + self.before)) + SPARE
     }
 }
 
@@ -75,6 +80,8 @@ impl Demand {
 #[derive(Default)]
 struct Class {
     demand: Demand,
+    /// When it was asked for last, on the cache's clock.
+    asked: u64,
     next: Vec<Location>,
     /// What the items that went were worth, lately.
     bar: f32,
@@ -155,6 +162,11 @@ impl Cache {
         word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         word ^ word >> 31
+    }
+
+    /// Whether a class was asked for lately.
+    fn is_in_demand(&self, class: SizeClass) -> bool {
+        self.clock - self.classes[usize::from(class.0)].asked < DEMAND_TURNS * self.marks.live().max(64)
     }
 
     /// Time goes on by a use or a put. Now and then what was seen is learnt.
@@ -238,6 +250,12 @@ impl Cache {
         *bar += (worth - *bar) / 16.0;
         self.marks.get(location).map(|mark| (location, mark))
     }
+}
+
+/// The classes whose slots serve items of this one too.
+fn wider(class: SizeClass) -> impl Iterator<Item = SizeClass> {
+    let next = usize::from(class.0) + 1;
+    (next..SizeClass::COUNT).take(WIDER_CLASSES).map(|class| SizeClass(class as u8))
 }
 
 impl Shard {
@@ -331,7 +349,9 @@ impl Shard {
     fn make_way_in(&mut self, item_bytes: usize) {
         let Some(class) = SizeClass::for_bytes(item_bytes) else { return };
         let (cache, kind) = (self.cache.as_mut().expect("asked before"), Kind::item(class));
-        let demand = &mut cache.classes[usize::from(class.0)].demand;
+        let of_class = &mut cache.classes[usize::from(class.0)];
+        of_class.asked = cache.clock;
+        let demand = &mut of_class.demand;
         demand.note(self.image.epoch());
         let ahead = demand.ahead().min(cache.marks.live_of(class) / AHEAD_SHARE + 2);
         for _ in 0..ENDS_A_WRITE {
@@ -376,20 +396,20 @@ impl Shard {
 
     #[cold]
     fn find_wider_slot(&mut self, bytes: usize) -> Option<Location> {
-        let next = usize::from(SizeClass::for_bytes(bytes)?.0) + 1;
-        let mut wider = (next..SizeClass::COUNT).take(WIDER_CLASSES).map(|class| SizeClass(class as u8));
-        let class = wider.find(|class| self.image.has_ripe(Kind::item(*class)))?;
+        let mut classes = wider(SizeClass::for_bytes(bytes)?);
+        let class = classes.find(|class| self.image.has_slot(Kind::item(*class)))?;
         Some(Location::new(self.image.allocate(Kind::item(class)).ok()?, class))
     }
 
     /// A write of a cache found no slot for an item of so many bytes.
     #[cold]
     pub(crate) fn note_no_slot(&mut self, item_bytes: usize) {
-        let class = SizeClass::for_bytes(item_bytes);
         // What may be had without pages is in quarantine, or goes there now.
-        let comes = class.is_some_and(|class| {
-            let in_quarantine = self.image.spare(Kind::item(class)) > 0;
-            self.end_one(class) || in_quarantine
+        let comes = SizeClass::for_bytes(item_bytes).is_some_and(|class| {
+            let is_coming = self.image.spare(Kind::item(class)) > 0;
+            self.end_one(class)
+                || is_coming
+                || wider(class).any(|wider| self.image.spare(Kind::item(wider)) > 0 || self.end_one(wider))
         });
         self.note_lack(if comes { Lack::Slot } else { Lack::Pages });
     }
@@ -455,10 +475,10 @@ impl Shard {
         let Some(lack) = self.cache.as_mut().and_then(|cache| cache.lack.take()) else { return false };
         let patience = 2 * self.image.segments().count() as u64 + CLEARINGS_A_WRITE;
         match lack {
-            Lack::Pages if self.image.openings() > openings + patience => false,
-            Lack::Slot => no_room.wait && self.image.memory_use().quarantined > 0,
+            Lack::Slot if self.image.memory_use().quarantined > 0 => no_room.wait,
+            _ if self.image.openings() > openings + patience => false,
             // In segments with large values nothing else need go for their pages.
-            Lack::Pages => {
+            _ => {
                 self.hurry();
                 no_room.wait && (self.image.is_evacuating() || self.clear_a_segment() || self.end_large(1))
             }
