@@ -140,7 +140,7 @@ pub struct Image {
     incarnation: Incarnation,
     epoch: u64,
     epoch_step_ns: u64,
-    /// Something found no room, and waits until this epoch.
+    /// A write waits for this epoch.
     short_until: u64,
     evacuating: Option<Evacuation>,
     /// Whether what is allocated now are new places for objects of the segment that is being emptied.
@@ -445,7 +445,6 @@ impl Image {
             }
         }
         self.missing = count as u64 * PAGE_BYTES;
-        self.short_until = self.epoch + QUARANTINE_EPOCHS;
         Err(NoRoom { wait: true })
     }
 
@@ -545,7 +544,13 @@ impl Image {
         self.count_slot(kind, place, -1);
         self.mark_dead(kind.slot_bytes());
         let entry = (place.0 / limits::PLACE_ALIGN) | (self.epoch << STAMP_SHIFT);
-        self.kinds[kind.index()].free.push_back(entry);
+        match &mut self.evacuating {
+            // It is of use only if the segment is opened again.
+            Some(evacuation) if self.granules[place.granule()] as usize == evacuation.segment => {
+                evacuation.set_aside.push((kind, entry));
+            }
+            _ => self.kinds[kind.index()].free.push_back(entry),
+        }
     }
 
     /// Takes back the slot of an item that no word ever named.
@@ -622,7 +627,12 @@ impl Image {
         waits.then_some(self.epoch_step_ns + self.epoch_distance_ns())
     }
 
-    /// How soon the next epoch follows. There is a hurry while something finds no room, and while much is in quarantine.
+    /// A write waits for what is in quarantine.
+    pub fn hurry(&mut self) {
+        self.short_until = self.epoch + QUARANTINE_EPOCHS;
+    }
+
+    /// How soon the next epoch follows. There is a hurry while a write waits, and while much is in quarantine.
     fn epoch_distance_ns(&self) -> u64 {
         let much = self.config.memory_bytes / limits::QUARANTINE_HURRY_SHARE;
         let hurries = self.epoch < self.short_until || self.use_.quarantined > much;
@@ -747,10 +757,14 @@ impl Image {
         self.empty(chosen.filter(is_open))
     }
 
-    /// The segments that can be emptied if their items go, and how many bytes are in use there.
-    pub fn clearable(&self) -> impl Iterator<Item = (SegmentSummary, u64)> {
+    /// The segments that can be emptied if their items go, how many bytes are in use there, and those of pages that are free.
+    pub fn clearable(&self) -> impl Iterator<Item = (SegmentSummary, u64, u64)> {
         let open = |segment: &&Segment| segment.state == SegmentState::Open && segment.run_pages == 0;
-        self.segments.iter().filter(open).map(|segment| (segment.summary(), segment.live_bytes))
+        let free = |segment: &Segment| segment.pages_free as u64 * PAGE_BYTES;
+        self.segments
+            .iter()
+            .filter(open)
+            .map(move |segment| (segment.summary(), segment.live_bytes, free(segment)))
     }
 
     /// The segment of a place that this image handed out.
@@ -772,7 +786,8 @@ impl Image {
     #[inline]
     pub fn spare(&self, kind: Kind) -> usize {
         let state = &self.kinds[kind.index()];
-        state.free.len() + state.fresh_slots as usize
+        let fresh = if self.has_fresh(kind) { state.fresh_slots as usize } else { 0 };
+        state.free.len() + fresh
     }
 
     /// Whether a slot of a kind can be had at once, without pages.
@@ -974,9 +989,10 @@ mod tests {
             assert_eq!((image.epoch(), due), (before + 1, now + distance));
             now = due;
         };
-        // Something found no room when the memory was full, so for two epochs.
+        // A write waits, so for two epochs.
         image.epoch_step_ns = 10 * L;
         image.release_item(held[0]);
+        image.hurry();
         steps_after(&mut image, SOON);
         image.release_item(held[1]);
         steps_after(&mut image, SOON);

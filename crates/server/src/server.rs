@@ -186,8 +186,9 @@ fn begin(
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let shards: usize = namespaces.iter().map(|namespace| namespace.shards).sum();
     let lease_ns = u64::try_from(config.view_lease.as_nanos()).unwrap_or(u64::MAX);
-    // Readers over verbs tell by their clocks whether an epoch passed, all others by the epoch itself.
-    let epoch_ns = if config.rdma.is_empty() { EPOCH_NS_MIN } else { EPOCH_NS };
+    // Over verbs readers tell by their clocks whether an epoch passed, and over TCP a READ takes its time. Who maps the memory sees the epoch
+    // itself, at once.
+    let epoch_ns = if config.listen.is_none() { EPOCH_NS_MIN } else { EPOCH_NS };
     let mut served = Vec::new();
     let mut first = 0;
     for (namespace, config_of) in namespaces.iter().enumerate() {

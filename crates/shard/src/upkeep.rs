@@ -223,18 +223,22 @@ impl Shard {
             (header, item.version(), item.key().to_vec(), item.options(), tail)
         });
         let moved = ItemHeader { flags: header.flags.with(ItemFlags::MOVED), ..header };
-        match self.end_leaving(from, moved.item_bytes()) {
-            Leaving::Ended => return Ok(()),
-            Leaving::Waits => return Err(NoRoom { wait: true }),
-            Leaving::Moves => {}
+        let mut place = None;
+        for stuck in [false, true] {
+            match self.end_leaving(from, moved.item_bytes(), stuck) {
+                Leaving::Ended => return Ok(()),
+                Leaving::Waits => return Err(NoRoom { wait: true }),
+                Leaving::Moves => {}
+            }
+            place = self.image.allocate_item(moved.item_bytes()).ok();
+            if place.is_some() {
+                break;
+            }
         }
+        let to = place.ok_or(NoRoom { wait: true })?;
         let hash = self.index.hash(header.table, &key);
         let found = self.index.find(&self.image, hash, header.table, &key).expect("live means reachable");
         debug_assert_eq!(found.location, from);
-        let to = match self.image.allocate_item(moved.item_bytes()) {
-            Err(_) if self.end_stuck(from) => return Ok(()),
-            to => to?,
-        };
         let incarnation = self.image.next_incarnation();
         let slot = self.image.change_slot(to);
         slot.copy_in(1, &[moved.word(), version.0]);

@@ -135,6 +135,7 @@ impl Shard {
             self.answer(fabric, task, frame);
             return Fate::Refused;
         }
+        self.image.hurry();
         self.parked.push_back(Parked { task: std::mem::replace(task, Task::idle(peer)), came });
         self.parked_of(peer, |count| count + 1);
         Fate::Parked

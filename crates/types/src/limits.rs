@@ -55,11 +55,11 @@ pub const fn segment_bytes_max(shard_bytes: u64) -> u64 {
 /// Least memory of a shard: its first segment holds the largest slab and an empty index.
 pub const SHARD_BYTES_MIN: u64 = 16 << 20;
 
-/// Usual time between two steps of the reclamation epoch; where clients READ over verbs also the shortest (L of the read rule).
+/// Usual time between two steps of the reclamation epoch; where clients READ over verbs or TCP also the shortest (L of the read rule).
 pub const EPOCH_NS: u64 = 25_000_000;
 
-/// Shortest time between two steps where every reader looks at the epoch itself. They follow each other so soon while a write finds
-/// no room, or much is in quarantine.
+/// Shortest time between two steps where all clients map the memory. They follow each other so soon while a write waits for room,
+/// or much is in quarantine.
 pub const EPOCH_NS_MIN: u64 = 1_000_000;
 
 /// That is this share of the memory of an image, or more.

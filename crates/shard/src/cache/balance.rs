@@ -10,7 +10,7 @@ use kelix_image::{Kind, SegmentSummary};
 use kelix_types::limits::{PAGE_BYTES, QUARANTINE_EPOCHS};
 use kelix_types::{Location, Place, SizeClass};
 
-use super::{Cache, wider};
+use super::Cache;
 use crate::shard::Shard;
 
 /// A look at all classes after so much of memory was let go.
@@ -20,10 +20,8 @@ const SAMPLES: usize = 256;
 const LEAST: usize = SAMPLES / 16;
 /// How much a new look counts.
 const NEW_SHARE: f32 = 0.3;
-/// What a byte brings must be so much more than what is lost with it: at every look, or at every so many looks.
+/// What a byte brings must be so many times what is lost with it.
 const CLEARLY: f32 = 3.0;
-const A_LITTLE: f32 = 1.3;
-const PATIENT_LOOKS: u32 = 16;
 /// This share of a segment is to be wanted, and to come free, before it is emptied.
 const RELEASED_SHARE: u64 = 4;
 /// Epochs for which items of a segment that is emptied may wait for room elsewhere, and items that go for them at once.
@@ -41,8 +39,6 @@ pub(super) struct Balance {
     /// Classes that are worth less take no pages.
     grows_from: f32,
     clearing: Option<Clearing>,
-    /// Looks since a segment was emptied for a better share.
-    looks: u32,
 }
 
 impl Balance {
@@ -54,7 +50,6 @@ impl Balance {
             worth: vec![0.0; SizeClass::COUNT],
             grows_from: 0.0,
             clearing: None,
-            looks: 0,
         }
     }
 
@@ -114,7 +109,7 @@ impl Cache {
 struct Candidate {
     segment: SegmentSummary,
     classes: Vec<Part>,
-    /// Bytes in use that cannot go.
+    /// Bytes that cannot go, or are free.
     stays: u64,
 }
 
@@ -140,7 +135,7 @@ impl Part {
 }
 
 impl Candidate {
-    /// How many bytes come free if the items go that are worth less than that, and what is lost with them.
+    /// How many bytes come free, beside those that are, if the items go that are worth less than that, and what is lost with them.
     fn release(&self, bar: f32, balance: &Balance) -> (u64, f32) {
         let (mut held, mut cost) = (self.stays, 0.0);
         for part in &self.classes {
@@ -173,7 +168,6 @@ impl Shard {
             return;
         }
         balance.ended = 0;
-        balance.looks += 1;
         // What they did not take by now they do not need.
         balance.grows_from = 0.0;
         self.weigh();
@@ -200,8 +194,7 @@ impl Shard {
         let balance = &mut self.cache.as_mut().expect("weighed").balance;
         let Some(largest) = candidates.iter().map(|candidate| candidate.segment.bytes).max() else { return };
         let Some(gain) = balance.wanted(largest / RELEASED_SHARE) else { return };
-        let enough = if balance.looks >= PATIENT_LOOKS { A_LITTLE } else { CLEARLY };
-        let bar = gain / enough;
+        let bar = gain / CLEARLY;
         let weighed = candidates.iter().filter_map(|candidate| {
             let (bytes, cost) = candidate.release(bar, balance);
             let is_much = bytes >= candidate.segment.bytes / RELEASED_SHARE;
@@ -214,7 +207,7 @@ impl Shard {
             return;
         }
         best.clear(bar, balance, self.image.epoch() + CLEARING_EPOCHS);
-        (balance.grows_from, balance.looks) = (bar, 0);
+        balance.grows_from = bar;
         balance.ended_of.fill(0);
     }
 
@@ -224,7 +217,7 @@ impl Shard {
         let candidates = self.candidates();
         let Some(cache) = &mut self.cache else { return false };
         let balance = &mut cache.balance;
-        let weighed = candidates.iter().map(|candidate| {
+        let weighed = candidates.iter().filter_map(|candidate| {
             // As few classes lose their items as make half of it come free.
             let mut bars: Vec<f32> =
                 candidate.classes.iter().map(|part| balance.worth_of(part.class)).collect();
@@ -232,11 +225,12 @@ impl Shard {
             let is_much = |bar: &f32| candidate.release(*bar, balance).0 >= candidate.segment.bytes / 2;
             let bar = bars.into_iter().find(is_much).unwrap_or(ALL);
             let (bytes, cost) = candidate.release(bar, balance);
-            (candidate, bar, cost / bytes.max(1) as f32)
+            // Where next to nothing comes free, other objects only take another place.
+            let is_of_use = bytes >= candidate.segment.bytes / RELEASED_SHARE;
+            is_of_use.then_some((candidate, bar, cost / bytes as f32))
         });
-        let Some((best, bar, _)) = weighed.min_by(|one, other| one.2.total_cmp(&other.2)) else {
-            return false;
-        };
+        let cheaper = |one: &(_, f32, f32), other: &(_, f32, f32)| one.2.total_cmp(&other.2);
+        let Some((best, bar, _)) = weighed.min_by(cheaper) else { return false };
         best.clear(bar, balance, 0);
         balance.grows_from = 0.0;
         self.image.begin_to_empty(best.segment.first_granule)
@@ -258,43 +252,47 @@ impl Shard {
             let (slabs, items) = of.entry((self.image.segment_of(first).first_granule, class.0)).or_default();
             (*slabs, *items) = (*slabs + 1, *items + u64::from(live));
         }
-        let candidates = self.image.clearable().map(|(segment, live)| {
+        let candidates = self.image.clearable().map(|(segment, live, free)| {
             let part = |class: SizeClass| {
                 let (slabs, items) = *of.get(&(segment.first_granule, class.0))?;
                 let slab_bytes = Kind::item(class).slab_pages() * PAGE_BYTES;
                 let slots = slab_bytes / class.bytes() as u64;
                 let spare_here = (slabs * slots).saturating_sub(items);
                 let spare = (self.image.spare(Kind::item(class)) as u64).saturating_sub(spare_here);
-                // Others are about to be used.
-                let spare = if cache.balance.worth_of(class) > 0.0 { 0 } else { spare };
+                // What little is free of a class that wants more is about to be used.
+                let is_full = cache.balance.worth_of(class) > 0.0;
+                let needed = if is_full { slabs } else { items.saturating_sub(spare).div_ceil(slots) };
                 let is_all = slabs == 1 && items == cache.marks.live_of(class);
                 Some(Part {
                     class,
                     live: items * class.bytes() as u64,
-                    slabs: items.saturating_sub(spare).div_ceil(slots) * slab_bytes,
+                    slabs: needed * slab_bytes,
                     is_last: is_all && cache.is_in_demand(class),
                 })
             };
             let classes: Vec<Part> = (0..SizeClass::COUNT as u8).map(SizeClass).filter_map(part).collect();
-            let stays = live.saturating_sub(classes.iter().map(|part| part.live).sum());
+            let stays = free + live.saturating_sub(classes.iter().map(|part| part.live).sum());
             Candidate { segment, classes, stays }
         });
         candidates.collect()
     }
 
-    /// An item stands in a segment that is being emptied, and needs so many bytes elsewhere. If its class loses what stands there, it stays only
-    /// if it is worth more than what went lately, and others make room for it.
-    pub(crate) fn end_leaving(&mut self, location: Location, moved_bytes: usize) -> Leaving {
-        let Some(cache) = &mut self.cache else { return Leaving::Moves };
-        let Some(mark) = cache.marks.get(location) else { return Leaving::Moves };
+    /// An item stands in a segment that is being emptied, and needs so many bytes elsewhere. If its class loses what stands there, or there is
+    /// no room (`stuck`), it stays only if it is worth more than what went lately, and others make room for it.
+    pub(crate) fn end_leaving(&mut self, location: Location, moved_bytes: usize, stuck: bool) -> Leaving {
+        let (Some(cache), Some(class)) = (&mut self.cache, SizeClass::for_bytes(moved_bytes)) else {
+            return Leaving::Moves;
+        };
         let segment = self.image.segment_of(location.place()).first_granule;
         let clearing = cache.balance.clearing.as_ref().filter(|clearing| clearing.first_granule == segment);
-        if !clearing.is_some_and(|clearing| clearing.loses[usize::from(location.class().0)]) {
+        let loses = clearing.is_some_and(|clearing| clearing.loses[usize::from(location.class().0)]);
+        let mark = cache.marks.get(location);
+        if !stuck && (!loses || mark.is_none()) {
             return Leaving::Moves;
         }
         let bar = cache.classes[usize::from(location.class().0)].bar;
-        if let Some(class) = SizeClass::for_bytes(moved_bytes).filter(|_| cache.worth(mark) > bar) {
-            if self.image.has_slot(Kind::item(class)) {
+        if mark.is_none_or(|mark| cache.worth(mark) > bar) {
+            if !stuck && self.image.has_slot(Kind::item(class)) {
                 return Leaving::Moves;
             }
             if self.make_way_for_leaving(location, class) {
@@ -302,26 +300,13 @@ impl Shard {
             }
         }
         // It may have gone already, to make room for another.
-        let Some(mark) = self.cache.as_mut().and_then(|cache| cache.marks.get(location)) else {
-            return Leaving::Ended;
-        };
-        self.let_go(location, mark);
+        match self.cache.as_mut().and_then(|cache| cache.marks.get(location)) {
+            Some(mark) => self.let_go(location, mark, true),
+            // It may not go, and there is no room.
+            None if mark.is_none() => return Leaving::Moves,
+            None => {}
+        }
         Leaving::Ended
-    }
-
-    /// An item that is to be moved found no room, so it goes. If it may not (`false`), another one does, and it waits for its room.
-    pub(crate) fn end_stuck(&mut self, location: Location) -> bool {
-        let Some(mark) = self.cache.as_mut().and_then(|cache| cache.marks.get(location)) else {
-            let (epoch, class) = (self.image.epoch(), location.class());
-            let ended = self.end_one(class) || wider(class).any(|wider| self.end_one(wider));
-            let clearing = self.cache.as_mut().and_then(|cache| cache.balance.clearing.as_mut());
-            if let Some(clearing) = clearing.filter(|_| ended) {
-                clearing.asked_epoch = Some(epoch);
-            }
-            return false;
-        };
-        self.let_go(location, mark);
-        true
     }
 
     /// Lets as many items of a class go as are to move there, if there is time to wait for their room.
@@ -340,7 +325,7 @@ impl Shard {
         let is_there = |first: Place| self.image.segment_of(first).first_granule == segment;
         let slabs = cache.marks.slabs().filter(|(first, of, _)| *of == location.class() && is_there(*first));
         let leaving: u32 = slabs.map(|(.., live)| live).sum();
-        (0..leaving.min(ENDS_AT_ONCE)).all(|_| self.end_one(class))
+        (0..leaving.clamp(1, ENDS_AT_ONCE)).all(|_| self.end_one(class))
     }
 
     /// Whether the objects of the segment that is being cleared wait for others' room.

@@ -369,17 +369,19 @@ impl Shard {
     fn end_one(&mut self, class: SizeClass) -> bool {
         let Some(cache) = &mut self.cache else { return false };
         let Some((location, mark)) = cache.choose(class) else { return false };
-        self.let_go(location, mark);
+        self.let_go(location, mark, false);
         true
     }
 
-    /// Lets an item go.
-    fn let_go(&mut self, location: Location, mark: Mark) {
+    /// Lets an item go: for another one, or (`cleared`) because its segment is emptied.
+    fn let_go(&mut self, location: Location, mark: Mark, cleared: bool) {
         let (table, key) = self.copy_item(location, |item| (item.header().table, item.key().to_vec()));
         let cache = self.cache.as_mut().expect("a cache lets it go");
         let age = cache.age(mark);
         cache.densities.note_end(mark.uses(), age);
-        cache.balance.ended(location.class());
+        if !cleared {
+            cache.balance.ended(location.class());
+        }
         self.remove_key(table, &key);
         self.counters.evicted += 1;
     }
@@ -462,7 +464,7 @@ impl Shard {
             // A small item may stand now where a large one was.
             let header = ItemHeader::from_word(self.image.slot(location).load(1));
             if header.is_some_and(|header| header.flags.has(ItemFlags::LARGE)) {
-                self.let_go(location, mark);
+                self.let_go(location, mark, false);
                 any = true;
             }
         }
