@@ -208,9 +208,9 @@ fn kill_when_noted(place: &Place, args: &[&str], note: &Path) {
 fn what_was_killed_goes_on() {
     let (place, _server) = Place::served();
     // More than is done between two notes.
-    let count = 400_000;
+    let count = 900_000;
     let lines: String =
-        (0..count).map(|n| format!("{{\"key\":\"user{n}\",\"value\":\"{:0100}\"}}\n", n)).collect();
+        (0..count).map(|n| format!("{{\"key\":\"user{n}\",\"value\":\"{:020}\"}}\n", n)).collect();
     let file = place.file("items.jsonl", lines.as_bytes());
     let import = ["table", "import", "items", path(&file)];
     kill_when_noted(&place, &import, &place.path().join("items.jsonl.import.note"));
