@@ -76,6 +76,15 @@ impl Demand {
     }
 }
 
+/// An epoch of use. Readers tell of each item once in one, so its number is counted, not worked out of the clock: as long as a cache fills, epochs
+/// become longer as fast as the clock goes on, and a number that comes again would keep readers silent.
+struct UseEpoch {
+    number: u64,
+    /// On the cache's clock.
+    began: u64,
+    ends: u64,
+}
+
 /// What is known of a class.
 #[derive(Default)]
 struct Class {
@@ -107,6 +116,7 @@ pub(crate) struct Cache {
     moment_shift: u32,
     step_shift: u32,
     learn_at: u64,
+    epoch: UseEpoch,
     random: u64,
     lack: Option<Lack>,
     balance: Balance,
@@ -129,17 +139,13 @@ impl Cache {
             moment_shift,
             step_shift: moment_shift,
             learn_at: 0,
+            epoch: UseEpoch { number: 0, began: 0, ends: 1 << (moment_shift + STEPS_AN_EPOCH) },
             random: 0x9e37_79b9_7f4a_7c15,
             lack: None,
             balance: Balance::new(memory_bytes),
             large: Vec::new(),
             large_most: LARGE_MIN,
         }
-    }
-
-    /// Which epoch of use it is. Readers tell of each item once in one.
-    pub fn epoch(&self) -> u64 {
-        self.clock >> (self.step_shift + STEPS_AN_EPOCH)
     }
 
     fn moment(&self) -> u32 {
@@ -172,6 +178,10 @@ impl Cache {
     /// Time goes on by a use or a put. Now and then what was seen is learnt.
     fn tick(&mut self) {
         self.clock += 1;
+        if self.clock == self.epoch.ends {
+            let (number, began) = (self.epoch.number + 1, self.clock);
+            self.epoch = UseEpoch { number, began, ends: began + (1 << (self.step_shift + STEPS_AN_EPOCH)) };
+        }
         if self.clock < self.learn_at {
             return;
         }
@@ -193,7 +203,7 @@ impl Cache {
     fn touch(&mut self, location: Location) {
         let Some(mark) = self.marks.get(location) else { return };
         let before = (self.clock >> self.moment_shift).saturating_sub(u64::from(mark.age(self.moment())));
-        if before << self.moment_shift >> (self.step_shift + STEPS_AN_EPOCH) == self.epoch() {
+        if before >= self.epoch.began >> self.moment_shift {
             return;
         }
         self.densities.note_use(mark.uses(), self.age(mark));
@@ -335,7 +345,7 @@ impl Shard {
             }
         }
         self.counters.hints += (body.len() / 8) as u64;
-        cache.epoch()
+        cache.epoch.number
     }
 
     /// Lets items go if an item of so many bytes is about to be put and there will soon be no room.
