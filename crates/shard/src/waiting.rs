@@ -108,7 +108,10 @@ impl Shard {
                 // An older one took what this one waited for, and left behind what it replaced.
                 came.epoch = self.image.epoch();
             }
-            let fate = match self.execute(now, fabric, &task, &mut frame) {
+            self.is_retrying = true;
+            let tried = self.execute(now, fabric, &task, &mut frame);
+            self.is_retrying = false;
+            let fate = match tried {
                 Ok(()) => {
                     self.answer(fabric, &task, &mut frame);
                     Fate::Served

@@ -24,8 +24,11 @@ const NEW_SHARE: f32 = 0.3;
 const CLEARLY: f32 = 3.0;
 /// This share of a segment is to be wanted, and to come free, before it is emptied.
 const RELEASED_SHARE: u64 = 4;
-/// Epochs for which items of a segment that is emptied may wait for room elsewhere, and items that go for them at once.
-const CLEARING_EPOCHS: u64 = 40;
+/// Epochs for which items of a segment that is emptied may wait for room elsewhere: some for each class, one after the other; and if a write waits for
+/// the segment.
+const CLEARING_EPOCHS: u64 = 200;
+const HURRIED_EPOCHS: u64 = 8;
+/// Items that go for them at once.
 const ENDS_AT_ONCE: u32 = 512;
 
 /// What is known of the shares of classes.
@@ -231,15 +234,15 @@ impl Shard {
         });
         let cheaper = |one: &(_, f32, f32), other: &(_, f32, f32)| one.2.total_cmp(&other.2);
         let Some((best, bar, _)) = weighed.min_by(cheaper) else { return false };
-        best.clear(bar, balance, 0);
+        best.clear(bar, balance, self.image.epoch() + HURRIED_EPOCHS);
         balance.grows_from = 0.0;
         self.image.begin_to_empty(best.segment.first_granule)
     }
 
-    /// A write waits for the segment that is being emptied, so items that find no room elsewhere at once go.
+    /// A write waits for the segment that is being emptied, so items that find no room elsewhere soon go.
     pub(super) fn hurry(&mut self) {
         if let Some(clearing) = self.cache.as_mut().and_then(|cache| cache.balance.clearing.as_mut()) {
-            (clearing.until_epoch, clearing.asked_epoch) = (0, None);
+            clearing.until_epoch = clearing.until_epoch.min(self.image.epoch() + HURRIED_EPOCHS);
         }
     }
 

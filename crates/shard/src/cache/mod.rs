@@ -5,7 +5,7 @@
 //! tell it what they read, each item once in an *epoch of use* ([`Shard::hear`]).
 //!
 //! *When*: before room is needed, since a slot is used again two epochs after its item went: as many slots of a class are kept free or in quarantine
-//! as were lately asked for in two epochs ([`Demand`]).
+//! as were lately asked for in two epochs ([`Demand`]). Where the memory is small, long slots of rare sizes are not: their next write waits instead.
 //!
 //! *Between classes*: see [`balance`].
 //!
@@ -17,7 +17,8 @@ mod marks;
 #[cfg(test)]
 mod tests;
 
-use kelix_image::{Image, ItemFlags, ItemHeader, Kind, NoRoom};
+use kelix_image::{Image, ImageConfig, ItemFlags, ItemHeader, Kind, NoRoom};
+use kelix_types::limits::QUARANTINE_EPOCHS;
 use kelix_types::{Location, Place, SizeClass, TableId};
 
 use crate::shard::Shard;
@@ -37,8 +38,10 @@ const ENDS_A_WRITE: usize = 2;
 const SPARE: u64 = 1;
 /// A write that finds no slot of its class takes one of so many next classes.
 const WIDER_CLASSES: usize = 8;
-/// Of a class, at most this share is kept ahead.
+/// Of a class, at most this share is kept ahead, and a slot for the write that comes.
 const AHEAD_SHARE: u64 = 12;
+/// One more in any case, if a slot is at most this share of the memory, or a write would wait for long.
+const RARE_SHARE: u64 = 8192;
 /// Segments that are cleared for one write at most, beside as many as there are, twice.
 const CLEARINGS_A_WRITE: u64 = 64;
 /// Notes of items with large values that are kept without looking which are still of use.
@@ -85,10 +88,29 @@ struct UseEpoch {
     ends: u64,
 }
 
+/// Writes that found no slot, and wait for those that were freed since then.
+#[derive(Default)]
+struct Waiting {
+    since_epoch: u64,
+    writes: usize,
+}
+
+impl Waiting {
+    /// One more found none, or (`again`) one that was counted did not find any yet. How many slots are to come.
+    fn note(&mut self, epoch: u64, again: bool) -> usize {
+        if epoch >= self.since_epoch + QUARANTINE_EPOCHS {
+            *self = Waiting { since_epoch: epoch, writes: 0 };
+        }
+        self.writes += usize::from(!again);
+        self.writes.max(1)
+    }
+}
+
 /// What is known of a class.
 #[derive(Default)]
 struct Class {
     demand: Demand,
+    waiting: Waiting,
     /// When it was asked for last, on the cache's clock.
     asked: u64,
     next: Vec<Location>,
@@ -120,14 +142,20 @@ pub(crate) struct Cache {
     random: u64,
     lack: Option<Lack>,
     balance: Balance,
+    /// Of classes of slots up to so many bytes one is kept ahead, however rarely it is asked for.
+    ahead_bytes: u64,
     /// Items with values that stand in pages of their own; some may be gone.
     large: Vec<Location>,
     large_most: usize,
 }
 
 impl Cache {
-    /// A cache of so many bytes at most.
-    pub fn new(memory_bytes: u64) -> Cache {
+    /// A cache of the items of an image.
+    pub fn new(image: &ImageConfig) -> Cache {
+        let memory_bytes = image.memory_bytes;
+        // Where epochs become short for a write that waits, it does not wait for long.
+        let ahead_bytes =
+            if image.epoch_ns < image.epoch_ns_usual { memory_bytes / RARE_SHARE } else { u64::MAX };
         // So that the moments of marks do not come again before an item has been there for 64 turns.
         let items_most = memory_bytes / SizeClass(0).bytes() as u64;
         let moment_shift = (64 * items_most / u64::from(Mark::MOMENTS)).next_power_of_two().trailing_zeros();
@@ -143,6 +171,7 @@ impl Cache {
             random: 0x9e37_79b9_7f4a_7c15,
             lack: None,
             balance: Balance::new(memory_bytes),
+            ahead_bytes,
             large: Vec::new(),
             large_most: LARGE_MIN,
         }
@@ -362,8 +391,11 @@ impl Shard {
         let of_class = &mut cache.classes[usize::from(class.0)];
         of_class.asked = cache.clock;
         let demand = &mut of_class.demand;
-        demand.note(self.image.epoch());
-        let ahead = demand.ahead().min(cache.marks.live_of(class) / AHEAD_SHARE + 2);
+        if !self.is_retrying {
+            demand.note(self.image.epoch());
+        }
+        let least = 1 + u64::from(class.bytes() as u64 <= cache.ahead_bytes);
+        let ahead = demand.ahead().min(cache.marks.live_of(class) / AHEAD_SHARE + least);
         for _ in 0..ENDS_A_WRITE {
             let may_grow = self.cache.as_ref().is_some_and(|cache| cache.balance.may_grow(class));
             if self.image.spare(kind) as u64 >= ahead || (may_grow && self.image.has_pages(kind)) {
@@ -416,11 +448,16 @@ impl Shard {
     /// A write of a cache found no slot for an item of so many bytes.
     #[cold]
     pub(crate) fn note_no_slot(&mut self, item_bytes: usize) {
-        // What may be had without pages is in quarantine, or goes there now.
+        // What may be had without pages is in quarantine, or goes there now: a slot for each write that waits.
         let comes = SizeClass::for_bytes(item_bytes).is_some_and(|class| {
-            let is_coming = self.image.spare(Kind::item(class)) > 0;
-            self.end_one(class)
-                || is_coming
+            let (epoch, again, spare) =
+                (self.image.epoch(), self.is_retrying, self.image.spare(Kind::item(class)));
+            let cache = self.cache.as_mut();
+            let waiting =
+                cache.map_or(0, |cache| cache.classes[usize::from(class.0)].waiting.note(epoch, again));
+            spare >= waiting
+                || self.end_one(class)
+                || spare > 0
                 || wider(class).any(|wider| self.image.spare(Kind::item(wider)) > 0 || self.end_one(wider))
         });
         self.note_lack(if comes { Lack::Slot } else { Lack::Pages });
