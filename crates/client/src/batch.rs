@@ -14,9 +14,10 @@ use crate::core::{Answer, Path, RequestId};
 use crate::item::{Item, Values};
 use crate::pointers::Pointer;
 use crate::read::{Landing, ReadOp, Step};
-use crate::session::{Session, check_answer, check_key, check_value, no_memory};
+use crate::session::{Session, check_answer, check_key, no_memory};
 use crate::views::{IN_FORCE, is_between};
 use crate::waiting::Patience;
+use crate::writes::check_value;
 
 /// One put of a batch.
 enum Posted {

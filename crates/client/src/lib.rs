@@ -74,6 +74,7 @@ mod tables;
 mod views;
 mod waiting;
 mod walk;
+mod writes;
 
 pub use build::{Build, Built, ItemWriter, NewTable};
 pub use client::Client;
@@ -86,10 +87,11 @@ pub use kelix_types::{Effect, Error, ErrorKind, Result, TableId, TableKind, Vers
 pub use read::Cost;
 pub use rows::Rows;
 pub use scan::{Scan, Scanner};
-pub use session::{CompareAndSet, Session, SessionOptions};
+pub use session::{Session, SessionOptions};
 pub use submit::{Completion, Outcome, Ticket};
 pub use views::View;
 pub use walk::{Visit, Visited, Walk, Walked};
+pub use writes::CompareAndSet;
 
 /// A table of the server that a session is connected to. Of no use with a server started later, which has tables of
 /// its own.

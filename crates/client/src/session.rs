@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kelix_fabric::{Endpoint, Fabric};
-use kelix_types::limits::{KEY_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX, VALUE_BYTES_MAX};
+use kelix_types::limits::KEY_BYTES_MAX;
 use kelix_types::{Effect, Error, ErrorKind, KeyHash, Result, TableId, Version};
 use kelix_wire::control::Caller;
 use kelix_wire::{Op, RequestHead, Status};
@@ -18,7 +18,7 @@ use crate::Table;
 use crate::batch::Wanted;
 use crate::client::Client;
 use crate::connect::{self, FabricChoice, Setup};
-use crate::core::{Answer, Core, Path, RequestId};
+use crate::core::{Answer, Core, Path};
 use crate::item::{Item, Names};
 use crate::ordered::Looked;
 use crate::pointers::Pointer;
@@ -34,18 +34,6 @@ const OPERATIONS_A_LOOK: u32 = 1024;
 const ROUNDS_MAX: u32 = 16;
 /// Between two more, where the item may stand in a segment that is not registered yet.
 const ROUND: Duration = Duration::from_millis(2);
-
-/// Pieces of a large value that are sent before the first is answered.
-const PIECES_UNDER_WAY: usize = 4;
-
-/// How a compare-and-set ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CompareAndSet {
-    /// It was done; the key's version is now this one (`None` after a delete).
-    Done(Option<Version>),
-    /// The key has another version than expected: this one (`None`: it is absent).
-    Mismatch(Option<Version>),
-}
 
 /// How a one-sided read ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -157,22 +145,6 @@ fn no_key(operation: &'static str, table: TableId, key: &[u8]) -> Error {
         false => format!("the longest allowed is {KEY_BYTES_MAX}"),
     };
     Error::new(ErrorKind::InvalidArgument, operation, format!("a key of {} bytes; {allowed}", key.len()))
-}
-
-/// Whether a table can hold what is to be put.
-pub(crate) fn check_value(operation: &'static str, head: &RequestHead, body: &[u8]) -> Result<()> {
-    let put = head.op == Op::Put && !head.table.kind().has_items();
-    let is_plain = !head.attributes && head.expires_in.is_none() && head.client_flags == 0;
-    if !put || (body.len() == 8 && is_plain) {
-        return Ok(());
-    }
-    let context = match (head.attributes, head.expires_in) {
-        (true, _) => "the values of this table have 8 bytes, and neither attributes nor links".to_string(),
-        (_, Some(_)) => "the values of this table cannot expire".to_string(),
-        _ if head.client_flags != 0 => "the values of this table have no flags".to_string(),
-        _ => format!("a value of {} bytes; those of this table have 8", body.len()),
-    };
-    Err(Error::new(ErrorKind::InvalidArgument, operation, context))
 }
 
 impl Session {
@@ -490,7 +462,7 @@ impl Session {
 
     /// What every operation on one key begins with.
     #[inline(always)]
-    fn begin(&mut self, operation: &'static str, table: TableId, key: &[u8]) -> Result<()> {
+    pub(crate) fn begin(&mut self, operation: &'static str, table: TableId, key: &[u8]) -> Result<()> {
         check_key(operation, table, key)?;
         self.note_operation()
     }
@@ -635,165 +607,6 @@ impl Session {
         Ok(item)
     }
 
-    // ---- writes ----
-
-    /// Puts a plain item. Returns its version.
-    pub fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<Version> {
-        const OPERATION: &str = "put";
-        let answer = self.write_by_name(table, |session| {
-            let head = RequestHead::new(Op::Put, 0, session.check_table(OPERATION, table)?);
-            session.write(OPERATION, head, key, value)
-        })?;
-        Ok(Version(answer.version))
-    }
-
-    /// Deletes a key. Returns whether it was there.
-    pub fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool> {
-        const OPERATION: &str = "delete";
-        let answer = self.write_by_name(table, |session| {
-            let head = RequestHead::new(Op::Delete, 0, session.check_table(OPERATION, table)?);
-            session.write(OPERATION, head, key, &[])
-        })?;
-        Ok(answer.status == Status::Ok)
-    }
-
-    /// Puts a plain item if the key's version is still the expected one (`None`: if it is absent).
-    pub fn compare_and_set(
-        &mut self,
-        table: Table,
-        key: &[u8],
-        expected: Option<Version>,
-        value: &[u8],
-    ) -> Result<CompareAndSet> {
-        const OPERATION: &str = "compare_and_set";
-        let answer = self.write_by_name(table, |session| {
-            let id = session.check_table(OPERATION, table)?;
-            let head = RequestHead { expect: Some(expected), ..RequestHead::new(Op::Put, 0, id) };
-            session.write(OPERATION, head, key, value)
-        })?;
-        Ok(outcome(&answer))
-    }
-
-    /// Deletes a key if its version is still the expected one.
-    pub fn compare_and_delete(
-        &mut self,
-        table: Table,
-        key: &[u8],
-        expected: Version,
-    ) -> Result<CompareAndSet> {
-        const OPERATION: &str = "compare_and_delete";
-        let answer = self.write_by_name(table, |session| {
-            let id = session.check_table(OPERATION, table)?;
-            let head = RequestHead { expect: Some(Some(expected)), ..RequestHead::new(Op::Delete, 0, id) };
-            session.write(OPERATION, head, key, &[])
-        })?;
-        Ok(if answer.status == Status::Ok { CompareAndSet::Done(None) } else { outcome(&answer) })
-    }
-
-    /// A write and its answer. A refusal becomes an error.
-    pub(crate) fn write(
-        &mut self,
-        operation: &'static str,
-        head: RequestHead,
-        key: &[u8],
-        body: &[u8],
-    ) -> Result<Answer> {
-        self.begin(operation, head.table, key)?;
-        check_value(operation, &head, body)?;
-        let (hash, shard) = self.core.route(head.table, key);
-        let answer = if body.len() > MESSAGE_VALUE_BYTES_MAX {
-            self.write_in_pieces(operation, shard, head, key, body)?
-        } else {
-            self.call(operation, shard, head, key, body)?
-        };
-        check_answer(operation, &answer)?;
-        self.core.learn(hash, &answer);
-        Ok(answer)
-    }
-
-    /// Sends a value that does not fit one message: once more if the connection broke meanwhile, and with it went what the
-    /// shard had of the value, unless the last answer shows that it was all there.
-    fn write_in_pieces(
-        &mut self,
-        operation: &'static str,
-        shard: usize,
-        head: RequestHead,
-        key: &[u8],
-        body: &[u8],
-    ) -> Result<Answer> {
-        let mut patience = Patience::default();
-        loop {
-            let connections = self.connections;
-            let outcome = self.write_in_pieces_once(operation, shard, head, key, body);
-            let cut = match &outcome {
-                Ok(answer) => answer.status == Status::Refused,
-                Err(error) => error.kind() == ErrorKind::InvalidArgument,
-            };
-            if !cut || self.connections == connections {
-                return outcome;
-            }
-            if patience.waited(self.core.fabric.now_ns()) >= self.limit() {
-                return Err(self.timed_out(operation));
-            }
-        }
-    }
-
-    fn write_in_pieces_once(
-        &mut self,
-        operation: &'static str,
-        shard: usize,
-        head: RequestHead,
-        key: &[u8],
-        body: &[u8],
-    ) -> Result<Answer> {
-        if body.len() as u64 > VALUE_BYTES_MAX {
-            let context =
-                format!("a value of {} bytes; the longest allowed is {VALUE_BYTES_MAX}", body.len());
-            return Err(Error::new(ErrorKind::InvalidArgument, operation, context));
-        }
-        let begin =
-            RequestHead { op: Op::LargeBegin, argument: Some(body.len() as u64), expect: None, ..head };
-        let answer = self.call(operation, shard, begin, key, &[])?;
-        if answer.status != Status::Ok {
-            return Ok(answer);
-        }
-        let mut under_way = VecDeque::new();
-        let sent = self.send_pieces(operation, shard, head.table, body, &mut under_way);
-        for id in under_way {
-            self.core.abandon(id);
-        }
-        sent?;
-        let commit = RequestHead { op: Op::LargeCommit, expires_in: None, client_flags: 0, ..head };
-        self.call(operation, shard, commit, key, &[])
-    }
-
-    /// Sends the pieces of a value, a few under way at once, so that sending and storing overlap. After an error those
-    /// in `under_way` are still unanswered.
-    fn send_pieces(
-        &mut self,
-        operation: &'static str,
-        shard: usize,
-        table: TableId,
-        body: &[u8],
-        under_way: &mut VecDeque<RequestId>,
-    ) -> Result<()> {
-        let mut patience = Patience::default();
-        let mut pieces = body.chunks(MESSAGE_VALUE_BYTES_MAX).enumerate().peekable();
-        while pieces.peek().is_some() || !under_way.is_empty() {
-            if let Some((number, piece)) = pieces.next() {
-                let at = (number * MESSAGE_VALUE_BYTES_MAX) as u64;
-                let head = RequestHead { argument: Some(at), ..RequestHead::new(Op::LargePiece, 0, table) };
-                under_way.push_back(self.post(operation, shard, head, &[], piece, &mut patience)?);
-                self.core.send(shard);
-            }
-            if under_way.len() > PIECES_UNDER_WAY || pieces.peek().is_none() {
-                let id = under_way.pop_front().expect("some");
-                check_answer(operation, &self.wait_for(operation, id, &mut patience)?)?;
-            }
-        }
-        Ok(())
-    }
-
     /// The memory of a shard's image and this session's copy of its directory, for measurements that read the same
     /// table without the store's own code.
     #[doc(hidden)]
@@ -889,12 +702,5 @@ pub(crate) fn check_answer(operation: &'static str, answer: &Answer) -> Result<(
                 "the server no longer knows whether it was done: too many other clients came and went";
             Err(Error::new(ErrorKind::Unavailable, operation, context).with_effect(Effect::Unknown))
         }
-    }
-}
-
-pub(crate) fn outcome(answer: &Answer) -> CompareAndSet {
-    match answer.status {
-        Status::Ok => CompareAndSet::Done(answer.version()),
-        _ => CompareAndSet::Mismatch(answer.version()),
     }
 }

@@ -13,8 +13,9 @@ use crate::core::{Answer, Path, PostError, RequestId};
 use crate::item::{Item, NewItem};
 use crate::pointers::Pointer;
 use crate::read::{Landing, ReadOp, Step};
-use crate::session::{Session, check_answer, check_key, check_value, no_memory};
+use crate::session::{Session, check_answer, check_key, no_memory};
 use crate::waiting::{Patience, is_passing};
+use crate::writes::check_value;
 
 /// Names a submitted operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -9,8 +9,9 @@ use kelix_wire::{Op, RequestHead, Status, catalogue};
 
 use crate::Table;
 use crate::item::{Item, Names, NewAttribute, NewItem};
-use crate::session::{CompareAndSet, End, Session, check_answer, check_key, outcome};
+use crate::session::{End, Session, check_answer, check_key};
 use crate::views::IN_FORCE;
+use crate::writes::{CompareAndSet, outcome};
 
 fn check_name(operation: &'static str, name: &str) -> Result<()> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {

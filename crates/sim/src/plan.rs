@@ -150,7 +150,7 @@ impl Plan {
                 reads_a_slow_one: if crowded { 6 } else { 40 },
                 epoch_ns,
                 // Where clocks bound READs a server has one distance for all of its life.
-                epoch_ns_usual: if ordered && seed % 4 == 0 { 8 * epoch_ns } else { epoch_ns },
+                epoch_ns_usual: if seed % 4 == 0 { 8 * epoch_ns } else { epoch_ns },
             },
             temper,
             shards: match theme {
