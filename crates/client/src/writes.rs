@@ -25,8 +25,6 @@ pub enum CompareAndSet {
 }
 
 impl Session {
-    // ---- writes ----
-
     /// Puts a plain item. Returns its version.
     pub fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<Version> {
         const OPERATION: &str = "put";

@@ -448,18 +448,14 @@ impl Shard {
     /// A write of a cache found no slot for an item of so many bytes.
     #[cold]
     pub(crate) fn note_no_slot(&mut self, item_bytes: usize) {
+        let (Some(cache), Some(class)) = (&mut self.cache, SizeClass::for_bytes(item_bytes)) else { return };
         // What may be had without pages is in quarantine, or goes there now: a slot for each write that waits.
-        let comes = SizeClass::for_bytes(item_bytes).is_some_and(|class| {
-            let (epoch, again, spare) =
-                (self.image.epoch(), self.is_retrying, self.image.spare(Kind::item(class)));
-            let cache = self.cache.as_mut();
-            let waiting =
-                cache.map_or(0, |cache| cache.classes[usize::from(class.0)].waiting.note(epoch, again));
-            spare >= waiting
-                || self.end_one(class)
-                || spare > 0
-                || wider(class).any(|wider| self.image.spare(Kind::item(wider)) > 0 || self.end_one(wider))
-        });
+        let waiting = cache.classes[usize::from(class.0)].waiting.note(self.image.epoch(), self.is_retrying);
+        let spare = self.image.spare(Kind::item(class));
+        let comes = spare >= waiting
+            || self.end_one(class)
+            || spare > 0
+            || wider(class).any(|wider| self.image.spare(Kind::item(wider)) > 0 || self.end_one(wider));
         self.note_lack(if comes { Lack::Slot } else { Lack::Pages });
     }
 
