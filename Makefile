@@ -18,7 +18,7 @@ KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
 # The steps of `make test` run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test fmt lint doc loom sim mutants second-opinion fuzz test-verbs test-verbs-long bench report msrv aarch64 other-systems install clean
+.PHONY: help build demo test fmt lint doc loom sim mutants second-opinion fuzz test-verbs test-verbs-long bench report msrv aarch64 other-systems other-release install clean
 .PHONY: toolchain test-tools fmt-check unit docs-commands graph web map map-data deb test-packaging packaging
 
 help: ## list the targets
@@ -106,6 +106,10 @@ aarch64: toolchain ## build for Linux on aarch64 and run the tests by qemu-user
 other-systems: toolchain ## check that the TCP client builds for Windows, macOS and FreeBSD
 	@echo "== other systems"
 	@scripts/other-systems
+
+other-release: toolchain ## check that this release and the one before (REF=TAG) understand each other
+	@echo "== the release before"
+	@scripts/other-release $(REF)
 
 install: build ## install the binary below PREFIX (default /usr/local; DESTDIR is honoured)
 	install -d "$(DESTDIR)$(PREFIX)/bin"

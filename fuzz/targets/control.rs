@@ -3,7 +3,7 @@
 #![no_main]
 
 use kelix_fuzz::Input;
-use kelix_wire::PROTOCOL_VERSION;
+use kelix_wire::SPOKEN;
 use kelix_wire::control::Frame;
 use libfuzzer_sys::fuzz_target;
 
@@ -11,8 +11,8 @@ fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     let kind = input.u16();
     let Some(frame) = Frame::decode(kind, input.0) else { return };
-    if matches!(frame, Frame::Hello { version, .. } if version != PROTOCOL_VERSION) {
-        // Of another version's greeting nothing but the version is kept.
+    if matches!(frame, Frame::Hello { versions, .. } if SPOKEN.common(versions).is_none()) {
+        // Of other versions' greetings nothing but the versions is kept.
         assert_eq!(frame.encode().1[..4], input.0[..4]);
         return;
     }

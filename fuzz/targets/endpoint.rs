@@ -13,7 +13,7 @@ use kelix_fuzz::Input;
 use kelix_fuzz::tcp::{End, control, head};
 use kelix_types::Place;
 use kelix_types::limits::SESSION_READS_MAX;
-use kelix_wire::PROTOCOL_VERSION;
+use kelix_wire::SPOKEN;
 use kelix_wire::control::{Frame, Purpose};
 use libfuzzer_sys::fuzz_target;
 
@@ -78,7 +78,7 @@ fuzz_target!(|data: &[u8]| {
 /// Whether it was answered by something.
 fn greet(greeting: &mut Greeting) -> bool {
     let hello = Frame::Hello {
-        version: PROTOCOL_VERSION,
+        versions: SPOKEN,
         features: 0,
         purpose: Purpose::Session,
         caller: None,

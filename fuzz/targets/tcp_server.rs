@@ -15,7 +15,7 @@ use kelix_server::{Server, ServerConfig, Token};
 use kelix_types::TableId;
 use kelix_wire::control::{Caller, Frame, Purpose};
 use kelix_wire::{
-    FrameBuffer, MAILBOX_BYTES, Op, PROTOCOL_VERSION, RequestHead, encode_request, mailbox_word,
+    FrameBuffer, MAILBOX_BYTES, Op, RequestHead, SPOKEN, Versions, encode_request, mailbox_word,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -93,14 +93,14 @@ fuzz_target!(|data: &[u8]| {
             3 => frame(&Frame::Token { token: input.bytes(usize::from(what >> 4)).to_vec() }),
             4..7 => {
                 let purpose = if what & 16 == 0 { Purpose::Session } else { Purpose::Statistics };
-                let version = if what >> 5 == 7 { 9 } else { PROTOCOL_VERSION };
+                let versions = if what >> 5 == 7 { Versions { oldest: 9, newest: 9 } } else { SPOKEN };
                 // Some go on with a session of before, and some want what is nobody's.
                 let caller = input.u8();
                 let namespace = if caller & 128 == 0 { "" } else { "nobodys" }.to_string();
                 let number = u64::from(caller & 3);
                 let caller = (number > 0).then_some(Caller { number, again: caller & 4 != 0 });
                 frame(&Frame::Hello {
-                    version,
+                    versions,
                     features: u64::from(what >> 5 == 6),
                     purpose,
                     caller,

@@ -15,7 +15,7 @@ use kelix_image::{Header, MemoryMap, Span, header_word};
 use kelix_types::Result;
 use kelix_wire::control::{Frame, Purpose};
 use kelix_wire::{
-    FrameBuffer, PROTOCOL_VERSION, Reply, RequestHead, RingReader, RingWriter, Status, View, encode_request,
+    FrameBuffer, Reply, RequestHead, RingReader, RingWriter, SPOKEN, Status, View, encode_request,
     mailbox_word,
 };
 
@@ -43,7 +43,7 @@ pub fn receive(stream: &UnixStream) -> Result<(Frame, Vec<OwnedFd>)> {
 /// The greeting of a well-behaved session.
 pub fn hello() -> Frame {
     Frame::Hello {
-        version: PROTOCOL_VERSION,
+        versions: SPOKEN,
         features: 0,
         purpose: Purpose::Session,
         caller: None,

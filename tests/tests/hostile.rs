@@ -14,7 +14,7 @@ use kelix_tests::{Random, RunDir, seeds, until, watchdog};
 use kelix_types::TableId;
 use kelix_types::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX, MESSAGE_RING_BYTES};
 use kelix_wire::control::{Frame, Purpose};
-use kelix_wire::{FrameBuffer, Op, RequestHead, Status, encode_request, mailbox_word};
+use kelix_wire::{FrameBuffer, Op, RequestHead, SPOKEN, Status, Versions, encode_request, mailbox_word};
 
 const RING_WORDS: u64 = (MESSAGE_RING_BYTES / 8) as u64;
 /// A table that no honest client of these tests has.
@@ -92,22 +92,35 @@ fn half_a_greeting_and_then_silence() {
     world.end();
 }
 
-/// A greeting in another version is answered with both numbers, whatever follows the version.
+/// Greetings in versions of which the server speaks none are answered with both sides' numbers, whatever follows them; whoever
+/// speaks others besides is welcome.
 #[test]
-fn another_version_is_refused_by_name() {
-    let _watchdog = watchdog("another version");
+fn other_versions_are_refused_by_name() {
+    let _watchdog = watchdog("other versions");
     let world = world(1);
+    let stream = world.connect();
+    let hello = Frame::Hello {
+        versions: Versions { oldest: SPOKEN.oldest, newest: 77 },
+        features: 0,
+        purpose: Purpose::Session,
+        caller: None,
+        namespace: String::new(),
+    };
+    raw::send(&stream, &hello).unwrap();
+    let Frame::Welcome { version, .. } = raw::receive(&stream).unwrap().0 else { panic!("not welcome") };
+    assert_eq!(version, SPOKEN.newest);
+    drop(stream);
     for rest in [0, 9, 5000] {
         let stream = world.connect();
-        let hello = [&77u32.to_le_bytes()[..], &vec![0xee; rest]].concat();
+        let hello = [&[76, 0, 77, 0], &vec![0xee; rest][..]].concat();
         send_frame(&stream, 1, &hello, &[]).unwrap();
         let Frame::Refused { text } = raw::receive(&stream).unwrap().0 else { panic!("not refused") };
-        assert!(text.contains("version 77") && text.contains("version 1"), "{text}");
+        assert!(text.contains("version 76 to 77") && text.contains("version 1"), "{text}");
         assert!(raw::is_closed(&stream));
     }
     let stream = world.connect();
     let hello = Frame::Hello {
-        version: 1,
+        versions: SPOKEN,
         features: 4,
         purpose: Purpose::Session,
         caller: None,
@@ -156,7 +169,7 @@ fn garbage_in_place_of_frames() {
         stream.write_all(bytes).unwrap();
         until_closed(&stream, &format!("{bytes:?} instead of a greeting ends the connection"));
         let statistics = Frame::Hello {
-            version: 1,
+            versions: SPOKEN,
             features: 0,
             purpose: Purpose::Statistics,
             caller: None,

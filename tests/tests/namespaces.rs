@@ -10,7 +10,7 @@ use kelix::{
 use kelix_server::{NamespaceConfig, Rights, Server, ServerConfig, Token, Who};
 use kelix_tests::process::patient;
 use kelix_tests::{RunDir, far, rdma, session_over, statistics, watchdog};
-use kelix_wire::PROTOCOL_VERSION;
+use kelix_wire::SPOKEN;
 use kelix_wire::control::{Frame, Purpose};
 
 fn token(name: &str) -> Token {
@@ -120,7 +120,7 @@ fn who_may_not_read_gets_nothing() {
     };
     let mut said = Vec::new();
     let hello = Frame::Hello {
-        version: PROTOCOL_VERSION,
+        versions: SPOKEN,
         features: 0,
         purpose: Purpose::Session,
         caller: None,

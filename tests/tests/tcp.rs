@@ -2,7 +2,7 @@
 //! fabric is in `far.rs`.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use kelix::{Address, Client, ErrorKind, FabricChoice, Path, SessionOptions};
@@ -10,8 +10,8 @@ use kelix_tests::bystander::Bystander;
 use kelix_tests::filled::{check, fill};
 use kelix_tests::process::{ServerProcess, ServerProgram, patient};
 use kelix_tests::{Random, RunDir, statistics, until, watchdog};
-use kelix_wire::PROTOCOL_VERSION;
 use kelix_wire::control::{Frame, Purpose};
+use kelix_wire::{SPOKEN, Versions, View};
 
 fn serve(run: &RunDir, take_over: bool) -> ServerProcess {
     let program = env!("CARGO_BIN_EXE_kelix-test-server");
@@ -30,13 +30,7 @@ fn greet(server: &ServerProcess, purpose: Purpose) -> TcpStream {
     let stream = connect(server);
     say(
         &stream,
-        &Frame::Hello {
-            version: PROTOCOL_VERSION,
-            features: 0,
-            purpose,
-            caller: None,
-            namespace: String::new(),
-        },
+        &Frame::Hello { versions: SPOKEN, features: 0, purpose, caller: None, namespace: String::new() },
     );
     assert!(matches!(heard(&stream), Some(Frame::Welcome { .. })));
     stream
@@ -120,7 +114,7 @@ fn frames_that_make_no_sense_end_their_sender_alone() {
         }
     }
     let hello = Frame::Hello {
-        version: PROTOCOL_VERSION,
+        versions: SPOKEN,
         features: 0,
         purpose: Purpose::Session,
         caller: None,
@@ -135,7 +129,7 @@ fn frames_that_make_no_sense_end_their_sender_alone() {
     say(
         &stream,
         &Frame::Hello {
-            version: 77,
+            versions: Versions { oldest: 77, newest: 77 },
             features: 0,
             purpose: Purpose::Session,
             caller: None,
@@ -151,6 +145,49 @@ fn frames_that_make_no_sense_end_their_sender_alone() {
     bystander.goes_on();
     server.until_given_back(before);
     bystander.end();
+}
+
+/// Servers and clients of releases that follow each other have a version in common.
+#[test]
+fn the_newest_version_that_both_sides_know_is_spoken() {
+    let _watchdog = watchdog("versions");
+    let run = RunDir::new();
+    let server = serve(&run, false);
+    let hello = |oldest, newest| Frame::Hello {
+        versions: Versions { oldest, newest },
+        features: 0,
+        purpose: Purpose::Statistics,
+        caller: None,
+        namespace: String::new(),
+    };
+    let (oldest, newest) = (SPOKEN.oldest, SPOKEN.newest);
+    for later in [newest, newest + 1, u16::MAX] {
+        let stream = connect(&server);
+        say(&stream, &hello(oldest, later));
+        let Some(Frame::Welcome { version, .. }) = heard(&stream) else { panic!("not welcome: {later}") };
+        assert_eq!(version, newest);
+        say(&stream, &Frame::AskStatistics);
+        assert!(matches!(heard(&stream), Some(Frame::Statistics { .. })));
+    }
+    for (from, to) in [(newest + 1, newest + 2), (0, oldest - 1), (newest, oldest - 1)] {
+        let stream = connect(&server);
+        say(&stream, &hello(from, to));
+        assert!(matches!(heard(&stream), Some(Frame::Refused { .. })), "{from} to {to}");
+        assert!(is_closed(&stream));
+    }
+    // A server that answers in a version that the client did not offer.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = Address::Tcp(listener.local_addr().unwrap().to_string());
+    let other = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let Some(Frame::Hello { versions, .. }) = heard(&stream) else { panic!("no greeting") };
+        assert_eq!(versions, SPOKEN);
+        let (version, view) = (newest + 1, View::of_shards(1, 1, 1));
+        say(&stream, &Frame::Welcome { version, features: 0, pid: 1, term: 1, may_write: true, view });
+    });
+    let error = Client::connect(address).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");
+    other.join().unwrap();
 }
 
 #[test]
@@ -259,7 +296,7 @@ fn a_server_without_descriptors_serves_whom_it_has_and_others_later() {
             say(
                 &stream,
                 &Frame::Hello {
-                    version: PROTOCOL_VERSION,
+                    versions: SPOKEN,
                     features: 0,
                     purpose: Purpose::Statistics,
                     caller: None,

@@ -19,7 +19,7 @@ use subtle::ConstantTimeEq;
 use tracing::{debug, warn};
 
 use crate::clients::{ClientRecord, ClientWay};
-use crate::connection::check_version;
+use crate::connection::agree;
 use crate::namespace::{Namespace, Visitor};
 use crate::server::{ServerConfig, Shared, Token};
 use crate::shard_thread::{Command, Outbox};
@@ -230,13 +230,14 @@ impl AgentThread {
             Event::Control(connection, kind, bytes) => {
                 let greeted = self.sessions.iter().find(|session| session.connection == connection);
                 match Frame::decode(kind, &bytes) {
-                    Some(Frame::Hello { version, features, purpose, caller, namespace })
+                    Some(Frame::Hello { versions, features, purpose, caller, namespace })
                         if greeted.is_none() =>
                     {
-                        if let Err(text) = check_version(version, features) {
-                            self.agent.refuse(connection, &text, "another protocol version");
-                        } else {
-                            self.greet(connection, purpose, caller, &namespace);
+                        match agree(versions, features) {
+                            Ok(version) => self.greet(connection, version, purpose, caller, &namespace),
+                            Err(text) => {
+                                self.agent.refuse(connection, &text, "another protocol version");
+                            }
                         }
                     }
                     Some(Frame::Token { token }) if greeted.is_none() => {
@@ -271,7 +272,14 @@ impl AgentThread {
         }
     }
 
-    fn greet(&mut self, connection: ConnectionId, purpose: Purpose, caller: Option<Caller>, wanted: &str) {
+    fn greet(
+        &mut self,
+        connection: ConnectionId,
+        version: u16,
+        purpose: Purpose,
+        caller: Option<Caller>,
+        wanted: &str,
+    ) {
         let Some(address) = self.agent.address(connection) else { return };
         let known = self.known.iter().position(|(id, _)| *id == connection);
         let token = known.map(|index| &self.tokens[self.known.swap_remove(index).1]);
@@ -319,7 +327,7 @@ impl AgentThread {
             Purpose::Verbs => ClientWay::Verbs { connection, address },
             Purpose::Session | Purpose::Statistics => ClientWay::Tcp { connection, address },
         };
-        let welcome = self.shared.welcome(&namespace, may_write);
+        let welcome = self.shared.welcome(version, &namespace, may_write);
         self.shared.enter(ClientRecord { connection: number, namespace, mailboxes, way });
         self.agent.establish(connection);
         self.send(connection, &welcome);

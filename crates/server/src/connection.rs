@@ -10,7 +10,7 @@ use kelix_image::Span;
 use kelix_types::limits::GREETING_NS;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::{Caller, FEATURE_HINTS, FEATURES_NEEDED, Frame, Purpose};
-use kelix_wire::{MAILBOX_BYTES, PROTOCOL_VERSION};
+use kelix_wire::{MAILBOX_BYTES, SPOKEN, Versions};
 
 use serde_json::json;
 
@@ -34,15 +34,15 @@ fn send(stream: &UnixStream, frame: &Frame, descriptors: &[std::os::fd::Borrowed
     send_frame(stream, kind, &bytes, descriptors)
 }
 
-/// Whether this server speaks a client's version of the protocol; why not, if it does not.
-pub(crate) fn check_version(version: u32, features: u64) -> std::result::Result<(), String> {
-    if version == PROTOCOL_VERSION && features & FEATURES_NEEDED == 0 {
-        return Ok(());
-    }
-    Err(format!(
-        "protocol version {version} with features {features:#x}; this server speaks version {PROTOCOL_VERSION}: use \
-         the same release on both sides"
-    ))
+/// The version of the protocol that is spoken with a client; why there is none, if there is none.
+pub(crate) fn agree(versions: Versions, features: u64) -> std::result::Result<u16, String> {
+    let common = SPOKEN.common(versions).filter(|_| features & FEATURES_NEEDED == 0);
+    common.ok_or_else(|| {
+        format!(
+            "protocol version {versions} with features {features:#x}; this server speaks version {SPOKEN}: releases \
+             that follow each other have one in common"
+        )
+    })
 }
 
 /// Serves one connection until it ends.
@@ -63,11 +63,11 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
     let _ = stream.set_read_timeout(Some(Duration::from_nanos(GREETING_NS)));
     let _ = stream.set_write_timeout(Some(SEND));
     let (kind, bytes, _) = receive_frame(stream)?;
-    let Some(Frame::Hello { version, features, purpose, caller, namespace }) = Frame::decode(kind, &bytes)
+    let Some(Frame::Hello { versions, features, purpose, caller, namespace }) = Frame::decode(kind, &bytes)
     else {
         return Err(refused("the first frame was no greeting"));
     };
-    check_version(version, features).map_err(refused)?;
+    let version = agree(versions, features).map_err(refused)?;
     let credentials = rustix::net::sockopt::socket_peercred(stream);
     let (pid, uid) =
         credentials.map_or((0, u32::MAX), |peer| (peer.pid.as_raw_nonzero().get(), peer.uid.as_raw()));
@@ -79,7 +79,10 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
     // Known before its first mailbox is joined: a fault is reported once, and must find whom to disconnect.
     shared.enter(ClientRecord { connection, namespace: namespace.clone(), mailboxes: Vec::new(), way });
     if purpose == Purpose::Session {
-        let mailboxes = begin_session(shared, &namespace, stream, (connection, uid, caller, may_write))?;
+        let pointers = namespace.pointers(uid)?;
+        let welcome = shared.welcome(version, &namespace, may_write);
+        send(stream, &welcome, &[shared.authority.file.as_fd(), pointers.fd()])?;
+        let mailboxes = hand_out(&namespace, stream, (connection, caller, may_write))?;
         let mut clients = shared.clients.lock().expect("no panic under this lock");
         if let Some(client) = clients.iter_mut().find(|client| client.connection == connection) {
             client.mailboxes = mailboxes;
@@ -126,14 +129,11 @@ fn take_snapshot(shared: &Shared, uid: u32) -> serde_json::Value {
 }
 
 /// Hands out the images and a pair of mailboxes for each shard.
-fn begin_session(
-    shared: &Arc<Shared>,
+fn hand_out(
     namespace: &Namespace,
     stream: &UnixStream,
-    (connection, uid, caller, may_write): (u64, u32, Option<Caller>, bool),
+    (connection, caller, may_write): (u64, Option<Caller>, bool),
 ) -> Result<Vec<Span>> {
-    let pointers = namespace.pointers(uid)?;
-    send(stream, &shared.welcome(namespace, may_write), &[shared.authority.file.as_fd(), pointers.fd()])?;
     let mut mailboxes = Vec::new();
     for (number, shard) in namespace.shards.iter().enumerate() {
         let number = number as u16;
@@ -154,9 +154,9 @@ fn begin_session(
 
 impl Shared {
     /// The answer to a greeting.
-    pub fn welcome(&self, namespace: &Namespace, may_write: bool) -> Frame {
+    pub fn welcome(&self, version: u16, namespace: &Namespace, may_write: bool) -> Frame {
         Frame::Welcome {
-            version: PROTOCOL_VERSION,
+            version,
             features: if namespace.is_cache { FEATURE_HINTS } else { 0 },
             pid: std::process::id(),
             term: self.authority.term,

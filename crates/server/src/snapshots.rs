@@ -339,19 +339,20 @@ pub(crate) fn readable(
     }
     let paths = kelix_snapshot::list(&config.directory)?;
     for path in &paths {
-        let opened =
-            Snapshot::open(path).and_then(|it| if verify { it.verify().map(|()| it) } else { Ok(it) });
+        let opened = Snapshot::open(path)
+            .and_then(|snapshot| if verify { snapshot.verify().map(|()| snapshot) } else { Ok(snapshot) })
+            .and_then(|snapshot| fits(&snapshot, namespaces).map(|()| snapshot));
         match opened {
-            // That the newest one does not fit is a mistake. Of those before it that happens.
-            Ok(snapshot) => match fits(&snapshot, namespaces) {
-                Err(error) if readable.is_empty() => return Err(error),
-                fits => readable.extend(fits.ok().map(|()| snapshot)),
-            },
-            // What cannot be read now is not to be passed over for what is older.
-            Err(error) if !matches!(error.kind(), ErrorKind::Incompatible | ErrorKind::Protocol) => {
-                return Err(error);
+            Ok(snapshot) => readable.push(snapshot),
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                warn!(%error, "this snapshot is not used, but the one before it");
             }
-            Err(error) => warn!(%error, "this snapshot is not used, but the one before it"),
+            // Of another version or other namespaces: the newest by mistake, one before it because that was changed.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Incompatible | ErrorKind::InvalidArgument)
+                    && !readable.is_empty() => {}
+            // What cannot be read now is not to be passed over for what is older.
+            Err(error) => return Err(error),
         }
     }
     if readable.is_empty() && !paths.is_empty() {
@@ -366,7 +367,7 @@ fn none_is_whole(directory: &Path) -> Error {
         "none of the snapshots in {} can be read; to begin empty beside them, give --fresh",
         directory.display()
     );
-    Error::new(ErrorKind::Incompatible, "serve", context)
+    Error::new(ErrorKind::Damaged, "serve", context)
 }
 
 /// Begins with the first of these snapshots that is whole, which shows when it is read; empty, if there are none.
@@ -378,7 +379,7 @@ pub(crate) fn begin_with<T>(
     let directory = newest.path().parent().unwrap_or(Path::new(".")).to_path_buf();
     for snapshot in kept {
         match begin(Some(&snapshot)) {
-            Err(error) if error.kind() == ErrorKind::Incompatible => {
+            Err(error) if error.kind() == ErrorKind::Damaged => {
                 warn!(%error, "this snapshot is not used, but the one before it");
             }
             begun => return begun,

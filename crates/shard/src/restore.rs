@@ -103,7 +103,7 @@ impl Shard {
         (books, kept): (&Books, &[u64]),
         fill: impl FnOnce(&Image) -> Result<()>,
     ) -> Result<Shard> {
-        let wrong = |what: &str| Error::new(ErrorKind::Incompatible, "restore shard", what.to_string());
+        let wrong = |what: &str| Error::new(ErrorKind::Damaged, "restore shard", what.to_string());
         let mut image = Image::restore(config.image, header, source, books)?;
         fill(&image)?;
         let mut index = Index::restore(&image).ok_or_else(|| wrong("its index makes no sense"))?;

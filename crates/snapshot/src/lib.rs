@@ -1,7 +1,9 @@
 //! Snapshots in files: what there was of every shard at one moment.
 //!
 //! ```text
-//! file     first page    "KELIXSNP", version 1 and byte-order mark, bytes of the description, its checksum; then the description, JSON
+//! file     first page    word 0  "KELIXSNP"      1  version 15 0, layout of the memory 31 16, byte-order mark 63 32
+//!                             2  bytes of the description, JSON, which begins with word 4
+//!                             3  checksum of all words to the end of the page in which it ends, this one as 0
 //!          pieces        head, contents, zeros up to 64 bytes
 //!          end           a piece without contents, whose place is the number of pieces before it
 //!
@@ -14,7 +16,8 @@
 //!
 //! All words are little-endian, all checksums XXH3-64. Memory was copied while it changed, and notes are of all changes from before the first
 //! piece until the moment of the snapshot: so memory first, then the notes in their order, is what there was at that moment. A file
-//! without its end, or with a wrong checksum, is refused as a whole.
+//! without its end, or with a wrong checksum, is refused as a whole. The first words and their checksum are the same in every version, so a whole file of
+//! another one is told from a damaged one.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +33,8 @@ pub use read::Snapshot;
 pub use write::Writer;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"KELIXSNP");
-const VERSION: u64 = 1 | 0x0102_0304 << 32;
+/// Version of the file, layout of what is in it, and byte-order mark.
+const VERSION: u64 = 1 | (kelix_image::LAYOUT_VERSION as u64) << 16 | 0x0102_0304 << 32;
 const PAGE_BYTES: usize = 4096;
 const HEAD_WORDS: usize = 8;
 const PIECE: u64 = u64::from_le_bytes(*b"KPIECE\0\0");
@@ -88,7 +92,7 @@ fn checksum(words: &[u64]) -> u64 {
 }
 
 fn damaged(path: &Path, what: &str) -> Error {
-    Error::new(ErrorKind::Incompatible, "read snapshot", format!("{} is damaged: {what}", path.display()))
+    Error::new(ErrorKind::Damaged, "read snapshot", format!("{} is damaged: {what}", path.display()))
 }
 
 fn system(what: &str, path: &Path, source: std::io::Error) -> Error {

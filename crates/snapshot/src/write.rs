@@ -41,7 +41,7 @@ impl Writer {
         let mut words = vec![0; PAGE_BYTES.max(32 + text.len()).next_multiple_of(PAGE_BYTES) / 8];
         kelix_image::words::bytes_of_mut(&mut words)[32..][..text.len()].copy_from_slice(&text);
         (words[0], words[1], words[2]) = (MAGIC, VERSION, text.len() as u64);
-        words[3] = checksum(&words[4..]);
+        words[3] = checksum(&words);
         writer.write(&words)?;
         Ok(writer)
     }

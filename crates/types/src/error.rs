@@ -29,8 +29,10 @@ pub enum ErrorKind {
     ViewExpired,
     /// A loaded table takes no writes for a moment, because its next generation is about to come into force.
     Frozen,
-    /// The other side speaks another version, byte order or layout.
+    /// The other side, or a file, is of another version, byte order or layout.
     Incompatible,
+    /// A file is not what was written: it was changed, or cut short.
+    Damaged,
     /// The other side broke the protocol.
     Protocol,
     /// The server does not let this client do that.
@@ -54,6 +56,7 @@ impl ErrorKind {
             ErrorKind::ViewExpired => "view expired",
             ErrorKind::Frozen => "frozen",
             ErrorKind::Incompatible => "incompatible",
+            ErrorKind::Damaged => "damaged",
             ErrorKind::Protocol => "protocol error",
             ErrorKind::Denied => "denied",
             ErrorKind::System => "system error",

@@ -9,6 +9,7 @@
 use kelix_fabric::tcp::{REFUSED, REGIONS_CHANGED};
 use kelix_types::limits::NAMESPACE_BYTES_MAX;
 
+use crate::version::{SPOKEN, Versions};
 use crate::view::View;
 
 /// How the text of a refusal begins which says that the client may not do what it wants.
@@ -43,10 +44,11 @@ pub struct Caller {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "each variant's text names its fields")]
 pub enum Frame {
-    /// Client: version, features, purpose, the session that is to go on or may have to, and the namespace.
-    Hello { version: u32, features: u64, purpose: Purpose, caller: Option<Caller>, namespace: String },
-    /// Server. Descriptors: the authority page, the table of cached pointers of the client's user.
-    Welcome { version: u32, features: u64, pid: u32, term: u64, may_write: bool, view: View },
+    /// Client: versions, features, purpose, the session that is to go on or may have to, and the namespace. It is the same in all
+    /// versions of the protocol: which one is spoken is not known yet.
+    Hello { versions: Versions, features: u64, purpose: Purpose, caller: Option<Caller>, namespace: String },
+    /// Server: the version that is spoken from now on. Descriptors: the authority page, the table of cached pointers of the client's user.
+    Welcome { version: u16, features: u64, pid: u32, term: u64, may_write: bool, view: View },
     /// Server: descriptor: the header page.
     Image { shard: u16, bytes: u64 },
     /// Server: first granule and length of segments. Descriptors: their memory.
@@ -140,8 +142,9 @@ impl Frame {
     pub fn encode(&self) -> (u16, Vec<u8>) {
         let mut out = Vec::new();
         let kind = match self {
-            Frame::Hello { version, features, purpose, caller, namespace } => {
-                out.extend(version.to_le_bytes());
+            Frame::Hello { versions, features, purpose, caller, namespace } => {
+                out.extend(versions.oldest.to_le_bytes());
+                out.extend(versions.newest.to_le_bytes());
                 out.extend(features.to_le_bytes());
                 out.push(match purpose {
                     Purpose::Session => 1,
@@ -254,11 +257,11 @@ impl Frame {
         let mut from = Decoder(bytes);
         let frame = match kind {
             1 => {
-                let version = from.u32()?;
-                if version != crate::PROTOCOL_VERSION {
-                    // What follows the version is that version's business; the greeting is answered with a refusal.
+                let versions = Versions { oldest: from.u16()?, newest: from.u16()? };
+                if SPOKEN.common(versions).is_none() {
+                    // What follows is the business of those versions; the greeting is answered with a refusal.
                     return Some(Frame::Hello {
-                        version,
+                        versions,
                         features: 0,
                         purpose: Purpose::Statistics,
                         caller: None,
@@ -281,10 +284,10 @@ impl Frame {
                 if namespace.len() > NAMESPACE_BYTES_MAX {
                     return None;
                 }
-                Frame::Hello { version, features, purpose, caller, namespace }
+                Frame::Hello { versions, features, purpose, caller, namespace }
             }
             2 => Frame::Welcome {
-                version: from.u32()?,
+                version: from.u16()?,
                 features: from.u64()?,
                 pid: from.u32()?,
                 term: from.u64()?,
@@ -342,7 +345,7 @@ mod tests {
 
     fn greeting(caller: Option<Caller>, namespace: &str) -> Frame {
         let namespace = namespace.into();
-        Frame::Hello { version: 1, features: 0, purpose: Purpose::Session, caller, namespace }
+        Frame::Hello { versions: SPOKEN, features: 0, purpose: Purpose::Session, caller, namespace }
     }
 
     fn all() -> Vec<Frame> {
@@ -400,9 +403,9 @@ mod tests {
     #[test]
     fn golden_frames() {
         let (kind, welcome) = all()[1].encode();
-        assert_eq!((kind, welcome.len()), (2, 41 + kelix_types::limits::RING_ARCS));
-        let numbers = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 1];
-        assert_eq!(welcome[..26], numbers);
+        assert_eq!((kind, welcome.len()), (2, 39 + kelix_types::limits::RING_ARCS));
+        let numbers = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 1];
+        assert_eq!(welcome[..24], numbers);
         assert_eq!(all()[2].encode(), (3, vec![1, 0, 0, 16, 0, 0, 0, 0, 0, 0]));
         let segments = [[1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 4, 0, 0, 0, 0, 2, 0, 0]].concat();
         assert_eq!(all()[3].encode().1[..22], segments);
@@ -435,7 +438,7 @@ mod tests {
         let (kind, bytes) = greeting(None, "").encode();
         assert_eq!(
             (kind, &bytes),
-            (1, &vec![1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+            (1, &vec![1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0])
         );
         let caller = greeting(Some(Caller { number: 0x0102, again: true }), "ab");
         assert_eq!(caller.encode().1[13..], [2, 1, 0, 0, 0, 0, 0, 0, 1, b'a', b'b']);

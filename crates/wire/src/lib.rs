@@ -13,6 +13,7 @@ mod message;
 mod model;
 mod ring;
 mod scan;
+mod version;
 mod view;
 
 pub use message::{
@@ -22,7 +23,5 @@ pub use message::{
 pub use model::ModelWords;
 pub use ring::{MAILBOX_BYTES, RingFault, RingReader, RingWriter, mailbox_word};
 pub use scan::{ScanArgument, ScanEntry, ScanReply, push_key, reserve_item};
+pub use version::{SPOKEN, Versions};
 pub use view::View;
-
-/// Version of the protocol. Both sides must speak the same.
-pub const PROTOCOL_VERSION: u32 = 1;

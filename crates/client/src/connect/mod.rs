@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use kelix_fabric::tcp::ClientTls;
 use kelix_fabric::{Endpoint, Fabric, PeerId};
 use kelix_types::{Error, ErrorKind, Result};
-use kelix_wire::PROTOCOL_VERSION;
+use kelix_wire::SPOKEN;
 use kelix_wire::control::{Caller, DENIED, FEATURES_NEEDED, Frame, Purpose};
 
 use crate::client::Client;
@@ -352,7 +352,7 @@ fn protocol(what: &str) -> Error {
 /// The client's first frame.
 fn greeting(purpose: Purpose, caller: Option<Caller>, credentials: &Credentials) -> Frame {
     let namespace = credentials.namespace.clone();
-    Frame::Hello { version: PROTOCOL_VERSION, features: 0, purpose, caller, namespace }
+    Frame::Hello { versions: SPOKEN, features: 0, purpose, caller, namespace }
 }
 
 /// Understands a frame of the server; a refusal is an error.
@@ -367,10 +367,11 @@ fn understand(kind: u16, bytes: &[u8]) -> Result<Frame> {
             Err(Error::new(kind, "connect", format!("the server refused: {text}")))
         }
         Some(Frame::Welcome { version, features, .. })
-            if version != PROTOCOL_VERSION || features & FEATURES_NEEDED != 0 =>
+            if !(SPOKEN.oldest..=SPOKEN.newest).contains(&version) || features & FEATURES_NEEDED != 0 =>
         {
-            let context =
-                format!("the server speaks protocol version {version}, this client {PROTOCOL_VERSION}");
+            let context = format!(
+                "the server speaks protocol version {version} with features {features:#x}, this client version {SPOKEN}"
+            );
             Err(Error::new(ErrorKind::Incompatible, "connect", context))
         }
         Some(frame) => Ok(frame),
