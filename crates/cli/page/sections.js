@@ -12,12 +12,19 @@ function facts(now) {
     ["pages", size(now.page_bytes), "Length of the system's pages that shared memory is made of."],
     ["tcp", now.tcp, "Where clients connect over TCP."],
     ["verbs", now.rdma?.join(" "), "Where clients connect by RDMA."],
+    ["snapshot", snapshot(now.snapshots), "How old the newest snapshot is, and how many could not be taken since the server started."],
   ];
   const known = all.filter(([, value]) => value != null && value !== "");
   $("facts").replaceChildren(...known.map(([name, value, explained]) => {
     const term = make("dt", { title: explained }, name);
     return make("div", {}, term, make("dd", { fact: name }, String(value)));
   }));
+}
+
+function snapshot(of) {
+  if (!of) return null;
+  const newest = of.age_seconds == null ? "none yet" : lasting(of.age_seconds) + " old";
+  return newest + (of.failed > 0 ? ", " + count(of.failed) + " failed" : "");
 }
 
 function answers(now, rates) {

@@ -64,6 +64,15 @@ const CLIENTS: [(&str, &str, &str, &str); 6] = [
     ("kelix_client_fallbacks_total", "counter", "Reads that ended in a message.", "/fallbacks"),
 ];
 
+/// How it goes with snapshots, where the server takes any.
+const SNAPSHOTS: [(&str, &str, &str, &str); 5] = [
+    ("kelix_snapshot_age_seconds", "gauge", "Age of the newest snapshot, if there is one.", "/age_seconds"),
+    ("kelix_snapshot_bytes", "gauge", "Its length.", "/bytes"),
+    ("kelix_snapshot_seconds", "gauge", "How long it took.", "/seconds"),
+    ("kelix_snapshots_taken_total", "counter", "Snapshots that this server has taken.", "/taken"),
+    ("kelix_snapshots_failed_total", "counter", "Snapshots that it could not take.", "/failed"),
+];
+
 fn begin(text: &mut String, (name, kind, help): (&str, &str, &str)) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
@@ -115,6 +124,10 @@ pub(crate) fn exposition(namespaces: &[Value]) -> String {
         }
     }
     let statistics = &namespaces[0];
+    for (name, kind, help, pointer) in SNAPSHOTS {
+        begin(&mut text, (name, kind, help));
+        line(&mut text, name, "", &statistics["snapshots"], pointer);
+    }
     begin(&mut text, ("kelix_uptime_seconds", "gauge", "Time since the server started."));
     line(&mut text, "kelix_uptime_seconds", "", statistics, "/uptime_s");
     begin(&mut text, ("kelix_term", "gauge", "The term the server serves in."));
@@ -137,6 +150,7 @@ mod tests {
             "shards": [{"shard": 0, "items": 7, "scans": 4, "memory": {"live_bytes": 100},
                 "ordered": [{"table": 32769, "keys": 20, "leaves": 2, "splits": 1, "merges": 0}]}],
             "fabrics": {"shm": {"connected": 1, "reads": 12}, "tcp": {"connected": 0, "reads": 5}},
+            "snapshots": {"age_seconds": 2.5, "bytes": 4096, "seconds": null, "taken": 0, "failed": 1},
         })]);
         for line in [
             "# TYPE kelix_items gauge",
@@ -147,6 +161,8 @@ mod tests {
             "kelix_memory_bytes{namespace=\"default\",shard=\"0\",what=\"live\"} 100",
             "kelix_client_reads_total{namespace=\"default\",fabric=\"shm\"} 12",
             "kelix_client_reads_total{namespace=\"default\",fabric=\"tcp\"} 5",
+            "kelix_snapshot_age_seconds 2.5",
+            "kelix_snapshots_failed_total 1",
             "kelix_uptime_seconds 1.5",
             "kelix_info{version=\"0.1.0\"} 1",
         ] {

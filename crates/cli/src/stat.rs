@@ -151,6 +151,20 @@ fn generation_rows(statistics: &Value) -> Vec<Value> {
     rows
 }
 
+/// How old the newest snapshot is, and how it went with others; nothing, if the server takes none.
+fn snapshots(statistics: &Value) -> String {
+    let of = &statistics["snapshots"];
+    let Some(taken) = of["taken"].as_u64() else { return String::new() };
+    let newest = match (of["age_seconds"].as_f64(), of["bytes"].as_u64()) {
+        (Some(age), Some(bytes)) => {
+            format!("the newest {} old, {}", show_time(Duration::from_secs_f64(age)), show_size(bytes))
+        }
+        _ => "none yet".into(),
+    };
+    let failed = of["failed"].as_u64().unwrap_or(0);
+    format!("snapshots: {newest}; {taken} taken, {failed} failed since this server began\n")
+}
+
 /// Which server it is, and which namespace.
 pub(crate) fn title(statistics: &Value) -> String {
     let text = |name: &str| match &statistics[name] {
@@ -162,7 +176,7 @@ pub(crate) fn title(statistics: &Value) -> String {
     let rdma: Vec<&str> =
         statistics["rdma"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     format!(
-        "server: process {}, kelix {}, term {}, up {}, shm in pages of {}{}{}\nnamespace: {}\n",
+        "server: process {}, kelix {}, term {}, up {}, shm in pages of {}{}{}\n{}namespace: {}\n",
         text("pid"),
         text("version"),
         text("term"),
@@ -173,6 +187,7 @@ pub(crate) fn title(statistics: &Value) -> String {
             [] => String::new(),
             addresses => format!(", verbs at {}", addresses.join(" ")),
         },
+        snapshots(statistics),
         text("namespace"),
     )
 }

@@ -118,7 +118,8 @@ fn prometheus_is_told_what_it_was_told() {
         segments_retired_total memory_bytes* ordered_keys* ordered_leaves* ordered_splits_total \
         ordered_merges_total ordered_models* ordered_model_error* ordered_model_bytes* ordered_table_bytes* \
         ordered_models_trained_total clients* client_reads_total client_read_bytes_total \
-        client_messages_total client_retries_total client_fallbacks_total uptime_seconds* term* info*";
+        client_messages_total client_retries_total client_fallbacks_total snapshot_age_seconds* snapshot_bytes* \
+        snapshot_seconds* snapshots_taken_total snapshots_failed_total uptime_seconds* term* info*";
     assert_eq!(kinds.join(" "), wanted);
 }
 
@@ -321,7 +322,15 @@ fn the_page_agrees_with_stat_and_goes_on_when_the_server_is_back() {
 fn a_page_of_several_namespaces_has_a_choice() {
     let (place, port) = (Place::new(), free_port());
     let file = place.file("namespaces", b"[people]\nmemory = \"64M\"\nshards = 2\n");
-    let _server = place.serve(&["--metrics", &port.to_string(), "--namespaces", file.to_str().unwrap()]);
+    let kept = place.path().join("kept");
+    let _server = place.serve(&[
+        "--metrics",
+        &port.to_string(),
+        "--namespaces",
+        file.to_str().unwrap(),
+        "--snapshots",
+        kept.to_str().unwrap(),
+    ]);
     place.kelix(&["--namespace", "people", "put", "t", "k", "v"]).ok();
     let told = get_json(port, "/stat.json?namespace=people");
     assert_eq!((&told["namespace"], &told["namespaces"]), (&json!("people"), &json!(["default", "people"])));
@@ -342,6 +351,14 @@ fn a_page_of_several_namespaces_has_a_choice() {
     page.wait_for("Number(document.querySelector('[data-fact=\"items\"]').textContent) >= 1");
     let looks = page.value("shown.looks");
     page.wait_for(&format!("shown.looks > {looks} + 1 && document.title === 'Kelix: people'"));
+    // Snapshots are of all of them.
+    let snapshot = "document.querySelector('[data-fact=\"snapshot\"]').textContent";
+    assert_eq!(page.value(snapshot), "none yet");
+    place.kelix(&["snapshot", "take"]).ok();
+    page.wait_for(&format!("{snapshot}.endsWith(' s old')"));
+    std::fs::remove_dir_all(&kept).unwrap();
+    place.kelix(&["snapshot", "take"]).failed(5, &["cannot list"]);
+    page.wait_for(&format!("{snapshot}.endsWith(' s old, 1 failed')"));
 }
 
 /// A terminal: what a program writes to it, and what is read of that.

@@ -88,9 +88,13 @@ fn a_server_goes_on_where_another_one_ended() {
         chased.ok().contains("supervisor -> (1 remote read").then_some(())
     });
     let before = all(&place);
+    assert!(place.kelix(&["stat"]).ok().contains("snapshots: none yet; 0 taken, 0 failed"));
     end(server);
     assert_eq!(files(&place).len(), 1);
     let server = serve(&place, &["--shards", "2"]);
+    let told = &place.kelix(&["stat", "--json"]).json()["snapshots"];
+    let bytes = std::fs::metadata(&files(&place)[0]).unwrap().len();
+    assert_eq!((&told["bytes"], &told["taken"]), (&bytes.into(), &0.into()), "of the one that it began with");
     assert_eq!(all(&place), before);
     let chased = place.kelix(&["chase", "people", "stu001", "supervisor"]);
     assert!(chased.ok().contains("supervisor -> (1 remote read"), "{chased:?}");

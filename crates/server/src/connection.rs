@@ -121,7 +121,7 @@ fn take_snapshot(shared: &Shared, uid: u32) -> serde_json::Value {
         return json!({"error": "only root and the user whose the server is can have a snapshot taken"});
     }
     match shared.snapshot() {
-        Ok(Taken { path, bytes, time }) => {
+        Ok(Taken { path, bytes, time, .. }) => {
             json!({"path": path.display().to_string(), "bytes": bytes, "seconds": time.as_secs_f64()})
         }
         Err(error) => json!({"error": error.context()}),

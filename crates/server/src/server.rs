@@ -256,7 +256,7 @@ impl Server {
         let kept = readable(false)?;
         let (news, received) = channel();
         let begin = |restored: Option<&Snapshot>| begin(config, &namespaces, restored, &authority, &news);
-        let (served, stop) = snapshots::begin_with(kept, begin)?;
+        let ((served, stop), newest) = snapshots::begin_with(kept, begin)?;
         let listener = authority.listen()?;
         let tcp_listener = config.listen.map(|address| listen(address, config.take_over)).transpose()?;
         let tcp = tcp_listener.as_ref().and_then(|listener| listener.local_addr().ok());
@@ -264,7 +264,8 @@ impl Server {
         let mut rdma = config.rdma.clone();
         let port = tcp.map_or(0, |address| address.port());
         rdma.iter_mut().filter(|address| address.port() == 0).for_each(|address| address.set_port(port));
-        let (snapshots, asked) = config.snapshots.as_ref().map(Snapshots::start).unzip();
+        let snapshots = config.snapshots.as_ref().map(|config| Snapshots::new(config, newest));
+        let (snapshots, asked) = snapshots.unzip();
         let shared = Arc::new(Shared {
             authority,
             namespaces: served,

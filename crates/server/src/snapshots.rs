@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use kelix_image::MemoryMap;
 use kelix_snapshot::{Description, NamespaceDescription, Snapshot, Which, Writer};
 use kelix_types::{Error, ErrorKind, Place, Result};
+use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use crate::server::Shared;
@@ -97,10 +98,23 @@ impl Moment {
 pub struct Taken {
     /// Where it is.
     pub path: PathBuf,
+    /// When it was begun.
+    pub made: SystemTime,
     /// Its length.
     pub bytes: u64,
     /// How long it took.
     pub time: Duration,
+}
+
+/// How it goes with snapshots.
+#[derive(Default)]
+struct Standing {
+    /// When the newest that is whole was made, and its length: what the server has taken, or began with.
+    newest: Option<(SystemTime, u64)>,
+    /// How long the last one took.
+    time: Option<Duration>,
+    taken: u64,
+    failed: u64,
 }
 
 /// Somebody who wants a snapshot, and waits for it.
@@ -110,13 +124,47 @@ type Asker = Sender<Result<Taken>>;
 pub(crate) struct Snapshots {
     config: SnapshotConfig,
     asked: Mutex<Sender<(bool, Asker)>>,
+    standing: Mutex<Standing>,
 }
 
 impl Snapshots {
-    /// Starts the thread.
-    pub fn start(config: &SnapshotConfig) -> (Snapshots, Receiver<(bool, Asker)>) {
+    /// What the thread is asked by, which has to run. The server began with a snapshot that was made then, of so many bytes.
+    pub fn new(
+        config: &SnapshotConfig,
+        newest: Option<(SystemTime, u64)>,
+    ) -> (Snapshots, Receiver<(bool, Asker)>) {
         let (asked, received) = channel();
-        (Snapshots { config: config.clone(), asked: Mutex::new(asked) }, received)
+        let standing = Mutex::new(Standing { newest, ..Standing::default() });
+        (Snapshots { config: config.clone(), asked: Mutex::new(asked), standing }, received)
+    }
+
+    /// How it goes with them, for statistics.
+    pub fn json(&self) -> Value {
+        let standing = self.standing.lock().expect("no panic under this lock");
+        json!({
+            "every_seconds": self.config.every.map(|every| every.as_secs_f64()),
+            "keep": self.config.keep,
+            "age_seconds": standing.newest.map(|(made, _)| made.elapsed().unwrap_or_default().as_secs_f64()),
+            "bytes": standing.newest.map(|(_, bytes)| bytes),
+            "seconds": standing.time.map(|time| time.as_secs_f64()),
+            "taken": standing.taken,
+            "failed": standing.failed,
+        })
+    }
+
+    fn note(&self, taken: &Result<Taken>) {
+        let mut standing = self.standing.lock().expect("no panic under this lock");
+        match taken {
+            Ok(Taken { path, made, bytes, time }) => {
+                info!(path = %path.display(), bytes, seconds = time.as_secs_f64(), "snapshot taken");
+                (standing.newest, standing.time) = (Some((*made, *bytes)), Some(*time));
+                standing.taken += 1;
+            }
+            Err(error) => {
+                warn!(%error, "no snapshot was taken: the one before is kept");
+                standing.failed += 1;
+            }
+        }
     }
 
     /// Takes one now. `is_last`: shards end with it.
@@ -147,12 +195,7 @@ impl Snapshots {
                 true => take(shared, &self.config, true),
                 false => take_aside(shared, &self.config),
             };
-            match &taken {
-                Ok(Taken { path, bytes, time }) => {
-                    info!(path = %path.display(), bytes, seconds = time.as_secs_f64(), "snapshot taken");
-                }
-                Err(error) => warn!(%error, "no snapshot was taken: the one before is kept"),
-            }
+            self.note(&taken);
             due = self.config.every.map(|every| Instant::now() + every);
             if let Some((_, asker)) = asker {
                 let _ = asker.send(taken);
@@ -165,8 +208,8 @@ impl Snapshots {
 }
 
 /// What there is to be described.
-fn description(shared: &Shared) -> Description {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+fn description(shared: &Shared, made: SystemTime) -> Description {
+    let since = made.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let namespaces = shared.namespaces.iter().map(|namespace| NamespaceDescription {
         name: namespace.name.clone(),
         hash_seed: namespace.view.hash_seed,
@@ -202,8 +245,8 @@ fn take_aside(shared: &Shared, config: &SnapshotConfig) -> Result<Taken> {
 
 /// Takes a snapshot.
 fn take(shared: &Shared, config: &SnapshotConfig, is_last: bool) -> Result<Taken> {
-    let began = Instant::now();
-    let writer = Writer::create(&config.directory, &description(shared))?;
+    let (began, made) = (Instant::now(), SystemTime::now());
+    let writer = Writer::create(&config.directory, &description(shared, made))?;
     let (tell, told) = channel();
     let ahead = Arc::new(AtomicUsize::new(0));
     let mut shards = 0;
@@ -240,7 +283,7 @@ fn take(shared: &Shared, config: &SnapshotConfig, is_last: bool) -> Result<Taken
     if let Err(error) = kelix_snapshot::keep(&config.directory, config.keep) {
         warn!(%error, "older snapshots are kept");
     }
-    Ok(Taken { path, bytes, time: began.elapsed() })
+    Ok(Taken { path, made, bytes, time: began.elapsed() })
 }
 
 /// Words that shards are ahead. Once it is gone none waits for it.
@@ -370,19 +413,23 @@ fn none_is_whole(directory: &Path) -> Error {
     Error::new(ErrorKind::Damaged, "serve", context)
 }
 
-/// Begins with the first of these snapshots that is whole, which shows when it is read; empty, if there are none.
+/// Begins with the first of these snapshots that is whole, which shows when it is read; empty, if there are none. Also tells when that one
+/// was made, and its length.
 pub(crate) fn begin_with<T>(
     kept: Vec<Snapshot>,
     begin: impl Fn(Option<&Snapshot>) -> Result<T>,
-) -> Result<T> {
-    let Some(newest) = kept.first() else { return begin(None) };
+) -> Result<(T, Option<(SystemTime, u64)>)> {
+    let Some(newest) = kept.first() else { return Ok((begin(None)?, None)) };
     let directory = newest.path().parent().unwrap_or(Path::new(".")).to_path_buf();
     for snapshot in kept {
         match begin(Some(&snapshot)) {
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 warn!(%error, "this snapshot is not used, but the one before it");
             }
-            begun => return begun,
+            begun => {
+                let made = Duration::from_millis(snapshot.description().made_unix_ms);
+                return Ok((begun?, Some((SystemTime::UNIX_EPOCH + made, snapshot.bytes()))));
+            }
         }
     }
     Err(none_is_whole(&directory))

@@ -13,6 +13,7 @@ use crate::clients::{ClientRecord, ClientWay};
 use crate::namespace::Namespace;
 use crate::server::Shared;
 use crate::shard_thread::{OrderedReport, Report};
+use crate::snapshots::Snapshots;
 
 /// So many clients are told of one by one, so that all fits a frame of the set-up conversation.
 const CLIENTS_LISTED: usize = 1000;
@@ -201,6 +202,7 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
         "rdma": shared.rdma.iter().map(SocketAddr::to_string).collect::<Vec<_>>(),
         "page_bytes": kelix_fabric::shm::page_bytes(),
         "uptime_s": shared.started.elapsed().as_secs_f64(),
+        "snapshots": shared.snapshots.as_ref().map(Snapshots::json),
         "shards": shards,
         "memory_by_kind": by_kind.json(),
         "generations": generations,

@@ -34,6 +34,7 @@ pub struct Snapshot {
     file: File,
     description: Description,
     pieces: Vec<Piece>,
+    bytes: u64,
 }
 
 impl Snapshot {
@@ -47,6 +48,7 @@ impl Snapshot {
             file,
             description: Description { release: String::new(), made_unix_ms: 0, namespaces: Vec::new() },
             pieces: Vec::new(),
+            bytes: length,
         };
         let mut at = snapshot.read_description()?;
         let mut head = [0; HEAD_WORDS];
@@ -114,6 +116,11 @@ impl Snapshot {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Its length.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// What it is of.
