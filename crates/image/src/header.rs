@@ -105,7 +105,7 @@ impl Header {
         }
         if version as u32 != LAYOUT_VERSION {
             return refuse(format!(
-                "image layout version {}, this build reads version {LAYOUT_VERSION}: use the same release on both sides",
+                "image layout version {}, this build reads version {LAYOUT_VERSION}: use releases that follow each other",
                 version as u32
             ));
         }

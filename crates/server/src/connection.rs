@@ -78,15 +78,17 @@ fn converse(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) -> Resul
     let way = ClientWay::Shm { pid, uid, stream: stream_too };
     // Known before its first mailbox is joined: a fault is reported once, and must find whom to disconnect.
     shared.enter(ClientRecord { connection, namespace: namespace.clone(), mailboxes: Vec::new(), way });
+    let welcome = shared.welcome(version, &namespace, may_write);
     if purpose == Purpose::Session {
         let pointers = namespace.pointers(uid)?;
-        let welcome = shared.welcome(version, &namespace, may_write);
         send(stream, &welcome, &[shared.authority.file.as_fd(), pointers.fd()])?;
         let mailboxes = hand_out(&namespace, stream, (connection, caller, may_write))?;
         let mut clients = shared.clients.lock().expect("no panic under this lock");
         if let Some(client) = clients.iter_mut().find(|client| client.connection == connection) {
             client.mailboxes = mailboxes;
         }
+    } else {
+        send(stream, &welcome, &[])?;
     }
     let _ = stream.set_read_timeout(None);
     loop {

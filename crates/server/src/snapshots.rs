@@ -278,8 +278,7 @@ fn take(shared: &Shared, config: &SnapshotConfig, is_last: bool) -> Result<Taken
     while taking.ended < shards {
         taking.hear(Some(PATIENCE))?;
     }
-    let bytes = taking.writer.bytes();
-    let path = taking.writer.finish()?;
+    let (path, bytes) = taking.writer.finish()?;
     if let Err(error) = kelix_snapshot::keep(&config.directory, config.keep) {
         warn!(%error, "older snapshots are kept");
     }
@@ -390,10 +389,14 @@ pub(crate) fn readable(
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 warn!(%error, "this snapshot is not used, but the one before it");
             }
-            // Of another version or other namespaces: the newest by mistake, one before it because that was changed.
+            // Of another version or other namespaces: the newest by mistake, one before it because that was changed. What is
+            // older still is not to be taken in its place either.
             Err(error)
                 if matches!(error.kind(), ErrorKind::Incompatible | ErrorKind::InvalidArgument)
-                    && !readable.is_empty() => {}
+                    && !readable.is_empty() =>
+            {
+                break;
+            }
             // What cannot be read now is not to be passed over for what is older.
             Err(error) => return Err(error),
         }

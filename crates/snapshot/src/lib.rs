@@ -16,8 +16,8 @@
 //!
 //! All words are little-endian, all checksums XXH3-64. Memory was copied while it changed, and notes are of all changes from before the first
 //! piece until the moment of the snapshot: so memory first, then the notes in their order, is what there was at that moment. A file
-//! without its end, or with a wrong checksum, is refused as a whole. The first words and their checksum are the same in every version, so a whole file of
-//! another one is told from a damaged one.
+//! without its end, or with a wrong checksum, is refused as a whole. The first words and their checksum are the same in every version, and each description tells
+//! `made_unix_ms`: so a whole file of another version is told from a damaged one, and is as old as it says.
 
 #![forbid(unsafe_code)]
 
@@ -107,8 +107,7 @@ fn entries(directory: &Path) -> Result<impl Iterator<Item = PathBuf>> {
 /// The snapshots in a directory, the newest first. Those that were not written to their end have other names.
 pub fn list(directory: &Path) -> Result<Vec<PathBuf>> {
     // If somebody gave one another name, the file says when it was made.
-    let told = |path: &Path| Snapshot::open(path).map_or(0, |snapshot| snapshot.description().made_unix_ms);
-    let found = sorted(directory, |path| number_of(path).or_else(|| Some(told(path))))?;
+    let found = sorted(directory, |path| number_of(path).or_else(|| Some(read::made(path).unwrap_or(0))))?;
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 

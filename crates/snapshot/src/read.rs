@@ -5,9 +5,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use kelix_image::words::bytes_of_mut;
+use kelix_image::words::{bytes_of, bytes_of_mut};
 use kelix_image::{Books, MemoryMap, redo};
 use kelix_types::{Error, ErrorKind, Place, Result};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::{
     Description, HEAD_WORDS, Kind, MAGIC, PAGE_BYTES, PIECE, PIECE_WORDS_MAX, VERSION, Which, checksum,
@@ -37,20 +39,39 @@ pub struct Snapshot {
     bytes: u64,
 }
 
+const NONSENSE: &str = "its description makes no sense";
+
+/// What of the description there is to be known.
+fn described<T: DeserializeOwned>(first: &[u64]) -> Option<T> {
+    let text = &bytes_of(first)[32..][..first[2] as usize];
+    serde_json::from_slice(text).ok()
+}
+
+/// When a snapshot of whatever version was made, in milliseconds since 1970.
+pub(crate) fn made(path: &Path) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct Made {
+        made_unix_ms: u64,
+    }
+    let first = Snapshot::at(path).and_then(|snapshot| snapshot.first_words()).ok()?;
+    described(&first).map(|Made { made_unix_ms }| made_unix_ms)
+}
+
 impl Snapshot {
     /// Opens a snapshot. One that was not written to its end, or whose description or heads of pieces are wrong, is refused; the contents are
     /// looked at when they are read.
     pub fn open(path: &Path) -> Result<Snapshot> {
-        let file = File::open(path).map_err(|source| system("read", path, source))?;
-        let length = file.metadata().map_err(|source| system("read", path, source))?.len();
-        let mut snapshot = Snapshot {
-            path: path.to_path_buf(),
-            file,
-            description: Description { release: String::new(), made_unix_ms: 0, namespaces: Vec::new() },
-            pieces: Vec::new(),
-            bytes: length,
-        };
-        let mut at = snapshot.read_description()?;
+        let mut snapshot = Snapshot::at(path)?;
+        let first = snapshot.first_words()?;
+        if first[1] != VERSION {
+            let told =
+                |word: u64| format!("version {} with memory of layout {}", word as u16, word as u32 >> 16);
+            let (path, of, read) = (path.display(), told(first[1]), told(VERSION));
+            let context = format!("{path} is a snapshot of {of}; this release reads {read}");
+            return Err(Error::new(ErrorKind::Incompatible, "read snapshot", context));
+        }
+        snapshot.description = described(&first).ok_or_else(|| snapshot.damaged(NONSENSE))?;
+        let (mut at, length) = (first.len() as u64 * 8, snapshot.bytes);
         let mut head = [0; HEAD_WORDS];
         loop {
             if at + HEAD_WORDS as u64 * 8 > length {
@@ -81,36 +102,27 @@ impl Snapshot {
         })
     }
 
-    /// Reads the description, and returns where it ends.
-    fn read_description(&mut self) -> Result<u64> {
+    /// A file of which nothing was read.
+    fn at(path: &Path) -> Result<Snapshot> {
+        let file = File::open(path).map_err(|source| system("read", path, source))?;
+        let bytes = file.metadata().map_err(|source| system("read", path, source))?.len();
+        let description = Description { release: String::new(), made_unix_ms: 0, namespaces: Vec::new() };
+        Ok(Snapshot { path: path.to_path_buf(), file, description, pieces: Vec::new(), bytes })
+    }
+
+    /// The first words and the description, which are whole, and may be of any version.
+    fn first_words(&self) -> Result<Vec<u64>> {
         let mut words = vec![0; PAGE_BYTES / 8];
         self.read(0, &mut words)?;
         if words[0] != MAGIC {
             return Err(self.damaged("it is no snapshot of Kelix's"));
         }
         let count = usize::try_from(words[2]).ok().filter(|count| *count < 1 << 24);
-        let count = count.ok_or_else(|| self.damaged("its description makes no sense"))?;
+        let count = count.ok_or_else(|| self.damaged(NONSENSE))?;
         words.resize(PAGE_BYTES.max(32 + count).next_multiple_of(PAGE_BYTES) / 8, 0);
         self.read(0, &mut words)?;
         let sum = std::mem::take(&mut words[3]);
-        let text = &kelix_image::words::bytes_of(&words)[32..][..count];
-        if sum != checksum(&words) {
-            return Err(self.damaged("its first checksum is wrong"));
-        }
-        if words[1] != VERSION {
-            let told =
-                |word: u64| format!("version {} with memory of layout {}", word as u16, word as u32 >> 16);
-            let context = format!(
-                "{} is a snapshot of {}, or of another byte order; this release reads {}",
-                self.path.display(),
-                told(words[1]),
-                told(VERSION)
-            );
-            return Err(Error::new(ErrorKind::Incompatible, "read snapshot", context));
-        }
-        let description = serde_json::from_slice(text).ok();
-        self.description = description.ok_or_else(|| self.damaged("its description makes no sense"))?;
-        Ok(words.len() as u64 * 8)
+        if sum == checksum(&words) { Ok(words) } else { Err(self.damaged("its first checksum is wrong")) }
     }
 
     /// Where it is.
@@ -229,7 +241,6 @@ mod tests {
     use super::*;
     use crate::{NamespaceDescription, Writer, keep, list};
     use kelix_image::Span;
-    use kelix_image::words::bytes_of;
 
     const WHICH: Which = Which { namespace: 0, shard: 1 };
 
@@ -245,7 +256,7 @@ mod tests {
         writer.notes(WHICH, &[1 << 41 | (8 << 20)]).unwrap();
         writer.notes(WHICH, &[7]).unwrap();
         writer.end_shard(WHICH, &[5, 6], &[8; 9]).unwrap();
-        writer.finish().unwrap()
+        writer.finish().unwrap().0
     }
 
     #[test]

@@ -86,13 +86,8 @@ impl Writer {
         self.pieces(Kind::Kept, which, kept)
     }
 
-    /// How many bytes were written.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Writes the end, and gives the file its name once it is on the disk. Returns where it is.
-    pub fn finish(mut self) -> Result<PathBuf> {
+    /// Writes the end, and gives the file its name once it is on the disk. Returns where it is, and its length.
+    pub fn finish(mut self) -> Result<(PathBuf, u64)> {
         let count = self.pieces;
         self.piece(Kind::End, Which { namespace: 0, shard: 0 }, count, &[])?;
         let path = self.directory.join(&self.name);
@@ -101,7 +96,7 @@ impl Writer {
         self.is_whole = true;
         let directory = File::open(&self.directory).and_then(|directory| directory.sync_all());
         directory.map_err(|source| system("write", &self.directory, source))?;
-        Ok(path)
+        Ok((path, self.bytes))
     }
 }
 

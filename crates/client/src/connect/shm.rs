@@ -85,9 +85,14 @@ impl Link {
         Ok((understand(kind, &bytes)?, descriptors))
     }
 
-    fn greet(&self, greeting: &Frame) -> Result<()> {
+    /// Greets, and returns what the server answers, with descriptors.
+    fn greet(&self, greeting: &Frame) -> Result<(Frame, Vec<OwnedFd>)> {
         // A server that refuses whoever comes may have said why, and be gone by now.
-        self.send(greeting).map_err(|error| self.receive().err().unwrap_or(error))
+        self.send(greeting).map_err(|error| self.receive().err().unwrap_or(error))?;
+        match self.receive()? {
+            welcome @ (Frame::Welcome { .. }, _) => Ok(welcome),
+            _ => Err(protocol("the server did not greet")),
+        }
     }
 
     /// Asks for statistics, as JSON.
@@ -179,8 +184,8 @@ impl Link {
         private_caches: bool,
     ) -> Result<(Link, Core<Endpoint>)> {
         let link = Link::open(directory)?;
-        link.greet(greeting)?;
-        let (Frame::Welcome { term, features, view, may_write, .. }, mut descriptors) = link.receive()?
+        let (Frame::Welcome { term, features, view, may_write, .. }, mut descriptors) =
+            link.greet(greeting)?
         else {
             return Err(protocol("the server did not greet"));
         };
