@@ -15,7 +15,7 @@ use kelix_image::{Header, MemoryMap, Span, header_word};
 use kelix_types::Result;
 use kelix_wire::control::{Frame, Purpose};
 use kelix_wire::{
-    FrameBuffer, Reply, RequestHead, RingReader, RingWriter, SPOKEN, Status, View, encode_request,
+    FrameBuffer, Reply, RequestHead, RingReader, RingWriter, SPOKEN, Status, Versions, View, encode_request,
     mailbox_word,
 };
 
@@ -40,15 +40,9 @@ pub fn receive(stream: &UnixStream) -> Result<(Frame, Vec<OwnedFd>)> {
     Ok((Frame::decode(kind, &bytes).expect("a frame of the protocol"), descriptors))
 }
 
-/// The greeting of a well-behaved session.
-pub fn hello() -> Frame {
-    Frame::Hello {
-        versions: SPOKEN,
-        features: 0,
-        purpose: Purpose::Session,
-        caller: None,
-        namespace: String::new(),
-    }
+/// A greeting to a server's default namespace.
+pub fn hello(versions: Versions, purpose: Purpose) -> Frame {
+    Frame::Hello { versions, features: 0, purpose, caller: None, namespace: String::new() }
 }
 
 /// Whether the server has ended this connection, looked at for as long as the stream's timeout.
@@ -109,7 +103,7 @@ impl RawSession {
     /// Opens a session and receives the memory of so many shards only.
     pub fn open_shards(directory: &Path, most: usize) -> RawSession {
         let stream = connect(directory);
-        send(&stream, &hello()).expect("sent");
+        send(&stream, &hello(SPOKEN, Purpose::Session)).expect("sent");
         let Frame::Welcome { term, view, .. } = receive(&stream).expect("an answer").0 else {
             panic!("no welcome");
         };

@@ -6,7 +6,8 @@ use kelix_tests::process::{Process, ServerProcess, ServerProgram};
 use kelix_tests::raw::{self, RawSession};
 use kelix_tests::{Random, RunDir, asked_sum, until, value, watchdog};
 use kelix_types::TableId;
-use kelix_wire::{Op, RequestHead, Status};
+use kelix_wire::control::Purpose;
+use kelix_wire::{Op, RequestHead, SPOKEN, Status};
 
 const MIB: u64 = 1 << 20;
 
@@ -158,7 +159,7 @@ fn a_hundred_sessions_leave_nothing_behind() {
                 session.delete(table, b"k").unwrap();
             }
             2 => leave_in_the_middle_of_an_upload(&run, number),
-            3 => raw::send(&raw::connect(run.path()), &raw::hello()).unwrap(),
+            3 => raw::send(&raw::connect(run.path()), &raw::hello(SPOKEN, Purpose::Session)).unwrap(),
             _ => drop(raw::connect(run.path())),
         }
     }

@@ -82,7 +82,7 @@ fn request(head: RequestHead, key: &[u8], body: &[u8]) -> Vec<u64> {
 fn half_a_greeting_and_then_silence() {
     let _watchdog = watchdog("half a greeting");
     let world = world(1);
-    let (kind, hello) = raw::hello().encode();
+    let (kind, hello) = raw::hello(SPOKEN, Purpose::Session).encode();
     let greeting = [frame_head(kind, 0, hello.len() as u32), hello].concat();
     let streams: Vec<UnixStream> = (0..greeting.len()).map(|_| world.connect()).collect();
     for (bytes, mut stream) in streams.iter().enumerate() {
@@ -99,13 +99,7 @@ fn other_versions_are_refused_by_name() {
     let _watchdog = watchdog("other versions");
     let world = world(1);
     let stream = world.connect();
-    let hello = Frame::Hello {
-        versions: Versions { oldest: SPOKEN.oldest, newest: 77 },
-        features: 0,
-        purpose: Purpose::Session,
-        caller: None,
-        namespace: String::new(),
-    };
+    let hello = raw::hello(Versions { oldest: SPOKEN.oldest, newest: 77 }, Purpose::Session);
     raw::send(&stream, &hello).unwrap();
     let Frame::Welcome { version, .. } = raw::receive(&stream).unwrap().0 else { panic!("not welcome") };
     assert_eq!(version, SPOKEN.newest);
@@ -168,13 +162,7 @@ fn garbage_in_place_of_frames() {
         let mut stream = world.connect();
         stream.write_all(bytes).unwrap();
         until_closed(&stream, &format!("{bytes:?} instead of a greeting ends the connection"));
-        let statistics = Frame::Hello {
-            versions: SPOKEN,
-            features: 0,
-            purpose: Purpose::Statistics,
-            caller: None,
-            namespace: String::new(),
-        };
+        let statistics = raw::hello(SPOKEN, Purpose::Statistics);
         let mut stream = world.connect();
         raw::send(&stream, &statistics).unwrap();
         stream.write_all(bytes).unwrap();

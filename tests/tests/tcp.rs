@@ -9,7 +9,7 @@ use kelix::{Address, Client, ErrorKind, FabricChoice, Path, SessionOptions};
 use kelix_tests::bystander::Bystander;
 use kelix_tests::filled::{check, fill};
 use kelix_tests::process::{ServerProcess, ServerProgram, patient};
-use kelix_tests::{Random, RunDir, statistics, until, watchdog};
+use kelix_tests::{Random, RunDir, raw, statistics, until, watchdog};
 use kelix_wire::control::{Frame, Purpose};
 use kelix_wire::{SPOKEN, Versions, View};
 
@@ -28,10 +28,7 @@ fn connect(server: &ServerProcess) -> TcpStream {
 /// A connection that has greeted.
 fn greet(server: &ServerProcess, purpose: Purpose) -> TcpStream {
     let stream = connect(server);
-    say(
-        &stream,
-        &Frame::Hello { versions: SPOKEN, features: 0, purpose, caller: None, namespace: String::new() },
-    );
+    say(&stream, &raw::hello(SPOKEN, purpose));
     assert!(matches!(heard(&stream), Some(Frame::Welcome { .. })));
     stream
 }
@@ -113,29 +110,14 @@ fn frames_that_make_no_sense_end_their_sender_alone() {
             assert!(is_closed(&stream), "{words:x?} without a session");
         }
     }
-    let hello = Frame::Hello {
-        versions: SPOKEN,
-        features: 0,
-        purpose: Purpose::Session,
-        caller: None,
-        namespace: String::new(),
-    };
+    let hello = raw::hello(SPOKEN, Purpose::Session);
     for frame in [hello, Frame::AskSegments { shard: 0 }, Frame::Refused { text: "no".into() }] {
         let stream = greet(&server, Purpose::Session);
         say(&stream, &frame);
         assert!(is_closed(&stream), "{frame:?}");
     }
     let stream = connect(&server);
-    say(
-        &stream,
-        &Frame::Hello {
-            versions: Versions { oldest: 77, newest: 77 },
-            features: 0,
-            purpose: Purpose::Session,
-            caller: None,
-            namespace: String::new(),
-        },
-    );
+    say(&stream, &raw::hello(Versions { oldest: 77, newest: 77 }, Purpose::Session));
     let Some(Frame::Refused { text }) = heard(&stream) else { panic!("not refused") };
     assert!(text.contains("version 77"), "{text}");
     // Nor may a stranger say much.
@@ -153,13 +135,7 @@ fn the_newest_version_that_both_sides_know_is_spoken() {
     let _watchdog = watchdog("versions");
     let run = RunDir::new();
     let server = serve(&run, false);
-    let hello = |oldest, newest| Frame::Hello {
-        versions: Versions { oldest, newest },
-        features: 0,
-        purpose: Purpose::Statistics,
-        caller: None,
-        namespace: String::new(),
-    };
+    let hello = |oldest, newest| raw::hello(Versions { oldest, newest }, Purpose::Statistics);
     let (oldest, newest) = (SPOKEN.oldest, SPOKEN.newest);
     for later in [newest, newest + 1, u16::MAX] {
         let stream = connect(&server);
@@ -293,16 +269,7 @@ fn a_server_without_descriptors_serves_whom_it_has_and_others_later() {
     let waiting: Vec<TcpStream> = (0..40)
         .map(|_| {
             let stream = connect(&server);
-            say(
-                &stream,
-                &Frame::Hello {
-                    versions: SPOKEN,
-                    features: 0,
-                    purpose: Purpose::Statistics,
-                    caller: None,
-                    namespace: String::new(),
-                },
-            );
+            say(&stream, &raw::hello(SPOKEN, Purpose::Statistics));
             stream
         })
         .collect();

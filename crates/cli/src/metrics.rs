@@ -64,13 +64,20 @@ const CLIENTS: [(&str, &str, &str, &str); 6] = [
     ("kelix_client_fallbacks_total", "counter", "Reads that ended in a message.", "/fallbacks"),
 ];
 
-/// How it goes with snapshots, where the server takes any.
-const SNAPSHOTS: [(&str, &str, &str, &str); 5] = [
-    ("kelix_snapshot_age_seconds", "gauge", "Age of the newest snapshot, if there is one.", "/age_seconds"),
-    ("kelix_snapshot_bytes", "gauge", "Its length.", "/bytes"),
-    ("kelix_snapshot_seconds", "gauge", "How long it took.", "/seconds"),
-    ("kelix_snapshots_taken_total", "counter", "Snapshots that this server has taken.", "/taken"),
-    ("kelix_snapshots_failed_total", "counter", "Snapshots that it could not take.", "/failed"),
+/// What the server has one of. Of snapshots there is nothing where it takes none.
+const SERVER: [(&str, &str, &str, &str); 7] = [
+    (
+        "kelix_snapshot_age_seconds",
+        "gauge",
+        "Age of the newest snapshot, if there is one.",
+        "/snapshots/age_seconds",
+    ),
+    ("kelix_snapshot_bytes", "gauge", "Its length.", "/snapshots/bytes"),
+    ("kelix_snapshot_seconds", "gauge", "How long it took.", "/snapshots/seconds"),
+    ("kelix_snapshots_taken_total", "counter", "Snapshots that this server has taken.", "/snapshots/taken"),
+    ("kelix_snapshots_failed_total", "counter", "Snapshots that it could not take.", "/snapshots/failed"),
+    ("kelix_uptime_seconds", "gauge", "Time since the server started.", "/uptime_s"),
+    ("kelix_term", "gauge", "The term the server serves in.", "/term"),
 ];
 
 fn begin(text: &mut String, (name, kind, help): (&str, &str, &str)) {
@@ -124,14 +131,10 @@ pub(crate) fn exposition(namespaces: &[Value]) -> String {
         }
     }
     let statistics = &namespaces[0];
-    for (name, kind, help, pointer) in SNAPSHOTS {
+    for (name, kind, help, pointer) in SERVER {
         begin(&mut text, (name, kind, help));
-        line(&mut text, name, "", &statistics["snapshots"], pointer);
+        line(&mut text, name, "", statistics, pointer);
     }
-    begin(&mut text, ("kelix_uptime_seconds", "gauge", "Time since the server started."));
-    line(&mut text, "kelix_uptime_seconds", "", statistics, "/uptime_s");
-    begin(&mut text, ("kelix_term", "gauge", "The term the server serves in."));
-    line(&mut text, "kelix_term", "", statistics, "/term");
     begin(&mut text, ("kelix_info", "gauge", "Always 1."));
     let _ = writeln!(text, "kelix_info{{version={}}} 1", statistics["version"]);
     text

@@ -76,12 +76,11 @@ fn described(path: &Path) -> Result<Value, Failure> {
     let snapshot = Snapshot::open(path)?;
     let description = snapshot.description();
     let (memory, notes) = snapshot.sizes();
-    let made = std::time::UNIX_EPOCH + Duration::from_millis(description.made_unix_ms);
     Ok(json!({
         "path": path.display().to_string(),
         "release": description.release,
         "made_unix_ms": description.made_unix_ms,
-        "age_seconds": made.elapsed().unwrap_or_default().as_secs(),
+        "age_seconds": description.made().elapsed().unwrap_or_default().as_secs(),
         "memory_bytes": memory,
         "notes_bytes": notes,
         "namespaces": description.namespaces.iter().map(|of| json!({"name": of.name, "shards": of.shards})).collect::<Vec<_>>(),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::read::{GzDecoder, GzEncoder};
-use harness::{Place, Server, wait_until};
+use harness::{Done, Place, Server, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -17,6 +17,12 @@ fn serve(place: &Place, args: &[&str]) -> Server {
     let directory = place.path().join("kept");
     let kept = ["--snapshots", directory.to_str().expect("text")];
     place.serve(&[&kept[..], args].concat())
+}
+
+/// What comes of a server that cannot begin.
+fn begun(place: &Place) -> Done {
+    let kept = place.path().join("kept");
+    place.kelix(&["serve", "--memory", "64M", "--snapshots", kept.to_str().unwrap()])
 }
 
 fn files(place: &Place) -> Vec<PathBuf> {
@@ -109,9 +115,7 @@ fn a_server_goes_on_where_another_one_ended() {
     end(server);
     assert_eq!(files(&place).len(), 2, "two are kept");
     // With another number of shards it is not to be had.
-    let kept = place.path().join("kept");
-    let refused = place.kelix(&["serve", "--memory", "64M", "--snapshots", kept.to_str().unwrap()]);
-    refused.failed(2, &["2 shards"]);
+    begun(&place).failed(2, &["2 shards"]);
     let server = serve(&place, &["--fresh"]);
     assert_eq!(place.kelix(&["table", "list"]).ok(), "");
     drop(server);
@@ -168,6 +172,16 @@ fn a_schedule_keeps_the_newest() {
     drop(server);
 }
 
+/// Two snapshots, the newest first, which tell what round it was.
+fn two_rounds(place: &Place) -> [PathBuf; 2] {
+    for round in ["first", "second"] {
+        let server = serve(place, &[]);
+        place.kelix(&["put", "plain", "round", round]).ok();
+        end(server);
+    }
+    files(place).try_into().expect("two")
+}
+
 fn damage(path: &Path) {
     let mut bytes = std::fs::read(path).unwrap();
     let middle = bytes.len() / 2;
@@ -178,12 +192,7 @@ fn damage(path: &Path) {
 #[test]
 fn a_damaged_snapshot_is_refused_and_the_one_before_is_used() {
     let place = Place::new();
-    for round in ["first", "second"] {
-        let server = serve(&place, &[]);
-        place.kelix(&["put", "plain", "round", round]).ok();
-        end(server);
-    }
-    let [newest, oldest] = <[PathBuf; 2]>::try_from(files(&place)).expect("two");
+    let [newest, oldest] = two_rounds(&place);
     // What was not written to its end is none.
     std::fs::write(newest.with_extension("kelix-snapshot.part"), b"half").unwrap();
     damage(&newest);
@@ -192,16 +201,12 @@ fn a_damaged_snapshot_is_refused_and_the_one_before_is_used() {
     assert_eq!(place.kelix(&["get", "plain", "round"]).ok(), "first\n");
     drop(server);
     // What cannot be read at all is not passed over for what is older.
-    let kept = place.path().join("kept");
-    let strange = kept.join("9999999999999.kelix-snapshot");
+    let strange = place.path().join("kept/9999999999999.kelix-snapshot");
     std::fs::create_dir(&strange).unwrap();
-    let refused = place.kelix(&["serve", "--memory", "64M", "--snapshots", kept.to_str().unwrap()]);
-    refused.failed(5, &["9999999999999.kelix-snapshot"]);
+    begun(&place).failed(5, &["9999999999999.kelix-snapshot"]);
     std::fs::remove_dir(&strange).unwrap();
     damage(&oldest);
-    let kept = place.path().join("kept");
-    let refused = place.kelix(&["serve", "--memory", "64M", "--snapshots", kept.to_str().unwrap()]);
-    refused.failed(5, &["none of the snapshots", "--fresh"]);
+    begun(&place).failed(5, &["none of the snapshots", "--fresh"]);
 }
 
 /// Makes a file one of another version.
@@ -217,23 +222,16 @@ fn make_version(path: &Path, version: u8) {
 #[test]
 fn what_a_later_release_wrote_is_not_passed_over() {
     let place = Place::new();
-    for round in ["first", "second"] {
-        let server = serve(&place, &[]);
-        place.kelix(&["put", "plain", "round", round]).ok();
-        end(server);
-    }
-    let [newest, oldest] = <[PathBuf; 2]>::try_from(files(&place)).expect("two");
+    let [newest, oldest] = two_rounds(&place);
     make_version(&newest, 2);
     place
         .kelix(&["snapshot", "verify", newest.to_str().unwrap()])
         .failed(5, &["version 2", "reads version 1"]);
-    let kept = place.path().join("kept");
-    let serves = || place.kelix(&["serve", "--memory", "64M", "--snapshots", kept.to_str().unwrap()]);
-    serves().failed(5, &["version 2"]);
+    begun(&place).failed(5, &["version 2"]);
     // It is as old as it says, whatever it is called.
-    let renamed = kept.join("before-upgrade.kelix-snapshot");
+    let renamed = place.path().join("kept/before-upgrade.kelix-snapshot");
     std::fs::rename(&newest, &renamed).unwrap();
-    serves().failed(5, &["version 2"]);
+    begun(&place).failed(5, &["version 2"]);
     std::fs::rename(&renamed, &newest).unwrap();
     // Older files may be of any version.
     make_version(&newest, 1);

@@ -429,10 +429,7 @@ pub(crate) fn begin_with<T>(
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 warn!(%error, "this snapshot is not used, but the one before it");
             }
-            begun => {
-                let made = Duration::from_millis(snapshot.description().made_unix_ms);
-                return Ok((begun?, Some((SystemTime::UNIX_EPOCH + made, snapshot.bytes()))));
-            }
+            begun => return Ok((begun?, Some((snapshot.description().made(), snapshot.bytes())))),
         }
     }
     Err(none_is_whole(&directory))

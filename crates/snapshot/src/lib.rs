@@ -25,6 +25,7 @@ mod read;
 mod write;
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use kelix_types::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
@@ -74,6 +75,13 @@ pub struct Description {
     pub made_unix_ms: u64,
     /// The namespaces.
     pub namespaces: Vec<NamespaceDescription>,
+}
+
+impl Description {
+    /// When it was made.
+    pub fn made(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(self.made_unix_ms)
+    }
 }
 
 /// What there was of a namespace.

@@ -1,8 +1,8 @@
 //! Frames of the set-up connection: who is there, which memory to map, where the mailboxes are.
 //!
 //! The client connects to the server's Unix socket and sends [`Frame::Hello`]. The server answers with
-//! [`Frame::Welcome`], then for each shard [`Frame::Image`], any number of [`Frame::Segments`] (the last one says
-//! so) and, for a session, [`Frame::Mailboxes`]. Later the client may ask for the segments of a shard again, or for
+//! [`Frame::Welcome`], then, for a session, with [`Frame::Image`], any number of [`Frame::Segments`] (the last one says
+//! so) and [`Frame::Mailboxes`] of each shard. Later the client may ask for the segments of a shard again, or for
 //! statistics. The connection stays open for as long as the session lives: its end is how each side learns of the
 //! other's death. Descriptors travel with the frames in the order named here.
 
