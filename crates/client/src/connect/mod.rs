@@ -19,10 +19,10 @@ use kelix_fabric::tcp::ClientTls;
 use kelix_fabric::{Endpoint, Fabric, PeerId};
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::SPOKEN;
-use kelix_wire::control::{Caller, DENIED, FEATURES_NEEDED, Frame, Purpose};
+use kelix_wire::control::{Caller, DENIED, FEATURE_HINTS, FEATURES_NEEDED, Frame, Purpose};
 
 use crate::client::Client;
-use crate::core::Core;
+use crate::core::{Core, OfServer};
 use crate::session::SessionOptions;
 use crate::waiting;
 use shm::Link;
@@ -366,17 +366,23 @@ fn understand(kind: u16, bytes: &[u8]) -> Result<Frame> {
             };
             Err(Error::new(kind, "connect", format!("the server refused: {text}")))
         }
-        Some(Frame::Welcome { version, features, .. })
-            if !(SPOKEN.oldest..=SPOKEN.newest).contains(&version) || features & FEATURES_NEEDED != 0 =>
-        {
-            let context = format!(
-                "the server speaks protocol version {version} with features {features:#x}, this client version {SPOKEN}"
-            );
-            Err(Error::new(ErrorKind::Incompatible, "connect", context))
-        }
         Some(frame) => Ok(frame),
         None => Err(protocol("the server sent a frame that this release does not know")),
     }
+}
+
+/// Understands the answer to a greeting.
+fn greeted(answer: Frame) -> Result<OfServer> {
+    let Frame::Welcome { version, features, term, may_write, view, .. } = answer else {
+        return Err(protocol("the server did not greet"));
+    };
+    if !(SPOKEN.oldest..=SPOKEN.newest).contains(&version) || features & FEATURES_NEEDED != 0 {
+        let context = format!(
+            "the server speaks protocol version {version} with features {features:#x}, this client version {SPOKEN}"
+        );
+        return Err(Error::new(ErrorKind::Incompatible, "connect", context));
+    }
+    Ok(OfServer { term, may_write, wants_hints: features & FEATURE_HINTS != 0, view })
 }
 
 #[cfg(test)]

@@ -15,11 +15,11 @@ use kelix_fabric::{Direct, Endpoint, PeerId};
 use kelix_image::{Header, MemoryMap, Span};
 use kelix_types::limits::{POINTER_TABLE_BYTES, SEGMENT_BYTES_MAX};
 use kelix_types::{Error, ErrorKind, Result};
-use kelix_wire::control::{FEATURE_HINTS, Frame};
+use kelix_wire::control::Frame;
 use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
-use super::{ANSWER, protocol, understand};
+use super::{ANSWER, greeted, protocol, understand};
 use crate::core::{Core, OfServer};
 use crate::pointers::PointerCache;
 use crate::shelf::Shelf;
@@ -85,14 +85,12 @@ impl Link {
         Ok((understand(kind, &bytes)?, descriptors))
     }
 
-    /// Greets, and returns what the server answers, with descriptors.
-    fn greet(&self, greeting: &Frame) -> Result<(Frame, Vec<OwnedFd>)> {
+    /// Greets, and returns what the server says of itself, with descriptors.
+    fn greet(&self, greeting: &Frame) -> Result<(OfServer, Vec<OwnedFd>)> {
         // A server that refuses whoever comes may have said why, and be gone by now.
         self.send(greeting).map_err(|error| self.receive().err().unwrap_or(error))?;
-        match self.receive()? {
-            welcome @ (Frame::Welcome { .. }, _) => Ok(welcome),
-            _ => Err(protocol("the server did not greet")),
-        }
+        let (answer, descriptors) = self.receive()?;
+        Ok((greeted(answer)?, descriptors))
     }
 
     /// Asks for statistics, as JSON.
@@ -184,11 +182,7 @@ impl Link {
         private_caches: bool,
     ) -> Result<(Link, Core<Endpoint>)> {
         let link = Link::open(directory)?;
-        let (Frame::Welcome { term, features, view, may_write, .. }, mut descriptors) =
-            link.greet(greeting)?
-        else {
-            return Err(protocol("the server did not greet"));
-        };
+        let (server, mut descriptors) = link.greet(greeting)?;
         let (Some(pointers), Some(authority)) = (descriptors.pop(), descriptors.pop()) else {
             return Err(protocol("the server sent no authority page"));
         };
@@ -205,10 +199,9 @@ impl Link {
         waker.add_socket(link.stream.as_fd())?;
         let mut endpoint = ShmEndpoint::new(waker);
         let mut peers = Vec::new();
-        for shard in 0..view.shards() {
-            peers.push(link.join_shard(&mut endpoint, shard as u16, &authority, &view)?);
+        for shard in 0..server.view.shards() {
+            peers.push(link.join_shard(&mut endpoint, shard as u16, &authority, &server.view)?);
         }
-        let server = OfServer { term, view, may_write, wants_hints: features & FEATURE_HINTS != 0 };
         let core =
             Core::new(Endpoint::Shm(endpoint), server, &peers, PointerCache::new(pointers), Shelf::Private);
         Ok((link, core))

@@ -8,9 +8,9 @@ use kelix_image::Span;
 use kelix_types::limits::POINTER_TABLE_BYTES;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::MAILBOX_BYTES;
-use kelix_wire::control::{FEATURE_HINTS, Frame, Purpose};
+use kelix_wire::control::{Frame, Purpose};
 
-use super::{ANSWER, Credentials, greeting, protocol, understand};
+use super::{ANSWER, Credentials, greeted, greeting, protocol, understand};
 use crate::core::{Core, OfServer};
 use crate::pointers::PointerCache;
 use crate::shelf::Shelf;
@@ -40,7 +40,11 @@ fn open(address: &str) -> Result<TcpStream> {
 }
 
 /// Connects, and says what this client has to say for itself.
-pub(super) fn greet(address: &str, credentials: &Credentials, greeting: &Frame) -> Result<(Greeting, Frame)> {
+pub(super) fn greet(
+    address: &str,
+    credentials: &Credentials,
+    greeting: &Frame,
+) -> Result<(Greeting, OfServer)> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let tls = credentials.tls.as_ref().map(|tls| (tls, host));
     let mut server = Greeting::new(open(address)?, tls, MAILBOX_BYTES as usize / 8, ANSWER)?;
@@ -48,8 +52,8 @@ pub(super) fn greet(address: &str, credentials: &Credentials, greeting: &Frame) 
         let (kind, bytes) = Frame::Token { token: token.as_bytes().into() }.encode();
         server.tell(kind, &bytes);
     }
-    let welcome = ask(&mut server, greeting)?;
-    Ok((server, welcome))
+    let of_server = greeted(ask(&mut server, greeting)?)?;
+    Ok((server, of_server))
 }
 
 pub(super) fn ask(server: &mut Greeting, frame: &Frame) -> Result<Frame> {
@@ -65,9 +69,7 @@ pub(super) fn knock(address: &str, credentials: &Credentials) -> Result<()> {
 
 pub(super) fn statistics(address: &str, credentials: &Credentials) -> Result<String> {
     let greeting = greeting(Purpose::Statistics, None, credentials);
-    let (mut server, Frame::Welcome { .. }) = greet(address, credentials, &greeting)? else {
-        return Err(protocol("the server did not greet"));
-    };
+    let (mut server, _) = greet(address, credentials, &greeting)?;
     match ask(&mut server, &Frame::AskStatistics)? {
         Frame::Statistics { text } => Ok(text),
         _ => Err(protocol("the server did not send statistics")),
@@ -80,16 +82,12 @@ pub(super) fn session(
     greeting: &Frame,
     private_caches: bool,
 ) -> Result<Core<Endpoint>> {
-    let (server, Frame::Welcome { term, features, view, may_write, .. }) =
-        greet(address, credentials, greeting)?
-    else {
-        return Err(protocol("the server did not greet"));
-    };
-    let endpoint = server.endpoint(term, view.shards(), MAILBOX_BYTES);
-    let peers: Vec<PeerId> = (0..view.shards() as u32).map(PeerId).collect();
+    let (server, of_server) = greet(address, credentials, greeting)?;
+    let shards = of_server.view.shards();
+    let endpoint = server.endpoint(of_server.term, shards, MAILBOX_BYTES);
+    let peers: Vec<PeerId> = (0..shards as u32).map(PeerId).collect();
     // A table of this size is made at once where it is shared, which is much for a process that ends soon.
     let pointers = PointerCache::new(Span::private(POINTER_TABLE_BYTES));
-    let server = OfServer { term, view, may_write, wants_hints: features & FEATURE_HINTS != 0 };
     let shelf = if private_caches { Shelf::Private } else { Shelf::of_user() };
-    Ok(Core::new(Endpoint::Tcp(endpoint), server, &peers, pointers, shelf))
+    Ok(Core::new(Endpoint::Tcp(endpoint), of_server, &peers, pointers, shelf))
 }

@@ -8,12 +8,12 @@ use kelix_fabric::{Endpoint, PeerId};
 use kelix_image::Span;
 use kelix_types::limits::POINTER_TABLE_BYTES;
 use kelix_types::{Error, ErrorKind, Result};
-use kelix_wire::control::{FEATURE_HINTS, Frame, Place};
+use kelix_wire::control::{Frame, Place};
 use kelix_wire::{MAILBOX_BYTES, mailbox_word};
 
 use super::tcp::{ask, greet};
 use super::{ANSWER, Credentials, protocol, understand};
-use crate::core::{Core, OfServer};
+use crate::core::Core;
 use crate::pointers::PointerCache;
 use crate::session::SessionOptions;
 use crate::shelf::Shelf;
@@ -57,14 +57,11 @@ pub(super) fn session(
     greeting: &Frame,
     options: &SessionOptions,
 ) -> Result<(Asked, Core<Endpoint>)> {
-    let (mut server, Frame::Welcome { term, features, view, may_write, .. }) =
-        greet(address, credentials, greeting)?
-    else {
-        return Err(protocol("the server did not greet"));
-    };
+    let (mut server, of_server) = greet(address, credentials, greeting)?;
+    let count = of_server.view.shards();
     let offer = offer(address, ask(&mut server, &Frame::AskVerbs)?)?;
     let lanes = (options.queue_pairs, options.rdma_address);
-    let joining = verbs::join(&offer, lanes, (view.shards(), MAILBOX_BYTES), ANSWER).map_err(|source| {
+    let joining = verbs::join(&offer, lanes, (count, MAILBOX_BYTES), ANSWER).map_err(|source| {
         let context = format!("no queue pair to {address}: {source}; see `kelix fabric` on both sides");
         Error::new(ErrorKind::Unavailable, "connect", context).with_source(source)
     })?;
@@ -74,7 +71,7 @@ pub(super) fn session(
     let Frame::Joined { authority, epoch_ns, shards } = ask(&mut server, &join)? else {
         return Err(protocol("the server did not say where its mailboxes are"));
     };
-    if shards.len() != view.shards() {
+    if shards.len() != count {
         return Err(protocol("the server has other shards than it said"));
     }
     let shards = shards.into_iter().map(|(mailbox, sleeps, wakes)| ShardCard {
@@ -83,21 +80,21 @@ pub(super) fn session(
         announce: mailbox_word::PEER_SLEEPS,
         wakes,
     });
-    let card = ServerCard { term, authority: remote(authority), epoch_ns, shards: shards.collect() };
+    let card =
+        ServerCard { term: of_server.term, authority: remote(authority), epoch_ns, shards: shards.collect() };
     let mut endpoint = server.verbs_endpoint(joining, card)?;
-    let peers: Vec<PeerId> = (0..view.shards() as u32).map(PeerId).collect();
+    let peers: Vec<PeerId> = (0..count as u32).map(PeerId).collect();
     let mut asked = Asked::default();
     // Until a segment is registered, what it holds has to be asked for: worth a moment, once.
     let began = Instant::now();
-    for shard in 0..view.shards() {
+    for shard in 0..count {
         while !asked.refresh(shard, &mut endpoint)? && began.elapsed() < ANSWER {
             std::thread::sleep(ASK);
         }
     }
     let pointers = PointerCache::new(Span::private(POINTER_TABLE_BYTES));
-    let server = OfServer { term, view, may_write, wants_hints: features & FEATURE_HINTS != 0 };
     let shelf = if options.private_caches { Shelf::Private } else { Shelf::of_user() };
-    Ok((asked, Core::new(Endpoint::Verbs(Box::new(endpoint)), server, &peers, pointers, shelf)))
+    Ok((asked, Core::new(Endpoint::Verbs(Box::new(endpoint)), of_server, &peers, pointers, shelf)))
 }
 
 impl Asked {
