@@ -153,6 +153,7 @@ fn garbage_in_place_of_frames() {
             term: 1,
             may_write: true,
             view: kelix_wire::View::of_shards(1, 1, 2),
+            life: 1,
         }),
         [frame_head(1, 0, 13), vec![0xff; 13]].concat(),
     ];

@@ -159,7 +159,10 @@ fn the_newest_version_that_both_sides_know_is_spoken() {
         let Some(Frame::Hello { versions, .. }) = heard(&stream) else { panic!("no greeting") };
         assert_eq!(versions, SPOKEN);
         let (version, view) = (newest + 1, View::of_shards(1, 1, 1));
-        say(&stream, &Frame::Welcome { version, features: 0, pid: 1, term: 1, may_write: true, view });
+        say(
+            &stream,
+            &Frame::Welcome { version, features: 0, pid: 1, term: 1, may_write: true, view, life: 1 },
+        );
     });
     let error = Client::connect(address).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Incompatible, "{error}");

@@ -114,6 +114,8 @@ pub(crate) struct OfServer {
     /// Its shards want to know what is read.
     pub wants_hints: bool,
     pub view: View,
+    /// Names this life of its store: no other life of this or any store has it.
+    pub life: u64,
 }
 
 /// Most requests under way.
@@ -243,14 +245,10 @@ impl<F: Fabric> Core<F> {
         (self.shards[shard].reader.directory.clone(), self.server.view.hash_seed)
     }
 
-    /// A random number that every server draws when it starts.
-    pub fn server(&self) -> u64 {
-        self.server.view.hash_seed
-    }
-
-    /// What tells the server from all others: that number, which snapshots keep, and the term that it holds its directory in.
-    pub fn identity(&self) -> (u64, u64) {
-        (self.server(), self.server.term)
+    /// The random number of this life of the store. Handles carry it, so a handle of one life is refused in every other, whatever became of
+    /// run directories and snapshots between them.
+    pub fn life(&self) -> u64 {
+        self.server.life
     }
 
     /// Whether this client may write.
@@ -605,7 +603,7 @@ impl<F: Fabric> Core<F> {
 
     /// Whether this is another connection to the same server.
     pub fn is_of_the_server_of(&self, other: &Core<F>) -> bool {
-        self.identity() == other.identity()
+        self.life() == other.life()
     }
 
     /// Goes on over another connection to the same server, where what was not answered is to be asked again.

@@ -166,7 +166,7 @@ impl Session {
     ) -> Result<Session> {
         core.set_path(options.path);
         core.keeps_requests = caller.is_some();
-        let core_server = core.server();
+        let life = core.life();
         let segments_versions = vec![0; core.shards()];
         let unsent = (0..core.shards()).map(|_| VecDeque::new()).collect();
         let mut session = Session {
@@ -190,7 +190,7 @@ impl Session {
             scanned: Buffers::default(),
             client: client.clone(),
             setup,
-            server: core_server,
+            server: life,
             options,
             views: Views::default(),
             caller,
@@ -290,9 +290,10 @@ impl Session {
         Error::new(ErrorKind::Superseded, operation, context)
     }
 
-    /// Tells the server from all others: which store it has, which snapshots keep, and which of the servers of a run directory it is.
+    /// Tells the server from all others: the random number of its store, which snapshots keep, and that of this life of the store, which no
+    /// other life has.
     pub fn server(&self) -> (u64, u64) {
-        self.core.identity()
+        (self.core.seed(), self.core.life())
     }
 
     #[inline]

@@ -38,6 +38,8 @@ pub struct Connected {
     pub view: View,
     /// The term of its images.
     pub term: u64,
+    /// The number of this life of its store.
+    pub life: u64,
     /// The connection to each shard.
     pub peers: Vec<PeerId>,
     /// Where the rest comes from.
@@ -61,8 +63,8 @@ impl Default for Host {
 
 impl Connected {
     pub(crate) fn open(self) -> (Setup, Core<Endpoint>) {
-        let Connected { fabric, view, term, peers, source, host } = self;
-        let server = OfServer { term, view, may_write: true, wants_hints: false };
+        let Connected { fabric, view, term, life, peers, source, host } = self;
+        let server = OfServer { term, view, life, may_write: true, wants_hints: false };
         let (pointers, shelf) = (PointerCache::new(host.pointers), Shelf::Simulated(host.models));
         let core = Core::new(Endpoint::Sim(fabric), server, &peers, pointers, shelf);
         (Setup::Sim(source), core)

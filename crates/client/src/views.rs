@@ -145,7 +145,7 @@ impl Session {
             if known.is_none() {
                 self.views.holds.push(Hold { generation, views: held.clone() });
             }
-            let server = self.core.server();
+            let server = self.core.life();
             return Ok(View {
                 dataset: dataset.into(),
                 generation,

@@ -164,6 +164,7 @@ impl Shared {
             term: self.authority.term,
             may_write,
             view: namespace.view.clone(),
+            life: namespace.life,
         }
     }
 }

@@ -111,6 +111,8 @@ pub(crate) const DEFAULT: &str = "default";
 /// What a server gives a namespace.
 pub(crate) struct Numbers {
     pub term: u64,
+    /// Names this life of the namespace: no other life of this or any store has it.
+    pub life: u64,
     pub hash_seed: u64,
     pub first_in_agent: usize,
     pub view_lease_ns: u64,
@@ -123,6 +125,8 @@ pub(crate) struct Namespace {
     pub name: String,
     /// Its shards want to know what is read.
     pub is_cache: bool,
+    /// Names this life of it: no other life of this or any store has it.
+    pub life: u64,
     pub view: View,
     pub shards: Vec<ShardHandle>,
     /// Which of the agent's shards is its first.
@@ -137,7 +141,7 @@ impl Namespace {
     /// Begins to serve a namespace: makes its images, and starts a thread for each shard, as `start` does it.
     pub fn start(
         config: &NamespaceConfig,
-        Numbers { term, hash_seed, first_in_agent, view_lease_ns, epoch_ns }: Numbers,
+        Numbers { term, life, hash_seed, first_in_agent, view_lease_ns, epoch_ns }: Numbers,
         restored: Option<(&Snapshot, u16)>,
         image_id: impl Fn() -> Result<u64> + Sync,
         start: impl Fn(ShardConfig, Option<(&Snapshot, Which)>) -> Result<ShardHandle> + Sync,
@@ -179,6 +183,7 @@ impl Namespace {
         Ok(Namespace {
             name: config.name.clone(),
             is_cache: config.cache,
+            life,
             view,
             shards,
             first_in_agent,
@@ -241,6 +246,7 @@ mod tests {
         let namespace = Namespace {
             name: "people".into(),
             is_cache: false,
+            life: 1,
             view: View::of_shards(1, 1, 1),
             shards: Vec::new(),
             first_in_agent: 0,

@@ -206,6 +206,7 @@ fn begin(
         let seed = restored.map_or_else(random_u64, |(.., seed)| Ok(seed))?;
         let numbers = Numbers {
             term: authority.term,
+            life: random_u64()?,
             hash_seed: seed,
             first_in_agent: first,
             view_lease_ns: lease_ns,

@@ -166,6 +166,7 @@ impl Server {
             fabric: Box::new(endpoint),
             view: self.view.clone(),
             term: self.term,
+            life: self.view.hash_seed,
             peers,
             source: Source {
                 maps: Box::new(move |shard| {

@@ -7,7 +7,7 @@
 //! other's death. Descriptors travel with the frames in the order named here.
 
 use kelix_fabric::tcp::{REFUSED, REGIONS_CHANGED};
-use kelix_types::limits::NAMESPACE_BYTES_MAX;
+use kelix_types::limits::{NAMESPACE_BYTES_MAX, RING_ARCS};
 
 use crate::version::{SPOKEN, Versions};
 use crate::view::View;
@@ -47,8 +47,9 @@ pub enum Frame {
     /// Client: versions, features, purpose, the session that is to go on or may have to, and the namespace. It is the same in all
     /// versions of the protocol: which one is spoken is not known yet.
     Hello { versions: Versions, features: u64, purpose: Purpose, caller: Option<Caller>, namespace: String },
-    /// Server: the version that is spoken from now on. Descriptors: the authority page, the table of cached pointers of the client's user.
-    Welcome { version: u16, features: u64, pid: u32, term: u64, may_write: bool, view: View },
+    /// Server: the version that is spoken from now on, and the random number of the namespace's life, which no other life of this or any
+    /// store has. Descriptors: the authority page, the table of cached pointers of the client's user.
+    Welcome { version: u16, features: u64, pid: u32, term: u64, may_write: bool, view: View, life: u64 },
     /// Server: descriptor: the header page.
     Image { shard: u16, bytes: u64 },
     /// Server: first granule and length of segments. Descriptors: their memory.
@@ -156,7 +157,7 @@ impl Frame {
                 out.extend(namespace.as_bytes());
                 1
             }
-            Frame::Welcome { version, features, pid, term, may_write, view } => {
+            Frame::Welcome { version, features, pid, term, may_write, view, life } => {
                 out.extend(version.to_le_bytes());
                 out.extend(features.to_le_bytes());
                 out.extend(pid.to_le_bytes());
@@ -165,6 +166,7 @@ impl Frame {
                 out.extend(view.number.to_le_bytes());
                 out.extend(view.hash_seed.to_le_bytes());
                 out.extend(view.owners());
+                out.extend(life.to_le_bytes());
                 2
             }
             Frame::Image { shard, bytes } => {
@@ -292,7 +294,8 @@ impl Frame {
                 pid: from.u32()?,
                 term: from.u64()?,
                 may_write: from.bool()?,
-                view: View::from_parts(from.u64()?, from.u64()?, from.rest())?,
+                view: View::from_parts(from.u64()?, from.u64()?, from.take::<RING_ARCS>()?.into())?,
+                life: from.u64()?,
             },
             3 => Frame::Image { shard: from.u16()?, bytes: from.u64()? },
             4 => {
@@ -358,6 +361,7 @@ mod tests {
                 term: 3,
                 may_write: true,
                 view: View::of_shards(1, 9, 2),
+                life: 0x0102,
             },
             Frame::Image { shard: 1, bytes: 4096 },
             Frame::Segments { shard: 1, last: true, list: vec![(1, 64 << 20), (2, 128 << 20)] },
@@ -403,9 +407,10 @@ mod tests {
     #[test]
     fn golden_frames() {
         let (kind, welcome) = all()[1].encode();
-        assert_eq!((kind, welcome.len()), (2, 39 + kelix_types::limits::RING_ARCS));
+        assert_eq!((kind, welcome.len()), (2, 39 + RING_ARCS + 8));
         let numbers = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 77, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 1];
         assert_eq!(welcome[..24], numbers);
+        assert_eq!(welcome[39 + RING_ARCS..], [2, 1, 0, 0, 0, 0, 0, 0]);
         assert_eq!(all()[2].encode(), (3, vec![1, 0, 0, 16, 0, 0, 0, 0, 0, 0]));
         let segments = [[1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 4, 0, 0, 0, 0, 2, 0, 0]].concat();
         assert_eq!(all()[3].encode().1[..22], segments);

@@ -373,7 +373,7 @@ fn understand(kind: u16, bytes: &[u8]) -> Result<Frame> {
 
 /// Understands the answer to a greeting.
 fn greeted(answer: Frame) -> Result<OfServer> {
-    let Frame::Welcome { version, features, term, may_write, view, .. } = answer else {
+    let Frame::Welcome { version, features, term, may_write, view, life, .. } = answer else {
         return Err(protocol("the server did not greet"));
     };
     if !(SPOKEN.oldest..=SPOKEN.newest).contains(&version) || features & FEATURES_NEEDED != 0 {
@@ -382,7 +382,7 @@ fn greeted(answer: Frame) -> Result<OfServer> {
         );
         return Err(Error::new(ErrorKind::Incompatible, "connect", context));
     }
-    Ok(OfServer { term, may_write, wants_hints: features & FEATURE_HINTS != 0, view })
+    Ok(OfServer { term, may_write, wants_hints: features & FEATURE_HINTS != 0, view, life })
 }
 
 #[cfg(test)]
