@@ -23,6 +23,7 @@ pub(super) fn make_shard(memory_bytes: u64) -> Result<Shard, String> {
         image_id: 1,
         hash_seed: SEED,
         term: 1,
+        incarnation: kelix_types::Incarnation::first_of_term(1),
         epoch_ns: EPOCH_NS,
         epoch_ns_usual: EPOCH_NS,
         memory_bytes,

@@ -37,6 +37,7 @@ impl Trained {
             image_id: 1,
             hash_seed: 1,
             term: 1,
+            incarnation: kelix_types::Incarnation::first_of_term(1),
             epoch_ns: EPOCH_NS,
             epoch_ns_usual: EPOCH_NS,
             memory_bytes,

@@ -142,14 +142,11 @@ impl Answers {
 
 /// Answers at an address, until the process ends. Returns the address.
 pub(crate) fn serve(
-    address: SocketAddr,
+    listener: TcpListener,
     statistics: Statistics,
     directory: &Path,
 ) -> Result<SocketAddr, Failure> {
-    let listening = |source: std::io::Error| {
-        Failure::io("serve", format!("cannot listen for metrics on {address}"), &source)
-    };
-    let listener = TcpListener::bind(address).map_err(listening)?;
+    let listening = |source: std::io::Error| Failure::io("serve", "cannot listen for metrics", &source);
     let bound = listener.local_addr().map_err(listening)?;
     let server = Server::from_listener(listener, None)
         .map_err(|error| listening(std::io::Error::other(error.to_string())))?;

@@ -6,10 +6,11 @@
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use kelix_fabric::shm::{RunDirectory, page_bytes};
-use kelix_server::{Ended, Server, ServerConfig, SnapshotConfig, Statistics, Stopper};
+use kelix_server::{Ended, Reserved, Server, ServerConfig, SnapshotConfig, Statistics, Stopper};
 use kelix_types::limits::SHARD_BYTES_MIN;
 use serde_json::json;
 use signal_hook::consts::SIGHUP;
@@ -172,13 +173,19 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     let log = Log::begin(&args.log)?;
     let manager = Manager::of_environment();
     kelix_server::raise_descriptor_limit();
-    let server = Server::start(&config)?;
-    let metrics = args.metrics.map(|address| http::serve(address, server.statistics(), &config.directory));
+    let taken_over = args.take_over.then_some(&*config.directory);
+    let reserve =
+        |address| Reserved::bind(address, taken_over).map_err(|error| Failure::from(error).at("for metrics"));
+    let metrics = args.metrics.map(reserve).transpose()?;
+    let prepared = Server::prepare(&config)?;
+    let statistics = prepared.statistics();
+    let serves = watch(signals, &statistics, &manager, log.file())
+        .map_err(|error| Failure::io("serve", "cannot start a thread that watches", &error))?;
+    let server = prepared.serve()?;
+    // It waits for that, or the server would have ended.
+    let _ = serves.send(server.stopper());
+    let metrics = metrics.map(|reserved| http::serve(reserved.listen()?, statistics, &config.directory));
     let metrics = metrics.transpose()?;
-    if let Err(error) = watch(signals, &server, &manager, log.file()) {
-        server.stop();
-        return Err(Failure::io("serve", "cannot start a thread that watches", &error));
-    }
     manager.ready(&ready(false, &config, &server, metrics));
     // A reader that has gone is no reason not to serve.
     let _ = writeln!(std::io::stdout(), "{}", ready(context.json, &config, &server, metrics));
@@ -195,17 +202,28 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     }
 }
 
-/// Starts the threads that wait for signals, and that tell a manager who wants it that the server is alive.
-fn watch(signals: Signals, server: &Server, manager: &Manager, log: Option<LogFile>) -> std::io::Result<()> {
-    let (stopper, told) = (server.stopper(), manager.clone());
-    let heed = move || heed_signals(signals, &stopper, &told, log.as_ref());
+/// Starts the threads that wait for signals, and that tell a manager who wants it that the server is alive. They wait for the server to
+/// serve, and are told by what is returned.
+fn watch(
+    signals: Signals,
+    statistics: &Statistics,
+    manager: &Manager,
+    log: Option<LogFile>,
+) -> std::io::Result<Sender<Stopper>> {
+    let told = manager.clone();
+    let (serves, begun) = channel::<Stopper>();
+    let heed = move || {
+        if let Ok(stopper) = begun.recv() {
+            heed_signals(signals, &stopper, &told, log.as_ref());
+        }
+    };
     std::thread::Builder::new().name("kelix-signals".into()).spawn(heed)?;
     if let Some(time) = manager.watches() {
-        let (statistics, manager) = (server.statistics(), manager.clone());
+        let (statistics, manager) = (statistics.clone(), manager.clone());
         let vouch = move || vouch(&statistics, &manager, time);
         std::thread::Builder::new().name("kelix-watchdog".into()).spawn(vouch)?;
     }
-    Ok(())
+    Ok(serves)
 }
 
 /// Does what signals say, until one ends the server.

@@ -169,6 +169,13 @@ impl<'a> Words<'a> {
         word.fetch_add(value, Ordering::SeqCst) + value
     }
 
+    /// Stores one word if it still is `expected`; else returns what it is. For words with several writers.
+    pub fn compare_exchange(self, index: usize, expected: u64, value: u64) -> Result<u64, u64> {
+        let word = self.word(index);
+        moment!(Store);
+        word.compare_exchange(expected, value, Ordering::SeqCst, Ordering::SeqCst)
+    }
+
     /// Copies words out, in any order, each whole.
     #[inline(always)]
     pub fn copy_out(self, first: usize, into: &mut [u64]) {

@@ -40,6 +40,8 @@ pub struct ImageConfig {
     pub hash_seed: u64,
     /// Term of the server.
     pub term: u64,
+    /// Its objects' incarnations count up from here. No other image of the store's, before or after it or elsewhere, gives any of them.
+    pub incarnation: Incarnation,
     /// L of the read rule, the shortest time between two epochs, in nanoseconds.
     pub epoch_ns: u64,
     /// The usual time between them: while there is no hurry.
@@ -216,7 +218,7 @@ impl Image {
             kinds,
             runs_dead: VecDeque::new(),
             dead: VecDeque::new(),
-            incarnation: Incarnation::first_of_term(config.term),
+            incarnation: config.incarnation,
             epoch: 1,
             epoch_step_ns: 0,
             short_until: 0,
@@ -282,8 +284,8 @@ impl Image {
 
     /// A name for a new object that no object ever had or will have.
     pub fn next_incarnation(&mut self) -> Incarnation {
-        // A term has 2^40 names, enough for thirty hours at ten million a second. The image then goes on in the
-        // term above; a later server has an image of its own, so its equal terms name other objects.
+        // A term has 2^32 incarnations, and follows the clock in steps of 2^32 nanoseconds: an image that goes on in the term above
+        // is far behind the clock, which gives later servers theirs.
         self.incarnation = self.incarnation.next().unwrap_or_else(|| {
             let term = self.incarnation.term() + 1;
             Incarnation::first_of_term(term)
@@ -962,6 +964,7 @@ mod tests {
             image_id: 1,
             hash_seed: 2,
             term: 1,
+            incarnation: Incarnation::first_of_term(1),
             epoch_ns,
             epoch_ns_usual: L,
             memory_bytes,
@@ -1188,8 +1191,8 @@ mod tests {
     #[test]
     fn incarnations_never_repeat_even_when_the_counter_ends() {
         let mut image = image(4 << 20);
-        image.incarnation = Incarnation((2 << 40) - 2);
+        image.incarnation = Incarnation((2 << 32) - 2);
         let names: Vec<u64> = (0..3).map(|_| image.next_incarnation().0).collect();
-        assert_eq!(names, [(2 << 40) - 1, 2 << 40, (2 << 40) + 1]);
+        assert_eq!(names, [(2 << 32) - 1, 2 << 32, (2 << 32) + 1]);
     }
 }

@@ -137,6 +137,7 @@ pub(crate) struct Greeted {
 
 impl AgentThread {
     fn run(&mut self, ending: &Ending) {
+        self.shared.authority.wait_for_begin();
         let mut events = Vec::new();
         let mut idle_since = None;
         while !ending.ends.load(Ordering::SeqCst) {

@@ -1,12 +1,21 @@
 //! Taking possession of a run directory: the lock, the authority page, the socket.
+//!
+//! ```text
+//! prepared   the directory is ours to serve, its term is the one before ours: an earlier server may still serve, and goes on if we give up
+//! raised     the term is ours, which voids all earlier servers
+//! in force   the earlier server has ended or given up its lock: threads begin, clients are let in
+//! ```
+//!
+//! Everything that a start may fail at comes before the term is raised.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::{
     AUTHORITY_BYTES, AUTHORITY_LEASED, AUTHORITY_MAGIC, AUTHORITY_TERM, RunDirectory, map_file,
@@ -15,6 +24,14 @@ use kelix_image::Span;
 use kelix_types::limits::AUTHORITY_LEASE_NS;
 use kelix_types::{Error, ErrorKind, Incarnation, Result};
 use rustix::fs::{FlockOperation, flock};
+use tracing::warn;
+
+use crate::holder::{Holder, describe, is_same_file};
+
+/// How long a server that was superseded may take to end by itself.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+/// How long the system may take to end a process that is killed.
+const KILLED_WITHIN: Duration = Duration::from_secs(2);
 
 /// A run directory in this server's possession.
 pub(crate) struct Authority {
@@ -22,65 +39,56 @@ pub(crate) struct Authority {
     pub file: File,
     pub page: Span,
     pub term: u64,
+    raised: AtomicBool,
     closed: AtomicBool,
-    _lock: File,
+    lock: Mutex<Lock>,
+    begun: (Mutex<bool>, Condvar),
+    /// Keeps who clears up old files of temporary directories from taking this one's.
+    _directory: Option<File>,
 }
 
 fn system(what: &str, directory: &RunDirectory, source: std::io::Error) -> Error {
     Error::system("serve", format!("cannot {what} in {}", directory.0.display()), source)
 }
 
-/// The process id in a lock file, and whether that process is stopped.
-fn holder(lock: &mut File) -> String {
-    let mut text = String::new();
-    let _ = lock.read_to_string(&mut text);
-    let Ok(pid) = text.trim().parse::<u32>() else { return "another process".into() };
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let stopped = stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'));
-    format!("process {pid}{}", if stopped { ", which is stopped" } else { "" })
+/// The lock of a file: held, or somebody else's that is going to be superseded.
+pub(crate) enum Lock {
+    /// Held. The file names this process.
+    Held(File),
+    /// Somebody else's.
+    Of(File),
 }
 
-/// Takes the lock. A server that stands still keeps its lock; with `take_over` it loses the directory all the same,
-/// because the raised term makes its image worthless.
-fn lock(directory: &RunDirectory, take_over: bool) -> Result<File> {
-    loop {
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false).mode(0o660);
-        let mut file =
-            file.open(directory.lock()).map_err(|source| system("open the lock", directory, source))?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            if !take_over {
-                return Err(Error::new(
-                    ErrorKind::InvalidArgument,
-                    "serve",
-                    format!(
-                        "{} is served by {}; end it, choose another directory with --dir, or start with \
-                         --take-over to supersede it",
-                        directory.0.display(),
-                        holder(&mut file)
-                    ),
-                ));
+impl Lock {
+    /// Opens a file that one server at a time may lock, and locks it if nobody has.
+    pub fn try_lock(path: &Path) -> std::io::Result<Lock> {
+        loop {
+            let mut options = OpenOptions::new();
+            let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+                return Ok(Lock::Of(file));
             }
-            fs::remove_file(directory.lock())
-                .map_err(|source| system("replace the lock", directory, source))?;
-            continue;
+            // Somebody may have replaced the file between open and lock.
+            match fs::metadata(path) {
+                Ok(named) if is_same_file(&file.metadata()?, &named) => return Ok(Lock::Held(file)),
+                _ => continue,
+            }
         }
-        // Somebody may have replaced the file between open and lock.
-        let same =
-            |held: fs::Metadata, named: fs::Metadata| (held.dev(), held.ino()) == (named.dev(), named.ino());
-        if let (Ok(held), Ok(named)) = (file.metadata(), fs::metadata(directory.lock())) {
-            if same(held, named) {
-                let written = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
-                written.map_err(|source| system("write the lock", directory, source))?;
-                return Ok(file);
-            }
+    }
+
+    /// The process that holds the lock of a run directory.
+    pub fn holder(directory: &RunDirectory) -> Option<Holder> {
+        let file = File::open(directory.lock()).ok()?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => None,
+            Err(_) => Holder::of(&file),
         }
     }
 }
 
 impl Authority {
-    /// Locks the directory and raises its term. `verbs`: clients may READ over verbs.
-    pub fn take(directory: RunDirectory, take_over: bool, verbs: bool) -> Result<Authority> {
+    /// Looks whether the directory can be served, and locks it if nobody does. Of a server that does, nothing is taken yet.
+    pub fn prepare(directory: RunDirectory, take_over: bool) -> Result<Authority> {
         if directory.socket(Incarnation::TERM_MAX).as_os_str().len() > 100 {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
@@ -101,17 +109,33 @@ impl Authority {
                 ),
             ));
         }
-        let lock = lock(&directory, take_over)?;
+        let lock = Lock::try_lock(&directory.lock())
+            .map_err(|source| system("open the lock", &directory, source))?;
+        match &lock {
+            Lock::Held(file) => {
+                let mode = fs::Permissions::from_mode(0o600);
+                let named = file.set_permissions(mode).and_then(|()| sign(file));
+                named.map_err(|source| system("write the lock", &directory, source))?;
+            }
+            Lock::Of(file) if !take_over => {
+                let context = format!(
+                    "{} is served by {}; end it, choose another directory with --dir, or start with --take-over to \
+                     supersede it",
+                    directory.0.display(),
+                    describe(file)
+                );
+                return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
+            }
+            Lock::Of(_) => {}
+        }
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o640);
         let file = file
             .open(directory.authority())
-            .and_then(|file| file.set_len(AUTHORITY_BYTES).map(|()| file))
+            .and_then(|file| reserve(&file).map(|()| file))
             .map_err(|source| system("open the authority page", &directory, source))?;
         let page = map_file(&file, AUTHORITY_BYTES, true)?;
-        page.words().publish(0, AUTHORITY_MAGIC);
-        // From here on every reader of an earlier server's image knows that it is over.
-        let term = page.words().add(AUTHORITY_TERM, 1);
+        let term = page.words().load_acquire(AUTHORITY_TERM) + 1;
         if term > Incarnation::TERM_MAX {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
@@ -119,15 +143,144 @@ impl Authority {
                 format!("{} has used up its terms: use a new directory", directory.0.display()),
             ));
         }
-        // Clients over verbs may not have noticed, and nothing is to contradict what they read from an earlier server.
-        if page.words().load_acquire(AUTHORITY_LEASED) != 0 {
-            std::thread::sleep(Duration::from_nanos(AUTHORITY_LEASE_NS));
-        }
-        page.words().publish(AUTHORITY_LEASED, u64::from(verbs));
         // Clients get a descriptor that cannot write.
         let file = File::open(directory.authority())
             .map_err(|source| system("open the authority page", &directory, source))?;
-        Ok(Authority { directory, file, page, term, closed: AtomicBool::new(false), _lock: lock })
+        let itself = File::open(&directory.0).ok();
+        if let Some(itself) = &itself {
+            let _ = flock(itself, FlockOperation::NonBlockingLockExclusive);
+        }
+        Ok(Authority {
+            directory,
+            file,
+            page,
+            term,
+            raised: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            lock: Mutex::new(lock),
+            begun: Default::default(),
+            _directory: itself,
+        })
+    }
+
+    /// The server that is going to be superseded, if there is one and it can be seen.
+    pub fn superseded(&self) -> Option<Holder> {
+        match &*self.lock.lock().expect("no panic under this lock") {
+            Lock::Held(_) => None,
+            Lock::Of(file) => Holder::of(file),
+        }
+    }
+
+    /// Whether there is one.
+    pub fn supersedes(&self) -> bool {
+        matches!(&*self.lock.lock().expect("no panic under this lock"), Lock::Of(_))
+    }
+
+    /// Raises the term, by which all earlier servers are void, and has the one that still runs end: it is woken if it stands still, and killed
+    /// if it does not end by itself. `verbs`: clients may READ over verbs.
+    pub fn raise(&self, verbs: bool) -> Result<()> {
+        let holder = self.superseded();
+        let words = self.page.words();
+        words.publish(0, AUTHORITY_MAGIC);
+        // From here on every reader of an earlier server's image knows that it is over.
+        if words.compare_exchange(AUTHORITY_TERM, self.term - 1, self.term).is_err() {
+            let context =
+                format!("another server has taken over {} in the same moment", self.directory.0.display());
+            return Err(Error::new(ErrorKind::Superseded, "serve", context));
+        }
+        self.raised.store(true, Ordering::SeqCst);
+        // Clients over verbs may not have noticed, and nothing is to contradict what they read from an earlier server.
+        let leased = words.load_acquire(AUTHORITY_LEASED) != 0;
+        let raised = Instant::now();
+        self.take_lock(holder.as_ref());
+        if leased {
+            let lease = Duration::from_nanos(AUTHORITY_LEASE_NS);
+            std::thread::sleep(lease.saturating_sub(raised.elapsed()));
+        }
+        words.publish(AUTHORITY_LEASED, u64::from(verbs));
+        Ok(())
+    }
+
+    /// Takes the lock of a server that is void.
+    fn take_lock(&self, holder: Option<&Holder>) {
+        let mut lock = self.lock.lock().expect("no panic under this lock");
+        let Lock::Of(file) = &*lock else { return };
+        // First, for the one that ends to say by whom it was superseded.
+        let mut named = sign(file);
+        let ends = |within: Duration| {
+            let began = Instant::now();
+            while flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
+                if began.elapsed() > within {
+                    return false;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            true
+        };
+        if let Some(holder) = holder {
+            holder.wake();
+        }
+        let mut ended = ends(ENDS_WITHIN);
+        if let (false, Some(holder)) = (ended, holder) {
+            warn!(pid = holder.pid(), "the server that was superseded does not end, and is killed");
+            holder.kill();
+            ended = ends(KILLED_WITHIN);
+        }
+        let replaced = if ended { file.try_clone() } else { self.replace_lock() };
+        match replaced {
+            Ok(file) => {
+                named = sign(&file).and(named);
+                *lock = Lock::Held(file);
+            }
+            Err(error) => named = Err(error),
+        }
+        // The term is what counts; the lock only spares others a start in vain.
+        if let Err(error) = named {
+            warn!(%error, "the lock of the run directory names another process");
+        }
+    }
+
+    /// Locks another file in the place of one that a process out of reach has locked, in a container of its own say. Its image is void, and so
+    /// is its lock.
+    fn replace_lock(&self) -> std::io::Result<File> {
+        let _ = fs::remove_file(self.directory.lock());
+        match Lock::try_lock(&self.directory.lock())? {
+            Lock::Held(file) | Lock::Of(file) => Ok(file),
+        }
+    }
+
+    /// Gives up where another server has begun in a directory of the same name, which somebody removed while this one served: clients of this
+    /// one are to learn that it is over.
+    pub fn notice_replacement(&self) {
+        let named = fs::metadata(self.directory.authority());
+        if let (Ok(named), Ok(own)) = (named, self.file.metadata()) {
+            if !is_same_file(&named, &own) && self.in_force() {
+                warn!("the run directory was replaced, and another server has begun in it");
+                self.page.words().add(AUTHORITY_TERM, 1);
+            }
+        }
+    }
+
+    /// Lets threads begin that wait for this server to be in force, or for its end.
+    pub fn begin(&self) {
+        *self.begun.0.lock().expect("no panic under this lock") = true;
+        self.begun.1.notify_all();
+    }
+
+    /// Whether they were let.
+    pub fn has_begun(&self) -> bool {
+        *self.begun.0.lock().expect("no panic under this lock")
+    }
+
+    /// Whether this server ever was in force.
+    pub fn was_raised(&self) -> bool {
+        self.raised.load(Ordering::SeqCst)
+    }
+
+    /// Waits for that.
+    pub fn wait_for_begin(&self) {
+        let begun = self.begun.0.lock().expect("no panic under this lock");
+        let _begun = self.begun.1.wait_while(begun, |begun| !*begun).expect("no panic under this lock");
     }
 
     /// Whether no later server has taken over.
@@ -141,16 +294,29 @@ impl Authority {
         UnixStream::connect(self.directory.socket(self.term))
     }
 
-    /// Says where the server also listens over TCP.
-    pub fn tell_address(&self, address: Option<SocketAddr>) -> Result<()> {
+    /// Writes down where the server is going to listen over TCP.
+    pub fn note_address(&self, address: Option<SocketAddr>) -> Result<()> {
+        let Some(address) = address else { return Ok(()) };
+        fs::write(self.noted_address(), format!("{address}\n"))
+            .map_err(|source| system("say where the server listens", &self.directory, source))
+    }
+
+    fn noted_address(&self) -> PathBuf {
+        self.directory.0.join(format!("tcp.{}", self.term))
+    }
+
+    /// Says what was noted, or that the server does not listen.
+    pub fn tell_address(&self, address: Option<SocketAddr>) {
         let told = match address {
-            Some(address) => fs::write(self.directory.tcp(), format!("{address}\n")),
+            Some(_) => fs::rename(self.noted_address(), self.directory.tcp()),
             None => match fs::remove_file(self.directory.tcp()) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
             },
         };
-        told.map_err(|source| system("say where the server listens", &self.directory, source))
+        if let Err(error) = told {
+            warn!(%error, "{} does not tell where the server listens", self.directory.tcp().display());
+        }
     }
 
     /// Takes the socket away. Once, and when the server ends: somebody else may serve the directory when the last thread
@@ -162,21 +328,29 @@ impl Authority {
             return false;
         }
         let _ = fs::remove_file(self.directory.socket(self.term));
+        let _ = fs::remove_file(self.noted_address());
         if self.in_force() {
             let _ = fs::remove_file(self.directory.tcp());
         }
         true
     }
 
-    /// Opens the socket, and removes those that dead servers left.
-    pub fn listen(&self) -> Result<UnixListener> {
+    /// Removes what dead servers left.
+    pub fn clear_up(&self) {
         for entry in fs::read_dir(&self.directory.0).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            let term = name.to_str().and_then(|name| name.strip_prefix("socket.")?.parse::<u64>().ok());
+            let term = name.to_str().and_then(|name| {
+                let term = name.strip_prefix("socket.").or_else(|| name.strip_prefix("tcp."))?;
+                term.parse::<u64>().ok()
+            });
             if term.is_some_and(|term| term < self.term) {
                 let _ = fs::remove_file(entry.path());
             }
         }
+    }
+
+    /// Opens the socket. Nobody looks for it before the term is raised.
+    pub fn listen(&self) -> Result<UnixListener> {
         let path = self.directory.socket(self.term);
         let _ = fs::remove_file(&path);
         let listen = || -> std::io::Result<UnixListener> {
@@ -192,4 +366,20 @@ impl Drop for Authority {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// Has a file be one page, with room on the disk for it: a page that is only promised is a signal to whoever first writes to it on a full one.
+fn reserve(file: &File) -> std::io::Result<()> {
+    file.set_len(AUTHORITY_BYTES)?;
+    match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, AUTHORITY_BYTES) {
+        // Some file systems cannot.
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(()),
+        reserved => Ok(reserved?),
+    }
+}
+
+/// Writes this process's number into a lock's file.
+fn sign(file: &File) -> std::io::Result<()> {
+    file.set_len(0)?;
+    file.write_all_at(std::process::id().to_string().as_bytes(), 0)
 }

@@ -11,15 +11,19 @@ mod agent;
 mod authority;
 mod clients;
 mod connection;
+mod holder;
+mod listening;
 mod namespace;
 mod server;
 mod shard_thread;
 mod snapshots;
 mod statistics;
+mod store;
 mod verbs;
 
+pub use listening::Reserved;
 pub use namespace::{NamespaceConfig, Rights, Who};
-pub use server::{Ended, Server, ServerConfig, Statistics, Stopper, Token};
+pub use server::{Ended, Prepared, Server, ServerConfig, Statistics, Stopper, Token};
 pub use snapshots::{SnapshotConfig, Taken};
 
 /// Lets this process have as many open files as the system allows it at most; each client needs a few. Where that is

@@ -11,7 +11,7 @@ use kelix_types::limits::{
     EPOCH_NS, NAMESPACE_BYTES_MAX, POINTER_TABLE_BYTES, SEGMENT_BYTES_FIRST, SHARD_BYTES_MIN, SHARDS_MAX,
     segment_bytes_max,
 };
-use kelix_types::{Error, ErrorKind, Result};
+use kelix_types::{Error, ErrorKind, Incarnation, Result};
 use kelix_wire::View;
 
 use crate::shard_thread::ShardHandle;
@@ -105,6 +105,12 @@ impl NamespaceConfig {
     }
 }
 
+/// Where the incarnations of an image begin: somewhere in the first half of a term, so that two images that got one term from
+/// clocks that agree do not give the same ones either.
+fn first_incarnation(term: u64, random: u64) -> Incarnation {
+    Incarnation(Incarnation::first_of_term(term).0 | random >> (65 - Incarnation::COUNTER_BITS))
+}
+
 /// The name of the namespace that is meant where none is named.
 pub(crate) const DEFAULT: &str = "default";
 
@@ -114,6 +120,8 @@ pub(crate) struct Numbers {
     /// Names this life of the namespace: no other life of this or any store has it.
     pub life: u64,
     pub hash_seed: u64,
+    /// The term of the incarnations that its images give.
+    pub incarnation_term: u64,
     pub first_in_agent: usize,
     pub view_lease_ns: u64,
     /// L of the read rule.
@@ -141,7 +149,7 @@ impl Namespace {
     /// Begins to serve a namespace: makes its images, and starts a thread for each shard, as `start` does it.
     pub fn start(
         config: &NamespaceConfig,
-        Numbers { term, life, hash_seed, first_in_agent, view_lease_ns, epoch_ns }: Numbers,
+        Numbers { term, life, hash_seed, incarnation_term, first_in_agent, view_lease_ns, epoch_ns }: Numbers,
         restored: Option<(&Snapshot, u16)>,
         image_id: impl Fn() -> Result<u64> + Sync,
         start: impl Fn(ShardConfig, Option<(&Snapshot, Which)>) -> Result<ShardHandle> + Sync,
@@ -154,6 +162,7 @@ impl Namespace {
                 image_id: image_id()?,
                 hash_seed,
                 term,
+                incarnation: first_incarnation(incarnation_term, image_id()?),
                 epoch_ns,
                 epoch_ns_usual: EPOCH_NS,
                 memory_bytes: shard_bytes,

@@ -1,7 +1,7 @@
 //! Starting and stopping a server.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,13 +23,12 @@ use crate::agent::AgentHandle;
 use crate::authority::Authority;
 use crate::clients::{ClientRecord, Counters};
 use crate::connection;
+use crate::listening::Reserved;
 use crate::namespace::{DEFAULT, Namespace, NamespaceConfig, Numbers, Rights, Visitor};
 use crate::shard_thread::{Command, News, ShardHandle};
-use crate::snapshots::{self, SnapshotConfig, Snapshots, Taken};
+use crate::snapshots::{self, Asker, SnapshotConfig, Snapshots, Taken};
+use crate::store::{StoreDirectory, term_of_clock};
 use crate::verbs::VerbsThread;
-
-/// How long a server that was superseded may take to give its address up.
-const GIVEN_UP: Duration = Duration::from_secs(2);
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -126,8 +125,9 @@ pub(crate) struct Shared {
     pub tcp: Option<SocketAddr>,
     /// Where it takes clients over verbs.
     pub rdma: Vec<SocketAddr>,
-    /// Who takes snapshots.
+    /// Who takes snapshots, and the directory that they are in.
     pub snapshots: Option<Snapshots>,
+    pub store: Option<StoreDirectory>,
     /// Whether the last one was taken, once the server ends.
     pub kept: OnceLock<bool>,
     pub started: Instant,
@@ -179,7 +179,7 @@ fn begin(
     config: &ServerConfig,
     namespaces: &[&NamespaceConfig],
     snapshot: Option<&Snapshot>,
-    authority: &Arc<Authority>,
+    (authority, incarnation_term): (&Arc<Authority>, u64),
     news: &Sender<News>,
 ) -> Result<(Vec<Arc<Namespace>>, Arc<AtomicBool>)> {
     let stop = Arc::new(AtomicBool::new(false));
@@ -208,6 +208,7 @@ fn begin(
             term: authority.term,
             life: random_u64()?,
             hash_seed: seed,
+            incarnation_term,
             first_in_agent: first,
             view_lease_ns: lease_ns,
             epoch_ns,
@@ -222,6 +223,12 @@ fn begin(
 impl Server {
     /// Starts a server and returns once clients can connect.
     pub fn start(config: &ServerConfig) -> Result<Server> {
+        Server::prepare(config)?.serve()
+    }
+
+    /// Does everything that the start of a server may fail at: takes ports, reads a snapshot, takes memory, starts threads. A server that
+    /// has the directory goes on meanwhile, and if this fails.
+    pub fn prepare(config: &ServerConfig) -> Result<Prepared> {
         let default = NamespaceConfig {
             name: DEFAULT.into(),
             shards: config.shards,
@@ -241,31 +248,44 @@ impl Server {
         check_access(config)?;
         let shapes: Vec<(&str, usize)> =
             namespaces.iter().map(|namespace| (&namespace.name[..], namespace.shards)).collect();
-        let readable = |verify| match &config.snapshots {
-            Some(snapshots) => snapshots::readable(snapshots, &shapes, verify),
-            None => Ok(Vec::new()),
+        let authority =
+            Arc::new(Authority::prepare(RunDirectory(config.directory.clone()), config.take_over)?);
+        let supersedes = authority.supersedes();
+        let store = match &config.snapshots {
+            Some(snapshots) => {
+                Some(StoreDirectory::prepare(&snapshots.directory, &authority, random_u64()?)?)
+            }
+            None => None,
         };
-        if config.take_over {
-            readable(true)?;
-        }
-        let authority = Arc::new(Authority::take(
-            RunDirectory(config.directory.clone()),
-            config.take_over,
-            !config.rdma.is_empty(),
-        )?);
-        // Not before: the server that held the directory until now may have been taking its last one.
-        let kept = readable(false)?;
-        let (news, received) = channel();
-        let begin = |restored: Option<&Snapshot>| begin(config, &namespaces, restored, &authority, &news);
-        let ((served, stop), newest) = snapshots::begin_with(kept, begin)?;
-        let listener = authority.listen()?;
-        let tcp_listener = config.listen.map(|address| listen(address, config.take_over)).transpose()?;
-        let tcp = tcp_listener.as_ref().and_then(|listener| listener.local_addr().ok());
-        authority.tell_address(tcp)?;
+        let holder = authority.superseded();
+        let reserved = config.listen.map(|address| Reserved::share(address, holder.as_ref())).transpose()?;
+        let tcp = reserved.as_ref().map(Reserved::address);
         let mut rdma = config.rdma.clone();
         let port = tcp.map_or(0, |address| address.port());
         rdma.iter_mut().filter(|address| address.port() == 0).for_each(|address| address.set_port(port));
-        let snapshots = config.snapshots.as_ref().map(|config| Snapshots::new(config, newest));
+        let seen = match &config.snapshots {
+            Some(snapshots) => kelix_snapshot::list(&snapshots.directory)?.into_iter().next(),
+            None => None,
+        };
+        let kept = match (&config.snapshots, &store) {
+            (Some(snapshots), Some(store)) => snapshots::readable(snapshots, store, &shapes, supersedes)?,
+            _ => Vec::new(),
+        };
+        if let (true, Some(newest)) = (supersedes, kept.first()) {
+            check_room(newest.bytes())?;
+        }
+        let (news, received) = channel();
+        let incarnation_term = store.as_ref().map_or_else(term_of_clock, StoreDirectory::term);
+        let begin = |restored: Option<&Snapshot>| {
+            begin(config, &namespaces, restored, (&authority, incarnation_term), &news)
+        };
+        let ((served, stop), begun) = snapshots::begin_with(kept, begin)?;
+        let listener = authority.listen()?;
+        authority.note_address(tcp)?;
+        if let Some(store) = &store {
+            store.write(&config.directory)?;
+        }
+        let snapshots = config.snapshots.as_ref().map(|config| Snapshots::new(config, begun));
         let (snapshots, asked) = snapshots.unzip();
         let shared = Arc::new(Shared {
             authority,
@@ -277,56 +297,13 @@ impl Server {
             tcp,
             rdma,
             snapshots,
+            store,
             kept: OnceLock::new(),
             started: Instant::now(),
         });
-        let server = Server { shared, stop };
-        if let Some(asked) = asked {
-            spawn("kelix-snapshot", server.shared.clone(), server.stop.clone(), move |shared, stop| {
-                let snapshots = shared.snapshots.as_ref().expect("made before");
-                snapshots.run(&shared, &asked, &stop);
-            })?;
-        }
-        if let Err(error) = server.start_threads(config, (listener, tcp_listener), received) {
-            // What has begun ends.
-            server.stop();
-            return Err(error);
-        }
-        let shared = &server.shared;
-        info!(
-            directory = %config.directory.display(),
-            term = shared.authority.term,
-            namespaces = shared.namespaces.len(),
-            shards = shared.shards().count(),
-            memory_bytes = config.memory_bytes,
-            tcp = shared.tcp.map(|address| address.to_string()),
-            "server started"
-        );
-        Ok(server)
-    }
-
-    /// Starts what serves clients beside the shards.
-    fn start_threads(
-        &self,
-        config: &ServerConfig,
-        (listener, tcp_listener): (UnixListener, Option<TcpListener>),
-        news: Receiver<News>,
-    ) -> Result<()> {
-        let (shared, stop) = (&self.shared, &self.stop);
-        spawn("kelix-accept", shared.clone(), stop.clone(), move |shared, stop| {
-            accept(shared, &stop, &listener)
-        })?;
-        spawn("kelix-news", shared.clone(), stop.clone(), move |shared, _| pass_on(&shared, &news))?;
-        if let Some(listener) = tcp_listener {
-            let shards = shared.shards().map(ShardHandle::for_agent).collect();
-            let verbs = match &shared.rdma[..] {
-                [] => None,
-                addresses => Some(VerbsThread::listen(shared, addresses, random_u64()?)?),
-            };
-            let agent = AgentHandle::start(shared.clone(), (listener, config), shards, verbs)?;
-            let _ = shared.agent.set(agent);
-        }
-        Ok(())
+        let prepared = Prepared { server: Server { shared, stop }, config: config.clone(), reserved, seen };
+        prepared.start_threads((listener, asked), received)?;
+        Ok(prepared)
     }
 
     /// Takes a snapshot, and waits for it.
@@ -359,6 +336,7 @@ impl Server {
         // A shard that sleeps does not notice its successor, so this looks for one too.
         while self.shared.authority.in_force() && !self.shared.shards().any(ShardHandle::has_ended) {
             std::thread::sleep(Duration::from_millis(200));
+            self.shared.authority.notice_replacement();
         }
         self.ended()
     }
@@ -380,6 +358,119 @@ impl Server {
     pub fn stop(self) -> Ended {
         self.stopper().stop();
         self.ended()
+    }
+}
+
+/// A server that is ready to take possession of its directory, and has not yet.
+pub struct Prepared {
+    server: Server,
+    config: ServerConfig,
+    reserved: Option<Reserved>,
+    /// The newest snapshot there was.
+    seen: Option<PathBuf>,
+}
+
+impl Prepared {
+    /// Starts what serves clients beside the shards. The agent and the shards wait until the server is in force.
+    fn start_threads(
+        &self,
+        (listener, asked): (UnixListener, Option<Receiver<(bool, Asker)>>),
+        news: Receiver<News>,
+    ) -> Result<()> {
+        let Server { shared, stop } = &self.server;
+        if let Some(asked) = asked {
+            spawn("kelix-snapshot", shared.clone(), stop.clone(), move |shared, stop| {
+                let snapshots = shared.snapshots.as_ref().expect("made before");
+                snapshots.run(&shared, &asked, &stop);
+            })?;
+        }
+        spawn("kelix-accept", shared.clone(), stop.clone(), move |shared, stop| {
+            accept(shared, &stop, &listener)
+        })?;
+        spawn("kelix-news", shared.clone(), stop.clone(), move |shared, _| pass_on(&shared, &news))?;
+        if self.waits_for_devices() {
+            // What a server of the same address holds is had when that has ended; what else may fail shows now.
+            return VerbsThread::try_addresses(shared);
+        }
+        self.start_agent()
+    }
+
+    /// Whether clients over verbs can be taken only when the server that is superseded takes none any more.
+    fn waits_for_devices(&self) -> bool {
+        !self.server.shared.rdma.is_empty() && self.server.shared.authority.supersedes()
+    }
+
+    fn start_agent(&self) -> Result<()> {
+        let shared = &self.server.shared;
+        let Some(reserved) = &self.reserved else { return Ok(()) };
+        let shards = shared.shards().map(ShardHandle::for_agent).collect();
+        let verbs = match &shared.rdma[..] {
+            [] => None,
+            addresses => Some(VerbsThread::listen(shared, addresses, random_u64()?)?),
+        };
+        let agent = AgentHandle::start(shared.clone(), (reserved.listener()?, &self.config), shards, verbs)?;
+        let _ = shared.agent.set(agent);
+        Ok(())
+    }
+
+    /// What tells how it is doing.
+    pub fn statistics(&self) -> Statistics {
+        self.server.statistics()
+    }
+
+    /// A handle that stops the server from another thread, once it serves.
+    pub fn stopper(&self) -> Stopper {
+        self.server.stopper()
+    }
+
+    /// Takes possession: from here on whichever server had the directory is void. Returns once clients can connect.
+    ///
+    /// An error before that leaves the other server as it is: another one was quicker, or the one that is to be superseded has taken a
+    /// snapshot since this one read its own.
+    pub fn serve(mut self) -> Result<Server> {
+        let shared = self.server.shared.clone();
+        if let (Some(config), true) = (&self.config.snapshots, shared.authority.supersedes()) {
+            let newest = kelix_snapshot::list(&config.directory)?.into_iter().next();
+            if newest != self.seen && !config.fresh {
+                let context =
+                    "the server that is to be superseded has taken a snapshot in this moment; try again";
+                return Err(Error::new(ErrorKind::Unavailable, "serve", context));
+            }
+        }
+        let waits_for_devices = self.waits_for_devices();
+        shared.authority.raise(!shared.rdma.is_empty())?;
+        if let Some(store) = &shared.store {
+            store.take()?;
+        }
+        if waits_for_devices {
+            self.start_agent()?;
+        }
+        if let Some(reserved) = self.reserved.take() {
+            reserved.listen()?;
+        }
+        shared.authority.tell_address(shared.tcp);
+        shared.authority.clear_up();
+        shared.authority.begin();
+        info!(
+            directory = %self.config.directory.display(),
+            term = shared.authority.term,
+            namespaces = shared.namespaces.len(),
+            shards = shared.shards().count(),
+            memory_bytes = self.config.memory_bytes,
+            tcp = shared.tcp.map(|address| address.to_string()),
+            "server started"
+        );
+        let Server { shared, stop } = &self.server;
+        Ok(Server { shared: shared.clone(), stop: stop.clone() })
+    }
+}
+
+/// What has begun ends, unless it serves.
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        if !self.server.shared.authority.has_begun() {
+            self.server.stopper().stop();
+        }
     }
 }
 
@@ -430,6 +521,7 @@ impl Stopper {
     /// Stops the server: it takes no more connections, executes the requests that have arrived, sends the answers, and then ends
     /// the connections, by which clients know at once.
     pub fn stop(&self) {
+        self.shared.authority.begin();
         self.shared.agent.get().into_iter().for_each(AgentHandle::pass_on);
         // What is in the store goes on in the next server.
         if let Some(snapshots) = self.shared.snapshots.as_ref().filter(|_| self.shared.authority.in_force()) {
@@ -446,7 +538,9 @@ impl Stopper {
         if !self.shared.authority.close() {
             return;
         }
-        if self.shared.authority.in_force() {
+        if !self.shared.authority.was_raised() {
+            // It never came to serve, and whoever tried says why.
+        } else if self.shared.authority.in_force() {
             info!(term = self.shared.authority.term, "server stopped");
         } else {
             warn!(term = self.shared.authority.term, "server superseded");
@@ -475,19 +569,21 @@ fn check_access(config: &ServerConfig) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidArgument, "serve", context))
 }
 
-/// Listens. A server that was superseded gives the address up within a moment.
-fn listen(address: SocketAddr, take_over: bool) -> Result<TcpListener> {
-    let began = Instant::now();
-    loop {
-        match TcpListener::bind(address) {
-            Ok(listener) => return Ok(listener),
-            Err(_) if take_over && began.elapsed() < GIVEN_UP => {
-                std::thread::sleep(Duration::from_millis(20))
-            }
-            Err(source) => {
-                return Err(Error::system("serve", format!("cannot listen on {address}"), source));
-            }
+/// A server that takes over has its memory beside that of the other one, for as long as that serves. The system would end one of them if there
+/// is too little for both.
+fn check_room(snapshot_bytes: u64) -> Result<()> {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available =
+        meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.split_whitespace().next());
+    match available.and_then(|kilobytes| kilobytes.parse::<u64>().ok()) {
+        Some(kilobytes) if kilobytes.saturating_mul(1024) < snapshot_bytes => {
+            let context = format!(
+                "the snapshot takes {snapshot_bytes} bytes of memory, and {kilobytes} kB are to be had while the other server has its own: \
+                 end that one first"
+            );
+            Err(Error::new(ErrorKind::OutOfMemory, "serve", context))
         }
+        _ => Ok(()),
     }
 }
 

@@ -124,6 +124,7 @@ pub(crate) struct ShardHandle {
     /// The core that the thread was last seen on, for the agent.
     core: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
+    authority: Arc<Authority>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -195,7 +196,7 @@ impl ShardHandle {
         let mut thread = ShardThread {
             shard,
             endpoint,
-            authority,
+            authority: authority.clone(),
             stop: stop.clone(),
             news,
             namespace,
@@ -235,6 +236,7 @@ impl ShardHandle {
             waker: Arc::new(waker_handle),
             core: core_seen,
             stop,
+            authority,
             thread,
         })
     }
@@ -275,6 +277,8 @@ impl ShardHandle {
 
     /// Does so, and waits for its end.
     pub fn join(&self) {
+        // It may be the end of a server that never was in force.
+        self.authority.begin();
         self.wake();
         if let Some(thread) = self.thread.lock().expect("no panic under this lock").take() {
             let _ = thread.join();
@@ -331,6 +335,7 @@ impl ShardThread {
     }
 
     fn run(&mut self) {
+        self.authority.wait_for_begin();
         let mut now = self.now();
         let mut steps = 0;
         let mut reported = Instant::now();

@@ -18,6 +18,7 @@ use tracing::{info, warn};
 
 use crate::server::Shared;
 use crate::shard_thread::Command;
+use crate::store::StoreDirectory;
 
 /// Words that are copied at once.
 const PIECE_WORDS: usize = 128 << 10;
@@ -118,7 +119,7 @@ struct Standing {
 }
 
 /// Somebody who wants a snapshot, and waits for it.
-type Asker = Sender<Result<Taken>>;
+pub(crate) type Asker = Sender<Result<Taken>>;
 
 /// The thread that takes snapshots, as others see it.
 pub(crate) struct Snapshots {
@@ -216,6 +217,7 @@ fn description(shared: &Shared, made: SystemTime) -> Description {
         shards: namespace.shards.len(),
     });
     Description {
+        store: shared.store.as_ref().map_or(0, |store| store.number),
         release: env!("CARGO_PKG_VERSION").into(),
         made_unix_ms: since.as_millis() as u64,
         namespaces: namespaces.collect(),
@@ -278,7 +280,9 @@ fn take(shared: &Shared, config: &SnapshotConfig, is_last: bool) -> Result<Taken
     while taking.ended < shards {
         taking.hear(Some(PATIENCE))?;
     }
-    let (path, bytes) = taking.writer.finish()?;
+    // A server that was superseded while it wrote must not name one that its successor, or who comes after, would begin with.
+    let is_ours = || shared.authority.in_force() && shared.store.as_ref().is_none_or(StoreDirectory::is_ours);
+    let (path, bytes) = taking.writer.finish_if(is_ours)?;
     if let Err(error) = kelix_snapshot::keep(&config.directory, config.keep) {
         warn!(%error, "older snapshots are kept");
     }
@@ -369,12 +373,10 @@ impl Taking {
 /// damaged. An error if there are some, and none is of use.
 pub(crate) fn readable(
     config: &SnapshotConfig,
+    store: &StoreDirectory,
     namespaces: &[(&str, usize)],
     verify: bool,
 ) -> Result<Vec<Snapshot>> {
-    std::fs::create_dir_all(&config.directory).map_err(|source| {
-        Error::system("serve", format!("cannot make {}", config.directory.display()), source)
-    })?;
     let mut readable = Vec::new();
     if config.fresh {
         return Ok(readable);
@@ -383,7 +385,8 @@ pub(crate) fn readable(
     for path in &paths {
         let opened = Snapshot::open(path)
             .and_then(|snapshot| if verify { snapshot.verify().map(|()| snapshot) } else { Ok(snapshot) })
-            .and_then(|snapshot| fits(&snapshot, namespaces).map(|()| snapshot));
+            .and_then(|snapshot| fits(&snapshot, namespaces).map(|()| snapshot))
+            .and_then(|snapshot| store.check(&snapshot).map(|()| snapshot));
         match opened {
             Ok(snapshot) => readable.push(snapshot),
             Err(error) if error.kind() == ErrorKind::Damaged => {
@@ -429,7 +432,10 @@ pub(crate) fn begin_with<T>(
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 warn!(%error, "this snapshot is not used, but the one before it");
             }
-            begun => return Ok((begun?, Some((snapshot.description().made(), snapshot.bytes())))),
+            begun => {
+                let (made, bytes) = (snapshot.description().made(), snapshot.bytes());
+                return Ok((begun?, Some((made, bytes))));
+            }
         }
     }
     Err(none_is_whole(&directory))

@@ -79,6 +79,7 @@ impl Alone {
             image_id: 1,
             hash_seed: Alone::SEED,
             term: Alone::TERM,
+            incarnation: kelix_types::Incarnation::first_of_term(Alone::TERM),
             epoch_ns: EPOCH_NS,
             epoch_ns_usual: EPOCH_NS,
             memory_bytes,

@@ -91,6 +91,7 @@ impl ServerPlan {
                 image_id: hash_seed + number as u64,
                 hash_seed,
                 term,
+                incarnation: kelix_types::Incarnation::first_of_term(term),
                 epoch_ns: self.kind.epoch_ns,
                 epoch_ns_usual: self.kind.epoch_ns_usual,
                 memory_bytes: self.memory_bytes / self.shards as u64,

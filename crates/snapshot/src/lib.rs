@@ -69,6 +69,9 @@ pub struct Which {
 /// What a snapshot is of.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Description {
+    /// The number of the store that it is of; 0 in a snapshot of a release that had none.
+    #[serde(default)]
+    pub store: u64,
     /// The release that made it.
     pub release: String,
     /// When, in milliseconds since 1970.

@@ -106,7 +106,8 @@ impl Snapshot {
     fn at(path: &Path) -> Result<Snapshot> {
         let file = File::open(path).map_err(|source| system("read", path, source))?;
         let bytes = file.metadata().map_err(|source| system("read", path, source))?.len();
-        let description = Description { release: String::new(), made_unix_ms: 0, namespaces: Vec::new() };
+        let description =
+            Description { store: 0, release: String::new(), made_unix_ms: 0, namespaces: Vec::new() };
         Ok(Snapshot { path: path.to_path_buf(), file, description, pieces: Vec::new(), bytes })
     }
 
@@ -246,7 +247,7 @@ mod tests {
 
     fn description(made_unix_ms: u64) -> Description {
         let namespace = NamespaceDescription { name: "default".into(), hash_seed: 42, shards: 2 };
-        Description { release: "0.1.0".into(), made_unix_ms, namespaces: vec![namespace] }
+        Description { store: 7, release: "0.1.0".into(), made_unix_ms, namespaces: vec![namespace] }
     }
 
     fn made(directory: &Path, at: u64) -> PathBuf {

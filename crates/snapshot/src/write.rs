@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use kelix_image::words::bytes_of;
-use kelix_types::{Place, Result};
+use kelix_types::{Error, ErrorKind, Place, Result};
 
 use crate::{
     Description, ENDING, HEAD_WORDS, Kind, MAGIC, PAGE_BYTES, PART, PIECE, PIECE_WORDS_MAX, VERSION, Which,
@@ -87,12 +87,22 @@ impl Writer {
     }
 
     /// Writes the end, and gives the file its name once it is on the disk. Returns where it is, and its length.
-    pub fn finish(mut self) -> Result<(PathBuf, u64)> {
+    pub fn finish(self) -> Result<(PathBuf, u64)> {
+        self.finish_if(|| true)
+    }
+
+    /// The same, if the directory still is this writer's to name one in when all is written: a snapshot of a server that another one has superseded
+    /// meanwhile gets no name.
+    pub fn finish_if(mut self, is_ours: impl Fn() -> bool) -> Result<(PathBuf, u64)> {
         let count = self.pieces;
         self.piece(Kind::End, Which { namespace: 0, shard: 0 }, count, &[])?;
         let path = self.directory.join(&self.name);
-        let named = self.file.sync_all().and_then(|()| std::fs::rename(&self.part, &path));
-        named.map_err(|source| system("write", &path, source))?;
+        self.file.sync_all().map_err(|source| system("write", &path, source))?;
+        if !is_ours() {
+            let context = format!("{} belongs to another server now", self.directory.display());
+            return Err(Error::new(ErrorKind::Superseded, "snapshot", context));
+        }
+        std::fs::rename(&self.part, &path).map_err(|source| system("write", &path, source))?;
         self.is_whole = true;
         let directory = File::open(&self.directory).and_then(|directory| directory.sync_all());
         directory.map_err(|source| system("write", &self.directory, source))?;

@@ -90,9 +90,9 @@ pub struct Incarnation(pub u64);
 
 impl Incarnation {
     /// Bits of the counter; the term stands above them.
-    pub const COUNTER_BITS: u32 = 40;
+    pub const COUNTER_BITS: u32 = 32;
     /// Largest term.
-    pub const TERM_MAX: u64 = (1 << 23) - 1;
+    pub const TERM_MAX: u64 = (1 << 31) - 1;
 
     /// The first incarnation of a term. The following ones count up from it.
     pub const fn first_of_term(term: u64) -> Incarnation {
@@ -103,6 +103,11 @@ impl Incarnation {
     /// The term it was made in.
     pub const fn term(self) -> u64 {
         self.0 >> Self::COUNTER_BITS
+    }
+
+    /// Its place within the term.
+    pub const fn counter(self) -> u64 {
+        self.0 & ((1 << Self::COUNTER_BITS) - 1)
     }
 
     /// The next incarnation, or `None` when the term's counter is used up and the term must be raised.
@@ -155,9 +160,9 @@ mod tests {
         assert_eq!(Location::from_word(location.word() | 0xffff << 48), Some(location));
         assert_eq!(Location::from_word(127 << 40), None);
         let incarnation = Incarnation::first_of_term(3).next().unwrap();
-        assert_eq!(incarnation.live().0, 0x8000_0300_0000_0001);
-        assert_eq!(incarnation.dead().0, 0x0000_0300_0000_0001);
+        assert_eq!(incarnation.live().0, 0x8000_0003_0000_0001);
+        assert_eq!(incarnation.dead().0, 0x0000_0003_0000_0001);
         assert_eq!(incarnation.live().incarnation(), incarnation);
-        assert_eq!(Incarnation((1 << 40) - 1).next(), None);
+        assert_eq!(Incarnation((1 << 32) - 1).next(), None);
     }
 }

@@ -175,9 +175,19 @@ impl Image {
             );
             return Err(Error::new(ErrorKind::InvalidArgument, "restore image", context));
         }
-        // What was put after the books were written, and is lost, has names of their term.
-        let term = config.term.max(Incarnation(books.incarnation).term() + 1);
-        image.incarnation = Incarnation::first_of_term(term);
+        // What was put after the books were written, and is lost, has incarnations of their term.
+        let term = Incarnation(books.incarnation).term() + 1;
+        if term > Incarnation::TERM_MAX {
+            let context = format!(
+                "its last incarnation is {:#x}, and no image can go on behind that",
+                books.incarnation
+            );
+            return Err(Error::new(ErrorKind::Damaged, "restore image", context));
+        }
+        if image.incarnation.term() < term {
+            // Where in the term they begin stays as it was drawn.
+            image.incarnation = Incarnation(Incarnation::first_of_term(term).0 | image.incarnation.counter());
+        }
         for segment in &books.segments {
             // Granules of segments that are gone belong to nobody.
             image.granules.resize(segment.first_granule as usize, u32::MAX);
@@ -263,6 +273,7 @@ mod tests {
             image_id: 1,
             hash_seed: 2,
             term,
+            incarnation: Incarnation::first_of_term(term),
             epoch_ns: kelix_types::limits::EPOCH_NS,
             epoch_ns_usual: kelix_types::limits::EPOCH_NS,
             memory_bytes,
@@ -292,6 +303,7 @@ mod tests {
             image_id: 1,
             hash_seed: 2,
             term: 1,
+            incarnation: Incarnation::first_of_term(1),
             epoch_ns: kelix_types::limits::EPOCH_NS,
             epoch_ns_usual: kelix_types::limits::EPOCH_NS,
             memory_bytes: 2 * GRANULE_BYTES,

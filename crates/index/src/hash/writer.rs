@@ -566,6 +566,7 @@ mod tests {
             image_id: 1,
             hash_seed: 99,
             term: 1,
+            incarnation: kelix_types::Incarnation::first_of_term(1),
             epoch_ns: limits::EPOCH_NS,
             epoch_ns_usual: limits::EPOCH_NS,
             memory_bytes: 256 << 20,

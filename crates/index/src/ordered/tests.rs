@@ -24,6 +24,7 @@ fn world(kind: TableKind) -> World {
         image_id: 1,
         hash_seed: 99,
         term: 1,
+        incarnation: kelix_types::Incarnation::first_of_term(1),
         epoch_ns: limits::EPOCH_NS,
         epoch_ns_usual: limits::EPOCH_NS,
         memory_bytes: 256 << 20,
