@@ -1,21 +1,43 @@
 //! What `kelix serve --metrics` answers over HTTP: Prometheus at `/metrics`, and a page at `/` that shows the server at work, from
 //! `/stat.json`.
 //!
+//! Whoever reaches the address may be anybody, so all of it has bounds: the head of a request (8 KiB, 5 s), an answer (30 s), connections
+//! at a time (32, others wait), and there are no bodies: a request with one is refused, and nothing of that is read or has memory.
+//! Each connection is for one request.
+//!
 //! It only reads, and takes only GET and HEAD. The page is one file with its style and script in it, made of
 //! `crates/cli/page`. It may load nothing and ask nobody but this server: its policy admits what bears the number that is
 //! drawn for each answer, and nothing else. Other sites cannot read the answers, since no header lets them; not even one that has its name
 //! stand for the loopback interface, because there only names of that are answered ([`is_local`]).
 
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::io::Cursor;
+use std::convert::Infallible;
+use std::future::ready;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderName,
+    HeaderValue, REFERRER_POLICY, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use kelix::{Client, Credentials};
 use kelix_server::Statistics;
 use serde_json::json;
-use tiny_http::{Header, Method, Request, Response, Server};
+use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
+use tokio::task::LocalSet;
+use tracing::warn;
 
 use crate::Failure;
 use crate::kept::Lent;
@@ -29,19 +51,29 @@ const SCRIPT: [&str; 3] =
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-type Answer = Response<Cursor<Vec<u8>>>;
+/// Bytes of a request's head at most.
+const HEAD_BYTES_MAX: usize = 8 << 10;
+/// How long a request's head may take to arrive, and how long a connection may last: whoever reads slowly is not waited for.
+const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(30);
+/// Connections that are answered at a time.
+const CONNECTIONS_MAX: usize = 32;
+/// Between two tries to take a connection where the system has no descriptor for one.
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
-fn header(name: &str, value: &str) -> Header {
-    Header::from_bytes(name, value).expect("a header")
+type Answer = Response<Full<Bytes>>;
+
+fn with(mut answer: Answer, name: HeaderName, value: &str) -> Answer {
+    answer.headers_mut().insert(name, HeaderValue::from_str(value).expect("plain letters"));
+    answer
 }
 
 /// An answer, which nobody may keep, or take for something else than it is.
-fn answer(status: u16, kind: &str, body: impl Into<Vec<u8>>) -> Answer {
-    Response::from_data(body)
-        .with_status_code(status)
-        .with_header(header("Content-Type", kind))
-        .with_header(header("Cache-Control", "no-store"))
-        .with_header(header("X-Content-Type-Options", "nosniff"))
+fn answer(status: StatusCode, kind: &str, body: impl Into<Vec<u8>>) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(body.into())));
+    *answer.status_mut() = status;
+    let answer = with(answer, CONTENT_TYPE, kind);
+    with(with(answer, CACHE_CONTROL, "no-store"), X_CONTENT_TYPE_OPTIONS, "nosniff")
 }
 
 /// The page, whose style and script bear a number.
@@ -53,9 +85,8 @@ fn page(number: u128) -> Answer {
         "default-src 'none'; script-src 'nonce-{number}'; style-src 'nonce-{number}'; img-src data:; \
          connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     );
-    answer(200, "text/html; charset=utf-8", text)
-        .with_header(header("Content-Security-Policy", &policy))
-        .with_header(header("Referrer-Policy", "no-referrer"))
+    let page = answer(StatusCode::OK, "text/html; charset=utf-8", text);
+    with(with(page, CONTENT_SECURITY_POLICY, &policy), REFERRER_POLICY, "no-referrer")
 }
 
 /// A number that nobody can guess.
@@ -96,33 +127,37 @@ fn session(directory: &Path, namespace: &str) -> Result<Lent, Failure> {
 }
 
 impl Answers {
-    fn to(&mut self, request: &Request) -> Answer {
-        if !matches!(request.method(), Method::Get | Method::Head) {
-            return answer(405, TEXT, "only GET and HEAD\n").with_header(header("Allow", "GET, HEAD"));
+    fn to(&mut self, request: &Request<Incoming>) -> Answer {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let refused = answer(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n");
+            return with(refused, ALLOW, "GET, HEAD");
         }
-        let (path, query) = request.url().split_once('?').unwrap_or((request.url(), ""));
-        match path {
+        let length = request.headers().get(CONTENT_LENGTH);
+        if request.headers().contains_key(TRANSFER_ENCODING) || length.is_some_and(|length| length != "0") {
+            return answer(StatusCode::PAYLOAD_TOO_LARGE, TEXT, "a request has no body here\n");
+        }
+        match request.uri().path() {
             "/metrics" => {
                 let kind = "text/plain; version=0.0.4; charset=utf-8";
-                answer(200, kind, exposition(&self.statistics.json()))
+                answer(StatusCode::OK, kind, exposition(&self.statistics.json()))
             }
             "/" | "/stat.json" if !self.is_for_us(request) => answer(
-                403,
+                StatusCode::FORBIDDEN,
                 TEXT,
                 "this server listens on the loopback interface: ask for localhost or 127.0.0.1\n",
             ),
             "/" => match draw() {
                 Some(number) => page(number),
-                None => answer(503, TEXT, "no random numbers: try again\n"),
+                None => answer(StatusCode::SERVICE_UNAVAILABLE, TEXT, "no random numbers: try again\n"),
             },
-            "/stat.json" => self.stat(wanted(query)),
-            _ => answer(404, TEXT, "see / and /metrics\n"),
+            "/stat.json" => self.stat(wanted(request.uri().query().unwrap_or(""))),
+            _ => answer(StatusCode::NOT_FOUND, TEXT, "see / and /metrics\n"),
         }
     }
 
-    fn is_for_us(&self, request: &Request) -> bool {
-        let mut hosts = request.headers().iter().filter(|header| header.field.equiv("Host"));
-        !self.bound.ip().is_loopback() || hosts.all(|host| is_local(host.value.as_str()))
+    fn is_for_us(&self, request: &Request<Incoming>) -> bool {
+        let mut hosts = request.headers().get_all(HOST).iter();
+        !self.bound.ip().is_loopback() || hosts.all(|host| host.to_str().is_ok_and(is_local))
     }
 
     /// What `kelix stat --json` shows of a namespace, and the names of all.
@@ -131,42 +166,81 @@ impl Answers {
         let name = wanted.unwrap_or(namespaces[0]);
         let Some(mut statistics) = self.statistics.json_of(name) else {
             let words = json!({ "error": "no such namespace", "namespaces": namespaces });
-            return answer(404, "application/json", words.to_string());
+            return answer(StatusCode::NOT_FOUND, "application/json", words.to_string());
         };
         statistics["namespaces"] = json!(namespaces);
         let names = self.names.entry(name.to_string()).or_default();
         names.add_to(&mut statistics, || session(&self.directory, name));
-        answer(200, "application/json", statistics.to_string())
+        answer(StatusCode::OK, "application/json", statistics.to_string())
     }
 }
 
-/// Answers at an address, until the process ends. Returns the address.
-pub(crate) fn serve(
-    listener: TcpListener,
-    statistics: Statistics,
-    directory: &Path,
-) -> Result<SocketAddr, Failure> {
-    let listening = |source: std::io::Error| Failure::io("serve", "cannot listen for metrics", &source);
-    let bound = listener.local_addr().map_err(listening)?;
-    let server = Server::from_listener(listener, None)
-        .map_err(|error| listening(std::io::Error::other(error.to_string())))?;
-    let mut answers =
-        Answers { statistics, directory: directory.to_path_buf(), names: HashMap::new(), bound };
-    let serves = move || {
-        loop {
-            let Ok(request) = server.recv() else {
-                // Out of descriptors, say: there may be some later.
-                std::thread::sleep(Duration::from_millis(100));
-                continue;
-            };
-            let answer = answers.to(&request);
-            // Whoever asked may have gone.
-            let _ = request.respond(answer);
-        }
-    };
-    let thread = std::thread::Builder::new().name("kelix-metrics".into()).spawn(serves);
-    thread.map_err(|error| Failure::io("serve", "cannot start a thread for metrics", &error))?;
-    Ok(bound)
+/// A thread that is ready to answer over HTTP, and has neither address nor server yet.
+pub(crate) struct Ready(Sender<(TcpListener, Statistics)>);
+
+impl Ready {
+    /// Makes what the system may refuse. Where the names of tables are read: as a client of the server of a run directory.
+    pub fn new(directory: &Path) -> Result<Ready, Failure> {
+        let cannot =
+            |source: std::io::Error| Failure::io("serve", "cannot start a thread for metrics", &source);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
+        let (tell, told) = channel();
+        let directory = directory.to_path_buf();
+        let serves = move || serve(&runtime, directory, &told);
+        std::thread::Builder::new().name("kelix-metrics".into()).spawn(serves).map_err(cannot)?;
+        Ok(Ready(tell))
+    }
+
+    /// Answers from now on, until the process ends. Returns the address.
+    pub fn serve(self, listener: TcpListener, statistics: Statistics) -> Result<SocketAddr, Failure> {
+        let cannot = |source: std::io::Error| Failure::io("serve", "cannot listen for metrics", &source);
+        listener.set_nonblocking(true).map_err(cannot)?;
+        let address = listener.local_addr().map_err(cannot)?;
+        // It waits for that.
+        let _ = self.0.send((listener, statistics));
+        Ok(address)
+    }
+}
+
+fn serve(runtime: &Runtime, directory: PathBuf, told: &Receiver<(TcpListener, Statistics)>) {
+    let Ok((listener, statistics)) = told.recv() else { return };
+    let bound = listener.local_addr().expect("a bound socket");
+    let answers = Answers { statistics, directory, names: HashMap::new(), bound };
+    LocalSet::new().block_on(runtime, accept(listener, Rc::new(RefCell::new(answers))));
+}
+
+/// Takes connections, for ever.
+async fn accept(listener: TcpListener, answers: Rc<RefCell<Answers>>) {
+    let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime that runs");
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut said = false;
+    loop {
+        let place = places.clone().acquire_owned().await.expect("never closed");
+        let stream = loop {
+            match listener.accept().await {
+                Ok((stream, _)) => break stream,
+                Err(error) => {
+                    // Out of descriptors, say: there will be some later.
+                    if !std::mem::replace(&mut said, true) {
+                        warn!(%error, "no connection for metrics can be taken now: they wait");
+                    }
+                    tokio::time::sleep(BETWEEN_TRIES).await;
+                }
+            }
+        };
+        said = false;
+        let answers = answers.clone();
+        tokio::task::spawn_local(async move {
+            let service = service_fn(|request| ready(Ok::<_, Infallible>(answers.borrow_mut().to(&request))));
+            let mut http = http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
+            http.keep_alive(false).max_buf_size(HEAD_BYTES_MAX);
+            let connection = http.serve_connection(TokioIo::new(stream), service);
+            // Whoever asked may have gone, or reads nothing.
+            let _ = tokio::time::timeout(CONNECTION_TIME_MAX, connection).await;
+            drop(place);
+        });
+    }
 }
 
 #[cfg(test)]

@@ -46,6 +46,7 @@ mod write;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::error::ErrorKind as UsageKind;
 use clap::{CommandFactory, Parser};
@@ -224,6 +225,11 @@ fn parse() -> Result<Cli, u8> {
 }
 
 fn main() -> ExitCode {
+    // A write beyond the limit on the length of files is an error then, as on a full disk, and ends nothing.
+    let limit = signal_hook::flag::register(rustix::process::Signal::XFSZ.as_raw(), Arc::default());
+    if let Err(error) = limit {
+        return Failure::io("start", "cannot watch for signals", &error).report(false);
+    }
     let cli = match parse() {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),

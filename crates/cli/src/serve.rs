@@ -98,6 +98,9 @@ pub(crate) struct ServeArgs {
     log: LogArgs,
 }
 
+/// How long the log's thread may take to write what a server says last.
+const LOG_WRITTEN_WITHIN: Duration = Duration::from_millis(200);
+
 /// A port, or a host and a port.
 fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.parse::<u16>() {
@@ -171,12 +174,15 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     // Before the server starts, so that a signal that comes meanwhile is not lost.
     let signals = watch_signals("serve", &[SIGHUP])?;
     let log = Log::begin(&args.log)?;
+    end_on_panic();
     let manager = Manager::of_environment();
     kelix_server::raise_descriptor_limit();
     let taken_over = args.take_over.then_some(&*config.directory);
     let reserve =
         |address| Reserved::bind(address, taken_over).map_err(|error| Failure::from(error).at("for metrics"));
     let metrics = args.metrics.map(reserve).transpose()?;
+    let metrics = metrics.map(|reserved| Ok::<_, Failure>((reserved, http::Ready::new(&config.directory)?)));
+    let metrics = metrics.transpose()?;
     let prepared = Server::prepare(&config)?;
     let statistics = prepared.statistics();
     let serves = watch(signals, &statistics, &manager, log.file())
@@ -184,7 +190,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     let server = prepared.serve()?;
     // It waits for that, or the server would have ended.
     let _ = serves.send(server.stopper());
-    let metrics = metrics.map(|reserved| http::serve(reserved.listen()?, statistics, &config.directory));
+    let metrics = metrics.map(|(reserved, ready)| ready.serve(reserved.listen()?, statistics));
     let metrics = metrics.transpose()?;
     manager.ready(&ready(false, &config, &server, metrics));
     // A reader that has gone is no reason not to serve.
@@ -200,6 +206,20 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         }
         Ended::Superseded => Err(superseded(&config.directory)),
     }
+}
+
+/// Has the process end as soon as any of its threads panics. A server without one of them would be half a server, which nobody who watches it
+/// notices; and what a shard that panicked has in memory is nothing to take a snapshot of.
+fn end_on_panic() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        tell(info);
+        let thread = std::thread::current();
+        error!(thread = thread.name(), "a thread panicked, by a fault of the program's: the server ends");
+        // The log is written by a thread of its own.
+        std::thread::sleep(LOG_WRITTEN_WITHIN);
+        std::process::exit(Exit::Other as i32);
+    }));
 }
 
 /// Starts the threads that wait for signals, and that tell a manager who wants it that the server is alive. They wait for the server to

@@ -145,7 +145,11 @@ fn generation_rows(statistics: &Value) -> Vec<Value> {
     let mut rows = statistics["generations"].as_array().cloned().unwrap_or_default();
     for row in &mut rows {
         let holders = row["holders"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        row["held_by"] = holders.collect::<Vec<_>>().join(", ").into();
+        let mut held_by = holders.collect::<Vec<_>>().join(", ");
+        if let Some(more @ 1..) = row["holders_not_listed"].as_u64() {
+            held_by += &format!(", and {more} more");
+        }
+        row["held_by"] = held_by.into();
         row["dataset"] = show_name(row["dataset"].as_str().unwrap_or_default()).into();
     }
     rows
@@ -219,6 +223,9 @@ fn report(statistics: &Value) -> String {
     let generations = generation_rows(statistics);
     if !generations.is_empty() {
         report += &table("generations", &GENERATIONS, &generations);
+        if let Some(more @ 1..) = statistics["generations_not_listed"].as_u64() {
+            report += &format!("  and {more} more\n");
+        }
         report.push('\n');
     }
     if clients.is_empty() {

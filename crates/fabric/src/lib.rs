@@ -45,8 +45,30 @@ pub(crate) fn place(mailbox: &Span, first: usize, words: &[u64]) -> bool {
     fits
 }
 
+/// Longest single wait of the system: some of its calls count milliseconds in 31 bits, and refuse more. Whoever wants to wait for longer looks
+/// around in between.
+const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
+/// How long is waited in place of a wait that the system refuses, so that a refusal is no busy loop.
+const REFUSED_WAIT: Duration = Duration::from_millis(10);
+
+/// The number of events that a wait of the system brought. An interrupted wait is a short one. Any other error is a wait that did not take place: a
+/// while is waited without it, since "no event" at once, over and over, would take a whole core.
+pub(crate) fn events(waited: rustix::io::Result<usize>, timeout: Option<&Timespec>) -> usize {
+    match waited {
+        Ok(count) => count,
+        Err(rustix::io::Errno::INTR) => 0,
+        Err(_) => {
+            let wanted =
+                timeout.map_or(REFUSED_WAIT, |time| Duration::new(time.tv_sec as u64, time.tv_nsec as u32));
+            std::thread::sleep(wanted.min(REFUSED_WAIT));
+            0
+        }
+    }
+}
+
 /// A time as the system's calls take it.
 pub(crate) fn timespec(time: Duration) -> Timespec {
+    let time = time.min(WAIT_MAX);
     Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos() as _ }
 }
 

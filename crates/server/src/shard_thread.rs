@@ -40,6 +40,8 @@ const REPORT: Duration = Duration::from_millis(50);
 
 /// Most ordered tables that a shard tells of one by one, so that a report stays cheap.
 pub(crate) const ORDERED_REPORTED: usize = 1000;
+/// Most generations of datasets that it tells of, for the same reason: the names of datasets may be long.
+const GENERATIONS_REPORTED: usize = 200;
 
 /// What there is of an ordered table.
 #[derive(Clone, Copy)]
@@ -69,6 +71,7 @@ pub(crate) struct Report {
     pub ordered_not_listed: usize,
     /// Generations of datasets, and the connections of those who hold them. Of shard 0.
     pub generations: Vec<(GenerationReport, Vec<u64>)>,
+    pub generations_not_listed: usize,
     pub cpu: Duration,
     pub sleeps: u64,
 }
@@ -464,11 +467,13 @@ impl ShardThread {
             let known = self.connections.iter().find(|connection| connection.peer == *peer);
             known.map(|connection| connection.number)
         };
-        let generations = self.shard.generations().map(|generation| {
+        let mut all = self.shard.generations();
+        let generations = all.by_ref().take(GENERATIONS_REPORTED).map(|generation| {
             let holders = generation.holders.iter().filter_map(connection).collect();
             (generation, holders)
         });
-        let generations = generations.collect();
+        let generations: Vec<_> = generations.collect();
+        let generations_not_listed = all.count();
         *report = Report {
             counters: self.shard.counters(),
             memory: self.shard.memory_use(),
@@ -480,6 +485,7 @@ impl ShardThread {
             ordered,
             ordered_not_listed: tables.count(),
             generations,
+            generations_not_listed,
             cpu,
             sleeps: self.sleeps,
         };

@@ -17,6 +17,8 @@ use crate::snapshots::Snapshots;
 
 /// So many clients are told of one by one, so that all fits a frame of the set-up conversation.
 const CLIENTS_LISTED: usize = 1000;
+/// Clients that hold a generation and are named: so what is told of it fits into a frame, whoever holds what.
+const HOLDERS_LISTED: usize = 20;
 /// So many ordered tables, for the same reason.
 const ORDERED_LISTED: usize = 1000;
 
@@ -46,13 +48,15 @@ fn generation((generation, holders): &(GenerationReport, Vec<u64>), clients: &[C
         Stage::Unlisted(_) => "unlisted",
         Stage::Dropped(_) => "being dropped",
     };
-    let holders = clients.iter().filter(|client| holders.contains(&client.connection));
+    let held = clients.iter().filter(|client| holders.contains(&client.connection)).take(HOLDERS_LISTED);
+    let held: Vec<String> = held.map(ClientRecord::who).collect();
     json!({
         "dataset": dataset,
         "generation": number,
         "stage": stage,
         "tables": tables,
-        "holders": holders.map(ClientRecord::who).collect::<Vec<String>>(),
+        "holders_not_listed": holders.len().saturating_sub(held.len()),
+        "holders": held,
     })
 }
 
@@ -191,7 +195,10 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
             })
         })
         .collect();
-    let first = namespace.shards[0].report.lock().expect("no panic under this lock").generations.clone();
+    let (first, generations_not_listed) = {
+        let report = namespace.shards[0].report.lock().expect("no panic under this lock");
+        (report.generations.clone(), report.generations_not_listed)
+    };
     let generations: Vec<Value> = first.iter().map(|of| generation(of, &records)).collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -206,6 +213,7 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
         "shards": shards,
         "memory_by_kind": by_kind.json(),
         "generations": generations,
+        "generations_not_listed": generations_not_listed,
         "fabrics": serde_json::Map::from_iter(fabrics),
         "clients": clients,
         "clients_not_listed": not_listed,

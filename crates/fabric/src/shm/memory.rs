@@ -10,6 +10,21 @@ use kelix_types::{Error, Result};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
+/// Has the allocator take pieces of 128 KiB and more from the system one by one, and give them back as soon as nobody has them. By itself glibc
+/// raises that limit to the largest piece that was ever freed: then the mailboxes and queues of clients over TCP come from the heap, which
+/// clears them by hand, by which all of them become resident, and keeps them when the clients have gone.
+pub fn return_large_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        const M_MMAP_THRESHOLD: std::ffi::c_int = -3;
+        unsafe extern "C" {
+            fn mallopt(parameter: std::ffi::c_int, value: std::ffi::c_int) -> std::ffi::c_int;
+        }
+        // SAFETY: the signature is that of glibc, and the call may be made at any time by any thread. A refusal costs memory only.
+        let _ = unsafe { mallopt(M_MMAP_THRESHOLD, 128 << 10) };
+    }
+}
+
 /// A mapping; unmaps when dropped.
 struct Mapping {
     base: *mut std::ffi::c_void,

@@ -23,7 +23,7 @@ mod wake;
 mod wake;
 
 pub use endpoint::{ShmEndpoint, ShmMemory, ShmPeer, SleepWord, Way};
-pub use memory::{Memfd, MemfdSegments, Segment, map_file, page_bytes};
+pub use memory::{Memfd, MemfdSegments, Segment, map_file, page_bytes, return_large_memory};
 pub use rundir::{AUTHORITY_BYTES, AUTHORITY_LEASED, AUTHORITY_MAGIC, AUTHORITY_TERM, RunDirectory};
 pub use shelf::Shelf;
 pub use socket::{receive_frame, send_frame};

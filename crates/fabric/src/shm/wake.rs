@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kelix_types::{Error, Result};
 use rustix::event::epoll;
-use rustix::io::Errno;
+
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
 use crate::timespec;
@@ -118,12 +118,8 @@ impl Waker {
         let timeout = timeout_ns.map(|ns| timespec(Duration::from_nanos(ns)));
         let mut events =
             [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
-        let count = match epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) {
-            Ok(count) => count,
-            Err(Errno::INTR) => 0,
-            // Nothing else can happen to a valid set; sleeping is then replaced by polling.
-            Err(_) => 0,
-        };
+        let waited = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref());
+        let count = crate::events(waited, timeout.as_ref());
         let mut hung_up = false;
         for event in &events[..count] {
             let key = event.data.u64();

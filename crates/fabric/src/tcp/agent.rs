@@ -433,8 +433,8 @@ impl Agent {
         let timeout = timeout.map(timespec);
         let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut ready = [none; EVENTS];
-        // An interrupted wait is a short one.
-        let count = epoll::wait(&self.epoll, &mut ready[..], timeout.as_ref()).unwrap_or(0);
+        let waited = epoll::wait(&self.epoll, &mut ready[..], timeout.as_ref());
+        let count = crate::events(waited, timeout.as_ref());
         let mut knocks = false;
         for event in &ready[..count] {
             match event.data.u64() {

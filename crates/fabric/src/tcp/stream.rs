@@ -15,8 +15,10 @@ use rustls::Connection;
 use super::frame::{self, Head, Kind};
 use crate::{SET_UP_BYTES_MAX, timespec};
 
-/// Words that are received at once at most, unless a frame is longer.
+/// Words that are received at once at most, unless a frame is longer; and at first, which is enough for who asks for one thing after the other. There
+/// may be thousands of connections, and most of them are silent.
 const RECEIVE_WORDS: usize = 8 << 10;
+const RECEIVE_WORDS_FIRST: usize = 512;
 
 /// Frames that are looked at ahead.
 const AHEAD: usize = 32;
@@ -34,6 +36,8 @@ pub(crate) struct Stream {
     /// Bytes that have arrived, and words of them that were taken.
     arrived_bytes: usize,
     taken: usize,
+    /// Words that are received at once: more, once so many have come.
+    receives: usize,
     /// Longest frame that is accepted, in words.
     longest: usize,
     /// Why the connection is over.
@@ -58,6 +62,7 @@ impl Stream {
             sent: 0,
             arrived: Vec::new(),
             arrived_bytes: 0,
+            receives: RECEIVE_WORDS_FIRST,
             taken: 0,
             longest,
             over: None,
@@ -109,7 +114,9 @@ impl Stream {
 
     /// Queues a frame of the set-up conversation.
     pub fn control(&mut self, kind: u16, bytes: &[u8]) {
-        assert!(bytes.len() <= SET_UP_BYTES_MAX, "a set-up frame of {} bytes", bytes.len());
+        if bytes.len() > SET_UP_BYTES_MAX {
+            return self.end("an answer is longer than a frame may be");
+        }
         self.out.push(Head::new(Kind::Control, 0, u32::from(kind), bytes.len()).word());
         let begin = self.out.len();
         self.out.resize(begin + bytes.len().div_ceil(8), 0);
@@ -182,6 +189,9 @@ impl Stream {
             match (&self.socket).read(room) {
                 Ok(0) => self.end("the other side closed the connection"),
                 Ok(bytes) => {
+                    if bytes == room.len() {
+                        self.receives = (self.receives * 4).min(RECEIVE_WORDS);
+                    }
                     self.arrived_bytes += bytes;
                     return true;
                 }
@@ -242,8 +252,8 @@ impl Stream {
         if self.unsent() > 0 {
             events |= PollFlags::OUT;
         }
-        // An interrupted wait is a short one.
-        let _ = poll(&mut [PollFd::from_borrowed_fd(self.fd(), events)], timeout.as_ref());
+        let waited = poll(&mut [PollFd::from_borrowed_fd(self.fd(), events)], timeout.as_ref());
+        crate::events(waited, timeout.as_ref());
     }
 
     /// Moves what is left to the front, and has room for the whole of a frame that has begun.
@@ -255,9 +265,9 @@ impl Stream {
             (self.taken, self.arrived_bytes) = (0, left);
         }
         let begun = (left >= 8).then(|| Head::parse(self.arrived[0])).flatten();
-        let wanted = begun.map_or(0, |head| 1 + head.body_words()).min(self.longest).max(RECEIVE_WORDS);
+        let wanted = begun.map_or(0, |head| 1 + head.body_words()).min(self.longest).max(self.receives);
         // All of it may be whole frames that nobody took: then there is room for more.
-        let wanted = wanted.max((left / 8 + 1).next_multiple_of(RECEIVE_WORDS));
+        let wanted = wanted.max((left / 8 + 1).next_multiple_of(self.receives));
         if self.arrived.len() < wanted {
             self.arrived.resize(wanted, 0);
         }
@@ -267,6 +277,7 @@ impl Stream {
     pub fn shrink(&mut self) {
         if self.arrived_bytes == self.taken * 8 {
             (self.arrived, self.arrived_bytes, self.taken) = (Vec::new(), 0, 0);
+            self.receives = RECEIVE_WORDS_FIRST;
         }
         if self.out.is_empty() {
             self.out = Vec::new();

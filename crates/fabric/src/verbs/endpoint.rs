@@ -640,7 +640,8 @@ impl Fabric for VerbsEndpoint {
             }
             let left = left.map(|left| timespec(Duration::from_nanos(left)));
             let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
-            let _ = epoll::wait(&self.epoll, &mut [none; 4][..], left.as_ref());
+            let waited = epoll::wait(&self.epoll, &mut [none; 4][..], left.as_ref());
+            crate::events(waited, left.as_ref());
             over = self.take_events();
             self.take_frames();
         }
