@@ -42,7 +42,7 @@ pub(super) fn make_shard(memory_bytes: u64) -> Result<Shard, String> {
         Shard::create(config, header, Box::new(MemfdSegments::default()))
     };
     let mut shard = make().map_err(|error: kelix_types::Error| error.to_string())?;
-    shard.join(PEER, Guest { ordered_placement: true, caller: None, may_write: true });
+    shard.join(PEER, Guest { ordered_placement: true, connection: 1, caller: None, may_write: true });
     Ok(shard)
 }
 

@@ -234,7 +234,7 @@ async fn accept(listener: TcpListener, answers: Rc<RefCell<Answers>>) {
             let service = service_fn(|request| ready(Ok::<_, Infallible>(answers.borrow_mut().to(&request))));
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
-            http.keep_alive(false).max_buf_size(HEAD_BYTES_MAX);
+            http.keep_alive(false).max_buf_size(HEAD_BYTES_MAX).title_case_headers(true);
             let connection = http.serve_connection(TokioIo::new(stream), service);
             // Whoever asked may have gone, or reads nothing.
             let _ = tokio::time::timeout(CONNECTION_TIME_MAX, connection).await;

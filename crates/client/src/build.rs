@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use kelix_types::limits::{FRAME_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX};
+use kelix_fabric::Fabric;
+use kelix_types::limits::{FRAME_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX, TABLES_MAX};
 use kelix_types::{Error, ErrorKind, Result, TableId, TableKind};
 use kelix_wire::generation::{
-    LoadedTable, NewItem as Packed, RESOLVED, any_of, decode_tables, encode_tables,
+    BuildRefusal, DROP_DATASET, LoadedTable, NewItem as Packed, RESOLVED, any_of, decode_tables,
+    encode_tables,
 };
 use kelix_wire::{Op, RequestHead, Status};
 
@@ -72,10 +74,21 @@ pub struct Build<'s> {
 
 const OPERATION: &str = "build";
 
-fn refusal(dataset: &str) -> Error {
-    let context = format!(
-        "another generation of \"{dataset}\" is being built, a name of its tables is taken, or there are no more tables to be had"
-    );
+fn refusal(dataset: &str, tables: &[LoadedTable], why: Option<BuildRefusal>) -> Error {
+    let context = match why {
+        Some(BuildRefusal::UnderWay) => {
+            format!("another generation of \"{dataset}\" is being built: wait for its end")
+        }
+        Some(BuildRefusal::NameTaken(index)) => format!(
+            "the name of table \"{}\" of \"{dataset}\" is taken by another table: drop that (`kelix table drop`), or choose \
+             another name",
+            tables.get(index).map_or("?", |table| &table.name)
+        ),
+        Some(BuildRefusal::NoTables) => format!(
+            "there are as many tables as there can be ({TABLES_MAX} of a kind in the life of a store): none is left for \"{dataset}\""
+        ),
+        None => format!("the server does not let \"{dataset}\" be built"),
+    };
     Error::new(ErrorKind::InvalidArgument, OPERATION, context)
 }
 
@@ -94,7 +107,7 @@ impl Session {
         let head = RequestHead::new(Op::Build, 0, TableId::CATALOGUE);
         let answer = self.call(OPERATION, 0, head, dataset.as_bytes(), &encode_tables(&wanted))?;
         if answer.status == Status::Taken {
-            return Err(refusal(dataset));
+            return Err(refusal(dataset, &wanted, BuildRefusal::of_word(answer.version)));
         }
         check_answer(OPERATION, &answer)?;
         let told = answer.item.split_first().and_then(|(bytes, words)| {
@@ -117,8 +130,26 @@ impl Session {
             patience: Patience::default(),
             in_force: false,
         };
-        build.tell_others()?;
+        build.meet_others()?;
         Ok(build)
+    }
+
+    /// Takes a dataset out of the store. The names of its tables are free at once, and what is in them goes when nobody reads it any more.
+    /// `false`: there is no such dataset.
+    pub fn drop_dataset(&mut self, dataset: &str) -> Result<bool> {
+        const OPERATION: &str = "drop_dataset";
+        let head =
+            RequestHead { argument: Some(DROP_DATASET), ..RequestHead::new(Op::Drop, 0, TableId::CATALOGUE) };
+        let answer = self.call(OPERATION, 0, head, dataset.as_bytes(), &[])?;
+        match answer.status {
+            Status::Absent => Ok(false),
+            Status::Taken => Err(Error::new(
+                ErrorKind::InvalidArgument,
+                OPERATION,
+                format!("a generation of \"{dataset}\" is being built: wait for its end"),
+            )),
+            _ => check_answer(OPERATION, &answer).map(|()| true),
+        }
     }
 }
 
@@ -141,16 +172,30 @@ impl<'s> Build<'s> {
         RequestHead { argument: Some(self.built.generation), ..RequestHead::new(op, 0, table) }
     }
 
-    /// Lets the other shards know of the tables.
-    fn tell_others(&mut self) -> Result<()> {
+    /// Waits until the other shards know of the generation, which shard 0 tells them.
+    fn meet_others(&mut self) -> Result<()> {
         for shard in 1..self.session.core.shards() {
-            for index in 0..self.tables.len() {
-                let LoadedTable { table, overlay, .. } = self.tables[index];
-                let head = self.head(Op::Build, table);
-                let answer = self.session.call(OPERATION, shard, head, &[], &[u8::from(overlay)])?;
-                check_answer(OPERATION, &answer)?;
+            let mut patience = Patience::default();
+            loop {
+                let head = self.head(Op::Build, TableId::CATALOGUE);
+                let answer = self.session.call(OPERATION, shard, head, &[], &[])?;
+                if answer.status != Status::Frozen {
+                    check_answer(OPERATION, &answer)?;
+                    break;
+                }
+                self.wait_for_shards(&mut patience)?;
             }
         }
+        Ok(())
+    }
+
+    /// Waits a little for what shards tell each other; an error, if that has lasted too long.
+    fn wait_for_shards(&mut self, patience: &mut Patience) -> Result<()> {
+        if patience.waited(self.session.core.fabric.now_ns()) > self.session.limit() {
+            let context = "the server's shards do not answer each other";
+            return Err(Error::new(ErrorKind::TimedOut, OPERATION, context));
+        }
+        self.session.setup.nap(BETWEEN_LOOKS);
         Ok(())
     }
 
@@ -263,9 +308,18 @@ impl<'s> Build<'s> {
                 self.resolve(shard, self.tables[index].table)?;
             }
         }
-        for shard in 0..self.session.core.shards() {
-            while self.ask_about_links(shard, self.tables[0].table, RESOLVED, &[])?.0 > 0 {
-                self.session.setup.nap(BETWEEN_LOOKS);
+        let any = self.tables.first().map(|first| first.table);
+        for (shard, table) in (0..self.session.core.shards()).filter_map(|shard| Some((shard, any?))) {
+            let (mut left, mut patience) = (u64::MAX, Patience::default());
+            loop {
+                let now = self.ask_about_links(shard, table, RESOLVED, &[])?.0;
+                if now == 0 {
+                    break;
+                }
+                if now < left {
+                    (left, patience) = (now, Patience::default());
+                }
+                self.wait_for_shards(&mut patience)?;
             }
         }
         overlays.freeze(&mut self)?;
@@ -282,6 +336,7 @@ impl<'s> Build<'s> {
     /// Lets a shard write the locations of the links in a table.
     fn resolve(&mut self, shard: usize, table: TableId) -> Result<()> {
         let (mut cursor, mut after) = (0, Vec::new());
+        let mut patience = Patience::default();
         loop {
             let (next, behind) = self.ask_about_links(shard, table, cursor, &after)?;
             if next == 0 {
@@ -289,7 +344,9 @@ impl<'s> Build<'s> {
             }
             if (next, &behind) == (cursor, &after) {
                 // It waits for other shards.
-                self.session.setup.nap(BETWEEN_LOOKS);
+                self.wait_for_shards(&mut patience)?;
+            } else {
+                patience = Patience::default();
             }
             (cursor, after) = (next, behind);
         }

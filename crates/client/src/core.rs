@@ -88,7 +88,12 @@ struct Pending {
 
 enum PendingState {
     Free,
-    Waiting { write: bool, wanted: bool },
+    Waiting {
+        write: bool,
+        wanted: bool,
+    },
+    /// Given up, and not answered yet: until then no other request has its id, which comes again after 65,536 others.
+    Abandoned,
     Answered(Answer),
 }
 
@@ -536,7 +541,11 @@ impl<F: Fabric> Core<F> {
         wanted: bool,
     ) -> Result<RequestId, PostError> {
         // A write can be told from others only while it is among the last.
-        let counts = self.keeps_requests && matches!(head.op, Op::Put | Op::Delete | Op::LargeCommit);
+        let counts = self.keeps_requests
+            && matches!(
+                head.op,
+                Op::Put | Op::Delete | Op::LargeCommit | Op::Drop | Op::Intern | Op::Switch | Op::Abandon
+            );
         if counts && !self.may_count(shard) {
             return Err(PostError::Full);
         }
@@ -626,6 +635,10 @@ impl<F: Fabric> Core<F> {
                     pending.state = PendingState::Free;
                     self.free.push(slot as u16);
                 }
+                PendingState::Abandoned => {
+                    pending.state = PendingState::Free;
+                    self.free.push(slot as u16);
+                }
                 PendingState::Free | PendingState::Answered(_) => {}
             }
         }
@@ -684,7 +697,6 @@ impl<F: Fabric> Core<F> {
                 // Replies to requests that were given up still count as no longer outstanding.
                 state.outstanding -= 1;
                 if pending.generation != generation {
-                    mark!("answer to a request that was given up");
                     continue;
                 }
                 match pending.state {
@@ -704,6 +716,11 @@ impl<F: Fabric> Core<F> {
                         if let Some(hints) = &mut self.hints {
                             hints.answered(shard, reply.head.id, reply.head.version);
                         }
+                    }
+                    PendingState::Abandoned => {
+                        mark!("answer to a request that was given up");
+                        pending.state = PendingState::Free;
+                        self.free.push(slot);
                     }
                     PendingState::Free | PendingState::Answered(_) => {}
                 }
@@ -731,8 +748,12 @@ impl<F: Fabric> Core<F> {
         let slot = id.0 as u16;
         let pending = &mut self.pending[usize::from(slot)];
         let write = matches!(pending.state, PendingState::Waiting { write: true, .. });
-        pending.state = PendingState::Free;
-        self.free.push(slot);
+        if matches!(pending.state, PendingState::Waiting { .. }) {
+            pending.state = PendingState::Abandoned;
+        } else {
+            pending.state = PendingState::Free;
+            self.free.push(slot);
+        }
         write
     }
 

@@ -543,7 +543,7 @@ impl ShardThread {
         };
         let peer = self.endpoint.add(ShmPeer { memory: None, inbox, way });
         let ordered_placement = self.endpoint.promises(peer).ordered_placement;
-        let guest = Guest { ordered_placement, caller, may_write };
+        let guest = Guest { ordered_placement, connection, caller, may_write };
         if let Some(old) = self.shard.join(peer, guest) {
             self.report_fault(old, "it has connected anew");
         }

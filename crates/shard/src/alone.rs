@@ -92,7 +92,7 @@ impl Alone {
 
     /// A shard that was made elsewhere.
     pub fn of(mut shard: Shard, (header, segments): (Span, PrivateSegments), mailboxes: &Mailboxes) -> Alone {
-        shard.join(PEER, Guest { ordered_placement: true, caller: None, may_write: true });
+        shard.join(PEER, Guest { ordered_placement: true, connection: 1, caller: None, may_write: true });
         Alone {
             shard,
             header,

@@ -122,7 +122,8 @@ impl Shard {
             }
         }
         if let Some(questions) = self.generations.questions.get_mut(&generation) {
-            questions.unanswered -= told.len() as u64;
+            // Whoever builds may have begun to count anew.
+            questions.unanswered = questions.unanswered.saturating_sub(told.len() as u64);
             questions.dangling += dangling;
         }
     }

@@ -7,6 +7,7 @@ use kelix_image::{
 use kelix_index::Found;
 use kelix_types::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX};
 use kelix_types::{Guardian, Incarnation, KeyHash, Location, TableId, Version, mark};
+use kelix_wire::generation::DROP_DATASET;
 use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, Status, encode_reply};
 
 use crate::overlay::Overlay;
@@ -52,7 +53,7 @@ impl Shard {
         frame: &mut FrameBuffer,
     ) -> Result<(), NoRoom> {
         let (peer, hash, head) = (task.peer, task.hash, &task.shape.head);
-        if let Some(status) = self.generations.forbid(now, head) {
+        if let Some(status) = self.forbid(now, peer, head) {
             encode_reply(frame, ReplyHead { id: head.id, status, version: 0, location: 0 });
             return Ok(());
         }
@@ -85,6 +86,9 @@ impl Shard {
             Op::Scan => {
                 self.scan(&task.request(), frame);
                 return Ok(());
+            }
+            Op::Drop if head.argument == Some(DROP_DATASET) && self.number == 0 => {
+                Ok(self.drop_dataset(now, task.request().key))
             }
             Op::Drop => self.drop_table(&task.request()),
             Op::Build

@@ -20,7 +20,7 @@ use kelix_fabric::PeerId;
 use kelix_image::{NoRoom, header_word};
 use kelix_types::limits::{NAME_BYTES_MAX, TABLES_MAX};
 use kelix_types::{NameId, TableId, TableKind, mark};
-use kelix_wire::generation::{LoadedTable, decode_tables, encode_tables};
+use kelix_wire::generation::{BuildRefusal, LoadedTable, decode_tables, encode_tables};
 use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, Status, catalogue, encode_reply};
 
 use crate::asked::{LinkPlace, Question, Questions, Target};
@@ -32,6 +32,16 @@ use crate::shard::{Now, Shard};
 /// What one shard has to tell others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Order {
+    /// From shard 0 to all others: who has this connection builds a generation, of these tables, each with whether clients may write to it. Only it may
+    /// fill them, and say that they are complete.
+    Begin {
+        /// Which one it is.
+        generation: u64,
+        /// Whose connection.
+        connection: u64,
+        /// Its tables.
+        tables: Vec<(TableId, bool)>,
+    },
     /// From shard 0 to all others: what is in these tables is to be dropped.
     Drop {
         /// Which one it is.
@@ -140,6 +150,10 @@ pub(crate) struct Dataset {
 }
 
 impl Dataset {
+    fn is_empty(&self) -> bool {
+        self.generations.is_empty() && self.names.is_empty()
+    }
+
     fn at(&mut self, stage: Stage) -> Option<&mut Generation> {
         self.generations.iter_mut().find(|generation| generation.stage == stage)
     }
@@ -155,11 +169,19 @@ pub(crate) struct Generations {
     pub uses: HashMap<TableId, Use>,
     pub datasets: BTreeMap<String, Dataset>,
     pub leaving: VecDeque<Leaving>,
+    /// Tables whose items the walk of the index under way takes away, in their order, and how far it is.
+    pub walked: Vec<TableId>,
+    pub cursor: u64,
     pub orders: Vec<Order>,
     pub listings: HashMap<u64, Listing>,
     pub questions: HashMap<u64, Questions>,
+    /// Generations that are being built, and the connections of those who build them.
+    pub built_by: HashMap<u64, u64>,
     /// Generations whose builders took too long.
     thawed: Vec<u64>,
+    /// When there is to be looked for what is due, unless something changes before.
+    due_ns: Option<u64>,
+    changed: bool,
     pub given: u64,
     lease_ns: u64,
 }
@@ -170,27 +192,31 @@ impl Generations {
             uses: HashMap::new(),
             datasets: BTreeMap::new(),
             leaving: VecDeque::new(),
+            walked: Vec::new(),
+            cursor: 0,
             orders: Vec::new(),
             listings: HashMap::new(),
             questions: HashMap::new(),
+            built_by: HashMap::new(),
             thawed: Vec::new(),
+            due_ns: None,
+            changed: true,
             given: 0,
             lease_ns,
         }
     }
 
     /// Why a request cannot be done, where that is for its table's sake.
-    #[inline]
-    pub fn forbid(&mut self, now: Now, head: &RequestHead) -> Option<Status> {
-        if self.uses.is_empty() { None } else { self.forbid_use(now, head) }
-    }
-
-    fn forbid_use(&mut self, now: Now, head: &RequestHead) -> Option<Status> {
+    fn forbid(&mut self, now: Now, connection: u64, head: &RequestHead) -> Option<Status> {
         let writes = matches!(head.op, Op::Put | Op::Delete | Op::LargeCommit);
         let used = self.uses.get_mut(&head.table)?;
         match *used {
             Use::Gone(_) if head.op != Op::Build => Some(Status::Gone),
-            Use::Filled { generation, .. } if writes && head.argument != Some(generation) => {
+            Use::Filled { generation, .. }
+                if writes
+                    && (head.argument != Some(generation)
+                        || self.built_by.get(&generation) != Some(&connection)) =>
+            {
                 Some(Status::Loaded)
             }
             Use::Read { overlay: false } if writes => Some(Status::Loaded),
@@ -282,14 +308,15 @@ impl Generations {
         })
     }
 
-    /// Somebody has gone. What it held it holds no more, unless it may come again: then for its lease. Tells which generation it was
+    /// Somebody has gone. What it held it holds no more, unless it may come again: then for its lease. Tells which generations it was
     /// building.
-    fn let_go(&mut self, peer: PeerId, comes_again: bool) -> Option<u64> {
-        let mut building = None;
+    fn let_go(&mut self, peer: PeerId, comes_again: bool) -> Vec<u64> {
+        self.changed = true;
+        let mut building = Vec::new();
         for generation in self.datasets.values_mut().flat_map(|dataset| &mut dataset.generations) {
             generation.holds.retain(|(holder, _)| comes_again || *holder != peer);
             if generation.stage == Stage::Built && generation.builder == peer {
-                building = Some(generation.number);
+                building.push(generation.number);
             }
         }
         building
@@ -317,6 +344,9 @@ impl Shard {
     /// Does what another shard has to tell.
     pub fn obey(&mut self, order: Order) {
         match order {
+            Order::Begin { generation, connection, tables } => {
+                self.begin_here(generation, connection, &tables)
+            }
             Order::Drop { generation, tables, given_up } => {
                 self.begin_leaving(generation, tables, given_up);
             }
@@ -335,9 +365,14 @@ impl Shard {
         frame: &mut FrameBuffer,
     ) -> Result<(), NoRoom> {
         let (head, argument) = (&request.head, request.head.argument);
+        if let Some(status) = self.refuse_stranger(peer, head) {
+            encode_reply(frame, ReplyHead { id: head.id, status, version: 0, location: 0 });
+            return Ok(());
+        }
         let answer = match head.op {
             Op::Build if self.number == 0 => return self.build(peer, request, frame),
-            Op::Build => self.build_here(request),
+            // Shard 0 has told of the tables.
+            Op::Build => Answer::of(Status::Ok),
             Op::Load => self.load(now, request)?,
             Op::Resolve => {
                 self.resolve(request, frame);
@@ -357,6 +392,37 @@ impl Shard {
         Ok(())
     }
 
+    /// Why a request cannot be done, where that is for its table's sake.
+    #[inline]
+    pub(crate) fn forbid(&mut self, now: Now, peer: PeerId, head: &RequestHead) -> Option<Status> {
+        if self.generations.uses.is_empty() {
+            return None;
+        }
+        let connection = self.connection(peer);
+        self.generations.forbid(now, connection, head)
+    }
+
+    fn connection(&self, peer: PeerId) -> u64 {
+        self.clients[peer.0 as usize].as_ref().map_or(0, |client| client.connection)
+    }
+
+    /// Why a request about a generation that is being built is not done: only who builds it may ask for anything, on each shard alike.
+    fn refuse_stranger(&self, peer: PeerId, head: &RequestHead) -> Option<Status> {
+        let generation = match head.op {
+            Op::Build if self.number == 0 => return None,
+            Op::Hold => return None,
+            Op::Resolve => self.generations.filled(head.table),
+            _ => head.argument,
+        };
+        let builder = generation.and_then(|generation| self.generations.built_by.get(&generation));
+        match builder {
+            Some(connection) if *connection == self.connection(peer) => None,
+            // What shard 0 has to tell of it may be on its way.
+            None if head.op == Op::Build => Some(Status::Frozen),
+            _ => Some(Status::Gone),
+        }
+    }
+
     /// Begins a generation, whose tables get names and ids.
     fn build(&mut self, peer: PeerId, request: &Request<'_>, frame: &mut FrameBuffer) -> Result<(), NoRoom> {
         let mut reply = |status, version, tables: &[LoadedTable]| {
@@ -374,10 +440,11 @@ impl Shard {
         if tables.iter().any(|table| table.overlay && !table.name_id.kind().has_items()) {
             return reply(Status::Refused, 0, &[]);
         }
+        if let Some(refusal) = self.refuse_build(&name, &tables) {
+            return reply(Status::Taken, refusal.word(), &[]);
+        }
         let mut dataset = self.generations.datasets.remove(&name).unwrap_or_default();
-        let free = dataset.at(Stage::Built).is_none()
-            && tables.iter().all(|table| self.name_is_free(&table.name, &name));
-        let given = if free { self.give_ids(&mut dataset, &mut tables) } else { Ok(false) };
+        let given = self.give_ids(&mut dataset, &mut tables);
         let number = self.generations.given + 1;
         if matches!(given, Ok(true)) {
             for table in &tables {
@@ -389,12 +456,34 @@ impl Shard {
             let generation =
                 Generation { number, tables: tables.clone(), stage, builder: peer, holds: vec![] };
             dataset.generations.push(generation);
+            let connection = self.connection(peer);
+            self.generations.built_by.insert(number, connection);
+            if self.view.shards() > 1 {
+                let tables = tables.iter().map(|table| (table.table, table.overlay)).collect();
+                self.generations.orders.push(Order::Begin { generation: number, connection, tables });
+            }
         }
-        self.generations.datasets.insert(name, dataset);
+        // A dataset that has neither generations nor tables is none, whatever was asked of it.
+        if !dataset.is_empty() {
+            self.generations.datasets.insert(name, dataset);
+        }
+        self.generations.changed = true;
         match given? {
             true => reply(Status::Ok, number, &tables),
-            false => reply(Status::Taken, 0, &[]),
+            false => reply(Status::Taken, BuildRefusal::NoTables.word(), &[]),
         }
+    }
+
+    /// Why a generation cannot be begun, as far as that can be told before anything is done.
+    fn refuse_build(&mut self, dataset: &str, tables: &[LoadedTable]) -> Option<BuildRefusal> {
+        let known = self.generations.datasets.get_mut(dataset);
+        if known.is_some_and(|known| known.at(Stage::Built).is_some()) {
+            return Some(BuildRefusal::UnderWay);
+        }
+        tables.iter().enumerate().find_map(|(index, table)| {
+            let twice = tables[..index].iter().any(|other| other.name == table.name);
+            (twice || !self.name_is_free(&table.name, dataset)).then_some(BuildRefusal::NameTaken(index))
+        })
     }
 
     /// Whether nothing else has a table's name.
@@ -408,9 +497,6 @@ impl Shard {
         for index in 0..tables.len() {
             let kind = tables[index].name_id.kind();
             let name = tables[index].name.clone();
-            if tables[..index].iter().any(|other| other.name == name) {
-                return Ok(false);
-            }
             let known = dataset.names.get(&(name.clone(), kind)).cloned();
             let (name_id, mut made) = match known {
                 Some(known) => known,
@@ -445,21 +531,13 @@ impl Shard {
         Ok(Some(id))
     }
 
-    /// A table of another shard's generation is going to be filled here, too.
-    fn build_here(&mut self, request: &Request<'_>) -> Answer {
-        let RequestHead { table, argument, .. } = request.head;
-        let (Some(generation), [overlay @ 0..=1]) = (argument, request.body) else {
-            return Answer::of(Status::Refused);
-        };
-        match self.generations.uses.get(&table) {
-            _ if self.is_leaving(table) => return Answer::of(Status::Taken),
-            None => {}
-            // A builder that is gone may have been heard here last.
-            Some(Use::Gone(before)) if generation > *before => {}
-            Some(_) => return Answer::of(Status::Refused),
+    /// Shard 0 has given tables to a generation, which are going to be filled here, too.
+    fn begin_here(&mut self, generation: u64, connection: u64, tables: &[(TableId, bool)]) {
+        self.generations.built_by.insert(generation, connection);
+        for (table, overlay) in tables {
+            let filled = Use::Filled { generation, overlay: *overlay };
+            self.generations.uses.insert(*table, filled);
         }
-        self.generations.uses.insert(table, Use::Filled { generation, overlay: *overlay == 1 });
-        Answer::of(Status::Ok)
     }
 
     /// A generation is complete. On shard 0 it comes into force, by one change of the catalogue.
@@ -467,10 +545,12 @@ impl Shard {
         let lease_ns = self.generations.lease_ns;
         self.generations.listings.remove(&number);
         self.generations.questions.remove(&number);
+        self.generations.changed = true;
         if self.generations.thawed.contains(&number) {
             return Ok(Answer::of(Status::Gone));
         }
         if self.number != 0 {
+            self.generations.built_by.remove(&number);
             self.generations.freeze_for_good(number);
             for used in self.generations.uses.values_mut() {
                 match *used {
@@ -502,6 +582,9 @@ impl Shard {
         for table in &tables {
             self.generations.uses.insert(table.table, Use::Read { overlay: table.overlay });
         }
+        self.generations.built_by.remove(&number);
+        self.generations.changed = true;
+        self.free_names(&name, &tables);
         let dataset = self.generations.datasets.get_mut(&name).expect("just found");
         if let Some(before) = dataset.at(Stage::InForce) {
             before.stage = Stage::Superseded(now.monotonic_ns);
@@ -513,6 +596,41 @@ impl Shard {
         self.note_generations();
         mark!("generation came into force");
         Ok(Answer { status: Status::Ok, version: number, location: 0 })
+    }
+
+    /// Frees the names of tables that a dataset had until now, and has no more.
+    fn free_names(&mut self, dataset: &str, tables: &[LoadedTable]) {
+        let Some(known) = self.generations.datasets.get(dataset) else { return };
+        let names = known.generations.iter().filter(|generation| generation.stage == Stage::InForce);
+        let names = names.flat_map(|generation| &generation.tables).map(|table| table.name.clone());
+        let gone: Vec<String> = names.filter(|name| tables.iter().all(|table| table.name != *name)).collect();
+        for name in gone {
+            let key = catalogue::id_key(TableId::CATALOGUE, name.as_bytes());
+            if self.catalogue_body(&key).is_some_and(|leads| leads.get(2..) == Some(dataset.as_bytes())) {
+                self.remove_key(TableId::CATALOGUE, &key);
+            }
+        }
+    }
+
+    /// Takes a dataset out of force: its tables' names are free at once, and what is in them goes when nobody holds it any more.
+    pub(crate) fn drop_dataset(&mut self, now: Now, name: &[u8]) -> Answer {
+        let lease_ns = self.generations.lease_ns;
+        let name = String::from_utf8_lossy(name).into_owned();
+        let Some(dataset) = self.generations.datasets.get_mut(&name) else {
+            return Answer::of(Status::Absent);
+        };
+        if dataset.at(Stage::Built).is_some() {
+            return Answer::of(Status::Taken);
+        }
+        let Some(in_force) = dataset.at(Stage::InForce) else { return Answer::of(Status::Absent) };
+        in_force.holds.iter_mut().for_each(|(_, until)| *until = now.monotonic_ns + lease_ns);
+        self.free_names(&name, &[]);
+        let dataset = self.generations.datasets.get_mut(&name).expect("just found");
+        dataset.at(Stage::InForce).expect("just found").stage = Stage::Superseded(now.monotonic_ns);
+        self.remove_key(TableId::CATALOGUE, &catalogue::dataset_key(name.as_bytes()));
+        self.generations.changed = true;
+        self.note_generations();
+        Answer::of(Status::Ok)
     }
 
     /// Readers look again what is in force, and what can be read.
@@ -533,6 +651,7 @@ impl Shard {
 
     fn hold(&mut self, now: Now, peer: PeerId, head: &RequestHead) -> Answer {
         let until = now.monotonic_ns + self.generations.lease_ns;
+        self.generations.changed = true;
         let Some((_, generation)) = self.generations.find(head.argument.unwrap_or(0)) else {
             return Answer::of(Status::Gone);
         };
@@ -548,7 +667,7 @@ impl Shard {
 
     /// A client has gone.
     pub(crate) fn let_generations_go(&mut self, peer: PeerId, comes_again: bool) {
-        if let Some(number) = self.generations.let_go(peer, comes_again) {
+        for number in self.generations.let_go(peer, comes_again) {
             mark!("builder of a generation gone");
             self.drop_generation(number);
         }
@@ -556,9 +675,11 @@ impl Shard {
 
     /// Goes on with what is not read any more, and says when to look again.
     pub(crate) fn tend_generations(&mut self, now: Now) -> Option<u64> {
-        if self.generations.datasets.is_empty() {
-            return None;
+        let due = self.generations.due_ns.is_some_and(|due| due <= now.monotonic_ns);
+        if !due && !self.generations.changed {
+            return self.generations.due_ns;
         }
+        self.generations.changed = false;
         let lease_ns = self.generations.lease_ns;
         let mut next: Option<u64> = None;
         let mut wake = |at: u64| next = Some(next.map_or(at, |next| next.min(at)));
@@ -589,6 +710,7 @@ impl Shard {
                 self.drop_generation(number);
             }
         }
+        self.generations.due_ns = next;
         next
     }
 
@@ -611,6 +733,8 @@ impl Shard {
         self.generations.listings.remove(&generation);
         self.generations.questions.remove(&generation);
         self.generations.thawed.retain(|thawed| *thawed != generation);
+        self.generations.built_by.remove(&generation);
+        self.generations.changed = true;
         if given_up {
             self.generations.thaw(generation);
         }
@@ -640,6 +764,7 @@ impl Shard {
                 _ => true,
             });
         }
+        self.generations.datasets.retain(|_, dataset| !dataset.is_empty());
         mark!("generation dropped");
     }
 }

@@ -14,9 +14,10 @@ const KEYS_A_STEP: usize = 64;
 /// Tables that are being emptied.
 pub(crate) struct Leaving {
     generation: u64,
-    /// Those without order, and how far the walk of their index is.
+    /// Those without order.
     hash: Vec<TableId>,
-    cursor: u64,
+    /// Theirs are taken away in the walk of the index that is under way.
+    walked: bool,
     ordered: VecDeque<TableId>,
 }
 
@@ -24,7 +25,7 @@ impl Leaving {
     pub fn new(generation: u64, tables: Vec<TableId>) -> Leaving {
         let (ordered, hash): (Vec<_>, Vec<_>) =
             tables.into_iter().partition(|table| table.kind().is_ordered());
-        Leaving { generation, hash, cursor: 0, ordered: ordered.into() }
+        Leaving { generation, hash, walked: false, ordered: ordered.into() }
     }
 
     fn has(&self, table: TableId) -> bool {
@@ -38,34 +39,45 @@ impl Shard {
         self.generations.leaving.iter().any(|leaving| leaving.has(table))
     }
 
-    /// Goes on with it, and says when to go on.
+    /// Goes on with it, and says when to go on. One walk of the index does for all that are there when it begins, however many were dropped.
     pub(crate) fn empty_tables(&mut self, now: Now) -> Option<u64> {
-        let mut leaving = self.generations.leaving.pop_front()?;
+        let leaving = self.generations.leaving.front_mut()?;
         if !leaving.hash.is_empty() {
-            leaving.cursor = self.empty_subtable(&leaving);
-            if leaving.cursor == 0 {
-                leaving.hash.clear();
+            if !leaving.walked {
+                let all = &mut self.generations.leaving;
+                all.iter_mut().for_each(|leaving| leaving.walked = true);
+                let mut walked: Vec<TableId> = all.iter().flat_map(|leaving| leaving.hash.clone()).collect();
+                walked.sort_unstable();
+                self.generations.walked = walked;
+                self.generations.cursor = 0;
             }
-        } else if let Some(table) = leaving.ordered.front() {
-            if !self.empty_first_keys(*table) {
-                leaving.ordered.pop_front();
+            self.generations.cursor = self.empty_subtable(self.generations.cursor);
+            if self.generations.cursor == 0 {
+                let walked = self.generations.leaving.iter_mut().filter(|leaving| leaving.walked);
+                walked.for_each(|leaving| leaving.hash.clear());
+                self.generations.walked.clear();
+            }
+        } else if let Some(table) = leaving.ordered.front().copied() {
+            if !self.empty_first_keys(table) {
+                self.generations.leaving[0].ordered.pop_front();
             }
         }
+        let leaving = &self.generations.leaving[0];
         if leaving.hash.is_empty() && leaving.ordered.is_empty() {
-            self.has_dropped(leaving.generation);
-        } else {
-            self.generations.leaving.push_front(leaving);
+            let generation = leaving.generation;
+            self.generations.leaving.pop_front();
+            self.has_dropped(generation);
         }
         (!self.generations.leaving.is_empty()).then_some(now.monotonic_ns)
     }
 
     /// Takes away what is theirs in one subtable of the hash index. Where to go on; 0: that was all.
-    fn empty_subtable(&mut self, leaving: &Leaving) -> u64 {
+    fn empty_subtable(&mut self, cursor: u64) -> u64 {
         let mut found: Vec<Location> = Vec::new();
-        let image = &self.image;
-        let next = self.index.sweep(image, leaving.cursor, |location| {
+        let (image, walked) = (&self.image, &self.generations.walked);
+        let next = self.index.sweep(image, cursor, |location| {
             let header = ItemHeader::from_word(image.slot(location).load(1));
-            if header.is_some_and(|header| leaving.hash.contains(&header.table)) {
+            if header.is_some_and(|header| walked.binary_search(&header.table).is_ok()) {
                 found.push(location);
             }
         });

@@ -62,6 +62,8 @@ pub struct ShardConfig {
 pub struct Guest {
     /// What its fabric promises.
     pub ordered_placement: bool,
+    /// The number of its connection, which all shards of a server know it by.
+    pub connection: u64,
     /// Who it is, if it may ask again.
     pub caller: Option<Caller>,
     /// Whether it may write.
@@ -156,6 +158,7 @@ pub(crate) struct Client {
     pub upload: Option<Upload>,
     /// Of one that may ask again: what it was answered.
     pub history: Option<History>,
+    pub connection: u64,
     pub may_write: bool,
     /// It has sent nothing in so many steps, while it was among the recent ones.
     quiet: u32,
@@ -268,7 +271,7 @@ impl Shard {
 
     /// A client's mailboxes are connected. Returns the connection that the same client had until now, which ends.
     pub fn join(&mut self, peer: PeerId, guest: Guest) -> Option<PeerId> {
-        let Guest { ordered_placement, caller, may_write } = guest;
+        let Guest { ordered_placement, connection, caller, may_write } = guest;
         let (history, old) = caller.map(|caller| self.history_of(caller)).unzip();
         let index = peer.0 as usize;
         if self.clients.len() <= index {
@@ -281,6 +284,7 @@ impl Shard {
             parked: 0,
             upload: None,
             history,
+            connection,
             may_write,
             quiet: 0,
         });

@@ -245,7 +245,7 @@ mod tests {
         };
         let mut shard =
             Shard::create(config, Span::private(4096), Box::new(PrivateSegments::default())).unwrap();
-        shard.join(PEER, Guest { ordered_placement: true, caller: None, may_write: true });
+        shard.join(PEER, Guest { ordered_placement: true, connection: 1, caller: None, may_write: true });
         // So that segments are emptied for writes that wait, and for nothing else.
         while shard.places.spend(1, LONG) {}
         let mut fabric = Mailboxes::new();

@@ -1,5 +1,6 @@
 //! Server nodes: shards of production code, each with the loop around it.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -21,6 +22,7 @@ struct Join {
     client_mailbox: Span,
     client_bell: Bell,
     wire: Wire,
+    connection: u64,
     caller: Option<Caller>,
 }
 
@@ -43,6 +45,8 @@ pub struct Server {
     view: View,
     authority: Span,
     shards: Vec<ShardNode>,
+    /// Connections so far.
+    connections: Rc<Cell<u64>>,
 }
 
 /// How servers of a run are made.
@@ -72,7 +76,8 @@ impl ServerPlan {
         let orders: Orders = (0..self.shards).map(|_| Default::default()).collect();
         let start = |number| self.start_shard(number, &view, (term, hash_seed), &orders);
         let shards = (0..self.shards).map(start).collect();
-        Server { term, kind: self.kind, view, authority: self.authority.clone(), shards }
+        let (authority, connections) = (self.authority.clone(), Rc::default());
+        Server { term, kind: self.kind, view, authority, shards, connections }
     }
 
     fn start_shard(
@@ -160,9 +165,11 @@ impl Server {
         let bell = Bell::of(scheduler::current());
         let wire = Wire::sound();
         let mut endpoint = SimEndpoint::new(self.kind, bell.clone(), drift_ppm);
-        let peers =
-            self.shards.iter().map(|shard| self.join(&mut endpoint, shard, (&bell, &wire), caller)).collect();
+        let connection = self.connections.get() + 1;
+        let joined = |shard| self.join(&mut endpoint, shard, (&bell, &wire), (connection, caller));
+        let peers = self.shards.iter().map(joined).collect();
         let server = self.clone();
+        self.connections.set(connection);
         let connected = Connected {
             fabric: Box::new(endpoint),
             view: self.view.clone(),
@@ -187,7 +194,7 @@ impl Server {
         endpoint: &mut SimEndpoint,
         shard: &ShardNode,
         (bell, wire): (&Bell, &Wire),
-        caller: Option<Caller>,
+        (connection, caller): (u64, Option<Caller>),
     ) -> PeerId {
         let (server_mailbox, client_mailbox) = (Span::private(MAILBOX_BYTES), Span::private(MAILBOX_BYTES));
         shard.joins.borrow_mut().push_back(Join {
@@ -195,6 +202,7 @@ impl Server {
             client_mailbox: client_mailbox.clone(),
             client_bell: bell.clone(),
             wire: wire.clone(),
+            connection,
             caller,
         });
         shard.bell.ring();
@@ -287,7 +295,7 @@ impl Node {
         let orders: Vec<Order> = self.orders[self.number].0.borrow_mut().drain(..).collect();
         orders.into_iter().for_each(|order| self.shard.obey(order));
         let joins: Vec<Join> = self.joins.borrow_mut().drain(..).collect();
-        for Join { server_mailbox, client_mailbox, client_bell, wire, caller } in joins {
+        for Join { server_mailbox, client_mailbox, client_bell, wire, connection, caller } in joins {
             let peer = endpoint.add(Peer {
                 memory: None,
                 authority: None,
@@ -301,6 +309,7 @@ impl Node {
                 peer,
                 Guest {
                     ordered_placement: endpoint.promises(peer).ordered_placement,
+                    connection,
                     caller,
                     may_write: true,
                 },

@@ -177,6 +177,41 @@ pub fn take_listed<'a>(words: &mut &'a [u64]) -> Option<(Version, &'a [u8])> {
     Some((Version(*version), &bytes_of(key)[..key_bytes]))
 }
 
+/// The argument of a [`crate::Op::Drop`] that is about the dataset of that name, not about a table.
+pub const DROP_DATASET: u64 = 1;
+
+/// Why a generation cannot be begun: in the version of the answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BuildRefusal {
+    /// Another generation of the dataset is being built.
+    UnderWay,
+    /// The name of the table of this index is taken, or stands there twice.
+    NameTaken(usize),
+    /// There are as many tables as there can be.
+    NoTables,
+}
+
+impl BuildRefusal {
+    /// As a word.
+    pub fn word(self) -> u64 {
+        match self {
+            BuildRefusal::UnderWay => 1,
+            BuildRefusal::NameTaken(index) => 2 | (index as u64) << 8,
+            BuildRefusal::NoTables => 3,
+        }
+    }
+
+    /// What a word says, if it says anything.
+    pub fn of_word(word: u64) -> Option<BuildRefusal> {
+        match word & 0xff {
+            1 => Some(BuildRefusal::UnderWay),
+            2 => Some(BuildRefusal::NameTaken((word >> 8) as usize)),
+            3 => Some(BuildRefusal::NoTables),
+            _ => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
