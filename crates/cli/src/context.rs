@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kelix::{
     Address, Client, Cost, Credentials, ErrorKind, FabricChoice, Path, Session, SessionOptions, Table,
@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::kept::{Kept, Lent};
 use crate::trust::TrustArgs;
+
+/// Between two tries to reach a server that is not there yet.
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 /// The global options.
 #[derive(Clone)]
@@ -68,7 +71,24 @@ impl Context {
             _ => self.trust.credentials()?,
         };
         let credentials = Credentials { namespace: self.namespace.clone(), ..credentials };
-        Ok(Client::connect_with(&self.address, credentials)?)
+        Ok(self.until_served(|| Client::connect_with(&self.address, credentials.clone()))?)
+    }
+
+    /// Tries for as long as --retry says where there is no server, or it does not answer: it may be about to start.
+    fn until_served<T>(&self, mut attempt: impl FnMut() -> kelix::Result<T>) -> kelix::Result<T> {
+        let began = Instant::now();
+        loop {
+            match attempt() {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut)
+                        && self.retry.is_some_and(|retry| began.elapsed() < retry)
+                        && !self.is_interrupted() =>
+                {
+                    std::thread::sleep(BETWEEN_TRIES);
+                }
+                done => return done,
+            }
+        }
     }
 
     /// The run directory, for commands that need one.
@@ -104,7 +124,10 @@ impl Context {
                 session.set_path(path);
                 session
             }
-            None => self.client()?.session_with(SessionOptions { path, ..self.options() })?,
+            None => {
+                let (client, options) = (self.client()?, SessionOptions { path, ..self.options() });
+                self.until_served(|| client.session_with(options.clone()))?
+            }
         };
         Ok(Lent::new(session, self.kept.clone()))
     }

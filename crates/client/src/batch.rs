@@ -160,7 +160,10 @@ impl Session {
                         Ok(false) => {}
                         Err(error) => result = Err(error),
                     },
-                    Step::Superseded => result = Err(Session::superseded(operation)),
+                    Step::Superseded => {
+                        self.lose();
+                        result = Err(Session::superseded(operation));
+                    }
                     Step::NoMemory => result = Err(no_memory(operation)),
                 }
                 ended += 1;

@@ -63,6 +63,7 @@ mod model_copies;
 mod ordered;
 mod pointers;
 mod read;
+mod reopen;
 mod rows;
 mod scan;
 mod session;

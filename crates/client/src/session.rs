@@ -23,6 +23,7 @@ use crate::item::{Item, Names};
 use crate::ordered::Looked;
 use crate::pointers::Pointer;
 use crate::read::{Cost, Landing, ReadOp, Step};
+use crate::reopen::Handles;
 use crate::scan::Buffers;
 use crate::submit::{Queued, Reading, Waiting};
 use crate::views::Views;
@@ -120,7 +121,8 @@ pub struct Session {
     pub(crate) client: Client,
     pub(crate) setup: Setup,
     /// Tells this server from every other, before and after it and elsewhere.
-    server: u64,
+    pub(crate) server: u64,
+    pub(crate) handles: Handles,
     pub(crate) options: SessionOptions,
     pub(crate) views: Views,
     /// The number under which it goes on when it has lost its connection, if it is to.
@@ -191,6 +193,7 @@ impl Session {
             client: client.clone(),
             setup,
             server: life,
+            handles: Handles::default(),
             options,
             views: Views::default(),
             caller,
@@ -205,10 +208,15 @@ impl Session {
         Ok(session)
     }
 
-    /// Connects to whichever server is at the address now. Tables must be opened again; requests under way
-    /// are given up.
+    /// Connects to whichever server is at the address now, as operations do by themselves that come after one which met the end of the server.
+    /// Handles of tables go on standing for the tables of their names; views do not. Requests under way are given up.
     pub fn reconnect(&mut self) -> Result<()> {
-        *self = Session::open(&self.client, self.options.clone())?;
+        let fresh = Session::open(&self.client, self.options.clone())?;
+        let before = std::mem::replace(self, fresh);
+        self.next_ticket = before.next_ticket;
+        self.core.set_path(before.core.path);
+        let mut before = before;
+        self.take_handles(std::mem::take(&mut before.handles));
         Ok(())
     }
 
@@ -286,7 +294,7 @@ impl Session {
     }
 
     pub(crate) fn superseded(operation: &'static str) -> Error {
-        let context = "another server has taken over this run directory; reconnect and open the tables again";
+        let context = "another server has taken over; the next call connects to that one";
         Error::new(ErrorKind::Superseded, operation, context)
     }
 
@@ -299,8 +307,14 @@ impl Session {
     #[inline]
     pub(crate) fn check_table(&mut self, operation: &'static str, table: Table) -> Result<TableId> {
         if table.server != self.server {
-            return Err(Self::superseded(operation));
+            return self.check_other(operation, table);
         }
+        self.check_own(operation, table)
+    }
+
+    /// The same of a handle of this life of the store.
+    #[inline(always)]
+    pub(crate) fn check_own(&mut self, operation: &'static str, table: Table) -> Result<TableId> {
         if table.generation != 0 {
             return self.bind(operation, table);
         }
@@ -309,7 +323,7 @@ impl Session {
     }
 
     pub(crate) fn table_handle(&self, id: TableId) -> Table {
-        Table { id, server: self.server, generation: 0 }
+        Table { id, server: self.core.life(), generation: 0 }
     }
 
     // ---- reads ----
@@ -486,7 +500,11 @@ impl Session {
             };
             anew = false;
             match step {
-                Step::Pending => anew = self.until_progress(operation, &mut patience)?,
+                Step::Pending => {
+                    anew = self.until_progress(operation, &mut patience)?;
+                    // A long value comes piece by piece: each has its time.
+                    patience.renew();
+                }
                 Step::Valid => break End::Found,
                 Step::Absent => break End::Absent,
                 Step::Ask => break End::Ask,
@@ -495,7 +513,10 @@ impl Session {
                         break End::Ask;
                     }
                 }
-                Step::Superseded => return Err(Self::superseded(operation)),
+                Step::Superseded => {
+                    self.lose();
+                    return Err(Self::superseded(operation));
+                }
                 Step::NoMemory => return Err(no_memory(operation)),
             }
         };
@@ -649,6 +670,15 @@ impl Session {
     /// Valid while the session is. [`Session::poll`] says when to wait for it.
     pub fn fd(&self) -> RawFd {
         self.core.fabric.fd().expect("a fabric with a descriptor").as_raw_fd()
+    }
+}
+
+/// What it has cost is told, also by a process that ends after a few reads.
+impl Drop for Session {
+    fn drop(&mut self) {
+        if !self.detached && !std::thread::panicking() {
+            self.core.publish_counters();
+        }
     }
 }
 

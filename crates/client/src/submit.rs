@@ -263,7 +263,10 @@ impl Session {
                 self.views.bound = queued.generation;
                 self.still("poll").map(|()| Some(Outcome::Item(None)))
             }
-            Step::Superseded => Err(Session::superseded("poll")),
+            Step::Superseded => {
+                self.lose();
+                Err(Session::superseded("poll"))
+            }
             Step::NoMemory => Err(no_memory("poll")),
             _ => {
                 self.core.total.fallbacks += 1;

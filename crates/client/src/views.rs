@@ -132,6 +132,7 @@ impl Session {
     /// Opens a view of the generation of a dataset that is in force.
     pub fn view(&mut self, dataset: &str) -> Result<View> {
         const OPERATION: &str = "view";
+        self.revive_if_lost();
         loop {
             let generation =
                 self.generation_in_force(OPERATION, dataset)?.ok_or_else(|| no_dataset(dataset))?;

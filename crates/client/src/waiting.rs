@@ -20,6 +20,9 @@ const LOOKS_A_CLOCK: u32 = 64;
 const YIELD: Duration = Duration::from_micros(200);
 /// Between two tries to connect again.
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+/// Bytes that have to arrive for a wait to begin anew: what comes steadily is waited for, however long all of it takes, and what trickles is not. With the
+/// usual time-out that is 18 KB a second.
+const PROGRESS_BYTES: u64 = 16 << 10;
 /// Longer than anybody waits.
 const LIMIT_MAX: Duration = Duration::from_secs(1 << 30);
 
@@ -31,11 +34,19 @@ pub(crate) struct Patience {
     /// When trying to connect again ends, once it has begun.
     until_ns: Option<u64>,
     looks: u32,
+    /// Bytes that had arrived when it was last seen that something comes.
+    received: u64,
     /// It has been looked for long enough without giving the core away.
     spun: bool,
 }
 
 impl Patience {
+    /// Something came of the waiting, though not yet all that is waited for.
+    #[inline]
+    pub(crate) fn renew(&mut self) {
+        self.since_ns = None;
+    }
+
     pub(crate) fn waited(&mut self, now_ns: u64) -> Duration {
         Duration::from_nanos(now_ns - *self.since_ns.get_or_insert(now_ns))
     }
@@ -50,10 +61,14 @@ impl Session {
     /// Whether there is still a server to ask.
     pub(crate) fn check_server(&mut self, operation: &'static str) -> Result<()> {
         match self.core.in_force() {
-            Some(false) => Err(Self::superseded(operation)),
+            Some(false) => {
+                self.lose();
+                Err(Self::superseded(operation))
+            }
             Some(true) if !self.detached => Ok(()),
             _ => {
                 self.detached = true;
+                self.lose();
                 Err(Self::gone(operation))
             }
         }
@@ -174,7 +189,10 @@ impl Session {
     /// Check (c) for answers: only the server in force may give them.
     pub(crate) fn believe(&mut self, operation: &'static str, answer: Answer) -> Result<Answer> {
         match self.core.in_force() {
-            Some(false) => Err(Self::superseded(operation).with_effect(Effect::Unknown)),
+            Some(false) => {
+                self.lose();
+                Err(Self::superseded(operation).with_effect(Effect::Unknown))
+            }
             // If it cannot be told any more, it could when the answer was taken.
             Some(true) | None => Ok(answer),
         }
@@ -188,6 +206,10 @@ impl Session {
 
     #[cold]
     fn wait_a_little(&mut self, operation: &'static str, patience: &mut Patience) -> Result<()> {
+        let received = self.core.fabric.received_bytes();
+        if received.wrapping_sub(patience.received) >= PROGRESS_BYTES {
+            (patience.received, patience.since_ns) = (received, None);
+        }
         let waited = patience.waited(self.core.fabric.now_ns());
         if !patience.spun && waited < SPIN && patience.looks < LOOKS_MAX {
             return Ok(());
@@ -197,6 +219,7 @@ impl Session {
         patience.looks = LOOKS_A_CLOCK - 1;
         let deadline = self.options.timeout;
         if self.core.in_force() == Some(false) {
+            self.lose();
             return Err(Self::superseded(operation));
         }
         if waited >= deadline {
@@ -212,6 +235,7 @@ impl Session {
         let hears_nothing = !self.core.has_news() || self.core.in_force().is_none();
         if self.core.fabric.is_broken(self.core.peer(0)) && hears_nothing {
             self.detached = true;
+            self.lose();
             return self.recover(operation, patience, Self::gone(operation));
         }
         Ok(())
@@ -258,12 +282,14 @@ impl Session {
         let caller = Caller { number: caller, again: true };
         let (setup, core) = self.setup.connect_again(&self.client, &self.options, caller)?;
         if !core.is_of_the_server_of(&self.core) {
+            self.lose();
             return Err(Self::superseded(operation));
         }
         mark!("session went on over another connection");
         self.setup = setup;
         self.core.go_on_over(core);
         (self.detached, self.announced) = (false, false);
+        self.server = self.core.life();
         self.connections += 1;
         self.connected_ns = self.core.fabric.now_ns();
         self.segments_versions.fill(0);
@@ -309,8 +335,7 @@ impl Session {
     }
 
     pub(crate) fn gone(operation: &'static str) -> Error {
-        let context =
-            "the server has gone; in shared memory reads go on from its last state, writes need a server";
+        let context = "the server has gone; in shared memory reads go on from its last state, and the next call looks for a server";
         Error::new(ErrorKind::Unavailable, operation, context)
     }
 }

@@ -60,6 +60,10 @@ impl Fabric for Endpoint {
         of!(self, yield_now)
     }
 
+    fn received_bytes(&self) -> u64 {
+        of!(self, received_bytes)
+    }
+
     fn map(&self, peer: PeerId) -> Option<&Arc<MemoryMap>> {
         of!(self, map, peer)
     }

@@ -205,6 +205,11 @@ pub trait Fabric {
         std::thread::yield_now();
     }
 
+    /// Bytes that have arrived so far, where they arrive one after another: whoever waits for much sees that it comes.
+    fn received_bytes(&self) -> u64 {
+        0
+    }
+
     /// The memory of a peer that may be READ, as far as it is known here. Places outside it are
     /// [`ReadState::Outside`]. `None` where nothing is READ.
     fn map(&self, _peer: PeerId) -> Option<&Arc<MemoryMap>> {

@@ -122,6 +122,12 @@ impl Error {
         Error::new(ErrorKind::System, operation, context).with_source(source)
     }
 
+    /// Says whether the same call may succeed later, where that is not as usual for the kind.
+    pub fn with_retry(mut self, retry: bool) -> Error {
+        self.0.retry = retry;
+        self
+    }
+
     /// Says whether the operation took effect.
     pub fn with_effect(mut self, effect: Effect) -> Error {
         self.0.effect = effect;

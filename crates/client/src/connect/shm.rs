@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use kelix_fabric::shm::{
     AUTHORITY_BYTES, AUTHORITY_MAGIC, AUTHORITY_TERM, Memfd, RunDirectory, ShmEndpoint, ShmMemory, ShmPeer,
-    SleepWord, Waker, WakerHandle, Way, map_file, receive_frame, send_frame,
+    SleepWord, Waker, WakerHandle, Way, map_file, read_regular, receive_frame, send_frame,
 };
 use kelix_fabric::{Direct, Endpoint, PeerId};
 use kelix_image::{Header, MemoryMap, Span};
@@ -37,7 +37,10 @@ fn connect(socket: &Path) -> std::io::Result<UnixStream> {
 
 /// Host and port that the server of a run directory says it listens at.
 pub(super) fn listens_at(directory: &Path) -> Result<String> {
-    let told = std::fs::read_to_string(RunDirectory(directory.to_path_buf()).tcp()).map_err(|source| {
+    let run = RunDirectory(directory.to_path_buf());
+    let told = run.check_owner().and_then(|()| read_regular(&run.tcp(), 1 << 10));
+    let told = told.and_then(|told| String::from_utf8(told).map_err(std::io::Error::other));
+    let told = told.map_err(|source| {
         let context = format!(
             "no server that listens over TCP in {}: start one with `kelix serve --listen PORT`",
             directory.display()
@@ -58,7 +61,8 @@ impl Link {
     /// Connects to the server of a run directory.
     pub fn open(directory: &Path) -> Result<Link> {
         let run = RunDirectory(directory.to_path_buf());
-        let stream = run.term().and_then(|term| connect(&run.socket(term))).map_err(|source| {
+        let opened = run.check_owner().and_then(|()| run.term()).and_then(|term| connect(&run.socket(term)));
+        let stream = opened.map_err(|source| {
             if source.kind() == std::io::ErrorKind::WouldBlock {
                 let context = "the server does not take connections; is it stopped?";
                 return Error::new(ErrorKind::TimedOut, "connect", context).with_source(source);

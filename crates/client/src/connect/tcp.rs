@@ -52,8 +52,22 @@ pub(super) fn greet(
         let (kind, bytes) = Frame::Token { token: token.as_bytes().into() }.encode();
         server.tell(kind, &bytes);
     }
-    let of_server = greeted(ask(&mut server, greeting)?)?;
-    Ok((server, of_server))
+    let answer = ask(&mut server, greeting).map_err(|error| about_tls(error, credentials.tls.is_some()))?;
+    Ok((server, greeted(answer)?))
+}
+
+/// A server and a client of which one speaks TLS and the other does not tell each other nothing: the first frame ends the connection.
+fn about_tls(error: Error, speaks_tls: bool) -> Error {
+    let ended =
+        error.context().contains("closed the connection") || error.context().contains("connection broke");
+    let hint = match speaks_tls {
+        true if error.context().starts_with("TLS: ") || ended => {
+            "does the server speak TLS? without, leave --tls-ca out"
+        }
+        false if ended || error.kind() == ErrorKind::Protocol => "it may want TLS: give --tls-ca",
+        _ => return error,
+    };
+    Error::new(error.kind(), error.operation(), format!("{}; {hint}", error.context()))
 }
 
 pub(super) fn ask(server: &mut Greeting, frame: &Frame) -> Result<Frame> {

@@ -24,7 +24,9 @@ mod wake;
 
 pub use endpoint::{ShmEndpoint, ShmMemory, ShmPeer, SleepWord, Way};
 pub use memory::{Memfd, MemfdSegments, Segment, map_file, page_bytes, return_large_memory};
-pub use rundir::{AUTHORITY_BYTES, AUTHORITY_LEASED, AUTHORITY_MAGIC, AUTHORITY_TERM, RunDirectory};
+pub use rundir::{
+    AUTHORITY_BYTES, AUTHORITY_LEASED, AUTHORITY_MAGIC, AUTHORITY_TERM, RunDirectory, read_regular,
+};
 pub use shelf::Shelf;
 pub use socket::{receive_frame, send_frame};
 pub use wake::{Waker, WakerHandle};

@@ -9,7 +9,12 @@
 //! tcp         where the server also listens over TCP, if it does
 //! ```
 
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 /// Bytes of the authority page.
 pub const AUTHORITY_BYTES: u64 = 4096;
@@ -19,6 +24,17 @@ pub const AUTHORITY_MAGIC: u64 = u64::from_le_bytes(*b"KELIXAUT");
 pub const AUTHORITY_TERM: usize = 1;
 /// Word of the authority page that is 1 while the server of the term in force lets clients READ over verbs.
 pub const AUTHORITY_LEASED: usize = 2;
+
+/// What is in a file of a run directory, which has to be an ordinary one: who may write to the directory could else have a client wait for a pipe.
+pub fn read_regular(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
+    let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "it is no ordinary file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(bytes_max).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
 
 /// A run directory.
 #[derive(Clone, Debug)]
@@ -33,8 +49,30 @@ impl RunDirectory {
         }
         match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_dir()) {
             Some(dir) => Path::new(&dir).join("kelix"),
-            None => format!("/tmp/kelix-{}", rustix::process::getuid().as_raw()).into(),
+            None => RunDirectory::of_user_in_tmp(),
         }
+    }
+
+    /// The default where the user has no directory of its own for such: a name that others can guess, and make first.
+    fn of_user_in_tmp() -> PathBuf {
+        format!("/tmp/kelix-{}", rustix::process::getuid().as_raw()).into()
+    }
+
+    /// An error if the directory is the one that others can make first, and somebody else did: whoever connects there would talk to that
+    /// somebody's server.
+    pub fn check_owner(&self) -> std::io::Result<()> {
+        if self.0 != RunDirectory::of_user_in_tmp() {
+            return Ok(());
+        }
+        let owner = std::fs::symlink_metadata(&self.0)?;
+        if owner.uid() == rustix::process::geteuid().as_raw() && owner.is_dir() {
+            return Ok(());
+        }
+        let why = format!(
+            "it belongs to user {}, and not to you: name another directory with --dir or KELIX_DIR",
+            owner.uid()
+        );
+        Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, why))
     }
 
     /// The socket of a term.
@@ -44,7 +82,7 @@ impl RunDirectory {
 
     /// The term in force now, as the authority page tells it.
     pub fn term(&self) -> std::io::Result<u64> {
-        let page = std::fs::read(self.authority())?;
+        let page = read_regular(&self.authority(), AUTHORITY_BYTES)?;
         let word = |at: usize| Some(u64::from_le_bytes(page.get(at * 8..at * 8 + 8)?.try_into().ok()?));
         match (word(0), word(AUTHORITY_TERM)) {
             (Some(AUTHORITY_MAGIC), Some(term)) => Ok(term),

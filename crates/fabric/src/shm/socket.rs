@@ -8,6 +8,7 @@ use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Instant;
 
 use kelix_types::{Error, ErrorKind, Result};
 use rustix::io::retry_on_intr;
@@ -68,6 +69,36 @@ pub fn send_frame(
     (&mut &*stream).write_all(&frame[sent..]).map_err(lost)
 }
 
+/// Reads until a buffer is full. Where the socket has a time-out, all of it is to come within that, from when it began: whoever sends a byte now and
+/// then would else be waited for without end.
+fn read_all(mut stream: &UnixStream, mut buffer: &mut [u8], began: Instant) -> Result<()> {
+    let limit = stream.read_timeout().map_err(lost)?;
+    let mut shortened = false;
+    let read = loop {
+        if buffer.is_empty() {
+            break Ok(());
+        }
+        match stream.read(buffer) {
+            Ok(0) => break Err(std::io::ErrorKind::UnexpectedEof.into()),
+            Ok(bytes) => buffer = &mut buffer[bytes..],
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => break Err(error),
+        }
+        let (Some(limit), false) = (limit, buffer.is_empty()) else { continue };
+        let Some(left) = limit.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) else {
+            break Err(std::io::ErrorKind::WouldBlock.into());
+        };
+        shortened = true;
+        if let Err(error) = stream.set_read_timeout(Some(left)) {
+            break Err(error);
+        }
+    };
+    if shortened {
+        stream.set_read_timeout(limit).map_err(lost)?;
+    }
+    read.map_err(lost)
+}
+
 /// Receives one frame: its kind, bytes and descriptors. Everything in it is checked by its reader.
 pub fn receive_frame(stream: &UnixStream) -> Result<(u16, Vec<u8>, Vec<OwnedFd>)> {
     let mut header = [0; 16];
@@ -78,6 +109,7 @@ pub fn receive_frame(stream: &UnixStream) -> Result<(u16, Vec<u8>, Vec<OwnedFd>)
         rustix::net::recvmsg(stream, &mut [IoSliceMut::new(&mut header)], &mut control, flags)
     })
     .map_err(lost)?;
+    let began = Instant::now();
     let mut descriptors = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(fds) = message {
@@ -91,7 +123,7 @@ pub fn receive_frame(stream: &UnixStream) -> Result<(u16, Vec<u8>, Vec<OwnedFd>)
             "the other side closed the connection",
         ));
     }
-    (&mut &*stream).read_exact(&mut header[received.bytes..]).map_err(lost)?;
+    read_all(stream, &mut header[received.bytes..], began)?;
     let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("4 bytes"));
     if number(0) != MAGIC {
         return Err(protocol("the other side does not speak Kelix"));
@@ -105,7 +137,7 @@ pub fn receive_frame(stream: &UnixStream) -> Result<(u16, Vec<u8>, Vec<OwnedFd>)
         return Err(protocol("a frame larger than the protocol allows"));
     }
     let mut bytes = vec![0; length];
-    (&mut &*stream).read_exact(&mut bytes).map_err(lost)?;
+    read_all(stream, &mut bytes, began)?;
     Ok((kind, bytes, descriptors))
 }
 

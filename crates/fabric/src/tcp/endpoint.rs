@@ -349,6 +349,10 @@ impl Fabric for TcpEndpoint {
         Ok(())
     }
 
+    fn received_bytes(&self) -> u64 {
+        self.stream.received()
+    }
+
     fn doorbell(&mut self) {
         self.stream.flush();
     }

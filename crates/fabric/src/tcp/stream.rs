@@ -20,6 +20,9 @@ use crate::{SET_UP_BYTES_MAX, timespec};
 const RECEIVE_WORDS: usize = 8 << 10;
 const RECEIVE_WORDS_FIRST: usize = 512;
 
+/// Bytes that have to arrive for a wait for an answer to begin anew.
+const PROGRESS_BYTES: u64 = 16 << 10;
+
 /// Frames that are looked at ahead.
 const AHEAD: usize = 32;
 
@@ -38,6 +41,8 @@ pub(crate) struct Stream {
     taken: usize,
     /// Words that are received at once: more, once so many have come.
     receives: usize,
+    /// Bytes that have arrived since the beginning.
+    received: u64,
     /// Longest frame that is accepted, in words.
     longest: usize,
     /// Why the connection is over.
@@ -63,10 +68,16 @@ impl Stream {
             arrived: Vec::new(),
             arrived_bytes: 0,
             receives: RECEIVE_WORDS_FIRST,
+            received: 0,
             taken: 0,
             longest,
             over: None,
         })
+    }
+
+    /// Bytes that have arrived since the beginning.
+    pub fn received(&self) -> u64 {
+        self.received
     }
 
     /// Takes frames of so many words from now on.
@@ -193,6 +204,7 @@ impl Stream {
                         self.receives = (self.receives * 4).min(RECEIVE_WORDS);
                     }
                     self.arrived_bytes += bytes;
+                    self.received += bytes as u64;
                     return true;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -210,7 +222,7 @@ impl Stream {
                 self.end("the other side closed the connection");
                 return false;
             }
-            Ok(_) => {}
+            Ok(bytes) => self.received += bytes as u64,
             Err(error) if [ErrorKind::WouldBlock, ErrorKind::Interrupted].contains(&error.kind()) => {
                 return false;
             }
@@ -320,10 +332,14 @@ impl Stream {
         patience: Duration,
         mut is_answer: impl FnMut(u16) -> bool,
     ) -> Result<(u16, Vec<u8>), Error> {
-        let began = Instant::now();
+        let (mut began, mut received) = (Instant::now(), self.received);
         loop {
             self.flush();
             self.fill();
+            // What comes steadily is waited for, and what trickles is not.
+            if self.received - received >= PROGRESS_BYTES {
+                (began, received) = (Instant::now(), self.received);
+            }
             while let Some((kind, bytes)) = self.next_control() {
                 if is_answer(kind) {
                     return Ok((kind, bytes));
