@@ -108,3 +108,24 @@ fn one_sided_gets_take_nothing_of_the_server() {
     }
     until("the shards have reported", || asked_sum(&client, "requests") == requests(&sessions));
 }
+
+/// An item whose time is over in 25 days or more had the server wait for longer than the system can count, which it took for "at once", over and
+/// over: a whole core.
+#[test]
+fn a_wait_of_any_length_is_a_sleep() {
+    let _watchdog = watchdog("long waits");
+    let run = RunDir::new();
+    let server = server(&run);
+    let mut session = server.session();
+    let table = session.create_table("t").unwrap();
+    // One that ends after the other, so that each is the next to end in its turn; about where 31 and 32 bits of milliseconds end.
+    for (number, shift) in [36u32, 33, 32, 31].into_iter().enumerate() {
+        for (way, milliseconds) in [(1u64 << shift) - 1, 1 << shift, (1 << shift) + 1].into_iter().enumerate()
+        {
+            let mut item = kelix::NewItem::new();
+            item.bytes("", b"value").expires_in(Duration::from_millis(milliseconds));
+            session.put_item(table, &[number as u8, way as u8], &item).unwrap();
+        }
+        next_to_nothing(&[server.process.pid()], || std::thread::sleep(Duration::from_millis(50)));
+    }
+}

@@ -418,3 +418,84 @@ fn a_terminal_is_drawn_anew_waits_for_the_server_and_ends_well() {
     assert_eq!(watching.end(), Some(0));
     wait_until("the cursor below", || written.lock().unwrap().ends_with("\x1b[J\r\n").then_some(()));
 }
+
+/// Sends bytes and returns what comes back until the other side ends the connection.
+fn say(port: u16, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    // Whoever is refused may find the connection ended in the middle.
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// The library that was used made memory of as many bytes as a request announced: one request ended the server. Others held its only thread for as
+/// long as they liked.
+#[test]
+fn nothing_that_is_sent_ends_or_holds_the_server() {
+    let (place, port) = (Place::new(), free_port());
+    let server = place.serve(&["--metrics", &port.to_string()]);
+    place.kelix(&["put", "t", "k", "v"]).ok();
+    let held: Vec<TcpStream> = (0..8)
+        .map(|number| {
+            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
+            // A body that does not come, half a head, many requests whose answers nobody reads, and nothing at all.
+            let begun = match number % 4 {
+                0 => b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\n\r\n".to_vec(),
+                1 => b"GET /metrics HTTP/1.1\r\nHost: loc".to_vec(),
+                2 => b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(50),
+                _ => Vec::new(),
+            };
+            let _ = stream.write_all(&begun);
+            stream
+        })
+        .collect();
+    for length in ["1", "2000", "1000000000000000", "18446744073709551615", "99999999999999999999", "-1", "x"]
+    {
+        for method in ["GET", "POST"] {
+            let answer = say(
+                port,
+                format!("{method} /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n")
+                    .as_bytes(),
+            );
+            assert!(answer.starts_with("HTTP/1.1 4"), "{method} {length}: {answer}");
+        }
+    }
+    let chunked =
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n";
+    assert!(say(port, chunked).starts_with("HTTP/1.1 4"));
+    let long = format!("GET /{} HTTP/1.1\r\nHost: localhost\r\n\r\n", "a".repeat(1 << 20));
+    assert!(!say(port, long.as_bytes()).contains(" 200 "));
+    let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(5000));
+    assert!(!say(port, many.as_bytes()).contains(" 200 "));
+    assert!(say(port, &[0xff; 4096]).len() < 4096);
+    assert!(ask(port, "GET /metrics", "localhost").0.starts_with("HTTP/1.1 200"));
+    assert_eq!(place.kelix(&["get", "t", "k"]).ok(), "v\n");
+    assert_eq!(place.kelix(&["stat", "--json"]).json()["pid"], server.pid());
+    drop(held);
+}
+
+/// The library that was used took no connections any more once there had been no descriptor for one.
+#[test]
+fn metrics_are_answered_again_when_there_are_descriptors() {
+    let (place, port) = (Place::new(), free_port());
+    let server = place.serve(&["--metrics", &port.to_string()]);
+    let pid = rustix::process::Pid::from_raw(server.pid() as i32);
+    let resource = rustix::process::Resource::Nofile;
+    let limit = rustix::process::prlimit(
+        pid,
+        resource,
+        rustix::process::Rlimit { current: Some(40), maximum: Some(40) },
+    );
+    let limit = limit.expect("a limit of our own process");
+    let idle: Vec<TcpStream> = (0..60)
+        .map(|_| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a place in the queue"))
+        .collect();
+    std::thread::sleep(Duration::from_millis(300));
+    drop(idle);
+    wait_until("an answer", || {
+        ask(port, "GET /metrics", "localhost").0.starts_with("HTTP/1.1 200").then_some(())
+    });
+    drop(limit);
+}
