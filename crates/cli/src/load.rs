@@ -52,6 +52,9 @@ pub(crate) struct LoadArgs {
     /// What to do about links that lead nowhere
     #[arg(long, value_enum, default_value_t = Dangling::Error, value_name = "WHAT")]
     on_dangling: Dangling,
+    /// Let a file without a row take the place of what is in force: a failed download looks like that, so it is refused else
+    #[arg(long)]
+    allow_empty: bool,
     /// Load again and again, beginning so often, if something has changed: 30s, 5m, 2h
     #[arg(long, value_name = "TIME", value_parser = parse_interval)]
     every: Option<Duration>,
@@ -163,7 +166,7 @@ fn load_once(
         Dangling::Null => OnDangling::Null,
         Dangling::Drop => OnDangling::Drop,
     };
-    let options = Options { on_dangling, check_only: args.check };
+    let options = Options { on_dangling, check_only: args.check, allow_empty: args.allow_empty };
     let mut store = match context.client() {
         Ok(client) => Some(SessionStore::new(client, context.options())?),
         // Whether there is room can be asked only of a server that is there.

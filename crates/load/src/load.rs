@@ -13,7 +13,7 @@ use crate::check::{self, LeftOut, Teller};
 use crate::findings::Findings;
 use crate::keys::{Gathered, Keys, hash};
 use crate::lists::{Chunks, chunk_key};
-use crate::map::Map;
+use crate::map::{Map, Relation};
 use crate::plan::{self, name_number};
 use crate::problem::Problem;
 use crate::read::{self, Read};
@@ -43,6 +43,8 @@ pub struct Options {
     pub on_dangling: OnDangling,
     /// Read and check all of it, and put nothing.
     pub check_only: bool,
+    /// Let a file without a row take the place of what is in force.
+    pub allow_empty: bool,
 }
 
 /// How far a load is.
@@ -179,6 +181,9 @@ fn load_from(
     if read.memory_bytes > free {
         return Err(Problem::NoRoom { needed: read.memory_bytes, free });
     }
+    if !options.allow_empty && store.in_force(map.dataset())?.generation.is_some() {
+        check_not_empty(map, &read)?;
+    }
     if options.check_only {
         return Ok(report);
     }
@@ -194,6 +199,22 @@ fn load_from(
     report.generation = building.finish()?.generation;
     report.tables = tables.into_iter().map(|table| table.name).zip(items).collect();
     Ok(report)
+}
+
+/// A file that came empty, of a download that failed say, is not to replace what is in force. A query without rows is an answer.
+fn check_not_empty(map: &Map, read: &Read) -> Result<(), Problem> {
+    let tables = map.tables.iter().zip(&read.tables);
+    let mut empty =
+        tables.filter(|(table, rows)| !matches!(table.relation, Relation::Query(_)) && rows.rows() == 0);
+    match empty.next() {
+        None => Ok(()),
+        Some((table, _)) => Err(Problem::Source(format!(
+            "there is not one row for table \"{}\", and \"{}\" is in force: what is there stays. If it is to become empty, give \
+             --allow-empty",
+            table.name,
+            map.dataset()
+        ))),
+    }
 }
 
 /// Checks keys and links. Rows that were refused are not there to be linked to, so links are looked at only if there are none.

@@ -45,7 +45,7 @@ fn the_example_of_a_database() {
         create table follows (user_id int, follower_id int); insert into follows values (1, 2), (2, 2), (2, 1);";
     rusqlite::Connection::open(&path).unwrap().execute_batch(schema).unwrap();
     let mut keeper = Keeper::default();
-    let options = Options { on_dangling: OnDangling::Error, check_only: false };
+    let options = Options { on_dangling: OnDangling::Error, check_only: false, allow_empty: false };
     let address = support::origin(&format!("sqlite:{}", path.display()));
     load(&address, &parsed(block("<!-- company.toml -->")), options, Some(&mut keeper), &mut ()).unwrap();
     assert_eq!(keeper.item("people", "person:2").links("followers"), ["people.followers/person:2/0"]);

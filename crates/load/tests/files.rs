@@ -51,9 +51,9 @@ fn company() -> Files {
     Files::new(&[("people.csv", PEOPLE), ("follows.csv", FOLLOWS), ("departments.jsonl", DEPARTMENTS)])
 }
 
-const CHECK: Options = Options { on_dangling: OnDangling::Error, check_only: true };
-const NULL: Options = Options { on_dangling: OnDangling::Null, check_only: false };
-const DROP: Options = Options { on_dangling: OnDangling::Drop, check_only: false };
+const CHECK: Options = Options { on_dangling: OnDangling::Error, check_only: true, allow_empty: false };
+const NULL: Options = Options { on_dangling: OnDangling::Null, check_only: false, allow_empty: false };
+const DROP: Options = Options { on_dangling: OnDangling::Drop, check_only: false, allow_empty: false };
 
 #[test]
 fn a_company() {

@@ -37,10 +37,18 @@ pub(super) fn read(path: &Path) -> Result<Source, String> {
 fn blocks(path: &Path, mut each: impl FnMut(&PrimitiveBlock)) -> Result<(), String> {
     let broken = |error: osmpbf::Error| format!("{}: no whole .osm.pbf: {error}", path.display());
     let file = File::open(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let mut has_header = false;
     for blob in BlobReader::new(BufReader::new(file)) {
-        if let BlobDecode::OsmData(block) = blob.map_err(broken)?.decode().map_err(broken)? {
-            each(&block);
+        match blob.map_err(broken)?.decode().map_err(broken)? {
+            BlobDecode::OsmHeader(header) => {
+                let said = kelix_load::check_features(header.required_features());
+                said.map_err(|why| format!("cannot read {}: {why}", path.display()))?;
+                has_header = true;
+            }
+            BlobDecode::OsmData(block) if has_header => each(&block),
+            BlobDecode::OsmData(_) => break,
+            BlobDecode::Unknown(_) => {}
         }
     }
-    Ok(())
+    if has_header { Ok(()) } else { Err(format!("{}: it has no header; is it whole?", path.display())) }
 }

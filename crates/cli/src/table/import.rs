@@ -74,7 +74,16 @@ pub(super) fn run(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
     let mut import =
         Import { context, session, table, args, format, items: 0, expired: 0, line: Line::new(context.json) };
     let known = match args.file.as_deref().filter(|path| path.as_os_str() != "-") {
-        Some(path) => import.read_file(path)?,
+        Some(path) if is_ordinary(path)? => import.read_file(path)?,
+        // A pipe or a device is read once, from its beginning to its end, and an import of it that is ended begins anew.
+        Some(path) => {
+            let cannot = |source| Failure::io(OPERATION, format!("cannot read {}", path.display()), &source);
+            let (file, name) = (File::open(path).map_err(cannot)?, path.display().to_string());
+            let reader = Reader::new(format, BufReader::with_capacity(1 << 20, file), &args.key);
+            let mut reader = reader.map_err(|why| Failure::usage(OPERATION, format!("{name}: {why}")))?;
+            import.all(&mut reader, &name, |_, _| Ok(()))?;
+            0
+        }
         None => {
             context.check_input(OPERATION, "a file")?;
             let reader = Reader::new(format, std::io::stdin().lock(), &args.key);
@@ -91,6 +100,13 @@ pub(super) fn run(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
     }
     let over = if expired > 0 { format!(", without {expired} whose time is over") } else { String::new() };
     Ok(writeln!(std::io::stdout(), "imported {}{over} in {seconds:.1} s", plural(items, "item"))?)
+}
+
+/// Whether a file can be read from any place, and again.
+fn is_ordinary(path: &Path) -> Result<bool, Failure> {
+    let metadata = path.metadata();
+    let cannot = |source| Failure::io(OPERATION, format!("cannot read {}", path.display()), &source);
+    Ok(metadata.map_err(cannot)?.is_file())
 }
 
 struct Import<'a> {

@@ -16,6 +16,7 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use kelix::{Attribute, Item, Link, NewItem, Session};
+use kelix_load::{CsvFormat, CsvRecords};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -176,10 +177,10 @@ pub(super) struct Record {
 struct Text(String);
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "text or a whole number")]
+#[serde(untagged, expecting = "text or a number")]
 enum Scalar {
     Text(String),
-    Number(u64),
+    Number(serde_json::Number),
 }
 
 impl From<Scalar> for Text {
@@ -246,7 +247,7 @@ impl Record {
     }
 
     /// Reads a row of CSV.
-    fn of_row(columns: &[Column], row: &csv::StringRecord) -> Result<Record, String> {
+    fn of_row(columns: &[Column], row: &[String]) -> Result<Record, String> {
         let mut record = Record::default();
         for (column, cell) in columns.iter().zip(row) {
             match column {
@@ -303,7 +304,7 @@ impl Column {
 /// Reads items.
 pub(super) enum Reader<R> {
     Jsonl { from: R, line: String, bytes: u64, lines: u64 },
-    Csv { rows: Box<csv::Reader<R>>, columns: Vec<Column>, row: csv::StringRecord },
+    Csv { rows: Box<CsvRecords<R>>, columns: Vec<Column> },
 }
 
 impl<R: BufRead> Reader<R> {
@@ -312,14 +313,13 @@ impl<R: BufRead> Reader<R> {
         if format == Format::Jsonl {
             return Ok(Reader::Jsonl { from, line: String::new(), bytes: 0, lines: 0 });
         }
-        let mut rows = csv::Reader::from_reader(from);
-        let headings = rows.headers().map_err(|error| error.to_string())?;
+        let format = CsvFormat { delimiter: b',', quote: Some(b'"'), escape: None, null: Vec::new() };
+        let (rows, headings) = CsvRecords::new(from, format)?;
         let columns: Vec<Column> = headings.iter().map(|heading| Column::of(heading, key)).collect();
         if !columns.iter().any(|column| matches!(column, Column::Key)) {
-            let headings: Vec<&str> = headings.iter().collect();
             return Err(format!("no column is called \"{key}\"; there are: {}", headings.join(", ")));
         }
-        Ok(Reader::Csv { rows: Box::new(rows), columns, row: csv::StringRecord::new() })
+        Ok(Reader::Csv { rows: Box::new(rows), columns })
     }
 
     /// The next item; `Ok(None)`: that was the last.
@@ -331,18 +331,22 @@ impl<R: BufRead> Reader<R> {
                 if read == 0 {
                     return Ok(None);
                 }
+                let first = *bytes == 0;
                 *bytes += read as u64;
                 *lines += 1;
-                if !line.trim().is_empty() {
-                    return serde_json::from_str(line).map(Some).map_err(|error| error.to_string());
+                // Some programs put one first.
+                let object = if first { line.trim_start_matches('\u{feff}') } else { &line[..] };
+                if first && (object.trim() == "{" || object.trim_start().starts_with('[')) {
+                    return Err("an object a line is wanted: `jq -c '.[]'` makes such lines of an array, `jq -c .` of an object over several".into());
+                }
+                if !object.trim().is_empty() {
+                    return serde_json::from_str(object).map(Some).map_err(|error| error.to_string());
                 }
             },
-            Reader::Csv { rows, columns, row } => {
-                match rows.read_record(row).map_err(|error| error.to_string())? {
-                    true => Record::of_row(columns, row).map(Some),
-                    false => Ok(None),
-                }
-            }
+            Reader::Csv { rows, columns } => match rows.next_record()? {
+                Some(row) => Record::of_row(columns, &row).map(Some),
+                None => Ok(None),
+            },
         }
     }
 
@@ -350,7 +354,7 @@ impl<R: BufRead> Reader<R> {
     pub fn position(&self) -> (u64, u64) {
         match self {
             Reader::Jsonl { bytes, lines, .. } => (*bytes, *lines),
-            Reader::Csv { rows, .. } => (rows.position().byte(), rows.position().line().saturating_sub(1)),
+            Reader::Csv { rows, .. } => rows.position(),
         }
     }
 }
@@ -364,11 +368,7 @@ impl<R: BufRead + std::io::Seek> Reader<R> {
                 (*bytes, *lines) = to;
                 Ok(())
             }
-            Reader::Csv { rows, .. } => {
-                let mut position = csv::Position::new();
-                position.set_byte(to.0).set_line(to.1 + 1);
-                rows.seek(position).map_err(std::io::Error::other)
-            }
+            Reader::Csv { rows, .. } => rows.go_on(to),
         }
     }
 }

@@ -46,6 +46,10 @@ pub(crate) enum Relation {
 pub(crate) struct FileRelation {
     pub name: Option<String>,
     pub delimiter: Option<u8>,
+    /// What encloses fields; `Some(None)`: nothing does.
+    pub quote: Option<Option<u8>>,
+    /// What takes the next character's meaning away; none, unless it is said.
+    pub escape: Option<u8>,
     pub null: Option<String>,
 }
 

@@ -28,6 +28,8 @@ const TABLE_KEYS: &[&str] = &[
     "file",
     "elements",
     "delimiter",
+    "quote",
+    "escape",
     "null",
     "key",
     "attributes",
@@ -38,8 +40,21 @@ const TABLE_KEYS: &[&str] = &[
     "list",
 ];
 const LINK_KEYS: &[&str] = &["name", "to", "key", "bytes"];
-const LIST_KEYS: &[&str] =
-    &["name", "query", "file", "elements", "delimiter", "null", "owner", "to", "key", "bytes", "chunk"];
+const LIST_KEYS: &[&str] = &[
+    "name",
+    "query",
+    "file",
+    "elements",
+    "delimiter",
+    "quote",
+    "escape",
+    "null",
+    "owner",
+    "to",
+    "key",
+    "bytes",
+    "chunk",
+];
 const ATTRIBUTE_KEYS: &[&str] = &["name", "column"];
 
 /// The tables' names with their kinds: what links may lead to.
@@ -197,18 +212,35 @@ fn read_relation(reading: &mut Reading<'_>, section: &Section<'_, '_>) -> Option
         return None;
     }
     let delimiter = section.text(reading, "delimiter").and_then(|text| delimiter_of(reading, text));
+    let quote = section.text(reading, "quote").and_then(|text| match &text.text[..] {
+        "" | "none" => Some(None),
+        _ => sign_of(reading, text, "quote, if it is not \"\" for none,").map(Some),
+    });
+    let escape = section.text(reading, "escape").and_then(|text| sign_of(reading, text, "escape"));
     let null = section.text(reading, "null").map(|text| text.text);
-    if (delimiter.is_some() || null.is_some()) && (query.is_some() || elements.is_some()) {
-        reading.wrong(section.span.clone(), "delimiter and null are for files, and this is none");
+    let said = delimiter.is_some() || quote.is_some() || escape.is_some() || null.is_some();
+    if said && (query.is_some() || elements.is_some()) {
+        let wrong = "delimiter, quote, escape and null are for files, and this is none";
+        reading.wrong(section.span.clone(), wrong);
     }
+    let of_file = |name| Some(Relation::File(FileRelation { name, delimiter, quote, escape, null }));
     match (query, file, elements) {
         (Some(query), ..) => Some(Relation::Query(query.text)),
-        (_, Some(file), _) => Some(Relation::File(FileRelation { name: Some(file.text), delimiter, null })),
+        (_, Some(file), _) => of_file(Some(file.text)),
         (.., Some(elements)) => elements_of(reading, &elements).map(Relation::Elements),
-        _ if delimiter.is_some() || null.is_some() => {
-            Some(Relation::File(FileRelation { name: None, delimiter, null }))
-        }
+        _ if said => of_file(None),
         _ => Some(Relation::Unsaid),
+    }
+}
+
+/// One character that stands for something in a file.
+fn sign_of(reading: &mut Reading<'_>, Text { text, span }: Text, what: &str) -> Option<u8> {
+    match text.as_bytes() {
+        [sign] if !b"\r\n".contains(sign) => Some(*sign),
+        _ => {
+            reading.wrong(span, format!("{what} is one character of ASCII, not the end of a line"));
+            None
+        }
     }
 }
 

@@ -51,6 +51,19 @@ fn state(metadata: &Metadata) -> (u64, Option<SystemTime>) {
     (metadata.len(), metadata.modified().ok())
 }
 
+/// An error if a file is a pipe or a device, which can be read once: a load looks at the columns of all files before it reads any.
+fn ordinary(path: &Path) -> Result<(), Problem> {
+    let metadata = path.metadata().map_err(|source| cannot("read", path, &source))?;
+    if metadata.is_file() {
+        return Ok(());
+    }
+    let text = format!(
+        "{} is no ordinary file, and a load reads its files more than once: write what comes from there into a file first",
+        path.display()
+    );
+    Err(Problem::Source(text))
+}
+
 impl Files {
     pub fn directory(path: PathBuf) -> Files {
         Files { path, is_directory: true, seen: RefCell::default() }
@@ -140,9 +153,11 @@ impl Source for Files {
         let path = self.find(relation, table)?;
         let format = format_of(&path);
         match relation {
-            Relation::File(FileRelation { delimiter: None, null: None, .. }) => Ok(()),
+            Relation::File(FileRelation {
+                delimiter: None, quote: None, escape: None, null: None, ..
+            }) => Ok(()),
             Relation::File(_) if format == Some(Format::Json) => {
-                Err("delimiter and null are for CSV, and this is JSON".into())
+                Err("delimiter, quote, escape and null are for CSV, and this is JSON".into())
             }
             _ => Ok(()),
         }
@@ -156,6 +171,7 @@ impl Source for Files {
         sink: &mut dyn Sink,
     ) -> Result<(), Problem> {
         let path = self.find(relation, table).map_err(Problem::Source)?;
+        ordinary(&path)?;
         let file = File::open(&path).map_err(|source| cannot("read", &path, &source))?;
         let metadata = file.metadata().map_err(|source| cannot("read", &path, &source))?;
         let (bytes, time) = state(&metadata);
@@ -171,7 +187,8 @@ impl Source for Files {
             Format::Csv(delimiter) => {
                 let delimiter = said.delimiter.unwrap_or(delimiter);
                 let null = said.null.unwrap_or_default().into_bytes();
-                csv::read(&name, input, csv::Format { delimiter, null }, sink)
+                let quote = said.quote.unwrap_or(Some(b'"'));
+                csv::read(&name, input, csv::Format { delimiter, quote, escape: said.escape, null }, sink)
             }
         }
     }

@@ -21,8 +21,6 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 struct Fields<'f> {
     wanted: &'f [String],
     batch: &'f mut Batch,
-    /// Which of them have been there, in any line so far.
-    seen: &'f mut [bool],
 }
 
 impl<'de> Visitor<'de> for Fields<'_> {
@@ -40,7 +38,6 @@ impl<'de> Visitor<'de> for Fields<'_> {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
-            self.seen[index] = true;
             let value = map.next_value::<&'de RawValue>()?.get();
             self.batch.cells[first + index] = put(self.batch, value).map_err(serde::de::Error::custom)?;
         }
@@ -60,7 +57,7 @@ fn put(batch: &mut Batch, value: &str) -> Result<Cell, serde_json::Error> {
     Ok(Cell::at(start, batch.bytes.len() - start))
 }
 
-/// Pushes the lines of a stream. All columns are there that are wanted; one that no line has is a fault of the last.
+/// Pushes the lines of a stream. All columns are there that are wanted: a field that a line does not have is null, also one that no line has.
 pub(super) fn read(
     name: &str,
     mut input: impl BufRead,
@@ -70,9 +67,8 @@ pub(super) fn read(
     if !sink.begin(wanted, "") {
         return Ok(());
     }
-    let mut seen = vec![false; wanted.len()];
     let mut batch = Batch::new(wanted.len());
-    let (mut text, mut line) = (Vec::new(), 0);
+    let (mut text, mut line, mut begun) = (Vec::new(), 0, false);
     loop {
         text.clear();
         let read = (&mut input).take(ROW_BYTES_MAX as u64).read_until(b'\n', &mut text);
@@ -82,15 +78,25 @@ pub(super) fn read(
         line += 1;
         if text.len() == ROW_BYTES_MAX && !text.ends_with(b"\n") {
             batch.refuse_row(Fault { place: line, column: None, text: ROW_TOO_LONG.into() });
-            // Fields may be in lines that were not read.
-            seen.fill(true);
             break;
         }
         let object = if line == 1 { text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&text) } else { &text[..] };
         if object.trim_ascii().is_empty() {
             continue;
         }
-        match read_object(object, Fields { wanted, batch: &mut batch, seen: &mut seen }) {
+        if batch.rows() == 0 && batch.faults.is_empty() && !begun {
+            let first = object.trim_ascii();
+            let is_pretty = first == b"{" || first.starts_with(b"[");
+            if is_pretty {
+                return Err(Problem::Source(format!(
+                    "{name} is one {} over several lines, and an object a line is wanted: `jq -c {} {name}` makes such lines",
+                    if first == b"{" { "object" } else { "array" },
+                    if first == b"{" { "." } else { "'.[]'" }
+                )));
+            }
+            begun = true;
+        }
+        match read_object(object, Fields { wanted, batch: &mut batch }) {
             Ok(()) => batch.end_row(line),
             Err(text) => batch.refuse_row(Fault { place: line, column: None, text }),
         }
@@ -100,10 +106,6 @@ pub(super) fn read(
             }
             batch.clear();
         }
-    }
-    for (name, _) in wanted.iter().zip(&seen).filter(|(_, seen)| line > 0 && !**seen) {
-        let text = "no line has this field; check its name in the map".into();
-        batch.faults.push(Fault { place: line, column: Some(name.clone()), text });
     }
     sink.take(&batch).map(drop)
 }
@@ -175,11 +177,24 @@ mod tests {
             "3: this is not an object",
             "4: byte 8 of the line is no UTF-8",
             "5: this is not",
-            "5: no line has",
         ];
         assert_eq!(faults.len(), expected.len(), "{faults:?}");
         for (fault, expected) in faults.iter().zip(expected) {
             assert!(fault.starts_with(expected), "{fault} | {expected}");
+        }
+    }
+
+    /// Most files of JSON are one array over several lines, of which each line was told to be wrong.
+    #[test]
+    fn an_array_is_told_once() {
+        for (text, what) in [
+            (&b"[\n {\n \"a\": 1\n }\n]\n"[..], "array"),
+            (b"\xef\xbb\xbf[{\"a\": 1}]", "array"),
+            (b"{\n \"a\": 1\n}", "object"),
+        ] {
+            let wanted = ["a".to_string()];
+            let problem = read("t.json", text, &wanted, &mut Taken::default()).unwrap_err();
+            assert!(problem.to_string().contains(what) && problem.to_string().contains("jq"), "{problem}");
         }
     }
 }

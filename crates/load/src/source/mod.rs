@@ -11,6 +11,9 @@ pub(crate) mod postgres;
 pub(crate) mod sqlite;
 mod times;
 
+pub use csv::{CsvRecords, Format as CsvFormat};
+pub use osm::check_features;
+
 use std::path::{Path, PathBuf};
 
 use crate::batch::Batch;

@@ -56,8 +56,28 @@ impl StreetMap {
         Ok(StreetMap { path })
     }
 
+    fn failed_by(&self, why: &str) -> Problem {
+        Problem::Source(format!("cannot read {}: {why}", self.path.display()))
+    }
+
     fn failed(&self, error: &dyn std::fmt::Display) -> Problem {
         Problem::Source(format!("cannot read {}: {error}; is it whole?", self.path.display()))
+    }
+}
+
+/// What a file may ask of who reads it.
+const FEATURES: [&str; 3] = ["OsmSchema-V0.6", "DenseNodes", "Sort.Type_then_ID"];
+
+/// An error if a file asks for what is not understood here: who reads on would take what it holds for something else.
+pub fn check_features(required: &[String]) -> Result<(), String> {
+    match required.iter().find(|feature| !FEATURES.contains(&&feature[..])) {
+        None => Ok(()),
+        Some(feature) if feature == "HistoricalInformation" => Err(
+            "it holds the history of the map, deleted objects among it; make a map of one moment of it, as \
+             `osmium time-filter` does"
+                .into(),
+        ),
+        Some(feature) => Err(format!("it requires the feature {feature}, which is not known here")),
     }
 }
 
@@ -250,13 +270,27 @@ impl Source for StreetMap {
         let columns = columns.iter().map(column).collect();
         let mut rows = Rows { elements, columns, batch, number: 0, sink };
         let file = File::open(&self.path).map_err(|source| cannot("read", &self.path, &source))?;
+        let mut has_header = false;
         for blob in BlobReader::new(BufReader::new(file)) {
             let blob = blob.map_err(|error| self.failed(&error))?;
-            if let BlobDecode::OsmData(block) = blob.decode().map_err(|error| self.failed(&error))? {
-                if !rows.block(&block)? {
-                    return Ok(());
+            match blob.decode().map_err(|error| self.failed(&error))? {
+                BlobDecode::OsmHeader(header) => {
+                    check_features(header.required_features()).map_err(|why| self.failed_by(&why))?;
+                    has_header = true;
                 }
+                BlobDecode::OsmData(_) if !has_header => {
+                    return Err(self.failed(&"it does not begin with a header"));
+                }
+                BlobDecode::OsmData(block) => {
+                    if !rows.block(&block)? {
+                        return Ok(());
+                    }
+                }
+                BlobDecode::Unknown(_) => {}
             }
+        }
+        if !has_header {
+            return Err(self.failed(&"it has no header"));
         }
         rows.sink.take(&rows.batch).map(drop)
     }

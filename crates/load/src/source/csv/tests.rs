@@ -26,7 +26,7 @@ impl Sink for Taken {
 
 fn taken_as(text: &[u8], delimiter: u8, null: &str) -> Result<Taken, String> {
     let mut taken = Taken::default();
-    let format = Format { delimiter, null: null.into() };
+    let format = Format { delimiter, quote: Some(b'"'), escape: None, null: null.into() };
     read("t.csv", text, format, &mut taken).map_err(|problem| problem.to_string())?;
     Ok(taken)
 }
@@ -117,7 +117,52 @@ fn pieces_may_be_cut_anywhere() {
     assert_eq!(texts(&rows[39_999].1), [Some("39999"), Some("a \"39999\"\nb")]);
     assert_eq!(rows[39_999].0, 2 + 39_999 * 2);
     let mut slow = Taken::default();
-    let format = Format { delimiter: b',', null: Vec::new() };
+    let format = Format { delimiter: b',', quote: Some(b'"'), escape: None, null: Vec::new() };
     read("t.csv", std::io::BufReader::new(Slow(&text[..4000])), format, &mut slow).unwrap();
     assert!(slow.rows.len() > 100);
+}
+
+fn taken_by(text: &[u8], format: Format) -> Taken {
+    let mut taken = Taken::default();
+    read("t.tsv", text, format, &mut taken).unwrap();
+    taken
+}
+
+/// Quotes are text in files of IMDb's, say: three rows became two items, whose titles had none.
+#[test]
+fn quotes_may_be_text() {
+    let format = Format { delimiter: b'\t', quote: None, escape: None, null: b"\\N".to_vec() };
+    let Taken { rows, faults, .. } = taken_by(b"id\ttitle\n1\t\"A\"\n2\t\"B\n3\tC\"\n4\t\\N\n", format);
+    assert!(faults.is_empty(), "{faults:?}");
+    let titles: Vec<_> = rows.iter().map(|(_, row)| texts(row)[1]).collect();
+    assert_eq!(titles, [Some("\"A\""), Some("\"B"), Some("C\""), None]);
+}
+
+/// As programs write that escape with a backslash, in quotes and outside.
+#[test]
+fn escapes_take_a_meaning_away() {
+    let text = b"a,b\n\"x\\\"y\",z\\,w\n1\\\\,\\N\n\"two\\\nlines\",one\\\ntwo\n\\t,\\\"q\n";
+    for quote in [Some(b'"'), None] {
+        let format = Format { delimiter: b',', quote, escape: Some(b'\\'), null: b"\\N".to_vec() };
+        let Taken { rows, faults, .. } = taken_by(text, format);
+        assert!(faults.is_empty(), "{faults:?}");
+        let rows: Vec<_> = rows.iter().map(|(_, row)| texts(row)).collect();
+        assert_eq!(rows[1], [Some("1\\"), None]);
+        assert_eq!(rows[3], [Some("\t"), Some("\"q")]);
+        if quote.is_some() {
+            assert_eq!(rows[0], [Some("x\"y"), Some("z,w")]);
+            assert_eq!(rows[2], [Some("two\nlines"), Some("one\ntwo")]);
+        }
+    }
+    // However it is cut into pieces, a record ends where it ends.
+    let format = || Format { delimiter: b',', quote: Some(b'"'), escape: Some(b'\\'), null: b"\\N".to_vec() };
+    let records = Records::new(&b""[..], format());
+    for record in
+        [&b"\"x\\\"y\",z\\,w\n"[..], b"1\\\\,\\N\n", b"one\\\ntwo,3\n", b"a,\"b\"\n", b"\\\"a,\"b\nc\"\n"]
+    {
+        for cut in 0..record.len() {
+            assert!(!matches!(records.scan(&record[..cut]), Scanned::Whole(_)), "{record:?} {cut}");
+        }
+        assert!(matches!(records.scan(record), Scanned::Whole(bytes) if bytes == record.len()), "{record:?}");
+    }
 }

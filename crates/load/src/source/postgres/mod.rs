@@ -37,6 +37,17 @@ pub(crate) struct Database {
     driver: Driver,
 }
 
+/// What the session's texts depend on, and what could end it, as `pg_dump` sets them: databases and roles may say otherwise for those who type. A setting
+/// that a release does not have is left out.
+const SETTINGS: &str = "\
+    select set_config(known.name, wanted.value, false) from pg_settings known join (values \
+    ('bytea_output', 'hex'), ('client_encoding', 'UTF8'), ('datestyle', 'ISO, YMD'), ('extra_float_digits', '3'), \
+    ('intervalstyle', 'postgres'), ('timezone', 'UTC'), ('xmloption', 'content'), ('standard_conforming_strings', 'on'), \
+    ('lc_monetary', 'C'), ('array_nulls', 'on'), ('transform_null_equals', 'off'), \
+    ('statement_timeout', '0'), ('lock_timeout', '0'), ('transaction_timeout', '0'), \
+    ('idle_in_transaction_session_timeout', '0'), ('idle_session_timeout', '0'), ('synchronize_seqscans', 'off')) \
+    wanted (name, value) on lower(known.name) = wanted.name";
+
 /// How long taking leave may take. A server that has more to send is left without.
 const LEAVE: Duration = Duration::from_millis(200);
 
@@ -61,7 +72,9 @@ impl Database {
             .build()
             .map_err(|source| Problem::Source(format!("cannot wait for a database: {source}")))?;
         let (client, driver) = connection::open(from, &runtime)?;
-        Ok(Database { runtime, client: Some(client), driver })
+        let database = Database { runtime, client: Some(client), driver };
+        database.execute(SETTINGS)?;
+        Ok(database)
     }
 
     fn client(&self) -> &Client {
