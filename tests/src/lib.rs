@@ -9,6 +9,7 @@ mod far;
 pub mod filled;
 pub mod process;
 pub mod raw;
+pub mod slow;
 pub mod value;
 
 pub use far::{check_fabric, check_one_sided, fabrics, far, fewer, rdma, session_over};

@@ -3,20 +3,17 @@
 use std::io::{IsTerminal, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kelix::{
-    Address, Client, Cost, Credentials, ErrorKind, FabricChoice, Path, Session, SessionOptions, Table,
-    TableKind,
+    Address, Client, ConnectOptions, Cost, Credentials, ErrorKind, FabricChoice, Path, Session,
+    SessionOptions, Table, TableKind,
 };
 use serde_json::{Value, json};
 
 use crate::Failure;
 use crate::kept::{Kept, Lent};
 use crate::trust::TrustArgs;
-
-/// Between two tries to reach a server that is not there yet.
-const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 /// The global options.
 #[derive(Clone)]
@@ -31,6 +28,8 @@ pub(crate) struct Context {
     pub trust: TrustArgs,
     /// For how long to ask again.
     pub retry: Option<Duration>,
+    /// How long the server may take, where that is not as usual.
+    pub timeout: Option<Duration>,
     /// Which device for RDMA is to be used.
     pub rdma_address: Option<IpAddr>,
     /// Whether results and errors are printed as JSON.
@@ -71,24 +70,8 @@ impl Context {
             _ => self.trust.credentials()?,
         };
         let credentials = Credentials { namespace: self.namespace.clone(), ..credentials };
-        Ok(self.until_served(|| Client::connect_with(&self.address, credentials.clone()))?)
-    }
-
-    /// Tries for as long as --retry says where there is no server, or it does not answer: it may be about to start.
-    fn until_served<T>(&self, mut attempt: impl FnMut() -> kelix::Result<T>) -> kelix::Result<T> {
-        let began = Instant::now();
-        loop {
-            match attempt() {
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut)
-                        && self.retry.is_some_and(|retry| began.elapsed() < retry)
-                        && !self.is_interrupted() =>
-                {
-                    std::thread::sleep(BETWEEN_TRIES);
-                }
-                done => return done,
-            }
-        }
+        let SessionOptions { timeout, retry_for, .. } = self.options();
+        Ok(Client::connect_within(&self.address, credentials, ConnectOptions { timeout, retry_for })?)
     }
 
     /// The run directory, for commands that need one.
@@ -111,7 +94,9 @@ impl Context {
     pub fn options(&self) -> SessionOptions {
         let retry_for = self.retry.unwrap_or_default();
         let rdma_address = self.rdma_address;
-        SessionOptions { fabric: self.fabric, retry_for, rdma_address, ..SessionOptions::default() }
+        let usual = SessionOptions::default();
+        let timeout = self.timeout.unwrap_or(usual.timeout);
+        SessionOptions { fabric: self.fabric, timeout, retry_for, rdma_address, ..usual }
     }
 
     /// The same whose gets take one path.
@@ -124,10 +109,7 @@ impl Context {
                 session.set_path(path);
                 session
             }
-            None => {
-                let (client, options) = (self.client()?, SessionOptions { path, ..self.options() });
-                self.until_served(|| client.session_with(options.clone()))?
-            }
+            None => self.client()?.session_with(SessionOptions { path, ..self.options() })?,
         };
         Ok(Lent::new(session, self.kept.clone()))
     }

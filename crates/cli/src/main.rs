@@ -94,10 +94,13 @@ struct Cli {
     namespace: Option<String>,
     #[command(flatten)]
     trust: trust::TrustArgs,
-    /// For how long to connect again and ask again when the server does not answer; each write is done once [default: not
-    /// at all]
+    /// For how long to connect again and ask again when the server does not answer, or is not there yet; each write is done once
+    /// [default: not at all]
     #[arg(long, global = true, value_name = "TIME", value_parser = units::parse_patience)]
     retry: Option<std::time::Duration>,
+    /// How long the server may take to answer while nothing comes; what comes slowly is waited for [default: 900ms]
+    #[arg(long, global = true, value_name = "TIME", value_parser = units::parse_timeout)]
+    timeout: Option<std::time::Duration>,
     /// The address of this host whose device for RDMA is to be used, where there are several [default: any that leads to the server]
     #[arg(long, global = true, value_name = "ADDRESS")]
     rdma_address: Option<std::net::IpAddr>,
@@ -244,6 +247,7 @@ fn main() -> ExitCode {
         namespace: cli.namespace.unwrap_or_default(),
         trust: cli.trust,
         retry: cli.retry,
+        timeout: cli.timeout,
         rdma_address: cli.rdma_address,
         json: cli.json,
         kept: None,

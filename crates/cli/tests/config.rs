@@ -181,6 +181,7 @@ fn the_example_has_every_option_and_nothing_wrong() {
         "namespace",
         "token-file",
         "retry",
+        "timeout",
         "rdma-address",
         "config",
         "json",

@@ -160,10 +160,7 @@ impl Session {
                         Ok(false) => {}
                         Err(error) => result = Err(error),
                     },
-                    Step::Superseded => {
-                        self.lose();
-                        result = Err(Session::superseded(operation));
-                    }
+                    Step::Superseded => result = Err(self.superseded(operation)),
                     Step::NoMemory => result = Err(no_memory(operation)),
                 }
                 ended += 1;

@@ -3,11 +3,13 @@
 #[cfg(target_os = "linux")]
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use kelix_types::Result;
 
 use crate::connect::{self, Address, Credentials};
 use crate::session::{Session, SessionOptions};
+use crate::waiting::{BETWEEN_TRIES, is_passing};
 
 /// A server's clients in this process. Cheap to clone and shared by threads, each of which opens its own
 /// [`Session`].
@@ -15,6 +17,42 @@ use crate::session::{Session, SessionOptions};
 pub struct Client {
     pub(crate) address: Arc<Address>,
     pub(crate) credentials: Arc<Credentials>,
+    pub(crate) patience: ConnectOptions,
+}
+
+/// How long to wait for a server.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectOptions {
+    /// How long the server may take to answer, without anything coming meanwhile.
+    pub timeout: Duration,
+    /// For how long to try again where no server is, or it does not answer. Zero: not at all.
+    pub retry_for: Duration,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        ConnectOptions { timeout: connect::ANSWER, retry_for: Duration::ZERO }
+    }
+}
+
+impl ConnectOptions {
+    fn answer(&self) -> Duration {
+        // The system refuses much longer times, and no time at all.
+        self.timeout.clamp(Duration::from_millis(1), Duration::from_secs(24 * 3600))
+    }
+}
+
+/// Tries until there is a server that answers, or the time is over: then it is the last error.
+pub(crate) fn until_there<T>(time: Duration, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    let began = Instant::now();
+    loop {
+        match attempt() {
+            Err(error) if is_passing(&error) && error.retry() && began.elapsed() < time => {
+                std::thread::sleep(BETWEEN_TRIES)
+            }
+            result => return result,
+        }
+    }
 }
 
 impl Client {
@@ -32,9 +70,18 @@ impl Client {
 
     /// The same with something to say for oneself, where the server wants that.
     pub fn connect_with(address: impl Into<Address>, credentials: Credentials) -> Result<Client> {
+        Client::connect_within(address, credentials, ConnectOptions::default())
+    }
+
+    /// The same, waiting for as long as `patience` says: also for a server that is not there yet.
+    pub fn connect_within(
+        address: impl Into<Address>,
+        credentials: Credentials,
+        patience: ConnectOptions,
+    ) -> Result<Client> {
         let address = address.into();
-        connect::knock(&address, &credentials)?;
-        Ok(Client { address: Arc::new(address), credentials: Arc::new(credentials) })
+        until_there(patience.retry_for, || connect::knock(&address, &credentials, patience.answer()))?;
+        Ok(Client { address: Arc::new(address), credentials: Arc::new(credentials), patience })
     }
 
     /// Opens a session for the calling thread.
@@ -50,11 +97,13 @@ impl Client {
     /// Has the server take a snapshot, and waits for it: where it is, or why there is none, as JSON. For the user whose the server is, on
     /// its host.
     pub fn snapshot(&self) -> Result<String> {
-        connect::snapshot(&self.address, &self.credentials)
+        connect::snapshot(&self.address, &self.credentials, self.patience.answer())
     }
 
     /// What the server tells of itself, its shards and its clients, as JSON.
     pub fn statistics(&self) -> Result<String> {
-        connect::statistics(&self.address, &self.credentials)
+        until_there(self.patience.retry_for, || {
+            connect::statistics(&self.address, &self.credentials, self.patience.answer())
+        })
     }
 }

@@ -154,7 +154,7 @@ impl Frontier {
     fn source_of(&mut self, item: &Item) -> u32 {
         let view = item.view();
         let version = Some(view.version()).filter(|_| item.large.is_none());
-        let table = Table { id: view.layout().table(), server: 0, generation: item.generation };
+        let table = Table { id: view.layout().table(), server: item.life, generation: item.generation };
         let is_it = |last: &Source| {
             let same = last.is_item && last.version == version && last.table == table;
             same && self.link(last.link).key == view.key()
@@ -221,6 +221,7 @@ impl Session {
         frontier: &Frontier,
         mut each: impl FnMut(usize, Option<&Item>) -> ControlFlow<()>,
     ) -> Result<()> {
+        self.heal(OPERATION)?;
         let mut item = std::mem::take(&mut self.visited).unwrap_or_else(Item::empty);
         let result = if self.core.reads_directly() && self.core.path != Path::Message {
             self.visit_directly(frontier, &mut item, &mut each)
@@ -249,6 +250,7 @@ impl Session {
     /// ```
     #[inline(always)]
     pub fn arrive(&mut self, frontier: &Frontier, index: usize, item: &mut Item) -> Result<bool> {
+        self.heal(OPERATION)?;
         let target = &frontier.targets[index];
         let wanted = self.bind_target(frontier, target)?;
         let found = if self.lands(wanted)? { true } else { self.land_target(frontier, target)? };
@@ -270,8 +272,9 @@ impl Session {
     fn bind_target<'f>(&mut self, frontier: &'f Frontier, target: &Target) -> Result<Wanted<'f>> {
         let (wanted, source) = (frontier.link(target.link), &frontier.sources[target.source as usize]);
         if !source.is_item {
-            return Ok(Wanted { table: self.check_table(OPERATION, source.table)?, ..wanted });
+            return Ok(Wanted { table: self.check_further_table(OPERATION, source.table)?, ..wanted });
         }
+        self.check_life(OPERATION, source.table.server)?;
         self.views.bound = source.table.generation;
         Ok(wanted)
     }

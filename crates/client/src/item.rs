@@ -51,6 +51,8 @@ pub struct Item {
     pub(crate) names_of: TableId,
     /// The generation it is of; 0: none.
     pub(crate) generation: u64,
+    /// The life of the store that it is of, whose tables its links lead to.
+    pub(crate) life: u64,
 }
 
 /// An attribute of an item.
@@ -85,15 +87,15 @@ impl Item {
         words: Vec<u64>,
         large: Option<(Vec<u64>, u64)>,
         (names_of, names): &(TableId, Arc<Names>),
-        generation: u64,
+        (generation, life): (u64, u64),
     ) -> Item {
         let layout = ItemView::new(&words).expect("checked when it was read").layout();
-        Item { words, layout, large, names: names.clone(), names_of: *names_of, generation }
+        Item { words, layout, large, names: names.clone(), names_of: *names_of, generation, life }
     }
 
     /// Where one will land.
     pub(crate) fn empty() -> Item {
-        Item::of(vec![0; 2], None, &Default::default(), 0)
+        Item::of(vec![0; 2], None, &Default::default(), (0, 0))
     }
 
     #[inline(always)]

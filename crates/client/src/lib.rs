@@ -54,6 +54,7 @@ mod client;
 mod connect;
 mod core;
 mod frontier;
+mod healing;
 mod hints;
 mod item;
 mod links;
@@ -63,7 +64,6 @@ mod model_copies;
 mod ordered;
 mod pointers;
 mod read;
-mod reopen;
 mod rows;
 mod scan;
 mod session;
@@ -78,7 +78,7 @@ mod walk;
 mod writes;
 
 pub use build::{Build, Built, ItemWriter, NewTable};
-pub use client::Client;
+pub use client::{Client, ConnectOptions};
 pub use connect::{Address, Credentials, FabricChoice};
 pub use core::Path;
 pub use frontier::Frontier;
@@ -94,9 +94,9 @@ pub use views::View;
 pub use walk::{Visit, Visited, Walk, Walked};
 pub use writes::CompareAndSet;
 
-/// A table of the server that a session is connected to. Of no use with a server started later, which has tables of
-/// its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A table of the server that a session is connected to. With a server started later it leads, in the session that opened it by name, to that server's table of
+/// the same name and kind; where there is none, and in other sessions, it is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Table {
     pub(crate) id: TableId,
     pub(crate) server: u64,

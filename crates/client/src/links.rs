@@ -63,6 +63,8 @@ impl Item {
 impl Session {
     /// Follows the first link under this name. `Ok(None)`: its target does not exist (any more).
     pub fn follow(&mut self, item: &Item, name: &str) -> Result<Option<Item>> {
+        self.heal("follow")?;
+        self.check_life("follow", item.life)?;
         let found = self.land_first("follow", item, name)?;
         let target = if found { Some(self.make_item("follow")?) } else { None };
         self.still("follow")?;
@@ -82,6 +84,7 @@ impl Session {
     #[inline]
     pub fn follow_into(&mut self, item: &mut Item, name: &str) -> Result<bool> {
         const OPERATION: &str = "follow_into";
+        self.check_life(OPERATION, item.life)?;
         let link = item.raw_links(name).next().ok_or_else(|| item.has_no_link(OPERATION, name))?;
         self.views.bound = item.generation;
         let at = item.layout.body_words().start + link.position / 8;
@@ -123,6 +126,8 @@ impl Session {
     /// does not exist (any more).
     pub fn follow_all(&mut self, item: &Item, name: &str) -> Result<Vec<Option<Item>>> {
         const OPERATION: &str = "follow_all";
+        self.heal(OPERATION)?;
+        self.check_life(OPERATION, item.life)?;
         let links: Vec<LinkView<'_>> = item.raw_links(name).collect();
         if links.is_empty() {
             return Err(item.has_no_link(OPERATION, name));
@@ -181,7 +186,7 @@ impl Session {
         if item.large.is_some() || item.layout.has_any(ItemFlags::LARGE) {
             item.large = self.landing.take_large();
         }
-        item.generation = self.views.bound;
+        (item.generation, item.life) = (self.views.bound, self.core.life());
         if item.is_named() { Ok(()) } else { self.name_landed(operation, item) }
     }
 

@@ -240,7 +240,9 @@ impl Scanner<'_> {
             session.views.bound = generation;
             session.next_page(SCAN, cursor, PAGE_KEYS, &mut |session: &mut Session, found: Found<'_>| {
                 let before = page.len();
-                let item = |words: &[u64]| Item::of(words.to_vec(), None, &session.named, generation);
+                let item = |words: &[u64]| {
+                    Item::of(words.to_vec(), None, &session.named, (generation, session.core.life()))
+                };
                 match found {
                     Found::Values(values) => page.extend(
                         values
@@ -329,7 +331,7 @@ impl Session {
                     rows.push(view.key(), view.body(), view.version());
                 }
                 Found::Item(view) => {
-                    let item = Item::of(view.words().to_vec(), None, &Default::default(), 0);
+                    let item = Item::of(view.words().to_vec(), None, &Default::default(), (0, 0));
                     rows.push(item.key(), item.value(), item.version());
                 }
                 Found::Key(key) => {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kelix_fabric::{Endpoint, Fabric};
+use kelix_fabric::{Endpoint, Fabric, PROGRESS_BYTES};
 use kelix_types::limits::KEY_BYTES_MAX;
 use kelix_types::{Effect, Error, ErrorKind, KeyHash, Result, TableId, Version};
 use kelix_wire::control::Caller;
@@ -16,14 +16,14 @@ use rustix::fd::{AsRawFd, RawFd};
 
 use crate::Table;
 use crate::batch::Wanted;
-use crate::client::Client;
+use crate::client::{Client, until_there};
 use crate::connect::{self, FabricChoice, Setup};
 use crate::core::{Answer, Core, Path};
+use crate::healing::LOST;
 use crate::item::{Item, Names};
 use crate::ordered::Looked;
 use crate::pointers::Pointer;
 use crate::read::{Cost, Landing, ReadOp, Step};
-use crate::reopen::Handles;
 use crate::scan::Buffers;
 use crate::submit::{Queued, Reading, Waiting};
 use crate::views::Views;
@@ -56,9 +56,12 @@ pub struct SessionOptions {
     /// Keep cached pointers, and over TCP copies of models, to this session instead of sharing them with the user's other
     /// processes on this host.
     pub private_caches: bool,
-    /// How long a request may take before it fails with an unknown outcome.
+    /// How long a request may take before it fails with an unknown outcome, if nothing of it comes meanwhile: over TCP each 16 KiB that move, whether there or back,
+    /// renew it, so whatever arrives at 18 KiB/s and more is got, however long that takes. So long may the server also take to answer a new session,
+    /// but never less than 900 ms.
     pub timeout: Duration,
-    /// For how much longer a session that gets no answer, or has lost its connection, tries to connect again. It asks again
+    /// For how much longer a session that gets no answer, or has lost its connection, or finds no server to begin with, tries to connect again: for
+    /// so long in each operation, whatever that consists of. It asks again
     /// for what was not answered, and each write is done once; so as long as the server lives no outcome is unknown.
     /// Zero: not at all.
     pub retry_for: Duration,
@@ -122,7 +125,9 @@ pub struct Session {
     pub(crate) setup: Setup,
     /// Tells this server from every other, before and after it and elsewhere.
     pub(crate) server: u64,
-    pub(crate) handles: Handles,
+    /// The names by which handles of tables were got, and where those of servers before this one lead now.
+    pub(crate) opened: HashMap<Table, String>,
+    pub(crate) led_on: HashMap<Table, Table>,
     pub(crate) options: SessionOptions,
     pub(crate) views: Views,
     /// The number under which it goes on when it has lost its connection, if it is to.
@@ -131,6 +136,11 @@ pub struct Session {
     pub(crate) connections: u32,
     pub(crate) connected_ns: u64,
     pub(crate) next_try_ns: u64,
+    /// Bytes that had moved when enough of them had last moved for what is under way between polls, and when that was.
+    pub(crate) moved: u64,
+    pub(crate) moved_ns: u64,
+    /// Of an operation that asks several times for the same: when its trying to connect again ends, once that has begun.
+    pub(crate) budget: Option<Option<u64>>,
     operations: u32,
     pub(crate) segments_versions: Vec<u64>,
     pub(crate) detached: bool,
@@ -151,6 +161,10 @@ fn no_key(operation: &'static str, table: TableId, key: &[u8]) -> Error {
 
 impl Session {
     pub(crate) fn open(client: &Client, options: SessionOptions) -> Result<Session> {
+        until_there(options.retry_for, || Session::open_once(client, options.clone()))
+    }
+
+    pub(crate) fn open_once(client: &Client, options: SessionOptions) -> Result<Session> {
         // As hard to guess as the keys that the standard library's hash tables get.
         let caller = RandomState::new().hash_one(std::process::id()).max(1);
         let caller = Some(caller).filter(|_| !options.retry_for.is_zero());
@@ -193,13 +207,17 @@ impl Session {
             client: client.clone(),
             setup,
             server: life,
-            handles: Handles::default(),
+            opened: HashMap::new(),
+            led_on: HashMap::new(),
             options,
             views: Views::default(),
             caller,
             connections: 0,
             connected_ns: 0,
             next_try_ns: 0,
+            moved: 0,
+            moved_ns: 0,
+            budget: None,
             operations: 0,
             segments_versions,
             detached: false,
@@ -212,11 +230,8 @@ impl Session {
     /// Handles of tables go on standing for the tables of their names; views do not. Requests under way are given up.
     pub fn reconnect(&mut self) -> Result<()> {
         let fresh = Session::open(&self.client, self.options.clone())?;
-        let before = std::mem::replace(self, fresh);
-        self.next_ticket = before.next_ticket;
-        self.core.set_path(before.core.path);
-        let mut before = before;
-        self.take_handles(std::mem::take(&mut before.handles));
+        self.adopt(fresh);
+        self.finished.clear();
         Ok(())
     }
 
@@ -235,8 +250,8 @@ impl Session {
         self.core.fabric.name()
     }
 
-    /// Whether the server is known to have gone. Reads then go on from its last state until another server takes
-    /// over; writes fail.
+    /// Whether the server is known to have gone. Reads in shared memory then go on from its last state, and writes fail, until there is a server
+    /// again: the session connects to that by itself, and looks its tables up there by their names.
     pub fn is_detached(&self) -> bool {
         self.detached
     }
@@ -268,7 +283,10 @@ impl Session {
     }
 
     pub(crate) fn note_broken(&mut self) {
-        self.detached |= self.core.fabric.is_broken(self.core.peer(0));
+        if self.core.fabric.is_broken(self.core.peer(0)) {
+            self.detached = true;
+            self.server = LOST;
+        }
     }
 
     /// Maps the segments that came, unmaps those that went.
@@ -293,8 +311,9 @@ impl Session {
         Ok(())
     }
 
-    pub(crate) fn superseded(operation: &'static str) -> Error {
-        let context = "another server has taken over; the next call connects to that one";
+    pub(crate) fn superseded(&mut self, operation: &'static str) -> Error {
+        self.server = LOST;
+        let context = "another server has taken over; the session goes over to it with the next call";
         Error::new(ErrorKind::Superseded, operation, context)
     }
 
@@ -307,14 +326,15 @@ impl Session {
     #[inline]
     pub(crate) fn check_table(&mut self, operation: &'static str, table: Table) -> Result<TableId> {
         if table.server != self.server {
-            return self.check_other(operation, table);
+            self.heal(operation)?;
         }
-        self.check_own(operation, table)
+        self.check_further_table(operation, table)
     }
 
-    /// The same of a handle of this life of the store.
-    #[inline(always)]
-    pub(crate) fn check_own(&mut self, operation: &'static str, table: Table) -> Result<TableId> {
+    /// The same of a table that is not the first of its operation: what was looked up for the first is good still.
+    #[inline]
+    pub(crate) fn check_further_table(&mut self, operation: &'static str, table: Table) -> Result<TableId> {
+        let table = if table.server == self.server { table } else { self.led_on(operation, table)? };
         if table.generation != 0 {
             return self.bind(operation, table);
         }
@@ -465,12 +485,24 @@ impl Session {
             if known.is_none() && table.kind().is_ordered() {
                 self.copy_models(operation, table, route.1)?;
             }
-            let mut op = self.core.start_read(0, (table, key), route, known);
-            match self.read(operation, &mut op, key, known)? {
-                End::Found => return Ok(Some(self.landing.view().version())),
-                End::Absent => return Ok(None),
-                End::Ask => self.core.total.fallbacks += 1,
-            }
+            return self.within_budget(|session| session.read_or_ask(operation, (table, key), route, known));
+        }
+        self.ask(operation, table, key, route)
+    }
+
+    #[inline]
+    fn read_or_ask(
+        &mut self,
+        operation: &'static str,
+        (table, key): (TableId, &[u8]),
+        route: (KeyHash, usize),
+        known: Option<Pointer>,
+    ) -> Result<Option<Version>> {
+        let mut op = self.core.start_read(0, (table, key), route, known);
+        match self.read(operation, &mut op, key, known)? {
+            End::Found => return Ok(Some(self.landing.view().version())),
+            End::Absent => return Ok(None),
+            End::Ask => self.core.total.fallbacks += 1,
         }
         self.ask(operation, table, key, route)
     }
@@ -493,6 +525,7 @@ impl Session {
     ) -> Result<End> {
         let mut patience = Patience::default();
         let mut anew = false;
+        let mut read_bytes = 0;
         let found = loop {
             let step = match anew {
                 false => self.core.advance_read(op, key, &mut self.landing),
@@ -501,9 +534,13 @@ impl Session {
             anew = false;
             match step {
                 Step::Pending => {
+                    // What was asked for before has arrived.
+                    let bytes = op.cost().read_bytes;
+                    if bytes - read_bytes >= PROGRESS_BYTES {
+                        read_bytes = bytes;
+                        patience.renew();
+                    }
                     anew = self.until_progress(operation, &mut patience)?;
-                    // A long value comes piece by piece: each has its time.
-                    patience.renew();
                 }
                 Step::Valid => break End::Found,
                 Step::Absent => break End::Absent,
@@ -513,10 +550,7 @@ impl Session {
                         break End::Ask;
                     }
                 }
-                Step::Superseded => {
-                    self.lose();
-                    return Err(Self::superseded(operation));
-                }
+                Step::Superseded => return Err(self.superseded(operation)),
                 Step::NoMemory => return Err(no_memory(operation)),
             }
         };
@@ -572,6 +606,17 @@ impl Session {
         table: TableId,
         key: &[u8],
         (hash, shard): (KeyHash, usize),
+        answer: Answer,
+    ) -> Result<Option<Version>> {
+        self.within_budget(|session| session.take_by_rounds(operation, table, key, (hash, shard), answer))
+    }
+
+    fn take_by_rounds(
+        &mut self,
+        operation: &'static str,
+        table: TableId,
+        key: &[u8],
+        (hash, shard): (KeyHash, usize),
         mut answer: Answer,
     ) -> Result<Option<Version>> {
         let (mut rounds, mut patience) = (0, Patience::default());
@@ -616,7 +661,10 @@ impl Session {
     pub(crate) fn make_item(&mut self, operation: &'static str) -> Result<Item> {
         let words = self.landing.item.clone();
         let large = self.landing.take_large();
-        self.name_attributes(operation, Item::of(words, large, &self.named, self.views.bound))
+        self.name_attributes(
+            operation,
+            Item::of(words, large, &self.named, (self.views.bound, self.core.life())),
+        )
     }
 
     /// Gives an item the names of its attributes.
@@ -714,7 +762,7 @@ pub(crate) fn check_answer(operation: &'static str, answer: &Answer) -> Result<(
         Status::Gone => {
             let context =
                 "the table was dropped, or the generation of it is not there any more; open it again";
-            Err(Error::new(ErrorKind::ViewExpired, operation, context))
+            Err(Error::new(ErrorKind::ViewExpired, operation, context).with_retry(false))
         }
         Status::Loaded => {
             let context = "the table was loaded, and takes no writes but those of the next load";

@@ -130,6 +130,8 @@ impl Session {
             self.core.fabric.sleep(Some(0));
             self.announced = false;
         }
+        let now_ns = self.core.fabric.now_ns();
+        self.note_moved(now_ns);
         self.connect_for_poll();
         loop {
             self.move_on()?;
@@ -263,10 +265,7 @@ impl Session {
                 self.views.bound = queued.generation;
                 self.still("poll").map(|()| Some(Outcome::Item(None)))
             }
-            Step::Superseded => {
-                self.lose();
-                Err(Session::superseded("poll"))
-            }
+            Step::Superseded => Err(self.superseded("poll")),
             Step::NoMemory => Err(no_memory("poll")),
             _ => {
                 self.core.total.fallbacks += 1;
@@ -275,9 +274,25 @@ impl Session {
         })
     }
 
+    /// Ends everything that was submitted and has not ended: its server is gone for good.
+    pub(crate) fn give_up_submitted(&mut self) {
+        for Waiting { queued, id, .. } in std::mem::take(&mut self.waiting) {
+            let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
+            let error = self.gone("poll").with_effect(effect);
+            self.finish(queued.ticket, Err(error));
+        }
+        let readings = std::mem::take(&mut self.readings).into_iter().flatten().map(|reading| reading.queued);
+        let unsent = self.unsent.iter_mut().flat_map(std::mem::take);
+        let queue = std::mem::take(&mut self.queue);
+        for queued in readings.chain(unsent).chain(queue).collect::<Vec<_>>() {
+            let error = self.gone("poll");
+            self.finish(queued.ticket, Err(error));
+        }
+    }
+
     /// Why something is not waited for any longer, which was begun then.
     fn given_up(&mut self, since_ns: u64, now_ns: u64) -> Option<Error> {
-        let waited = Duration::from_nanos(now_ns - since_ns);
+        let waited = Duration::from_nanos(now_ns.saturating_sub(since_ns.max(self.moved_ns)));
         match self.check_server("poll") {
             // A server that is superseded gives no more answers; one that has gone may be found again.
             Err(error) if self.caller.is_none() || error.kind() == ErrorKind::Superseded => Some(error),

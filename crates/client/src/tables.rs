@@ -25,16 +25,14 @@ impl Session {
     /// Opens a table that exists.
     pub fn table(&mut self, name: &str) -> Result<Table> {
         check_name("table", name)?;
-        self.revive_if_lost();
+        self.heal("table")?;
         let leads = self.catalogue_body("table", &catalogue::id_key(TableId::CATALOGUE, name.as_bytes()))?;
         match leads.filter(|leads| leads.len() >= 2) {
             Some(leads) => {
                 let id = TableId(u16::from_le_bytes([leads[0], leads[1]]));
                 // Behind the id of a loaded table stands its dataset.
                 let generation = if leads.len() > 2 { IN_FORCE } else { 0 };
-                let table = Table { generation, ..self.table_handle(id) };
-                self.remember_name(table, name);
-                Ok(table)
+                Ok(self.remember(Table { generation, ..self.table_handle(id) }, name))
             }
             None => {
                 let context =
@@ -53,21 +51,20 @@ impl Session {
     pub fn create_table_of(&mut self, kind: TableKind, name: &str) -> Result<Table> {
         const OPERATION: &str = "create_table";
         check_name(OPERATION, name)?;
-        self.revive_if_lost();
+        self.heal(OPERATION)?;
         let id = self.intern(OPERATION, TableId::CATALOGUE, kind, name)?;
         let table = self.table_handle(TableId(id.0));
         if table.kind() != kind {
             let context = format!("there is a table \"{name}\" already, of another kind: {}", table.kind());
             return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, context));
         }
-        self.remember_name(table, name);
-        Ok(table)
+        Ok(self.remember(table, name))
     }
 
     /// The tables' names: those of each kind in the order of their making.
     pub fn tables(&mut self) -> Result<Vec<String>> {
         const OPERATION: &str = "tables";
-        self.revive_if_lost();
+        self.heal(OPERATION)?;
         let mut names = Vec::new();
         for kind in TableKind::ALL {
             for which in 1..=TABLES_MAX as u16 {
@@ -93,7 +90,7 @@ impl Session {
     pub fn drop_table(&mut self, name: &str) -> Result<bool> {
         const OPERATION: &str = "drop_table";
         check_name(OPERATION, name)?;
-        self.revive_if_lost();
+        self.heal(OPERATION)?;
         let head = RequestHead::new(Op::Drop, 0, TableId::CATALOGUE);
         let answer = self.call(OPERATION, 0, head, name.as_bytes(), &[])?;
         if answer.status == Status::Absent {
@@ -261,7 +258,7 @@ impl Session {
             match attribute {
                 NewAttribute::Bytes(bytes) => section.bytes(name, bytes),
                 NewAttribute::Link { table, key, bytes } => {
-                    let target = self.check_table(operation, *table)?;
+                    let target = self.check_further_table(operation, *table)?;
                     check_key(operation, target, key)?;
                     section.link(name, target, key, bytes);
                 }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use kelix_fabric::Fabric;
+use kelix_fabric::{Fabric, PROGRESS_BYTES};
 use kelix_types::{Effect, Error, ErrorKind, Result, mark};
 use kelix_wire::RequestHead;
 use kelix_wire::control::Caller;
 
 use crate::core::{Answer, PostError, RequestId};
+use crate::healing::LOST;
 use crate::session::Session;
 
 /// Looking again and again without giving the core away.
@@ -19,10 +20,7 @@ const LOOKS_A_CLOCK: u32 = 64;
 /// Polling while giving the core to whoever wants it.
 const YIELD: Duration = Duration::from_micros(200);
 /// Between two tries to connect again.
-const BETWEEN_TRIES: Duration = Duration::from_millis(20);
-/// Bytes that have to arrive for a wait to begin anew: what comes steadily is waited for, however long all of it takes, and what trickles is not. With the
-/// usual time-out that is 18 KB a second.
-const PROGRESS_BYTES: u64 = 16 << 10;
+pub(crate) const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 /// Longer than anybody waits.
 const LIMIT_MAX: Duration = Duration::from_secs(1 << 30);
 
@@ -33,23 +31,27 @@ pub(crate) struct Patience {
     since_ns: Option<u64>,
     /// When trying to connect again ends, once it has begun.
     until_ns: Option<u64>,
+    /// Bytes that had moved when something last came of it.
+    moved: Option<u64>,
     looks: u32,
-    /// Bytes that had arrived when it was last seen that something comes.
-    received: u64,
     /// It has been looked for long enough without giving the core away.
     spun: bool,
 }
 
 impl Patience {
-    /// Something came of the waiting, though not yet all that is waited for.
-    #[inline]
-    pub(crate) fn renew(&mut self) {
-        self.since_ns = None;
-    }
-
     pub(crate) fn waited(&mut self, now_ns: u64) -> Duration {
         Duration::from_nanos(now_ns - *self.since_ns.get_or_insert(now_ns))
     }
+
+    /// Something came of it. What has begun with a lost connection does not begin anew.
+    pub(crate) fn renew(&mut self) {
+        (self.since_ns, self.moved) = (None, None);
+    }
+}
+
+/// A time in nanoseconds, as far as they go.
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Whether the server of an error may yet come back.
@@ -61,15 +63,11 @@ impl Session {
     /// Whether there is still a server to ask.
     pub(crate) fn check_server(&mut self, operation: &'static str) -> Result<()> {
         match self.core.in_force() {
-            Some(false) => {
-                self.lose();
-                Err(Self::superseded(operation))
-            }
+            Some(false) => Err(self.superseded(operation)),
             Some(true) if !self.detached => Ok(()),
             _ => {
                 self.detached = true;
-                self.lose();
-                Err(Self::gone(operation))
+                Err(self.gone(operation))
             }
         }
     }
@@ -113,7 +111,9 @@ impl Session {
                     self.core.fabric.progress();
                     self.core.poll_replies()?;
                     self.core.fabric.yield_now();
-                    if patience.waited(self.core.fabric.now_ns()) > self.options.timeout {
+                    let waited = patience.waited(self.core.fabric.now_ns());
+                    self.notes_progress(patience, waited);
+                    if waited > self.options.timeout && patience.since_ns.is_some() {
                         let context = "the server does not take requests";
                         let error = Error::new(ErrorKind::TimedOut, operation, context);
                         self.recover(operation, patience, error)?;
@@ -189,10 +189,7 @@ impl Session {
     /// Check (c) for answers: only the server in force may give them.
     pub(crate) fn believe(&mut self, operation: &'static str, answer: Answer) -> Result<Answer> {
         match self.core.in_force() {
-            Some(false) => {
-                self.lose();
-                Err(Self::superseded(operation).with_effect(Effect::Unknown))
-            }
+            Some(false) => Err(self.superseded(operation).with_effect(Effect::Unknown)),
             // If it cannot be told any more, it could when the answer was taken.
             Some(true) | None => Ok(answer),
         }
@@ -206,10 +203,6 @@ impl Session {
 
     #[cold]
     fn wait_a_little(&mut self, operation: &'static str, patience: &mut Patience) -> Result<()> {
-        let received = self.core.fabric.received_bytes();
-        if received.wrapping_sub(patience.received) >= PROGRESS_BYTES {
-            (patience.received, patience.since_ns) = (received, None);
-        }
         let waited = patience.waited(self.core.fabric.now_ns());
         if !patience.spun && waited < SPIN && patience.looks < LOOKS_MAX {
             return Ok(());
@@ -219,26 +212,62 @@ impl Session {
         patience.looks = LOOKS_A_CLOCK - 1;
         let deadline = self.options.timeout;
         if self.core.in_force() == Some(false) {
-            self.lose();
-            return Err(Self::superseded(operation));
+            return Err(self.superseded(operation));
         }
         if waited >= deadline {
+            self.notes_progress(patience, waited);
+            if patience.since_ns.is_none() {
+                return Ok(());
+            }
             return self.recover(operation, patience, self.timed_out(operation));
         }
         if waited < YIELD {
             self.core.fabric.yield_now();
             return Ok(());
         }
+        let left = match self.notes_progress(patience, waited) {
+            // What is only sent wakes nobody when it arrives.
+            true => (deadline - waited).min(deadline / 4),
+            false => deadline - waited,
+        };
         self.core.fabric.announce_sleep();
-        let nap = if self.core.has_news() { 0 } else { (deadline - waited).as_nanos() as u64 };
+        let nap = if self.core.has_news() { 0 } else { nanoseconds(left) };
         self.core.fabric.sleep(Some(nap));
         let hears_nothing = !self.core.has_news() || self.core.in_force().is_none();
         if self.core.fabric.is_broken(self.core.peer(0)) && hears_nothing {
             self.detached = true;
-            self.lose();
-            return self.recover(operation, patience, Self::gone(operation));
+            let error = self.gone(operation);
+            return self.recover(operation, patience, error);
         }
         Ok(())
+    }
+
+    /// Looks whether enough has moved on a slow way since this patience began: then it begins anew. `false`: nothing is on its way for long here.
+    fn notes_progress(&mut self, patience: &mut Patience, waited: Duration) -> bool {
+        let fabric = &self.core.fabric;
+        match patience.moved {
+            None => patience.moved = fabric.moved_bytes(false),
+            // Most requests end long before, and cost no call of the system for this.
+            Some(before) if waited >= self.options.timeout / 4 => {
+                let now = fabric.moved_bytes(true);
+                if now.is_some_and(|now| now >= before + PROGRESS_BYTES) {
+                    (patience.moved, patience.since_ns) = (now, None);
+                }
+            }
+            Some(_) => {}
+        }
+        patience.moved.is_some()
+    }
+
+    /// Runs an operation that may ask several times for the same: all of it has one budget for connecting again.
+    pub(crate) fn within_budget<T>(&mut self, operation: impl FnOnce(&mut Session) -> T) -> T {
+        let outermost = self.budget.is_none();
+        self.budget.get_or_insert(None);
+        let result = operation(self);
+        if outermost {
+            self.budget = None;
+        }
+        result
     }
 
     /// Waits until something has come. `true`: a new connection, and READs that were under way are lost.
@@ -265,12 +294,14 @@ impl Session {
         let Some(caller) = self.caller.filter(|_| is_passing(&error)) else { return Err(error) };
         let now_ns = self.core.fabric.now_ns();
         let since_ns = *patience.since_ns.get_or_insert(now_ns);
-        let until_ns = *patience.until_ns.get_or_insert(since_ns + self.limit().as_nanos() as u64);
+        let ends_ns = since_ns.saturating_add(nanoseconds(self.limit()));
+        let budget = self.budget.as_mut().map_or(&mut patience.until_ns, |budget| budget);
+        let until_ns = *budget.get_or_insert(ends_ns);
         if now_ns >= until_ns {
             return Err(error);
         }
         match self.connect_again(operation, caller) {
-            Ok(()) => patience.since_ns = Some(self.core.fabric.now_ns()),
+            Ok(()) => (patience.since_ns, patience.moved) = (Some(self.core.fabric.now_ns()), None),
             Err(error) if is_passing(&error) => self.setup.nap(BETWEEN_TRIES),
             Err(error) => return Err(error),
         }
@@ -282,8 +313,7 @@ impl Session {
         let caller = Caller { number: caller, again: true };
         let (setup, core) = self.setup.connect_again(&self.client, &self.options, caller)?;
         if !core.is_of_the_server_of(&self.core) {
-            self.lose();
-            return Err(Self::superseded(operation));
+            return Err(self.superseded(operation));
         }
         mark!("session went on over another connection");
         self.setup = setup;
@@ -301,7 +331,7 @@ impl Session {
             self.core.fabric.yield_now();
             self.note_broken();
             if self.detached || patience.waited(self.core.fabric.now_ns()) > self.options.timeout {
-                return Err(Self::gone(operation));
+                return Err(self.gone(operation));
             }
         }
         self.send_all();
@@ -314,10 +344,11 @@ impl Session {
         self.core.fabric.look();
         self.note_broken();
         let now_ns = self.core.fabric.now_ns();
-        let timeout_ns = self.options.timeout.as_nanos() as u64;
+        let timeout_ns = nanoseconds(self.options.timeout);
         let waiting = self.waiting.iter().map(|waiting| waiting.since_ns);
         let mut since = waiting.chain(self.readings.iter().flatten().map(|reading| reading.since_ns));
-        let is_late = |since_ns: u64| now_ns - since_ns.max(self.connected_ns) >= timeout_ns;
+        let is_late =
+            |since_ns: u64| now_ns - since_ns.max(self.connected_ns).max(self.moved_ns) >= timeout_ns;
         let lost = self.detached || since.any(is_late);
         if lost && now_ns >= self.next_try_ns {
             match self.connect_again("poll", caller) {
@@ -328,14 +359,30 @@ impl Session {
         }
     }
 
+    /// The same as [`Session::notes_progress`] for all that is under way between polls.
+    pub(crate) fn note_moved(&mut self, now_ns: u64) {
+        let idle = self.waiting.is_empty() && self.readings.iter().all(Option::is_none);
+        if idle {
+            self.moved = self.core.fabric.moved_bytes(false).unwrap_or(0);
+        } else if now_ns - self.moved_ns >= nanoseconds(self.options.timeout / 4) {
+            let now = self.core.fabric.moved_bytes(true).unwrap_or(0);
+            // Another connection counts from its beginning.
+            if now < self.moved || now >= self.moved + PROGRESS_BYTES {
+                (self.moved, self.moved_ns) = (now, now_ns);
+            }
+        }
+    }
+
     /// How long after a request was posted its outcome is awaited.
     pub(crate) fn limit(&self) -> Duration {
         let Some(_) = self.caller else { return self.options.timeout };
         self.options.timeout.saturating_add(self.options.retry_for).min(LIMIT_MAX)
     }
 
-    pub(crate) fn gone(operation: &'static str) -> Error {
-        let context = "the server has gone; in shared memory reads go on from its last state, and the next call looks for a server";
+    pub(crate) fn gone(&mut self, operation: &'static str) -> Error {
+        self.server = LOST;
+        let context =
+            "the server has gone; in shared memory reads go on from its last state, writes need a server";
         Error::new(ErrorKind::Unavailable, operation, context)
     }
 }

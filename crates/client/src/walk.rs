@@ -112,6 +112,7 @@ impl Session {
         walk: &Walk<'_>,
         visit: impl FnMut(Visited<'_>) -> Visit,
     ) -> Result<Walked> {
+        self.heal("walk")?;
         let seen = Seen { seed: self.core.seed(), ..Seen::default() };
         let mut walker = Walker { walk, visit, seen, walked: Walked::default() };
         let mut begin = Frontier::new();
@@ -121,10 +122,10 @@ impl Session {
             false => from.iter().collect(),
         };
         for (table, key) in ordered {
-            let id = self.check_table("walk", *table)?;
+            let id = self.check_further_table("walk", *table)?;
             check_key("walk", id, key)?;
             // All of it is of one generation, whatever comes into force meanwhile.
-            let table = Table { id, generation: self.views.bound, ..*table };
+            let table = Table { id, generation: self.views.bound, server: self.core.life() };
             if walk.depth_first || walker.seen.insert(id, key) {
                 begin.add(table, key);
             }

@@ -110,6 +110,19 @@ impl Session {
         body: &[u8],
     ) -> Result<Answer> {
         let mut patience = Patience::default();
+        self.within_budget(|session| {
+            session.write_in_pieces_until(operation, (shard, head), key, body, &mut patience)
+        })
+    }
+
+    fn write_in_pieces_until(
+        &mut self,
+        operation: &'static str,
+        (shard, head): (usize, RequestHead),
+        key: &[u8],
+        body: &[u8],
+        patience: &mut Patience,
+    ) -> Result<Answer> {
         loop {
             let connections = self.connections;
             let outcome = self.write_in_pieces_once(operation, shard, head, key, body);

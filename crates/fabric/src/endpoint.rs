@@ -60,10 +60,6 @@ impl Fabric for Endpoint {
         of!(self, yield_now)
     }
 
-    fn received_bytes(&self) -> u64 {
-        of!(self, received_bytes)
-    }
-
     fn map(&self, peer: PeerId) -> Option<&Arc<MemoryMap>> {
         of!(self, map, peer)
     }
@@ -122,6 +118,10 @@ impl Fabric for Endpoint {
 
     fn look(&mut self) {
         of!(self, look)
+    }
+
+    fn moved_bytes(&self, arrived: bool) -> Option<u64> {
+        of!(self, moved_bytes, arrived)
     }
 
     fn is_broken(&self, peer: PeerId) -> bool {

@@ -45,6 +45,10 @@ pub(crate) fn place(mailbox: &Span, first: usize, words: &[u64]) -> bool {
     fits
 }
 
+/// So many bytes have to move within a time-out, or there is no progress. By single bytes a server could keep a client for ever; this is 18 KiB a second
+/// with the usual time-out.
+pub const PROGRESS_BYTES: u64 = 16 << 10;
+
 /// Longest single wait of the system: some of its calls count milliseconds in 31 bits, and refuse more. Whoever wants to wait for longer looks
 /// around in between.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -205,11 +209,6 @@ pub trait Fabric {
         std::thread::yield_now();
     }
 
-    /// Bytes that have arrived so far, where they arrive one after another: whoever waits for much sees that it comes.
-    fn received_bytes(&self) -> u64 {
-        0
-    }
-
     /// The memory of a peer that may be READ, as far as it is known here. Places outside it are
     /// [`ReadState::Outside`]. `None` where nothing is READ.
     fn map(&self, _peer: PeerId) -> Option<&Arc<MemoryMap>> {
@@ -274,6 +273,12 @@ pub trait Fabric {
 
     /// Looks, without sleeping, whether connections have gone.
     fn look(&mut self);
+
+    /// Bytes that have moved either way so far, where that takes time: with `arrived` those only that have certainly arrived at the other side, for which the
+    /// system is asked, else all that were handed to the system. `None` where nothing is on its way for long.
+    fn moved_bytes(&self, _arrived: bool) -> Option<u64> {
+        None
+    }
 
     /// Whether the connection is known to be gone.
     fn is_broken(&self, peer: PeerId) -> bool;

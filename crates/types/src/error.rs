@@ -23,7 +23,8 @@ pub enum ErrorKind {
     Unavailable,
     /// The server did not answer in time.
     TimedOut,
-    /// Another server has taken over; connect anew.
+    /// Another server has taken over. A session connects to it with its next call, unless [`Error::retry`] says that what was used has to be got
+    /// or opened anew.
     Superseded,
     /// The generation of a loaded table that was being read is not there any more.
     ViewExpired,
@@ -122,15 +123,15 @@ impl Error {
         Error::new(ErrorKind::System, operation, context).with_source(source)
     }
 
-    /// Says whether the same call may succeed later, where that is not as usual for the kind.
-    pub fn with_retry(mut self, retry: bool) -> Error {
-        self.0.retry = retry;
-        self
-    }
-
     /// Says whether the operation took effect.
     pub fn with_effect(mut self, effect: Effect) -> Error {
         self.0.effect = effect;
+        self
+    }
+
+    /// Says whether the same call may succeed later, where that is not as usual for the kind.
+    pub fn with_retry(mut self, retry: bool) -> Error {
+        self.0.retry = retry;
         self
     }
 

@@ -157,7 +157,7 @@ impl<'b, 's> ItemWriter<'b, 's> {
     /// The table of a link's target.
     #[inline]
     fn target(&mut self, table: Table, key: &[u8]) -> Result<TableId> {
-        let id = self.build.session.check_table(OPERATION, table)?;
+        let id = self.build.session.check_further_table(OPERATION, table)?;
         check_key(OPERATION, id, key)?;
         Ok(id)
     }

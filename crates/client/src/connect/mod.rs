@@ -28,7 +28,13 @@ use crate::waiting;
 use shm::Link;
 
 /// How long the server may take to answer a set-up frame.
-const ANSWER: Duration = Duration::from_millis(900);
+pub(crate) const ANSWER: Duration = Duration::from_millis(900);
+
+/// The same for a session, whose requests may be given longer.
+fn answer_within(options: &SessionOptions) -> Duration {
+    // The system refuses much longer times, and no time at all.
+    options.timeout.clamp(ANSWER, Duration::from_secs(24 * 3600))
+}
 
 /// Where a server is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -173,6 +179,15 @@ impl Setup {
         }
     }
 
+    /// Whether a session may be opened here as any other, rather than by a simulator.
+    pub fn opens_sessions(&self) -> bool {
+        match self {
+            #[cfg(kelix_sim)]
+            Setup::Sim(_) => false,
+            _ => true,
+        }
+    }
+
     /// Connects to the same server once more.
     pub fn connect_again(
         &mut self,
@@ -227,32 +242,34 @@ fn route(address: &Address, wanted: Option<FabricChoice>) -> Result<Route<'_>> {
 }
 
 /// Finds out whether a server answers.
-pub(crate) fn knock(address: &Address, credentials: &Credentials) -> Result<()> {
+pub(crate) fn knock(address: &Address, credentials: &Credentials, answer: Duration) -> Result<()> {
     match route(address, None)? {
-        Route::Shm(directory) => Link::open(directory).map(drop),
+        Route::Shm(directory) => Link::open(directory, answer).map(drop),
         // A socket that takes connections may be anybody's.
         Route::Verbs(address) | Route::Tcp(address) | Route::Any(address) => {
-            tcp::knock(&address, credentials)
+            tcp::knock(&address, credentials, answer)
         }
     }
 }
 
 /// Asks a server for statistics, as JSON.
-pub(crate) fn statistics(address: &Address, credentials: &Credentials) -> Result<String> {
+pub(crate) fn statistics(address: &Address, credentials: &Credentials, answer: Duration) -> Result<String> {
     match route(address, None)? {
         Route::Shm(directory) => {
-            Link::statistics(directory, &greeting(Purpose::Statistics, None, credentials))
+            Link::statistics(directory, &greeting(Purpose::Statistics, None, credentials), answer)
         }
         Route::Verbs(address) | Route::Tcp(address) | Route::Any(address) => {
-            tcp::statistics(&address, credentials)
+            tcp::statistics(&address, credentials, answer)
         }
     }
 }
 
 /// Has a server take a snapshot. Where it is, or why there is none, as JSON.
-pub(crate) fn snapshot(address: &Address, credentials: &Credentials) -> Result<String> {
+pub(crate) fn snapshot(address: &Address, credentials: &Credentials, answer: Duration) -> Result<String> {
     match route(address, None)? {
-        Route::Shm(directory) => Link::snapshot(directory, &greeting(Purpose::Statistics, None, credentials)),
+        Route::Shm(directory) => {
+            Link::snapshot(directory, &greeting(Purpose::Statistics, None, credentials), answer)
+        }
         Route::Verbs(_) | Route::Tcp(_) | Route::Any(_) => {
             let context = "snapshots are taken by who is on the server's host: name its run directory";
             Err(Error::new(ErrorKind::InvalidArgument, "snapshot", context))
@@ -269,8 +286,7 @@ pub(crate) fn session(
     match route(&client.address, options.fabric)? {
         Route::Shm(directory) => {
             let greeting = greeting(Purpose::Session, caller, &client.credentials);
-            Link::session(directory, &greeting, options.private_caches)
-                .map(|(link, core)| (Setup::Shm(link), core))
+            Link::session(directory, &greeting, options).map(|(link, core)| (Setup::Shm(link), core))
         }
         Route::Verbs(address) => verbs_session(&address, client, options, caller),
         Route::Tcp(address) => tcp_session(&address, client, options, caller),
@@ -297,7 +313,7 @@ fn tcp_session(
     caller: Option<Caller>,
 ) -> Result<(Setup, Core<Endpoint>)> {
     let greeting = greeting(Purpose::Session, caller, &client.credentials);
-    let core = tcp::session(address, &client.credentials, &greeting, options.private_caches)?;
+    let core = tcp::session(address, &client.credentials, &greeting, options)?;
     Ok((Setup::Tcp, core))
 }
 

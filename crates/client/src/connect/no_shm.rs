@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kelix_fabric::Endpoint;
 use kelix_image::MemoryMap;
@@ -9,6 +10,7 @@ use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::Frame;
 
 use crate::core::Core;
+use crate::session::SessionOptions;
 
 /// A set-up connection over shared memory: there is none.
 pub(crate) enum Link {}
@@ -26,15 +28,15 @@ pub(super) fn listens_at(directory: &Path) -> Result<String> {
 }
 
 impl Link {
-    pub fn open(directory: &Path) -> Result<Link> {
+    pub fn open(directory: &Path, _: Duration) -> Result<Link> {
         Err(refused(directory))
     }
 
-    pub fn statistics(directory: &Path, _: &Frame) -> Result<String> {
+    pub fn statistics(directory: &Path, _: &Frame, _: Duration) -> Result<String> {
         Err(refused(directory))
     }
 
-    pub fn snapshot(directory: &Path, _: &Frame) -> Result<String> {
+    pub fn snapshot(directory: &Path, _: &Frame, _: Duration) -> Result<String> {
         Err(refused(directory))
     }
 
@@ -42,7 +44,7 @@ impl Link {
         match *self {}
     }
 
-    pub fn session(directory: &Path, _: &Frame, _: bool) -> Result<(Link, Core<Endpoint>)> {
+    pub fn session(directory: &Path, _: &Frame, _: &SessionOptions) -> Result<(Link, Core<Endpoint>)> {
         Err(refused(directory))
     }
 }

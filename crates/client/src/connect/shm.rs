@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::{
     AUTHORITY_BYTES, AUTHORITY_MAGIC, AUTHORITY_TERM, Memfd, RunDirectory, ShmEndpoint, ShmMemory, ShmPeer,
-    SleepWord, Waker, WakerHandle, Way, map_file, read_regular, receive_frame, send_frame,
+    SleepWord, Waker, WakerHandle, Way, map_file, read_file, receive_frame, receive_frame_within, send_frame,
 };
 use kelix_fabric::{Direct, Endpoint, PeerId};
 use kelix_image::{Header, MemoryMap, Span};
@@ -19,18 +20,22 @@ use kelix_wire::control::Frame;
 use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
-use super::{ANSWER, greeted, protocol, understand};
+use super::{answer_within, greeted, protocol, understand};
 use crate::core::{Core, OfServer};
 use crate::pointers::PointerCache;
+use crate::session::SessionOptions;
 use crate::shelf::Shelf;
+
+/// Frames that belong together may take as long as so many answers: those of a session come at once, and are many where there are many shards.
+const ANSWERS_MAX: u32 = 10;
 
 /// Connects to a socket. The time-outs are set first, because at a server that stands still connecting may wait too: for
 /// room in the queue of its socket.
-fn connect(socket: &Path) -> std::io::Result<UnixStream> {
+fn connect(socket: &Path, answer: Duration) -> std::io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC;
     let stream = UnixStream::from(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?);
-    stream.set_read_timeout(Some(ANSWER))?;
-    stream.set_write_timeout(Some(ANSWER))?;
+    stream.set_read_timeout(Some(answer))?;
+    stream.set_write_timeout(Some(answer))?;
     rustix::net::connect(&stream, &SocketAddrUnix::new(socket)?)?;
     Ok(stream)
 }
@@ -38,31 +43,32 @@ fn connect(socket: &Path) -> std::io::Result<UnixStream> {
 /// Host and port that the server of a run directory says it listens at.
 pub(super) fn listens_at(directory: &Path) -> Result<String> {
     let run = RunDirectory(directory.to_path_buf());
-    let told = run.check_owner().and_then(|()| read_regular(&run.tcp(), 1 << 10));
-    let told = told.and_then(|told| String::from_utf8(told).map_err(std::io::Error::other));
-    let told = told.map_err(|source| {
+    let told = run.check_owner().and_then(|()| read_file(&run.tcp(), 4096)).map_err(|source| {
         let context = format!(
             "no server that listens over TCP in {}: start one with `kelix serve --listen PORT`",
             directory.display()
         );
         Error::new(ErrorKind::Unavailable, "connect", context).with_source(source)
     })?;
-    Ok(told.trim().into())
+    Ok(String::from_utf8_lossy(&told).trim().into())
 }
 
 /// The set-up connection.
 pub(crate) struct Link {
     stream: UnixStream,
+    /// How long a frame may take, and when all that belongs together has to be here.
+    answer: Duration,
+    until: Instant,
     /// Shards whose segments were asked for and have not arrived.
     owed: VecDeque<u16>,
 }
 
 impl Link {
     /// Connects to the server of a run directory.
-    pub fn open(directory: &Path) -> Result<Link> {
+    pub fn open(directory: &Path, answer: Duration) -> Result<Link> {
         let run = RunDirectory(directory.to_path_buf());
-        let opened = run.check_owner().and_then(|()| run.term()).and_then(|term| connect(&run.socket(term)));
-        let stream = opened.map_err(|source| {
+        let opened = run.check_owner().and_then(|()| run.term());
+        let stream = opened.and_then(|term| connect(&run.socket(term), answer)).map_err(|source| {
             if source.kind() == std::io::ErrorKind::WouldBlock {
                 let context = "the server does not take connections; is it stopped?";
                 return Error::new(ErrorKind::TimedOut, "connect", context).with_source(source);
@@ -74,9 +80,14 @@ impl Link {
                 _ => "start one with `kelix serve`, or name its directory with --dir or KELIX_DIR",
             };
             let context = format!("no server in {}: {hint}", directory.display());
-            Error::new(ErrorKind::Unavailable, "connect", context).with_source(source)
+            let may_come = source.kind() != std::io::ErrorKind::PermissionDenied;
+            Error::new(ErrorKind::Unavailable, "connect", context).with_source(source).with_retry(may_come)
         })?;
-        Ok(Link { stream, owed: VecDeque::new() })
+        Ok(Link::over(stream, answer))
+    }
+
+    fn over(stream: UnixStream, answer: Duration) -> Link {
+        Link { stream, answer, until: Instant::now() + answer * ANSWERS_MAX, owed: VecDeque::new() }
     }
 
     fn send(&self, frame: &Frame) -> Result<()> {
@@ -85,7 +96,8 @@ impl Link {
     }
 
     fn receive(&self) -> Result<(Frame, Vec<OwnedFd>)> {
-        let (kind, bytes, descriptors) = receive_frame(&self.stream)?;
+        let left = self.until.saturating_duration_since(Instant::now());
+        let (kind, bytes, descriptors) = receive_frame_within(&self.stream, left.min(self.answer))?;
         Ok((understand(kind, &bytes)?, descriptors))
     }
 
@@ -98,8 +110,8 @@ impl Link {
     }
 
     /// Asks for statistics, as JSON.
-    pub fn statistics(directory: &Path, greeting: &Frame) -> Result<String> {
-        let link = Link::open(directory)?;
+    pub fn statistics(directory: &Path, greeting: &Frame, answer: Duration) -> Result<String> {
+        let link = Link::open(directory, answer)?;
         link.greet(greeting)?;
         link.send(&Frame::AskStatistics)?;
         match link.receive()? {
@@ -109,14 +121,15 @@ impl Link {
     }
 
     /// Has a snapshot taken, and tells where it is, or why there is none, as JSON. Waits for as long as it takes.
-    pub fn snapshot(directory: &Path, greeting: &Frame) -> Result<String> {
-        let link = Link::open(directory)?;
+    pub fn snapshot(directory: &Path, greeting: &Frame, answer: Duration) -> Result<String> {
+        let link = Link::open(directory, answer)?;
         link.greet(greeting)?;
         let waits = link.stream.set_read_timeout(None);
         waits.map_err(|source| Error::system("snapshot", "the system refused to wait", source))?;
         link.send(&Frame::TakeSnapshot)?;
-        match link.receive()? {
-            (Frame::Snapshot { text }, _) => Ok(text),
+        let (kind, bytes, _) = receive_frame(&link.stream)?;
+        match understand(kind, &bytes)? {
+            Frame::Snapshot { text } => Ok(text),
             _ => Err(protocol("the server did not say what became of the snapshot")),
         }
     }
@@ -164,6 +177,7 @@ impl Link {
 
     /// Brings a shard's map up to date.
     pub fn refresh_map(&mut self, shard: u16, map: &MemoryMap) -> Result<Arc<MemoryMap>> {
+        self.until = Instant::now() + self.answer * ANSWERS_MAX;
         self.send(&Frame::AskSegments { shard })?;
         self.owed.push_back(shard);
         // Answers to questions that were given up come first.
@@ -183,9 +197,9 @@ impl Link {
     pub fn session(
         directory: &Path,
         greeting: &Frame,
-        private_caches: bool,
+        options: &SessionOptions,
     ) -> Result<(Link, Core<Endpoint>)> {
-        let link = Link::open(directory)?;
+        let link = Link::open(directory, answer_within(options))?;
         let (server, mut descriptors) = link.greet(greeting)?;
         let (Some(pointers), Some(authority)) = (descriptors.pop(), descriptors.pop()) else {
             return Err(protocol("the server sent no authority page"));
@@ -194,7 +208,7 @@ impl Link {
         if authority.words().load(0) != AUTHORITY_MAGIC {
             return Err(protocol("what the server sent as its authority page is none"));
         }
-        let pointers = if private_caches {
+        let pointers = if options.private_caches {
             Span::private(POINTER_TABLE_BYTES)
         } else {
             Memfd::receive(pointers, POINTER_TABLE_BYTES)?.map(true)?
@@ -269,7 +283,7 @@ mod tests {
     /// What a client makes of segments that a server names, each list a frame; only the last frame says that it is the last.
     fn receive(frames: &[&[(u64, u64)]]) -> Result<Vec<usize>> {
         let (stream, server) = UnixStream::pair().unwrap();
-        let link = Link { stream, owed: VecDeque::new() };
+        let link = Link::over(stream, Duration::from_secs(10));
         for (index, list) in frames.iter().enumerate() {
             let memory: Vec<Memfd> = list
                 .iter()

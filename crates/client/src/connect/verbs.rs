@@ -12,7 +12,7 @@ use kelix_wire::control::{Frame, Place};
 use kelix_wire::{MAILBOX_BYTES, mailbox_word};
 
 use super::tcp::{ask, greet};
-use super::{ANSWER, Credentials, protocol, understand};
+use super::{ANSWER, Credentials, answer_within, protocol, understand};
 use crate::core::Core;
 use crate::pointers::PointerCache;
 use crate::session::SessionOptions;
@@ -57,7 +57,7 @@ pub(super) fn session(
     greeting: &Frame,
     options: &SessionOptions,
 ) -> Result<(Asked, Core<Endpoint>)> {
-    let (mut server, of_server) = greet(address, credentials, greeting)?;
+    let (mut server, of_server) = greet(address, credentials, greeting, answer_within(options))?;
     let count = of_server.view.shards();
     let offer = offer(address, ask(&mut server, &Frame::AskVerbs)?)?;
     let lanes = (options.queue_pairs, options.rdma_address);

@@ -25,8 +25,8 @@ mod wake;
 pub use endpoint::{ShmEndpoint, ShmMemory, ShmPeer, SleepWord, Way};
 pub use memory::{Memfd, MemfdSegments, Segment, map_file, page_bytes, return_large_memory};
 pub use rundir::{
-    AUTHORITY_BYTES, AUTHORITY_LEASED, AUTHORITY_MAGIC, AUTHORITY_TERM, RunDirectory, read_regular,
+    AUTHORITY_BYTES, AUTHORITY_LEASED, AUTHORITY_MAGIC, AUTHORITY_TERM, RunDirectory, read_file,
 };
 pub use shelf::Shelf;
-pub use socket::{receive_frame, send_frame};
+pub use socket::{receive_frame, receive_frame_within, send_frame};
 pub use wake::{Waker, WakerHandle};

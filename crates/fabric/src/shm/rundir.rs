@@ -11,10 +11,10 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 
 /// Bytes of the authority page.
 pub const AUTHORITY_BYTES: u64 = 4096;
@@ -25,11 +25,14 @@ pub const AUTHORITY_TERM: usize = 1;
 /// Word of the authority page that is 1 while the server of the term in force lets clients READ over verbs.
 pub const AUTHORITY_LEASED: usize = 2;
 
-/// What is in a file of a run directory, which has to be an ordinary one: who may write to the directory could else have a client wait for a pipe.
-pub fn read_regular(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
-    let file = File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)?;
+/// What stands in a file of a run directory, up to a length. The directory may be somebody else's, so what is no regular file is refused: reading a pipe would
+/// wait for whoever writes to it, and a device may have no end.
+pub fn read_file(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     if !file.metadata()?.is_file() {
-        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "it is no ordinary file"));
+        let context = format!("{} is no regular file", path.display());
+        return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, context));
     }
     let mut bytes = Vec::new();
     file.take(bytes_max).read_to_end(&mut bytes)?;
@@ -82,7 +85,7 @@ impl RunDirectory {
 
     /// The term in force now, as the authority page tells it.
     pub fn term(&self) -> std::io::Result<u64> {
-        let page = read_regular(&self.authority(), AUTHORITY_BYTES)?;
+        let page = read_file(&self.authority(), AUTHORITY_BYTES)?;
         let word = |at: usize| Some(u64::from_le_bytes(page.get(at * 8..at * 8 + 8)?.try_into().ok()?));
         match (word(0), word(AUTHORITY_TERM)) {
             (Some(AUTHORITY_MAGIC), Some(term)) => Ok(term),
@@ -103,5 +106,27 @@ impl RunDirectory {
     /// The lock.
     pub fn lock(&self) -> PathBuf {
         self.0.join("lock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever could make the directory could have clients wait for ever, by a pipe in the page's place.
+    #[test]
+    fn what_is_no_regular_file_is_refused_at_once() {
+        let path = std::env::temp_dir().join(format!("kelix-test-rundir-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        let run = RunDirectory(path.clone());
+        rustix::fs::mkfifoat(rustix::fs::CWD, run.authority(), Mode::RWXU).unwrap();
+        assert_eq!(run.term().unwrap_err().kind(), std::io::ErrorKind::InvalidData);
+        std::fs::remove_file(run.authority()).unwrap();
+        for device in ["/dev/zero", "/dev/tty", "/"] {
+            std::os::unix::fs::symlink(device, run.authority()).unwrap();
+            assert!(run.term().is_err(), "{device}");
+            std::fs::remove_file(run.authority()).unwrap();
+        }
+        std::fs::remove_dir_all(path).unwrap();
     }
 }

@@ -8,7 +8,7 @@ use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kelix_types::{Error, ErrorKind, Result};
 use rustix::io::retry_on_intr;
@@ -69,38 +69,38 @@ pub fn send_frame(
     (&mut &*stream).write_all(&frame[sent..]).map_err(lost)
 }
 
-/// Reads until a buffer is full. Where the socket has a time-out, all of it is to come within that, from when it began: whoever sends a byte now and
-/// then would else be waited for without end.
-fn read_all(mut stream: &UnixStream, mut buffer: &mut [u8], began: Instant) -> Result<()> {
-    let limit = stream.read_timeout().map_err(lost)?;
-    let mut shortened = false;
-    let read = loop {
-        if buffer.is_empty() {
-            break Ok(());
-        }
-        match stream.read(buffer) {
-            Ok(0) => break Err(std::io::ErrorKind::UnexpectedEof.into()),
-            Ok(bytes) => buffer = &mut buffer[bytes..],
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => break Err(error),
-        }
-        let (Some(limit), false) = (limit, buffer.is_empty()) else { continue };
-        let Some(left) = limit.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) else {
-            break Err(std::io::ErrorKind::WouldBlock.into());
-        };
-        shortened = true;
-        if let Err(error) = stream.set_read_timeout(Some(left)) {
-            break Err(error);
-        }
-    };
-    if shortened {
-        stream.set_read_timeout(limit).map_err(lost)?;
-    }
-    read.map_err(lost)
-}
-
 /// Receives one frame: its kind, bytes and descriptors. Everything in it is checked by its reader.
 pub fn receive_frame(stream: &UnixStream) -> Result<(u16, Vec<u8>, Vec<OwnedFd>)> {
+    receive(stream, &|| Ok(()))
+}
+
+/// The same, and all of the frame has to be here within a time: the time-out of a socket is for each of its bytes. Changes that time-out.
+pub fn receive_frame_within(stream: &UnixStream, time: Duration) -> Result<(u16, Vec<u8>, Vec<OwnedFd>)> {
+    let began = Instant::now();
+    receive(stream, &|| {
+        let left = time.checked_sub(began.elapsed()).filter(|left| !left.is_zero());
+        stream.set_read_timeout(Some(left.ok_or(std::io::ErrorKind::TimedOut)?))
+    })
+}
+
+/// `await_more` is called before each wait, and may end it.
+fn receive(
+    stream: &UnixStream,
+    await_more: &dyn Fn() -> std::io::Result<()>,
+) -> Result<(u16, Vec<u8>, Vec<OwnedFd>)> {
+    let read_exact = |mut into: &mut [u8]| {
+        while !into.is_empty() {
+            await_more().map_err(lost)?;
+            match (&mut &*stream).read(into) {
+                Ok(0) => return Err(lost(std::io::Error::from(std::io::ErrorKind::UnexpectedEof))),
+                Ok(bytes) => into = &mut into[bytes..],
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(lost(error)),
+            }
+        }
+        Ok(())
+    };
+    await_more().map_err(lost)?;
     let mut header = [0; 16];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -109,7 +109,6 @@ pub fn receive_frame(stream: &UnixStream) -> Result<(u16, Vec<u8>, Vec<OwnedFd>)
         rustix::net::recvmsg(stream, &mut [IoSliceMut::new(&mut header)], &mut control, flags)
     })
     .map_err(lost)?;
-    let began = Instant::now();
     let mut descriptors = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(fds) = message {
@@ -123,7 +122,7 @@ pub fn receive_frame(stream: &UnixStream) -> Result<(u16, Vec<u8>, Vec<OwnedFd>)
             "the other side closed the connection",
         ));
     }
-    read_all(stream, &mut header[received.bytes..], began)?;
+    read_exact(&mut header[received.bytes..])?;
     let number = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("4 bytes"));
     if number(0) != MAGIC {
         return Err(protocol("the other side does not speak Kelix"));
@@ -137,7 +136,7 @@ pub fn receive_frame(stream: &UnixStream) -> Result<(u16, Vec<u8>, Vec<OwnedFd>)
         return Err(protocol("a frame larger than the protocol allows"));
     }
     let mut bytes = vec![0; length];
-    read_all(stream, &mut bytes, began)?;
+    read_exact(&mut bytes)?;
     Ok((kind, bytes, descriptors))
 }
 
@@ -156,6 +155,26 @@ mod tests {
         let (kind, bytes, fds) = receive_frame(&b).unwrap();
         assert_eq!((kind, bytes.len(), fds.len()), (8, 0, 0));
         drop((a, fds));
+    }
+
+    /// A server that sends a byte now and then kept its client for as long as it liked: the time-out was for each byte.
+    #[test]
+    fn a_frame_that_trickles_is_not_waited_for() {
+        let (a, b) = UnixStream::pair().unwrap();
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let error = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut bytes = b"KLX1\x02\0\0\0\x10\x27\0\0\0\0\0\0".iter().chain(std::iter::repeat(&0));
+                while !over.load(std::sync::atomic::Ordering::SeqCst) {
+                    let _ = (&a).write_all(&[*bytes.next().unwrap()]);
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+            let error = receive_frame_within(&b, Duration::from_millis(200)).unwrap_err();
+            over.store(true, std::sync::atomic::Ordering::SeqCst);
+            error
+        });
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
     }
 
     #[test]

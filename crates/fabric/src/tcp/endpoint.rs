@@ -349,10 +349,6 @@ impl Fabric for TcpEndpoint {
         Ok(())
     }
 
-    fn received_bytes(&self) -> u64 {
-        self.stream.received()
-    }
-
     fn doorbell(&mut self) {
         self.stream.flush();
     }
@@ -380,6 +376,10 @@ impl Fabric for TcpEndpoint {
 
     fn look(&mut self) {
         self.receive();
+    }
+
+    fn moved_bytes(&self, arrived: bool) -> Option<u64> {
+        Some(self.stream.moved(arrived))
     }
 
     fn is_broken(&self, _: PeerId) -> bool {

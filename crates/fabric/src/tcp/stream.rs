@@ -13,18 +13,36 @@ use rustix::net::sockopt;
 use rustls::Connection;
 
 use super::frame::{self, Head, Kind};
-use crate::{SET_UP_BYTES_MAX, timespec};
+use crate::{PROGRESS_BYTES, SET_UP_BYTES_MAX, timespec};
 
 /// Words that are received at once at most, unless a frame is longer; and at first, which is enough for who asks for one thing after the other. There
 /// may be thousands of connections, and most of them are silent.
 const RECEIVE_WORDS: usize = 8 << 10;
 const RECEIVE_WORDS_FIRST: usize = 512;
 
-/// Bytes that have to arrive for a wait for an answer to begin anew.
-const PROGRESS_BYTES: u64 = 16 << 10;
-
 /// Frames that are looked at ahead.
 const AHEAD: usize = 32;
+
+const SECURED: &str = "the server speaks TLS, and this client does not: name the certificates to trust, with --tls-ca FILE or Credentials::tls";
+const PLAIN: &str = "the server does not speak TLS, and this client does: start it with --tls-cert and --tls-key, or leave --tls-ca out";
+
+/// Bytes that were written to a socket and that the other side's system has not said to have. Where that cannot be known, none.
+fn unacknowledged(socket: &TcpStream) -> u64 {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::ioctl::{Getter, ioctl};
+        /// SIOCOUTQ, for which the system's headers use the number of TIOCOUTQ.
+        const OUTQ: rustix::ioctl::Opcode = 0x5411;
+        // SAFETY: this call writes one `int`, and reads nothing of this process.
+        let bytes = unsafe { ioctl(socket, Getter::<OUTQ, std::ffi::c_int>::new()) };
+        bytes.map_or(0, |bytes| u64::try_from(bytes).unwrap_or(0))
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = socket;
+        0
+    }
+}
 
 /// One end of a connection.
 pub(crate) struct Stream {
@@ -41,10 +59,11 @@ pub(crate) struct Stream {
     taken: usize,
     /// Words that are received at once: more, once so many have come.
     receives: usize,
-    /// Bytes that have arrived since the beginning.
-    received: u64,
     /// Longest frame that is accepted, in words.
     longest: usize,
+    /// Bytes that the socket has taken and given so far.
+    written: u64,
+    received: u64,
     /// Why the connection is over.
     over: Option<&'static str>,
 }
@@ -68,16 +87,12 @@ impl Stream {
             arrived: Vec::new(),
             arrived_bytes: 0,
             receives: RECEIVE_WORDS_FIRST,
-            received: 0,
             taken: 0,
             longest,
+            written: 0,
+            received: 0,
             over: None,
         })
-    }
-
-    /// Bytes that have arrived since the beginning.
-    pub fn received(&self) -> u64 {
-        self.received
     }
 
     /// Takes frames of so many words from now on.
@@ -117,6 +132,13 @@ impl Stream {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
+    /// Bytes that have moved either way so far. What was written counts, with `arrived`, once the other side's system has it: before that it says nothing
+    /// of the way, since a socket takes megabytes at once.
+    pub fn moved(&self, arrived: bool) -> u64 {
+        let on_its_way = if arrived { unacknowledged(&self.socket) } else { 0 };
+        self.received + self.written.saturating_sub(on_its_way)
+    }
+
     /// Bytes that wait to be sent, about.
     pub fn unsent(&self) -> usize {
         let inside = self.tls.as_ref().is_some_and(|tls| tls.wants_write());
@@ -142,7 +164,10 @@ impl Stream {
         while self.sent < self.out.len() * 8 && self.over.is_none() {
             let rest = &bytes_of(&self.out)[self.sent..];
             match (&self.socket).write(rest) {
-                Ok(bytes) => self.sent += bytes,
+                Ok(bytes) => {
+                    self.sent += bytes;
+                    self.written += bytes as u64;
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return self.forget_sent(),
                 Err(_) => self.end("the connection broke"),
@@ -165,7 +190,7 @@ impl Stream {
         while self.over.is_none() {
             while tls.wants_write() {
                 match tls.write_tls(&mut &self.socket) {
-                    Ok(_) => {}
+                    Ok(bytes) => self.written += bytes as u64,
                     Err(error) if error.kind() == ErrorKind::WouldBlock => return self.forget_sent(),
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     Err(_) => return self.end("the connection broke"),
@@ -325,36 +350,56 @@ impl Stream {
         Some((head.name as u16, bytes[..head.count as usize].to_vec()))
     }
 
-    /// Sends what waits, and waits for the frame of the set-up conversation that answers it, which its kind tells.
+    /// Sends what waits, and waits for the frame of the set-up conversation that answers it, which its kind tells. `patience` is for
+    /// [`PROGRESS_BYTES`] to move.
     pub fn answer(
         &mut self,
         operation: &'static str,
         patience: Duration,
         mut is_answer: impl FnMut(u16) -> bool,
     ) -> Result<(u16, Vec<u8>), Error> {
-        let (mut began, mut received) = (Instant::now(), self.received);
+        let (mut began, mut moved) = (Instant::now(), self.moved(false));
         loop {
             self.flush();
             self.fill();
-            // What comes steadily is waited for, and what trickles is not.
-            if self.received - received >= PROGRESS_BYTES {
-                (began, received) = (Instant::now(), self.received);
-            }
             while let Some((kind, bytes)) = self.next_control() {
                 if is_answer(kind) {
                     return Ok((kind, bytes));
                 }
             }
             if let Some(why) = self.over {
-                let context = self.distrust.take().map_or(why.into(), |source| format!("TLS: {source}"));
-                return Err(Error::new(kelix_types::ErrorKind::Unavailable, operation, context));
+                return Err(self.why_over(operation, why));
+            }
+            let now = self.moved(true);
+            if now >= moved + PROGRESS_BYTES {
+                (began, moved) = (Instant::now(), now);
             }
             let Some(left) = patience.checked_sub(began.elapsed()) else {
                 let context = "no answer in time; is the server stopped?";
                 return Err(Error::new(kelix_types::ErrorKind::TimedOut, operation, context));
             };
-            self.wait(Some(left));
+            // What is only sent wakes nobody when it arrives.
+            self.wait(Some(left.min(patience / 4)));
         }
+    }
+
+    /// Why a conversation has ended that had hardly begun: most often one side speaks TLS, and the other does not.
+    fn why_over(&mut self, operation: &'static str, why: &str) -> Error {
+        use kelix_types::ErrorKind::{Incompatible, Unavailable};
+        let first = bytes_of(&self.arrived).get(..self.arrived_bytes).unwrap_or_default();
+        // A record of TLS: an alert or a greeting, of any version.
+        let is_tls = matches!(first, [0x15 | 0x16, 3, ..]);
+        let (kind, context) = match (&self.tls, self.distrust.take()) {
+            (Some(_), Some(rustls::Error::InvalidMessage(_))) => (Incompatible, PLAIN.into()),
+            (Some(_), Some(source)) => (Unavailable, format!("TLS: {source}")),
+            (Some(tls), None) if tls.is_handshaking() && self.received == 0 => {
+                (Unavailable, format!("{why}; perhaps {PLAIN}"))
+            }
+            (None, _) if is_tls => (Incompatible, SECURED.into()),
+            (None, _) if self.received == 0 => (Unavailable, format!("{why}; perhaps {SECURED}")),
+            _ => (Unavailable, why.into()),
+        };
+        Error::new(kind, operation, context)
     }
 
     /// Tells the READs among the next frames, as far as they have arrived. Returns how many frames it looked at.

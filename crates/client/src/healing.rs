@@ -1,0 +1,104 @@
+//! What becomes of a session whose server has gone: with an operation of its own accord, at its beginning, it goes over to the server that is there by then.
+//!
+//! Numbers of tables are of one life of a store. So everything that has such numbers in it and outlives an operation carries the life's number:
+//! handles, items, targets of frontiers. A handle that was got by a name leads to the table of that name in the new life; all else is refused, with an
+//! error that says so and is none to try again after. An operation goes over at its beginning only: what it has looked up is good until its end.
+
+use kelix_fabric::Fabric;
+use kelix_types::{Error, ErrorKind, Result, mark};
+
+use crate::Table;
+use crate::session::Session;
+use crate::waiting::{BETWEEN_TRIES, is_passing, nanoseconds};
+
+/// In place of the number of the store's life: the server has gone, or another one has taken over. No life has it.
+pub(crate) const LOST: u64 = 0;
+
+impl Session {
+    /// At the beginning of an operation: if the server was lost, and there is one now, goes over to that. As long as there is none, the
+    /// operation goes on with what there is.
+    #[inline(always)]
+    pub(crate) fn heal(&mut self, operation: &'static str) -> Result<()> {
+        if self.server == LOST { self.go_over(operation) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn go_over(&mut self, _operation: &'static str) -> Result<()> {
+        // What is under way may be asked again over another connection to the same server: that is for whoever waits for it.
+        let asks_again = self.caller.is_some() && self.outstanding() > 0;
+        let now_ns = self.core.fabric.now_ns();
+        if asks_again || now_ns < self.next_try_ns || !self.setup.opens_sessions() {
+            return Ok(());
+        }
+        match Session::open_once(&self.client, self.options.clone()) {
+            Ok(fresh) => {
+                mark!("session went over to another server");
+                self.adopt(fresh);
+                Ok(())
+            }
+            Err(error) if is_passing(&error) || error.kind() == ErrorKind::System => {
+                // A server that stands still is not waited for by every operation.
+                let ended_ns = self.core.fabric.now_ns();
+                self.next_try_ns = ended_ns + (ended_ns - now_ns).max(nanoseconds(BETWEEN_TRIES));
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Becomes a session that was just opened. Of what was submitted here nothing is answered any more.
+    pub(crate) fn adopt(&mut self, mut fresh: Session) {
+        self.give_up_submitted();
+        fresh.finished = std::mem::take(&mut self.finished);
+        fresh.next_ticket = self.next_ticket;
+        fresh.opened = std::mem::take(&mut self.opened);
+        fresh.connections = self.connections + 1;
+        fresh.core.total = self.core.cost();
+        fresh.core.set_path(self.core.path);
+        *self = fresh;
+    }
+
+    /// Notes the name by which a handle was got.
+    pub(crate) fn remember(&mut self, table: Table, name: &str) -> Table {
+        self.opened.entry(table).or_insert_with(|| name.into());
+        table
+    }
+
+    /// Where a handle leads that is not known to be of the server in use.
+    #[cold]
+    pub(crate) fn led_on(&mut self, operation: &'static str, table: Table) -> Result<Table> {
+        if table.server == self.core.life() {
+            // The server has gone, and there is no other one yet.
+            return Ok(table);
+        }
+        if let Some(known) = self.led_on.get(&table) {
+            return Ok(*known);
+        }
+        let Some(name) = self.opened.get(&table).cloned() else {
+            return Err(of_another_life(operation, "table", "open it again"));
+        };
+        let fresh = self.table(&name)?;
+        if fresh.kind() != table.kind() || (fresh.generation == 0) != (table.generation == 0) {
+            let what = format!("table \"{name}\", which is of another kind now,");
+            return Err(of_another_life(operation, &what, "open it again"));
+        }
+        self.led_on.insert(table, fresh);
+        Ok(fresh)
+    }
+
+    /// Refuses what has numbers of tables of another life in it.
+    #[inline(always)]
+    pub(crate) fn check_life(&mut self, operation: &'static str, life: u64) -> Result<()> {
+        if life == self.core.life() {
+            Ok(())
+        } else {
+            Err(of_another_life(operation, "item", "get it again"))
+        }
+    }
+}
+
+#[cold]
+fn of_another_life(operation: &'static str, what: &str, advice: &str) -> Error {
+    let context = format!("the {what} is of a server before this one, or of another: {advice}");
+    Error::new(ErrorKind::Superseded, operation, context).with_retry(false)
+}
