@@ -19,6 +19,8 @@ const LOOKS_MAX: u32 = 1 << 14;
 const LOOKS_A_CLOCK: u32 = 64;
 /// Polling while giving the core to whoever wants it.
 const YIELD: Duration = Duration::from_micros(200);
+/// A sleep in place of a yield.
+const BRIEFLY: Duration = Duration::from_micros(100);
 /// Between two tries to connect again.
 pub(crate) const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 /// Longer than anybody waits.
@@ -110,7 +112,7 @@ impl Session {
                     self.core.send(shard);
                     self.core.fabric.progress();
                     self.core.poll_replies()?;
-                    self.core.fabric.yield_now();
+                    self.give_core();
                     let waited = patience.waited(self.core.fabric.now_ns());
                     self.notes_progress(patience, waited);
                     if waited > self.options.timeout && patience.since_ns.is_some() {
@@ -136,6 +138,16 @@ impl Session {
         let id = self.post(operation, shard, head, key, body, &mut patience)?;
         self.core.send(shard);
         self.wait_for(operation, id, &mut patience)
+    }
+
+    /// Lets whoever is to make room have the core: for a moment, or asleep where others would take it for long.
+    fn give_core(&mut self) {
+        if !self.core.fabric.is_contended() {
+            return self.core.fabric.yield_now();
+        }
+        self.core.fabric.announce_sleep();
+        let nap = if self.core.has_news() { Duration::ZERO } else { BRIEFLY };
+        self.core.fabric.sleep(Some(nap.as_nanos() as u64));
     }
 
     /// Waits for one answer.
@@ -165,13 +177,14 @@ impl Session {
     /// sleeps. `Ok(false)`: certainly nothing has come yet. An error if there is nothing to wait for any more.
     #[inline]
     pub(crate) fn pause(&mut self, operation: &'static str, patience: &mut Patience) -> Result<bool> {
-        let progress = self.core.fabric.progress();
+        let progress = self.core.fabric.await_progress();
         patience.looks = patience.looks.wrapping_add(1);
         // A pause of the processor takes as long as a cache line on its way, so not every look has one.
         if patience.looks % 8 == 0 {
             std::hint::spin_loop();
         }
-        if patience.looks % LOOKS_A_CLOCK == 0 {
+        // One that slept is worth a look at the clock.
+        if patience.looks % LOOKS_A_CLOCK == 0 || !progress && self.core.fabric.is_contended() {
             self.wait_a_little(operation, patience)?;
         }
         Ok(progress)
@@ -221,7 +234,7 @@ impl Session {
             }
             return self.recover(operation, patience, self.timed_out(operation));
         }
-        if waited < YIELD {
+        if waited < YIELD && !self.core.fabric.is_contended() {
             self.core.fabric.yield_now();
             return Ok(());
         }
@@ -328,7 +341,7 @@ impl Session {
             self.send_all();
             self.core.fabric.progress();
             self.core.poll_replies()?;
-            self.core.fabric.yield_now();
+            self.give_core();
             self.note_broken();
             if self.detached || patience.waited(self.core.fabric.now_ns()) > self.options.timeout {
                 return Err(self.gone(operation));

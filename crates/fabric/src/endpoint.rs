@@ -60,6 +60,10 @@ impl Fabric for Endpoint {
         of!(self, yield_now)
     }
 
+    fn is_contended(&self) -> bool {
+        of!(self, is_contended)
+    }
+
     fn map(&self, peer: PeerId) -> Option<&Arc<MemoryMap>> {
         of!(self, map, peer)
     }
@@ -109,6 +113,11 @@ impl Fabric for Endpoint {
     #[inline(always)]
     fn progress(&mut self) -> bool {
         of!(self, progress)
+    }
+
+    #[inline(always)]
+    fn await_progress(&mut self) -> bool {
+        of!(self, await_progress)
     }
 
     #[inline(always)]

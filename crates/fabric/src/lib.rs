@@ -22,6 +22,7 @@ use rustix::fd::BorrowedFd;
 
 #[cfg(target_os = "linux")]
 pub mod conformance;
+mod contention;
 mod endpoint;
 #[cfg(target_os = "linux")]
 pub mod shm;
@@ -30,6 +31,7 @@ pub mod tcp;
 #[cfg(target_os = "linux")]
 pub mod verbs;
 
+pub use contention::Contention;
 pub use endpoint::Endpoint;
 
 /// Most bytes of a frame of the set-up conversation: enough for any, too little to be a burden.
@@ -209,6 +211,11 @@ pub trait Fabric {
         std::thread::yield_now();
     }
 
+    /// Whether others who compute want this side's core: then it is to sleep at once instead of giving the core away.
+    fn is_contended(&self) -> bool {
+        false
+    }
+
     /// The memory of a peer that may be READ, as far as it is known here. Places outside it are
     /// [`ReadState::Outside`]. `None` where nothing is READ.
     fn map(&self, _peer: PeerId) -> Option<&Arc<MemoryMap>> {
@@ -261,6 +268,13 @@ pub trait Fabric {
     #[inline(always)]
     fn progress(&mut self) -> bool {
         true
+    }
+
+    /// The same for whoever does nothing else until something has come: where cores are contended it may sleep for some
+    /// milliseconds before it says that nothing has.
+    #[inline(always)]
+    fn await_progress(&mut self) -> bool {
+        self.progress()
     }
 
     /// Whether something was taken in since the last `progress`, which then is to be called before this side sleeps.

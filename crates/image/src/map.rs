@@ -1,12 +1,17 @@
 //! Spans of memory and the table that finds them by place.
 
+use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use kelix_types::Place;
 use kelix_types::limits::{GRANULE_BYTES, GRANULES_MAX};
 
 use crate::words::Words;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// A stretch of mapped memory and whatever keeps it mapped.
 #[derive(Clone)]
@@ -33,28 +38,19 @@ impl Span {
         Span { base, bytes, _owner: owner }
     }
 
-    /// Zeroed private memory, for tests, tools and the simulator.
+    /// Zeroed private memory, for mailboxes, tests, tools and the simulator.
     pub fn private(bytes: u64) -> Span {
-        Span::of_zeros(vec![0u64; Span::words_with_padding(bytes)], bytes)
+        Span::try_private(bytes).unwrap_or_else(|| panic!("no memory for a span of {bytes} bytes"))
     }
 
-    /// The same, or `None` where there is no memory for it.
+    /// The same, or `None` where there is no memory for it. Pages of it are the system's until something is stored there.
     pub fn try_private(bytes: u64) -> Option<Span> {
-        // Memory of plain zeros, which is had without writing them, is not to be had with an answer.
-        has_memory(Span::words_with_padding(bytes)).then(|| Span::private(bytes))
-    }
-
-    /// Aligned to a cache line by hand, since only memory of plain zeros is had without writing them.
-    fn words_with_padding(bytes: u64) -> usize {
-        bytes.div_ceil(64) as usize * 8 + 7
-    }
-
-    fn of_zeros(words: Vec<u64>, bytes: u64) -> Span {
-        let base = words.as_ptr();
-        let base = base.wrapping_add(base.addr().wrapping_neg() % 64 / 8);
-        // SAFETY: aligned to 64 bytes, and so many bytes are left from there on. The vector's buffer never moves, and lives
-        // in the owner, where nothing else reaches it.
-        unsafe { Span::new(base, bytes, Arc::new(words)) }
+        let memory = Zeroed::new(bytes)?;
+        // Aligned to a cache line by hand, since the allocator clears memory of any larger alignment than its own itself.
+        let base = memory.base.as_ptr().wrapping_byte_add(memory.base.addr().get().wrapping_neg() % LINE);
+        // SAFETY: so many bytes are left from there on. The memory never moves, and lives in the owner, where nothing else
+        // reaches it.
+        Some(unsafe { Span::new(base, bytes, Arc::new(memory)) })
     }
 
     /// Length in bytes.
@@ -72,6 +68,37 @@ impl Span {
     pub fn words(&self) -> Words<'_> {
         // SAFETY: mapped for as long as `self` holds the owner, by the promise of `new`.
         unsafe { Words::new(self.base, (self.bytes / 8) as usize) }
+    }
+}
+
+/// Zeroed memory of the allocator's, which has the system's zeros for it: nobody writes them, and its null is the answer
+/// where there is no memory. A look beforehand whether there is some would leave it in the allocator, to be given out
+/// again and to be cleared by hand.
+struct Zeroed {
+    base: NonNull<u64>,
+    layout: Layout,
+}
+
+// SAFETY: it only holds the memory; whoever reaches it does so through a span's `Words`.
+unsafe impl Send for Zeroed {}
+// SAFETY: as above.
+unsafe impl Sync for Zeroed {}
+
+impl Zeroed {
+    /// So many bytes, and as many more as it takes to align them.
+    fn new(bytes: u64) -> Option<Zeroed> {
+        let bytes = usize::try_from(bytes).ok()?.checked_add(LINE)?;
+        let layout = Layout::from_size_align(bytes, align_of::<u64>()).ok()?;
+        // SAFETY: the layout is not empty.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) }.cast())?;
+        Some(Zeroed { base, layout })
+    }
+}
+
+impl Drop for Zeroed {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and nobody has it any more.
+        unsafe { dealloc(self.base.as_ptr().cast(), self.layout) }
     }
 }
 
@@ -243,6 +270,16 @@ mod tests {
         ] {
             assert_eq!(map.has_room(first, bytes), room, "{bytes} bytes at {first}");
         }
+    }
+
+    #[test]
+    fn private_memory_is_zero_and_aligned_and_may_be_refused() {
+        for bytes in [0, 8, 4096, 1 << 20] {
+            let span = Span::try_private(bytes).unwrap();
+            assert_eq!((span.bytes(), span.base.addr() % LINE), (bytes, 0));
+            assert!((0..bytes as usize / 8).all(|word| span.words().load(word) == 0));
+        }
+        assert!(Span::try_private(u64::MAX).is_none() && Span::try_private(1 << 62).is_none());
     }
 
     #[test]

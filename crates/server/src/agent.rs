@@ -157,9 +157,8 @@ impl AgentThread {
             }
             // Nothing was there to be taken, and the server's end had begun before that was looked for.
             ending.passed_on.fetch_or(begins, Ordering::SeqCst);
-            if idle_since.get_or_insert_with(Instant::now).elapsed() < YIELD {
-                std::thread::yield_now();
-            } else {
+            let looks_on = idle_since.get_or_insert_with(Instant::now).elapsed() < YIELD;
+            if !looks_on || !self.agent.give_core() {
                 self.agent.wait();
             }
         }

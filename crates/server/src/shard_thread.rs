@@ -352,7 +352,9 @@ impl ShardThread {
                 self.agent_waits = self.endpoint.take_rung();
                 if self.agent_waits {
                     self.core.store(rustix::thread::sched_getcpu(), Ordering::Relaxed);
-                    std::thread::yield_now();
+                    if !self.endpoint.is_contended() {
+                        self.endpoint.yield_now();
+                    }
                 }
             }
             steps += 1;
@@ -427,11 +429,12 @@ impl ShardThread {
             if due || self.stop.load(Ordering::Relaxed) || !self.authority.in_force() {
                 return;
             }
-            if waited > YIELD {
+            let gives_core = waited > SPIN || self.agent_waits;
+            if waited > YIELD || gives_core && self.endpoint.is_contended() {
                 break;
             }
-            if waited > SPIN || self.agent_waits {
-                std::thread::yield_now();
+            if gives_core {
+                self.endpoint.yield_now();
             }
         }
         self.publish_report(cpu_time());

@@ -10,7 +10,7 @@ use kelix_types::limits;
 use super::wake::Waker;
 use crate::tcp::AgentLink;
 use crate::verbs::VerbsLink;
-use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState, place};
+use crate::{Broken, Contention, Direct, Fabric, PeerId, Promises, Read, ReadState, place};
 
 /// A word that says whether its owner sleeps.
 #[derive(Clone)]
@@ -78,6 +78,7 @@ pub struct ShmEndpoint {
     tended: Vec<PeerId>,
     rung: bool,
     broken: bool,
+    contention: Contention,
 }
 
 impl ShmEndpoint {
@@ -92,6 +93,7 @@ impl ShmEndpoint {
             tended: Vec::new(),
             rung: false,
             broken: false,
+            contention: Contention::default(),
         }
     }
 
@@ -186,6 +188,14 @@ impl Fabric for ShmEndpoint {
 
     fn now_ns(&self) -> u64 {
         crate::now_ns()
+    }
+
+    fn yield_now(&mut self) {
+        self.contention.yield_now();
+    }
+
+    fn is_contended(&self) -> bool {
+        self.contention.is_contended_now()
     }
 
     fn map(&self, peer: PeerId) -> Option<&Arc<MemoryMap>> {

@@ -18,7 +18,7 @@ use super::link::{AgentBell, AgentLink};
 use super::stream::Stream;
 use super::tls::ServerTls;
 use crate::shm::{MemfdSegments, WakerHandle};
-use crate::{Direct, Sampled, timespec};
+use crate::{Contention, Direct, Sampled, timespec};
 
 /// Bytes that wait for a slow reader before nothing more is taken from it.
 const UNSENT_BYTES_MAX: usize = 256 << 10;
@@ -186,6 +186,7 @@ pub struct Agent {
     /// Since the last `give_way`: a shard was asked for something, on this core; answers were sent.
     asked: Option<usize>,
     answered: bool,
+    contention: Contention,
     events: Vec<Event>,
 }
 
@@ -226,6 +227,7 @@ impl Agent {
             turns: 0,
             asked: None,
             answered: false,
+            contention: Contention::default(),
             events: Vec::new(),
         })
     }
@@ -415,7 +417,17 @@ impl Agent {
                 std::hint::spin_loop();
             }
         }
-        std::thread::yield_now();
+        // Asleep it does so too.
+        self.give_core();
+    }
+
+    /// Gives this core to whoever wants it for a moment. `false`: that would be for long, and it is to `wait` instead.
+    pub fn give_core(&mut self) -> bool {
+        let gives = !self.contention.is_contended_now();
+        if gives {
+            self.contention.yield_now();
+        }
+        gives
     }
 
     /// Sleeps until something happens.

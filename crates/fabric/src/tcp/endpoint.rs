@@ -12,7 +12,9 @@ use rustix::fd::BorrowedFd;
 use super::frame::{Head, Kind, READ_WORDS_MAX};
 use super::stream::Stream;
 use super::tls::ClientTls;
-use crate::{Broken, Fabric, PeerId, Promises, Read, ReadState, SET_UP_BYTES_MAX, Sampled, place};
+use crate::{
+    Broken, Contention, Fabric, PeerId, Promises, Read, ReadState, SET_UP_BYTES_MAX, Sampled, place,
+};
 
 /// Pieces of one READ that are under way at once.
 const PIECES: usize = 16;
@@ -125,7 +127,8 @@ impl Greeting {
     }
 
     /// The endpoint of a session that was set up under a term, with a mailbox of so many bytes for each shard.
-    pub fn endpoint(self, term: u64, shards: usize, mailbox_bytes: u64) -> TcpEndpoint {
+    pub fn endpoint(mut self, term: u64, shards: usize, mailbox_bytes: u64) -> TcpEndpoint {
+        self.stream.block_briefly();
         TcpEndpoint {
             stream: self.stream,
             inboxes: (0..shards).map(|_| Span::private(mailbox_bytes)).collect(),
@@ -135,6 +138,7 @@ impl Greeting {
             term,
             news: false,
             unseen: false,
+            contention: Contention::default(),
         }
     }
 }
@@ -152,6 +156,7 @@ pub struct TcpEndpoint {
     /// Something has arrived since this side last slept, or was told of; and since it last asked.
     news: bool,
     unseen: bool,
+    contention: Contention,
 }
 
 impl TcpEndpoint {
@@ -173,11 +178,23 @@ impl TcpEndpoint {
     fn receive(&mut self) {
         self.stream.flush();
         if self.stream.fill() {
-            (self.news, self.unseen) = (true, true);
-            self.take();
-            // Further pieces of long READs.
-            self.stream.flush();
+            self.take_all();
         }
+    }
+
+    /// The same, asleep for some milliseconds if nothing is there.
+    fn receive_asleep(&mut self) {
+        self.stream.flush();
+        if self.stream.fill_asleep() {
+            self.take_all();
+        }
+    }
+
+    fn take_all(&mut self) {
+        (self.news, self.unseen) = (true, true);
+        self.take();
+        // Further pieces of long READs.
+        self.stream.flush();
     }
 
     /// Takes the frames that have arrived.
@@ -267,6 +284,14 @@ impl Fabric for TcpEndpoint {
 
     fn now_ns(&self) -> u64 {
         crate::now_ns()
+    }
+
+    fn yield_now(&mut self) {
+        self.contention.yield_now();
+    }
+
+    fn is_contended(&self) -> bool {
+        self.contention.is_contended_now()
     }
 
     fn post_read(&mut self, read: Read) {
@@ -359,10 +384,21 @@ impl Fabric for TcpEndpoint {
         if unseen {
             // Its caller looks only now.
             self.news = true;
-        } else {
+        } else if !self.is_contended() {
             // Whoever is to answer may have only this core to do it on.
             self.yield_now();
         }
+        unseen
+    }
+
+    fn await_progress(&mut self) -> bool {
+        // Asleep, this side is woken ahead of whoever computes, by a single call of the system.
+        if self.unseen || self.stream.over().is_some() || !self.is_contended() {
+            return self.progress();
+        }
+        self.receive_asleep();
+        let unseen = std::mem::take(&mut self.unseen);
+        self.news |= unseen;
         unseen
     }
 

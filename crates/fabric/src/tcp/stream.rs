@@ -9,7 +9,8 @@ use kelix_image::words::{bytes_of, bytes_of_mut};
 use kelix_types::{Error, Place};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::net::sockopt;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send, sockopt};
 use rustls::Connection;
 
 use super::frame::{self, Head, Kind};
@@ -19,6 +20,21 @@ use crate::{PROGRESS_BYTES, SET_UP_BYTES_MAX, timespec};
 /// may be thousands of connections, and most of them are silent.
 const RECEIVE_WORDS: usize = 8 << 10;
 const RECEIVE_WORDS_FIRST: usize = 512;
+
+/// Longest sleep in a receive.
+const SLEEP: Duration = Duration::from_millis(1);
+/// No send, and as a rule no receive, sleeps, whatever the socket's own mode is; and a connection that broke is no signal. Where
+/// that cannot be said of a single call the socket's mode says it.
+#[cfg(target_os = "linux")]
+const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+#[cfg(all(unix, not(target_os = "linux")))]
+const SEND: SendFlags = SendFlags::DONTWAIT;
+#[cfg(not(unix))]
+const SEND: SendFlags = SendFlags::empty();
+#[cfg(unix)]
+const RECEIVE: RecvFlags = RecvFlags::DONTWAIT;
+#[cfg(not(unix))]
+const RECEIVE: RecvFlags = RecvFlags::empty();
 
 /// Frames that are looked at ahead.
 const AHEAD: usize = 32;
@@ -64,6 +80,8 @@ pub(crate) struct Stream {
     /// Bytes that the socket has taken and given so far.
     written: u64,
     received: u64,
+    /// Receives may sleep.
+    blocks: bool,
     /// Why the connection is over.
     over: Option<&'static str>,
 }
@@ -91,8 +109,15 @@ impl Stream {
             longest,
             written: 0,
             received: 0,
+            blocks: false,
             over: None,
         })
+    }
+
+    /// Lets receives sleep if they are asked to: a socket without TLS, whose reads and writes are this type's own.
+    pub fn block_briefly(&mut self) {
+        let may = cfg!(unix) && self.tls.is_none() && self.socket.set_read_timeout(Some(SLEEP)).is_ok();
+        self.blocks = may && self.socket.set_nonblocking(false).is_ok();
     }
 
     /// Takes frames of so many words from now on.
@@ -163,13 +188,13 @@ impl Stream {
         }
         while self.sent < self.out.len() * 8 && self.over.is_none() {
             let rest = &bytes_of(&self.out)[self.sent..];
-            match (&self.socket).write(rest) {
+            match send(&self.socket, rest, SEND) {
                 Ok(bytes) => {
                     self.sent += bytes;
                     self.written += bytes as u64;
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return self.forget_sent(),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return self.forget_sent(),
                 Err(_) => self.end("the connection broke"),
             }
         }
@@ -213,6 +238,20 @@ impl Stream {
 
     /// Receives what is there, as far as there is room. Returns whether anything came.
     pub fn fill(&mut self) -> bool {
+        self.fill_with(RECEIVE)
+    }
+
+    /// The same, but if nothing is there it sleeps until something comes, or for some milliseconds.
+    pub fn fill_asleep(&mut self) -> bool {
+        // What waits to be sent must not wait for what comes.
+        if self.blocks && self.unsent() == 0 {
+            return self.fill_with(RecvFlags::empty());
+        }
+        self.wait(Some(SLEEP));
+        self.fill()
+    }
+
+    fn fill_with(&mut self, flags: RecvFlags) -> bool {
         if self.over.is_some() {
             return false;
         }
@@ -222,18 +261,19 @@ impl Stream {
         }
         loop {
             let room = &mut bytes_of_mut(&mut self.arrived)[self.arrived_bytes..];
-            match (&self.socket).read(room) {
-                Ok(0) => self.end("the other side closed the connection"),
-                Ok(bytes) => {
-                    if bytes == room.len() {
+            let length = room.len();
+            match recv(&self.socket, room, flags) {
+                Ok((_, 0)) => self.end("the other side closed the connection"),
+                Ok((_, bytes)) => {
+                    if bytes == length {
                         self.receives = (self.receives * 4).min(RECEIVE_WORDS);
                     }
                     self.arrived_bytes += bytes;
                     self.received += bytes as u64;
                     return true;
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => {}
                 Err(_) => self.end("the connection broke"),
             }
             return false;
