@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
 use crate::socket::receive;
+use crate::store::pin;
 
 /// A connection to an echo.
 pub(super) struct Echo {
@@ -32,14 +33,18 @@ fn serve(mut stream: TcpStream, request_bytes: usize, reply_bytes: usize) -> Res
 }
 
 impl Echo {
-    pub fn start(request_bytes: usize, reply_bytes: usize) -> Result<Echo> {
+    /// An echo whose thread stays on a core, if one is given.
+    pub fn start(request_bytes: usize, reply_bytes: usize, core: Option<usize>) -> Result<Echo> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let stream = TcpStream::connect(listener.local_addr()?)?;
         let (peer, _) = listener.accept()?;
         stream.set_nodelay(true)?;
         peer.set_nodelay(true)?;
         // Its end is that of the connection.
-        let thread = std::thread::spawn(move || drop(serve(peer, request_bytes, reply_bytes)));
+        let thread = std::thread::spawn(move || {
+            core.into_iter().for_each(pin);
+            drop(serve(peer, request_bytes, reply_bytes))
+        });
         let request = vec![7; request_bytes];
         Ok(Echo { stream, request, reply: Vec::new(), reply_bytes, thread: Some(thread) })
     }

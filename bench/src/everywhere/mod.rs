@@ -1,5 +1,7 @@
-//! `kelix bench everywhere`: clients over TCP beside a bare echo of the same sizes, and many clients beside few.
+//! `kelix bench everywhere`: clients over TCP beside a bare echo of the same sizes, many clients beside few,
+//! and other work on the same cores.
 
+mod busy;
 mod clients;
 mod echo;
 mod rows;
@@ -35,6 +37,7 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
     let (rounds, time) = (store.rounds, store.time);
     drop(store);
     rows.extend(clients::clients(rounds, time)?);
+    rows.extend(busy::busy(rounds)?);
     rows.push(zipf::zipf(records, rounds)?);
     Ok(Report::new("everywhere", records, rows))
 }

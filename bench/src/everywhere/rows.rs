@@ -10,9 +10,9 @@ use kelix_fabric::tcp::ServerTls;
 use kelix_server::ServerConfig;
 
 use super::echo::Echo;
-use crate::interleave::compare;
+use crate::interleave::{compare, compared as compared_times, median, take_turns};
 use crate::report::{Row, Sense, as_rate, compared};
-use crate::store::{Numbers, Store, key_of, memory_for, put_records, verify};
+use crate::store::{Numbers, Store, cores, key_of, memory_for, pin, put_records, unpin, verify};
 
 /// Gets of a batch, sent at once.
 const BATCH: usize = 64;
@@ -43,7 +43,11 @@ pub(super) fn tcp(store: &mut Store) -> Result<Vec<Row>, String> {
         ("tcp_get_message", "get by message over TCP / a bare echo", Path::Message, MESSAGE_BYTES),
     ] {
         let (mut session, table) = session(store, path)?;
-        let mut echo = Echo::start(request, reply).map_err(text)?;
+        // An echo is as fast as its placement: on its client's core it waits for no other core to wake, on another one it
+        // may be answering while its client still sends.
+        let last = cores() - 1;
+        let echo = |core| Echo::start(request, reply, Some(core)).map_err(text);
+        let mut echoes = [echo(last)?, echo(0)?];
         let mut value = [0; 32];
         let mut record = 0;
         let mut get = |session: &mut Session| {
@@ -60,12 +64,29 @@ pub(super) fn tcp(store: &mut Store) -> Result<Vec<Row>, String> {
             });
         }
         let before = session.cost();
-        let comparison = compare(rounds, &mut || get(&mut session), &mut || {
-            echo.exchange(1).expect("an echo");
-            1
+        let mut side_before = 0;
+        let times = take_turns(rounds, 3, |side| {
+            if std::mem::replace(&mut side_before, side) != side {
+                if side == 0 { unpin() } else { pin(last) }
+            }
+            if side == 0 {
+                return Ok(get(&mut session));
+            }
+            echoes[side - 1].exchange(1).map(|()| 1)
         });
+        unpin();
+        let times = times.map_err(text)?;
+        // The faster placement counts: one in which the echo is slow must not make a row hold.
+        let faster: Vec<f64> = times[1].iter().zip(&times[2]).map(|(near, apart)| near.min(*apart)).collect();
+        let comparison = compared_times(&times[0], &faster);
         let cost = session.cost().since(before);
-        let note = format!("{} READs, {} messages; ", cost.reads, cost.messages);
+        let note = format!(
+            "{} READs, {} messages; the echo on its client's core {:.0} ns, on another {:.0} ns, of which the faster counts; ",
+            cost.reads,
+            cost.messages,
+            median(&times[1]),
+            median(&times[2])
+        );
         rows.push(compared(id, name, "ns", 1.3, comparison, &note));
     }
     rows.push(pipeline(store, rounds, hot)?);
@@ -170,7 +191,7 @@ impl Batches {
 
 fn pipeline(store: &Store, rounds: usize, hot: u64) -> Result<Row, String> {
     let mut batches = Batches::new(store, hot)?;
-    let mut echo = Echo::start(READ_BYTES.0, READ_BYTES.1).map_err(text)?;
+    let mut echo = Echo::start(READ_BYTES.0, READ_BYTES.1, None).map_err(text)?;
     let before = batches.session.cost();
     let comparison = as_rate(compare(rounds, &mut || batches.get(), &mut || {
         echo.exchange(BATCH).expect("an echo");

@@ -7,6 +7,7 @@ use super::Engines;
 use super::engine::Engine;
 use crate::interleave::{Comparison, compared, median, take_turns};
 use crate::report::{Row, Sense, as_rate};
+use crate::store::{cores, pin_to};
 use crate::workload::{Batch, Keys, batches};
 
 /// Sizes of a batch that each engine is tried with, and most bytes of the values of one.
@@ -214,8 +215,17 @@ pub(super) fn latencies(engines: &mut Engines) -> Result<Vec<Row>, String> {
         Ok(16)
     })?;
     let put = engines.one_at_a_time(&engines.puts())?;
+    // Where client and server share a core no other core has to wake for an answer.
+    let cores = cores();
+    let for_servers = engines.setup.threads.min(cores - 1).max(1);
+    pin_to(cores - for_servers..cores);
+    let near = engines.one_at_a_time(&engines.gets());
+    pin_to(0..(cores - for_servers).max(1));
+    let name = "get, one at a time, the client on the servers' cores";
+    let near = Row { wanted: None, ..engines.row("get_latency_near".into(), name, 40.0, &near?, "") };
     Ok(vec![
         engines.row("get_latency".into(), "get, one at a time", 40.0, &get, ""),
+        near,
         engines.row("get_latency_dep".into(), "get, next key from the last answer", 20.0, &dependent, ""),
         engines.row("put_latency".into(), "put, one at a time", 10.0, &put, ""),
     ])
