@@ -137,7 +137,7 @@ fn statistics_have_bounds_whatever_there_is() {
         let dataset = format!("{number:03}{}", "\u{1}".repeat(252));
         assert_eq!(build(&mut raw, dataset.as_bytes(), &format!("table {number}")), Status::Ok);
     }
-    let far = Client::connect(&Address::Tcp(server.tcp_address())).expect("a server");
+    let far = Client::connect(Address::Tcp(server.tcp_address())).expect("a server");
     let mut bystander = far.session().expect("a session");
     until("the shard has told of them", || {
         let told = statistics(&far);
@@ -161,7 +161,7 @@ fn memory_of_clients_over_tcp_is_taken_when_it_is_used_and_comes_back() {
     let _watchdog = watchdog("memory of clients over TCP");
     let run = RunDir::new();
     let server = serve(&run, 8);
-    let far = Client::connect(&Address::Tcp(server.tcp_address())).expect("a server");
+    let far = Client::connect(Address::Tcp(server.tcp_address())).expect("a server");
     let pid = server.process.pid();
     let before = resident_kilobytes(pid);
     for _ in 0..2 {

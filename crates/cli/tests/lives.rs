@@ -75,7 +75,7 @@ fn no_version_is_given_twice_whatever_becomes_of_run_directory_and_snapshots() {
             seen.push(version(&place, &format!("k{number}")));
         }
         drop(server);
-        assert_eq!(files(&directory), [old.clone()], "each life begins with the same snapshot");
+        assert_eq!(files(&directory), std::slice::from_ref(&old), "each life begins with the same snapshot");
     }
     let given = seen.len();
     seen.sort_unstable();

@@ -488,7 +488,7 @@ fn metrics_are_answered_again_when_there_are_descriptors() {
         resource,
         rustix::process::Rlimit { current: Some(40), maximum: Some(40) },
     );
-    let limit = limit.expect("a limit of our own process");
+    limit.expect("a limit of our own process");
     let idle: Vec<TcpStream> = (0..60)
         .map(|_| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a place in the queue"))
         .collect();
@@ -497,5 +497,4 @@ fn metrics_are_answered_again_when_there_are_descriptors() {
     wait_until("an answer", || {
         ask(port, "GET /metrics", "localhost").0.starts_with("HTTP/1.1 200").then_some(())
     });
-    drop(limit);
 }

@@ -489,14 +489,14 @@ impl Shard {
     /// Whether nothing else has a table's name.
     fn name_is_free(&mut self, name: &str, dataset: &str) -> bool {
         let owner = self.catalogue_body(&catalogue::id_key(TableId::CATALOGUE, name.as_bytes()));
-        owner.is_none_or(|owner| &owner[2..] == dataset.as_bytes() && !dataset.is_empty())
+        owner.is_none_or(|owner| owner.get(2..) == Some(dataset.as_bytes()) && !dataset.is_empty())
     }
 
     /// Gives tables their ids: for each name one of a table that no generation has, or a new one. `Ok(false)`: there are none left.
     fn give_ids(&mut self, dataset: &mut Dataset, tables: &mut [LoadedTable]) -> Result<bool, NoRoom> {
-        for index in 0..tables.len() {
-            let kind = tables[index].name_id.kind();
-            let name = tables[index].name.clone();
+        for wanted in tables {
+            let kind = wanted.name_id.kind();
+            let name = wanted.name.clone();
             let known = dataset.names.get(&(name.clone(), kind)).cloned();
             let (name_id, mut made) = match known {
                 Some(known) => known,
@@ -514,7 +514,7 @@ impl Shard {
                 }
             };
             dataset.names.insert((name, kind), (name_id, made));
-            (tables[index].name_id, tables[index].table) = (name_id, table);
+            (wanted.name_id, wanted.table) = (name_id, table);
         }
         Ok(true)
     }

@@ -93,10 +93,9 @@ impl<R: Read> Records<R> {
         let Format { delimiter, quote, escape, .. } = self.format;
         let mut at = 0;
         loop {
-            if quote.is_some() && rest.get(at).copied() == quote {
+            if let Some(quote) = quote.filter(|quote| rest.get(at) == Some(quote)) {
                 at += 1;
                 loop {
-                    let quote = quote.expect("just seen");
                     let Some(next) = memchr2(quote, escape.unwrap_or(quote), &rest[at..]) else {
                         return Scanned::InQuotes;
                     };
