@@ -256,6 +256,37 @@ fn writes_that_compare() {
     place.kelix(&["del", "t", "k", "--if-version", &third]).failed(1, &["t/k: not there"]);
 }
 
+/// Units and containers that start together: a command may begin before there is a server, with `--retry` too.
+#[test]
+fn retry_waits_for_a_server_that_is_not_there_yet() {
+    let place = Place::new();
+    let began = std::time::Instant::now();
+    place.kelix(&["--retry", "300ms", "put", "t", "k", "v"]).failed(3, &["no server in"]);
+    assert!(began.elapsed() >= std::time::Duration::from_millis(300));
+    std::thread::scope(|scope| {
+        let put = scope.spawn(|| place.kelix(&["--retry", "60s", "put", "t", "k", "v"]));
+        let stat = scope.spawn(|| place.kelix(&["--retry", "60s", "stat"]));
+        while began.elapsed() < std::time::Duration::from_millis(600) {
+            assert!(!put.is_finished() && !stat.is_finished(), "there was no server yet");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let server = place.serve(&[]);
+        put.join().expect("no panic").ok();
+        stat.join().expect("no panic").ok();
+        // One that stands still is waited for, too.
+        server.stand_still();
+        let get = scope.spawn(|| place.kelix(&["--retry", "60s", "get", "t", "k"]));
+        let began = std::time::Instant::now();
+        place.kelix(&["get", "t", "k", "--timeout", "100ms"]).failed(3, &["is it stopped?"]);
+        while began.elapsed() < std::time::Duration::from_millis(1200) {
+            assert!(!get.is_finished(), "the server stood still");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        server.signal(rustix::process::Signal::CONT);
+        get.join().expect("no panic").ok();
+    });
+}
+
 #[test]
 fn errors_say_what_to_do() {
     let place = Place::new();
@@ -546,7 +577,9 @@ fn only_those_who_are_trusted_get_in_over_tls() {
     over(&["--tls-ca", &ca, "--token-file", wrong, "get", "t", "k"]).failed(3, &["token"]);
     over(&["--tls-ca", &ca, "get", "t", "k"]).failed(3, &["token"]);
     over(&["--tls-ca", &stranger, "--token-file", word, "get", "t", "k"]).failed(3, &["TLS"]);
-    over(&["--token-file", word, "get", "t", "k"]).failed(3, &[]);
+    over(&["--token-file", word, "get", "t", "k"]).failed(3, &["the server speaks TLS", "--tls-ca"]);
+    // No time helps there.
+    over(&["--retry", "60s", "get", "t", "k"]).failed(3, &["the server speaks TLS"]);
     // The Unix socket has an owner, and needs neither.
     assert_eq!(place.kelix(&["get", "t", "k"]).ok(), "v\n");
     drop(server);
@@ -561,6 +594,12 @@ fn only_those_who_are_trusted_get_in_over_tls() {
     over("client").ok();
     over("stranger").failed(3, &[]);
     place.kelix_at(address, &["--tls-ca", &ca, "table", "list"]).failed(3, &[]);
+    drop(server);
+
+    let server = place.serve(&["--listen", "0"]);
+    let (_, address) = server.ready.trim().split_once("tcp at ").expect("where it listens");
+    let words = ["the server does not speak TLS", "--tls-ca"];
+    place.kelix_at(address, &["--tls-ca", &ca, "table", "list"]).failed(3, &words);
 }
 
 #[test]

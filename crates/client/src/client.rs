@@ -47,9 +47,7 @@ pub(crate) fn until_there<T>(time: Duration, mut attempt: impl FnMut() -> Result
     let began = Instant::now();
     loop {
         match attempt() {
-            Err(error) if is_passing(&error) && error.retry() && began.elapsed() < time => {
-                std::thread::sleep(BETWEEN_TRIES)
-            }
+            Err(error) if is_passing(&error) && began.elapsed() < time => std::thread::sleep(BETWEEN_TRIES),
             result => return result,
         }
     }

@@ -5,6 +5,9 @@
 //! together, because a pointer is only a guess until the item's guardian, table and key have confirmed it. So a
 //! process killed between the two words leaves nothing that blocks or misleads anybody.
 //!
+//! Whoever reads an incarnation here also sees what happened before it was stored: that the object was born, which the read rule needs
+//! (docs/read-rule.md, Lemma 3). The location beside it may be older or younger and needs no order of its own.
+//!
 //! ```text
 //! set: 4 entries of 16 bytes, one cache line, chosen by the key hash
 //! entry word 0  [ tag 16 | location 47 ]     word 1  incarnation
@@ -58,7 +61,8 @@ impl PointerCache {
             if word & Location::MASK == 0 || (word ^ Self::tag(hash)) >> 48 != 0 {
                 return None;
             }
-            let incarnation = Incarnation(set.load(way * 2 + 1));
+            // SYNC: pairs with the incarnation's store in `put`.
+            let incarnation = Incarnation(set.load_acquire(way * 2 + 1));
             Location::from_word(word).map(|location| Pointer { location, incarnation })
         })
     }
@@ -80,7 +84,8 @@ impl PointerCache {
         }
         let word = pointer.location.word() | Self::tag(hash);
         if set.load(chosen * 2) != word || set.load(chosen * 2 + 1) != pointer.incarnation.0 {
-            set.store(chosen * 2 + 1, pointer.incarnation.0);
+            // SYNC: pairs with its load in `get`, under whichever location: an equal one may be there already.
+            set.publish(chosen * 2 + 1, pointer.incarnation.0);
             set.publish(chosen * 2, word);
         }
     }

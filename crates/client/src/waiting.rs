@@ -58,7 +58,7 @@ pub(crate) fn nanoseconds(time: Duration) -> u64 {
 
 /// Whether the server of an error may yet come back.
 pub(crate) fn is_passing(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut)
+    error.retry() && matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::TimedOut)
 }
 
 impl Session {

@@ -84,6 +84,19 @@ impl AtomicU64 {
         }
     }
 
+    pub fn compare_exchange(
+        &self,
+        expected: u64,
+        value: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        match self.shared(Some(value)) {
+            Some(shared) => shared.compare_exchange(expected, value, success, failure),
+            None => self.0.compare_exchange(expected, value, success, failure),
+        }
+    }
+
     /// The word as loom has it. If it is none of the shared ones, notes who uses it.
     fn shared(&self, stored: Option<u64>) -> Option<Shared> {
         WORLD.with_borrow_mut(|world| {

@@ -101,3 +101,33 @@ fn pointers_of_two_keys_stay_apart() {
         assert!(outcomes.keys().any(|(_, second)| *second == seen), "{seen:?} of the second key: not met");
     }
 }
+
+/// A writer learns of an object, at a place where another one stood before, and remembers it over that one's pointer, whose location word is the same. Whoever
+/// reads the new incarnation there also sees the object's birth, whichever of the equal location words it has read.
+#[test]
+fn an_incarnation_that_is_read_was_born_before() {
+    let table = Span::private(POINTER_TABLE_BYTES);
+    // A word of the table that no key here uses stands for the object.
+    let outcomes = explore("births behind cached pointers", 2, move || {
+        let [before, writer, reader] = views(&table);
+        share(table.words().part(SET_WORDS, 1));
+        before.put(HASHES[0], pointer(1));
+        let reborn = Pointer { incarnation: pointer(2).incarnation, ..pointer(1) };
+        let (birth, seen) = (table.clone(), table.clone());
+        let writer = spawn(move || {
+            birth.words().store(SET_WORDS, 1);
+            writer.put(HASHES[0], reborn);
+        });
+        let reader = spawn(move || {
+            let found = reader.get(HASHES[0]).expect("one of them");
+            let born = seen.words().load(SET_WORDS) == 1;
+            assert!(born || found != reborn, "an incarnation was known, and its object not born");
+            found == reborn
+        });
+        writer.join().unwrap();
+        reader.join().unwrap()
+    });
+    for new in [false, true] {
+        assert!(outcomes.contains_key(&new), "{new}: not met");
+    }
+}

@@ -425,21 +425,21 @@ impl Stream {
 
     /// Why a conversation has ended that had hardly begun: most often one side speaks TLS, and the other does not.
     fn why_over(&mut self, operation: &'static str, why: &str) -> Error {
-        use kelix_types::ErrorKind::{Incompatible, Unavailable};
+        use kelix_types::ErrorKind::Unavailable;
         let first = bytes_of(&self.arrived).get(..self.arrived_bytes).unwrap_or_default();
         // A record of TLS: an alert or a greeting, of any version.
         let is_tls = matches!(first, [0x15 | 0x16, 3, ..]);
-        let (kind, context) = match (&self.tls, self.distrust.take()) {
-            (Some(_), Some(rustls::Error::InvalidMessage(_))) => (Incompatible, PLAIN.into()),
-            (Some(_), Some(source)) => (Unavailable, format!("TLS: {source}")),
+        let (may_come, context) = match (&self.tls, self.distrust.take()) {
+            (Some(_), Some(rustls::Error::InvalidMessage(_))) => (false, PLAIN.into()),
+            (Some(_), Some(source)) => (false, format!("TLS: {source}")),
             (Some(tls), None) if tls.is_handshaking() && self.received == 0 => {
-                (Unavailable, format!("{why}; perhaps {PLAIN}"))
+                (true, format!("{why}; perhaps {PLAIN}"))
             }
-            (None, _) if is_tls => (Incompatible, SECURED.into()),
-            (None, _) if self.received == 0 => (Unavailable, format!("{why}; perhaps {SECURED}")),
-            _ => (Unavailable, why.into()),
+            (None, _) if is_tls => (false, SECURED.into()),
+            (None, _) if self.received == 0 => (true, format!("{why}; perhaps {SECURED}")),
+            _ => (true, why.into()),
         };
-        Error::new(kind, operation, context)
+        Error::new(Unavailable, operation, context).with_retry(may_come)
     }
 
     /// Tells the READs among the next frames, as far as they have arrived. Returns how many frames it looked at.
