@@ -277,7 +277,7 @@ fn retry_waits_for_a_server_that_is_not_there_yet() {
         server.stand_still();
         let get = scope.spawn(|| place.kelix(&["--retry", "60s", "get", "t", "k"]));
         let began = std::time::Instant::now();
-        place.kelix(&["get", "t", "k", "--timeout", "100ms"]).failed(3, &["is it stopped?"]);
+        place.kelix(&["get", "t", "k", "--timeout", "100ms"]).failed(3, &["stopped?"]);
         while began.elapsed() < std::time::Duration::from_millis(1200) {
             assert!(!get.is_finished(), "the server stood still");
             std::thread::sleep(std::time::Duration::from_millis(5));
