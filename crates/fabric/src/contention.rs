@@ -9,16 +9,17 @@
 /// A yield that lasts longer met somebody who computes: between those who only look for work it returns within some tens of
 /// microseconds, and from one who computes the core comes back with a tick at the earliest.
 const LONG_NS: u64 = 700_000;
-/// Two long yields between which a thread ran for longer than this are a fair division of the core among threads that all
-/// have work, as of many clients in shared memory: to each its slice. Who gives the core away for milliseconds to run for
+/// Two long yields between which a thread computed for longer than this are a fair division of the core among threads that
+/// all have work, as of many clients in shared memory: to each its slice. Who gives the core away for milliseconds to compute for
 /// microseconds gets less than that by yielding.
-const FAIR_NS: u64 = 300_000;
-/// How long a thread does not yield once it has found out, at first; each time that the next yield after that is long again it is four
-/// times as long, up to the most. So a core that stays busy is tried again rarely, and one that was busy for a moment soon.
+const FAIR_NS: u64 = 1_000_000;
+/// How long a thread does not yield once it has found out, at first; each time that a yield after that is long again it is
+/// four times as long, up to the most. So a core that stays busy is tried again rarely, and one that was busy for a moment soon.
 const FIRST_NS: u64 = 20_000_000;
 const MOST_NS: u64 = 4_000_000_000;
-/// So many short yields in a row, and the next long one is the first again.
-const SHORT_MAX: u32 = 64;
+/// After so long without a long yield it is forgotten that there were any. Beside one who computes many yields are short too, as
+/// long as a thread has less than its share.
+const FORGOTTEN_NS: u64 = 100_000_000;
 
 /// What a thread has learned from its yields. It belongs to one thread, and costs a look at the clock before and after a yield.
 ///
@@ -29,34 +30,31 @@ pub struct Contention {
     until_ns: u64,
     /// For how long that was decided last; 0: never, or it is forgotten.
     lasts_ns: u64,
-    /// When the last long yield ended.
-    long_ended_ns: Option<u64>,
-    /// Short ones since.
-    short: u32,
+    /// What the thread had computed when the last long yield ended.
+    long_computed_ns: Option<u64>,
 }
 
 impl Contention {
-    /// Notes a yield.
-    pub fn note(&mut self, began_ns: u64, ended_ns: u64) {
+    /// Notes a yield. `computed_ns` says for how long the thread has computed so far; it is asked after long yields only.
+    pub fn note(&mut self, began_ns: u64, ended_ns: u64, computed_ns: impl FnOnce() -> u64) {
         if began_ns < self.until_ns {
             // Somebody who does not ask: nothing new.
             return;
         }
+        if self.lasts_ns > 0 && began_ns - self.until_ns > FORGOTTEN_NS {
+            *self = Contention::default();
+        }
         if ended_ns.saturating_sub(began_ns) < LONG_NS {
-            self.short += 1;
-            if self.short == SHORT_MAX {
-                *self = Contention::default();
-            }
             return;
         }
-        let ran_little = |ended_ns: u64| began_ns.saturating_sub(ended_ns) < FAIR_NS;
-        let is_again = self.lasts_ns > 0;
-        if is_again || self.long_ended_ns.is_some_and(ran_little) {
+        let computed_ns = computed_ns();
+        let computed_little = |before_ns: u64| computed_ns.saturating_sub(before_ns) < FAIR_NS;
+        if self.long_computed_ns.is_some_and(computed_little) {
+            let is_again = self.lasts_ns > 0;
             self.lasts_ns = if is_again { (self.lasts_ns * 4).min(MOST_NS) } else { FIRST_NS };
             self.until_ns = ended_ns + self.lasts_ns;
         }
-        self.long_ended_ns = Some(ended_ns);
-        self.short = 0;
+        self.long_computed_ns = Some(computed_ns);
     }
 
     /// Whether to sleep at once instead of yielding. The clock is only asked where that is in doubt.
@@ -69,7 +67,7 @@ impl Contention {
     pub fn yield_now(&mut self) {
         let began_ns = crate::now_ns();
         std::thread::yield_now();
-        self.note(began_ns, crate::now_ns());
+        self.note(began_ns, crate::now_ns(), computed_ns);
     }
 
     /// [`Contention::is_contended`] on the clock of this process.
@@ -79,25 +77,33 @@ impl Contention {
     }
 }
 
+/// Processor time of the calling thread.
+fn computed_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A thread on a clock that the test drives.
+    /// A thread on clocks that the test drives.
     #[derive(Default)]
     struct Thread {
         contention: Contention,
         now_ns: u64,
+        computed_ns: u64,
     }
 
     const TICK: u64 = 4_000_000;
 
     impl Thread {
-        /// Runs for so long and then yields for so long.
-        fn turn(&mut self, ran_ns: u64, yield_ns: u64) {
-            let began_ns = self.now_ns + ran_ns;
-            self.now_ns = began_ns + yield_ns;
-            self.contention.note(began_ns, self.now_ns);
+        /// Computes for so long and then yields for so long.
+        fn turn(&mut self, computes_ns: u64, yields_ns: u64) {
+            self.computed_ns += computes_ns;
+            let began_ns = self.now_ns + computes_ns;
+            self.now_ns = began_ns + yields_ns;
+            self.contention.note(began_ns, self.now_ns, || self.computed_ns);
         }
 
         fn is_contended(&self) -> bool {
@@ -119,6 +125,8 @@ mod tests {
         let mut thread = Thread::default();
         thread.turn(5_000, TICK);
         assert!(!thread.is_contended());
+        // It may have waited for long meanwhile, for the next request.
+        thread.now_ns += 10 * TICK;
         thread.turn(5_000, TICK);
         assert!(thread.is_contended());
     }
@@ -131,8 +139,9 @@ mod tests {
         let mut slept = Vec::new();
         for _ in 0..6 {
             slept.push(thread.sleeps() / 1_000_000);
-            // Between it has done something, or nothing at all.
-            thread.turn(1_000_000_000, TICK);
+            // Some yields are short, and one is not.
+            (0..100).for_each(|_| thread.turn(1_000, 1_000));
+            thread.turn(5_000, TICK);
         }
         assert_eq!(slept, [20, 80, 320, 1280, 4000, 4000]);
     }
@@ -143,7 +152,8 @@ mod tests {
         thread.turn(5_000, TICK);
         thread.turn(5_000, TICK);
         thread.sleeps();
-        for _ in 0..SHORT_MAX {
+        let until_ns = thread.now_ns + FORGOTTEN_NS + 1_000_000;
+        while thread.now_ns < until_ns {
             thread.turn(5_000, 2_000);
             assert!(!thread.is_contended());
         }
@@ -170,16 +180,14 @@ mod tests {
         }
     }
 
-    /// One of a computing neighbour's ticks now and then, as on every host.
+    /// A neighbour's tick now and then, as on every host.
     #[test]
     fn a_long_yield_now_and_then_means_nothing() {
         let mut thread = Thread::default();
         for _ in 0..1000 {
             thread.turn(5_000, TICK);
             assert!(!thread.is_contended());
-            for _ in 0..5 {
-                thread.turn(100_000, 2_000);
-            }
+            (0..500).for_each(|_| thread.turn(2_000, 2_000));
         }
     }
 }
