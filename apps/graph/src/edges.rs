@@ -73,8 +73,13 @@ impl Edges {
         let said = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
         let reader = BufReader::new(std::fs::File::open(file).map_err(|error| said(&error))?);
         let mut pairs = Vec::new();
-        for (index, line) in reader.lines().enumerate() {
+        for (index, line) in reader.split(b'\n').enumerate() {
             let line = line.map_err(|error| said(&error))?;
+            if index == 0 && line.starts_with(&[0x1f, 0x8b]) {
+                return Err(said(&"it is packed with gzip: unpack it first, with gunzip"));
+            }
+            // Remarks may be in any encoding.
+            let line = String::from_utf8_lossy(&line);
             if line.starts_with('#') || line.trim().is_empty() {
                 continue;
             }

@@ -82,16 +82,21 @@ fn list(text: &str) -> Result<Vec<(String, Fix)>, String> {
 fn fix(time: &str, lat: f64, lon: f64) -> Result<Fix, String> {
     let at = Position::of(lat, lon).ok_or_else(|| format!("latitude {lat}, longitude {lon} is no place"))?;
     let at_ms = milliseconds(time).ok_or_else(|| {
-        format!("\"{time}\" is no time; expected YYYY-MM-DD HH:MM:SS, or seconds since 1970")
+        format!("\"{time}\" is no time; expected YYYY-MM-DD HH:MM:SS, or seconds since 1970, between the years 1900 and 2200")
     })?;
     Ok(Fix { at_ms, at })
 }
+
+/// Years in which points may be.
+const YEARS: std::ops::Range<i64> = 1900..2200;
 
 /// `2026-06-19 08:00:14`, with `+0200` behind it or without; or seconds since 1970.
 fn milliseconds(text: &str) -> Option<i64> {
     let text = text.trim();
     if let Ok(seconds) = text.parse::<f64>() {
-        return Some((seconds * 1000.0) as i64);
+        // What is later by far is in another unit.
+        let known = (days(YEARS.start, 1, 1) * 86_400) as f64..(days(YEARS.end, 1, 1) * 86_400) as f64;
+        return known.contains(&seconds).then_some((seconds * 1000.0) as i64);
     }
     let (date, time) = text.split_once([' ', 'T'])?;
     let mut date = date.splitn(3, '-').map(|part| part.parse::<i64>());
@@ -102,17 +107,32 @@ fn milliseconds(text: &str) -> Option<i64> {
     };
     let mut time = time.splitn(3, ':').map(|part| part.parse::<f64>());
     let (hour, minute, second) = (time.next()?.ok()?, time.next()?.ok()?, time.next()?.ok()?);
-    let valid = (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24.0 && minute < 60.0;
+    let is_date =
+        YEARS.contains(&year) && (1..=12).contains(&month) && (1..=days_of(year, month)).contains(&day);
+    let is_time =
+        (0.0..24.0).contains(&hour) && (0.0..60.0).contains(&minute) && (0.0..61.0).contains(&second);
+    let valid = is_date && is_time && hour.fract() == 0.0 && minute.fract() == 0.0;
     let seconds = hour * 3600.0 + minute * 60.0 + second;
     let east = match zone {
         "" | "Z" => 0,
         zone => {
-            let hours: i64 = zone.get(1..3)?.parse().ok()?;
-            let minutes: i64 = zone.get(3..)?.trim_start_matches(':').parse().unwrap_or(0);
+            let hours: i64 = zone.get(1..3)?.parse().ok().filter(|hours| (0..=14).contains(hours))?;
+            let minutes = zone.get(3..)?.trim_start_matches(':');
+            let minutes: i64 = if minutes.is_empty() { 0 } else { minutes.parse().ok()? };
             (hours * 60 + minutes) * if zone.starts_with('-') { -60 } else { 60 }
         }
     };
     valid.then(|| (days(year, month, day) * 86_400 - east) * 1000 + (seconds * 1000.0).round() as i64)
+}
+
+/// The days of a month.
+fn days_of(year: i64, month: i64) -> i64 {
+    match month {
+        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
 }
 
 /// Days since 1970 (Gregorian calendar). Years begin in March, so that the day that is there in some only is a year's last one.
@@ -152,7 +172,29 @@ mod tests {
         ] {
             assert_eq!(milliseconds(text), Some(seconds * 1000), "{text}");
         }
-        for wrong in ["", "yesterday", "2026-13-01 00:00:00", "2026-06-19", "2026-06-19 08:00"] {
+        for wrong in [
+            "",
+            "yesterday",
+            "2026-13-01 00:00:00",
+            "2026-06-19",
+            "2026-06-19 08:00",
+            // Milliseconds, and what no calendar has.
+            "1767225600000",
+            "inf",
+            "-inf",
+            "nan",
+            "1e300",
+            "2026-02-31 00:00:00",
+            "2026-02-29 00:00:00",
+            "1900-02-29 00:00:00",
+            "2026-04-31 00:00:00",
+            "2026-06-19 -1:00:00",
+            "2026-06-19 08:00:61",
+            "2026-06-19 08:nan:00",
+            "99999999999999-02-01 00:00:00",
+            "2026-06-19 08:00:00+99",
+            "2026-06-19 08:00:00+02:xx",
+        ] {
             assert_eq!(milliseconds(wrong), None, "{wrong}");
         }
     }

@@ -75,7 +75,7 @@ impl Session {
     /// A session over a simulated fabric, with a number if it is to go on over other connections.
     pub fn simulated(connected: Connected, options: SessionOptions, caller: Option<u64>) -> Result<Session> {
         let address = Arc::new(Address::Directory("a simulated server".into()));
-        let client = Client { address, credentials: Arc::default() };
+        let client = Client { address, credentials: Arc::default(), patience: Default::default() };
         Session::over(&client, connected.open(), options, caller)
     }
 

@@ -10,6 +10,8 @@ use super::{Position, Source, Way, title};
 #[derive(Deserialize)]
 struct Answer {
     elements: Vec<Element>,
+    /// What the server has to say of the answer: that it ended the query, and this is a part.
+    remark: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -36,6 +38,9 @@ pub(super) fn read(path: &Path) -> Result<Source, String> {
     let answer: Answer = serde_json::from_slice(&text).map_err(|error| {
         format!("{}; expected the JSON of an Overpass server, with elements", said(&error))
     })?;
+    if let Some(remark) = answer.remark.filter(|remark| remark.contains("error")) {
+        return Err(said(&format!("it is a part of what was asked for, since the server says: {remark}")));
+    }
     let (mut nodes, mut ways) = (HashMap::new(), Vec::new());
     for element in answer.elements {
         match element {
