@@ -46,7 +46,30 @@ impl Database {
 }
 
 fn unreadable(path: &Path, error: &rusqlite::Error) -> Problem {
-    Problem::Source(format!("cannot read {} with SQLite: {error}", path.display()))
+    Problem::Source(format!("cannot read {} with SQLite: {error}{}", path.display(), advice(path)))
+}
+
+/// Why a file may be one that SQLite cannot read without writing beside it, and what helps.
+fn advice(path: &Path) -> &'static str {
+    let beside = |ending: &str| {
+        let mut name = path.as_os_str().to_os_string();
+        name.push(ending);
+        PathBuf::from(name).metadata().is_ok_and(|file| file.len() > 0)
+    };
+    // Bytes 18 and 19 of a database tell whether it has a write-ahead log.
+    let mut head = [0; 20];
+    let has_log =
+        std::fs::File::open(path).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut head));
+    match has_log {
+        _ if beside("-journal") => {
+            "; a writer that crashed left its journal beside it, which has to be played back first: open it once with sqlite3, as a user who may write"
+        }
+        Ok(()) if head[18] == 2 => {
+            "; it has a write-ahead log, and its readers write -wal and -shm files beside it: load as a user who may, or of a copy, or of \
+             sqlite:file:PATH?immutable=1 where nobody writes to it"
+        }
+        _ => "",
+    }
 }
 
 /// The file beside a database that has what is not in it yet, where it is kept so.
@@ -108,8 +131,10 @@ impl Source for Database {
 
     fn check(&self, relation: &Relation, _: &str) -> Result<(), String> {
         let query = query_of(relation)?;
-        let statement =
-            self.connection.prepare(query).map_err(|error| format!("SQLite refuses its query: {error}"))?;
+        let statement = self
+            .connection
+            .prepare(query)
+            .map_err(|error| format!("SQLite refuses its query: {error}{}", advice(&self.path)))?;
         match statement.column_count() {
             0 => Err("its query gives no rows".into()),
             _ => Ok(()),
@@ -125,7 +150,11 @@ impl Source for Database {
     ) -> Result<(), Problem> {
         let path = &self.path;
         let failed = |error: rusqlite::Error| {
-            Problem::Source(format!("the query of {table} failed in {}: {error}", path.display()))
+            Problem::Source(format!(
+                "the query of {table} failed in {}: {error}{}",
+                path.display(),
+                advice(path)
+            ))
         };
         let query = query_of(relation).map_err(Problem::Source)?;
         let mut statement = self.connection.prepare(query).map_err(failed)?;
@@ -180,6 +209,28 @@ fn put_row(
     Ok(None)
 }
 
+/// A real number as SQLite prints it, with an exponent of two digits at least; with more than its 15 digits where these would be another number.
+fn real(number: f64) -> String {
+    if number.is_infinite() {
+        return if number > 0.0 { "Inf" } else { "-Inf" }.into();
+    }
+    if number == 0.0 {
+        return "0.0".into();
+    }
+    let short = format!("{number:.14e}");
+    let scientific = if short.parse() == Ok(number) { short } else { format!("{number:e}") };
+    let (digits, exponent) = scientific.split_once('e').expect("a number with an exponent");
+    let exponent: i32 = exponent.parse().expect("a number");
+    let digits = digits.trim_end_matches('0').trim_end_matches('.');
+    if !(-4..15).contains(&exponent) {
+        let point = if digits.contains('.') { "" } else { ".0" };
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{digits}{point}e{sign}{:02}", exponent.abs());
+    }
+    // What is written without an exponent is as short as it can be, and exact.
+    format!("{number:?}")
+}
+
 /// Adds a value as text; a blob as it is.
 fn put(batch: &mut Batch, value: ValueRef<'_>) {
     use std::io::Write;
@@ -188,8 +239,46 @@ fn put(batch: &mut Batch, value: ValueRef<'_>) {
         ValueRef::Null => return batch.push(None),
         ValueRef::Text(bytes) | ValueRef::Blob(bytes) => return batch.push(Some(bytes)),
         ValueRef::Integer(number) => write!(batch.bytes, "{number}"),
-        ValueRef::Real(number) => write!(batch.bytes, "{number:?}"),
+        ValueRef::Real(number) => write!(batch.bytes, "{}", real(number)),
     };
     written.expect("memory takes what is written");
     batch.cells.push(Cell::at(start, batch.bytes.len() - start));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn real_numbers_are_as_sqlite_prints_them_and_none_becomes_another() {
+        let connection = Connection::open_in_memory().unwrap();
+        for number in [
+            0.0,
+            1.0,
+            -1.5,
+            1e15,
+            1e16,
+            123_456_789_012_345.0,
+            1.5e300,
+            1e-4,
+            1e-5,
+            1.25e-7,
+            -2e-300,
+            f64::MAX,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+            0.1,
+            100.0,
+            12345.678,
+        ] {
+            let told: String =
+                connection.query_row("select cast(?1 as text)", [number], |row| row.get(0)).unwrap();
+            if told.parse() == Ok(number) || number.is_infinite() {
+                assert_eq!(real(number), told, "{number:?}");
+            }
+        }
+        for number in [0.1 + 0.2, 1.0 / 3.0, 1e16 / 3.0, 1e-9 / 7.0, f64::MIN_POSITIVE, 5e-324] {
+            assert_eq!(real(number).parse(), Ok(number), "{}", real(number));
+        }
+    }
 }

@@ -36,8 +36,8 @@ fn tables(connection: &Connection) -> rusqlite::Result<Vec<Table>> {
 
 fn table(connection: &Connection, name: &str) -> rusqlite::Result<Table> {
     let mut table = Table { name: name.replace('/', "_"), quoted: quoted(name), ..Table::default() };
-    let mut columns =
-        connection.prepare("select name, \"notnull\", pk from pragma_table_info(?1) order by cid")?;
+    let mut columns = connection
+        .prepare("select name, \"notnull\", pk from pragma_table_xinfo(?1) where hidden != 1 order by cid")?;
     let mut rows = columns.query([name])?;
     let mut key: Vec<(i64, String)> = Vec::new();
     while let Some(row) = rows.next()? {
@@ -49,7 +49,34 @@ fn table(connection: &Connection, name: &str) -> rusqlite::Result<Table> {
     }
     key.sort();
     table.key = key.into_iter().map(|(_, name)| name).collect();
+    if table.key.is_empty() {
+        if let Some(key) = unique(connection, name, &table)? {
+            table.key = key;
+            table.key_note = Some("there is no primary key; this is unique and never null");
+        }
+    }
     Ok(table)
+}
+
+/// Columns that are unique together and never null, if there are any.
+fn unique(connection: &Connection, name: &str, table: &Table) -> rusqlite::Result<Option<Vec<String>>> {
+    let mut indexes = connection.prepare(
+        "select name from pragma_index_list(?1) where \"unique\" and not partial order by seq desc",
+    )?;
+    let indexes: Vec<String> = indexes.query_map([name], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    for index in indexes {
+        let mut columns = connection.prepare("select name from pragma_index_info(?1) order by seqno")?;
+        // An expression has no name.
+        let columns: Vec<Option<String>> =
+            columns.query_map([&index], |row| row.get(0))?.collect::<Result<_, _>>()?;
+        let columns: Option<Vec<String>> = columns.into_iter().collect();
+        let Some(columns) = columns.filter(|columns| columns.iter().all(|name| !table.is_nullable(name)))
+        else {
+            continue;
+        };
+        return Ok(Some(columns));
+    }
+    Ok(None)
 }
 
 fn foreign_keys(

@@ -1,6 +1,6 @@
 //! Connecting as libpq does: the URL first, then the environment, then what is usual.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
@@ -27,22 +27,42 @@ struct Parameters {
     ca: Option<PathBuf>,
     certificates: Option<PathBuf>,
     key: Option<PathBuf>,
+    passwords: Option<PathBuf>,
+    /// An option that asks for what is not done here.
+    refused: Option<String>,
 }
 
 /// Takes the parameters out of a URL that the driver does not know or knows otherwise.
 fn split(address: &str) -> (String, Parameters) {
     let mut parameters = Parameters::default();
     let Some((base, query)) = address.split_once('?') else { return (address.to_string(), parameters) };
-    let mut rest = Vec::new();
+    let (mut rest, mut fallback) = (Vec::new(), None);
     for parameter in query.split('&') {
         match parameter.split_once('=') {
             Some(("sslmode", mode)) => parameters.mode = Some(mode.to_string()),
             Some(("sslrootcert", path)) => parameters.ca = Some(plain(path).into()),
             Some(("sslcert", path)) => parameters.certificates = Some(plain(path).into()),
             Some(("sslkey", path)) => parameters.key = Some(plain(path).into()),
-            _ => rest.push(parameter),
+            Some(("passfile", path)) => parameters.passwords = Some(plain(path).into()),
+            // What is so anyway, or has no meaning without Kerberos and compression.
+            Some((
+                "client_encoding" | "sslsni" | "krbsrvname" | "gsslib" | "gssdelegation" | "sslcompression",
+                _,
+            )) => {}
+            Some(("gssencmode", mode)) if mode != "require" => {}
+            Some(("fallback_application_name", name)) => fallback = Some(name),
+            Some(("keepalives_count", count)) => rest.push(format!("keepalives_retries={count}")),
+            Some((
+                name @ ("gssencmode" | "sslcrl" | "sslcrldir" | "requirepeer" | "require_auth" | "service"),
+                _,
+            )) => {
+                parameters.refused = Some(name.to_string());
+            }
+            _ => rest.push(parameter.to_string()),
         }
     }
+    let named = rest.iter().any(|parameter| parameter.starts_with("application_name="));
+    rest.extend(fallback.filter(|_| !named).map(|name| format!("application_name={name}")));
     let query = if rest.is_empty() { String::new() } else { format!("?{}", rest.join("&")) };
     (format!("{base}{query}"), parameters)
 }
@@ -150,7 +170,7 @@ fn host_name(host: &Host) -> String {
 }
 
 /// Finds the password; and what is to be said if there is none.
-fn password(config: &mut Config, from: &Origin) -> Result<Option<String>, Problem> {
+fn password(config: &mut Config, from: &Origin, said: Option<&Path>) -> Result<Option<String>, Problem> {
     if let Some(path) = &from.password_file {
         config.password(passwords::from_file(path)?);
     }
@@ -161,7 +181,8 @@ fn password(config: &mut Config, from: &Origin) -> Result<Option<String>, Proble
         config.password(password);
         return Ok(None);
     }
-    let Some(path) = passwords::usual_file() else { return Ok(None) };
+    let said = said.map(Path::to_path_buf);
+    let Some(path) = said.or_else(passwords::usual_file) else { return Ok(None) };
     let host = config.get_hosts().first().map(host_name).unwrap_or_default();
     // libpq calls the usual directory of sockets so.
     let host = if host == USUAL_DIRECTORY { "localhost".to_string() } else { host };
@@ -210,6 +231,11 @@ pub(super) type Driver = JoinHandle<Result<(), tokio_postgres::Error>>;
 /// Connects; the connection is driven whenever the runtime waits for something.
 pub(super) fn open(from: &Origin, runtime: &Runtime) -> Result<(Client, Driver), Problem> {
     let (address, parameters) = split(&from.address);
+    if let Some(option) = &parameters.refused {
+        return Err(Problem::Source(format!(
+            "the address says {option}, which is not done here; leave it out, if the database may be reached without"
+        )));
+    }
     let mut config: Config = address.parse().map_err(|error: tokio_postgres::Error| {
         Problem::Source(format!(
             "this is no address of a database: {}; write postgres://USER@HOST/DATABASE",
@@ -217,7 +243,8 @@ pub(super) fn open(from: &Origin, runtime: &Runtime) -> Result<(Client, Driver),
         ))
     })?;
     complete(&mut config)?;
-    let why = password(&mut config, from)?.map_or(String::new(), |why| format!(" ({why})"));
+    let why = password(&mut config, from, parameters.passwords.as_deref())?
+        .map_or(String::new(), |why| format!(" ({why})"));
     // Nothing is encrypted on Unix sockets, whatever the mode.
     let local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
     let (modes, connector) = match local {
