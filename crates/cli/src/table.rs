@@ -46,11 +46,12 @@ Examples:
     /// Drop a table with all that is in it
     ///
     /// Its name is free at once, and the memory of its items comes back within moments. Whoever opened it before can do nothing more with it.
-    /// In a terminal it is asked first whether that is meant. A loaded table is not dropped, but loaded anew.
+    /// In a terminal it is asked first whether that is meant. A loaded table goes with its dataset only, which --dataset drops with all of its tables.
     #[command(after_long_help = "\
 Examples:
   kelix table drop people
-  kelix table drop people --yes")]
+  kelix table drop people --yes
+  kelix table drop --dataset company")]
     Drop(DropArgs),
     /// Write all items of a table into a file, or to standard output
     ///
@@ -86,7 +87,11 @@ pub(crate) struct NameArgs {
 #[derive(clap::Args)]
 pub(crate) struct DropArgs {
     /// Its name
+    #[arg(required_unless_present = "dataset", conflicts_with = "dataset", default_value = "")]
     table: String,
+    /// Drop a dataset that was loaded: its tables' names are free at once, and what is in them goes when nobody reads it any more
+    #[arg(long, value_name = "NAME")]
+    dataset: Option<String>,
     /// Do not ask
     #[arg(long)]
     yes: bool,
@@ -226,26 +231,44 @@ fn describe(context: &Context, args: &NameArgs) -> Result<(), Failure> {
 fn drop_table(context: &Context, args: &DropArgs) -> Result<(), Failure> {
     const OPERATION: &str = "table drop";
     let mut session = context.session()?;
+    if let Some(dataset) = &args.dataset {
+        ask_about(
+            context,
+            args.yes,
+            &format!("the dataset \"{}\" with all of its tables", show_name(dataset)),
+        )?;
+        if !session.drop_dataset(dataset)? {
+            let context = format!("there is no dataset \"{dataset}\"");
+            return Err(Failure::new(Exit::NotThere, OPERATION, context));
+        }
+        return if context.json { context.print_json(&json!({"dropped": dataset})) } else { Ok(()) };
+    }
     let not_there =
         || Failure::new(Exit::NotThere, OPERATION, format!("there is no table \"{}\"", args.table));
     let table = match session.table(&args.table) {
         Err(error) if error.kind() == ErrorKind::NoSuchTable => return Err(not_there()),
         table => table?,
     };
-    if !args.yes && !context.json && std::io::stdin().is_terminal() {
-        let items = session.estimate(table, &Scan::all())?;
-        let mut out = std::io::stderr();
-        write!(out, "drop \"{}\" with {}? [y/N] ", show_name(&args.table), plural(items, "item"))?;
-        let mut answer = String::new();
-        std::io::stdin().read_line(&mut answer)?;
-        if !["y", "yes"].contains(&answer.trim()) {
-            return Err(Failure::new(Exit::Other, OPERATION, "nothing was dropped"));
-        }
-    }
+    let items = session.estimate(table, &Scan::all())?;
+    ask_about(context, args.yes, &format!("\"{}\" with {}", show_name(&args.table), plural(items, "item")))?;
     if !session.drop_table(&args.table)? {
         return Err(not_there());
     }
     if context.json { context.print_json(&json!({"dropped": args.table})) } else { Ok(()) }
+}
+
+/// Asks in a terminal whether something is to be dropped.
+fn ask_about(context: &Context, yes: bool, what: &str) -> Result<(), Failure> {
+    if yes || context.json || !std::io::stdin().is_terminal() {
+        return Ok(());
+    }
+    write!(std::io::stderr(), "drop {what}? [y/N] ")?;
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    match answer.trim() {
+        "y" | "yes" => Ok(()),
+        _ => Err(Failure::new(Exit::Other, "table drop", "nothing was dropped")),
+    }
 }
 
 fn list(context: &Context) -> Result<(), Failure> {

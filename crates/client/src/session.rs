@@ -765,7 +765,7 @@ pub(crate) fn check_answer(operation: &'static str, answer: &Answer) -> Result<(
             Err(Error::new(ErrorKind::ViewExpired, operation, context).with_retry(false))
         }
         Status::Loaded => {
-            let context = "the table was loaded, and takes no writes but those of the next load";
+            let context = "the table was loaded: it takes no writes but those of the next load, and goes with its dataset only";
             Err(Error::new(ErrorKind::Denied, operation, context))
         }
         Status::Frozen => {

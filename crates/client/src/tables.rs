@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use kelix_types::limits::{NAME_BYTES_MAX, TABLES_MAX};
+use kelix_types::limits::{NAME_BYTES_MAX, NAMES_MAX, TABLES_MAX};
 use kelix_types::{Error, ErrorKind, NameId, Result, TableId, TableKind, Version};
 use kelix_wire::{Op, RequestHead, Status, catalogue};
 
@@ -146,6 +146,18 @@ impl Session {
         let argument = (kind != TableKind::Hash).then_some(kind as u64);
         let head = RequestHead { argument, ..RequestHead::new(Op::Intern, 0, table) };
         let answer = self.call(operation, 0, head, name.as_bytes(), &[])?;
+        if answer.status == Status::Refused {
+            let context = match table {
+                TableId::CATALOGUE => format!(
+                    "no table \"{name}\" can be made: {TABLES_MAX} of a kind are made in the life of a store at most, those that were dropped \
+                     among them; `kelix table export`, and import into a server that begins with --fresh"
+                ),
+                _ => format!(
+                    "no attribute \"{name}\" can be made: a table has {NAMES_MAX} names of attributes and links at most"
+                ),
+            };
+            return Err(Error::new(ErrorKind::InvalidArgument, operation, context));
+        }
         check_answer(operation, &answer)?;
         Ok(NameId(answer.version as u16))
     }

@@ -291,6 +291,17 @@ impl Index {
         self.hash.sweep(image, cursor, visit)
     }
 
+    /// Where the items are that the hash index names, whatever it names.
+    pub fn for_each_location(&self, image: &Image, mut visit: impl FnMut(Location)) {
+        let mut cursor = 0;
+        loop {
+            cursor = self.hash.sweep(image, cursor, &mut visit);
+            if cursor == 0 {
+                return;
+            }
+        }
+    }
+
     /// Every item that an index names, for checks.
     pub fn for_each(&self, image: &Image, mut visit: impl FnMut(Location)) {
         self.hash.for_each(image, &mut visit);

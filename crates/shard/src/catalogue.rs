@@ -29,7 +29,8 @@ impl Shard {
         if let Some(body) = self.catalogue_body(&id_key) {
             // Behind the id of a loaded table stands its dataset.
             let status = if body.len() > 2 { Status::Taken } else { Status::Ok };
-            let id = u64::from(u16::from_le_bytes([body[0], body[1]]));
+            let Some(id) = body.first_chunk() else { return Ok(Answer::of(Status::Refused)) };
+            let id = u64::from(u16::from_le_bytes(*id));
             return Ok(Answer { status, version: id, location: 0 });
         }
         // Tables are counted by kind, which is a part of their number.
@@ -61,7 +62,8 @@ impl Shard {
         if body.len() > 2 {
             return Ok(Answer::of(Status::Loaded));
         }
-        let table = TableId(u16::from_le_bytes([body[0], body[1]]));
+        let Some(id) = body.first_chunk() else { return Ok(Answer::of(Status::Refused)) };
+        let table = TableId(u16::from_le_bytes(*id));
         // Another table may have its name, but not its attributes' names.
         self.put_catalogue(&catalogue::name_key(TableId::CATALOGUE, NameId(table.0)), b"")?;
         self.remove_key(TableId::CATALOGUE, &key);

@@ -651,10 +651,12 @@ impl Shard {
 
     fn hold(&mut self, now: Now, peer: PeerId, head: &RequestHead) -> Answer {
         let until = now.monotonic_ns + self.generations.lease_ns;
-        self.generations.changed = true;
-        let Some((_, generation)) = self.generations.find(head.argument.unwrap_or(0)) else {
+        let number = head.argument.unwrap_or(0);
+        if self.generations.find(number).is_none() {
             return Answer::of(Status::Gone);
-        };
+        }
+        self.generations.changed = true;
+        let (_, generation) = self.generations.find(number).expect("just seen");
         generation.holds.retain(|(holder, _)| *holder != peer);
         match (generation.stage, head.expires_in) {
             (_, Some(0)) => {}

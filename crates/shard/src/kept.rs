@@ -78,7 +78,8 @@ impl Shard {
     /// Takes that over. `None`: it makes no sense.
     pub(crate) fn restore_generations(&mut self, words: &[u64]) -> Option<()> {
         let mut words = Words(words);
-        self.generations.given = words.word()?;
+        // Numbers go on behind it.
+        self.generations.given = words.word().filter(|given| *given < u64::MAX / 2)?;
         let mut leaving = Vec::new();
         for _ in 0..words.word()? {
             let word = words.word()?;

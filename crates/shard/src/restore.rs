@@ -28,6 +28,8 @@ struct Stock {
     /// Items that may be let go, if that is wanted.
     is_cache: bool,
     cached: Vec<Location>,
+    /// The last incarnation that was given.
+    last: u64,
     wrong: bool,
 }
 
@@ -46,10 +48,13 @@ impl Stock {
         if !guardian.is_live() {
             return false;
         }
-        let Some(header) = ItemHeader::from_word(slot.load(1)) else {
+        let header = ItemHeader::from_word(slot.load(1));
+        let Some(header) = header.filter(|header| header.item_bytes() <= class.words() * 8) else {
             self.wrong = true;
             return false;
         };
+        // Whatever is given from here on is behind those of the books.
+        self.wrong |= guardian.incarnation().0 > self.last;
         if header.flags == ItemFlags::FENCES {
             return true;
         }
@@ -111,13 +116,20 @@ impl Shard {
         index.for_each_block(&image, |_, place| {
             blocks.insert(place);
         });
-        let mut stock = Stock { is_cache: config.is_cache, ..Stock::default() };
+        let mut stock = Stock { is_cache: config.is_cache, last: books.incarnation, ..Stock::default() };
         image.take_stock(|map, kind, place| match kind.is_of_the_hash_index() {
             true => blocks.contains(&place),
             false => stock.look(map, kind, place),
         });
         if stock.wrong {
             return Err(wrong("an item makes no sense"));
+        }
+        let mut outside = false;
+        index.for_each_location(&image, |location| {
+            outside |= image.map().words(location.place(), location.class().words()).is_none();
+        });
+        if outside {
+            return Err(wrong("its index leads out of its memory"));
         }
         image
             .keep_runs(&stock.runs)
@@ -140,9 +152,23 @@ impl Shard {
             shard.note_expiry(ends, location, kelix_types::Incarnation(incarnation));
         }
         stock.catalogue.iter().for_each(|key| shard.note_name(key));
+        if !stock.catalogue.iter().all(|key| shard.is_catalogue_item(key)) {
+            return Err(wrong("its catalogue makes no sense"));
+        }
         shard.restore_generations(kept).ok_or_else(|| wrong("its generations make no sense"))?;
         shard.note_restored(&stock.cached);
         Ok(shard)
+    }
+
+    /// Whether an item of the catalogue has as many bytes as one of its kind has.
+    fn is_catalogue_item(&mut self, key: &[u8]) -> bool {
+        let Some(body) = self.catalogue_body(key) else { return false };
+        match key.first() {
+            // An id by its name, and generations by their datasets: see docs/wire-format.md, "The catalogue".
+            Some(1 | 3) => body.len() >= 2,
+            Some(5) => body.len() == 16,
+            _ => true,
+        }
     }
 
     /// Takes note of a name of the catalogue, so that its id is not given again.
