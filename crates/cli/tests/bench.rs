@@ -51,10 +51,11 @@ fn assert_well_formed(xml: &str) {
 }
 
 fn rows_of_peers() -> Vec<String> {
-    let mut wanted: Vec<String> = "memory get_latency get_latency_dep put_latency multiget_rate put_rate"
-        .split(' ')
-        .map(String::from)
-        .collect();
+    let mut wanted: Vec<String> =
+        "memory get_latency get_latency_near get_latency_dep put_latency multiget_rate put_rate"
+            .split(' ')
+            .map(String::from)
+            .collect();
     for keys in ["uniform", "zipf"] {
         for mix in ["c", "b", "a"] {
             wanted.extend([format!("mix_{mix}_{keys}"), format!("sync_{mix}_{keys}")]);
@@ -166,7 +167,7 @@ fn peers_are_measured_as_was_chosen() {
     let ran = bench(&[trace.to_str().expect("a plain path"), "--threads", "2", "--clients", "2"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let rows = ran.json()["rows"].as_array().expect("rows").len();
-    assert_eq!(rows, 19, "the mixes are over one kind of keys");
+    assert_eq!(rows, 20, "the mixes are over one kind of keys");
     for wrong in [&[][..], &["nowhere"][..]] {
         let ran = bench(wrong);
         assert!(ran.code != 0 && ran.err.contains(wrong.first().unwrap_or(&"trace needs a file")), "{ran:?}");

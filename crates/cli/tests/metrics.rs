@@ -171,6 +171,9 @@ fn sum(statistics: &Value, part: &str, pointer: &str) -> f64 {
     }
 }
 
+/// Reads that a `kelix stat` takes for itself, at most.
+const OWN_READS: f64 = 50.0;
+
 /// Numbers of the page and where `kelix stat --json` has them.
 fn agree(page: &Browser, told: &Value) -> Result<(), String> {
     let find = |selector: &str| format!("document.querySelector('{selector}')");
@@ -196,7 +199,9 @@ fn agree(page: &Browser, told: &Value) -> Result<(), String> {
         (fact("clients"), "fabrics", "/connected"),
     ] {
         let (shown, wanted) = (number(page, &script), sum(told, part, pointer));
-        if shown != Some(wanted) {
+        // `kelix stat` looks names of tables up, and what that took is counted when it has ended, just behind what it told.
+        let own = if pointer == "/reads" { OWN_READS } else { 0.0 };
+        if shown.is_none_or(|shown| !(wanted..=wanted + own).contains(&shown)) {
             return Err(format!("{script} shows {shown:?}, and {part}{pointer} is {wanted}"));
         }
     }

@@ -221,12 +221,10 @@ fn columns_and_files_that_are_missing() {
             ),
         ]
     );
+    // A field of JSON that no line has is null, as one that only some have is in the others.
     let files = company();
     files.write("departments.jsonl", b"{\"id\": 7}\n");
-    assert_eq!(
-        files.refused(COMPANY),
-        ["departments.jsonl, line 1, column name: no line has this field; check its name in the map"]
-    );
+    assert!(files.load(COMPANY, NULL).is_ok());
 }
 
 #[test]

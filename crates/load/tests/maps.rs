@@ -178,7 +178,7 @@ fn delimiters() {
 fn delimiters_of_queries() {
     says(
         &table("delimiter = \";\"\nquery = \"select 1\""),
-        &["map.toml, line 2: delimiter and null are for files, and this is none"],
+        &["map.toml, line 2: delimiter, quote, escape and null are for files, and this is none"],
     );
 }
 

@@ -24,6 +24,7 @@ use kelix_image::Span;
 use kelix_types::limits::AUTHORITY_LEASE_NS;
 use kelix_types::{Error, ErrorKind, Incarnation, Result};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use tracing::warn;
 
 use crate::holder::{Holder, describe, is_same_file};
@@ -65,8 +66,11 @@ impl Lock {
         loop {
             let mut options = OpenOptions::new();
             let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-                return Ok(Lock::Of(file));
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(Lock::Of(file)),
+                // A file system without locks, say: nobody holds it, and nobody can.
+                Err(error) => return Err(error.into()),
             }
             // Somebody may have replaced the file between open and lock.
             match fs::metadata(path) {
@@ -80,8 +84,8 @@ impl Lock {
     pub fn holder(directory: &RunDirectory) -> Option<Holder> {
         let file = File::open(directory.lock()).ok()?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => None,
-            Err(_) => Holder::of(&file),
+            Err(Errno::WOULDBLOCK) => Holder::of(&file),
+            _ => None,
         }
     }
 }

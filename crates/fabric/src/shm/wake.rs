@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use kelix_types::{Error, Result};
 use rustix::event::epoll;
+use rustix::io::Errno;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
@@ -31,9 +32,15 @@ impl WakerHandle {
         WakerHandle(fd)
     }
 
-    /// Wakes the other end. A full socket means it has been woken already.
+    /// Wakes the other end. A full socket means it has been woken already, and one whose other end has gone needs no waking. Whatever else the system
+    /// refuses, for want of memory say, it is asked for again: a wake-up that is lost is a thread that sleeps on.
     pub fn wake(&self) {
-        let _ = send(&self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        for _ in 0..WAKES_MAX {
+            match send(&self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(_) | Err(Errno::AGAIN | Errno::PIPE | Errno::NOTSOCK | Errno::BADF) => return,
+                Err(_) => {}
+            }
+        }
     }
 
     /// Takes back wake-ups that have been heard. What is left, if the other end writes without end, only wakes again.
@@ -47,6 +54,9 @@ impl AsFd for WakerHandle {
         self.0.as_fd()
     }
 }
+
+/// Tries to wake somebody.
+const WAKES_MAX: u32 = 16;
 
 /// What one thread sleeps on.
 pub struct Waker {
