@@ -132,7 +132,7 @@ fn a_wrong_line_is_named_and_the_import_goes_on_there() {
         ("{\"key\":\"k\"}\n", &["neither a value nor attributes"]),
         ("{\"key\":\"hex:0\",\"value\":\"1\"}\n", &["hex:0"]),
         ("nonsense\n", &["expected"]),
-        ("{\"key\":1.5,\"value\":\"1\"}\n", &["text or a whole number"]),
+        ("{\"key\":[1],\"value\":\"1\"}\n", &["text or a number"]),
     ] {
         let file = place.file("items.jsonl", (good.clone() + wrong + &line(1000)).as_bytes());
         let refused = place.kelix(&["table", "import", "items", path(&file)]);

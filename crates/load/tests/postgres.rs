@@ -298,6 +298,13 @@ fn passwords_and_tls() {
     let refused = attempt("eve", "localhost", "", Some("wrong"), None).unwrap_err();
     assert!(refused.contains("password authentication failed") && !refused.contains("guess"), "{refused}");
     let refused = attempt("eve", "localhost", "sslmode=require&passfile=/x", None, None).unwrap_err();
+    assert!(refused.contains("password missing"), "{refused}");
+    // What libpq takes and has no meaning here; what would be weaker without; what nobody knows.
+    let more = "sslmode=require&gssencmode=disable&sslsni=1&client_encoding=UTF8&fallback_application_name=x";
+    assert_eq!(attempt("eve", "localhost", more, Some("password"), None), Ok(1));
+    let refused = attempt("eve", "localhost", "sslcrl=/x", Some("password"), None).unwrap_err();
+    assert!(refused.contains("sslcrl") && refused.contains("leave it out"), "{refused}");
+    let refused = attempt("eve", "localhost", "nonsense=1", Some("password"), None).unwrap_err();
     assert!(refused.contains("no address of a database"), "{refused}");
     assert!(eve("sslmode=maybe", None).unwrap_err().contains("there are disable, allow, prefer"));
     assert!(eve("sslmode=verify-full", Some("password")).unwrap_err().contains("has no certificates"));

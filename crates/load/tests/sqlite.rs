@@ -45,7 +45,7 @@ fn values_of_all_kinds() {
     assert_eq!((attribute("2", "photo"), attribute("3", "photo")), (None, Some(&b""[..])));
     assert_eq!(
         (attribute("1", "size"), attribute("2", "size"), attribute("3", "size")),
-        (Some(&b"1.5"[..]), Some(&b"2.0"[..]), Some(&b"-1e300"[..]))
+        (Some(&b"1.5"[..]), Some(&b"2.0"[..]), Some(&b"-1.0e+300"[..]))
     );
     assert_eq!(attribute("3", "name"), Some("Zo\u{eb}".as_bytes()));
 }
