@@ -258,3 +258,36 @@ fn tables_are_described_and_dropped() {
     place.kelix(&["put", "people", "plain", "another"]).ok();
     assert_eq!(place.kelix(&["scan", "people"]).ok(), "plain: another\n");
 }
+
+/// An export put an ordinary file in the place of whatever had the name: of a device, a pipe, a link, whose target stayed old.
+#[test]
+fn an_export_goes_into_what_is_named_and_replaces_only_files() {
+    use std::os::unix::fs::FileTypeExt;
+    let (place, _server) = Place::served();
+    place.kelix(&["put", "t", "k", "v"]).ok();
+    let line = "{\"key\":\"k\",\"value\":\"v\"}\n";
+    // A pipe stays one, and brings what is written, with and without --overwrite.
+    let pipe = place.pipe("pipe");
+    for more in [&[][..], &["--overwrite"][..]] {
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || std::fs::read_to_string(pipe).expect("read")
+        });
+        assert_eq!(place.kelix(&[&["table", "export", "t", path(&pipe)], more].concat()).code, 0);
+        assert_eq!(reader.join().expect("a reader"), line);
+        assert!(pipe.symlink_metadata().expect("there").file_type().is_fifo());
+    }
+    // A link leads on, and its target is new.
+    let target = place.file("target", b"old");
+    let link = place.path().join("link");
+    std::os::unix::fs::symlink(&target, &link).expect("linked");
+    place.kelix(&["table", "export", "t", path(&link)]).failed(2, &["--overwrite"]);
+    assert_eq!(place.kelix(&["table", "export", "t", path(&link), "--overwrite"]).code, 0);
+    assert!(link.is_symlink());
+    assert_eq!(std::fs::read_to_string(&target).expect("read"), line);
+    // A directory is refused before anything is read, and nothing stands beside it afterwards.
+    let directory = place.path().join("adir");
+    std::fs::create_dir(&directory).expect("made");
+    place.kelix(&["table", "export", "t", path(&directory), "--overwrite"]).failed(2, &["adir", "directory"]);
+    assert!(!place.path().join("adir.part").exists());
+}

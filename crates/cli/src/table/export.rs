@@ -86,7 +86,36 @@ pub(super) fn read_note<T: for<'a> Deserialize<'a>>(
     }
 }
 
+/// Where an export goes.
+enum Target {
+    /// Into an ordinary file, which is written beside its name: that of a link's target, if a link was named.
+    File(PathBuf),
+    /// Into what takes bytes as they come and keeps its name: a pipe, a device.
+    Stream,
+}
+
+impl Target {
+    fn of(path: &Path) -> Result<Target, Failure> {
+        let cannot = |source| Failure::io(OPERATION, format!("cannot write {}", path.display()), &source);
+        match path.metadata() {
+            Ok(found) if found.is_dir() => {
+                let context = format!("{} is a directory: name a file in it", path.display());
+                Err(Failure::usage(OPERATION, context))
+            }
+            Ok(found) if !found.is_file() => Ok(Target::Stream),
+            Ok(_) => path.canonicalize().map(Target::File).map_err(cannot),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !path.is_symlink() => {
+                Ok(Target::File(path.to_path_buf()))
+            }
+            Err(error) => Err(cannot(error)),
+        }
+    }
+}
+
 pub(super) fn run(context: &Context, args: &ExportArgs) -> Result<(), Failure> {
+    // Before anything is read.
+    let named = args.file.as_deref().filter(|path| path.as_os_str() != "-");
+    let target = named.map(Target::of).transpose()?;
     let mut session = context.session()?;
     let table = session.table(&args.table)?;
     let of_name = args.file.as_deref().map_or(Format::Jsonl, Format::of_name);
@@ -103,13 +132,18 @@ pub(super) fn run(context: &Context, args: &ExportArgs) -> Result<(), Failure> {
         line: Line::new(context.json),
     };
     let began = Instant::now();
-    let Some(path) = args.file.as_deref().filter(|path| path.as_os_str() != "-") else {
-        let mut out = BufWriter::new(std::io::stdout().lock());
-        export.writer.begin(&mut out)?;
-        export.all(&mut session, Scan::all(), &mut out, |_, _, _| Ok(()))?;
-        return Ok(out.flush()?);
+    let (path, known) = match (named, target) {
+        (Some(path), Some(Target::File(file))) => {
+            (path, export.write_file(&mut session, args, format, &file)?)
+        }
+        (Some(path), _) => {
+            let cannot = |source| Failure::io(OPERATION, format!("cannot write {}", path.display()), &source);
+            let out = OpenOptions::new().write(true).open(path).map_err(cannot)?;
+            export.stream(&mut session, out)?;
+            (path, 0)
+        }
+        (None, _) => return export.stream(&mut session, std::io::stdout().lock()),
     };
-    let known = export.write_file(&mut session, args, format, path)?;
     let (items, seconds) = (export.items, began.elapsed().as_secs_f64());
     if context.json {
         return context.print_json(&json!({"items": items, "went_on_from": known, "seconds": seconds}));
@@ -130,6 +164,14 @@ struct Export<'a> {
 }
 
 impl Export<'_> {
+    /// Writes all items, one after another.
+    fn stream(&mut self, session: &mut Session, out: impl Write) -> Result<(), Failure> {
+        let mut out = BufWriter::new(out);
+        self.writer.begin(&mut out)?;
+        self.all(session, Scan::all(), &mut out, |_, _, _| Ok(()))?;
+        Ok(out.flush()?)
+    }
+
     /// Writes all items of a scan, and lets `noted` know after each page where it would go on.
     fn all<W: Write>(
         &mut self,
