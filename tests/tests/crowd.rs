@@ -3,6 +3,7 @@
 //!
 //! `KELIX_CROWD_SECONDS=n` goes on for so long.
 
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use kelix::{Path, Session, Table};
@@ -15,33 +16,39 @@ const CLIENTS: u64 = 25;
 struct Member {
     process: Process,
     first: u64,
-    /// The last round that all of its clients have been answered.
-    round: u64,
+    /// Of which rounds its keys may be: the ones that its predecessor may have left and the one that it begins with,
+    /// until all of its clients have been answered in a round.
+    rounds: RangeInclusive<u64>,
 }
 
 impl Member {
-    fn start(run: &RunDir, first: u64, round: u64) -> Member {
+    /// Starts clients of the keys from `first`, which are of `rounds` now, with the round after these.
+    fn start(run: &RunDir, first: u64, rounds: RangeInclusive<u64>) -> Member {
+        let round = rounds.end() + 1;
         let mut arguments = vec!["crowd".to_string(), run.path().display().to_string(), "t".into()];
         arguments.extend([first, CLIENTS, round].map(|number| number.to_string()));
-        Member {
-            process: Process::start(env!("CARGO_BIN_EXE_kelix-test-client"), &arguments),
-            first,
-            round: 0,
-        }
+        let process = Process::start(env!("CARGO_BIN_EXE_kelix-test-client"), &arguments);
+        Member { process, first, rounds: *rounds.start()..=round }
+    }
+
+    /// In `round` all of its clients have been answered, and no more than the next one has begun.
+    fn answered(&mut self, round: &str) {
+        let round: u64 = round.parse().unwrap_or_else(|_| panic!("a client tells of round {round}"));
+        self.rounds = round..=round + 1;
     }
 
     /// Waits for a round more.
     #[track_caller]
     fn goes_on(&mut self) {
-        self.round = self.process.expect("round ").parse().expect("a number");
+        let round = self.process.expect("round ");
+        self.answered(&round);
     }
 
-    /// Kills it, and checks that what it was told is done is done. Returns the round to go on from.
-    fn kill(&mut self, session: &mut Session, table: Table) -> u64 {
+    /// Kills it, and checks that what it was told is done is done.
+    fn kill(&mut self, session: &mut Session, table: Table) {
         self.process.kill();
         while let Some(line) = self.process.line() {
-            let round = line.strip_prefix("round ").and_then(|round| round.parse().ok());
-            self.round = round.unwrap_or_else(|| panic!("a client says {line}"));
+            self.answered(line.strip_prefix("round ").unwrap_or_else(|| panic!("a client says {line}")));
         }
         for key in self.first..self.first + CLIENTS {
             let item = session.get(table, &key.to_le_bytes()).unwrap();
@@ -49,12 +56,11 @@ impl Member {
             let round =
                 value::check(key, item.value()).unwrap_or_else(|what| panic!("a wrong value: {what}"));
             assert!(
-                [self.round, self.round + 1].contains(&round),
-                "key {key} is of round {round}, all had been answered in {}",
-                self.round
+                self.rounds.contains(&round),
+                "key {key} is of round {round}, and may be of {:?}",
+                self.rounds
             );
         }
-        self.round + 2
     }
 }
 
@@ -82,27 +88,24 @@ fn clients_that_are_killed_at_random_lose_nothing_and_leave_nothing() {
     });
     let processes = fewer(20).max(2);
     let mut members: Vec<Member> =
-        (0..processes).map(|process| Member::start(&run, process * CLIENTS, 1)).collect();
+        (0..processes).map(|process| Member::start(&run, process * CLIENTS, 0..=0)).collect();
     members.iter_mut().for_each(Member::goes_on);
     let mut random = Random(seconds);
     let (began, mut killed) = (Instant::now(), 0);
     while began.elapsed() < Duration::from_secs(seconds) || killed < 4 * CLIENTS {
         let victim = &mut members[random.below(processes) as usize];
         std::thread::sleep(Duration::from_millis(random.below(200)));
-        let round = victim.kill(&mut session, table);
+        victim.kill(&mut session, table);
         killed += CLIENTS;
-        *victim = Member::start(&run, victim.first, round);
+        *victim = Member::start(&run, victim.first, victim.rounds.clone());
         // Some are killed while they connect, and some are at work.
         if random.below(2) == 0 {
-            victim.goes_on();
-        } else {
             std::thread::sleep(Duration::from_millis(random.below(20)));
-            victim.round = round - 2;
-            let round = victim.kill(&mut session, table);
+            victim.kill(&mut session, table);
             killed += CLIENTS;
-            *victim = Member::start(&run, victim.first, round.max(victim.round + 2));
-            victim.goes_on();
+            *victim = Member::start(&run, victim.first, victim.rounds.clone());
         }
+        victim.goes_on();
     }
     for member in &mut members {
         member.kill(&mut session, table);
