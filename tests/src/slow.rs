@@ -21,7 +21,6 @@ pub struct SlowWay {
     /// Where it begins.
     pub address: Address,
     cuts: Arc<AtomicU64>,
-    carried: Arc<AtomicU64>,
 }
 
 impl SlowWay {
@@ -33,8 +32,8 @@ impl SlowWay {
         sockopt::set_socket_recv_buffer_size(&listener, BUFFER).expect("a size of a buffer");
         sockopt::set_socket_send_buffer_size(&listener, BUFFER).expect("a size of a buffer");
         let address = Address::Tcp(listener.local_addr().expect("a bound socket").to_string());
-        let way = SlowWay { address, cuts: Arc::default(), carried: Arc::default() };
-        let (cuts, carried) = (way.cuts.clone(), way.carried.clone());
+        let way = SlowWay { address, cuts: Arc::default() };
+        let cuts = way.cuts.clone();
         std::thread::spawn(move || {
             let mut random = cuts_after;
             for client in listener.incoming().map_while(Result::ok) {
@@ -43,8 +42,8 @@ impl SlowWay {
                 let (Some(there), Some((to, from))) = (ends(), ends()) else { continue };
                 for (from, to) in [there, (from, to)] {
                     let left = random.as_mut().map_or(u64::MAX, |(most, random)| 1 + random.below(*most));
-                    let (cuts, carried) = (cuts.clone(), carried.clone());
-                    std::thread::spawn(move || carry(from, to, bytes_a_second, left, (&cuts, &carried)));
+                    let cuts = cuts.clone();
+                    std::thread::spawn(move || carry(from, to, bytes_a_second, left, &cuts));
                 }
             }
         });
@@ -55,20 +54,9 @@ impl SlowWay {
     pub fn cuts(&self) -> u64 {
         self.cuts.load(Ordering::SeqCst)
     }
-
-    /// Bytes that it has carried.
-    pub fn carried(&self) -> u64 {
-        self.carried.load(Ordering::SeqCst)
-    }
 }
 
-fn carry(
-    mut from: TcpStream,
-    mut to: TcpStream,
-    bytes_a_second: u64,
-    mut left: u64,
-    (cuts, all): (&AtomicU64, &AtomicU64),
-) {
+fn carry(mut from: TcpStream, mut to: TcpStream, bytes_a_second: u64, mut left: u64, cuts: &AtomicU64) {
     let mut buffer = vec![0; STEP];
     let (mut began, mut carried) = (Instant::now(), 0);
     while let Ok(count @ 1..) = from.read(&mut buffer) {
@@ -76,7 +64,6 @@ fn carry(
         if to.write_all(&buffer[..count as usize]).is_err() {
             break;
         }
-        all.fetch_add(count, Ordering::SeqCst);
         carried += count;
         left -= count;
         if left == 0 {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use kelix::{FabricChoice, Path, SessionOptions};
 use kelix_fabric::tcp::Greeting;
 use kelix_tests::process::{ServerProcess, ServerProgram, patient};
+use kelix_tests::raw::hello;
 use kelix_tests::{RunDir, session_over, until, watchdog};
 use kelix_wire::SPOKEN;
 use kelix_wire::control::{Frame, Purpose};
@@ -58,9 +59,7 @@ fn an_exchange_beside_one_who_computes_takes_no_ticks() {
 fn greet(address: &str) -> Greeting {
     let socket = TcpStream::connect(address).expect("a server that listens");
     let mut greeting = Greeting::new(socket, None, 1 << 10, Duration::from_secs(60)).expect("a socket");
-    let (versions, purpose) = (SPOKEN, Purpose::Session);
-    let hello = Frame::Hello { versions, features: 0, purpose, caller: None, namespace: String::new() };
-    let (kind, bytes) = hello.encode();
+    let (kind, bytes) = hello(SPOKEN, Purpose::Session).encode();
     let (kind, bytes) = greeting.ask(kind, &bytes).expect("an answer");
     assert!(matches!(Frame::decode(kind, &bytes), Some(Frame::Welcome { .. })));
     greeting

@@ -148,12 +148,6 @@ fn statistics_have_bounds_whatever_there_is() {
     assert!(statistics(&server.client())["generations"].is_array());
 }
 
-fn resident_kilobytes(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("its memory");
-    line.split_whitespace().next().and_then(|number| number.parse().ok()).expect("a number")
-}
-
 /// Mailboxes and queues of clients over TCP were resident before they were used, 1.3 MB a shard, and stayed when the clients had gone.
 #[test]
 fn memory_of_clients_over_tcp_is_taken_when_it_is_used_and_comes_back() {
@@ -162,17 +156,17 @@ fn memory_of_clients_over_tcp_is_taken_when_it_is_used_and_comes_back() {
     let run = RunDir::new();
     let server = serve(&run, 8);
     let far = Client::connect(Address::Tcp(server.tcp_address())).expect("a server");
-    let pid = server.process.pid();
-    let before = resident_kilobytes(pid);
+    let resident = || server.process.size("VmRSS");
+    let before = resident();
     for _ in 0..2 {
         let sessions: Vec<Session> = (0..SESSIONS).map(|_| far.session().expect("a session")).collect();
         // 128 KB a session with eight shards is what is promised; all of the mailboxes would be ten times that.
-        let grown = resident_kilobytes(pid).saturating_sub(before);
-        assert!(grown < 128 * SESSIONS as u64, "{grown} kB for {SESSIONS} sessions");
+        let grown = resident().saturating_sub(before);
+        assert!(grown < (128 << 10) * SESSIONS as u64, "{grown} bytes for {SESSIONS} sessions");
         drop(sessions);
         until("the memory is back", || {
             std::thread::sleep(Duration::from_millis(20));
-            resident_kilobytes(pid) < before + (16 << 10)
+            resident() < before + (16 << 20)
         });
     }
 }

@@ -208,13 +208,6 @@ fn whoever_says_nothing_is_not_waited_for() {
     bystander.end();
 }
 
-/// Memory that a process has in use, in bytes.
-fn resident_bytes(server: &ServerProcess) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.process.pid())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a resident size");
-    line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
-}
-
 #[test]
 fn whoever_asks_and_never_reads_fills_no_memory() {
     let _watchdog = watchdog("a client that reads nothing");
@@ -223,7 +216,7 @@ fn whoever_asks_and_never_reads_fills_no_memory() {
     let mut session = server.tcp_session_by(Path::Pointer);
     let table = fill(&mut session, 1);
     let bystander = Bystander::start(&server);
-    let before = resident_bytes(&server);
+    let before = server.process.size("VmRSS");
     let greedy: Vec<TcpStream> = (0..4)
         .map(|_| {
             let mut stream = greet(&server, Purpose::Session);
@@ -246,7 +239,7 @@ fn whoever_asks_and_never_reads_fills_no_memory() {
         .collect();
     bystander.goes_on();
     check(&mut session, table, 1);
-    let grown = resident_bytes(&server).saturating_sub(before);
+    let grown = server.process.size("VmRSS").saturating_sub(before);
     assert!(grown < 32 << 20, "{grown} bytes for four clients that read nothing");
     drop(greedy);
     bystander.end();

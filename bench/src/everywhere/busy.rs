@@ -19,7 +19,7 @@ use rustix::net::{RecvFlags, recv};
 
 use super::rows::text;
 use crate::interleave::median;
-use crate::peers::daemon::{Daemon, Transport};
+use crate::peers::daemon::{Daemon, Transport, resident_bytes};
 use crate::peers::protocol::{Memcached, Protocol};
 use crate::report::{Row, Sense};
 use crate::socket::send_all;
@@ -370,12 +370,9 @@ impl Pair {
     }
 }
 
-/// Resident memory of this process.
+/// Resident memory of this process, in MiB.
 fn resident() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-    kilobytes.unwrap_or(0.0) * 1024.0 / MIB
+    resident_bytes(std::process::id()) as f64 / MIB
 }
 
 /// A session over TCP of a client that keeps nothing and never says anything again.

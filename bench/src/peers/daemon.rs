@@ -131,11 +131,16 @@ impl Daemon {
 
     /// Its resident memory, in bytes.
     pub fn resident_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kilobytes: Option<u64> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-        kilobytes.unwrap_or(0) * 1024
+        resident_bytes(self.child.id())
     }
+}
+
+/// Resident memory of a process, in bytes.
+pub(crate) fn resident_bytes(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes: Option<u64> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    kilobytes.unwrap_or(0) * 1024
 }
 
 impl Drop for Daemon {
