@@ -53,7 +53,7 @@ pub const PROGRESS_BYTES: u64 = 16 << 10;
 
 /// Longest single wait of the system: some of its calls count milliseconds in 31 bits, and refuse more. Whoever wants to wait for longer looks
 /// around in between.
-const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
+pub const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How long is waited in place of a wait that the system refuses, so that a refusal is no busy loop.
 const REFUSED_WAIT: Duration = Duration::from_millis(10);
 

@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, Per
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::{
@@ -167,17 +167,21 @@ impl Authority {
         })
     }
 
+    fn lock(&self) -> MutexGuard<'_, Lock> {
+        self.lock.lock().expect("no panic under this lock")
+    }
+
     /// The server that is going to be superseded, if there is one and it can be seen.
     pub fn superseded(&self) -> Option<Holder> {
-        match &*self.lock.lock().expect("no panic under this lock") {
+        match &*self.lock() {
             Lock::Held(_) => None,
             Lock::Of(file) => Holder::of(file),
         }
     }
 
-    /// Whether there is one.
+    /// Whether a server is going to be superseded, seen or not.
     pub fn supersedes(&self) -> bool {
-        matches!(&*self.lock.lock().expect("no panic under this lock"), Lock::Of(_))
+        matches!(&*self.lock(), Lock::Of(_))
     }
 
     /// Raises the term, by which all earlier servers are void, and has the one that still runs end: it is woken if it stands still, and killed
@@ -207,7 +211,7 @@ impl Authority {
 
     /// Takes the lock of a server that is void.
     fn take_lock(&self, holder: Option<&Holder>) {
-        let mut lock = self.lock.lock().expect("no panic under this lock");
+        let mut lock = self.lock();
         let Lock::Of(file) = &*lock else { return };
         // First, for the one that ends to say by whom it was superseded.
         let mut named = sign(file);
@@ -271,7 +275,7 @@ impl Authority {
         self.begun.1.notify_all();
     }
 
-    /// Whether they were let.
+    /// Whether threads that wait for this server to be in force were let begin.
     pub fn has_begun(&self) -> bool {
         *self.begun.0.lock().expect("no panic under this lock")
     }
@@ -281,7 +285,7 @@ impl Authority {
         self.raised.load(Ordering::SeqCst)
     }
 
-    /// Waits for that.
+    /// Waits until this server is in force, or ends.
     pub fn wait_for_begin(&self) {
         let begun = self.begun.0.lock().expect("no panic under this lock");
         let _begun = self.begun.1.wait_while(begun, |begun| !*begun).expect("no panic under this lock");
@@ -377,7 +381,7 @@ fn reserve(file: &File) -> std::io::Result<()> {
     file.set_len(AUTHORITY_BYTES)?;
     match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, AUTHORITY_BYTES) {
         // Some file systems cannot.
-        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(()),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         reserved => Ok(reserved?),
     }
 }

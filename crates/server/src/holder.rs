@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -45,6 +46,12 @@ pub(crate) fn describe(lock: &File) -> String {
     }
 }
 
+/// Where the system shows what a process has open; nothing, where it does not let this one look.
+fn descriptors(pid: Pid) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero()));
+    entries.into_iter().flatten().flatten().map(|entry| entry.path())
+}
+
 impl Holder {
     /// The process that a lock's file names, if it has just that file open. `None` also where this process may not look, or the other one
     /// is in a container of its own.
@@ -53,8 +60,7 @@ impl Holder {
         // First: from here on the process cannot be another one of the same number.
         let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
         let wanted = lock.metadata().ok()?;
-        let descriptors = fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).ok()?;
-        let mut open = descriptors.flatten().filter_map(|entry| fs::metadata(entry.path()).ok());
+        let mut open = descriptors(pid).filter_map(|path| fs::metadata(path).ok());
         open.any(|open| is_same_file(&open, &wanted)).then_some(Holder { pid, process })
     }
 
@@ -66,9 +72,7 @@ impl Holder {
     /// Whether it listens at the port of an address.
     pub fn listens_at(&self, address: SocketAddr) -> bool {
         let sockets = listening(address.port());
-        let descriptors = fs::read_dir(format!("/proc/{}/fd", self.pid.as_raw_nonzero()));
-        let mut links =
-            descriptors.into_iter().flatten().flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+        let mut links = descriptors(self.pid).filter_map(|path| fs::read_link(path).ok());
         links.any(|link| {
             let inode = link.to_str().and_then(|link| link.strip_prefix("socket:[")?.strip_suffix(']'));
             inode.is_some_and(|inode| sockets.iter().any(|socket| socket == inode))

@@ -76,14 +76,10 @@ pub struct Token {
 impl Default for ServerConfig {
     /// The default directory, one shard, half of the machine's memory, pinned where there are cores to spare.
     fn default() -> Self {
-        let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let total =
-            meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next());
-        let kilobytes: u64 = total.and_then(|number| number.parse().ok()).unwrap_or(1 << 20);
         ServerConfig {
             directory: RunDirectory::default_path(),
             shards: 1,
-            memory_bytes: kilobytes * 1024 / 2,
+            memory_bytes: memory_of_host("MemTotal").unwrap_or(1 << 30) / 2,
             cache: false,
             rights: Rights::default(),
             namespaces: Vec::new(),
@@ -264,10 +260,7 @@ impl Server {
         let mut rdma = config.rdma.clone();
         let port = tcp.map_or(0, |address| address.port());
         rdma.iter_mut().filter(|address| address.port() == 0).for_each(|address| address.set_port(port));
-        let seen = match &config.snapshots {
-            Some(snapshots) => kelix_snapshot::list(&snapshots.directory)?.into_iter().next(),
-            None => None,
-        };
+        let seen = config.snapshots.as_ref().map(snapshots::newest).transpose()?.flatten();
         let kept = match (&config.snapshots, &store) {
             (Some(snapshots), Some(store)) => snapshots::readable(snapshots, store, &shapes, supersedes)?,
             _ => Vec::new(),
@@ -431,8 +424,7 @@ impl Prepared {
     pub fn serve(mut self) -> Result<Server> {
         let shared = self.server.shared.clone();
         if let (Some(config), true) = (&self.config.snapshots, shared.authority.supersedes()) {
-            let newest = kelix_snapshot::list(&config.directory)?.into_iter().next();
-            if newest != self.seen && !config.fresh {
+            if snapshots::newest(config)? != self.seen && !config.fresh {
                 let context =
                     "the server that is to be superseded has taken a snapshot in this moment; try again";
                 return Err(Error::new(ErrorKind::Unavailable, "serve", context));
@@ -461,8 +453,7 @@ impl Prepared {
             tcp = shared.tcp.map(|address| address.to_string()),
             "server started"
         );
-        let Server { shared, stop } = &self.server;
-        Ok(Server { shared: shared.clone(), stop: stop.clone() })
+        Ok(Server { shared, stop: self.server.stop.clone() })
     }
 }
 
@@ -570,17 +561,22 @@ fn check_access(config: &ServerConfig) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidArgument, "serve", context))
 }
 
+/// A size of the host's memory, as the system names it, in bytes.
+fn memory_of_host(name: &str) -> Option<u64> {
+    let sizes = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let size = sizes.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    size.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
 /// A server that takes over has its memory beside that of the other one, for as long as that serves. The system would end one of them if there
 /// is too little for both.
 fn check_room(snapshot_bytes: u64) -> Result<()> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let available =
-        meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.split_whitespace().next());
-    match available.and_then(|kilobytes| kilobytes.parse::<u64>().ok()) {
-        Some(kilobytes) if kilobytes.saturating_mul(1024) < snapshot_bytes => {
+    match memory_of_host("MemAvailable") {
+        Some(bytes) if bytes < snapshot_bytes => {
             let context = format!(
-                "the snapshot takes {snapshot_bytes} bytes of memory, and {kilobytes} kB are to be had while the other server has its own: \
-                 end that one first"
+                "the snapshot takes {snapshot_bytes} bytes of memory, and {} kB are to be had while the other server has its own: \
+                 end that one first",
+                bytes / 1024
             );
             Err(Error::new(ErrorKind::OutOfMemory, "serve", context))
         }

@@ -369,6 +369,11 @@ impl Taking {
     }
 }
 
+/// The newest snapshot in a directory, whatever is in it.
+pub(crate) fn newest(config: &SnapshotConfig) -> Result<Option<PathBuf>> {
+    Ok(kelix_snapshot::list(&config.directory)?.into_iter().next())
+}
+
 /// The snapshots that a server may begin with, the newest first: of just these namespaces (name and shards of each), and not obviously
 /// damaged. An error if there are some, and none is of use.
 pub(crate) fn readable(
@@ -432,10 +437,7 @@ pub(crate) fn begin_with<T>(
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 warn!(%error, "this snapshot is not used, but the one before it");
             }
-            begun => {
-                let (made, bytes) = (snapshot.description().made(), snapshot.bytes());
-                return Ok((begun?, Some((made, bytes))));
-            }
+            begun => return Ok((begun?, Some((snapshot.description().made(), snapshot.bytes())))),
         }
     }
     Err(none_is_whole(&directory))

@@ -11,7 +11,8 @@
 //! begins with an old snapshot. Terms follow the clock as well, for a snapshot that was moved to where there is no such file yet.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::SystemTime;
@@ -55,25 +56,24 @@ impl StoreDirectory {
     pub fn prepare(path: &Path, authority: &Authority, random: u64) -> Result<StoreDirectory> {
         fs::create_dir_all(path).map_err(|source| system("make", path, source))?;
         let name = path.join(NAME);
-        let file = match Lock::try_lock(&name).map_err(|source| system("write", &name, source))? {
-            Lock::Held(file) => file,
-            Lock::Of(file) => {
-                let superseded = authority.superseded().map(|holder| holder.pid());
-                let is_its = superseded.is_some() && owner(&file).and_then(|owner| owner.pid) == superseded;
-                if !is_its {
-                    let who = owner(&file).map_or_else(|| describe(&file), |owner| owner.to_string());
-                    let context = format!(
-                        "the snapshots in {} are those of {who}: give each server a directory of its own",
-                        path.display()
-                    );
-                    return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
-                }
-                file
+        let lock = Lock::try_lock(&name).map_err(|source| system("write", &name, source))?;
+        let is_held = matches!(lock, Lock::Held(_));
+        let (Lock::Held(file) | Lock::Of(file)) = lock;
+        let text = text_of(&file);
+        let known = text.as_ref().ok().and_then(|text| Owner::read(text));
+        if !is_held {
+            let superseded = authority.superseded().map(|holder| holder.pid());
+            let is_its = superseded.is_some() && known.as_ref().and_then(|owner| owner.pid) == superseded;
+            if !is_its {
+                let who = known.map_or_else(|| describe(&file), |owner| owner.to_string());
+                let context = format!(
+                    "the snapshots in {} are those of {who}: give each server a directory of its own",
+                    path.display()
+                );
+                return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
             }
-        };
-        let mut text = String::new();
-        (&file).take(1 << 16).read_to_string(&mut text).map_err(|source| system("read", &name, source))?;
-        let known = Owner::read(&text);
+        }
+        let text = text.map_err(|source| system("read", &name, source))?;
         if known.is_none() && !text.trim().is_empty() {
             let context = format!(
                 "{} does not say which store the snapshots beside it are of; if they are all of one, remove that file",
@@ -209,8 +209,10 @@ impl std::fmt::Display for Owner {
     }
 }
 
-fn owner(file: &File) -> Option<Owner> {
-    let mut bytes = vec![0; 1 << 12];
-    let read = std::os::unix::fs::FileExt::read_at(file, &mut bytes, 0).ok()?;
-    Owner::read(std::str::from_utf8(&bytes[..read]).ok()?)
+/// What stands in a file, which may be as long as whoever may write to it likes.
+fn text_of(file: &File) -> std::io::Result<String> {
+    let mut bytes = vec![0; 1 << 16];
+    let read = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(read);
+    String::from_utf8(bytes).map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))
 }

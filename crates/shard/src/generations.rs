@@ -583,7 +583,6 @@ impl Shard {
             self.generations.uses.insert(table.table, Use::Read { overlay: table.overlay });
         }
         self.generations.built_by.remove(&number);
-        self.generations.changed = true;
         self.free_names(&name, &tables);
         let dataset = self.generations.datasets.get_mut(&name).expect("just found");
         if let Some(before) = dataset.at(Stage::InForce) {
@@ -651,20 +650,21 @@ impl Shard {
 
     fn hold(&mut self, now: Now, peer: PeerId, head: &RequestHead) -> Answer {
         let until = now.monotonic_ns + self.generations.lease_ns;
-        let number = head.argument.unwrap_or(0);
-        if self.generations.find(number).is_none() {
+        let Some((_, generation)) = self.generations.find(head.argument.unwrap_or(0)) else {
             return Answer::of(Status::Gone);
-        }
-        self.generations.changed = true;
-        let (_, generation) = self.generations.find(number).expect("just seen");
+        };
         generation.holds.retain(|(holder, _)| *holder != peer);
-        match (generation.stage, head.expires_in) {
-            (_, Some(0)) => {}
-            (Stage::InForce | Stage::Superseded(_), _) => generation.holds.push((peer, until)),
-            _ => return Answer::of(Status::Gone),
-        }
+        let status = match (generation.stage, head.expires_in) {
+            (_, Some(0)) => Status::Ok,
+            (Stage::InForce | Stage::Superseded(_), _) => {
+                generation.holds.push((peer, until));
+                Status::Ok
+            }
+            _ => Status::Gone,
+        };
         let in_force = u64::from(generation.stage == Stage::InForce);
-        Answer { status: Status::Ok, version: in_force, location: 0 }
+        self.generations.changed = true;
+        Answer { status, version: in_force, location: 0 }
     }
 
     /// A client has gone.

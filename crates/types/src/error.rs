@@ -98,11 +98,7 @@ impl Error {
     pub fn new(kind: ErrorKind, operation: &'static str, context: impl Into<String>) -> Error {
         let retry = matches!(
             kind,
-            ErrorKind::Unavailable
-                | ErrorKind::TimedOut
-                | ErrorKind::Superseded
-                | ErrorKind::ViewExpired
-                | ErrorKind::Frozen
+            ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Superseded | ErrorKind::Frozen
         );
         Error(Box::new(Inner {
             kind,

@@ -6,10 +6,12 @@ use std::time::Duration;
 use kelix_types::{Error, Result};
 use rustix::event::epoll;
 use rustix::io::Errno;
-
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
 use crate::timespec;
+
+/// Most tries to wake somebody.
+const WAKES_MAX: u32 = 16;
 
 /// One end of a pair of connected sockets: what is written to one end makes the other readable.
 ///
@@ -54,9 +56,6 @@ impl AsFd for WakerHandle {
         self.0.as_fd()
     }
 }
-
-/// Tries to wake somebody.
-const WAKES_MAX: u32 = 16;
 
 /// What one thread sleeps on.
 pub struct Waker {
