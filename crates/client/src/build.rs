@@ -95,7 +95,7 @@ fn refusal(dataset: &str, tables: &[LoadedTable], why: Option<BuildRefusal>) -> 
 impl Session {
     /// Begins to build a generation of a dataset. Nobody sees it until [`Build::finish`].
     pub fn build(&mut self, dataset: &str, tables: &[NewTable<'_>]) -> Result<Build<'_>> {
-        self.heal(OPERATION)?;
+        self.heal()?;
         let wanted: Vec<LoadedTable> = tables
             .iter()
             .map(|table| LoadedTable {
@@ -139,7 +139,7 @@ impl Session {
     /// `false`: there is no such dataset.
     pub fn drop_dataset(&mut self, dataset: &str) -> Result<bool> {
         const OPERATION: &str = "drop_dataset";
-        self.heal(OPERATION)?;
+        self.heal()?;
         let head =
             RequestHead { argument: Some(DROP_DATASET), ..RequestHead::new(Op::Drop, 0, TableId::CATALOGUE) };
         let answer = self.call(OPERATION, 0, head, dataset.as_bytes(), &[])?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kelix_fabric::WAIT_MAX;
 use kelix_types::Result;
 
 use crate::connect::{self, Address, Credentials};
@@ -37,8 +38,8 @@ impl Default for ConnectOptions {
 
 impl ConnectOptions {
     fn answer(&self) -> Duration {
-        // The system refuses much longer times, and no time at all.
-        self.timeout.clamp(Duration::from_millis(1), Duration::from_secs(24 * 3600))
+        // The system refuses to wait for no time at all.
+        self.timeout.clamp(Duration::from_millis(1), WAIT_MAX)
     }
 }
 

@@ -631,11 +631,7 @@ impl<F: Fabric> Core<F> {
                     self.again.push(slot as u16);
                     pending.kept.ask_again();
                 }
-                PendingState::Waiting { wanted: false, .. } => {
-                    pending.state = PendingState::Free;
-                    self.free.push(slot as u16);
-                }
-                PendingState::Abandoned => {
+                PendingState::Waiting { wanted: false, .. } | PendingState::Abandoned => {
                     pending.state = PendingState::Free;
                     self.free.push(slot as u16);
                 }

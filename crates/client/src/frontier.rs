@@ -221,7 +221,7 @@ impl Session {
         frontier: &Frontier,
         mut each: impl FnMut(usize, Option<&Item>) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.heal(OPERATION)?;
+        self.heal()?;
         let mut item = std::mem::take(&mut self.visited).unwrap_or_else(Item::empty);
         let result = if self.core.reads_directly() && self.core.path != Path::Message {
             self.visit_directly(frontier, &mut item, &mut each)
@@ -250,7 +250,7 @@ impl Session {
     /// ```
     #[inline(always)]
     pub fn arrive(&mut self, frontier: &Frontier, index: usize, item: &mut Item) -> Result<bool> {
-        self.heal(OPERATION)?;
+        self.heal()?;
         let target = &frontier.targets[index];
         let wanted = self.bind_target(frontier, target)?;
         let found = if self.lands(wanted)? { true } else { self.land_target(frontier, target)? };

@@ -18,12 +18,12 @@ impl Session {
     /// At the beginning of an operation: if the server was lost, and there is one now, goes over to that. As long as there is none, the
     /// operation goes on with what there is.
     #[inline(always)]
-    pub(crate) fn heal(&mut self, operation: &'static str) -> Result<()> {
-        if self.server == LOST { self.go_over(operation) } else { Ok(()) }
+    pub(crate) fn heal(&mut self) -> Result<()> {
+        if self.server == LOST { self.go_over() } else { Ok(()) }
     }
 
     #[cold]
-    fn go_over(&mut self, _operation: &'static str) -> Result<()> {
+    fn go_over(&mut self) -> Result<()> {
         // What is under way may be asked again over another connection to the same server: that is for whoever waits for it.
         let asks_again = self.caller.is_some() && self.outstanding() > 0;
         let now_ns = self.core.fabric.now_ns();

@@ -63,7 +63,7 @@ impl Item {
 impl Session {
     /// Follows the first link under this name. `Ok(None)`: its target does not exist (any more).
     pub fn follow(&mut self, item: &Item, name: &str) -> Result<Option<Item>> {
-        self.heal("follow")?;
+        self.heal()?;
         self.check_life("follow", item.life)?;
         let found = self.land_first("follow", item, name)?;
         let target = if found { Some(self.make_item("follow")?) } else { None };
@@ -126,7 +126,7 @@ impl Session {
     /// does not exist (any more).
     pub fn follow_all(&mut self, item: &Item, name: &str) -> Result<Vec<Option<Item>>> {
         const OPERATION: &str = "follow_all";
-        self.heal(OPERATION)?;
+        self.heal()?;
         self.check_life(OPERATION, item.life)?;
         let links: Vec<LinkView<'_>> = item.raw_links(name).collect();
         if links.is_empty() {

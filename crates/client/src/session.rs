@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kelix_fabric::{Endpoint, Fabric, PROGRESS_BYTES};
+use kelix_fabric::{Endpoint, Fabric};
 use kelix_types::limits::KEY_BYTES_MAX;
 use kelix_types::{Effect, Error, ErrorKind, KeyHash, Result, TableId, Version};
 use kelix_wire::control::Caller;
@@ -326,7 +326,7 @@ impl Session {
     #[inline]
     pub(crate) fn check_table(&mut self, operation: &'static str, table: Table) -> Result<TableId> {
         if table.server != self.server {
-            self.heal(operation)?;
+            self.heal()?;
         }
         self.check_further_table(operation, table)
     }
@@ -525,7 +525,6 @@ impl Session {
     ) -> Result<End> {
         let mut patience = Patience::default();
         let mut anew = false;
-        let mut read_bytes = 0;
         let found = loop {
             let step = match anew {
                 false => self.core.advance_read(op, key, &mut self.landing),
@@ -535,11 +534,7 @@ impl Session {
             match step {
                 Step::Pending => {
                     // What was asked for before has arrived.
-                    let bytes = op.cost().read_bytes;
-                    if bytes - read_bytes >= PROGRESS_BYTES {
-                        read_bytes = bytes;
-                        patience.renew();
-                    }
+                    patience.note_read(op.cost().read_bytes);
                     anew = self.until_progress(operation, &mut patience)?;
                 }
                 Step::Valid => break End::Found,
@@ -762,7 +757,7 @@ pub(crate) fn check_answer(operation: &'static str, answer: &Answer) -> Result<(
         Status::Gone => {
             let context =
                 "the table was dropped, or the generation of it is not there any more; open it again";
-            Err(Error::new(ErrorKind::ViewExpired, operation, context).with_retry(false))
+            Err(Error::new(ErrorKind::ViewExpired, operation, context))
         }
         Status::Loaded => {
             let context = "the table was loaded: it takes no writes but those of the next load, and goes with its dataset only";

@@ -25,7 +25,7 @@ impl Session {
     /// Opens a table that exists.
     pub fn table(&mut self, name: &str) -> Result<Table> {
         check_name("table", name)?;
-        self.heal("table")?;
+        self.heal()?;
         let leads = self.catalogue_body("table", &catalogue::id_key(TableId::CATALOGUE, name.as_bytes()))?;
         match leads.filter(|leads| leads.len() >= 2) {
             Some(leads) => {
@@ -51,7 +51,7 @@ impl Session {
     pub fn create_table_of(&mut self, kind: TableKind, name: &str) -> Result<Table> {
         const OPERATION: &str = "create_table";
         check_name(OPERATION, name)?;
-        self.heal(OPERATION)?;
+        self.heal()?;
         let id = self.intern(OPERATION, TableId::CATALOGUE, kind, name)?;
         let table = self.table_handle(TableId(id.0));
         if table.kind() != kind {
@@ -64,7 +64,7 @@ impl Session {
     /// The tables' names: those of each kind in the order of their making.
     pub fn tables(&mut self) -> Result<Vec<String>> {
         const OPERATION: &str = "tables";
-        self.heal(OPERATION)?;
+        self.heal()?;
         let mut names = Vec::new();
         for kind in TableKind::ALL {
             for which in 1..=TABLES_MAX as u16 {
@@ -90,7 +90,7 @@ impl Session {
     pub fn drop_table(&mut self, name: &str) -> Result<bool> {
         const OPERATION: &str = "drop_table";
         check_name(OPERATION, name)?;
-        self.heal(OPERATION)?;
+        self.heal()?;
         let head = RequestHead::new(Op::Drop, 0, TableId::CATALOGUE);
         let answer = self.call(OPERATION, 0, head, name.as_bytes(), &[])?;
         if answer.status == Status::Absent {

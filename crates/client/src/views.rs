@@ -125,14 +125,14 @@ fn no_dataset(dataset: &str) -> Error {
 
 fn expired(operation: &'static str, generation: u64) -> Error {
     let context = format!("generation {generation} is not there any more; open another view");
-    Error::new(ErrorKind::ViewExpired, operation, context).with_retry(false)
+    Error::new(ErrorKind::ViewExpired, operation, context)
 }
 
 impl Session {
     /// Opens a view of the generation of a dataset that is in force.
     pub fn view(&mut self, dataset: &str) -> Result<View> {
         const OPERATION: &str = "view";
-        self.heal(OPERATION)?;
+        self.heal()?;
         loop {
             let generation =
                 self.generation_in_force(OPERATION, dataset)?.ok_or_else(|| no_dataset(dataset))?;

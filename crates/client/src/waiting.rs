@@ -35,6 +35,8 @@ pub(crate) struct Patience {
     until_ns: Option<u64>,
     /// Bytes that had moved when something last came of it.
     moved: Option<u64>,
+    /// Bytes that READs had brought by then.
+    read_bytes: u64,
     looks: u32,
     /// It has been looked for long enough without giving the core away.
     spun: bool,
@@ -45,9 +47,13 @@ impl Patience {
         Duration::from_nanos(now_ns - *self.since_ns.get_or_insert(now_ns))
     }
 
-    /// Something came of it. What has begun with a lost connection does not begin anew.
-    pub(crate) fn renew(&mut self) {
-        (self.since_ns, self.moved) = (None, None);
+    /// Notes how many bytes READs have brought so far. Enough of them are progress, by which waiting begins anew, but not the trying to
+    /// connect again after a connection was lost.
+    #[inline]
+    pub(crate) fn note_read(&mut self, bytes: u64) {
+        if bytes - self.read_bytes >= PROGRESS_BYTES {
+            (self.read_bytes, self.since_ns, self.moved) = (bytes, None, None);
+        }
     }
 }
 

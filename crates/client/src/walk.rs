@@ -112,7 +112,7 @@ impl Session {
         walk: &Walk<'_>,
         visit: impl FnMut(Visited<'_>) -> Visit,
     ) -> Result<Walked> {
-        self.heal("walk")?;
+        self.heal()?;
         let seen = Seen { seed: self.core.seed(), ..Seen::default() };
         let mut walker = Walker { walk, visit, seen, walked: Walked::default() };
         let mut begin = Frontier::new();

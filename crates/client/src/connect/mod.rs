@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use kelix_fabric::tcp::ClientTls;
-use kelix_fabric::{Endpoint, Fabric, PeerId};
+use kelix_fabric::{Endpoint, Fabric, PeerId, WAIT_MAX};
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::SPOKEN;
 use kelix_wire::control::{Caller, DENIED, FEATURE_HINTS, FEATURES_NEEDED, Frame, Purpose};
@@ -32,8 +32,7 @@ pub(crate) const ANSWER: Duration = Duration::from_millis(900);
 
 /// The same for a session, whose requests may be given longer.
 fn answer_within(options: &SessionOptions) -> Duration {
-    // The system refuses much longer times, and no time at all.
-    options.timeout.clamp(ANSWER, Duration::from_secs(24 * 3600))
+    options.timeout.clamp(ANSWER, WAIT_MAX)
 }
 
 /// Where a server is.

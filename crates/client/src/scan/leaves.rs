@@ -3,7 +3,7 @@
 //! Where memory is within reach of loads a page is one leaf. Elsewhere the translation table names some leaves that follow each
 //! other, which are READ at once, and then all of their items (XStore, section 4.2).
 
-use kelix_fabric::{Fabric, PROGRESS_BYTES, Read, ReadState, Sampled};
+use kelix_fabric::{Fabric, Read, ReadState, Sampled};
 use kelix_image::{ItemFlags, ItemView, Kind};
 use kelix_index::{Guess, LeafHeader};
 use kelix_types::limits::{READ_RETRIES_MAX, SESSION_READS_MAX};
@@ -393,10 +393,7 @@ impl Session {
                     match self.core.fabric.poll_read(read, &mut into.words[span.clone()]) {
                         ReadState::Done(sampled) => {
                             landed += span.len() as u64 * 8;
-                            if landed >= PROGRESS_BYTES {
-                                landed = 0;
-                                patience.renew();
-                            }
+                            patience.note_read(landed);
                             let of_all = all.get_or_insert(sampled);
                             of_all.before = of_all.before.min(sampled.before);
                             of_all.after = of_all.after.max(sampled.after);
