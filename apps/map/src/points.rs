@@ -94,7 +94,7 @@ const YEARS: std::ops::Range<i64> = 1900..2200;
 fn milliseconds(text: &str) -> Option<i64> {
     let text = text.trim();
     if let Ok(seconds) = text.parse::<f64>() {
-        // What is later by far is in another unit.
+        // A number far beyond these years counts something else than seconds: milliseconds, most often.
         let known = (days(YEARS.start, 1, 1) * 86_400) as f64..(days(YEARS.end, 1, 1) * 86_400) as f64;
         return known.contains(&seconds).then_some((seconds * 1000.0) as i64);
     }
@@ -127,12 +127,8 @@ fn milliseconds(text: &str) -> Option<i64> {
 
 /// The days of a month.
 fn days_of(year: i64, month: i64) -> i64 {
-    match month {
-        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
+    let (next_year, next_month) = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
+    days(next_year, next_month, 1) - days(year, month, 1)
 }
 
 /// Days since 1970 (Gregorian calendar). Years begin in March, so that the day that is there in some only is a year's last one.

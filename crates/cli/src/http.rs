@@ -1,7 +1,7 @@
 //! What `kelix serve --metrics` answers over HTTP: Prometheus at `/metrics`, and a page at `/` that shows the server at work, from
 //! `/stat.json`.
 //!
-//! Whoever reaches the address may be anybody, so all of it has bounds: the head of a request (8 KiB, 5 s), an answer (30 s), connections
+//! Anybody may reach the address, so everything has bounds: the head of a request (8 KiB, 5 s), an answer (30 s), connections
 //! at a time (32, others wait), and there are no bodies: a request with one is refused, and nothing of that is read or has memory.
 //! Each connection is for one request.
 //!
@@ -196,7 +196,7 @@ impl Ready {
         let cannot = |source: std::io::Error| Failure::io("serve", "cannot listen for metrics", &source);
         listener.set_nonblocking(true).map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
-        // It waits for that.
+        // The thread waits for a listener and nothing else, so it is there to take one.
         let _ = self.0.send((listener, statistics));
         Ok(address)
     }
@@ -236,7 +236,7 @@ async fn accept(listener: TcpListener, answers: Rc<RefCell<Answers>>) {
             http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
             http.keep_alive(false).max_buf_size(HEAD_BYTES_MAX).title_case_headers(true);
             let connection = http.serve_connection(TokioIo::new(stream), service);
-            // Whoever asked may have gone, or reads nothing.
+            // The client may have gone, or read nothing.
             let _ = tokio::time::timeout(CONNECTION_TIME_MAX, connection).await;
             drop(place);
         });

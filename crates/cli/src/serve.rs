@@ -178,17 +178,18 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     let manager = Manager::of_environment();
     kelix_server::raise_descriptor_limit();
     let taken_over = args.take_over.then_some(&*config.directory);
-    let reserve =
-        |address| Reserved::bind(address, taken_over).map_err(|error| Failure::from(error).at("for metrics"));
+    let reserve = |address| {
+        let reserved = Reserved::bind(address, taken_over);
+        let reserved = reserved.map_err(|error| Failure::from(error).at("for metrics"))?;
+        Ok::<_, Failure>((reserved, http::Ready::new(&config.directory)?))
+    };
     let metrics = args.metrics.map(reserve).transpose()?;
-    let metrics = metrics.map(|reserved| Ok::<_, Failure>((reserved, http::Ready::new(&config.directory)?)));
-    let metrics = metrics.transpose()?;
     let prepared = Server::prepare(&config)?;
     let statistics = prepared.statistics();
     let serves = watch(signals, &statistics, &manager, log.file())
         .map_err(|error| Failure::io("serve", "cannot start a thread that watches", &error))?;
     let server = prepared.serve()?;
-    // It waits for that, or the server would have ended.
+    // The thread that heeds signals waits for the stopper, so it is there to take it.
     let _ = serves.send(server.stopper());
     let metrics = metrics.map(|(reserved, ready)| ready.serve(reserved.listen()?, statistics));
     let metrics = metrics.transpose()?;

@@ -232,11 +232,9 @@ fn drop_table(context: &Context, args: &DropArgs) -> Result<(), Failure> {
     const OPERATION: &str = "table drop";
     let mut session = context.session()?;
     if let Some(dataset) = &args.dataset {
-        ask_about(
-            context,
-            args.yes,
-            &format!("the dataset \"{}\" with all of its tables", show_name(dataset)),
-        )?;
+        ask_about(context, args.yes, || {
+            Ok(format!("the dataset \"{}\" with all of its tables", show_name(dataset)))
+        })?;
         if !session.drop_dataset(dataset)? {
             let context = format!("there is no dataset \"{dataset}\"");
             return Err(Failure::new(Exit::NotThere, OPERATION, context));
@@ -249,20 +247,26 @@ fn drop_table(context: &Context, args: &DropArgs) -> Result<(), Failure> {
         Err(error) if error.kind() == ErrorKind::NoSuchTable => return Err(not_there()),
         table => table?,
     };
-    let items = session.estimate(table, &Scan::all())?;
-    ask_about(context, args.yes, &format!("\"{}\" with {}", show_name(&args.table), plural(items, "item")))?;
+    ask_about(context, args.yes, || {
+        let items = session.estimate(table, &Scan::all())?;
+        Ok(format!("\"{}\" with {}", show_name(&args.table), plural(items, "item")))
+    })?;
     if !session.drop_table(&args.table)? {
         return Err(not_there());
     }
     if context.json { context.print_json(&json!({"dropped": args.table})) } else { Ok(()) }
 }
 
-/// Asks in a terminal whether something is to be dropped.
-fn ask_about(context: &Context, yes: bool, what: &str) -> Result<(), Failure> {
+/// Asks in a terminal whether something is to be dropped. `what` is looked at only there.
+fn ask_about(
+    context: &Context,
+    yes: bool,
+    what: impl FnOnce() -> Result<String, Failure>,
+) -> Result<(), Failure> {
     if yes || context.json || !std::io::stdin().is_terminal() {
         return Ok(());
     }
-    write!(std::io::stderr(), "drop {what}? [y/N] ")?;
+    write!(std::io::stderr(), "drop {}? [y/N] ", what()?)?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     match answer.trim() {

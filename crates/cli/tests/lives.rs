@@ -143,7 +143,7 @@ fn a_directory_of_snapshots_is_one_servers() {
     refused.failed(2, &[&snapshots, "of its own"]);
     other.kelix(&["put", "t", "k", "v"]).ok();
     drop(others);
-    // Whoever was killed has let go of it.
+    // A server that was killed has let go of the directory.
     drop(server);
     let mut heir = other.serve(&["--snapshots", &snapshots]);
     assert_eq!(other.kelix(&["get", "t", "k"]).ok(), "of the first\n");
@@ -231,7 +231,7 @@ fn a_stopped_server_is_taken_over_at_its_own_ports() {
         assert!(String::from_utf8_lossy(&page.stdout).contains("kelix_"), "{page:?}");
     }
     assert_eq!(place.kelix_at(&format!("127.0.0.1:{tcp}"), &["get", "t", "k"]).ok(), "v\n");
-    // It has gone by itself, once it could see that it was superseded.
+    // The stopped server ends by itself, once it can see that it was superseded.
     first.signal(Signal::CONT);
     assert_eq!(first.end().0, Some(3));
 }

@@ -428,7 +428,7 @@ fn a_terminal_is_drawn_anew_waits_for_the_server_and_ends_well() {
 fn say(port: u16, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    // Whoever is refused may find the connection ended in the middle.
+    // A client that is refused may find the connection ended in the middle of its request.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);

@@ -78,18 +78,13 @@ pub(super) fn run(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
         // A pipe or a device is read once, from its beginning to its end, and an import of it that is ended begins anew.
         Some(path) => {
             let cannot = |source| Failure::io(OPERATION, format!("cannot read {}", path.display()), &source);
-            let (file, name) = (File::open(path).map_err(cannot)?, path.display().to_string());
-            let reader = Reader::new(format, BufReader::with_capacity(1 << 20, file), &args.key);
-            let mut reader = reader.map_err(|why| Failure::usage(OPERATION, format!("{name}: {why}")))?;
-            import.all(&mut reader, &name, |_, _| Ok(()))?;
+            let file = BufReader::with_capacity(1 << 20, File::open(path).map_err(cannot)?);
+            import.read_stream(file, &path.display().to_string())?;
             0
         }
         None => {
             context.check_input(OPERATION, "a file")?;
-            let reader = Reader::new(format, std::io::stdin().lock(), &args.key);
-            let mut reader =
-                reader.map_err(|why| Failure::usage(OPERATION, format!("standard input: {why}")))?;
-            import.all(&mut reader, "standard input", |_, _| Ok(()))?;
+            import.read_stream(std::io::stdin().lock(), "standard input")?;
             0
         }
     };
@@ -172,6 +167,13 @@ impl Import<'_> {
         })?;
         let _ = std::fs::remove_file(&place);
         Ok(from)
+    }
+
+    /// Puts all items of a stream.
+    fn read_stream(&mut self, from: impl BufRead, name: &str) -> Result<(), Failure> {
+        let reader = Reader::new(self.format, from, &self.args.key);
+        let mut reader = reader.map_err(|why| Failure::usage(OPERATION, format!("{name}: {why}")))?;
+        self.all(&mut reader, name, |_, _| Ok(()))
     }
 
     /// Puts what a reader brings, and lets `noted` know how far it is.

@@ -16,7 +16,7 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use kelix::{Attribute, Item, Link, NewItem, Session};
-use kelix_load::{CsvFormat, CsvRecords};
+use kelix_load::{CsvFormat, CsvRecords, spans_lines};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -336,7 +336,7 @@ impl<R: BufRead> Reader<R> {
                 *lines += 1;
                 // Some programs put one first.
                 let object = if first { line.trim_start_matches('\u{feff}') } else { &line[..] };
-                if first && (object.trim() == "{" || object.trim_start().starts_with('[')) {
+                if first && spans_lines(object.trim().as_bytes()).is_some() {
                     return Err("an object a line is wanted: `jq -c '.[]'` makes such lines of an array, `jq -c .` of an object over several".into());
                 }
                 if !object.trim().is_empty() {

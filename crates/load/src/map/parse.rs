@@ -211,12 +211,20 @@ fn read_relation(reading: &mut Reading<'_>, section: &Section<'_, '_>) -> Option
         );
         return None;
     }
-    let delimiter = section.text(reading, "delimiter").and_then(|text| delimiter_of(reading, text));
+    let delimiter = section.text(reading, "delimiter").and_then(|text| {
+        let wrong = "a delimiter is one character of ASCII, neither a quote nor the end of a line";
+        sign_of(reading, text, b"\"\r\n", wrong)
+    });
     let quote = section.text(reading, "quote").and_then(|text| match &text.text[..] {
         "" | "none" => Some(None),
-        _ => sign_of(reading, text, "quote, if it is not \"\" for none,").map(Some),
+        _ => {
+            let wrong = "quote, if it is not \"\" for none, is one character of ASCII, not the end of a line";
+            sign_of(reading, text, b"\r\n", wrong).map(Some)
+        }
     });
-    let escape = section.text(reading, "escape").and_then(|text| sign_of(reading, text, "escape"));
+    let escape = section.text(reading, "escape").and_then(|text| {
+        sign_of(reading, text, b"\r\n", "escape is one character of ASCII, not the end of a line")
+    });
     let null = section.text(reading, "null").map(|text| text.text);
     let said = delimiter.is_some() || quote.is_some() || escape.is_some() || null.is_some();
     if said && (query.is_some() || elements.is_some()) {
@@ -233,23 +241,12 @@ fn read_relation(reading: &mut Reading<'_>, section: &Section<'_, '_>) -> Option
     }
 }
 
-/// One character that stands for something in a file.
-fn sign_of(reading: &mut Reading<'_>, Text { text, span }: Text, what: &str) -> Option<u8> {
+/// One character that stands for something in a file; `wrong` says what may stand for it.
+fn sign_of(reading: &mut Reading<'_>, Text { text, span }: Text, never: &[u8], wrong: &str) -> Option<u8> {
     match text.as_bytes() {
-        [sign] if !b"\r\n".contains(sign) => Some(*sign),
+        [sign] if !never.contains(sign) => Some(*sign),
         _ => {
-            reading.wrong(span, format!("{what} is one character of ASCII, not the end of a line"));
-            None
-        }
-    }
-}
-
-fn delimiter_of(reading: &mut Reading<'_>, Text { text, span }: Text) -> Option<u8> {
-    match text.as_bytes() {
-        [delimiter] if !b"\"\r\n".contains(delimiter) => Some(*delimiter),
-        _ => {
-            reading
-                .wrong(span, "a delimiter is one character of ASCII, neither a quote nor the end of a line");
+            reading.wrong(span, wrong);
             None
         }
     }

@@ -258,6 +258,11 @@ impl Wrong {
     }
 }
 
+/// What is said of a record that has not as many fields as the header.
+fn other_number(fields: usize, columns: usize) -> String {
+    format!("the record has {fields} fields, and the header {columns}; check its delimiters and quotes")
+}
+
 /// The records of a stream of CSV, one by one, for whoever wants no batches.
 pub struct CsvRecords<R> {
     records: Records<R>,
@@ -300,11 +305,7 @@ impl<R: Read> CsvRecords<R> {
     pub fn next_record(&mut self) -> Result<Option<Vec<String>>, String> {
         let fields = self.fields()?;
         match &fields {
-            Some(fields) if fields.len() != self.columns => Err(format!(
-                "the record has {} fields, and the header {}; check its delimiters and quotes",
-                fields.len(),
-                self.columns
-            )),
+            Some(fields) if fields.len() != self.columns => Err(other_number(fields.len(), self.columns)),
             _ => Ok(fields),
         }
     }
@@ -348,10 +349,7 @@ pub(super) fn read(
             }
             // An empty line is no record.
             Ok(0) => None,
-            Ok(fields) => Some(format!(
-                "the record has {fields} fields, and the header {}; check its delimiters and quotes",
-                columns.len()
-            )),
+            Ok(fields) => Some(other_number(fields, columns.len())),
             Err(Wrong::BehindQuote) => Some(Wrong::BehindQuote.told().into()),
             Err(wrong) => {
                 batch.refuse_row(Fault { place: line, column: None, text: wrong.told().into() });

@@ -57,6 +57,16 @@ fn put(batch: &mut Batch, value: &str) -> Result<Cell, serde_json::Error> {
     Ok(Cell::at(start, batch.bytes.len() - start))
 }
 
+/// What a file seems to be whose first line begins an array or an object that goes on in the next one, and the filter of `jq` that makes
+/// an object a line of it.
+pub fn spans_lines(line: &[u8]) -> Option<(&'static str, &'static str)> {
+    match line.trim_ascii() {
+        b"{" => Some(("object", ".")),
+        [b'[', ..] => Some(("array", "'.[]'")),
+        _ => None,
+    }
+}
+
 /// Pushes the lines of a stream. All columns are there that are wanted: a field that a line does not have is null, also one that no line has.
 pub(super) fn read(
     name: &str,
@@ -84,14 +94,10 @@ pub(super) fn read(
         if object.trim_ascii().is_empty() {
             continue;
         }
-        if batch.rows() == 0 && batch.faults.is_empty() && !begun {
-            let first = object.trim_ascii();
-            let is_pretty = first == b"{" || first.starts_with(b"[");
-            if is_pretty {
+        if !begun {
+            if let Some((what, filter)) = spans_lines(object) {
                 return Err(Problem::Source(format!(
-                    "{name} is one {} over several lines, and an object a line is wanted: `jq -c {} {name}` makes such lines",
-                    if first == b"{" { "object" } else { "array" },
-                    if first == b"{" { "." } else { "'.[]'" }
+                    "{name} is one {what} over several lines, and an object a line is wanted: `jq -c {filter} {name}` makes such lines"
                 )));
             }
             begun = true;
