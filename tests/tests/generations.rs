@@ -1,7 +1,7 @@
 //! Generations of datasets through the public interface: built beside the one that is read, put in force at once, read by views for as
 //! long as these are held, and dropped afterwards.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use kelix::{
     Build, Client, ErrorKind, FabricChoice, Item, NewItem, NewTable, Result, Scan, Session, TableKind, View,
@@ -271,7 +271,8 @@ fn items_are_written_as_they_come() {
     let mut build = session.build("company", &tables(false)).unwrap();
     let people = build.table(0);
     let mut ada = build.item(0, b"ada");
-    ada.bytes("name", b"Ada").link("next", people, b"bob").expires_in(Duration::from_secs(3600)).flags(7);
+    let ends = SystemTime::now() + Duration::from_secs(3600);
+    ada.bytes("name", b"Ada").link("next", people, b"bob").expires_at(ends).flags(7);
     ada.end().unwrap();
     // The same names in another order, and one of them twice.
     let mut bob = build.item(0, b"bob");
@@ -290,7 +291,7 @@ fn items_are_written_as_they_come() {
     assert_eq!((built.items, built.links), (3, 4));
     let people = session.table("people").unwrap();
     let ada = session.get(people, b"ada").unwrap().expect("it was put");
-    assert_eq!((ada.expires().is_some(), ada.flags()), (true, 7));
+    assert_eq!((ada.expires(), ada.flags()), (Some(ends), 7));
     let bob = session.follow(&ada, "next").unwrap().expect("it was put");
     assert_eq!((bob.bytes("name"), bob.value(), bob.expires()), (Some(&b"Bob"[..]), &b"plain"[..], None));
     let links: Vec<_> = bob.links("next").map(|link| (link.key, link.bytes)).collect();

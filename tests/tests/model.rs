@@ -251,8 +251,13 @@ impl World {
         let (mut item, mut known) = self.new_item(session);
         if self.random.once_in(4) {
             let time = Duration::from_millis(self.random.below(80));
-            known.ends = Some(SystemTime::now() + time);
-            item.expires_in(time);
+            let ends = SystemTime::now() + time;
+            known.ends = Some(ends);
+            if self.random.once_in(2) {
+                item.expires_in(time)
+            } else {
+                item.expires_at(ends)
+            };
         }
         let table = self.tables[session][place.0];
         known.version = self.sessions[session].put_item(table, &place.1, &item).unwrap();

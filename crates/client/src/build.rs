@@ -209,7 +209,7 @@ impl<'s> Build<'s> {
 
     /// Puts a plain item into a table.
     pub fn put(&mut self, index: usize, key: &[u8], value: &[u8]) -> Result<()> {
-        let item = Packed { key, body: value, attributes: false, expires_in: None, client_flags: 0 };
+        let item = Packed { key, body: value, attributes: false, expiry: None, client_flags: 0 };
         self.pack(index, item, value.len(), |body| body.copy_from_slice(value))
     }
 
@@ -222,9 +222,7 @@ impl<'s> Build<'s> {
                 NewAttribute::Link { table, key, bytes } => writer.link_with(name, *table, key, bytes),
             };
         }
-        if let Some(time) = item.expires_in {
-            writer.expires_in(time);
-        }
+        writer.expiry = item.expiry;
         writer.flags(item.flags);
         writer.end()
     }
@@ -262,7 +260,7 @@ impl<'s> Build<'s> {
     /// Puts an item that is too long to be sent with others.
     fn put_large(&mut self, table: TableId, item: Packed<'_>, body: &[u8]) -> Result<()> {
         let head = RequestHead {
-            expires_in: item.expires_in,
+            expiry: item.expiry,
             client_flags: item.client_flags,
             attributes: item.attributes,
             ..self.head(Op::Put, table)

@@ -6,9 +6,11 @@ use std::time::{Duration, SystemTime};
 use kelix_image::words::bytes_of;
 use kelix_image::{Attributes, ItemFlags, ItemLayout, ItemView, LinkView, PlainItem, Section, Value};
 use kelix_types::{NameId, TableId, Version};
+use kelix_wire::Expiry;
 
 use crate::Table;
 use crate::read::Landing;
+use crate::waiting::nanoseconds;
 
 /// Attribute names of one table, as far as they are known here: those with the ids from 1 on, which are given in this order.
 #[derive(Clone, Default, Debug)]
@@ -246,6 +248,16 @@ impl std::fmt::Debug for Item {
     }
 }
 
+/// The end of an item that is so far away.
+pub(crate) fn ends_in(time: Duration) -> Expiry {
+    Expiry::In(nanoseconds(time))
+}
+
+/// The end of an item at this time.
+pub(crate) fn ends_at(time: SystemTime) -> Expiry {
+    Expiry::At(nanoseconds(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()))
+}
+
 /// An item to be put: a value, or attributes and links; when it ends; and flags.
 ///
 /// ```
@@ -257,7 +269,7 @@ impl std::fmt::Debug for Item {
 #[derive(Clone, Debug, Default)]
 pub struct NewItem {
     pub(crate) attributes: Vec<(String, NewAttribute)>,
-    pub(crate) expires_in: Option<Duration>,
+    pub(crate) expiry: Option<Expiry>,
     pub(crate) flags: u32,
 }
 
@@ -292,9 +304,16 @@ impl NewItem {
         self
     }
 
-    /// Lets the item end so long after it was put, in the year 2554 at the latest.
+    /// Lets the item end so long after it was put, by the server's clock; after 292 years at the latest.
     pub fn expires_in(&mut self, time: Duration) -> &mut NewItem {
-        self.expires_in = Some(time);
+        self.expiry = Some(ends_in(time));
+        self
+    }
+
+    /// Lets the item end at a time, by the server's clock: at once if that is over, and in the year 2262 at the latest. An item that was read
+    /// tells it ([`Item::expires`]).
+    pub fn expires_at(&mut self, time: SystemTime) -> &mut NewItem {
+        self.expiry = Some(ends_at(time));
         self
     }
 

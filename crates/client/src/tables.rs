@@ -249,9 +249,8 @@ impl Session {
         expect: Option<Option<Version>>,
         item: &'i NewItem,
     ) -> Result<(RequestHead, Cow<'i, [u8]>)> {
-        let expires_in = item.expires_in.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-        let client_flags = item.flags;
-        let head = RequestHead { expect, expires_in, client_flags, ..RequestHead::new(Op::Put, 0, table) };
+        let (expiry, client_flags) = (item.expiry, item.flags);
+        let head = RequestHead { expect, expiry, client_flags, ..RequestHead::new(Op::Put, 0, table) };
         match item.plain() {
             Some(value) => Ok((head, Cow::Borrowed(value))),
             None => {

@@ -21,7 +21,7 @@ use kelix_image::words::load_fence;
 use kelix_types::limits::VIEW_LEASE_NS;
 use kelix_types::{Error, ErrorKind, NameId, Place, Result, TableId, mark};
 use kelix_wire::generation::{LoadedTable, decode_tables};
-use kelix_wire::{Op, RequestHead, Status, catalogue};
+use kelix_wire::{Expiry, Op, RequestHead, Status, catalogue};
 
 use crate::Table;
 use crate::session::{Session, check_answer};
@@ -362,7 +362,7 @@ impl Session {
         for Hold { generation, .. } in gone {
             let head = RequestHead {
                 argument: Some(generation),
-                expires_in: Some(0),
+                expiry: Some(Expiry::In(0)),
                 ..RequestHead::new(Op::Hold, 0, TableId::CATALOGUE)
             };
             if self.core.post(0, head, &[], &[], false).is_ok() {

@@ -164,7 +164,7 @@ impl Session {
             self.core.abandon(id);
         }
         sent?;
-        let commit = RequestHead { op: Op::LargeCommit, expires_in: None, client_flags: 0, ..head };
+        let commit = RequestHead { op: Op::LargeCommit, expiry: None, client_flags: 0, ..head };
         self.call(operation, shard, commit, key, &[])
     }
 
@@ -199,11 +199,11 @@ impl Session {
 /// Whether a table can hold what is to be put.
 pub(crate) fn check_value(operation: &'static str, head: &RequestHead, body: &[u8]) -> Result<()> {
     let put = head.op == Op::Put && !head.table.kind().has_items();
-    let is_plain = !head.attributes && head.expires_in.is_none() && head.client_flags == 0;
+    let is_plain = !head.attributes && head.expiry.is_none() && head.client_flags == 0;
     if !put || (body.len() == 8 && is_plain) {
         return Ok(());
     }
-    let context = match (head.attributes, head.expires_in) {
+    let context = match (head.attributes, head.expiry) {
         (true, _) => "the values of this table have 8 bytes, and neither attributes nor links".to_string(),
         (_, Some(_)) => "the values of this table cannot expire".to_string(),
         _ if head.client_flags != 0 => "the values of this table have no flags".to_string(),

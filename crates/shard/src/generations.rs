@@ -21,7 +21,7 @@ use kelix_image::{NoRoom, header_word};
 use kelix_types::limits::{NAME_BYTES_MAX, TABLES_MAX};
 use kelix_types::{NameId, TableId, TableKind, mark};
 use kelix_wire::generation::{BuildRefusal, LoadedTable, decode_tables, encode_tables};
-use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, Status, catalogue, encode_reply};
+use kelix_wire::{Expiry, FrameBuffer, Op, ReplyHead, Request, RequestHead, Status, catalogue, encode_reply};
 
 use crate::asked::{LinkPlace, Question, Questions, Target};
 use crate::execute::Answer;
@@ -654,8 +654,8 @@ impl Shard {
             return Answer::of(Status::Gone);
         };
         generation.holds.retain(|(holder, _)| *holder != peer);
-        let status = match (generation.stage, head.expires_in) {
-            (_, Some(0)) => Status::Ok,
+        let status = match (generation.stage, head.expiry) {
+            (_, Some(Expiry::In(0))) => Status::Ok,
             (Stage::InForce | Stage::Superseded(_), _) => {
                 generation.holds.push((peer, until));
                 Status::Ok

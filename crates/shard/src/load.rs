@@ -86,7 +86,7 @@ impl Shard {
         if item.attributes && !Attributes::check(item.body) {
             return Ok(false);
         }
-        let expires = item.expires_in.map(|time_ns| now.wall_ns.saturating_add(time_ns));
+        let expires = item.expiry.map(|expiry| now.end_of(expiry));
         let options = ItemOptions { client_flags: item.client_flags, expires };
         let flags = item_flags(item.attributes, options);
         let header = ItemHeader { table, flags, key_bytes: item.key.len(), body_bytes: item.body.len() };

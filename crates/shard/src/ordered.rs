@@ -88,7 +88,7 @@ impl Shard {
 
     fn put_inline(&mut self, request: &Request<'_>) -> Result<Answer, NoRoom> {
         let head = &request.head;
-        let is_plain = !head.attributes && head.expires_in.is_none() && head.client_flags == 0;
+        let is_plain = !head.attributes && head.expiry.is_none() && head.client_flags == 0;
         let (Ok(value), true) = (<[u8; 8]>::try_from(request.body), is_plain) else {
             return Ok(Answer::of(Status::Refused));
         };

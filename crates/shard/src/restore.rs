@@ -257,8 +257,10 @@ mod tests {
             };
             // Never while this goes on.
             let ends = table.kind().has_items() && self.below(10) == 0;
-            let head =
-                RequestHead { expires_in: ends.then_some(1 << 50), ..RequestHead::new(Op::Put, 0, table) };
+            let head = RequestHead {
+                expiry: ends.then_some(kelix_wire::Expiry::In(1 << 50)),
+                ..RequestHead::new(Op::Put, 0, table)
+            };
             let (status, _) = self.ask(head, &key, &value);
             assert_eq!(status, Status::Ok);
             self.model.insert((table, key), value);

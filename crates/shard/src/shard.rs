@@ -9,7 +9,7 @@ use kelix_index::{Index, ModelCounts, OrderedCounts};
 use kelix_types::limits::SHARD_BATCH;
 use kelix_types::{Error, ErrorKind, KeyHash, Place, Result, TableId, TableKind, mark};
 use kelix_wire::{
-    FrameBuffer, Op, Request, RequestHead, RequestShape, RingFault, RingReader, RingWriter, View,
+    Expiry, FrameBuffer, Op, Request, RequestHead, RequestShape, RingFault, RingReader, RingWriter, View,
     control::Caller,
 };
 
@@ -35,11 +35,19 @@ impl Now {
     /// What an item has before its key that a request puts. The request may have come since this was the time, so the clock is
     /// asked again for when it ends.
     pub(crate) fn options_of(self, head: &RequestHead, fabric: &impl Fabric) -> ItemOptions {
-        let expires = head.expires_in.map(|time_ns| {
+        let expires = head.expiry.map(|expiry| {
             let passed_ns = fabric.now_ns().saturating_sub(self.monotonic_ns);
-            (self.wall_ns + passed_ns).saturating_add(time_ns)
+            Now { wall_ns: self.wall_ns + passed_ns, ..self }.end_of(expiry)
         });
         ItemOptions { client_flags: head.client_flags, expires }
+    }
+
+    /// When an item ends that is put now, in nanoseconds since 1970.
+    pub(crate) fn end_of(self, expiry: Expiry) -> u64 {
+        match expiry {
+            Expiry::In(time_ns) => self.wall_ns.saturating_add(time_ns),
+            Expiry::At(time_ns) => time_ns,
+        }
     }
 }
 

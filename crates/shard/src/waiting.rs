@@ -449,7 +449,7 @@ mod tests {
         let mut world = world(16 * MIB);
         let ends_in = 1000 * LONG;
         for key in 0u64.. {
-            let head = RequestHead { expires_in: Some(ends_in), ..world.head(Op::Put) };
+            let head = RequestHead { expiry: Some(kelix_wire::Expiry::In(ends_in)), ..world.head(Op::Put) };
             if world.call(head, &key.to_le_bytes(), &[7; 1000]) == Status::NoRoom {
                 break;
             }
@@ -464,7 +464,7 @@ mod tests {
     fn an_item_lives_as_long_as_its_put_says() {
         let mut world = world(16 * MIB);
         world.fabric.now_ns += LONG;
-        let head = RequestHead { expires_in: Some(LONG / 2), ..world.head(Op::Put) };
+        let head = RequestHead { expiry: Some(kelix_wire::Expiry::In(LONG / 2)), ..world.head(Op::Put) };
         assert_eq!(world.submit(head, b"key", b"value"), Some(Status::Ok));
         for (passed_ns, status) in [(LONG, Status::Ok), (LONG / 2, Status::Absent)] {
             world.now.monotonic_ns += passed_ns;

@@ -13,7 +13,7 @@ use kelix_image::words::{bytes_of, bytes_of_mut};
 use kelix_types::limits::{DATASET_TABLES_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX};
 use kelix_types::{TableId, TableKind, Version};
 
-use crate::message::{client_flags, client_flags_word, take_optional};
+use crate::message::{Expiry, client_flags, client_flags_word, take_optional};
 
 /// A table of a generation.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -81,8 +81,8 @@ pub struct NewItem<'a> {
     pub body: &'a [u8],
     /// It is an attribute section.
     pub attributes: bool,
-    /// It ends so many nanoseconds after the shard has taken it.
-    pub expires_in: Option<u64>,
+    /// When it ends.
+    pub expiry: Option<Expiry>,
     /// What the client says of it.
     pub client_flags: u32,
 }
@@ -95,7 +95,7 @@ impl NewItem<'_> {
     /// The words before the key.
     #[inline]
     fn options(&self) -> impl Iterator<Item = u64> + use<> {
-        self.expires_in.into_iter().chain(client_flags_word(self.client_flags))
+        self.expiry.map(Expiry::word).into_iter().chain(client_flags_word(self.client_flags))
     }
 
     /// Words that it takes with a body of so many bytes.
@@ -113,7 +113,7 @@ impl NewItem<'_> {
     #[inline]
     pub fn push_by(&self, words: &mut Vec<u64>, body_bytes: usize, write: impl FnOnce(&mut [u8])) {
         let flags = u64::from(self.attributes) * ATTRIBUTES
-            + u64::from(self.expires_in.is_some()) * ENDS
+            + u64::from(self.expiry.is_some()) * ENDS
             + u64::from(self.client_flags != 0) * CLIENT_FLAGS;
         words.push((body_bytes as u64) << 32 | flags << KEY_BITS | self.key.len() as u64);
         words.extend(self.options());
@@ -143,7 +143,7 @@ pub fn take_item<'a>(words: &mut &'a [u64]) -> Option<Arrived<'a>> {
         return None;
     }
     let mut optional = |flag: u64| take_optional(flags & flag != 0, &mut rest);
-    let expires_in = optional(ENDS)?;
+    let expiry = optional(ENDS)?.map(Expiry::from_word);
     let client_flags = client_flags(optional(CLIENT_FLAGS)?)?;
     let attributes = flags & ATTRIBUTES != 0;
     let start = if attributes { key_bytes.next_multiple_of(8) } else { key_bytes };
@@ -151,7 +151,7 @@ pub fn take_item<'a>(words: &mut &'a [u64]) -> Option<Arrived<'a>> {
     *words = rest;
     let bytes = bytes_of(tail);
     let (key, body) = (&bytes[..key_bytes], &bytes[start..][..body_bytes]);
-    let item = NewItem { key, body, attributes, expires_in, client_flags };
+    let item = NewItem { key, body, attributes, expiry, client_flags };
     Some(Arrived { item, tail })
 }
 
@@ -251,12 +251,12 @@ mod tests {
     #[test]
     fn items_come_back_and_nonsense_does_not() {
         let items = [
-            NewItem { key: b"stu001", body: b"ABY", attributes: false, expires_in: None, client_flags: 0 },
+            NewItem { key: b"stu001", body: b"ABY", attributes: false, expiry: None, client_flags: 0 },
             NewItem {
                 key: b"stu002",
                 body: &[9; 16],
                 attributes: true,
-                expires_in: Some(1000),
+                expiry: Some(Expiry::At(1000)),
                 client_flags: 3,
             },
         ];

@@ -150,6 +150,39 @@ pub struct Sequence {
     pub again: bool,
 }
 
+/// When an item ends. Only the shard's clock decides when that is.
+///
+/// ```text
+/// word  63 at | 62 nanoseconds 0
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expiry {
+    /// So many nanoseconds after the shard has taken the request.
+    In(u64),
+    /// So many nanoseconds after the beginning of 1970.
+    At(u64),
+}
+
+impl Expiry {
+    const AT: u64 = 1 << 63;
+
+    /// The word that says so. Times beyond 2^63 ns, 292 years, are cut.
+    #[inline]
+    pub fn word(self) -> u64 {
+        match self {
+            Expiry::In(time_ns) => time_ns.min(Expiry::AT - 1),
+            Expiry::At(time_ns) => Expiry::AT | time_ns.min(Expiry::AT - 1),
+        }
+    }
+
+    /// What a word says: each says something.
+    #[inline]
+    pub fn from_word(word: u64) -> Expiry {
+        let time_ns = word & (Expiry::AT - 1);
+        if word & Expiry::AT == 0 { Expiry::In(time_ns) } else { Expiry::At(time_ns) }
+    }
+}
+
 /// The fixed part of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestHead {
@@ -161,8 +194,8 @@ pub struct RequestHead {
     pub table: TableId,
     /// Do it only if the key's version is this (`Some(None)`: only if it is absent).
     pub expect: Option<Option<Version>>,
-    /// The item ends so many nanoseconds after the shard has taken it. Only the shard's clock is asked.
-    pub expires_in: Option<u64>,
+    /// When the item ends.
+    pub expiry: Option<Expiry>,
     /// What the client says of the item.
     pub client_flags: u32,
     /// See [`Op`].
@@ -181,7 +214,7 @@ impl RequestHead {
             id,
             table,
             expect: None,
-            expires_in: None,
+            expiry: None,
             client_flags: 0,
             argument: None,
             attributes: false,
@@ -279,7 +312,7 @@ pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], bo
     let flag = |set: bool, bit: u8| if set { bit } else { 0 };
     let flags = flag(matches!(head.expect, Some(Some(_))), RequestFlags::EXPECT)
         | flag(matches!(head.expect, Some(None)), RequestFlags::EXPECT_ABSENT)
-        | flag(head.expires_in.is_some(), RequestFlags::EXPIRES)
+        | flag(head.expiry.is_some(), RequestFlags::EXPIRES)
         | flag(head.client_flags != 0, RequestFlags::CLIENT_FLAGS)
         | flag(head.argument.is_some(), RequestFlags::ARGUMENT)
         | flag(head.attributes, RequestFlags::ATTRIBUTES)
@@ -297,7 +330,8 @@ pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], bo
     }
     let sequence = head.sequence.map(|sequence| sequence.number);
     let client_flags = client_flags_word(head.client_flags);
-    let words = head.expires_in.into_iter().chain(head.argument).chain(sequence).chain(client_flags);
+    let words =
+        head.expiry.map(Expiry::word).into_iter().chain(head.argument).chain(sequence).chain(client_flags);
     words.for_each(|word| frame.push(word));
     let body_start = if head.attributes { key.len().next_multiple_of(8) } else { key.len() };
     let tail = bytes_of_mut(frame.reserve((body_start + body.len()).div_ceil(8)));
@@ -364,7 +398,7 @@ impl RequestShape {
         let mut tail = rest;
         let mut optional = |bit: u8| take_optional(flags & bit != 0, &mut tail);
         let expect = optional(RequestFlags::EXPECT)?;
-        let expires_in = optional(RequestFlags::EXPIRES)?;
+        let expiry = optional(RequestFlags::EXPIRES)?.map(Expiry::from_word);
         let argument = optional(RequestFlags::ARGUMENT)?;
         let number = optional(RequestFlags::SEQUENCE)?;
         let client_flags = client_flags(optional(RequestFlags::CLIENT_FLAGS)?)?;
@@ -373,7 +407,7 @@ impl RequestShape {
             id: (word >> 32) as u32,
             table: TableId((word >> 16) as u16),
             expect: expect.map(|version| Some(Version(version))).or(expects_absent.then_some(None)),
-            expires_in,
+            expiry,
             client_flags,
             argument,
             attributes: flags & RequestFlags::ATTRIBUTES != 0,
@@ -481,7 +515,7 @@ mod tests {
         let mut frame = FrameBuffer::default();
         let head = RequestHead {
             expect: Some(Some(Version(9))),
-            expires_in: Some(1000),
+            expiry: Some(Expiry::In(1000)),
             ..RequestHead::new(Op::Put, 0x0102_0304, TableId(5))
         };
         encode_request(&mut frame, head, b"stu001", b"ABY");
@@ -504,7 +538,26 @@ mod tests {
         );
         let request = Request::parse(frame.payload()).unwrap();
         assert_eq!((request.key, request.body), (&b"stu001"[..], &b"ABY"[..]));
-        assert_eq!((request.head.expect, request.head.expires_in), (Some(Some(Version(9))), Some(1000)));
+        assert_eq!(
+            (request.head.expect, request.head.expiry),
+            (Some(Some(Version(9))), Some(Expiry::In(1000)))
+        );
+    }
+
+    #[test]
+    fn golden_expiries() {
+        let words = [
+            (Expiry::In(1000), 1000),
+            (Expiry::In(u64::MAX), u64::MAX >> 1),
+            (Expiry::At(1000), 0x8000_0000_0000_03e8),
+            (Expiry::At(u64::MAX), u64::MAX),
+        ];
+        for (expiry, word) in words {
+            assert_eq!(expiry.word(), word);
+            assert_eq!(Expiry::from_word(word).word(), word);
+        }
+        assert_eq!(Expiry::from_word(1000), Expiry::In(1000));
+        assert_eq!(Expiry::from_word(0x8000_0000_0000_03e8), Expiry::At(1000));
     }
 
     #[test]

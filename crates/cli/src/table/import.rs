@@ -72,7 +72,7 @@ pub(super) fn run(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
     let format = args.format.unwrap_or(of_name);
     let began = Instant::now();
     let mut import =
-        Import { context, session, table, args, format, items: 0, expired: 0, line: Line::new(context.json) };
+        Import { context, session, table, args, format, items: 0, line: Line::new(context.json) };
     let known = match args.file.as_deref().filter(|path| path.as_os_str() != "-") {
         Some(path) if is_ordinary(path)? => import.read_file(path)?,
         // A pipe or a device is read once, from its beginning to its end, and an import of it that is ended begins anew.
@@ -88,13 +88,12 @@ pub(super) fn run(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
             0
         }
     };
-    let (items, expired, seconds) = (import.items, import.expired, began.elapsed().as_secs_f64());
+    let (items, seconds) = (import.items, began.elapsed().as_secs_f64());
     if context.json {
-        let object = json!({"items": items, "expired": expired, "went_on_from": known, "seconds": seconds});
+        let object = json!({"items": items, "went_on_from": known, "seconds": seconds});
         return context.print_json(&object);
     }
-    let over = if expired > 0 { format!(", without {expired} whose time is over") } else { String::new() };
-    Ok(writeln!(std::io::stdout(), "imported {}{over} in {seconds:.1} s", plural(items, "item"))?)
+    Ok(writeln!(std::io::stdout(), "imported {} in {seconds:.1} s", plural(items, "item"))?)
 }
 
 /// Whether a file can be read from any place, and again.
@@ -111,7 +110,6 @@ struct Import<'a> {
     args: &'a ImportArgs,
     format: Format,
     items: u64,
-    expired: u64,
     line: Line,
 }
 
@@ -224,9 +222,9 @@ impl Import<'_> {
     fn batch<R: BufRead>(&mut self, reader: &mut Reader<R>) -> (Result<bool, Stop>, (u64, u64)) {
         let named = Named { name: &self.args.table, kind: self.table.kind() };
         let start = reader.position();
-        let (mut keys, mut position, mut items, mut expired) = (HashSet::new(), start, 0, 0);
+        let (mut keys, mut position, mut items) = (HashSet::new(), start, 0);
         let mut ended = Ok(false);
-        while items + expired < BATCH {
+        while items < BATCH {
             let record = match reader.next() {
                 Ok(Some(record)) => record,
                 Ok(None) => {
@@ -240,7 +238,7 @@ impl Import<'_> {
             };
             match record.item(named, &mut self.session) {
                 // Of two items of one key the later one is to stay.
-                Ok(Some((key, item))) => {
+                Ok((key, item)) => {
                     if keys.contains(&key) {
                         if let Err(failure) = self.until_put() {
                             return (Err(Stop::Store(failure)), start);
@@ -254,7 +252,6 @@ impl Import<'_> {
                     keys.insert(key);
                     items += 1;
                 }
-                Ok(None) => expired += 1,
                 Err(failure) => {
                     ended = Err(Stop::Line(position.1 + 1, failure.to_string()));
                     break;
@@ -266,7 +263,6 @@ impl Import<'_> {
             return (Err(Stop::Store(failure)), start);
         }
         self.items += items;
-        self.expired += expired;
         (ended, position)
     }
 

@@ -12,6 +12,7 @@
 //! column, or begins so, has `attr:` before the name.
 
 use std::io::{BufRead, Write};
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
@@ -53,6 +54,8 @@ impl Format {
 const KEY: &str = "key";
 const VALUE: &str = "value";
 const EXPIRES: &str = "expires_unix_ms";
+/// An earlier one would be a time in seconds, and a later one is in no item.
+const EXPIRES_UNIX_MS: RangeInclusive<u64> = 1_000_000_000_000..=(u64::MAX >> 1) / 1_000_000;
 const FLAGS: &str = "client_flags";
 const ATTRIBUTE: &str = "attr:";
 /// Columns that have a meaning of their own, in their order.
@@ -210,20 +213,17 @@ struct NamedLink {
 }
 
 impl Record {
-    /// The item, and its key; `None`: its time is over.
-    pub fn item(
-        &self,
-        table: Named<'_>,
-        session: &mut Session,
-    ) -> Result<Option<(Vec<u8>, NewItem)>, Failure> {
+    /// The item, and its key.
+    pub fn item(&self, table: Named<'_>, session: &mut Session) -> Result<(Vec<u8>, NewItem), Failure> {
         const OPERATION: &str = "table import";
         let wrong = |why: String| Failure::usage(OPERATION, why);
         let mut item = NewItem::new();
         if let Some(ends) = self.expires_unix_ms {
-            let left =
-                (SystemTime::UNIX_EPOCH + Duration::from_millis(ends)).duration_since(SystemTime::now());
-            let Ok(left) = left else { return Ok(None) };
-            item.expires_in(left);
+            if !EXPIRES_UNIX_MS.contains(&ends) {
+                let why = "a time from 2001 to 2262 in milliseconds since 1970 is wanted";
+                return Err(wrong(format!("{EXPIRES} is {ends}: {why}")));
+            }
+            item.expires_at(SystemTime::UNIX_EPOCH + Duration::from_millis(ends));
         }
         item.flags(self.client_flags);
         let key = KeyArgument::from_str(&self.key.0).map_err(wrong)?;
@@ -243,7 +243,7 @@ impl Record {
         if self.value.is_none() && self.attributes.is_empty() && self.links.is_empty() {
             return Err(wrong("it has neither a value nor attributes nor links".into()));
         }
-        Ok(Some((key, item)))
+        Ok((key, item))
     }
 
     /// Reads a row of CSV.

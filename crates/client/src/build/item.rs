@@ -1,13 +1,15 @@
 //! Items that are written straight into what is sent: nothing is allocated for one.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use kelix_image::AttributeBuilder;
 use kelix_types::{Error, NameId, Result, TableId};
+use kelix_wire::Expiry;
 use kelix_wire::generation::{LoadedTable, NewItem as Packed};
 
 use super::{Build, OPERATION};
 use crate::Table;
+use crate::item::{ends_at, ends_in};
 use crate::session::check_key;
 
 /// What is kept from item to item.
@@ -58,7 +60,7 @@ pub struct ItemWriter<'b, 's> {
     build: &'b mut Build<'s>,
     index: usize,
     key: &'b [u8],
-    expires_in: Option<Duration>,
+    pub(super) expiry: Option<Expiry>,
     flags: u32,
     /// The first thing that was wrong.
     wrong: Option<Error>,
@@ -69,7 +71,7 @@ impl<'b, 's> ItemWriter<'b, 's> {
         let Writing { names, section } = &mut build.writing;
         section.clear();
         names[index].next = 0;
-        ItemWriter { build, index, key, expires_in: None, flags: 0, wrong: None }
+        ItemWriter { build, index, key, expiry: None, flags: 0, wrong: None }
     }
 
     /// Adds bytes under a name, as [`NewItem::bytes`](crate::NewItem::bytes) does.
@@ -98,9 +100,15 @@ impl<'b, 's> ItemWriter<'b, 's> {
         self
     }
 
-    /// Lets the item end so long after it was put, in the year 2554 at the latest.
+    /// Lets the item end so long after it was put, as [`NewItem::expires_in`](crate::NewItem::expires_in) does.
     pub fn expires_in(&mut self, time: Duration) -> &mut Self {
-        self.expires_in = Some(time);
+        self.expiry = Some(ends_in(time));
+        self
+    }
+
+    /// Lets the item end at a time, as [`NewItem::expires_at`](crate::NewItem::expires_at) does.
+    pub fn expires_at(&mut self, time: SystemTime) -> &mut Self {
+        self.expiry = Some(ends_at(time));
         self
     }
 
@@ -112,14 +120,13 @@ impl<'b, 's> ItemWriter<'b, 's> {
 
     /// Puts the item, unless something was wrong with it.
     pub fn end(self) -> Result<()> {
-        let ItemWriter { build, index, key, expires_in, flags: client_flags, wrong } = self;
+        let ItemWriter { build, index, key, expiry, flags: client_flags, wrong } = self;
         if let Some(error) = wrong {
             return Err(error);
         }
-        let expires_in = expires_in.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         let section = std::mem::take(&mut build.writing.section);
         let attributes = section.plain().is_none();
-        let item = Packed { key, body: &[], attributes, expires_in, client_flags };
+        let item = Packed { key, body: &[], attributes, expiry, client_flags };
         let packed = match section.plain() {
             Some(value) => build.pack(index, item, value.len(), |body| body.copy_from_slice(value)),
             None => build.pack(index, item, section.section_bytes(), |body| section.write(body)),

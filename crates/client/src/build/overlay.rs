@@ -4,12 +4,11 @@
 //! takes to look, and to take over what changed meanwhile, and not for all of it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::SystemTime;
 
 use kelix_image::{AttributeBuilder, Value};
 use kelix_types::{Error, ErrorKind, Result, TableId, Version};
 use kelix_wire::generation::{LoadedTable, take_listed};
-use kelix_wire::{Op, RequestHead, Status};
+use kelix_wire::{Expiry, Op, RequestHead, Status};
 
 use super::{Build, OPERATION};
 use crate::item::Item;
@@ -124,12 +123,10 @@ impl Overlays {
         let Some(item) = build.session.fetch_item(OPERATION, table, key)? else { return Ok(None) };
         build.session.views.bound = self.generation;
         build.session.still(OPERATION)?;
-        let now = SystemTime::now();
-        let left = item.expires().map(|end| end.duration_since(now).unwrap_or_default().as_nanos() as u64);
         let section = self.attributes(&item);
         let head = RequestHead {
             expect: Some(None),
-            expires_in: left,
+            expiry: item.view().expiry().map(Expiry::At),
             client_flags: item.flags(),
             attributes: section.is_some(),
             ..build.head(Op::Put, build.tables[*number].table)
