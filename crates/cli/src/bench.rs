@@ -1,6 +1,8 @@
 //! `kelix bench`: the benchmarks, which are a library of their own.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use kelix_bench::{Keys, NAMES, Options, Written};
@@ -83,21 +85,33 @@ pub(crate) struct BenchArgs {
 }
 
 /// Has a signal end what was started and remove what was made, which nobody does else who is in the middle of measuring.
-fn clean_up_on_signals() -> Result<(), Failure> {
+fn clean_up_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     let cannot = |source| Failure::io("bench", "cannot watch for signals", &source);
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(cannot)?;
+    let ending = Arc::new(AtomicBool::new(false));
+    let told = ending.clone();
     let watch = move || {
         if let Some(signal) = signals.forever().next() {
+            told.store(true, Ordering::Relaxed);
             kelix_bench::clean_up();
             std::process::exit(128 + signal);
         }
     };
     std::thread::Builder::new().name("kelix-signals".into()).spawn(watch).map_err(cannot)?;
-    Ok(())
+    Ok(ending)
 }
 
 pub(crate) fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
-    clean_up_on_signals()?;
+    let ending = clean_up_on_signals()?;
+    let done = measure(context, args);
+    // What fails now fails because its servers were ended; the thread that ends them ends the process.
+    while ending.load(Ordering::Relaxed) {
+        std::thread::park();
+    }
+    done
+}
+
+fn measure(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
     let failed = |context| Failure::new(Exit::Other, "bench", context);
     let keys = args.keys.split_first().map(|(choice, file)| Keys::parse(choice, file.first().map(Path::new)));
     let options = Options {
