@@ -121,6 +121,41 @@ fn measure(name: &str, options: &Options) -> Result<Report, String> {
     })
 }
 
+/// Ends the processes that benchmarks of this process have started, and removes their folders, for a program that is to end at once.
+pub fn clean_up() {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    let children: Vec<rustix::process::Pid> = children
+        .flat_map(|pids| pids.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>())
+        .filter_map(rustix::process::Pid::from_raw)
+        .collect();
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
+        for child in &children {
+            let _ = rustix::process::kill_process(*child, signal);
+        }
+        if !children.is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        }
+    }
+    let own = format!("-{}", std::process::id());
+    let folders =
+        [std::env::temp_dir(), lmdb::MEMORY.into()].into_iter().filter_map(|of| std::fs::read_dir(of).ok());
+    for entry in folders.flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("kelix-bench-") && name.ends_with(&own) {
+            // Something may still be made in it while it is removed.
+            let mut tries = 0..10;
+            while std::fs::remove_dir_all(entry.path()).is_err()
+                && entry.path().exists()
+                && tries.next().is_some()
+            {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+        }
+    }
+}
+
 /// Runs the benchmark `name` and prints its result.
 pub fn run(name: &str, options: &Options) -> Result<(), String> {
     let report = measure(name, options)?;

@@ -9,7 +9,7 @@ use libloading::Library;
 /// The file of Debian's package, with the version of its interface.
 const LIBRARY: &str = "liblmdb.so.0";
 /// Where memory is a file system.
-const MEMORY: &str = "/dev/shm";
+pub(crate) const MEMORY: &str = "/dev/shm";
 
 /// There is no such key, or no further one.
 const NOT_FOUND: c_int = -30798;

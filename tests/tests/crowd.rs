@@ -84,7 +84,7 @@ fn clients_that_are_killed_at_random_lose_nothing_and_leave_nothing() {
     let mut items = 0;
     until("the shard has reported what there is", || {
         let now = asked_sum(&client, "items");
-        std::mem::replace(&mut items, now) == now && now > 12
+        std::mem::replace(&mut items, now) == now && now >= 12
     });
     let processes = fewer(20).max(2);
     let mut members: Vec<Member> =

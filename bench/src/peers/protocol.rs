@@ -41,7 +41,8 @@ impl Protocol for Memcached {
     fn arguments(address: &Address, _: &Path, records: Records, threads: usize) -> Vec<String> {
         let item = records.value_bytes as u64 + 160;
         let megabytes = ((records.count * item * 3 / 2) >> 20) + 256;
-        let power = (64 - records.count.leading_zeros()).clamp(12, 30);
+        // With several threads memcached has up to 2^13 locks, and refuses a table that is no larger.
+        let power = (64 - records.count.leading_zeros()).clamp(16, 30);
         let mut arguments: Vec<String> = ["-U", "0", "-M", "-I", "16m"].map(String::from).into();
         arguments.extend(["-t".into(), threads.to_string()]);
         arguments.extend(["-m".into(), megabytes.to_string(), "-o".into(), format!("hashpower={power}")]);

@@ -1,10 +1,14 @@
 //! `kelix bench`: the benchmarks, which are a library of their own.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use kelix_bench::{Keys, NAMES, Options, Written};
 use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::context::Context;
 use crate::{Exit, Failure};
@@ -50,18 +54,18 @@ pub(crate) struct BenchArgs {
     /// Also draw the result, as an SVG file in this folder
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
-    /// Number of records [default: the benchmark's own]
-    #[arg(long, value_name = "N")]
+    /// Number of records, as in 100000, 10M or 1e6 [default: the benchmark's own]
+    #[arg(long, value_name = "N", value_parser = crate::units::parse_some)]
     records: Option<u64>,
     /// How often which key is asked for, in peers and sweep: uniform, zipf, latest, or trace and a file with a key a line,
     /// of which the first 131,072 are followed [default: uniform, and in mixes also zipf]
     #[arg(long, value_names = ["KEYS", "FILE"], num_args = 1..=2)]
     keys: Vec<String>,
     /// Threads of each server, in peers and sweep; cores of the server, in projection [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = crate::units::within::<u8>(1, 64))]
     threads: Option<u8>,
     /// Clients, each a thread, in peers and sweep [default: 1]; clients that wait for each answer, in projection
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(long, value_name = "N", value_parser = crate::units::within::<u8>(1, 64))]
     clients: Option<u8>,
     /// For ordered: a file with numbers as keys, one a line, of which what stands before the first comma counts
     #[arg(long, value_name = "FILE")]
@@ -80,7 +84,34 @@ pub(crate) struct BenchArgs {
     only: Vec<String>,
 }
 
+/// Has a signal end what was started and remove what was made, which nobody does else who is in the middle of measuring.
+fn clean_up_on_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let cannot = |source| Failure::io("bench", "cannot watch for signals", &source);
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(cannot)?;
+    let ending = Arc::new(AtomicBool::new(false));
+    let told = ending.clone();
+    let watch = move || {
+        if let Some(signal) = signals.forever().next() {
+            told.store(true, Ordering::Relaxed);
+            kelix_bench::clean_up();
+            std::process::exit(128 + signal);
+        }
+    };
+    std::thread::Builder::new().name("kelix-signals".into()).spawn(watch).map_err(cannot)?;
+    Ok(ending)
+}
+
 pub(crate) fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
+    let ending = clean_up_on_signals()?;
+    let done = measure(context, args);
+    // What fails now fails because its servers were ended; the thread that ends them ends the process.
+    while ending.load(Ordering::Relaxed) {
+        std::thread::park();
+    }
+    done
+}
+
+fn measure(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
     let failed = |context| Failure::new(Exit::Other, "bench", context);
     let keys = args.keys.split_first().map(|(choice, file)| Keys::parse(choice, file.first().map(Path::new)));
     let options = Options {

@@ -9,7 +9,7 @@ use kelix::{Attribute, Cost, Item, Link, Session, TableKind};
 use serde_json::{Value, json};
 
 use crate::bytes::{KeyArgument, show_name};
-use crate::context::{Context, cost_json, cost_words, measured, plural};
+use crate::context::{Context, cost_json, cost_words, measured, plural, some_of};
 use crate::items::{Named, TableNames, json as item_json, missing_json, write_lines};
 use crate::{Exit, Failure};
 
@@ -161,7 +161,7 @@ pub(crate) fn run(context: &Context, args: &ChaseArgs) -> Result<(), Failure> {
     result?;
     let gone: Vec<String> =
         steps.iter().flat_map(|step| step.targets.iter().filter_map(|target| gone(step, target))).collect();
-    if gone.is_empty() { Ok(()) } else { Err(Failure::new(Exit::NotThere, "chase", gone.join(", "))) }
+    if gone.is_empty() { Ok(()) } else { Err(Failure::new(Exit::NotThere, "chase", some_of(&gone))) }
 }
 
 fn gone(step: &Step, target: &Target) -> Option<String> {

@@ -193,6 +193,18 @@ pub(crate) fn plural(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
+/// The most things that a message names.
+const NAMED_MAX: usize = 10;
+
+/// The first of many things, and how many more there are.
+pub(crate) fn some_of(all: &[String]) -> String {
+    let named = all[..all.len().min(NAMED_MAX)].join(", ");
+    match all.len().saturating_sub(NAMED_MAX) {
+        0 => named,
+        more => format!("{named}, and {more} more"),
+    }
+}
+
 /// Says something on standard error. Nobody may be listening, which is no reason to fail.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");

@@ -1,12 +1,12 @@
 //! `kelix get`: items by key.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 use kelix::{Cost, Item, Path, Session};
 use serde_json::{Value, json};
 
 use crate::bytes::{KeyArgument, show_value};
-use crate::context::{Context, cost_json, cost_words, measured, say};
+use crate::context::{Context, cost_json, cost_words, measured, say, some_of};
 use crate::items::{Named, TableNames, is_plain, json as item_json, missing_json, write_among, write_lines};
 use crate::{Exit, Failure};
 
@@ -114,7 +114,7 @@ pub(crate) fn run(context: &Context, args: &GetArgs) -> Result<(), Failure> {
         .filter(|(_, item)| item.is_none())
         .map(|(key, _)| format!("{}: not there", looked.table.place(key)))
         .collect();
-    if missing.is_empty() { Ok(()) } else { Err(Failure::new(Exit::NotThere, "get", missing.join(", "))) }
+    if missing.is_empty() { Ok(()) } else { Err(Failure::new(Exit::NotThere, "get", some_of(&missing))) }
 }
 
 fn print_json(context: &Context, looked: &Looked<'_>, names: &TableNames) -> Result<(), Failure> {
@@ -143,19 +143,31 @@ fn print(args: &GetArgs, looked: &Looked<'_>, names: &TableNames) -> Result<(), 
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let table = looked.table;
     let single = looked.keys.len() == 1;
+    let (is_terminal, mut hidden) = (std::io::stdout().is_terminal(), false);
     for item in looked.items.iter().flatten() {
         match (is_plain(item), single) {
             _ if args.raw => out.write_all(raw(table, item)?)?,
             (_, false) => write_among(&mut out, table.kind, item, names)?,
-            (true, true) if table.kind.has_items() => {
-                out.write_all(item.value())?;
-                out.write_all(b"\n")?;
-            }
+            (true, true) if table.kind.has_items() => match visible(item.value()).filter(|_| is_terminal) {
+                Some(text) => {
+                    writeln!(out, "{text}")?;
+                    hidden = true;
+                }
+                None => {
+                    out.write_all(item.value())?;
+                    out.write_all(b"\n")?;
+                }
+            },
             (true, true) => writeln!(out, "{}", show_value(table.kind, item.value()))?,
             (false, true) => write_lines(&mut out, "", table.kind, item, names)?,
         }
     }
     out.flush()?;
+    if hidden {
+        say(
+            "kelix: characters that would change the terminal are shown as \\x1b or \\u{202e}: --raw prints the bytes",
+        );
+    }
     if args.explain {
         for item in looked.items.iter().flatten() {
             say(&format!("{}: version {}", table.place(item.key()), item.version().0));
@@ -163,6 +175,20 @@ fn print(args: &GetArgs, looked: &Looked<'_>, names: &TableNames) -> Result<(), 
         say(&cost_words(looked.cost));
     }
     Ok(())
+}
+
+/// Text that a terminal can be given, for bytes that would change what it shows otherwise. `None`: they would not.
+fn visible(bytes: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let visible = text.chars().map(|c| match c {
+        '\n' | '\t' => c.to_string(),
+        c if c.is_control() => format!("\\x{:02x}", u32::from(c)),
+        // These turn the direction of what follows.
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => c.escape_unicode().to_string(),
+        c => c.to_string(),
+    });
+    let visible: String = visible.collect();
+    (visible.as_bytes() != bytes).then_some(visible)
 }
 
 /// The bytes of a plain value, or of the value without a name beside attributes.
@@ -173,4 +199,26 @@ fn raw<'a>(table: Named<'_>, item: &'a Item) -> Result<&'a [u8], Failure> {
     let place = table.place(item.key());
     let context = format!("{place} has attributes and no plain value; leave out --raw, or take --json");
     Err(Failure::usage("get", context))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_value_changes_the_terminal() {
+        for plain in ["", "red", "two\nlines\tand a tab", "Gr\u{fc}\u{df}e"] {
+            assert_eq!(visible(plain.as_bytes()), None);
+        }
+        let shown = [
+            (&b"\x1b[31mred"[..], "\\x1b[31mred"),
+            (b"a\rb\x07\x7f", "a\\x0db\\x07\\x7f"),
+            ("\u{9b}2J".as_bytes(), "\\x9b2J"),
+            ("\u{202e}exe".as_bytes(), "\\u{202e}exe"),
+            (b"\xff", "\u{fffd}"),
+        ];
+        for (bytes, text) in shown {
+            assert_eq!(visible(bytes).as_deref(), Some(text));
+        }
+    }
 }

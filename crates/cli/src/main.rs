@@ -18,6 +18,7 @@ mod ending;
 mod fabric;
 mod failure;
 mod get;
+mod heeded;
 mod http;
 mod items;
 mod kept;
@@ -49,7 +50,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::error::ErrorKind as UsageKind;
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches, Parser};
 use kelix::{Address, FabricChoice};
 
 pub(crate) use failure::{Exit, Failure};
@@ -78,38 +79,38 @@ Exit codes:
 Binary keys and values, links and paths: kelix help syntax
 Options from the environment and from a file: kelix help config")]
 struct Cli {
+    /// Print results and errors as JSON
+    #[arg(long, global = true, display_order = 900)]
+    json: bool,
     /// The run directory, where server and clients meet [default: $XDG_RUNTIME_DIR/kelix, else
     /// /tmp/kelix-UID]
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, help_heading = "Server", value_name = "DIR")]
     dir: Option<PathBuf>,
     /// A server that listens over TCP, instead of a run directory
-    #[arg(long, global = true, value_name = "HOST:PORT", conflicts_with = "dir")]
+    #[arg(long, global = true, help_heading = "Server", value_name = "HOST:PORT", conflicts_with = "dir")]
     server: Option<String>,
     /// The fabric to insist on: shm, verbs or tcp [default: shm with a run directory; with a server's address verbs, if both
     /// sides have RDMA, else tcp]
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, help_heading = "Server", value_name = "NAME")]
     fabric: Option<FabricChoice>,
     /// The namespace of the server's [default: the one that every server has]
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, help_heading = "Server", value_name = "NAME")]
     namespace: Option<String>,
     #[command(flatten)]
     trust: trust::TrustArgs,
     /// For how long to connect again and ask again when the server does not answer, or is not there yet; each write is done once
     /// [default: not at all]
-    #[arg(long, global = true, value_name = "TIME", value_parser = units::parse_patience)]
+    #[arg(long, global = true, help_heading = "Server", value_name = "TIME", value_parser = units::parse_patience)]
     retry: Option<std::time::Duration>,
     /// How long the server may take to answer while nothing comes; what comes slowly is waited for [default: 900ms]
-    #[arg(long, global = true, value_name = "TIME", value_parser = units::parse_timeout)]
+    #[arg(long, global = true, help_heading = "Server", value_name = "TIME", value_parser = units::parse_timeout)]
     timeout: Option<std::time::Duration>,
     /// The address of this host whose device for RDMA is to be used, where there are several [default: any that leads to the server]
-    #[arg(long, global = true, value_name = "ADDRESS")]
+    #[arg(long, global = true, help_heading = "Server", value_name = "ADDRESS", value_parser = units::parse_address)]
     rdma_address: Option<std::net::IpAddr>,
     /// A file with options [default: $KELIX_CONFIG, else the first that exists of $XDG_CONFIG_HOME/kelix.toml and /etc/kelix.toml]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = "Server", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print results and errors as JSON
-    #[arg(long, global = true)]
-    json: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -138,6 +139,11 @@ enum Command {
     Namespaces,
 }
 
+/// The definitions of all commands.
+fn program() -> clap::Command {
+    heeded::hide_unheeded(Cli::command())
+}
+
 /// Runs a command; the exit code.
 fn run(context: &context::Context, command: &Command) -> ExitCode {
     let done = match command {
@@ -149,11 +155,11 @@ fn run(context: &context::Context, command: &Command) -> ExitCode {
         Command::Map(command) => load::map(command),
         Command::Fabric(args) => fabric::run(context, args),
         Command::Bench(args) => bench::run(context, args),
-        Command::Completions(args) => pages::completions(Cli::command(), args),
-        Command::Manual(args) => pages::manual(Cli::command(), args),
+        Command::Completions(args) => pages::completions(heeded::only_heeded(Cli::command()), args),
+        Command::Manual(args) => pages::manual(program(), args),
         Command::Plan(args) => plan::run(context, args),
         Command::Snapshot(command) => snapshot::run(context, command),
-        Command::Config(args) => config::run(context, &Cli::command(), args),
+        Command::Config(args) => config::run(context, &program(), args),
         Command::Namespaces => commands::explain(namespaces::HELP),
     };
     match done {
@@ -204,7 +210,11 @@ fn address(cli: &Cli) -> kelix::Result<Address> {
 fn parse() -> Result<Cli, u8> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
-    let program = Cli::command();
+    let program = program();
+    if !json {
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        config::unknown_variables(&program, names).iter().for_each(|text| context::say(text));
+    }
     let completed = match config::complete(&program, words) {
         Ok(completed) => completed,
         Err(failure) => {
@@ -212,17 +222,25 @@ fn parse() -> Result<Cli, u8> {
             return Err(failure.code());
         }
     };
-    Cli::try_parse_from(&completed.words).map_err(|error| match completed.blame(&error) {
-        Some(failure) => {
-            failure.report(json);
-            failure.code()
+    let matches = program.clone().try_get_matches_from(&completed.words).and_then(|matches| {
+        match heeded::unheeded(&program, &matches) {
+            Some(why) => Err(program.clone().error(UsageKind::UnknownArgument, why)),
+            None => Ok(matches),
         }
-        None => {
-            let code = refuse(&error, json);
-            if let (Some(hint), true, false) = (completed.hint(), error.use_stderr(), json) {
-                context::say(hint);
+    });
+    matches.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| {
+        match completed.blame(&error) {
+            Some(failure) => {
+                failure.report(json);
+                failure.code()
             }
-            code
+            None => {
+                let code = refuse(&error, json);
+                if let (Some(hint), true, false) = (completed.hint(&error), error.use_stderr(), json) {
+                    context::say(hint);
+                }
+                code
+            }
         }
     })
 }

@@ -50,7 +50,7 @@ pub(crate) struct ScanArgs {
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true)]
     prefix: Option<Bytes>,
     /// End after so many items
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::units::parse_count)]
     limit: Option<u64>,
     /// Begin with the greatest key
     #[arg(long)]

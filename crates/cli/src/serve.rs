@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use kelix_fabric::shm::{RunDirectory, page_bytes};
 use kelix_server::{Ended, Reserved, Server, ServerConfig, SnapshotConfig, Statistics, Stopper};
-use kelix_types::limits::SHARD_BYTES_MIN;
+use kelix_types::limits::{SHARD_BYTES_MIN, SHARDS_MAX};
 use serde_json::json;
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
@@ -22,7 +22,7 @@ use crate::ending::watch_signals;
 use crate::log::{Log, LogArgs, LogFile};
 use crate::manager::Manager;
 use crate::trust::tokens;
-use crate::units::{parse_interval, parse_lease, parse_size, show_size};
+use crate::units::{parse_lease, parse_size, parse_snapshot_interval, show_size, within};
 use crate::{Exit, Failure, http, namespaces};
 
 /// Run a server in the foreground
@@ -46,9 +46,9 @@ Examples:
   kelix serve --take-over            # supersede the server that holds the directory")]
 pub(crate) struct ServeArgs {
     /// Threads that write, each with a part of the memory; reads need none
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<usize>(1, SHARDS_MAX as u64))]
     shards: usize,
-    /// Most memory of all shards together, as in 512M or 4G; it is taken as it fills [default: half of the machine's]
+    /// Most memory of all shards together, as in 512M or 4G; it is taken as it fills [default: half of the machine's, or of what its control group may have]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
     /// Be a cache: when memory is used up, let items go that are worth least, rather than refuse writes. Ordered and loaded tables stay
@@ -86,13 +86,13 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DIRECTORY")]
     snapshots: Option<PathBuf>,
     /// Also take a snapshot each so often, as in 10m
-    #[arg(long, value_name = "TIME", value_parser = parse_interval, requires = "snapshots")]
+    #[arg(long, value_name = "TIME", value_parser = parse_snapshot_interval, requires = "snapshots")]
     snapshot_every: Option<Duration>,
     /// How many snapshots are kept
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = within::<u16>(1, u16::MAX.into()))]
     snapshot_keep: u16,
     /// Begin empty, also where there are snapshots
-    #[arg(long)]
+    #[arg(long, requires = "snapshots")]
     fresh: bool,
     #[command(flatten)]
     log: LogArgs,
@@ -106,7 +106,9 @@ fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.parse::<u16>() {
         return Ok((Ipv4Addr::LOCALHOST, port).into());
     }
-    let mut found = text.to_socket_addrs().map_err(|error| format!("neither PORT nor HOST:PORT: {error}"))?;
+    let mut found = text.to_socket_addrs().map_err(|error| {
+        format!("\"{text}\" is neither PORT nor HOST:PORT, as in 7117 or 127.0.0.1:7117 ({error})")
+    })?;
     found.next().ok_or_else(|| "the name stands for no address".into())
 }
 
@@ -132,7 +134,7 @@ fn check_memory(memory_bytes: u64, shards: usize, half_bytes: u64) -> Result<(),
     }
     if memory_bytes / 2 > half_bytes {
         say(&format!(
-            "kelix: --memory {} is more than this machine has ({}): the system may end the server before it is full",
+            "kelix: --memory {} is more than the machine has, or the control group that it runs in may have ({}): the system may end the server before it is full",
             show_size(memory_bytes),
             show_size(half_bytes * 2)
         ));
@@ -171,6 +173,11 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         namespaces::read(file, &mut config)?;
     }
     check_memory(config.memory_bytes, config.shards, half_bytes)?;
+    if let Some(address) = args.metrics.filter(|address| !address.ip().is_loopback()) {
+        say(&format!(
+            "kelix: --metrics {address} lets other hosts read the page, the statistics and the names of tables, without TLS or a token"
+        ));
+    }
     // Before the server starts, so that a signal that comes meanwhile is not lost.
     let signals = watch_signals("serve", &[SIGHUP])?;
     end_on_panic();

@@ -68,7 +68,7 @@ fn take(context: &Context) -> Result<(), Failure> {
     }
     let (bytes, seconds) = (taken["bytes"].as_u64().unwrap_or(0), taken["seconds"].as_f64().unwrap_or(0.0));
     let path = taken["path"].as_str().unwrap_or_default();
-    Ok(writeln!(std::io::stdout(), "{path}: {} in {seconds:.1} s", show_size(bytes))?)
+    Ok(writeln!(std::io::stdout(), "{path}: a file of {} in {seconds:.1} s", show_size(bytes))?)
 }
 
 /// What is known of a snapshot without reading all of it.
@@ -81,6 +81,7 @@ fn described(path: &Path) -> Result<Value, Failure> {
         "release": description.release,
         "made_unix_ms": description.made_unix_ms,
         "age_seconds": description.made().elapsed().unwrap_or_default().as_secs(),
+        "bytes": snapshot.bytes(),
         "memory_bytes": memory,
         "notes_bytes": notes,
         "namespaces": description.namespaces.iter().map(|of| json!({"name": of.name, "shards": of.shards})).collect::<Vec<_>>(),
@@ -91,10 +92,11 @@ fn words(snapshot: &Value) -> String {
     let number = |name: &str| snapshot[name].as_u64().unwrap_or(0);
     let namespaces = snapshot["namespaces"].as_array().map_or(0, Vec::len) as u64;
     format!(
-        "{}: {} ago, {}, {}",
+        "{}: {} ago, {} of memory in a file of {}, {}",
         snapshot["path"].as_str().unwrap_or_default(),
         show_time(Duration::from_secs(number("age_seconds"))),
         show_size(number("memory_bytes") + number("notes_bytes")),
+        show_size(number("bytes")),
         plural(namespaces, "namespace"),
     )
 }

@@ -18,7 +18,7 @@ use crate::{Failure, watch};
 /// live what items and the index fill, resting what was freed and waits until no reader can meet it. Ordered tables are
 /// shown with their keys and the leaves that these stand in: how many there are, and how many were split and merged.
 /// The clients' counters are those that the clients themselves publish, about every thousand operations; the server
-/// cannot see what they read. With --watch a terminal shows what happens, drawn anew each so many seconds, until Ctrl-C, also while
+/// cannot see what they read, nor, of a cache, whether they found it: hits and misses are known to clients alone. With --watch a terminal shows what happens, drawn anew each so many seconds, until Ctrl-C, also while
 /// the server is gone. Where the output is no terminal it is one line each, with --json one object a line, and ends with the server.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
@@ -34,7 +34,7 @@ pub(crate) struct StatArgs {
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = parse_seconds)]
     watch: Option<Duration>,
     /// End after so many of them
-    #[arg(long, value_name = "N", requires = "watch")]
+    #[arg(long, value_name = "N", requires = "watch", value_parser = crate::units::parse_count)]
     count: Option<u64>,
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn title(statistics: &Value) -> String {
     let rdma: Vec<&str> =
         statistics["rdma"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     format!(
-        "server: process {}, kelix {}, term {}, up {}, shm in pages of {}{}{}\n{}namespace: {}\n",
+        "server: process {}, kelix {}, term {}, up {}, shm in pages of {}{}{}\n{}namespace: {}{}\n",
         text("pid"),
         text("version"),
         text("term"),
@@ -193,6 +193,10 @@ pub(crate) fn title(statistics: &Value) -> String {
         },
         snapshots(statistics),
         text("namespace"),
+        match statistics["cache"].as_bool() {
+            Some(true) => ", a cache: items go when memory is used up",
+            _ => "",
+        },
     )
 }
 

@@ -21,6 +21,64 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("\"{text}\" is more memory than any machine has"))
 }
 
+/// Reads a count: a whole number, one with K, M, G or T (powers of 1000), or one as in 1e6.
+pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
+    let wrong = || {
+        format!(
+            "\"{text}\" is no whole number up to {}: write it as in 10000000, 10M or 1e7 (K, M, G and T are thousands, millions and so on)",
+            u64::MAX
+        )
+    };
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let zeros = match unit.to_ascii_lowercase().as_str() {
+        "" => Some(0),
+        "k" => Some(3),
+        "m" => Some(6),
+        "g" => Some(9),
+        "t" => Some(12),
+        unit => unit
+            .strip_prefix('e')
+            .filter(|digits| !digits.starts_with('+'))
+            .and_then(|digits| digits.parse().ok()),
+    };
+    let number: Option<u64> = number.parse().ok();
+    let times = zeros.and_then(|zeros| 10u64.checked_pow(zeros));
+    number.zip(times).and_then(|(number, times)| number.checked_mul(times)).ok_or_else(wrong)
+}
+
+/// The same, of at least one.
+pub(crate) fn parse_some(text: &str) -> Result<u64, String> {
+    match parse_count(text)? {
+        0 => Err("0 is none: write a number from 1 on".into()),
+        count => Ok(count),
+    }
+}
+
+/// Reads numbers of a range.
+pub(crate) fn within<T: TryFrom<u64>>(
+    least: u64,
+    most: u64,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+        let number = number.and_then(|number| T::try_from(number).ok());
+        number.ok_or_else(|| format!("\"{text}\" is no whole number from {least} to {most}"))
+    }
+}
+
+/// Reads a version.
+pub(crate) fn parse_version(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| {
+        format!("\"{text}\" is no version: give the number that put prints, and get --json as \"version\"")
+    })
+}
+
+/// Reads an address without a port.
+pub(crate) fn parse_address(text: &str) -> Result<std::net::IpAddr, String> {
+    text.parse().map_err(|_| format!("\"{text}\" is no address: write it as in 192.0.2.7 or 2001:db8::7"))
+}
+
 /// Writes a size with the unit that suits it.
 pub(crate) fn show_size(bytes: u64) -> String {
     let mut size = bytes as f64;
@@ -63,6 +121,15 @@ pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
         text,
         "there would be no time between one load and the next; 1s is often",
         "without --every it is loaded once",
+    )
+}
+
+/// How often a snapshot is taken.
+pub(crate) fn parse_snapshot_interval(text: &str) -> Result<Duration, String> {
+    parse_time(
+        text,
+        "there would be no time between one snapshot and the next; 10m is often",
+        "without --snapshot-every one is taken when the server ends",
     )
 }
 
@@ -143,8 +210,47 @@ mod tests {
     }
 
     #[test]
+    fn counts() {
+        for (text, count) in [
+            ("0", 0),
+            ("10M", 10_000_000),
+            ("1e6", 1_000_000),
+            ("12k", 12_000),
+            ("3G", 3_000_000_000),
+            ("2E0", 2),
+        ] {
+            assert_eq!(parse_count(text), Ok(count), "{text}");
+        }
+        for wrong in [
+            "",
+            "M",
+            "1e",
+            "e6",
+            "1e20",
+            "-1",
+            "+1",
+            "1.5M",
+            "10 M",
+            "1MM",
+            "1e+6",
+            "99999999999999999999",
+            "x",
+        ] {
+            assert!(
+                parse_count(wrong).is_err_and(|why| why.contains("10M") && why.contains("1e7")),
+                "{wrong}"
+            );
+        }
+        assert_eq!((parse_some("1"), parse_some("0").is_err()), (Ok(1), true));
+        assert_eq!(within::<u8>(1, 64)("64"), Ok(64));
+        for wrong in ["0", "65", "x", "", "-1", "300"] {
+            assert!(within::<u8>(1, 64)(wrong).is_err_and(|why| why.contains("1 to 64")), "{wrong}");
+        }
+    }
+
+    #[test]
     fn times() {
-        let kinds = [parse_expiry, parse_interval, parse_lease, parse_patience];
+        let kinds = [parse_expiry, parse_interval, parse_snapshot_interval, parse_lease, parse_patience];
         for parse in kinds {
             assert_eq!(parse("30s"), Ok(Duration::from_secs(30)));
             assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
@@ -154,7 +260,13 @@ mod tests {
             }
         }
         // Each says what is true of it.
-        let words = [["item", "--expires"], ["load", "--every"], ["view", "memory"], ["--retry", "nobody"]];
+        let words = [
+            ["item", "--expires"],
+            ["load", "--every"],
+            ["snapshot", "ends"],
+            ["view", "memory"],
+            ["--retry", "nobody"],
+        ];
         for (parse, [none, long]) in kinds.into_iter().zip(words) {
             assert!(parse("0s").unwrap_err().contains(none), "{none}");
             assert!(parse("40000d").unwrap_err().contains(long), "{long}");

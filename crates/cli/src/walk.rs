@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
-use kelix::{Cost, Item, Session, Visit, Walk, Walked};
+use kelix::{Attribute, Cost, Item, Session, Visit, Walk, Walked};
 use serde_json::json;
 
-use crate::bytes::{AttributeArgument, KeyArgument};
+use crate::bytes::{AttributeArgument, KeyArgument, show_name};
 use crate::context::{Context, cost_json, cost_words, measured, plural, say};
 use crate::items::{Named, TableNames, json as item_json, write_lines};
 use crate::{Exit, Failure};
@@ -33,7 +33,7 @@ pub(crate) struct WalkArgs {
     #[arg(required = true, value_name = "LINK")]
     links: Vec<String>,
     /// So many links from the first item at most [default: as far as they lead]
-    #[arg(long, value_name = "LINKS")]
+    #[arg(long, value_name = "LINKS", value_parser = crate::units::within::<u32>(0, u32::MAX.into()))]
     depth: Option<u32>,
     /// On along the first link before the second one is looked at
     #[arg(long)]
@@ -42,7 +42,7 @@ pub(crate) struct WalkArgs {
     #[arg(long = "where", value_name = "NAME=VALUE")]
     filter: Vec<AttributeArgument>,
     /// End when so many have been printed
-    #[arg(long, value_name = "ITEMS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "ITEMS", value_parser = crate::units::parse_some)]
     limit: Option<u64>,
     /// Tell what was visited and what it cost on standard error
     #[arg(long, conflicts_with = "json")]
@@ -65,13 +65,21 @@ impl WalkArgs {
 }
 
 /// Walks, and keeps what is to be printed.
-fn walk(session: &mut Session, args: &WalkArgs) -> Result<(Vec<Come>, Walked), Failure> {
+fn walk(session: &mut Session, args: &WalkArgs) -> Result<(Vec<Come>, Walked, Vec<String>), Failure> {
     let table = session.table(&args.table)?;
     let key = Named { name: &args.table, kind: table.kind() }.key("walk", &args.key)?;
     let links: Vec<&str> = args.links.iter().map(String::as_str).collect();
     let walk = Walk { links: &links, depth: args.depth.unwrap_or(u32::MAX), depth_first: args.depth_first };
     let mut come = Vec::new();
+    let mut unseen = links.clone();
     let walked = session.walk(&[(table, &key)], &walk, |visited| {
+        if !unseen.is_empty() {
+            let attributes = visited.item.attributes();
+            let has = |name: &str| {
+                attributes.iter().any(|(of, it)| *of == name && matches!(it, Attribute::Link(_)))
+            };
+            unseen.retain(|name| !has(name));
+        }
         if args.takes(visited.item) {
             come.push(Come { item: visited.item.clone(), depth: visited.depth });
         }
@@ -81,12 +89,15 @@ fn walk(session: &mut Session, args: &WalkArgs) -> Result<(Vec<Come>, Walked), F
         let place = Named { name: &args.table, kind: table.kind() }.place(&key);
         return Err(Failure::new(Exit::NotThere, "walk", format!("{place}: not there")));
     }
-    Ok((come, walked))
+    // A walk that ended early may have met the link later.
+    let is_whole = args.depth != Some(0) && args.limit != Some(come.len() as u64);
+    let unseen = unseen.into_iter().filter(|_| is_whole).map(show_name).collect();
+    Ok((come, walked, unseen))
 }
 
 pub(crate) fn run(context: &Context, args: &WalkArgs) -> Result<(), Failure> {
     let mut session = context.session()?;
-    let ((come, walked), cost) = measured(&mut session, |session| walk(session, args))?;
+    let ((come, walked, unseen), cost) = measured(&mut session, |session| walk(session, args))?;
     let mut names = TableNames::default();
     for Come { item, .. } in &come {
         names.learn_own(&mut session, item)?;
@@ -100,14 +111,20 @@ pub(crate) fn run(context: &Context, args: &WalkArgs) -> Result<(), Failure> {
         });
         let items: Vec<_> = items.collect();
         let (visited, gone) = (walked.items, walked.gone);
-        return context
-            .print_json(&json!({"items": items, "visited": visited, "gone": gone, "cost": cost_json(cost)}));
+        context.print_json(
+            &json!({"items": items, "visited": visited, "gone": gone, "cost": cost_json(cost)}),
+        )?;
+    } else {
+        print(args, &come, &names)?;
+        if args.explain {
+            say(&summary(walked, cost));
+        }
     }
-    print(args, &come, &names)?;
-    if args.explain {
-        say(&summary(walked, cost));
+    if unseen.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let context = format!("none of the items visited has a link \"{}\"", unseen.join("\" or \""));
+    Err(Failure::new(Exit::NotThere, "walk", context).named(kelix::ErrorKind::NoSuchAttribute.name()))
 }
 
 fn print(args: &WalkArgs, come: &[Come], names: &TableNames) -> Result<(), Failure> {

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::bytes::{AttributeArgument, KeyArgument, LinkArgument, parse};
 use crate::context::{Context, cost_json, create_table, measured};
 use crate::items::Named;
-use crate::units::{parse_expiry, parse_flags};
+use crate::units::{parse_expiry, parse_flags, parse_version};
 use crate::{Exit, Failure};
 
 /// Put an item
@@ -57,7 +57,7 @@ pub(crate) struct PutArgs {
     #[arg(long, value_name = "BITS", value_parser = parse_flags, default_value_t = 0, hide_default_value = true)]
     flags: u32,
     /// Put only if the key still has this version
-    #[arg(long, value_name = "VERSION", conflicts_with = "if_absent")]
+    #[arg(long, value_name = "VERSION", conflicts_with = "if_absent", value_parser = parse_version)]
     if_version: Option<u64>,
     /// Put only if the key is absent
     #[arg(long)]
@@ -79,7 +79,7 @@ pub(crate) struct DelArgs {
     #[arg(allow_negative_numbers = true)]
     key: KeyArgument,
     /// Delete only if the key still has this version
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = parse_version)]
     if_version: Option<u64>,
 }
 

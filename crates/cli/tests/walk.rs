@@ -62,5 +62,7 @@ fn walks_are_printed_in_their_order() {
     place.kelix(&["walk", "people", "ada"]).failed(2, &["<LINK>"]);
     place.kelix(&["walk", "people", "ada", "friend", "--limit", "0"]).failed(2, &["--limit"]);
     // Of a name that no item has there are no links.
-    assert_eq!(place.kelix(&["walk", "people", "ada", "enemy"]).ok(), "0 people/ada\n");
+    let enemy = place.kelix(&["walk", "people", "ada", "enemy"]);
+    assert_eq!(enemy.text(), "0 people/ada\n");
+    enemy.failed(1, &["none of the items visited has a link \"enemy\""]);
 }

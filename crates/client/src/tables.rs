@@ -51,6 +51,10 @@ impl Session {
     pub fn create_table_of(&mut self, kind: TableKind, name: &str) -> Result<Table> {
         const OPERATION: &str = "create_table";
         check_name(OPERATION, name)?;
+        if name.contains('/') {
+            let context = format!("a table's name cannot contain /, which ends it in links: \"{name}\"");
+            return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, context));
+        }
         self.heal()?;
         let id = self.intern(OPERATION, TableId::CATALOGUE, kind, name)?;
         let table = self.table_handle(TableId(id.0));

@@ -126,7 +126,10 @@ fn take_snapshot(shared: &Shared, uid: u32) -> serde_json::Value {
         Ok(Taken { path, bytes, time, .. }) => {
             json!({"path": path.display().to_string(), "bytes": bytes, "seconds": time.as_secs_f64()})
         }
-        Err(error) => json!({"error": error.context()}),
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map(|cause| format!(" ({cause})"));
+            json!({"error": format!("{}{}", error.context(), cause.unwrap_or_default())})
+        }
     }
 }
 

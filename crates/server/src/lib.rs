@@ -13,6 +13,7 @@ mod clients;
 mod connection;
 mod holder;
 mod listening;
+mod memory;
 mod namespace;
 mod server;
 mod shard_thread;

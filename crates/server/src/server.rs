@@ -24,6 +24,7 @@ use crate::authority::Authority;
 use crate::clients::{ClientRecord, Counters};
 use crate::connection;
 use crate::listening::Reserved;
+use crate::memory::{memory_limit, memory_of_host};
 use crate::namespace::{DEFAULT, Namespace, NamespaceConfig, Numbers, Rights, Visitor};
 use crate::shard_thread::{Command, News, ShardHandle};
 use crate::snapshots::{self, Asker, SnapshotConfig, Snapshots, Taken};
@@ -74,12 +75,12 @@ pub struct Token {
 }
 
 impl Default for ServerConfig {
-    /// The default directory, one shard, half of the machine's memory, pinned where there are cores to spare.
+    /// The default directory, one shard, half of the memory that it may have, pinned where there are cores to spare.
     fn default() -> Self {
         ServerConfig {
             directory: RunDirectory::default_path(),
             shards: 1,
-            memory_bytes: memory_of_host("MemTotal").unwrap_or(1 << 30) / 2,
+            memory_bytes: memory_limit().unwrap_or(1 << 30) / 2,
             cache: false,
             rights: Rights::default(),
             namespaces: Vec::new(),
@@ -559,13 +560,6 @@ fn check_access(config: &ServerConfig) -> Result<()> {
         "{address} can be reached from other hosts, so {missing}; without, listen on 127.0.0.1 or [::1]"
     );
     Err(Error::new(ErrorKind::InvalidArgument, "serve", context))
-}
-
-/// A size of the host's memory, as the system names it, in bytes.
-fn memory_of_host(name: &str) -> Option<u64> {
-    let sizes = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let size = sizes.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    size.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// A server that takes over has its memory beside that of the other one, for as long as that serves. The system would end one of them if there

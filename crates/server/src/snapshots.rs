@@ -162,7 +162,7 @@ impl Snapshots {
                 standing.taken += 1;
             }
             Err(error) => {
-                warn!(%error, "no snapshot was taken: the one before is kept");
+                warn!(%error, "no snapshot was taken; one from before, if there is any, is kept");
                 standing.failed += 1;
             }
         }

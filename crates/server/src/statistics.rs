@@ -205,6 +205,7 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
         "pid": std::process::id(),
         "term": shared.authority.term,
         "namespace": namespace.name,
+        "cache": namespace.is_cache,
         "tcp": shared.tcp.map(|address| address.to_string()),
         "rdma": shared.rdma.iter().map(SocketAddr::to_string).collect::<Vec<_>>(),
         "page_bytes": kelix_fabric::shm::page_bytes(),

@@ -318,7 +318,9 @@ impl Shard {
 
     /// What it has done so far.
     pub fn counters(&self) -> ShardCounters {
-        self.counters
+        // The catalogue's own items are nobody's who uses the store.
+        let items = self.counters.items - self.counts.of(TableId::CATALOGUE);
+        ShardCounters { items, ..self.counters }
     }
 
     /// What its memory is used for.

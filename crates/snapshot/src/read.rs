@@ -114,10 +114,15 @@ impl Snapshot {
     /// The first words and the description, which are whole, and may be of any version.
     fn first_words(&self) -> Result<Vec<u64>> {
         let mut words = vec![0; PAGE_BYTES / 8];
-        self.read(0, &mut words)?;
-        if words[0] != MAGIC {
-            return Err(self.damaged("it is no snapshot of Kelix's"));
+        // A file of another kind may be shorter.
+        if self.bytes >= 8 {
+            self.read(0, &mut words[..1])?;
         }
+        if self.bytes > 0 && words[0] != MAGIC {
+            let context = format!("{} is no snapshot of Kelix's", self.path.display());
+            return Err(Error::new(ErrorKind::Damaged, "read snapshot", context));
+        }
+        self.read(0, &mut words)?;
         let count = usize::try_from(words[2]).ok().filter(|count| *count < 1 << 24);
         let count = count.ok_or_else(|| self.damaged(NONSENSE))?;
         words.resize(PAGE_BYTES.max(32 + count).next_multiple_of(PAGE_BYTES) / 8, 0);

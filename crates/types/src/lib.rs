@@ -29,3 +29,10 @@ pub struct NameId(pub u16);
 /// the value itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Version(pub u64);
+
+/// As `kelix put` prints it, and `--if-version` takes it.
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}

@@ -156,7 +156,7 @@ fn unknown_section<'n>(program: &Command, name: &str, known: impl Iterator<Item 
     let of = Section::ALL
         .into_iter()
         .find(|section| section.options(program).iter().any(|option| key(option) == name));
-    match (of, nearest(name, known)) {
+    match (of, nearest(name, known, name.chars().count().div_ceil(2))) {
         (Some(section), _) => format!("{name} belongs below [{}]", section.name()),
         (None, Some(near)) => format!("there is no section [{name}]; perhaps [{near}] is meant"),
         (None, None) => format!("there is no section [{name}]; there are [serve] and [client]"),
@@ -168,16 +168,20 @@ fn unknown_key(program: &Command, section: Section, name: &str) -> String {
     let mut others = Section::ALL.into_iter().filter(|other| *other != section);
     let other = others.find(|other| other.options(program).iter().any(|option| key(option) == name));
     let section = section.name();
-    match (other, nearest(name, known.iter().copied())) {
+    match (other, nearest(name, known.iter().copied(), name.chars().count().div_ceil(2))) {
         (Some(other), _) => format!("{name} belongs in [{}], not in [{section}]", other.name()),
         (None, Some(near)) => format!("[{section}] has no key \"{name}\"; perhaps {near} is meant"),
         (None, None) => format!("[{section}] has no key \"{name}\"; there are {}", known.join(", ")),
     }
 }
 
-/// Of some names that which is most like another, if one is like it at all.
-fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+/// Of some names that which is most like another, if so few letters are different at most.
+pub(super) fn nearest<'n>(
+    name: &str,
+    names: impl Iterator<Item = &'n str>,
+    letters_max: usize,
+) -> Option<&'n str> {
     let near = names.map(|other| (strsim::damerau_levenshtein(name, other), other));
     let (far, other) = near.min_by_key(|(far, _)| *far)?;
-    (far <= name.chars().count().max(other.chars().count()) / 2).then_some(other)
+    (far <= letters_max).then_some(other)
 }

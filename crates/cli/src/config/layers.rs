@@ -7,13 +7,14 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
-use super::file::{File, Values};
+use super::file::{File, Values, nearest};
 use super::options::{Kind, Section, key, variable};
 use crate::Failure;
+use crate::heeded::{self, heeds};
 
 /// Where an option comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -146,6 +147,21 @@ pub(crate) struct Completed<'p> {
     pub added: Vec<Given<'p>>,
 }
 
+/// Variables of the program's that are no option's.
+const OTHER_VARIABLES: [&str; 2] = ["KELIX_CONFIG", "KELIX_TOKEN"];
+
+/// What is to be said of variables that are named like an option's, and are none's: a slip would be passed over silently else.
+pub(crate) fn unknown_variables(program: &Command, names: impl Iterator<Item = String>) -> Vec<String> {
+    let options = Section::ALL.into_iter().flat_map(|section| section.options(program));
+    let known: Vec<String> = options.map(variable).chain(OTHER_VARIABLES.map(String::from)).collect();
+    let unknown = names.filter(|name| name.starts_with("KELIX_") && !known.contains(name));
+    let told = unknown.filter_map(|name| {
+        let near = nearest(&name, known.iter().map(String::as_str), 2)?;
+        Some(format!("kelix: ${name} is no option's and counts for nothing; perhaps ${near} is meant"))
+    });
+    told.collect()
+}
+
 /// Adds to a command line what it leaves out.
 pub(crate) fn complete(program: &Command, words: Vec<OsString>) -> Result<Completed<'_>, Failure> {
     let nothing = |words| Ok(Completed { words, added: Vec::new() });
@@ -154,7 +170,10 @@ pub(crate) fn complete(program: &Command, words: Vec<OsString>) -> Result<Comple
     let Some(section) = Section::of_command(name) else { return nothing(words) };
     let file = File::in_force(program, named_file(&typed))?;
     let given = given(program, section, Some(of_command), file.as_ref())?;
-    let added = given.into_iter().filter(|given| given.origin != Origin::CommandLine).collect();
+    let path = heeded::path(&typed);
+    let added = given.into_iter().filter(|given| given.origin != Origin::CommandLine);
+    let added = added.filter(|given| !given.option.is_global_set() || heeds(&path, key(given.option)));
+    let added = added.collect();
     Ok(add(words, added))
 }
 
@@ -191,9 +210,30 @@ impl Completed<'_> {
         Some(Failure::usage("read the configuration", context))
     }
 
-    /// What is to be said of a refusal that is about more than one option.
-    pub fn hint(&self) -> Option<&'static str> {
-        let added = self.added.iter().any(|given| given.values.is_some());
-        added.then_some("kelix: some options come from the environment or a file: see kelix config")
+    /// What is to be said of a refusal that is about how options go together, of which some were added.
+    pub fn hint(&self, error: &clap::Error) -> Option<&'static str> {
+        let added = self.added.iter().any(|given| given.values.is_some() && !given.option.is_global_set());
+        (added && error.kind() == ErrorKind::MissingRequiredArgument)
+            .then_some("kelix: some options come from the environment or a file: see kelix config")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_in_a_variable_is_told() {
+        let program = crate::program();
+        let told = |name: &str| unknown_variables(&program, std::iter::once(name.to_string()));
+        for (slip, meant) in
+            [("KELIX_MEMROY", "$KELIX_MEMORY"), ("KELIX_DIRS", "$KELIX_DIR"), ("KELIX_TOKE", "$KELIX_TOKEN")]
+        {
+            let told = told(slip);
+            assert!(told.len() == 1 && told[0].contains(slip) && told[0].contains(meant), "{told:?}");
+        }
+        for other in ["KELIX_MEMORY", "KELIX_CONFIG", "KELIX_TOKEN", "KELIX_TEST_SCALE", "MEMROY"] {
+            assert_eq!(told(other), Vec::<String>::new(), "{other}");
+        }
     }
 }

@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::context::{Context, plural};
 use file::File;
-pub(crate) use layers::complete;
 use layers::{Given, Origin};
+pub(crate) use layers::{complete, unknown_variables};
 use options::{Default, Kind, Section, key, variable};
 
 /// Tell which options are in force, and where each comes from

@@ -27,6 +27,9 @@ const NEW_KEYS_PER_SECOND: u64 = 100_000;
 /// Pages of what every shard has: the catalogue's items, and slabs that are begun.
 const OTHER_PAGES: u64 = 4;
 
+/// Items that the hash index of a shard has room for: as many subtables as its directory can name, as full as they are on average.
+pub(super) const HASHED_ITEMS_MAX: u64 = (1 << Kind::DIRECTORY_DEPTH_MAX) * 300;
+
 /// What is to be stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Shape {

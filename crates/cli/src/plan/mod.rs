@@ -4,14 +4,16 @@ mod memory;
 
 use std::io::Write;
 
-use kelix_types::limits::{SHARD_BYTES_MIN, SHARDS_MAX};
+use kelix_types::limits::{
+    KEY_BYTES_MAX, NAMES_MAX, PLACE_BITS, SHARD_BYTES_MIN, SHARDS_MAX, VALUE_BYTES_MAX,
+};
 use kelix_wire::View;
 use serde_json::json;
 
 use crate::Failure;
 use crate::context::{Context, plural};
 use crate::table::KindArgs;
-use crate::units::{parse_size, show_size};
+use crate::units::{parse_count, parse_size, show_size, within};
 use memory::{Need, Shape};
 
 /// Tell how much memory and how many shards a server needs
@@ -28,8 +30,8 @@ Examples:
   kelix plan --items 50000000 --ordered --keys u64 --values inline8
   kelix plan --items 1000000 --key 8 --value 100 --shards 2 --json | jq -r .command")]
 pub(crate) struct PlanArgs {
-    /// How many items there will be
-    #[arg(long, value_name = "N")]
+    /// How many items there will be, as in 10000000, 10M or 1e7
+    #[arg(long, value_name = "N", value_parser = parse_count)]
     items: u64,
     /// Bytes of a key, on average [default: 8 where keys are numbers]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, required_unless_present = "keys")]
@@ -38,15 +40,15 @@ pub(crate) struct PlanArgs {
     #[arg(long, value_name = "SIZE", value_parser = parse_size, required_unless_present = "values")]
     value: Option<u64>,
     /// The value is made of so many attributes
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse_count)]
     attributes: u64,
     #[command(flatten)]
     kind: KindArgs,
     /// Shards of the server [default: one for each 500,000 puts a second]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=SHARDS_MAX as u64))]
+    #[arg(long, value_name = "N", value_parser = within::<u64>(1, SHARDS_MAX as u64))]
     shards: Option<u64>,
     /// How many items are replaced a second
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse_count)]
     puts_per_second: u64,
 }
 
@@ -174,11 +176,81 @@ impl Plan {
     }
 }
 
+/// Items that no server has, and puts that none does.
+const COUNT_MAX: u64 = 1 << 40;
+/// What a place can tell of a shard's memory.
+const SHARD_BYTES_MAX: u64 = 1 << PLACE_BITS;
+
+/// Refuses what no server takes, before anything is reckoned.
+fn check(shape: &Shape, puts_per_second: u64) -> Result<(), Failure> {
+    let refuse = |context: String| Err(Failure::usage("plan", context));
+    let (items, key, value) = (shape.items, shape.key_bytes, shape.value_bytes);
+    if key > KEY_BYTES_MAX as u64 {
+        return refuse(format!(
+            "--key {} is more than a key may have: {}",
+            show_size(key),
+            show_size(KEY_BYTES_MAX as u64)
+        ));
+    }
+    if value > VALUE_BYTES_MAX {
+        return refuse(format!(
+            "--value {} is more than a value may have: {}",
+            show_size(value),
+            show_size(VALUE_BYTES_MAX)
+        ));
+    }
+    if shape.attributes > NAMES_MAX as u64 {
+        return refuse(format!(
+            "--attributes {}: a table has at most {NAMES_MAX} names of attributes",
+            shape.attributes
+        ));
+    }
+    if items > COUNT_MAX || puts_per_second > COUNT_MAX {
+        return refuse(format!(
+            "a server has no more than {COUNT_MAX} items, and replaces no more in a second"
+        ));
+    }
+    let least = u128::from(items) * u128::from(key + value);
+    let most = u128::from(SHARD_BYTES_MAX) * SHARDS_MAX as u128;
+    if least > most {
+        return refuse(format!(
+            "{items} items of {} are more than the memory of {SHARDS_MAX} shards of {}: spread them over several servers",
+            show_size(key + value),
+            show_size(SHARD_BYTES_MAX)
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses a plan that no server could follow.
+fn check_shards(plan: &Plan) -> Result<(), Failure> {
+    let advice = match plan.shape.kind.is_ordered() {
+        true => "an ordered table stands on one shard: spread the items over several tables".to_string(),
+        false => format!(
+            "give more --shards, of which there may be {SHARDS_MAX}, or spread the items over several servers"
+        ),
+    };
+    let refuse = |what: String| Err(Failure::usage("plan", format!("{what}; {advice}")));
+    if !plan.shape.kind.is_ordered() && plan.most_items > memory::HASHED_ITEMS_MAX {
+        let (most, max) = (plan.most_items, memory::HASHED_ITEMS_MAX);
+        return refuse(format!("one shard would have {most} items, and its index has room for some {max}"));
+    }
+    let shard = plan.memory / plan.shards;
+    if shard > SHARD_BYTES_MAX {
+        let (shard, max) = (show_size(shard), show_size(SHARD_BYTES_MAX));
+        return refuse(format!("a shard would have {shard} of memory, and can have {max}"));
+    }
+    Ok(())
+}
+
 pub(crate) fn run(context: &Context, args: &PlanArgs) -> Result<(), Failure> {
     let shape = shape(args)?;
     let usual = args.puts_per_second.div_ceil(PUTS_A_SHARD).clamp(1, SHARDS_MAX as u64);
     let usual = if shape.kind.is_ordered() { 1 } else { usual };
-    let plan = Plan::of(shape, args.shards.unwrap_or(usual), args.puts_per_second);
+    let shards = args.shards.unwrap_or(usual);
+    check(&shape, args.puts_per_second)?;
+    let plan = Plan::of(shape, shards, args.puts_per_second);
+    check_shards(&plan)?;
     if context.json {
         let Plan { shape, need, .. } = &plan;
         return context.print_json(&json!({

@@ -10,7 +10,7 @@ use crate::{Failure, refuse};
 
 /// What a line says.
 #[derive(Parser)]
-#[command(multicall = true, disable_version_flag = true, max_term_width = 110)]
+#[command(name = "kelix", no_binary_name = true, disable_version_flag = true, max_term_width = 110)]
 #[command(
     help_template = "{subcommands}\n\nhelp COMMAND tells more, with examples; help syntax how keys and values are written.\n"
 )]

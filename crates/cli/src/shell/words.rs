@@ -105,9 +105,9 @@ mod tests {
     #[test]
     fn what_the_last_word_may_be() {
         for (line, is) in [
-            ("", "kelix-cli command "),
-            ("pu", "kelix-cli command pu"),
-            ("kelix pu", "kelix-cli command pu"),
+            ("", "kelix command "),
+            ("pu", "kelix command pu"),
+            ("kelix pu", "kelix command pu"),
             ("put ", "put table "),
             ("put a\u{a0}b ", "put key "),
             ("put a\u{3000}", "put table a\u{3000}"),

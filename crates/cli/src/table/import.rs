@@ -40,9 +40,10 @@ pub(crate) struct ImportArgs {
     /// How items stand there: jsonl or csv [default: csv for a name that ends so, else jsonl]
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Of CSV: which column has the keys
-    #[arg(long, value_name = "COLUMN", default_value = "key")]
-    key: String,
+    /// Which column of CSV has the keys, or which name in each object: its other names become attributes then [default: key, and objects as
+    /// `table export` writes them]
+    #[arg(long, value_name = "COLUMN")]
+    key: Option<String>,
     /// Begin at the first line also where an import was ended
     #[arg(long)]
     restart: bool,
@@ -144,12 +145,14 @@ impl Import<'_> {
         }
         file.rewind().map_err(cannot)?;
         let wrong = |why: String| Failure::usage(OPERATION, format!("{name}: {why}"));
-        let mut reader = Reader::new(self.format, file, &self.args.key).map_err(wrong)?;
+        let mut reader = Reader::new(self.format, file, self.args.key.as_deref()).map_err(wrong)?;
         let mut from = 0;
         if let Some(known) = known {
             reader.go_on((known.bytes, known.lines)).map_err(cannot)?;
             from = known.items;
-            say(&format!("going on behind line {}, after {}", known.lines, plural(from, "item")));
+            if known.lines > 0 {
+                say(&format!("going on behind line {}, after {}", known.lines, plural(from, "item")));
+            }
         }
         self.items = from;
         let (args, format) = (self.args, self.format);
@@ -169,7 +172,7 @@ impl Import<'_> {
 
     /// Puts all items of a stream.
     fn read_stream(&mut self, from: impl BufRead, name: &str) -> Result<(), Failure> {
-        let reader = Reader::new(self.format, from, &self.args.key);
+        let reader = Reader::new(self.format, from, self.args.key.as_deref());
         let mut reader = reader.map_err(|why| Failure::usage(OPERATION, format!("{name}: {why}")))?;
         self.all(&mut reader, name, |_, _| Ok(()))
     }

@@ -246,6 +246,53 @@ impl Record {
         Ok((key, item))
     }
 
+    /// Reads an object of any form, whose names are columns.
+    fn of_object(text: &str, key: &str) -> Result<Record, String> {
+        let object: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(text).map_err(|error| format!("an object is wanted: {error}"))?;
+        if object.get(key).is_none_or(|value| value.is_null()) {
+            let names: Vec<&str> = object.keys().map(String::as_str).collect();
+            return Err(format!(
+                "it has nothing named \"{key}\", which has the key; there are: {}",
+                names.join(", ")
+            ));
+        }
+        let mut columns = Vec::new();
+        let mut cells = Vec::new();
+        for (name, value) in &object {
+            use serde_json::Value;
+            cells.push(match value {
+                Value::Null => String::new(),
+                Value::Bool(is) => is.to_string(),
+                // Digits beyond those of a float would be lost.
+                Value::Number(number)
+                    if number
+                        .as_f64()
+                        .is_some_and(|float| number.is_f64() && float.abs() >= 2f64.powi(53)) =>
+                {
+                    return Err(format!(
+                        "\"{name}\" is a number with more digits than can be read: write it as text"
+                    ));
+                }
+                Value::Number(number) => number.to_string(),
+                // A text stands for itself, whatever syntax it looks like.
+                Value::String(text)
+                    if text.is_empty() || text.starts_with(LINK) || show(text.as_bytes()) != *text =>
+                {
+                    format!("text:{text}")
+                }
+                Value::String(text) => text.clone(),
+                Value::Array(_) | Value::Object(_) => {
+                    return Err(format!(
+                        "\"{name}\" is no text, number or truth: `kelix load` takes such objects, by a map"
+                    ));
+                }
+            });
+            columns.push(Column::of(name, key));
+        }
+        Record::of_row(&columns, &cells)
+    }
+
     /// Reads a row of CSV.
     fn of_row(columns: &[Column], row: &[String]) -> Result<Record, String> {
         let mut record = Record::default();
@@ -303,16 +350,19 @@ impl Column {
 
 /// Reads items.
 pub(super) enum Reader<R> {
-    Jsonl { from: R, line: String, bytes: u64, lines: u64 },
+    Jsonl { from: R, key: Option<String>, line: String, bytes: u64, lines: u64 },
     Csv { rows: Box<CsvRecords<R>>, columns: Vec<Column> },
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads what is left of a file, whose first bytes were read before. `key`: which column has the key.
-    pub fn new(format: Format, from: R, key: &str) -> Result<Reader<R>, String> {
+    /// Reads what is left of a file, whose first bytes were read before. `key`: which column has the key, or which name of
+    /// each object.
+    pub fn new(format: Format, from: R, key: Option<&str>) -> Result<Reader<R>, String> {
         if format == Format::Jsonl {
-            return Ok(Reader::Jsonl { from, line: String::new(), bytes: 0, lines: 0 });
+            let key = key.map(String::from);
+            return Ok(Reader::Jsonl { from, key, line: String::new(), bytes: 0, lines: 0 });
         }
+        let key = key.unwrap_or(KEY);
         let format = CsvFormat { delimiter: b',', quote: Some(b'"'), escape: None, null: Vec::new() };
         let (rows, headings) = CsvRecords::new(from, format)?;
         let columns: Vec<Column> = headings.iter().map(|heading| Column::of(heading, key)).collect();
@@ -325,7 +375,7 @@ impl<R: BufRead> Reader<R> {
     /// The next item; `Ok(None)`: that was the last.
     pub fn next(&mut self) -> Result<Option<Record>, String> {
         match self {
-            Reader::Jsonl { from, line, bytes, lines } => loop {
+            Reader::Jsonl { from, key, line, bytes, lines } => loop {
                 line.clear();
                 let read = from.read_line(line).map_err(|error| error.to_string())?;
                 if read == 0 {
@@ -340,7 +390,12 @@ impl<R: BufRead> Reader<R> {
                     return Err("an object a line is wanted: `jq -c '.[]'` makes such lines of an array, `jq -c .` of an object over several".into());
                 }
                 if !object.trim().is_empty() {
-                    return serde_json::from_str(object).map(Some).map_err(|error| error.to_string());
+                    return match key {
+                        Some(key) => Record::of_object(object, key).map(Some),
+                        None => serde_json::from_str(object).map(Some).map_err(|error| {
+                            format!("{error}; of objects that no export wrote, --key NAME tells which name has the key")
+                        }),
+                    };
                 }
             },
             Reader::Csv { rows, columns } => match rows.next_record()? {

@@ -68,6 +68,22 @@ impl From<&Address> for Address {
     }
 }
 
+/// `HOST:PORT` is over TCP, and all else a directory. What is neither is found out when it is connected to; [`Address::from_str`] tells it at once.
+impl From<&str> for Address {
+    fn from(text: &str) -> Address {
+        match text.contains('/') || !text.contains(':') {
+            true => Address::Directory(text.into()),
+            false => Address::Tcp(text.into()),
+        }
+    }
+}
+
+impl From<String> for Address {
+    fn from(text: String) -> Address {
+        Address::from(&text[..])
+    }
+}
+
 impl FromStr for Address {
     type Err = Error;
 
@@ -409,9 +425,11 @@ mod tests {
         let directory = |text: &str| Address::Directory(text.into());
         for text in ["/run/kelix", "kelix", "./a:1", "/tmp/a:7117"] {
             assert_eq!(text.parse::<Address>().unwrap(), directory(text));
+            assert_eq!(Address::from(text), directory(text));
         }
         for text in ["localhost:7117", "127.0.0.1:1", "[::1]:65535"] {
             assert_eq!(text.parse::<Address>().unwrap(), Address::Tcp(text.into()));
+            assert_eq!(Address::from(text.to_string()), Address::Tcp(text.into()));
         }
         for text in ["", "localhost:", "localhost:x", "localhost:65536", "localhost:0"] {
             assert_eq!(text.parse::<Address>().unwrap_err().kind(), ErrorKind::InvalidArgument, "{text}");

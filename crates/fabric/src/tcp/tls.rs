@@ -17,7 +17,14 @@ fn refuse(what: String, source: impl std::error::Error + Send + Sync + 'static) 
     Error::new(ErrorKind::InvalidArgument, "set up TLS", what).with_source(std::io::Error::other(source))
 }
 
+/// Files that cannot be read are told from those that hold something else.
+fn check_file(path: &Path) -> Result<()> {
+    let cannot = |source| Error::system("set up TLS", format!("cannot read {}", path.display()), source);
+    std::fs::File::open(path).map(drop).map_err(cannot)
+}
+
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
+    check_file(path)?;
     let read = || CertificateDer::pem_file_iter(path)?.collect::<std::result::Result<Vec<_>, _>>();
     let found = read().map_err(|source| refuse(format!("no certificates in {}", path.display()), source))?;
     if found.is_empty() {
@@ -28,6 +35,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
 }
 
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>> {
+    check_file(path)?;
     PrivateKeyDer::from_pem_file(path)
         .map_err(|source| refuse(format!("no private key in {}", path.display()), source))
 }

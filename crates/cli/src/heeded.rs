@@ -1,0 +1,135 @@
+//! Which of the options that all commands share each command heeds.
+//!
+//! They are defined once, at the program, so that they may stand anywhere on the command line. A command that does not heed one neither lists
+//! it in its help nor takes it.
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command};
+
+/// Whether a command heeds an option. The command is told by its names, outermost first.
+pub(crate) fn heeds(command: &[&str], option: &str) -> bool {
+    let of_server = option == "dir" || option.starts_with("tls-");
+    match (command, option) {
+        // Errors are printed so by all.
+        (_, "json") => true,
+        (["serve"], _) => of_server || option == "config",
+        (["demo"], _) => option == "dir",
+        (
+            ["bench" | "completions" | "fabric" | "manual" | "map" | "namespaces" | "plan" | "syntax", ..],
+            _,
+        ) => false,
+        (["config", "check" | "example"] | ["snapshot", "list" | "verify"], _) => false,
+        _ => true,
+    }
+}
+
+/// Hides from the help of each command what it does not heed.
+pub(crate) fn hide_unheeded(program: Command) -> Command {
+    let common: Vec<Arg> = program.get_arguments().filter(|option| option.is_global_set()).cloned().collect();
+    hide(program, &[], &common)
+}
+
+fn hide(command: Command, path: &[&str], common: &[Arg]) -> Command {
+    command.mut_subcommands(|of| {
+        let name = of.get_name().to_string();
+        let path = [path, &[&name]].concat();
+        let unheeded = common.iter().filter(|option| !heeds(&path, option.get_long().unwrap_or_default()));
+        let of = of.args(unheeded.map(|option| option.clone().hide(true)));
+        hide(of, &path, common)
+    })
+}
+
+/// The same for what lists hidden options, too: each command has what it heeds, and nothing is common.
+pub(crate) fn only_heeded(program: Command) -> Command {
+    let common: Vec<Arg> = program.get_arguments().filter(|option| option.is_global_set()).cloned().collect();
+    let common: Vec<Arg> = common.into_iter().map(|option| option.global(false)).collect();
+    let own = program.mut_args(|option| option.global(false));
+    give_heeded(own, &[], &common)
+}
+
+fn give_heeded(command: Command, path: &[&str], common: &[Arg]) -> Command {
+    command.mut_subcommands(|of| {
+        let name = of.get_name().to_string();
+        let path = [path, &[&name]].concat();
+        let heeded = common.iter().filter(|option| heeds(&path, option.get_long().unwrap_or_default()));
+        let of = of.args(heeded.cloned());
+        give_heeded(of, &path, common)
+    })
+}
+
+/// The command that a command line is about, by its names.
+pub(crate) fn path(matches: &ArgMatches) -> Vec<&str> {
+    let mut path = Vec::new();
+    let mut next = matches.subcommand();
+    while let Some((name, of)) = next {
+        path.push(name);
+        next = of.subcommand();
+    }
+    path
+}
+
+/// An option on the command line that its command does not heed, and what is to be said of that.
+pub(crate) fn unheeded(program: &Command, matches: &ArgMatches) -> Option<String> {
+    let path = path(matches);
+    let common = program.get_arguments().filter(|option| option.is_global_set());
+    let mut given = common
+        .filter(|option| matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine));
+    let option = given.find_map(|option| option.get_long().filter(|name| !heeds(&path, name)))?;
+    let command = path.join(" ");
+    Some(format!(
+        "`kelix {command}` heeds no --{option}: leave it out (kelix {command} --help lists what it takes)"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::Cli;
+
+    /// The help of a command, and the options that all commands share.
+    fn each(command: &mut Command, path: &[String], look: &mut impl FnMut(&[String], String)) {
+        for of in command.get_subcommands_mut() {
+            let path = [path, &[of.get_name().to_string()]].concat();
+            look(&path, of.render_long_help().to_string());
+            each(of, &path, look);
+        }
+    }
+
+    #[test]
+    fn completions_offer_what_is_heeded() {
+        let mut program = only_heeded(Cli::command());
+        program.build();
+        let plan = program.find_subcommand("plan").expect("a command");
+        let has =
+            |command: &Command, name: &str| command.get_arguments().any(|arg| arg.get_long() == Some(name));
+        assert!(has(plan, "items") && has(plan, "json") && !has(plan, "retry") && !has(plan, "dir"));
+        assert!(has(program.find_subcommand("get").expect("a command"), "retry") && has(&program, "retry"));
+    }
+
+    #[test]
+    fn the_help_of_each_command_lists_what_it_heeds() {
+        let mut program = hide_unheeded(Cli::command()).disable_help_subcommand(true);
+        program.build();
+        let common = program.get_arguments().filter(|option| option.is_global_set());
+        let common: Vec<String> = common.filter_map(|option| option.get_long()).map(String::from).collect();
+        let mut looked = 0;
+        each(&mut program, &[], &mut |path, help| {
+            // These explain something, and show no options.
+            if !help.contains("Usage:") {
+                return;
+            }
+            let names: Vec<&str> = path.iter().map(String::as_str).collect();
+            for option in &common {
+                let lists = help.lines().any(|line| {
+                    line.trim_start().strip_prefix("--").and_then(|line| line.split(' ').next())
+                        == Some(option)
+                });
+                assert_eq!(lists, heeds(&names, option), "{path:?} --{option}:\n{help}");
+                looked += 1;
+            }
+        });
+        assert!(looked > 200, "{looked}");
+    }
+}

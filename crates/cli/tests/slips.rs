@@ -1,0 +1,223 @@
+//! Slips of somebody who is new to the program: each is told with its cause and what to do, by the code that the manual names.
+
+mod harness;
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+
+use harness::{Place, wait_until};
+use serde_json::json;
+
+/// What libraries say by themselves, which says nothing to who typed it.
+const BARE: [&str; 6] = [
+    "invalid digit",
+    "cannot parse integer",
+    "number too large",
+    "invalid IP address syntax",
+    "expected value at",
+    "not found in string",
+];
+
+#[test]
+fn wrong_values_of_options_are_told_with_what_is_taken() {
+    let place = Place::new();
+    for (args, wanted) in [
+        (&["put", "t", "k", "v", "--if-version", "abc"][..], "get --json"),
+        (&["put", "t", "k", "v", "--flags", "x"], "0x1f"),
+        (&["put", "t", "k", "v", "--expires", "x"], "30s"),
+        (&["del", "t", "k", "--if-version", "1.5"], "get --json"),
+        (&["scan", "t", "--limit", "x"], "10M"),
+        (&["walk", "t", "k", "l", "--limit", "0"], "from 1 on"),
+        (&["walk", "t", "k", "l", "--depth", "x"], "0 to"),
+        (&["stat", "--watch", "x"], "0.01"),
+        (&["stat", "--watch", "1", "--count", "x"], "10M"),
+        (&["serve", "--shards", "x"], "1 to 64"),
+        (&["serve", "--memory", "x"], "64M"),
+        (&["serve", "--snapshot-keep", "x", "--snapshots", "s"], "1 to"),
+        (&["serve", "--snapshots", "s", "--snapshot-every", "0s"], "one snapshot and the next"),
+        (&["serve", "--listen", "99999"], "HOST:PORT"),
+        (&["serve", "--metrics", "x"], "HOST:PORT"),
+        (&["serve", "--view-lease", "x"], "30s"),
+        (&["serve", "--fresh"], "--snapshots"),
+        (&["plan", "--items", "x", "--key", "8", "--value", "8"], "1e7"),
+        (&["plan", "--items", "1", "--key", "x", "--value", "8"], "64M"),
+        (&["plan", "--items", "1", "--key", "8", "--value", "8", "--shards", "x"], "1 to 64"),
+        (&["bench", "spine", "--records", "0"], "from 1 on"),
+        (&["bench", "peers", "--clients", "x"], "1 to 64"),
+        (&["stat", "--timeout", "x"], "30s"),
+        (&["stat", "--retry", "0s"], "--retry"),
+        (&["stat", "--rdma-address", "x"], "192.0.2.7"),
+    ] {
+        let done = place.kelix(args);
+        done.failed(2, &[wanted]);
+        let told = done.err.clone();
+        assert!(!BARE.iter().any(|bare| told.contains(bare)), "{args:?}: {told}");
+    }
+}
+
+#[test]
+fn options_that_a_command_does_not_heed_are_refused_wherever_they_stand() {
+    let place = Place::new();
+    let plan = ["plan", "--items", "1", "--key", "8", "--value", "8"];
+    for (option, value) in
+        [("--retry", "3s"), ("--server", "127.0.0.1:1"), ("--fabric", "tcp"), ("--dir", "x")]
+    {
+        place.kelix(&[&plan[..], &[option, value]].concat()).failed(2, &["kelix plan", option]);
+        let before = [&["config", "check", "x"], &[option, value][..]].concat();
+        place.kelix(&before).failed(2, &["kelix config check", option]);
+    }
+    for option in [["--retry", "3s"], ["--token-file", "x"], ["--namespace", "n"]] {
+        place.kelix(&[&["serve"], &option[..]].concat()).failed(2, &["kelix serve", option[0]]);
+    }
+    let kelix = |args: &[&str]| {
+        let mut kelix = Command::new(env!("CARGO_BIN_EXE_kelix"));
+        kelix.env_remove("KELIX_DIR").env("KELIX_CONFIG", "/dev/null").args(args).output().expect("it runs")
+    };
+    assert_eq!(kelix(&[&["--retry", "3s"], &plan[..]].concat()).status.code(), Some(2));
+    // What the environment sets for other commands is no slip.
+    place.kelix_knowing(&[("KELIX_SERVER", "127.0.0.1:1"), ("KELIX_RETRY", "3s")], &plan).ok();
+}
+
+#[test]
+fn plans_of_what_cannot_be_are_refused() {
+    let place = Place::new();
+    let plan = |items: &str, key: &str, value: &str, more: &[&str]| {
+        place.kelix(&[&["plan", "--items", items, "--key", key, "--value", value][..], more].concat())
+    };
+    for (items, key, value, more, wanted) in [
+        ("18446744073709551615", "8", "8", &[][..], "a server has no more"),
+        ("100", "100K", "8", &[], "64 KiB"),
+        ("100", "8", "100T", &[], "8.0 TiB"),
+        ("100M", "8", "8T", &[], "several servers"),
+        ("40G", "8", "8", &["--shards", "1"], "--shards"),
+        ("100", "8", "4T", &["--shards", "1"], "16.0 TiB"),
+        ("40G", "8", "1K", &["--ordered"], "several tables"),
+        ("1", "8", "8", &["--puts-per-second", "18446744073709551615"], "in a second"),
+        ("1", "8", "8", &["--attributes", "18446744073709551615"], "names of attributes"),
+    ] {
+        plan(items, key, value, more).failed(2, &[wanted]);
+    }
+    let same = |items: &str| plan(items, "16", "32", &["--json"]).json();
+    assert_eq!(same("10M"), same("10000000"));
+    assert_eq!(same("1e7"), same("10000000"));
+}
+
+#[test]
+fn a_slip_in_a_variable_is_told_and_one_of_the_environment_is_blamed_only_where_it_counts() {
+    let (place, _server) = Place::served();
+    let done = place.kelix_knowing(&[("KELIX_MEMROY", "1G")], &["put", "t", "k", "v"]);
+    done.failed(0, &["KELIX_MEMROY", "KELIX_MEMORY"]);
+    let done = place.kelix_knowing(&[("KELIX_TIMEOUT", "2s")], &["get", "--bogus"]);
+    done.failed(2, &["--bogus"]);
+    assert!(!done.err.contains("environment"), "{done:?}");
+}
+
+#[test]
+fn links_that_nobody_has_and_long_lists_of_what_is_not_there() {
+    let (place, _server) = Place::served();
+    place.kelix(&["put", "t", "k", "--link", "to=t/l"]).ok();
+    place.kelix(&["put", "t", "l", "v"]).ok();
+    place.kelix(&["walk", "t", "k", "to"]).ok();
+    for args in [&["walk", "t", "k", "two"][..], &["walk", "t", "k", "to", "two", "--json"]] {
+        place.kelix(args).failed(1, &["none of the items visited has a link", "two"]);
+    }
+    let mut args = vec!["put".to_string(), "t".into(), "many".into()];
+    args.extend((0..2000).flat_map(|number| ["--link".to_string(), format!("to=t/absent{number}")]));
+    place.kelix(&args.iter().map(String::as_str).collect::<Vec<_>>()).ok();
+    let chased = place.kelix(&["chase", "t", "many", "to[]"]);
+    chased.failed(1, &["absent0", "and 1990 more"]);
+    assert!(chased.err.len() < 2000, "{} bytes", chased.err.len());
+}
+
+#[test]
+fn statistics_count_what_users_have_put_and_tell_a_cache() {
+    let place = Place::new();
+    let server = place.serve(&["--cache"]);
+    place.kelix(&["put", "t", "k", "--attr", "a=1", "--link", "to=u/l"]).ok();
+    place.kelix(&["put", "t", "l", "v"]).ok();
+    let items = wait_until("the items to be counted", || {
+        let statistics = place.kelix(&["stat", "--json"]).json();
+        let items = statistics["shards"][0]["items"].as_u64()?;
+        (statistics["shards"][0]["puts"].as_u64()? > 1 && items > 0).then_some(items)
+    });
+    assert!((1..=2).contains(&items), "{items}");
+    wait_until("both to be counted", || {
+        let statistics = place.kelix(&["stat", "--json"]).json();
+        (statistics["shards"][0]["items"] == 2 && statistics["cache"] == true).then_some(())
+    });
+    assert!(place.kelix(&["stat"]).ok().contains("a cache"));
+    drop(server);
+}
+
+#[test]
+fn objects_of_any_form_are_imported_by_the_name_of_their_key() {
+    let (place, _server) = Place::served();
+    let lines = "{\"id\":7,\"name\":\"Ada\",\"likes\":null,\"old\":true,\"text\":\"hex:beer\",\"empty\":\"\"}\n\
+                 {\"id\":\"->x\",\"name\":\"two\\nlines\",\"share\":0.5}\n";
+    let file = place.file("people.jsonl", lines.as_bytes());
+    let file = file.to_str().expect("text");
+    place.kelix(&["table", "import", "people", file]).failed(2, &["line 1", "--key NAME"]);
+    place.kelix(&["table", "import", "people", file, "--key", "id"]).ok();
+    let ada = place.kelix(&["get", "people", "7", "--json"]).json();
+    let named = |name: &str, value: &str| json!({"name": name, "value": value});
+    let all =
+        [named("empty", ""), named("name", "Ada"), named("old", "true"), named("text", "text:hex:beer")];
+    let mut found = ada["attributes"].as_array().expect("attributes").clone();
+    found.sort_by_key(|attribute| attribute["name"].to_string());
+    assert_eq!(found, all);
+    assert!(place.kelix(&["get", "people", "text:->x"]).ok().contains("share: 0.5"));
+    for (line, wanted) in [
+        ("{\"name\":1}", "there are: name"),
+        ("{\"id\":1,\"of\":[1]}", "kelix load"),
+        ("{\"id\":1,\"of\":12345678901234567890123}", "more digits"),
+        ("[1]", "an object"),
+        ("{\"id\":1", "an object is wanted"),
+    ] {
+        let file = place.file("wrong.jsonl", line.as_bytes());
+        let args = ["table", "import", "people", file.to_str().expect("text"), "--key", "id"];
+        place.kelix(&args).failed(2, &["line 1", wanted]);
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read_are_told_by_one_code() {
+    let place = Place::new();
+    for args in [["--tokens", "/nowhere"], ["--tls-cert", "/nowhere"], ["--tls-key", "/nowhere"]] {
+        let rest = ["--listen", "0", "--tls-cert", "/nowhere", "--tls-key", "/nowhere"];
+        let args = if args[0] == "--tokens" { [&rest[..2], &args].concat() } else { rest.to_vec() };
+        place.kelix(&[&["serve"][..], &args].concat()).failed(5, &["/nowhere", "No such file"]);
+    }
+    let text = place.file("text", b"no snapshot, and shorter than one");
+    place.kelix(&["snapshot", "verify", text.to_str().expect("text")]).failed(5, &["is no snapshot"]);
+}
+
+#[test]
+fn other_hosts_that_may_read_the_page_are_told_of() {
+    let place = Place::new();
+    let mut server = place.serve(&["--metrics", "0.0.0.0:0"]);
+    server.signal(rustix::process::Signal::TERM);
+    let (code, said) = server.end();
+    assert_eq!(code, Some(0));
+    assert!(said.contains("--metrics 0.0.0.0:0 lets other hosts read"), "{said}");
+}
+
+#[test]
+fn a_bench_that_a_signal_ends_leaves_nothing() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let place = Place::new();
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let mut bench = Command::new(env!("CARGO_BIN_EXE_kelix"));
+        bench.args(["bench", "spine", "--records", "200000"]).env("TMPDIR", place.path());
+        bench.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut bench = bench.spawn().expect("it starts");
+        let folders = || {
+            let entries = std::fs::read_dir(place.path()).expect("a folder").flatten();
+            entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("kelix-bench-")).count()
+        };
+        wait_until("it to have a folder", || (folders() > 0).then_some(()));
+        kill_process(Pid::from_child(&bench), signal).expect("it is there");
+        let status = bench.wait().expect("it ends");
+        assert_eq!((status.code(), status.signal()), (Some(128 + signal.as_raw()), None));
+        assert_eq!(folders(), 0, "{signal:?}");
+    }
+}
