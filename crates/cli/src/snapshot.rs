@@ -28,7 +28,7 @@ Examples:
 Examples:
   kelix snapshot list /var/lib/kelix")]
     List(ListArgs),
-    /// Read a snapshot, and find out whether it is whole
+    /// Read a snapshot as a server that begins with it, and find out whether it is whole
     #[command(after_long_help = "\
 Examples:
   kelix snapshot verify /var/lib/kelix/1795435200000.kelix-snapshot")]
@@ -122,7 +122,7 @@ fn list(context: &Context, directory: &Path) -> Result<(), Failure> {
 }
 
 fn verify(context: &Context, path: &Path) -> Result<(), Failure> {
-    Snapshot::open(path)?.verify()?;
+    kelix_server::verify_snapshot(path)?;
     let snapshot = described(path)?;
     if context.json {
         return context.print_json(&snapshot);

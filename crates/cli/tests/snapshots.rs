@@ -209,6 +209,61 @@ fn a_damaged_snapshot_is_refused_and_the_one_before_is_used() {
     begun(&place).failed(5, &["none of the snapshots", "--fresh"]);
 }
 
+/// Changes words of the contents of a snapshot's memory, with checksums that are right. Returns how many.
+fn craft(path: &Path, change: impl Fn(&mut [u64]) -> usize) -> usize {
+    let bytes = std::fs::read(path).expect("a snapshot");
+    let words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+    let mut words: Vec<u64> = words.collect();
+    let checksum = |words: &[u64]| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        xxhash_rust::xxh3::xxh3_64(&bytes)
+    };
+    // The first page, and behind it heads of 8 words with contents of whole 64 bytes: see the format in `kelix_snapshot`.
+    let (mut at, mut changed) = (512, 0);
+    while at + 8 < words.len() {
+        let (kind, count) = (words[at] >> 48, words[at + 3] as usize);
+        let contents = at + 8..at + 8 + count;
+        if kind == 1 {
+            changed += change(&mut words[contents.clone()]);
+            words[at + 4] = checksum(&words[contents]);
+            words[at + 7] = checksum(&words[at..at + 7]);
+        }
+        at += 8 + count.next_multiple_of(8);
+    }
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    std::fs::write(path, bytes).expect("written");
+    changed
+}
+
+/// Checksums say that bytes are as they were written, and not by whom: what they say is looked at too.
+#[test]
+fn a_snapshot_whose_contents_make_no_sense_is_refused_and_verify_says_so() {
+    let key = u64::from_le_bytes(*b"long-key");
+    // The meta word of an item stands before its key, its guardian before that; see docs/image-format.md.
+    let crafted: [(&str, fn(&mut [u64])); 3] = [
+        ("a key longer than its slot", |item| item[1] |= 0x1_ffff),
+        ("flags that there are not", |item| item[1] |= 0x3ff << 38),
+        ("an incarnation that was never given", |item| item[0] |= 0x7fff_ffff << 32),
+    ];
+    for (what, change) in crafted {
+        let place = Place::new();
+        let server = serve(&place, &[]);
+        place.kelix(&["put", "t", "long-key", "value"]).ok();
+        end(server);
+        let file = files(&place).remove(0);
+        assert!(place.kelix(&["snapshot", "verify", file.to_str().unwrap()]).ok().contains("it is whole"));
+        let changed = craft(&file, |words| {
+            let places: Vec<usize> = (2..words.len()).filter(|at| words[*at] == key).collect();
+            places.iter().for_each(|at| change(&mut words[at - 2..]));
+            places.len()
+        });
+        assert!(changed > 0, "{what}");
+        let refused = place.kelix(&["snapshot", "verify", file.to_str().unwrap()]);
+        refused.failed(5, &["damaged", "an item makes no sense"]);
+        begun(&place).failed(5, &["can be read"]);
+    }
+}
+
 /// Makes a file one of another version.
 fn make_version(path: &Path, version: u8) {
     let mut bytes = std::fs::read(path).unwrap();

@@ -25,7 +25,7 @@ mod verbs;
 pub use listening::Reserved;
 pub use namespace::{NamespaceConfig, Rights, Who};
 pub use server::{Ended, Prepared, Server, ServerConfig, Statistics, Stopper, Token};
-pub use snapshots::{SnapshotConfig, Taken};
+pub use snapshots::{SnapshotConfig, Taken, verify_snapshot};
 
 /// Lets this process have as many open files as the system allows it at most; each client needs a few. Where that is
 /// refused, clients for whom there is no descriptor wait until there is.

@@ -10,9 +10,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use kelix_image::MemoryMap;
+use kelix_image::{Header, Image, ImageConfig, MemoryMap, PrivateSegments, Span};
+use kelix_shard::{Shard, ShardConfig};
 use kelix_snapshot::{Description, NamespaceDescription, Snapshot, Which, Writer};
-use kelix_types::{Error, ErrorKind, Place, Result};
+use kelix_types::limits::{EPOCH_NS, SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX, SHARDS_MAX, VIEW_LEASE_NS};
+use kelix_types::{Error, ErrorKind, Incarnation, Place, Result};
+use kelix_wire::View;
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
@@ -422,6 +425,49 @@ fn none_is_whole(directory: &Path) -> Error {
         directory.display()
     );
     Error::new(ErrorKind::Damaged, "serve", context)
+}
+
+/// Reads a snapshot as a server that begins with it would, and so finds out whether it is whole and what it says makes sense. Takes the memory of
+/// one shard after the other.
+pub fn verify_snapshot(path: &Path) -> Result<Snapshot> {
+    let snapshot = Snapshot::open(path)?;
+    snapshot.verify()?;
+    let because = |error: Error| match error.kind() {
+        ErrorKind::Damaged => {
+            let context = format!("{} is damaged: {}", path.display(), error.context());
+            Error::new(ErrorKind::Damaged, "verify snapshot", context)
+        }
+        _ => error,
+    };
+    for (namespace, of) in (0..).zip(&snapshot.description().namespaces) {
+        let shards = (1..=SHARDS_MAX).contains(&of.shards).then_some(of.shards).ok_or_else(|| {
+            let context = format!("{} is damaged: a namespace of {} shards", path.display(), of.shards);
+            Error::new(ErrorKind::Damaged, "verify snapshot", context)
+        })?;
+        for number in 0..shards {
+            let which = Which { namespace, shard: number as u16 };
+            let (books, kept) = snapshot.beside(which)?;
+            let bytes: u64 = books.segments.iter().map(|segment| segment.bytes).sum();
+            let image = ImageConfig {
+                image_id: 0,
+                hash_seed: of.hash_seed,
+                term: 1,
+                incarnation: Incarnation::first_of_term(1),
+                epoch_ns: EPOCH_NS,
+                epoch_ns_usual: EPOCH_NS,
+                // Models are made anew, and find room whatever became of it.
+                memory_bytes: bytes + SEGMENT_BYTES_MAX,
+                segment_bytes_first: SEGMENT_BYTES_FIRST,
+                segment_bytes_max: SEGMENT_BYTES_MAX,
+            };
+            let view = View::of_shards(1, of.hash_seed, shards);
+            let config = ShardConfig { number, view, image, view_lease_ns: VIEW_LEASE_NS, is_cache: false };
+            let (header, segments) = (Span::private(Header::BYTES), Box::new(PrivateSegments::default()));
+            let fill = |image: &Image| snapshot.fill(which, image.map());
+            Shard::restore(config, header, segments, (&books, &kept), fill).map_err(because)?;
+        }
+    }
+    Ok(snapshot)
 }
 
 /// Begins with the first of these snapshots that is whole, which shows when it is read; empty, if there are none. Also tells when that one
