@@ -31,7 +31,13 @@ for (const name of ["streets", "speeds", "points", "answer"]) layers[name] = L.l
 const shown = { streets: 0, points: 0, matched: 0, speeds: 0, minute: null, route: 0, place: null, events: 0 };
 window.shown = shown;
 
-const latlng = ([lat, lon]) => `${lat.toFixed(7)},${lon.toFixed(7)}`;
+// The western edge of a map on which east meets west: places west of it are shown one turn further east. Places that are asked for are turned back.
+let west = -Infinity;
+const near = (at) => (Array.isArray(at[0]) ? at.map(near) : [at[0], at[1] < west ? at[1] + 360 : at[1]]);
+const polyline = (line, options) => L.polyline(near(line), options);
+const turned = (lon) => lon - 360 * Math.floor((lon + 180) / 360);
+
+const latlng = ([lat, lon]) => `${lat.toFixed(7)},${turned(lon).toFixed(7)}`;
 const colour = (share) => `hsl(${Math.max(0, Math.min(1, (share - 0.15) / 0.75)) * 130} 80% 54%)`;
 const clock = (minute) => new Date(minute * 60000).toISOString().slice(11, 16);
 const metres = (n) => (n >= 1000 ? `${(n / 1000).toFixed(2)} km` : `${n.toFixed(1)} m`);
@@ -44,7 +50,8 @@ async function drawStreets() {
   const view = map.getBounds();
   if (drawn && drawn.contains(view)) return;
   const part = view.pad(0.4);
-  const corner = (at) => `${Math.max(-90, Math.min(90, at.lat)).toFixed(6)},${Math.max(-180, Math.min(180, at.lng)).toFixed(6)}`;
+  const lon = (lng) => (west > -180 ? turned(lng) : Math.max(-180, Math.min(180, lng)));
+  const corner = (at) => `${Math.max(-90, Math.min(90, at.lat)).toFixed(6)},${lon(at.lng).toFixed(6)}`;
   let lines;
   try {
     lines = await ask("/streets", { low: corner(part.getSouthWest()), high: corner(part.getNorthEast()) });
@@ -58,7 +65,7 @@ async function drawStreets() {
   const kinds = Object.entries(lines).sort(([a], [b]) => style(b)[1] - style(a)[1]);
   for (const [kind, list] of kinds) {
     const [color, weight] = style(kind);
-    L.polyline(list, { renderer: canvas, color, weight, interactive: false, smoothFactor: 0.5 }).addTo(layers.streets).bringToBack();
+    polyline(list, { renderer: canvas, color, weight, interactive: false, smoothFactor: 0.5 }).addTo(layers.streets).bringToBack();
     shown.streets += list.length;
   }
 }
@@ -73,14 +80,14 @@ const vehicles = new Map();
 let minutes = [0, 0], live = true, now = 0;
 
 function dot(at, options) {
-  return L.circleMarker(at, { renderer: above, pane: "above", interactive: false, stroke: false, fillOpacity: 0.95, ...options });
+  return L.circleMarker(near(at), { renderer: above, pane: "above", interactive: false, stroke: false, fillOpacity: 0.95, ...options });
 }
 
 function marks(point) {
   const list = [];
   if (point.place) {
     const [place] = point.place;
-    list.push(L.polyline([point.at, place], { renderer: above, pane: "above", color: "#4cc2ff", weight: 1.2, opacity: 0.7, interactive: false }));
+    list.push(polyline([point.at, place], { renderer: above, pane: "above", color: "#4cc2ff", weight: 1.2, opacity: 0.7, interactive: false }));
     list.push(dot(point.at, { radius: 2.4, fillColor: "#ffffff" }));
     list.push(dot(place, { radius: 4, fillColor: "#4cc2ff" }));
   } else {
@@ -110,7 +117,7 @@ function showPoint(point) {
 function showSpeeds(speeds) {
   layers.speeds.clearLayers();
   for (const { line, share } of speeds) {
-    L.polyline(line, { renderer: canvas, color: colour(share), weight: 5, opacity: 0.9, interactive: false }).addTo(layers.speeds);
+    polyline(line, { renderer: canvas, color: colour(share), weight: 5, opacity: 0.9, interactive: false }).addTo(layers.speeds);
   }
   shown.speeds = speeds.length;
 }
@@ -186,8 +193,8 @@ async function matchPlace(at) {
     element("answer").innerHTML = `<h2>no street</h2><p class="facts">none within 50 m</p>${cost(took)}`;
     return;
   }
-  L.polyline(found.line, { renderer: above, pane: "above", color: "#ffd34d", weight: 6, interactive: false }).addTo(layers.answer);
-  L.polyline([at, found.place], { renderer: above, pane: "above", color: "#ffffff", weight: 1.5, dashArray: "4 4", interactive: false }).addTo(layers.answer);
+  polyline(found.line, { renderer: above, pane: "above", color: "#ffd34d", weight: 6, interactive: false }).addTo(layers.answer);
+  polyline([at, found.place], { renderer: above, pane: "above", color: "#ffffff", weight: 1.5, dashArray: "4 4", interactive: false }).addTo(layers.answer);
   dot(found.place, { radius: 5, fillColor: "#4cc2ff" }).addTo(layers.answer);
   element("answer").innerHTML = `<h2>${escaped(found.street || "a street without a name")}</h2>
     <p class="facts">${escaped(found.kind)}, ${found.maxspeed} km/h<br>
@@ -209,8 +216,8 @@ async function showRoute() {
   layers.answer.clearLayers();
   shown.route = route ? route.line.length : 0;
   if (route) {
-    L.polyline(route.line, { renderer: above, pane: "above", color: "#0b2430", weight: 9, opacity: 0.9, interactive: false }).addTo(layers.answer);
-    L.polyline(route.line, { renderer: above, pane: "above", color: "#ffd34d", weight: 5, interactive: false }).addTo(layers.answer);
+    polyline(route.line, { renderer: above, pane: "above", color: "#0b2430", weight: 9, opacity: 0.9, interactive: false }).addTo(layers.answer);
+    polyline(route.line, { renderer: above, pane: "above", color: "#ffd34d", weight: 5, interactive: false }).addTo(layers.answer);
   }
   ends.forEach((end) => dot(end, { radius: 6, fillColor: "#ffffff" }).addTo(layers.answer));
   element("answer").innerHTML = route
@@ -254,6 +261,7 @@ async function begin() {
   element("counts").innerHTML = counts.map((name) => `<div><dt>${name}</dt><dd>${about[name].toLocaleString("en")}</dd></div>`).join("");
   if (about.title.includes("OpenStreetMap")) map.attributionControl.addAttribution("&copy; OpenStreetMap contributors, ODbL");
   map.on("moveend", drawStreets);
+  if (about.bounds[1][1] > 180) west = about.bounds[0][1];
   // A very large map is shown from its middle.
   const bounds = L.latLngBounds(about.bounds);
   map.fitBounds(bounds, { paddingTopLeft: [330, 10], paddingBottomRight: [10, 90] });

@@ -135,7 +135,7 @@ fn put_cells(build: &mut Build<'_>, network: &Network) -> kelix::Result<()> {
         for segment in segments {
             item.link("segment", to, &key((*segment).into()));
         }
-        for beside in cell.beside().filter(|cell| there.contains(cell)) {
+        for beside in network.grid.beside(*cell).filter(|cell| there.contains(cell)) {
             item.link("beside", cells, &key(beside.number()));
         }
         item.end()?;

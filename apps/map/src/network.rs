@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::place::{Cell, Grid, Position};
+use crate::place::{Cell, Grid, Position, longitude};
 use crate::source::{Source, Way};
 use crate::ways::Found;
 
@@ -67,7 +67,7 @@ pub struct Network {
     neighbours: Vec<Neighbour>,
 }
 
-/// The corners of a map.
+/// The corners of a map. The western one is further east than the eastern one if east meets west between them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     /// South-west.
@@ -76,16 +76,33 @@ pub struct Bounds {
     pub high: Position,
 }
 
+/// Units around the globe.
+const TURN: i64 = 3_600_000_000;
+/// A street has a node at each bend, so a longer piece is none: it leads to a node that is not where it should be.
+const PIECE_METRES_MAX: f64 = 100_000.0;
+
 impl Bounds {
     /// Those of some places.
     pub fn of(places: &[Position]) -> Bounds {
-        let (lat, lon) = (|at: &Position| at.lat, |at: &Position| at.lon);
-        let least = |of: fn(&Position) -> i32| places.iter().map(of).min().unwrap_or(0);
-        let most = |of: fn(&Position) -> i32| places.iter().map(of).max().unwrap_or(0);
+        let span = |of: fn(&Position) -> i64| {
+            let (least, most) = (places.iter().map(of).min(), places.iter().map(of).max());
+            (least.unwrap_or(0), most.unwrap_or(0))
+        };
+        let (south, north) = span(|at| at.lat.into());
+        // From Greenwich to the east and to the west, or to the east only: the narrower of the two.
+        let both = span(|at| at.lon.into());
+        let eastwards = span(|at| i64::from(at.lon).rem_euclid(TURN));
+        let wide = |(least, most): (i64, i64)| most - least;
+        let (west, east) = if wide(eastwards) < wide(both) { eastwards } else { both };
         Bounds {
-            low: Position { lat: least(lat), lon: least(lon) },
-            high: Position { lat: most(lat), lon: most(lon) },
+            low: Position { lat: south as i32, lon: longitude(west) },
+            high: Position { lat: north as i32, lon: longitude(east) },
         }
+    }
+
+    /// Units of longitude from the western corner to the eastern one.
+    pub fn width(&self) -> i64 {
+        (i64::from(self.high.lon) - i64::from(self.low.lon)).rem_euclid(TURN)
     }
 }
 
@@ -98,36 +115,45 @@ impl Network {
     /// The map of what was read. Nodes get numbers in the order in which ways come to them, so that neighbours stand near each other.
     pub fn of(source: Source) -> Result<Network, String> {
         let Source { title, nodes: places, ways } = source;
+        let streets_read = ways.len();
         let mut numbers: HashMap<i64, u32> = HashMap::new();
         let (mut nodes, mut segments, mut streets) = (Vec::new(), Vec::new(), Vec::new());
+        let mut too_long = 0;
         for Way { nodes: along, street, oneway } in ways {
             let number = streets.len() as u32;
-            // Extracts are cut: nodes that lie beyond are not in the file.
-            let known: Vec<(u32, Position)> = along
-                .iter()
-                .filter_map(|id| {
-                    let at = *places.get(id)?;
-                    let next = nodes.len() as u32;
-                    let node = *numbers.entry(*id).or_insert(next);
-                    if node == next {
-                        nodes.push(at);
-                    }
-                    Some((node, at))
-                })
-                .collect();
-            for [(a, from), (b, to)] in known.windows(2).map(|pair| [pair[0], pair[1]]) {
-                let length = (from.metres_to(to) * 1000.0).round() as u32;
-                if a != b && length > 0 {
+            for (a, b) in along.windows(2).map(|pair| (pair[0], pair[1])) {
+                // Extracts are cut: nodes that lie beyond are not in the file.
+                let Some((from, to)) = places.get(&a).zip(places.get(&b)) else { continue };
+                let metres = from.metres_to(*to);
+                let length = (metres * 1000.0).round() as u32;
+                if metres > PIECE_METRES_MAX {
+                    too_long += 1;
+                } else if a != b && length > 0 {
+                    let ends = [(a, from), (b, to)].map(|(id, at)| {
+                        *numbers.entry(id).or_insert_with(|| {
+                            nodes.push(*at);
+                            nodes.len() as u32 - 1
+                        })
+                    });
                     let time = milliseconds(length, street.maxspeed);
-                    segments.push(Segment { ends: [a, b], street: number, length, time, oneway });
+                    segments.push(Segment { ends, street: number, length, time, oneway });
                 }
             }
             if segments.last().is_some_and(|last| last.street == number) {
                 streets.push(street);
             }
         }
+        if too_long > 0 {
+            eprintln!(
+                "kelix-map: {too_long} pieces of streets are left out: they are longer than 100 km, so that a node is not where it should be"
+            );
+        }
         if segments.is_empty() {
-            return Err(format!("{title}: there is no street in it that cars may use"));
+            let why = match streets_read > 0 && places.is_empty() {
+                true => "the nodes of its streets are not in it",
+                false => "there is no street in it that cars may use",
+            };
+            return Err(format!("{title}: {why}"));
         }
         Ok(Network::from_parts(title, nodes, segments, streets))
     }
@@ -178,7 +204,7 @@ impl Network {
         for number in 0..self.segments.len() as u32 {
             self.grid.along(self.line(number), |cell| cells.entry(cell).or_default().push(number));
         }
-        let beside: FxHashSet<Cell> = cells.keys().flat_map(|cell| cell.beside()).collect();
+        let beside: FxHashSet<Cell> = cells.keys().flat_map(|cell| self.grid.beside(*cell)).collect();
         for cell in beside {
             cells.entry(cell).or_default();
         }
@@ -194,21 +220,21 @@ impl Network {
 
     /// The same map so many times, side by side: a larger one that is made of a real one.
     pub fn tiled(&self, tiles: usize) -> Network {
-        let Bounds { low, high } = Bounds::of(&self.nodes);
+        let bounds = Bounds::of(&self.nodes);
         // A cell between them, so that no place is near two.
-        let gap = self.grid.columns() * 2;
-        let (height, width) = (high.lat - low.lat + gap, high.lon - low.lon + gap);
+        let (rows, columns) = self.grid.steps();
+        let (height, width) =
+            (bounds.high.lat - bounds.low.lat + rows * 2, bounds.width() + i64::from(columns) * 2);
         let side = (tiles as f64).sqrt().ceil() as i32;
         let (mut nodes, mut segments, mut streets) = (Vec::new(), Vec::new(), Vec::new());
         for tile in 0..tiles as i32 {
             // To and fro around the first, so that latitudes stay near those of the map.
             let (row, column) = (tile / side - side / 2, tile % side - side / 2);
             let (first_node, first_street) = (nodes.len() as u32, streets.len() as u32);
-            nodes.extend(
-                self.nodes
-                    .iter()
-                    .map(|at| Position { lat: at.lat + row * height, lon: at.lon + column * width }),
-            );
+            nodes.extend(self.nodes.iter().map(|at| Position {
+                lat: at.lat + row * height,
+                lon: longitude(i64::from(at.lon) + i64::from(column) * width),
+            }));
             segments.extend(self.segments.iter().map(|segment| {
                 let ends = segment.ends.map(|node| node + first_node);
                 let length = nodes[ends[0] as usize].metres_to(nodes[ends[1] as usize]) * 1000.0;
@@ -280,6 +306,51 @@ mod tests {
         }
     }
 
+    /// Two streets side by side at these places, of two nodes each.
+    fn two_streets(places: [(f64, f64); 4]) -> Source {
+        let way = |nodes: Vec<i64>| Way {
+            nodes,
+            street: Street { name: "Street".into(), kind: "residential".into(), maxspeed: 30 },
+            oneway: false,
+        };
+        let at = |(lat, lon)| Position::of(lat, lon).unwrap();
+        let nodes = places.into_iter().enumerate().map(|(id, place)| (id as i64, at(place))).collect();
+        Source { title: "two streets".into(), nodes, ways: vec![way(vec![0, 1]), way(vec![2, 3])] }
+    }
+
+    #[test]
+    fn a_street_over_the_meridian_where_east_meets_west_is_as_long_as_others() {
+        let source = two_streets([(-16.8, 178.0), (-16.801, 178.0), (-16.8, 179.999), (-16.801, -179.999)]);
+        let network = Network::of(source).unwrap();
+        assert_eq!(network.segments.len(), 2);
+        assert!((230_000..250_000).contains(&network.segments[1].length), "{:?}", network.segments[1]);
+        assert!(network.cells().len() < 60);
+        let bounds = Bounds::of(&network.nodes);
+        assert_eq!((bounds.low.lon, bounds.high.lon), (1_780_000_000, -1_799_990_000));
+        assert_eq!(bounds.width(), 20_010_000);
+    }
+
+    /// An editor's slip puts a node at 0,0; a line from a city to there would take a hundred thousand cells.
+    #[test]
+    fn a_piece_that_no_street_has_is_left_out_with_its_node() {
+        let network =
+            Network::of(two_streets([(60.1, 24.9), (60.101, 24.9), (60.1, 24.91), (0.0, 0.0)])).unwrap();
+        assert_eq!((network.segments.len(), network.nodes.len(), network.streets.len()), (1, 2, 1));
+        assert_eq!(Bounds::of(&network.nodes).low, Position { lat: 601_000_000, lon: 249_000_000 });
+        assert!(network.cells().len() < 60);
+    }
+
+    /// An extract ends at its border. Where a street comes back over it nobody knows how it got there.
+    #[test]
+    fn a_street_has_a_gap_where_its_nodes_are_missing() {
+        let mut source = two_streets([(60.1, 24.9), (60.101, 24.9), (60.102, 24.9), (60.103, 24.9)]);
+        source.ways = vec![Way { nodes: vec![0, 1, 77, 2, 3], ..source.ways[0].clone() }];
+        let network = Network::of(source.clone()).unwrap();
+        assert_eq!(network.segments.iter().map(|segment| segment.ends).collect::<Vec<_>>(), [[0, 1], [2, 3]]);
+        source.nodes.clear();
+        assert!(Network::of(source).unwrap_err().contains("nodes of its streets"));
+    }
+
     #[test]
     fn each_segment_is_in_the_cells_of_its_ends() {
         let network = Network::of(grid(5)).unwrap();
@@ -290,6 +361,8 @@ mod tests {
             }
         }
         let full = cells.iter().filter(|(_, segments)| !segments.is_empty());
-        full.for_each(|(cell, _)| assert!(cell.beside().all(|beside| cells.contains_key(&beside))));
+        full.for_each(|(cell, _)| {
+            assert!(network.grid.beside(*cell).all(|beside| cells.contains_key(&beside)))
+        });
     }
 }

@@ -7,10 +7,27 @@ use serde::{Serialize, Serializer};
 
 /// Units of a [`Position`] in a degree.
 const UNITS: f64 = 1e7;
+/// Units once around the globe, and to the meridian where east meets west.
+const TURN: i64 = 3_600_000_000;
+const HALF: i64 = TURN / 2;
 /// Metres of a degree of latitude, on the globe that [`Haversine`] measures.
 const DEGREE_METRES: f64 = 6_371_008.771_415 * std::f64::consts::PI / 180.0;
 /// Metres from a cell to the next, at least. Nothing is looked for further away than this, so a cell and those beside it are enough.
 pub const CELL_METRES: f64 = 100.0;
+
+/// Units from one longitude east to another, the shorter way around the globe; below zero: west.
+fn east(from: i32, to: i32) -> i32 {
+    ((i64::from(to) - i64::from(from) + HALF).rem_euclid(TURN) - HALF) as i32
+}
+
+/// The longitude of so many units east of Greenwich, however often that goes around the globe.
+pub fn longitude(units: i64) -> i32 {
+    if (-HALF..=HALF).contains(&units) {
+        units as i32
+    } else {
+        ((units + HALF).rem_euclid(TURN) - HALF) as i32
+    }
+}
 
 /// Latitude and longitude as OpenStreetMap has them: whole numbers of 1e-7 degrees.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -75,7 +92,7 @@ impl Serialize for Position {
 pub struct Cell {
     /// From south to north.
     pub row: i32,
-    /// From west to east.
+    /// From west to east, and on from the last to the first.
     pub column: i32,
 }
 
@@ -89,17 +106,9 @@ impl Cell {
     pub fn numbered(number: u64) -> Cell {
         Cell { row: (number >> 32) as u32 as i32, column: number as u32 as i32 }
     }
-
-    /// The eight beside it.
-    pub fn beside(self) -> impl Iterator<Item = Cell> {
-        let Cell { row, column } = self;
-        let around =
-            (row - 1..=row + 1).flat_map(move |row| (column - 1..=column + 1).map(move |c| (row, c)));
-        around.map(|(row, column)| Cell { row, column }).filter(move |cell| *cell != self)
-    }
 }
 
-/// How the globe is cut into cells: units of latitude and of longitude from one to the next.
+/// How the globe is cut into cells: units of latitude from one row to the next, and how many columns there are around it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grid {
     rows: i32,
@@ -111,44 +120,79 @@ impl Grid {
     pub fn up_to(lat: i32) -> Grid {
         let rows = CELL_METRES / DEGREE_METRES * UNITS;
         let narrowing = (f64::from(lat) / UNITS).to_radians().cos().max(0.01);
-        Grid { rows: rows.ceil() as i32, columns: (rows / narrowing).ceil() as i32 }
+        Grid { rows: rows.ceil() as i32, columns: (TURN as f64 * narrowing / rows) as i32 }
     }
 
-    /// Units from one column to the next, which is all that has to be known of it.
+    /// Columns around the globe, which is all that has to be known of it.
     pub fn columns(self) -> i32 {
         self.columns
     }
 
-    /// The one whose columns are so far apart.
+    /// The one that has so many columns.
     pub fn with_columns(columns: i32) -> Grid {
-        Grid { columns, ..Grid::up_to(0) }
+        Grid { columns: columns.max(1), ..Grid::up_to(0) }
     }
 
     /// The cell of a place.
     pub fn cell(self, at: Position) -> Cell {
-        Cell { row: at.lat.div_euclid(self.rows), column: at.lon.div_euclid(self.columns) }
+        Cell { row: at.lat.div_euclid(self.rows), column: self.column(at.lon) }
+    }
+
+    fn column(self, lon: i32) -> i32 {
+        let columns = i64::from(self.columns);
+        ((i64::from(lon) + HALF) * columns / TURN).clamp(0, columns - 1) as i32
+    }
+
+    /// The eight beside a cell.
+    pub fn beside(self, cell: Cell) -> impl Iterator<Item = Cell> {
+        let Cell { row, column } = cell;
+        let first = Cell { row: row - 1, column: (column - 1).rem_euclid(self.columns) };
+        let last = Cell { row: row + 1, column: (column + 1) % self.columns };
+        self.between(first, last).filter(move |beside| *beside != cell)
+    }
+
+    /// Units of latitude from one row to the next, and of longitude from one column to the next.
+    pub fn steps(self) -> (i32, i32) {
+        (self.rows, (TURN / i64::from(self.columns) + 1) as i32)
     }
 
     /// The cells that have something within so many metres of a place, its own first.
     pub fn around(self, at: Position, metres: f64, cells: &mut Vec<Cell>) {
         let own = self.cell(at);
         let plane = Plane::around(at);
-        let (lat, lon) = ((metres / plane.lat).ceil() as i32, (metres / plane.lon).ceil() as i32);
-        let first = self.cell(Position { lat: at.lat - lat, lon: at.lon.saturating_sub(lon) });
-        let last = self.cell(Position { lat: at.lat + lat, lon: at.lon.saturating_add(lon) });
+        // Near a pole, beyond all streets, a cell is narrower than that.
+        let (lat, lon) = ((metres / plane.lat).ceil() as i32, (metres / plane.lon).ceil() as i64);
+        let lon = lon.min(TURN / i64::from(self.columns));
+        let first = self.cell(Position { lat: at.lat - lat, lon: longitude(i64::from(at.lon) - lon) });
+        let last = self.cell(Position { lat: at.lat + lat, lon: longitude(i64::from(at.lon) + lon) });
         cells.clear();
         cells.push(own);
         cells.extend(self.between(first, last).filter(|cell| *cell != own));
     }
 
-    /// All cells of a rectangle.
+    /// All cells of a rectangle, from west to east.
     pub fn between(self, first: Cell, last: Cell) -> impl Iterator<Item = Cell> {
-        let columns = first.column..=last.column;
-        (first.row..=last.row).flat_map(move |row| columns.clone().map(move |column| Cell { row, column }))
+        let wide = (last.column - first.column).rem_euclid(self.columns);
+        let column = move |east| (first.column + east) % self.columns;
+        (first.row..=last.row)
+            .flat_map(move |row| (0..=wide).map(move |east| Cell { row, column: column(east) }))
     }
 
-    /// The cells that a line between two places goes through.
+    /// The cells that a line between two places goes through, the shorter way around the globe.
     pub fn along(self, [a, b]: [Position; 2], mut each: impl FnMut(Cell)) {
+        let east = i64::from(east(a.lon, b.lon));
+        if i64::from(a.lon) + east == i64::from(b.lon) {
+            return self.along_one_side([a, b], each);
+        }
+        // It goes over the meridian where east meets west.
+        let meridian = if east > 0 { HALF } else { -HALF } as i32;
+        let share = f64::from(meridian - a.lon) / east as f64;
+        let lat = a.lat + (f64::from(b.lat - a.lat) * share).round() as i32;
+        self.along_one_side([a, Position { lat, lon: meridian }], &mut each);
+        self.along_one_side([Position { lat, lon: -meridian }, b], each);
+    }
+
+    fn along_one_side(self, [a, b]: [Position; 2], mut each: impl FnMut(Cell)) {
         let (south, north) = if a.lat <= b.lat { (a, b) } else { (b, a) };
         let slope = f64::from(north.lon - south.lon) / f64::from((north.lat - south.lat).max(1));
         for row in self.cell(south).row..=self.cell(north).row {
@@ -158,7 +202,7 @@ impl Grid {
             let enters = if from <= south.lat { south.lon } else { lon_at(from) };
             let leaves = if to > north.lat { north.lon } else { lon_at(to) };
             let (west, east) = (enters.min(leaves), enters.max(leaves));
-            for column in west.div_euclid(self.columns)..=east.div_euclid(self.columns) {
+            for column in self.column(west)..=self.column(east) {
                 each(Cell { row, column });
             }
         }
@@ -193,7 +237,7 @@ impl Plane {
 
     /// A place in metres east and north of the origin.
     pub fn point(self, at: Position) -> Point {
-        let (east, north) = (at.lon - self.origin.lon, at.lat - self.origin.lat);
+        let (east, north) = (east(self.origin.lon, at.lon), at.lat - self.origin.lat);
         Point::new(f64::from(east) * self.lon, f64::from(north) * self.lat)
     }
 
@@ -201,7 +245,8 @@ impl Plane {
     pub fn position(self, point: Point) -> Position {
         let unit = |metres: f64, each: f64| (metres / each).round() as i32;
         let Position { lat, lon } = self.origin;
-        Position { lat: lat + unit(point.y(), self.lat), lon: lon + unit(point.x(), self.lon) }
+        let east = i64::from(unit(point.x(), self.lon));
+        Position { lat: lat + unit(point.y(), self.lat), lon: longitude(i64::from(lon) + east) }
     }
 
     fn line(self, [a, b]: [Position; 2]) -> Line {
@@ -277,7 +322,7 @@ mod tests {
             let (from, angle) = (plane.position(Point::new(f64::from(step) * 7.0, 13.0)), f64::from(step));
             grid.around(from, CELL_METRES, &mut cells);
             assert_eq!(cells[0], grid.cell(from));
-            let beside: Vec<Cell> = cells[0].beside().collect();
+            let beside: Vec<Cell> = grid.beside(cells[0]).collect();
             assert!(cells[1..].iter().all(|cell| beside.contains(cell)), "no further than beside");
             let off = Point::new(angle.cos(), angle.sin()) * (CELL_METRES - 0.1);
             let there = Plane::around(from).position(off);
@@ -288,6 +333,34 @@ mod tests {
         assert_eq!(Cell::numbered(west.number()), west);
     }
 
+    /// In Fiji a street is on both sides of the meridian where 180 degrees east are 180 degrees west.
+    #[test]
+    fn east_meets_west() {
+        let at = |lon| Position { lat: -168_000_000, lon };
+        let (grid, mut cells) = (Grid::up_to(at(0).lat), Vec::new());
+        for lon in (-12_000..=12_000).step_by(500) {
+            let here = at(longitude(HALF + lon));
+            grid.around(here, CELL_METRES, &mut cells);
+            let beside: Vec<Cell> = grid.beside(cells[0]).collect();
+            assert_eq!(beside.len(), 8);
+            assert!(cells[1..].iter().all(|cell| beside.contains(cell)), "no further than beside");
+            for metres in [-99.0, 99.0] {
+                let there = Plane::around(here).position(Point::new(metres, 0.0));
+                assert!(cells.contains(&grid.cell(there)), "{here} {there}");
+                assert!((here.metres_to(there) - 99.0).abs() < 0.1);
+            }
+        }
+        let (east, west) = (at(1_799_990_000), at(-1_799_990_000));
+        let foot = Plane::around(at(1_800_000_000)).foot([east, west]);
+        assert!((foot.share - 0.5).abs() < 1e-3 && foot.metres < 0.01, "{foot:?}");
+        assert_eq!(Plane::around(at(-1_800_000_000)).foot([east, west]), foot);
+        assert!(on_line([west, east], 0.75).metres_to(east) < 60.0);
+        assert_eq!(
+            [longitude(HALF), longitude(HALF + 1), longitude(-HALF - TURN)],
+            [HALF, 1 - HALF, -HALF].map(|n| n as i32)
+        );
+    }
+
     #[test]
     fn a_line_goes_through_the_cells_of_its_places() {
         let grid = Grid::up_to(HERE.lat);
@@ -296,6 +369,18 @@ mod tests {
             [HERE, Position { lat: HERE.lat, lon: HERE.lon + 70_000 }],
             [HERE, Position { lat: HERE.lat - 70_000, lon: HERE.lon }],
             [Position { lat: 100, lon: -5 }, Position { lat: -80_000, lon: 9_000 }],
+            [
+                Position { lat: 601_000_000, lon: 1_799_980_000 },
+                Position { lat: 601_030_000, lon: -1_799_950_000 },
+            ],
+            [
+                Position { lat: 601_000_000, lon: -1_799_980_000 },
+                Position { lat: 601_030_000, lon: 1_799_950_000 },
+            ],
+            [
+                Position { lat: 601_000_000, lon: 1_800_000_000 },
+                Position { lat: 601_000_000, lon: -1_799_950_000 },
+            ],
         ] {
             let mut cells = Vec::new();
             grid.along(ends, |cell| cells.push(cell));

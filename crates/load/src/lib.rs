@@ -35,6 +35,6 @@ pub use map::Map;
 pub use problem::Problem;
 pub use rows::{Field, Row, Rows};
 pub use session_store::SessionStore;
-pub use source::{CsvFormat, CsvRecords, Origin, check_features, spans_lines};
+pub use source::{CsvFormat, CsvRecords, Origin, pbf, spans_lines};
 pub use store::{Building, InForce, Store, Summary, TableSpec};
 pub use suggest::suggest;

@@ -41,7 +41,7 @@ fn place(text: &str) -> Result<Position, Refusal> {
 #[derive(Serialize)]
 pub(super) struct AboutMap {
     title: String,
-    bounds: [Position; 2],
+    bounds: [(f64, f64); 2],
     nodes: u32,
     segments: u32,
     streets: u32,
@@ -50,7 +50,10 @@ pub(super) struct AboutMap {
 pub(super) async fn about(State(app): State<App>) -> Json<AboutMap> {
     let about = app.about;
     let [nodes, segments, streets] = about.counts;
-    let bounds = [about.bounds.low, about.bounds.high];
+    let (low, high) = (about.bounds.low.degrees(), about.bounds.high.degrees());
+    // Leaflet counts on where east meets west.
+    let turn = if low.1 > high.1 { 360.0 } else { 0.0 };
+    let bounds = [low, (high.0, high.1 + turn)];
     Json(AboutMap { title: about.title, bounds, nodes, segments, streets })
 }
 

@@ -65,7 +65,7 @@ fn what_is_wrong_is_named() {
     };
     let on = |data: &str, words: &[&str]| wrong(&["match", "1", "2", "--data", data], words);
     on("/nowhere/map.osm.pbf", &["cannot read /nowhere/map.osm.pbf"]);
-    on(&broken, &["broken.osm.pbf: no whole .osm.pbf"]);
+    on(&broken, &["broken.osm.pbf", "is it whole?"]);
     on(&cut, &["cut.json", "line 1", "Overpass"]);
     on(&other, &["other.json", "elements"]);
     on(&nothing, &["nothing", "no street in it that cars may use"]);

@@ -43,8 +43,32 @@ fn format_of(path: &Path) -> Option<Format> {
 pub(super) struct Files {
     path: PathBuf,
     is_directory: bool,
-    /// What was read, and how it was then.
-    seen: RefCell<Vec<(PathBuf, u64, Option<SystemTime>)>>,
+    seen: Seen,
+}
+
+/// Files that were read, and how they were then.
+#[derive(Default)]
+pub(super) struct Seen(RefCell<Vec<(PathBuf, u64, Option<SystemTime>)>>);
+
+impl Seen {
+    /// Notes how a file is, before it is read.
+    pub fn note(&self, path: &Path) -> Result<(), Problem> {
+        let (bytes, time) = state(&path.metadata().map_err(|source| cannot("read", path, &source))?);
+        self.0.borrow_mut().push((path.to_path_buf(), bytes, time));
+        Ok(())
+    }
+
+    /// Fails if one has changed.
+    pub fn check(&self) -> Result<(), Problem> {
+        for (path, bytes, time) in self.0.borrow().iter() {
+            let now = path.metadata().map(|metadata| state(&metadata));
+            if now.map_err(|source| cannot("read", path, &source))? != (*bytes, *time) {
+                let text = format!("{} was changed while it was read; load again", path.display());
+                return Err(Problem::Source(text));
+            }
+        }
+        Ok(())
+    }
 }
 
 fn state(metadata: &Metadata) -> (u64, Option<SystemTime>) {
@@ -52,7 +76,7 @@ fn state(metadata: &Metadata) -> (u64, Option<SystemTime>) {
 }
 
 /// An error if a file is a pipe or a device, which can be read once: a load looks at the columns of all files before it reads any.
-fn ordinary(path: &Path) -> Result<(), Problem> {
+pub(super) fn ordinary(path: &Path) -> Result<(), Problem> {
     let metadata = path.metadata().map_err(|source| cannot("read", path, &source))?;
     if metadata.is_file() {
         return Ok(());
@@ -66,7 +90,7 @@ fn ordinary(path: &Path) -> Result<(), Problem> {
 
 impl Files {
     pub fn directory(path: PathBuf) -> Files {
-        Files { path, is_directory: true, seen: RefCell::default() }
+        Files { path, is_directory: true, seen: Seen::default() }
     }
 
     pub fn file(path: PathBuf) -> Result<Files, Problem> {
@@ -78,7 +102,7 @@ impl Files {
             );
             return Err(Problem::Source(text));
         }
-        Ok(Files { path, is_directory: false, seen: RefCell::default() })
+        Ok(Files { path, is_directory: false, seen: Seen::default() })
     }
 
     /// The file of a relation.
@@ -172,10 +196,8 @@ impl Source for Files {
     ) -> Result<(), Problem> {
         let path = self.find(relation, table).map_err(Problem::Source)?;
         ordinary(&path)?;
+        self.seen.note(&path)?;
         let file = File::open(&path).map_err(|source| cannot("read", &path, &source))?;
-        let metadata = file.metadata().map_err(|source| cannot("read", &path, &source))?;
-        let (bytes, time) = state(&metadata);
-        self.seen.borrow_mut().push((path.clone(), bytes, time));
         let input = BufReader::with_capacity(READ_BYTES, file);
         let name = self.name(relation, table);
         let said = match relation {
@@ -194,13 +216,6 @@ impl Source for Files {
     }
 
     fn check_unchanged(&self) -> Result<(), Problem> {
-        for (path, bytes, time) in self.seen.borrow().iter() {
-            let now = path.metadata().map(|metadata| state(&metadata));
-            if now.map_err(|source| cannot("read", path, &source))? != (*bytes, *time) {
-                let text = format!("{} was changed while it was read; load again", path.display());
-                return Err(Problem::Source(text));
-            }
-        }
-        Ok(())
+        self.seen.check()
     }
 }

@@ -7,13 +7,13 @@ mod csv;
 mod files;
 mod json;
 mod osm;
+pub mod pbf;
 pub(crate) mod postgres;
 pub(crate) mod sqlite;
 mod times;
 
 pub use csv::{CsvRecords, Format as CsvFormat};
 pub use json::spans_lines;
-pub use osm::check_features;
 
 use std::path::{Path, PathBuf};
 

@@ -10,14 +10,13 @@
 //!
 //! A tag that an element does not have is null.
 
-use std::fs::File;
-use std::io::{BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use osmpbf::{BlobDecode, BlobReader, Element, PrimitiveBlock, RelMemberType};
-
+use super::files::{Seen, ordinary};
+use super::pbf::{self, Element, What};
 use super::times::Times;
-use super::{Sink, Source, cannot};
+use super::{Sink, Source};
 use crate::batch::{Batch, Cell};
 use crate::changes::{State, no_query};
 use crate::map::{Elements, FileRelation, Map, Relation};
@@ -34,6 +33,7 @@ pub(super) fn is_map(path: &Path) -> bool {
 /// A file with a map.
 pub(super) struct StreetMap {
     path: PathBuf,
+    seen: Seen,
 }
 
 /// Columns but for tags.
@@ -52,32 +52,8 @@ fn has_tags(elements: Elements) -> bool {
 
 impl StreetMap {
     pub fn open(path: PathBuf) -> Result<StreetMap, Problem> {
-        File::open(&path).map_err(|source| cannot("read", &path, &source))?;
-        Ok(StreetMap { path })
-    }
-
-    fn failed_by(&self, why: &str) -> Problem {
-        Problem::Source(format!("cannot read {}: {why}", self.path.display()))
-    }
-
-    fn failed(&self, error: &dyn std::fmt::Display) -> Problem {
-        Problem::Source(format!("cannot read {}: {error}; is it whole?", self.path.display()))
-    }
-}
-
-/// What a file may ask of who reads it.
-const FEATURES: [&str; 3] = ["OsmSchema-V0.6", "DenseNodes", "Sort.Type_then_ID"];
-
-/// An error if a file asks for what is not understood here: who reads on would take what it holds for something else.
-pub fn check_features(required: &[String]) -> Result<(), String> {
-    match required.iter().find(|feature| !FEATURES.contains(&&feature[..])) {
-        None => Ok(()),
-        Some(feature) if feature == "HistoricalInformation" => Err(
-            "it holds the history of the map, deleted objects among it; make a map of one moment of it, as \
-             `osmium time-filter` does"
-                .into(),
-        ),
-        Some(feature) => Err(format!("it requires the feature {feature}, which is not known here")),
+        ordinary(&path)?;
+        Ok(StreetMap { path, seen: Seen::default() })
     }
 }
 
@@ -139,66 +115,36 @@ impl Rows<'_> {
         Ok(goes_on)
     }
 
-    /// Adds the rows of a block, as far as they are wanted.
-    fn block(&mut self, block: &PrimitiveBlock) -> Result<bool, Problem> {
-        let wanted = self.elements;
-        for element in block.groups().flat_map(|group| elements(&group, wanted)) {
-            if !self.element(&element)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
+    /// Adds the rows of an element, if it is wanted. Whether more are.
     fn element(&mut self, element: &Element<'_>) -> Result<bool, Problem> {
-        let degrees = |lat, lon| (Degrees(lat), Degrees(lon));
-        match element {
-            Element::DenseNode(node) => {
-                let (lat, lon) = degrees(node.nano_lat(), node.nano_lon());
-                self.add(&[&node.id(), &lat, &lon], node.tags())
+        let Element { id, tags, what } = element;
+        match (self.elements, what) {
+            (Elements::Nodes, What::Node { lat, lon }) => {
+                self.add(&[id, &Degrees(*lat), &Degrees(*lon)], tags.iter())
             }
-            Element::Node(node) => {
-                let (lat, lon) = degrees(node.nano_lat(), node.nano_lon());
-                self.add(&[&node.id(), &lat, &lon], node.tags())
+            (Elements::Ways, What::Way { .. }) | (Elements::Relations, What::Relation(_)) => {
+                self.add(&[id], tags.iter())
             }
-            Element::Way(way) if self.elements == Elements::Ways => self.add(&[&way.id()], way.tags()),
-            Element::Relation(relation) if self.elements == Elements::Relations => {
-                self.add(&[&relation.id()], relation.tags())
-            }
-            Element::Way(way) => {
-                for (position, node) in way.refs().enumerate() {
-                    if !self.add(&[&way.id(), &node, &position], std::iter::empty())? {
+            (Elements::WayNodes, What::Way { nodes }) => {
+                for (position, node) in nodes.iter().enumerate() {
+                    if !self.add(&[id, node, &position], std::iter::empty())? {
                         return Ok(false);
                     }
                 }
                 Ok(true)
             }
-            Element::Relation(relation) => {
-                for (position, member) in relation.members().enumerate() {
-                    let kind = match member.member_type {
-                        RelMemberType::Node => "node",
-                        RelMemberType::Way => "way",
-                        RelMemberType::Relation => "relation",
-                    };
-                    let (id, role) = (member.member_id, member.role().unwrap_or_default());
-                    if !self.add(&[&relation.id(), &kind, &id, &role, &position], std::iter::empty())? {
+            (Elements::Members, What::Relation(members)) => {
+                for (position, member) in members.iter().enumerate() {
+                    let fixed: [&dyn std::fmt::Display; 5] =
+                        [id, &member.kind, &member.id, &member.role, &position];
+                    if !self.add(&fixed, std::iter::empty())? {
                         return Ok(false);
                     }
                 }
                 Ok(true)
             }
+            _ => Ok(true),
         }
-    }
-}
-
-/// The elements of a group that are wanted.
-fn elements<'b>(group: &osmpbf::PrimitiveGroup<'b>, wanted: Elements) -> Vec<Element<'b>> {
-    match wanted {
-        Elements::Nodes => {
-            group.nodes().map(Element::Node).chain(group.dense_nodes().map(Element::DenseNode)).collect()
-        }
-        Elements::Ways | Elements::WayNodes => group.ways().map(Element::Way).collect(),
-        Elements::Relations | Elements::Members => group.relations().map(Element::Relation).collect(),
     }
 }
 
@@ -269,30 +215,17 @@ impl Source for StreetMap {
         let batch = Batch::new(columns.len());
         let columns = columns.iter().map(column).collect();
         let mut rows = Rows { elements, columns, batch, number: 0, sink };
-        let file = File::open(&self.path).map_err(|source| cannot("read", &self.path, &source))?;
-        let mut has_header = false;
-        for blob in BlobReader::new(BufReader::new(file)) {
-            let blob = blob.map_err(|error| self.failed(&error))?;
-            match blob.decode().map_err(|error| self.failed(&error))? {
-                BlobDecode::OsmHeader(header) => {
-                    check_features(header.required_features()).map_err(|why| self.failed_by(&why))?;
-                    has_header = true;
-                }
-                BlobDecode::OsmData(_) if !has_header => {
-                    return Err(self.failed(&"it does not begin with a header"));
-                }
-                BlobDecode::OsmData(block) => {
-                    if !rows.block(&block)? {
-                        return Ok(());
-                    }
-                }
-                BlobDecode::Unknown(_) => {}
-            }
-        }
-        if !has_header {
-            return Err(self.failed(&"it has no header"));
-        }
-        rows.sink.take(&rows.batch).map(drop)
+        self.seen.note(&self.path)?;
+        let mut goes_on = true;
+        pbf::read(&self.path, |element| {
+            goes_on = rows.element(element)?;
+            Ok(goes_on)
+        })?;
+        if goes_on { rows.sink.take(&rows.batch).map(drop) } else { Ok(()) }
+    }
+
+    fn check_unchanged(&self) -> Result<(), Problem> {
+        self.seen.check()
     }
 }
 
