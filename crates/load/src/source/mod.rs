@@ -12,6 +12,7 @@ pub(crate) mod sqlite;
 mod times;
 
 pub use csv::{CsvRecords, Format as CsvFormat};
+pub(crate) use files::ONE_SIGN;
 pub use json::spans_lines;
 pub use osm::check_features;
 
