@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::runtime::Runtime;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, CopyOutStream, Statement};
 
@@ -37,16 +38,17 @@ pub(crate) struct Database {
     driver: Driver,
 }
 
-/// What the session's texts depend on, and what could end it, as `pg_dump` sets them: databases and roles may say otherwise for those who type. A setting
-/// that a release does not have is left out.
+/// What the session's texts depend on, what could end it, and what would hide rows without a word, as `pg_dump` sets them: databases and roles may
+/// say otherwise for those who type. A setting that a release does not have is left out; the address may ask for `row_security`.
 const SETTINGS: &str = "\
     select set_config(known.name, wanted.value, false) from pg_settings known join (values \
     ('bytea_output', 'hex'), ('client_encoding', 'UTF8'), ('datestyle', 'ISO, YMD'), ('extra_float_digits', '3'), \
     ('intervalstyle', 'postgres'), ('timezone', 'UTC'), ('xmloption', 'content'), ('standard_conforming_strings', 'on'), \
     ('lc_monetary', 'C'), ('array_nulls', 'on'), ('transform_null_equals', 'off'), \
     ('statement_timeout', '0'), ('lock_timeout', '0'), ('transaction_timeout', '0'), \
-    ('idle_in_transaction_session_timeout', '0'), ('idle_session_timeout', '0'), ('synchronize_seqscans', 'off')) \
-    wanted (name, value) on lower(known.name) = wanted.name";
+    ('idle_in_transaction_session_timeout', '0'), ('idle_session_timeout', '0'), ('synchronize_seqscans', 'off'), ('row_security', 'off')) \
+    wanted (name, value) on lower(known.name) = wanted.name \
+    where known.name <> 'row_security' or known.source <> 'client'";
 
 /// How long taking leave may take. A server that has more to send is left without.
 const LEAVE: Duration = Duration::from_millis(200);
@@ -60,6 +62,9 @@ pub(super) fn said(error: &tokio_postgres::Error) -> String {
     let mut text = own.message().to_string();
     for more in [own.detail(), own.hint()].into_iter().flatten() {
         text += &format!(" ({more})");
+    }
+    if own.code() == &SqlState::INSUFFICIENT_PRIVILEGE && text.contains("row-level security") {
+        text += "; load as a role that has BYPASSRLS, or add options=-c%20row_security%3Don to the address for the rows that it may see";
     }
     text
 }
