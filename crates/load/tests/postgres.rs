@@ -2,7 +2,7 @@
 
 mod support;
 
-use kelix_load::{Map, Options, Origin, Progress, Report, Watch, load, suggest};
+use kelix_load::{Map, OnDangling, Options, Origin, Progress, Report, Watch, load, suggest};
 use kelix_postgres::{Postgres, own_file};
 use support::{Keeper, lines, origin, parsed};
 
@@ -557,4 +557,54 @@ fn rows_that_a_policy_hides_are_told_of() {
     // Whoever wants some of them says so.
     let (keeper, _) = loaded(&format!("{address}?options=-c%20row_security%3Don"), &map);
     assert_eq!(keeper.keys("t"), ["1"]);
+}
+
+/// A map that takes such columns as they stand has its links told, by the column and what makes other texts equal; whatever is to become of links
+/// that lead nowhere.
+#[test]
+fn links_that_lead_nowhere_by_their_texts_alone_are_not_left_out() {
+    let postgres = Postgres::start().expect("a server");
+    postgres
+        .run(
+            "create collation german (provider = icu, locale = 'de-u-ks-level1', deterministic = false);
+             create table names (name text collate german primary key); create table uses (id int primary key, name varchar(9) references names, part char(3));
+             insert into names values ('Ada'); insert into uses values (1, 'ada', 'x'), (2, 'Ada', 'y');",
+        )
+        .expect("done");
+    let map = |column: &str| {
+        parsed(&format!(
+            "dataset = \"d\"\n[[table]]\nname = \"uses\"\nquery = \"select id, {column} from uses\"\nkey = \"{{id}}\"\n[[table.link]]\nname = \"name\"\n\
+             to = \"names\"\nkey = \"{{name}}\"\n[[table]]\nname = \"names\"\nquery = \"select name from names\"\nkey = \"{{name}}\"\n"
+        ))
+    };
+    let attempt = |column: &str, on_dangling| {
+        let options = Options { on_dangling, ..Options::default() };
+        load(&origin(&postgres.address()), &map(column), options, None, &mut ())
+            .map_err(|problem| problem.to_string())
+    };
+    for on_dangling in [OnDangling::Error, OnDangling::Null, OnDangling::Drop] {
+        let refused = attempt("name", on_dangling).unwrap_err();
+        assert_eq!(
+            refused,
+            "uses, row 1, column name: the link name leads to names/\"ada\", which is not there; name is of the type character varying(9), name of names of \
+             the type text collate german, and the database may hold values equal whose texts differ: have the query give the text of the row that is \
+             meant, as `kelix map suggest` writes it, or cast name"
+        );
+        assert!(
+            attempt("part as name", on_dangling).unwrap_err().contains("name is of the type character(3)")
+        );
+    }
+    // Who says what is meant has the links that lead nowhere left out.
+    assert_eq!(attempt("name::text", OnDangling::Null).map(|report| report.links_left_out), Ok(1));
+    assert_eq!(
+        attempt("initcap(name) as name", OnDangling::Error).map(|report| report.links_left_out),
+        Ok(0)
+    );
+    let suggested = suggest(&origin(&postgres.address())).unwrap();
+    postgres
+        .run("alter table uses disable trigger all; insert into uses values (3, 'Eve', 'z')")
+        .expect("done");
+    let options = Options { on_dangling: OnDangling::Null, ..Options::default() };
+    let report = load(&origin(&postgres.address()), &parsed(&suggested), options, None, &mut ()).unwrap();
+    assert_eq!(report.links_left_out, 1);
 }

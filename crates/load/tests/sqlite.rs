@@ -2,7 +2,7 @@
 
 mod support;
 
-use kelix_load::{Map, Options, Report, load, suggest};
+use kelix_load::{Map, OnDangling, Options, Report, load, suggest};
 use rusqlite::Connection;
 use support::{Files, Keeper, lines, origin, parsed};
 
@@ -260,4 +260,34 @@ fn tables_with_rows_of_their_own_stay_tables() {
     let chunk = &keeper.items[&("airports.destination".to_string(), b"a/0".to_vec())];
     assert_eq!(chunk.links[0].1, ("airports".to_string(), b"b".to_vec(), b"5".to_vec()), "{map}");
     assert!(map.contains("# (at) names rows of loose, which are left out, so there is no link."), "{map}");
+}
+
+#[test]
+fn links_that_lead_nowhere_by_their_texts_alone_are_not_left_out() {
+    let (_files, address) = database(
+        "pragma foreign_keys = off; create table p (id integer primary key); create table n (name text primary key collate nocase);
+         create table c (id integer primary key, p real references p, n text references n);
+         insert into p values (1); insert into n values ('Ada'); insert into c values (1, 1, 'ada'), (2, 5, 'Eve');",
+    );
+    let attempt = |p: &str, n: &str, on_dangling| {
+        let map = format!(
+            "dataset = \"d\"\n[[table]]\nname = \"c\"\nquery = \"select id, {p}, {n} from c\"\nkey = \"{{id}}\"\n[[table.link]]\nname = \"p\"\nto = \"p\"\n\
+             key = \"{{p}}\"\n[[table]]\nname = \"p\"\nquery = \"select id from p\"\nkey = \"{{id}}\"\n[[table]]\nname = \"n\"\n\
+             query = \"select name from n\"\nkey = \"{{name}}\"\n[[table.list]]\nname = \"cs\"\nquery = \"select {n}, id from c\"\nowner = \"{{n}}\"\n\
+             to = \"c\"\nkey = \"{{id}}\"\n"
+        );
+        let options = Options { on_dangling, ..Options::default() };
+        load(&origin(&address), &parsed(&map), options, None, &mut ()).map_err(|problem| problem.to_string())
+    };
+    for on_dangling in [OnDangling::Error, OnDangling::Null, OnDangling::Drop] {
+        let refused = attempt("p", "n", on_dangling).unwrap_err();
+        assert!(refused.contains("p is of the type REAL, id of p of the type INTEGER"), "{refused}");
+        assert!(
+            refused.contains("n is of the type TEXT, name of n of the type TEXT collate NOCASE"),
+            "{refused}"
+        );
+    }
+    let left_out = attempt("cast(p as int) as p", "replace(n, 'a', 'A') as n", OnDangling::Null)
+        .map(|report| report.links_left_out);
+    assert_eq!(left_out, Ok(3));
 }

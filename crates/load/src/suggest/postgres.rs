@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 
 use super::{Column, Compared, ForeignKey, Pair, Schema, Table, quoted};
 use crate::problem::Problem;
-use crate::source::postgres::Database;
+use crate::source::postgres::{Database, FORMS};
 
 /// Tables that the user may read; of a partitioned one the whole and not its parts.
 const TABLES: &str = "
@@ -30,24 +30,13 @@ const KEYS: &str = "
 /// The pairs of columns of each foreign key: how the database compares them when it checks the key, and whether what it holds equal has
 /// the same text. The operators and their casts are those that the constraint has, the collation is that of the column that is named.
 const FOREIGN_KEYS: &str = "
-    with types as (
-        select t.oid, b.oid as base, b.typname::text as name, b.typtype, t.typtype = 'd' as is_domain
-        from pg_catalog.pg_type t join pg_catalog.pg_type b
-            on b.oid = case when t.typtype = 'd' then t.typbasetype else t.oid end
-            and b.typnamespace = case when b.typtype = 'e' then b.typnamespace else 'pg_catalog'::regnamespace end)
     select con.oid::int8, con.conrelid::int8, con.confrelid::int8, here.attname::text, there.attname::text,
         case when o.oprleft <> there.atttypid and l.typtype <> 'p' then '::' || format_type(o.oprleft, -1) else '' end
             || case when there.attcollation not in (0, here.attcollation) then format(' collate %I.%I', cn.nspname, c.collname) else '' end,
         case when n.nspname = 'pg_catalog' then o.oprname::text else format('operator(%I.%s)', n.nspname, o.oprname) end,
         case when o.oprright <> here.atttypid and r.typtype <> 'p' then '::' || format_type(o.oprright, -1) else '' end,
         case when here.atttypid <> there.atttypid then '::' || format_type(there.atttypid, -1) else '' end,
-        coalesce(to_jsonb(c) ->> 'collisdeterministic', 'true') = 'true' and coalesce(case
-            when th.name in ('int2', 'int4', 'int8', 'oid') then h.name in ('int2', 'int4', 'int8', 'oid')
-            when th.name in ('text', 'varchar', 'name') then h.name in ('text', 'varchar', 'name')
-            when th.name in ('bpchar', 'numeric') then h.base = th.base and here.atttypmod = there.atttypmod
-                and here.atttypmod <> -1 and not (h.is_domain or th.is_domain)
-            else h.base = th.base and (th.typtype = 'e' or th.name in ('bool', 'uuid', 'bytea', 'date', 'time',
-                'timestamp', 'timestamptz', 'char', 'inet', 'cidr', 'macaddr', 'macaddr8', 'bit', 'varbit')) end, false)
+        coalesce(h.form = th.form, false)
     from pg_catalog.pg_constraint con
     cross join lateral unnest(con.conkey, con.confkey, con.conpfeqop) with ordinality pair (here, there, operator, place)
     join pg_catalog.pg_attribute here on here.attrelid = con.conrelid and here.attnum = pair.here
@@ -56,8 +45,8 @@ const FOREIGN_KEYS: &str = "
     join pg_catalog.pg_namespace n on n.oid = o.oprnamespace
     join pg_catalog.pg_type l on l.oid = o.oprleft
     join pg_catalog.pg_type r on r.oid = o.oprright
-    left join types h on h.oid = here.atttypid
-    left join types th on th.oid = there.atttypid
+    join forms h on h.attrelid = here.attrelid and h.attnum = here.attnum
+    join forms th on th.attrelid = there.attrelid and th.attnum = there.attnum
     left join pg_catalog.pg_collation c on c.oid = there.attcollation
     left join pg_catalog.pg_namespace cn on cn.oid = c.collnamespace
     where con.contype = 'f' and con.conparentid = 0
@@ -137,7 +126,7 @@ pub(super) fn schema(database: &Database) -> Result<Schema, Problem> {
         found.key(&row);
     }
     let mut last = None;
-    for row in database.query(FOREIGN_KEYS)? {
+    for row in database.query(&format!("with {FORMS} {FOREIGN_KEYS}"))? {
         found.pair(&row, &mut last);
     }
     Ok(Schema { name, tables: found.tables })

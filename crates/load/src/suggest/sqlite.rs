@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 use super::{Column, Compared, ForeignKey, Pair, Schema, Table, quoted};
 use crate::problem::Problem;
-use crate::source::sqlite::Database;
+use crate::source::sqlite::{Database, form};
 
 pub(super) fn schema(database: &Database, path: &Path) -> Result<Schema, Problem> {
     let failed = |error: rusqlite::Error| {
@@ -102,44 +102,14 @@ fn foreign_keys(
         let named: Option<String> = row.get(3)?;
         let there = named.or_else(|| tables[to].key.get(key.pairs.len()).cloned()).unwrap_or_default();
         let (here, there) = (spelled(own, column), spelled(&tables[to], there));
-        key.same_text &= same_text(connection, (name, &here), (&names[to], &there))?;
+        let forms = (form(connection, name, &here)?.form, form(connection, &names[to], &there)?.form);
+        key.same_text &= forms.0.is_some() && forms.0 == forms.1;
         // The column that is named says by which collation it is compared, and what the other is converted to; a plus takes
         // the say in the latter away from that one.
         let compared = Compared { operator: "=".into(), before: "+", ..Compared::default() };
         key.pairs.push(Pair { here, there, compared });
     }
     Ok(foreign.into_iter().map(|(_, key)| key).collect())
-}
-
-/// Whether values of two columns that are equal, as a foreign key compares them, have the same text.
-fn same_text(
-    connection: &Connection,
-    here: (&str, &str),
-    (table, column): (&str, &str),
-) -> rusqlite::Result<bool> {
-    let form = |(table, column): (&str, &str)| {
-        let query = "select type from pragma_table_xinfo(?1) where name = ?2";
-        let declared: Result<String, _> = connection.query_row(query, [table, column], |row| row.get(0));
-        declared.ok().and_then(|declared| form(&declared))
-    };
-    let collated = "select exists (select 1 from pragma_index_list(?1) i, pragma_index_xinfo(i.name) c
-        where i.\"unique\" and c.key and c.name = ?2 and c.coll <> 'BINARY')";
-    let collated: bool = connection.query_row(collated, [table, column], |row| row.get(0))?;
-    let there = form((table, column));
-    Ok(there.is_some() && there == form(here) && !collated)
-}
-
-/// What a column of a declared type converts values to, so that equal ones are written the same way; `None`: it leaves them as they are.
-fn form(declared: &str) -> Option<&'static str> {
-    let declared = declared.to_ascii_uppercase();
-    let has = |parts: &[&str]| parts.iter().any(|part| declared.contains(part));
-    match () {
-        () if has(&["INT"]) => Some("number"),
-        () if has(&["CHAR", "CLOB", "TEXT"]) => Some("text"),
-        () if declared.is_empty() || has(&["BLOB"]) || declared == "ANY" => None,
-        () if has(&["REAL", "FLOA", "DOUB"]) => Some("real"),
-        () => Some("number"),
-    }
 }
 
 /// A column's name as the table spells it, which may differ in case.
