@@ -10,7 +10,7 @@ use crate::plan::name_number;
 use crate::problem::Problem;
 use crate::read::{ListRows, Read, What, relations};
 use crate::rows::{Field, Row};
-use crate::source::Source;
+use crate::source::{Forms, Source};
 
 /// Of so many hashes that came twice the keys are compared; a map whose key is wrong has many more.
 const COMPARED_MAX: usize = 1000;
@@ -18,16 +18,17 @@ const COMPARED_MAX: usize = 1000;
 /// Who tells findings about rows: names of relations and of what a row is called there.
 pub(crate) struct Teller<'m> {
     map: &'m Map,
+    source: &'m dyn Source,
     called: Vec<(What, String, &'static str)>,
 }
 
 impl<'m> Teller<'m> {
-    pub fn new(map: &'m Map, source: &dyn Source) -> Teller<'m> {
+    pub fn new(map: &'m Map, source: &'m dyn Source) -> Teller<'m> {
         let called = relations(map).into_iter().map(|(what, name)| {
             let relation = what.relation(map);
             (what, source.name(relation, &name), source.place(relation, &name))
         });
-        Teller { map, called: called.collect() }
+        Teller { map, source, called: called.collect() }
     }
 
     fn called(&self, what: What) -> (&str, &'static str) {
@@ -114,23 +115,100 @@ pub(crate) fn dangling(
 ) -> Result<LeftOut, Problem> {
     let mut left_out = LeftOut::default();
     // Mostly all are there, and then the rows need not be read again.
-    match keys.have(&read.targets) {
+    let all_there = keys.have(&read.targets);
+    if all_there && read.lists.is_empty() {
+        return Ok(left_out);
+    }
+    let mut led = LedNowhere { doubts: doubts(teller)?, all: on_dangling == OnDangling::Error, findings };
+    if !led.all && !led.doubts.is_empty() {
+        // What is doubtful is told before anything is left out for good reasons.
+        dangling_in_tables(teller, read, keys, &mut led, &mut LeftOut::default())?;
+        for list in &read.lists {
+            dangling_in_list(teller, list, keys, &mut led, &mut LeftOut::default())?;
+        }
+        led.doubts.clear();
+    }
+    match all_there {
         true => {}
         false if on_dangling == OnDangling::Drop => left_out.items = drop_items(read, keys)?,
-        false => dangling_in_tables(teller, read, keys, on_dangling, findings, &mut left_out)?,
+        false => dangling_in_tables(teller, read, keys, &mut led, &mut left_out)?,
     }
     for list in &read.lists {
-        dangling_in_list(teller, list, keys, on_dangling, findings, &mut left_out)?;
+        dangling_in_list(teller, list, keys, &mut led, &mut left_out)?;
     }
     Ok(left_out)
+}
+
+/// Tells links that lead nowhere: all of them, or those that lead somewhere perhaps.
+struct LedNowhere<'f> {
+    doubts: Vec<Doubt<'f>>,
+    all: bool,
+    findings: &'f mut Findings,
+}
+
+impl LedNowhere<'_> {
+    /// Adds what is found, of a key by this template; `finding` is given what to do.
+    fn add(&mut self, template: &Template, finding: impl FnOnce(&str) -> Finding) {
+        let doubt = self.doubts.iter().find(|doubt| std::ptr::eq(doubt.template, template));
+        if self.all || doubt.is_some() {
+            self.findings.add(|| finding(doubt.map_or(WHAT_TO_DO, |doubt| &doubt.what_to_do)));
+        }
+    }
+}
+
+/// A template of keys that are compared by their texts, which may differ where the database holds the values equal.
+struct Doubt<'m> {
+    template: &'m Template,
+    what_to_do: String,
+}
+
+/// Finds the templates that may be so. Columns that a query makes of others are what was meant.
+fn doubts<'m>(teller: &Teller<'m>) -> Result<Vec<Doubt<'m>>, Problem> {
+    let map = teller.map;
+    let forms = |what: What| teller.source.forms(what.relation(map));
+    let tables: Vec<Forms> =
+        (0..map.tables.len()).map(|table| forms(What::Table(table))).collect::<Result<_, _>>()?;
+    let mut doubts = Vec::new();
+    for (number, table) in map.tables.iter().enumerate() {
+        let mut doubt = |own: &Forms, template: &'m Template, to: usize| {
+            let named = &map.tables[to];
+            let what_to_do = doubt(own, template, &tables[to], &named.key, &named.name);
+            doubts.extend(what_to_do.map(|what_to_do| Doubt { template, what_to_do }));
+        };
+        for link in &table.links {
+            doubt(&tables[number], &link.key, link.to);
+        }
+        for (list_number, list) in table.lists.iter().enumerate() {
+            let own = forms(What::List(number, list_number))?;
+            doubt(&own, &list.owner, number);
+            doubt(&own, &list.key, list.to);
+        }
+    }
+    Ok(doubts)
+}
+
+/// Why the columns of a template may be held equal to those of a key and have other texts, and what to do.
+fn doubt(own: &Forms, template: &Template, there: &Forms, key: &Template, table: &str) -> Option<String> {
+    template.columns().zip(key.columns()).find_map(|(column, other)| {
+        let form = own.get(column)?;
+        let known = there.get(other);
+        let same = form.form.is_some() && known.is_none_or(|known| known.form == form.form);
+        let called = known.map_or(String::new(), |known| format!(", {other} of {table} of the type {}", known.called));
+        (!same).then(|| {
+            format!(
+                "{column} is of the type {}{called}, and the database may hold values equal whose texts differ: have the query give the \
+                 text of the row that is meant, as `kelix map suggest` writes it, or cast {column}",
+                form.called
+            )
+        })
+    })
 }
 
 fn dangling_in_tables(
     teller: &Teller<'_>,
     read: &Read,
     keys: &Keys,
-    on_dangling: OnDangling,
-    findings: &mut Findings,
+    led: &mut LedNowhere<'_>,
     left_out: &mut LeftOut,
 ) -> Result<(), Problem> {
     for (table, spool) in read.tables.iter().enumerate() {
@@ -141,9 +219,7 @@ fn dangling_in_tables(
                     continue;
                 }
                 left_out.links += 1;
-                if on_dangling == OnDangling::Error {
-                    findings.add(|| dangling_link(teller, table, row, (name, usize::from(to), key)));
-                }
+                dangling_link(teller, table, row, (name, usize::from(to), key), led);
             }
             Ok(())
         })?;
@@ -158,21 +234,23 @@ fn dangling_link(
     table: usize,
     row: Row<'_>,
     (name, to, key): (u16, usize, &[u8]),
-) -> Finding {
+    led: &mut LedNowhere<'_>,
+) {
     let own = &teller.map.tables[table];
     let link = own.links.iter().find(|link| link.to == to && name_number(own, &link.name) == name);
     let link = link.expect("a link of the map");
-    let text =
-        format!("the link {} leads to {}, which is not there; {WHAT_TO_DO}", link.name, teller.item(to, key));
-    teller.finding(What::Table(table), row, Some(&columns(&link.key)), text)
+    led.add(&link.key, |what_to_do| {
+        let item = teller.item(to, key);
+        let text = format!("the link {} leads to {item}, which is not there; {what_to_do}", link.name);
+        teller.finding(What::Table(table), row, Some(&columns(&link.key)), text)
+    });
 }
 
 fn dangling_in_list(
     teller: &Teller<'_>,
     rows: &ListRows,
     keys: &Keys,
-    on_dangling: OnDangling,
-    findings: &mut Findings,
+    led: &mut LedNowhere<'_>,
     left_out: &mut LeftOut,
 ) -> Result<(), Problem> {
     let what = What::List(rows.owner, rows.list);
@@ -182,22 +260,19 @@ fn dangling_in_list(
         let own = !keys.has(hash(rows.owner, row.key()));
         let target = target(row).filter(|(table, key)| !keys.has(hash(*table, key)));
         left_out.links += u64::from(own || target.is_some());
-        if on_dangling != OnDangling::Error {
-            return Ok(());
-        }
         if own {
-            findings.add(|| {
+            led.add(&list.owner, |what_to_do| {
                 let name = list_table(&owner.name, &list.name);
                 let item = teller.item(rows.owner, row.key());
-                let text = format!("{item}, to which this row of {name} belongs, is not there; {WHAT_TO_DO}");
+                let text = format!("{item}, to which this row of {name} belongs, is not there; {what_to_do}");
                 teller.finding(what, row, Some(&columns(&list.owner)), text)
             });
         }
         if let Some((table, key)) = target {
-            findings.add(|| {
+            led.add(&list.key, |what_to_do| {
                 let item = teller.item(table, key);
                 let text =
-                    format!("the list {} leads to {item}, which is not there; {WHAT_TO_DO}", list.name);
+                    format!("the list {} leads to {item}, which is not there; {what_to_do}", list.name);
                 teller.finding(what, row, Some(&columns(&list.key)), text)
             });
         }

@@ -16,7 +16,7 @@ use crate::lists::{Chunks, chunk_key};
 use crate::map::{Map, Relation};
 use crate::plan::{self, name_number};
 use crate::problem::Problem;
-use crate::read::{self, Read};
+use crate::read::{self, Read, What};
 use crate::rows::{Field, Row, Rows};
 use crate::source::{Origin, Source};
 use crate::store::{Building, InForce, Store};
@@ -182,7 +182,7 @@ fn load_from(
         return Err(Problem::NoRoom { needed: read.memory_bytes, free });
     }
     if !options.allow_empty && store.in_force(map.dataset())?.generation.is_some() {
-        check_not_empty(map, &read)?;
+        check_not_empty(map, &read, &keys, left_out)?;
     }
     if options.check_only {
         return Ok(report);
@@ -201,20 +201,39 @@ fn load_from(
     Ok(report)
 }
 
-/// A file that came empty, of a download that failed say, is not to replace what is in force. A query without rows is an answer.
-fn check_not_empty(map: &Map, read: &Read) -> Result<(), Problem> {
-    let tables = map.tables.iter().zip(&read.tables);
-    let mut empty =
-        tables.filter(|(table, rows)| !matches!(table.relation, Relation::Query(_)) && rows.rows() == 0);
-    match empty.next() {
-        None => Ok(()),
-        Some((table, _)) => Err(Problem::Source(format!(
-            "there is not one row for table \"{}\", and \"{}\" is in force: what is there stays. If it is to become empty, give \
-             --allow-empty",
-            table.name,
-            map.dataset()
-        ))),
+/// What came empty is not to replace what is in force: a file without a row, of a download that failed say; rows all of which were left out. A
+/// query without rows is an answer.
+fn check_not_empty(map: &Map, read: &Read, keys: &Keys, left_out: LeftOut) -> Result<(), Problem> {
+    let stays = |table: usize, row: Row<'_>| keys.has(hash(table, row.key()));
+    let lists = read.lists.iter().map(|list| (What::List(list.owner, list.list), &list.spool));
+    let tables = read.tables.iter().enumerate().map(|(table, spool)| (What::Table(table), spool));
+    for ((what, spool), (_, name)) in tables.chain(lists).zip(read::relations(map)) {
+        let mut some = spool.rows() > 0 && left_out == LeftOut::default();
+        let is_answer = spool.rows() == 0 && matches!(what.relation(map), Relation::Query(_));
+        if some || is_answer {
+            continue;
+        }
+        spool.each(|row, _| {
+            some |= match what {
+                What::Table(table) => stays(table, row),
+                What::List(owner, _) => {
+                    stays(owner, row) && check::target(row).is_some_and(|(to, key)| keys.has(hash(to, key)))
+                }
+            };
+            Ok(())
+        })?;
+        if !some {
+            let why = match spool.rows() {
+                0 => "there is not one row",
+                _ => "all rows are left out, for links that lead nowhere,",
+            };
+            return Err(Problem::Source(format!(
+                "{why} for table \"{name}\", and \"{}\" is in force: what is there stays. If it is to become empty, give --allow-empty",
+                map.dataset()
+            )));
+        }
     }
+    Ok(())
 }
 
 /// Checks keys and links. Rows that were refused are not there to be linked to, so links are looked at only if there are none.

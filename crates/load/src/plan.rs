@@ -34,6 +34,8 @@ pub(crate) struct Misfit {
 pub(crate) struct KeyPlan {
     template: Template<usize>,
     numbers: bool,
+    /// Whether the table's keys have several columns, so that what stands between them is told from their text.
+    several: bool,
 }
 
 /// What becomes of a column.
@@ -141,16 +143,50 @@ fn number(columns: &[String], name: &str) -> usize {
     columns.iter().position(|column| column == name).expect("missing columns are found before")
 }
 
+/// Adds the text of a column that a separator will follow, so that other texts give other keys. A separator that the text has gets a `\` before
+/// it, and each `\` before one is doubled; all else stays as it is. By the number of `\` before a separator it is known which one ends the text.
+fn add_before(separator: &[u8], text: &[u8], key: &mut Vec<u8>) {
+    // A text may end with the beginning of the separator, so that one seems to stand earlier.
+    let begins = |rest: &[u8]| {
+        let own = rest.len().min(separator.len());
+        rest[..own] == separator[..own] && separator[own..] == separator[..separator.len() - own]
+    };
+    let mut slashes = 0;
+    for (at, byte) in text.iter().enumerate() {
+        if *byte == separator[0] {
+            key.resize(key.len() + slashes + usize::from(begins(&text[at..])), b'\\');
+        }
+        key.push(*byte);
+        slashes = if *byte == b'\\' { slashes + 1 } else { 0 };
+    }
+    key.resize(key.len() + slashes, b'\\');
+}
+
 impl KeyPlan {
-    fn new(template: &Template, kind: TableKind, columns: &[String]) -> KeyPlan {
-        KeyPlan { template: template.map(|name| number(columns, name)), numbers: kind.has_numbers() }
+    /// The keys of a table, made as that table's `own` template has them, of columns of a relation.
+    fn new(template: &Template, table: &TableMap, columns: &[String]) -> KeyPlan {
+        KeyPlan {
+            template: template.map(|name| number(columns, name)),
+            numbers: table.kind.has_numbers(),
+            several: table.key.columns().count() > 1,
+        }
+    }
+
+    /// What stands behind a piece and before another column. With `\` in it nothing can be told by that, and texts stay as they are.
+    fn separator(&self, piece: usize) -> Option<&[u8]> {
+        match self.template.pieces.get(piece + 1..)? {
+            [Piece::Text(text), Piece::Column(_), ..] if self.several && !text.contains('\\') => {
+                Some(text.as_bytes())
+            }
+            _ => None,
+        }
     }
 
     /// Writes the key of a row. `false`: a column is null, so there is none.
     #[inline]
     fn write(&self, batch: &Batch, row: usize, key: &mut Vec<u8>) -> Result<bool, Misfit> {
         let start = key.len();
-        for piece in &self.template.pieces {
+        for (number, piece) in self.template.pieces.iter().enumerate() {
             match piece {
                 Piece::Text(text) => key.extend_from_slice(text.as_bytes()),
                 Piece::Column(column) => match batch.get(row, *column) {
@@ -158,7 +194,10 @@ impl KeyPlan {
                     Some(text) if self.numbers => {
                         key.extend_from_slice(&number_of(text, *column, "keys")?.to_be_bytes())
                     }
-                    Some(text) => key.extend_from_slice(text),
+                    Some(text) => match self.separator(number) {
+                        Some(separator) => add_before(separator, text, key),
+                        None => key.extend_from_slice(text),
+                    },
                 },
             }
         }
@@ -239,13 +278,13 @@ impl Plan {
             fields.push(FieldPlan::Link {
                 name: name_number(table, &link.name),
                 table: link.to as u16,
-                key: KeyPlan::new(&link.key, map.tables[link.to].kind, columns),
+                key: KeyPlan::new(&link.key, &map.tables[link.to], columns),
                 bytes: link.bytes.as_ref().map(|name| number(columns, name)),
             });
         }
         Plan {
             columns: columns.to_vec(),
-            key: KeyPlan::new(&table.key, table.kind, columns),
+            key: KeyPlan::new(&table.key, table, columns),
             fields,
             expires: table.expires_in.as_ref().map(|name| number(columns, name)),
         }
@@ -256,10 +295,10 @@ impl Plan {
         let link = FieldPlan::Link {
             name: ITEM,
             table: list.to as u16,
-            key: KeyPlan::new(&list.key, map.tables[list.to].kind, columns),
+            key: KeyPlan::new(&list.key, &map.tables[list.to], columns),
             bytes: list.bytes.as_ref().map(|name| number(columns, name)),
         };
-        let key = KeyPlan::new(&list.owner, owner.kind, columns);
+        let key = KeyPlan::new(&list.owner, owner, columns);
         Plan { columns: columns.to_vec(), key, fields: vec![link], expires: None }
     }
 
@@ -315,6 +354,45 @@ mod tests {
         {
             assert!(ms(text).unwrap_err().contains(wrong), "{text}");
         }
+    }
+
+    /// All pairs of short texts give different keys, also with a separator that may overlap itself; those without separators stay as they are.
+    #[test]
+    fn keys_of_several_columns_differ() {
+        let mut texts = vec![Vec::new()];
+        for _ in 0..4 {
+            let longer: Vec<Vec<u8>> = texts
+                .iter()
+                .flat_map(|text: &Vec<u8>| b"a:\\".iter().map(|byte| [&text[..], &[*byte]].concat()))
+                .collect();
+            texts.extend(longer);
+            texts.sort();
+            texts.dedup();
+        }
+        assert_eq!(texts.len(), 1 + 3 + 9 + 27 + 81);
+        for separator in ["a", ":", "::", ":a:", "a::a"] {
+            let mut keys = std::collections::HashMap::new();
+            for one in &texts {
+                for other in &texts {
+                    let mut key = Vec::new();
+                    add_before(separator.as_bytes(), one, &mut key);
+                    key.extend_from_slice(separator.as_bytes());
+                    key.extend_from_slice(other);
+                    let before = keys.insert(key, (one, other));
+                    assert_eq!(before, None, "{separator} {one:?} {other:?}");
+                }
+            }
+        }
+        let key = |text: &[u8]| {
+            let mut key = Vec::new();
+            add_before(b"/", text, &mut key);
+            String::from_utf8(key).unwrap()
+        };
+        assert_eq!(key(b"C:\\dir: a"), "C:\\dir: a");
+        assert_eq!(
+            (key(b"a/b"), key(b"a\\"), key(b"a\\/")),
+            ("a\\/b".into(), "a\\\\".into(), "a\\\\\\/".into())
+        );
     }
 
     #[test]

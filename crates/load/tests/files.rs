@@ -411,3 +411,73 @@ fn sources_that_are_none() {
         "mysql is no kind of source; there are postgres://..., sqlite:FILE, files and directories"
     );
 }
+
+/// A load that was right goes on being in force when all that a table or a list would have is left out, or when a file came empty.
+#[test]
+fn what_is_in_force_does_not_become_empty_by_accident() {
+    let map = "dataset = \"d\"\n[[table]]\nname = \"people\"\nkey = \"{id}\"\n[[table.link]]\nname = \"boss\"\nto = \"bosses\"\nkey = \"{boss}\"\n\
+               [[table]]\nname = \"bosses\"\nkey = \"{id}\"\n[[table.list]]\nname = \"pairs\"\nfile = \"pairs.csv\"\nowner = \"{one}\"\nto = \"bosses\"\nkey = \"{other}\"\n";
+    let attempt = |files: [&str; 3], options: Options, in_force: bool| {
+        let files =
+            Files::new(&[("people.csv", files[0]), ("bosses.csv", files[1]), ("pairs.csv", files[2])]);
+        let mut keeper = Keeper::default();
+        keeper.in_force.generation = in_force.then_some(3);
+        load(&files.origin(""), &parsed(map), options, Some(&mut keeper), &mut ())
+            .map(|report| (report.items_left_out, report.links_left_out))
+            .map_err(|problem| problem.to_string())
+    };
+    let (people, bosses, pairs) = ("id,boss\n1,7\n2,8\n", "id\n7\n8\n", "one,other\n7,8\n");
+    assert_eq!(attempt([people, bosses, pairs], DROP, true), Ok((0, 0)));
+    // Some are left out, which is what was asked for.
+    assert_eq!(attempt([people, "id\n7\n", "one,other\n7,8\n7,7\n"], DROP, true), Ok((1, 1)));
+    let nobody = ["id,boss\n1,5\n2,6\n", bosses, pairs];
+    let stays = "there is not one row for table";
+    let left_out = "all rows are left out, for links that lead nowhere, for table";
+    for (files, options, wrong) in [
+        (nobody, DROP, format!("{left_out} \"people\"")),
+        ([people, bosses, "one,other\n5,6\n"], NULL, format!("{left_out} \"bosses.pairs\"")),
+        ([people, bosses, "one,other\n7,6\n6,7\n"], DROP, format!("{left_out} \"bosses.pairs\"")),
+        ([people, bosses, "one,other\n"], Options::default(), format!("{stays} \"bosses.pairs\"")),
+        (["id,boss\n", bosses, pairs], Options::default(), format!("{stays} \"people\"")),
+    ] {
+        let refused = attempt(files, options, true).unwrap_err();
+        assert!(refused.starts_with(&wrong) && refused.contains("--allow-empty"), "{refused}");
+        attempt(files, Options { allow_empty: true, ..options }, true).unwrap();
+        attempt(files, options, false).unwrap();
+    }
+    // Links that are left out leave their items.
+    assert_eq!(attempt(nobody, NULL, true), Ok((0, 2)));
+}
+
+#[test]
+fn one_sign_is_not_two_things() {
+    let files = Files::new(&[("people.csv", "id,name\n1,Ada\n"), ("people.tsv", "id\tname\n1\t'A\tB'\n")]);
+    let map = |line: &str| {
+        format!(
+            "dataset = \"d\"\n[[table]]\nname = \"people\"\nkey = \"{{id}}\"\nattributes = [\"name\"]\n{line}\n"
+        )
+    };
+    for line in [
+        "quote = \",\"",
+        "escape = \",\"",
+        "file = \"people.tsv\"\nquote = \"\\t\"",
+        "file = \"people.tsv\"\nescape = \"\\t\"",
+    ] {
+        let refused = files.refused(&map(line));
+        assert!(
+            refused[0].starts_with(
+                "the map, table people: what stands between its fields cannot be quote or escape"
+            ),
+            "{line}: {refused:?}"
+        );
+    }
+    let (keeper, _) = files.load(&map("file = \"people.tsv\"\nquote = \"'\""), Options::default()).unwrap();
+    assert_eq!(keeper.item("people", "1").text("name"), Some("A\tB"));
+    // An escape that is the quote is a quote written twice, as PostgreSQL says it.
+    let files = Files::new(&[("people.csv", "id,name\n1,\"a \"\"b\"\"\"\n2,a \"b\"\n")]);
+    let (keeper, _) = files.load(&map("escape = \"\\\"\""), Options::default()).unwrap();
+    assert_eq!(
+        (keeper.item("people", "1").text("name"), keeper.item("people", "2").text("name")),
+        (Some("a \"b\""), Some("a \"b\""))
+    );
+}

@@ -294,3 +294,23 @@ fn what_is_right_is_read() {
     );
     assert_eq!(map.dataset(), "d");
 }
+
+#[test]
+fn signs_of_files() {
+    let sign = |line: &str| format!("dataset = \"d\"\n[[table]]\nname = \"t\"\nkey = \"{{id}}\"\n{line}\n");
+    for right in [
+        "quote = \"\"",
+        "quote = \"none\"",
+        "quote = \"'\"\ndelimiter = \";\"\nescape = \"\\\\\"",
+        "escape = \"\\\"\"",
+    ] {
+        Map::parse("map.toml", &sign(right)).unwrap_or_else(|findings| panic!("{right}: {findings}"));
+    }
+    for wrong in ["delimiter = \";\"\nquote = \";\"", "delimiter = \"\\\\\"\nescape = \"\\\\\""] {
+        let findings = Map::parse("map.toml", &sign(wrong)).unwrap_err().to_string();
+        assert!(
+            findings.contains("what stands between its fields cannot be quote or escape, too"),
+            "{findings}"
+        );
+    }
+}

@@ -2,7 +2,7 @@
 
 mod support;
 
-use kelix_load::{Map, Options, Origin, Progress, Report, Watch, load, suggest};
+use kelix_load::{Map, OnDangling, Options, Origin, Progress, Report, Watch, load, suggest};
 use kelix_postgres::{Postgres, own_file};
 use support::{Keeper, lines, origin, parsed};
 
@@ -74,6 +74,8 @@ fn a_suggested_map_is_loaded_as_it_is() {
     let map = suggest(&origin(&postgres.address())).unwrap();
     assert!(map.contains("# no_key has no primary key") && !map.contains("everybody"), "{map}");
     assert!(map.contains("# (by_door) names rows of hr.uses by other columns than its key"), "{map}");
+    // Where equal values have one text, tables are asked as they are.
+    assert!(!map.contains(" join \\\""), "{map}");
     let (keeper, report) = loaded(&postgres.address(), &parsed(&map));
     let counts = |name: &str| report.tables.iter().find(|(own, _)| own == name).map(|(_, items)| *items);
     for (name, items) in [("people", 5000), ("departments", 10), ("hr.badges", 1000), ("hr.uses", 100)] {
@@ -238,6 +240,58 @@ fn certificates() -> Certificates {
     Certificates { authority: authority.pem(), server, stranger: stranger.pem() }
 }
 
+/// What libpq takes in an address and is taken, or changes nothing here.
+const LIKE_LIBPQ: &[&str] = &[
+    "application_name=a%20name",
+    "channel_binding=prefer",
+    "client_encoding=LATIN1",
+    "connect_timeout=0",
+    "connect_timeout=10",
+    "gssdelegation=0",
+    "gssencmode=prefer",
+    "gsslib=gssapi",
+    "keepalives=1&keepalives_idle=5&keepalives_interval=5&keepalives_count=3&tcp_user_timeout=10000",
+    "krbsrvname=p",
+    "load_balance_hosts=random",
+    "min_protocol_version=3.0&max_protocol_version=latest",
+    "options=-c%20work_mem%3D8MB",
+    "passfile=/nowhere",
+    "replication=false",
+    "ssl_max_protocol_version=TLSv1.3",
+    "ssl_min_protocol_version=TLSv1.2",
+    "sslcertmode=allow",
+    "sslcertmode=disable",
+    "sslcompression=0",
+    "sslnegotiation=postgres",
+    "sslpassword=x",
+    "sslsni=0",
+    "ssl=true",
+    "target_session_attrs=any",
+    "target_session_attrs=prefer-standby",
+    "target_session_attrs=read-write",
+];
+
+/// What libpq takes and would be something else without, and what nobody knows, with what is advised.
+const REFUSED: &[(&str, &str)] = &[
+    ("gssencmode=require", "leave it out"),
+    ("min_protocol_version=3.2", "leave it out"),
+    ("nonsense=1", "leave it out"),
+    ("replication=database", "leave it out"),
+    ("require_auth=scram-sha-256", "leave it out"),
+    ("requirepeer=postgres", "leave it out"),
+    ("scram_client_key=x", "leave it out"),
+    ("service=shop", "write its host, port, database and user into the address"),
+    ("servicefile=/x", "write its host, port, database and user into the address"),
+    ("ssl_max_protocol_version=TLSv1.2", "leave it out"),
+    ("ssl_min_protocol_version=TLSv1.3", "leave it out"),
+    ("sslcertmode=require", "leave it out"),
+    ("sslcrl=/x", "leave it out"),
+    ("sslcrldir=/x", "leave it out"),
+    ("sslrootcert=system", "name a file of certificates"),
+    ("target_session_attrs=primary", "say read-write"),
+    ("target_session_attrs=standby", "say read-only"),
+];
+
 #[test]
 fn passwords_and_tls() {
     let certificates = certificates();
@@ -302,10 +356,31 @@ fn passwords_and_tls() {
     // What libpq takes and has no meaning here; what would be weaker without; what nobody knows.
     let more = "sslmode=require&gssencmode=disable&sslsni=1&client_encoding=UTF8&fallback_application_name=x";
     assert_eq!(attempt("eve", "localhost", more, Some("password"), None), Ok(1));
-    let refused = attempt("eve", "localhost", "sslcrl=/x", Some("password"), None).unwrap_err();
-    assert!(refused.contains("sslcrl") && refused.contains("leave it out"), "{refused}");
-    let refused = attempt("eve", "localhost", "nonsense=1", Some("password"), None).unwrap_err();
-    assert!(refused.contains("no address of a database"), "{refused}");
+    for parameter in LIKE_LIBPQ {
+        let parameters = format!("sslmode=require&{parameter}");
+        assert_eq!(attempt("eve", "localhost", &parameters, Some("password"), None), Ok(1), "{parameter}");
+    }
+    for (parameter, advice) in REFUSED {
+        let parameters = format!("sslmode=require&{parameter}");
+        let refused = attempt("eve", "localhost", &parameters, Some("password"), None).unwrap_err();
+        let name = parameter.split('=').next().expect("a name");
+        assert!(
+            refused.contains(&format!("the address says {name}")) && refused.contains(advice),
+            "{refused}"
+        );
+    }
+    // A number in place of the host is no socket, on which nothing is encrypted.
+    let address = |mode: &str| {
+        let port = postgres.port();
+        format!("postgres://eve:a%20b%25@/postgres?hostaddr=127.0.0.1&port={port}&sslmode={mode}")
+    };
+    let by_number = |mode: &str| {
+        let map = one_table("query = \"select id from people\"");
+        load(&origin(&address(mode)), &map, Options::default(), None, &mut ())
+            .map_err(|problem| problem.to_string())
+    };
+    assert_eq!(by_number("require").map(|report| report.rows), Ok(1));
+    assert!(by_number("disable").unwrap_err().contains("no pg_hba.conf entry"));
     assert!(eve("sslmode=maybe", None).unwrap_err().contains("there are disable, allow, prefer"));
     assert!(eve("sslmode=verify-full", Some("password")).unwrap_err().contains("has no certificates"));
     let nowhere = attempt("eve", "localhost", "", Some("nothing"), None).unwrap_err();
@@ -335,4 +410,201 @@ fn passwords_are_bound_by_the_certificate() {
         let address = postgres.tcp_address("eve:eve", "localhost", "channel_binding=require");
         loaded(&address, &one_table("query = \"select 7 as id\""));
     }
+}
+
+/// Keys that the database holds equal, though their texts differ: by type, by length, by collation, in keys of several columns, in own keys, in
+/// lists. Each foreign key here is valid, so each is a link.
+const EQUAL: &str = "
+    create schema apart;
+    create extension citext schema apart;
+    create collation german (provider = icu, locale = 'de-u-ks-level1', deterministic = false);
+    create domain apart.handle as apart.citext;
+    create table cities (code char(5) primary key, name text);
+    create table people (id int primary key, city char(8) references cities, born varchar(9) not null references cities);
+    create table users (name apart.citext primary key, boss apart.citext references users, handle apart.handle unique not null);
+    create table posts (id int primary key, author apart.citext references users);
+    create table profiles (owner apart.citext primary key references users, line text);
+    create table likes (who apart.citext references users, post int references posts, at int, primary key (who, post, at));
+    create table prices (amount numeric, currency text collate german, primary key (amount, currency));
+    create table items (id int primary key, price numeric(9, 3), currency text, foreign key (price, currency) references prices);
+    create table counts (number int, note text, foreign key (number) references whole (number));
+    insert into cities values ('HEL', 'Helsinki');
+    insert into people values (1, 'HEL', 'HEL'), (2, null, 'HEL');
+    insert into users values ('Ada', null, 'A'), ('Bob', 'aDA', 'b');
+    insert into posts values (1, 'ada'), (2, 'BOB');
+    insert into profiles values ('ADA', 'a line');
+    insert into likes values ('bob', 1, 7), ('ADA', 1, 8);
+    insert into prices values (1.0, 'EUR');
+    insert into items values (1, 1, 'eur'), (2, 1.000, '\u{e9}UR'), (3, null, 'eur');
+    insert into counts values (2, 'x');";
+
+#[test]
+fn keys_that_the_database_holds_equal_match() {
+    let postgres = Postgres::start().expect("a server");
+    let whole = "create table whole (number numeric primary key); insert into whole values (2.00);";
+    postgres.run(&format!("{whole}{EQUAL}")).expect("done");
+    let map = suggest(&origin(&postgres.address())).unwrap();
+    let (keeper, report) = loaded(&postgres.address(), &parsed(&map));
+    assert_eq!((report.links_left_out, report.items_left_out), (0, 0));
+    let links = |table: &str, key: &str, link: &str| keeper.item(table, key).links(link);
+    assert_eq!(links("people", "1", "city"), ["cities/HEL  "], "{map}");
+    assert_eq!(links("people", "2", "born"), ["cities/HEL  "]);
+    assert!(links("people", "2", "city").is_empty());
+    assert_eq!(links("users", "Bob", "boss"), ["users/Ada"]);
+    assert_eq!(
+        (links("posts", "1", "author"), links("posts", "2", "author")),
+        (vec!["users/Ada".to_string()], vec!["users/Bob".to_string()])
+    );
+    // The own key stays as it is written.
+    assert_eq!(links("profiles", "ADA", "owner"), ["users/Ada"]);
+    assert_eq!(
+        (links("items", "1", "prices"), links("items", "2", "prices")),
+        (vec!["prices/1.0/EUR".to_string()], vec!["prices/1.0/EUR".to_string()])
+    );
+    assert!(links("items", "3", "prices").is_empty());
+    assert_eq!(links("users.posts", "Bob/0", "item"), ["posts/1"]);
+    assert_eq!(links("posts.users", "1/0", "item"), ["users/Ada", "users/Bob"]);
+    assert!(map.contains("# counts has no primary key"), "{map}");
+    // A row that is not there is told, by the text that names it.
+    postgres.run("alter table posts disable trigger all; insert into posts values (3, 'Eve')").expect("done");
+    let problem =
+        load(&origin(&postgres.address()), &parsed(&map), Options::default(), None, &mut ()).unwrap_err();
+    assert!(
+        lines(&problem)[0].starts_with(
+            "posts, row 3, column author: the link author leads to users/\"Eve\", which is not there"
+        ),
+        "{problem}"
+    );
+}
+
+#[test]
+fn heirs_of_a_table_are_no_rows_of_it() {
+    let postgres = Postgres::start().expect("a server");
+    postgres
+        .run(
+            "create table parents (id int primary key, name text); create table heirs (primary key (id)) inherits (parents);
+             insert into parents values (1, 'a'); insert into heirs values (1, 'b');
+             create table parts (id int primary key) partition by list (id);
+             create table part partition of parts for values in (1); insert into parts values (1);",
+        )
+        .expect("done");
+    let map = suggest(&origin(&postgres.address())).unwrap();
+    let (keeper, _) = loaded(&postgres.address(), &parsed(&map));
+    assert_eq!(keeper.item("parents", "1").text("name"), Some("a"), "{map}");
+    assert_eq!(keeper.item("heirs", "1").text("name"), Some("b"));
+    assert_eq!(keeper.keys("parts"), ["1"]);
+}
+
+#[test]
+fn what_database_and_role_say_changes_no_value() {
+    let postgres = Postgres::start().expect("a server");
+    postgres
+        .run(
+            "create table f (id timestamptz primary key, raw bytea, x float8, d date, span interval);
+             create role eve login superuser; alter role ada set statement_timeout = 0;
+             insert into f values ('2001-02-03 04:05:06+00', '\\x00ff417a5c', 0.1::float8 + 0.2::float8, '2001-02-03', '1 day 2 hours');",
+        )
+        .expect("done");
+    // Slower than the time-outs below.
+    let map = one_table(
+        "query = \"select *, pg_sleep(0.01) from f\"\nattributes = [\"raw\", \"x\", \"d\", \"span\"]",
+    );
+    let address = postgres.address().replace("ada@", "eve@");
+    let (first, _) = loaded(&address, &map);
+    let item = first.item("t", "2001-02-03 04:05:06+00");
+    assert_eq!(item.attributes["raw"], b"\x00\xffAz\\");
+    assert_eq!(
+        (item.text("x"), item.text("d"), item.text("span")),
+        (Some("0.30000000000000004"), Some("2001-02-03"), Some("1 day 02:00:00"))
+    );
+    for whose in ["database postgres", "role eve"] {
+        for set in [
+            "bytea_output = 'escape'",
+            "extra_float_digits = 0",
+            "datestyle = 'SQL, DMY'",
+            "intervalstyle = 'iso_8601'",
+            "timezone = 'America/New_York'",
+            "client_encoding = 'LATIN1'",
+            "statement_timeout = 1",
+            "lock_timeout = 1",
+            "idle_in_transaction_session_timeout = 1",
+            "default_transaction_isolation = 'serializable'",
+        ] {
+            postgres.run(&format!("alter {whose} set {set}")).expect("done");
+            let (now, _) = loaded(&address, &map);
+            assert_eq!(now.items, first.items, "{whose}: {set}");
+            postgres.run(&format!("alter {whose} reset all")).expect("done");
+        }
+    }
+}
+
+#[test]
+fn rows_that_a_policy_hides_are_told_of() {
+    let postgres = Postgres::start().expect("a server");
+    postgres
+        .run(
+            "create table f (id int primary key); insert into f values (1), (2); create role bob login; grant select on f to bob;
+             alter table f enable row level security; create policy few on f using (id = 1);",
+        )
+        .expect("done");
+    let map = one_table("query = \"select * from f\"");
+    let address = postgres.address().replace("ada@", "bob@");
+    let refused = load(&origin(&address), &map, Options::default(), None, &mut ()).unwrap_err().to_string();
+    assert!(
+        refused.contains("row-level security policy for table \"f\"") && refused.contains("BYPASSRLS"),
+        "{refused}"
+    );
+    // Whoever wants some of them says so.
+    let (keeper, _) = loaded(&format!("{address}?options=-c%20row_security%3Don"), &map);
+    assert_eq!(keeper.keys("t"), ["1"]);
+}
+
+/// A map that takes such columns as they stand has its links told, by the column and what makes other texts equal; whatever is to become of links
+/// that lead nowhere.
+#[test]
+fn links_that_lead_nowhere_by_their_texts_alone_are_not_left_out() {
+    let postgres = Postgres::start().expect("a server");
+    postgres
+        .run(
+            "create collation german (provider = icu, locale = 'de-u-ks-level1', deterministic = false);
+             create table names (name text collate german primary key); create table uses (id int primary key, name varchar(9) references names, part char(3));
+             insert into names values ('Ada'); insert into uses values (1, 'ada', 'x'), (2, 'Ada', 'y');",
+        )
+        .expect("done");
+    let map = |column: &str| {
+        parsed(&format!(
+            "dataset = \"d\"\n[[table]]\nname = \"uses\"\nquery = \"select id, {column} from uses\"\nkey = \"{{id}}\"\n[[table.link]]\nname = \"name\"\n\
+             to = \"names\"\nkey = \"{{name}}\"\n[[table]]\nname = \"names\"\nquery = \"select name from names\"\nkey = \"{{name}}\"\n"
+        ))
+    };
+    let attempt = |column: &str, on_dangling| {
+        let options = Options { on_dangling, ..Options::default() };
+        load(&origin(&postgres.address()), &map(column), options, None, &mut ())
+            .map_err(|problem| problem.to_string())
+    };
+    for on_dangling in [OnDangling::Error, OnDangling::Null, OnDangling::Drop] {
+        let refused = attempt("name", on_dangling).unwrap_err();
+        assert_eq!(
+            refused,
+            "uses, row 1, column name: the link name leads to names/\"ada\", which is not there; name is of the type character varying(9), name of names of \
+             the type text collate german, and the database may hold values equal whose texts differ: have the query give the text of the row that is \
+             meant, as `kelix map suggest` writes it, or cast name"
+        );
+        assert!(
+            attempt("part as name", on_dangling).unwrap_err().contains("name is of the type character(3)")
+        );
+    }
+    // Who says what is meant has the links that lead nowhere left out.
+    assert_eq!(attempt("name::text", OnDangling::Null).map(|report| report.links_left_out), Ok(1));
+    assert_eq!(
+        attempt("initcap(name) as name", OnDangling::Error).map(|report| report.links_left_out),
+        Ok(0)
+    );
+    let suggested = suggest(&origin(&postgres.address())).unwrap();
+    postgres
+        .run("alter table uses disable trigger all; insert into uses values (3, 'Eve', 'z')")
+        .expect("done");
+    let options = Options { on_dangling: OnDangling::Null, ..Options::default() };
+    let report = load(&origin(&postgres.address()), &parsed(&suggested), options, None, &mut ()).unwrap();
+    assert_eq!(report.links_left_out, 1);
 }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use kelix_load::{Map, Options, Report, load, suggest};
+use kelix_load::{Map, OnDangling, Options, Report, load, suggest};
 use rusqlite::Connection;
 use support::{Files, Keeper, lines, origin, parsed};
 
@@ -126,4 +126,168 @@ fn foreign_keys_of_several_columns() {
     let (keeper, _) = loaded(&address, &parsed(&suggest(&origin(&address)).unwrap()));
     assert_eq!(keeper.item("visits", "1").links("places"), ["places/ee/t"]);
     assert!(keeper.item("visits", "2").links.is_empty());
+}
+
+#[test]
+fn keys_that_the_database_holds_equal_match() {
+    let (_files, address) = database(
+        "create table whole (id integer primary key, n);
+         create table parts (id integer primary key, whole_id real references whole, sure text references whole, any references whole (id));
+         create table names (name text primary key collate nocase);
+         create table padded (code text collate rtrim, place int, primary key (code, place));
+         create table texts (code text primary key);
+         create table uses (id integer primary key, who text references names, padded text, place real, number int references texts,
+             foreign key (padded, place) references padded);
+         create table own (name text primary key references names);
+         create table pairs (who text references names, whole real references whole, primary key (who, whole));
+         insert into whole values (1, 'x'), (2, 'y');
+         insert into parts values (1, 1, '1.0', 2.0), (2, null, ' 2', '1');
+         insert into names values ('Ada'), ('Bob');
+         insert into padded values ('a', 1), ('b ', 2);
+         insert into texts values ('1'), ('01');
+         insert into uses values (1, 'ADA', 'a  ', 1.0, 1), (2, 'bob', 'b', 2, 01), (3, null, null, 2, null);
+         insert into own values ('ada');
+         insert into pairs values ('ada', 2), ('BOB', 1), ('Ada', 1.0);
+         pragma foreign_key_check;",
+    );
+    let map = suggest(&origin(&address)).unwrap();
+    let (keeper, report) = loaded(&address, &parsed(&map));
+    assert_eq!(report.links_left_out, 0);
+    let links = |table: &str, key: &str, link: &str| keeper.item(table, key).links(link);
+    assert_eq!(links("parts", "1", "whole"), ["whole/1"], "{map}");
+    assert_eq!(
+        (links("parts", "1", "sure"), links("parts", "1", "any")),
+        (vec!["whole/1".to_string()], vec!["whole/2".to_string()])
+    );
+    assert_eq!(
+        (links("parts", "2", "sure"), links("parts", "2", "any")),
+        (vec!["whole/2".to_string()], vec!["whole/1".to_string()])
+    );
+    assert_eq!(
+        (links("uses", "1", "who"), links("uses", "2", "who")),
+        (vec!["names/Ada".to_string()], vec!["names/Bob".to_string()])
+    );
+    assert_eq!(
+        (links("uses", "1", "padded"), links("uses", "2", "padded")),
+        (vec!["padded/a/1".to_string()], vec!["padded/b /2".to_string()])
+    );
+    assert_eq!(
+        (links("uses", "1", "number"), links("uses", "2", "number")),
+        (vec!["texts/1".to_string()], vec!["texts/1".to_string()])
+    );
+    assert!(keeper.item("uses", "3").links.is_empty());
+    assert_eq!(links("own", "ada", "name"), ["names/Ada"]);
+    assert_eq!(links("names.whole", "Ada/0", "item"), ["whole/1", "whole/2"]);
+    assert_eq!(links("whole.names", "1/0", "item"), ["names/Ada", "names/Bob"]);
+}
+
+#[test]
+fn keys_of_several_columns_are_told_apart() {
+    let (_files, address) = database(
+        "create table files (dir text not null, name text not null, bytes int, primary key (dir, name));
+         create table uses (id integer primary key, dir text, name text, foreign key (dir, name) references files);
+         create table tags (id integer primary key);
+         create table tagged (dir text, name text, tag int references tags, primary key (dir, name, tag), foreign key (dir, name) references files);
+         insert into files values ('a/b', 'c', 1), ('a', 'b/c', 2), ('a\\', 'c', 3), ('a', '/c', 4), ('a/', 'c', 5), ('C:\\d', 'e', 6);
+         insert into uses values (1, 'a/b', 'c'), (2, 'a', 'b/c'), (3, 'a\\', 'c'), (4, 'a', '/c'), (5, 'a/', 'c'), (6, 'C:\\d', 'e');
+         insert into tags values (7);
+         insert into tagged values ('a/b', 'c', 7), ('a', 'b/c', 7);",
+    );
+    let (keeper, _) = loaded(&address, &parsed(&suggest(&origin(&address)).unwrap()));
+    let keys = ["a\\/b/c", "a/b/c", "a\\\\/c", "a//c", "a\\//c", "C:\\d/e"];
+    for (number, key) in (1..).zip(keys) {
+        assert_eq!(keeper.item("files", key).text("bytes"), Some(&number.to_string()[..]));
+        assert_eq!(keeper.item("uses", number.to_string()).links("files"), [format!("files/{key}")]);
+    }
+    assert_eq!(keeper.item("tags.files", "7/0").links("item"), ["files/a/b/c", "files/a\\/b/c"]);
+    assert_eq!(keeper.item("files.tags", "a\\/b/c/0").links("item"), ["tags/7"]);
+    // A key of one column may be put together by those that lead there.
+    let map = "dataset = \"d\"\n[[table]]\nname = \"paths\"\nquery = \"select dir || '/' || name as path from files\"\nkey = \"{path}\"\n\
+               [[table]]\nname = \"uses\"\nquery = \"select * from uses where id <> 2\"\nkey = \"{id}\"\n[[table.link]]\nname = \"path\"\n\
+               to = \"paths\"\nkey = \"{dir}/{name}\"\n";
+    let map = map
+        .replace("from files", "from files where (dir, name) <> ('a', 'b/c') and (dir, name) <> ('a/', 'c')");
+    let (keeper, _) = loaded(&address, &parsed(&map));
+    assert_eq!(keeper.item("uses", "1").links("path"), ["paths/a/b/c"]);
+}
+
+#[test]
+fn tables_with_rows_of_their_own_stay_tables() {
+    let (_files, address) = database(
+        "create table airports (code text primary key, name text);
+         create table flights (id integer primary key, origin text references airports, destination text references airports);
+         create table bookings (id integer primary key, flight int references flights, passenger text);
+         create table emp (id integer primary key, boss int references emp, mentor int references emp);
+         create table legs (origin text references airports, destination text references airports, primary key (origin, destination));
+         create table stops (id integer primary key, origin text, destination text, foreign key (origin, destination) references legs);
+         create table lanes (origin text references airports, destination text references airports, lane int, side int,
+             primary key (origin, destination, lane, side));
+         create table routes (origin text references airports, destination text references airports, primary key (origin, destination));
+         create table ranked (origin text references airports, destination text references airports, rank int,
+             primary key (origin, destination, rank));
+         create table met (one int references emp, other int references emp);
+         create table loose (at text); create table tied (id integer primary key, at text references loose (at));
+         insert into airports values ('a', null), ('b', null);
+         insert into flights values (1, 'a', 'b'); insert into bookings values (1, 1, 'Ada');
+         insert into emp values (1, null, null), (2, 1, 1);
+         insert into legs values ('a', 'b'); insert into stops values (1, 'a', 'b');
+         insert into lanes values ('a', 'b', 1, 2); insert into routes values ('b', 'a');
+         insert into ranked values ('a', 'b', 5);
+         insert into met values (1, 2);",
+    );
+    let map = suggest(&origin(&address)).unwrap();
+    let (keeper, _) = loaded(&address, &parsed(&map));
+    let links = |table: &str, key: &str, link: &str| keeper.item(table, key).links(link);
+    assert_eq!(
+        (links("flights", "1", "origin"), links("flights", "1", "destination")),
+        (vec!["airports/a".to_string()], vec!["airports/b".to_string()])
+    );
+    assert_eq!(links("bookings", "1", "flight"), ["flights/1"]);
+    assert_eq!(
+        (links("emp", "2", "boss"), links("emp", "2", "mentor")),
+        (vec!["emp/1".to_string()], vec!["emp/1".to_string()])
+    );
+    assert_eq!(
+        (links("legs", "a/b", "origin"), links("stops", "1", "legs")),
+        (vec!["airports/a".to_string()], vec!["legs/a/b".to_string()])
+    );
+    assert_eq!(links("lanes", "a/b/1/2", "destination"), ["airports/b"]);
+    assert_eq!(links("emp.other", "1/0", "item"), ["emp/2"]);
+    let tables: Vec<&str> =
+        keeper.tables.iter().map(|table| &table.name[..]).filter(|name| !name.contains('.')).collect();
+    assert_eq!(tables, ["airports", "bookings", "emp", "flights", "lanes", "legs", "stops", "tied"], "{map}");
+    // The column that a pair has beside stands at the link.
+    let chunk = &keeper.items[&("airports.destination".to_string(), b"a/0".to_vec())];
+    assert_eq!(chunk.links[0].1, ("airports".to_string(), b"b".to_vec(), b"5".to_vec()), "{map}");
+    assert!(map.contains("# (at) names rows of loose, which are left out, so there is no link."), "{map}");
+}
+
+#[test]
+fn links_that_lead_nowhere_by_their_texts_alone_are_not_left_out() {
+    let (_files, address) = database(
+        "pragma foreign_keys = off; create table p (id integer primary key); create table n (name text primary key collate nocase);
+         create table c (id integer primary key, p real references p, n text references n);
+         insert into p values (1); insert into n values ('Ada'); insert into c values (1, 1, 'ada'), (2, 5, 'Eve');",
+    );
+    let attempt = |p: &str, n: &str, on_dangling| {
+        let map = format!(
+            "dataset = \"d\"\n[[table]]\nname = \"c\"\nquery = \"select id, {p}, {n} from c\"\nkey = \"{{id}}\"\n[[table.link]]\nname = \"p\"\nto = \"p\"\n\
+             key = \"{{p}}\"\n[[table]]\nname = \"p\"\nquery = \"select id from p\"\nkey = \"{{id}}\"\n[[table]]\nname = \"n\"\n\
+             query = \"select name from n\"\nkey = \"{{name}}\"\n[[table.list]]\nname = \"cs\"\nquery = \"select {n}, id from c\"\nowner = \"{{n}}\"\n\
+             to = \"c\"\nkey = \"{{id}}\"\n"
+        );
+        let options = Options { on_dangling, ..Options::default() };
+        load(&origin(&address), &parsed(&map), options, None, &mut ()).map_err(|problem| problem.to_string())
+    };
+    for on_dangling in [OnDangling::Error, OnDangling::Null, OnDangling::Drop] {
+        let refused = attempt("p", "n", on_dangling).unwrap_err();
+        assert!(refused.contains("p is of the type REAL, id of p of the type INTEGER"), "{refused}");
+        assert!(
+            refused.contains("n is of the type TEXT, name of n of the type TEXT collate NOCASE"),
+            "{refused}"
+        );
+    }
+    let left_out = attempt("cast(p as int) as p", "replace(n, 'a', 'A') as n", OnDangling::Null)
+        .map(|report| report.links_left_out);
+    assert_eq!(left_out, Ok(3));
 }

@@ -14,6 +14,7 @@ use super::{
     nearest,
 };
 use crate::findings::Findings;
+use crate::source::ONE_SIGN;
 
 /// Links in a chunk of a list, unless the map says otherwise.
 const CHUNK: usize = 100;
@@ -21,40 +22,12 @@ const CHUNK: usize = 100;
 const CHUNK_MAX: usize = 10_000;
 
 const MAP_KEYS: &[&str] = &["dataset", "changed", "table"];
-const TABLE_KEYS: &[&str] = &[
-    "name",
-    "kind",
-    "query",
-    "file",
-    "elements",
-    "delimiter",
-    "quote",
-    "escape",
-    "null",
-    "key",
-    "attributes",
-    "value",
-    "expires_in",
-    "live",
-    "link",
-    "list",
-];
+/// Where the rows of a table or a list are, and how a file has them.
+const ROWS_KEYS: &[&str] = &["query", "file", "elements", "delimiter", "quote", "escape", "null"];
+const TABLE_KEYS: &[&str] =
+    &["name", "kind", "key", "attributes", "value", "expires_in", "live", "link", "list"];
 const LINK_KEYS: &[&str] = &["name", "to", "key", "bytes"];
-const LIST_KEYS: &[&str] = &[
-    "name",
-    "query",
-    "file",
-    "elements",
-    "delimiter",
-    "quote",
-    "escape",
-    "null",
-    "owner",
-    "to",
-    "key",
-    "bytes",
-    "chunk",
-];
+const LIST_KEYS: &[&str] = &["name", "owner", "to", "key", "bytes", "chunk"];
 const ATTRIBUTE_KEYS: &[&str] = &["name", "column"];
 
 /// The tables' names with their kinds: what links may lead to.
@@ -76,13 +49,13 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Map, Findings> {
 }
 
 fn read_map(reading: &mut Reading<'_>, file: &Spanned<DeTable<'_>>) -> Option<Map> {
-    let map = Section::new(reading, "the map", file.get_ref(), 0..0, MAP_KEYS);
+    let map = Section::new(reading, "the map", file.get_ref(), 0..0, &[MAP_KEYS]);
     let dataset = map.needed(reading, "dataset", "\"company\"").and_then(|text| name_of(reading, text));
     let changed = map.text(reading, "changed").map(|text| text.text);
     let sections: Vec<Section<'_, '_>> = map
         .sections(reading, "table")
         .into_iter()
-        .map(|(table, span)| Section::new(reading, "[[table]]", table, span, TABLE_KEYS))
+        .map(|(table, span)| Section::new(reading, "[[table]]", table, span, &[TABLE_KEYS, ROWS_KEYS]))
         .collect();
     if sections.is_empty() && reading.findings.is_empty() {
         reading.wrong(0..0, "the map has no [[table]], so there is nothing to load");
@@ -215,7 +188,7 @@ fn read_relation(reading: &mut Reading<'_>, section: &Section<'_, '_>) -> Option
         let wrong = "a delimiter is one character of ASCII, neither a quote nor the end of a line";
         sign_of(reading, text, b"\"\r\n", wrong)
     });
-    let quote = section.text(reading, "quote").and_then(|text| match &text.text[..] {
+    let quote = section.any_text(reading, "quote").and_then(|text| match &text.text[..] {
         "" | "none" => Some(None),
         _ => {
             let wrong = "quote, if it is not \"\" for none, is one character of ASCII, not the end of a line";
@@ -225,6 +198,9 @@ fn read_relation(reading: &mut Reading<'_>, section: &Section<'_, '_>) -> Option
     let escape = section.text(reading, "escape").and_then(|text| {
         sign_of(reading, text, b"\r\n", "escape is one character of ASCII, not the end of a line")
     });
+    if delimiter.is_some() && (quote.flatten() == delimiter || escape == delimiter) {
+        reading.wrong(section.span.clone(), ONE_SIGN);
+    }
     let null = section.text(reading, "null").map(|text| text.text);
     let said = delimiter.is_some() || quote.is_some() || escape.is_some() || null.is_some();
     if said && (query.is_some() || elements.is_some()) {
@@ -313,7 +289,7 @@ fn read_attribute(
     table: &DeTable<'_>,
     span: Range<usize>,
 ) -> Option<(String, ColumnName)> {
-    let attribute = Section::new(reading, "an attribute", table, span, ATTRIBUTE_KEYS);
+    let attribute = Section::new(reading, "an attribute", table, span, &[ATTRIBUTE_KEYS]);
     let name = attribute.needed(reading, "name", "\"since\"").and_then(|text| name_of(reading, text));
     let column = attribute.needed(reading, "column", "\"hired\"");
     Some((name?, column?.text))
@@ -342,7 +318,7 @@ fn read_links(
     let sections = section.sections(reading, "link").into_iter();
     sections
         .map(|(table, span)| {
-            let link = Section::new(reading, "[[table.link]]", table, span, LINK_KEYS);
+            let link = Section::new(reading, "[[table.link]]", table, span, &[LINK_KEYS]);
             let name = link.needed(reading, "name", "\"department\"").and_then(|text| name_of(reading, text));
             let target = target_of(reading, &link, targets);
             let kind = target.map_or(TableKind::Hash, |(_, kind)| kind);
@@ -362,7 +338,7 @@ fn read_lists(
     let sections = section.sections(reading, "list").into_iter();
     sections
         .map(|(table, span)| {
-            let list = Section::new(reading, "[[table.list]]", table, span.clone(), LIST_KEYS);
+            let list = Section::new(reading, "[[table.list]]", table, span.clone(), &[LIST_KEYS, ROWS_KEYS]);
             let name = list.needed(reading, "name", "\"followers\"").and_then(|text| name_of(reading, text));
             if let Some(name) = name.as_ref().map(|name| list_table(table_name, name)) {
                 if targets.contains_key(&name) || name.len() > NAME_BYTES_MAX {

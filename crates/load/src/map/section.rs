@@ -30,7 +30,7 @@ pub(super) struct Section<'s, 't> {
     pub span: Range<usize>,
     /// What it is called in messages.
     what: &'static str,
-    known: &'static [&'static str],
+    known: Vec<&'static str>,
 }
 
 /// A text, and where it stands.
@@ -59,12 +59,13 @@ impl<'s, 't> Section<'s, 't> {
         what: &'static str,
         table: &'s DeTable<'t>,
         span: Range<usize>,
-        known: &'static [&'static str],
+        known: &[&[&'static str]],
     ) -> Section<'s, 't> {
+        let known = known.concat();
         let mut unknown: Vec<_> = table.keys().filter(|key| !known.contains(&&**key.get_ref())).collect();
         unknown.sort_by_key(|key| key.span().start);
         for key in unknown {
-            let text = unknown_key(key.get_ref(), what, known);
+            let text = unknown_key(key.get_ref(), what, &known);
             reading.wrong(key.span(), text);
         }
         Section { table, span, what, known }
@@ -89,17 +90,21 @@ impl<'s, 't> Section<'s, 't> {
         reading.wrong(value.span(), format!("{key} of {} is {kind}, and has to be {wanted}", self.what));
     }
 
-    /// A text that may be left out.
+    /// A text that may be left out, and is not empty.
     pub fn text(&self, reading: &mut Reading<'_>, key: &'static str) -> Option<Text> {
+        let text = self.any_text(reading, key)?;
+        if text.text.is_empty() {
+            reading.wrong(text.span, format!("{key} of {} is empty", self.what));
+            return None;
+        }
+        Some(text)
+    }
+
+    /// A text that may be left out, and may be empty.
+    pub fn any_text(&self, reading: &mut Reading<'_>, key: &'static str) -> Option<Text> {
         let value = self.get(key)?;
         match value.get_ref() {
-            DeValue::String(text) if !text.is_empty() => {
-                Some(Text { text: text.to_string(), span: value.span() })
-            }
-            DeValue::String(_) => {
-                reading.wrong(value.span(), format!("{key} of {} is empty", self.what));
-                None
-            }
+            DeValue::String(text) => Some(Text { text: text.to_string(), span: value.span() }),
             _ => {
                 self.other_kind(reading, key, value, "a text in quotes");
                 None

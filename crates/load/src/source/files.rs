@@ -88,6 +88,21 @@ pub(super) fn ordinary(path: &Path) -> Result<(), Problem> {
     Err(Problem::Source(text))
 }
 
+/// What is said of a map, or of a file by its name and a map, that takes one sign for two things.
+pub(crate) const ONE_SIGN: &str = "what stands between its fields cannot be quote or escape, too: give delimiter, quote and escape signs of their own";
+
+/// How a file has its fields, by what is said of it and by the delimiter that its name tells.
+fn csv_format(said: &FileRelation, delimiter: u8) -> csv::Format {
+    let quote = said.quote.unwrap_or(Some(b'"'));
+    csv::Format {
+        delimiter: said.delimiter.unwrap_or(delimiter),
+        quote,
+        // A quote that is escaped by a quote is one that is written twice, as always.
+        escape: said.escape.filter(|escape| quote != Some(*escape)),
+        null: said.null.clone().unwrap_or_default().into_bytes(),
+    }
+}
+
 impl Files {
     pub fn directory(path: PathBuf) -> Files {
         Files { path, is_directory: true, seen: Seen::default() }
@@ -176,6 +191,12 @@ impl Source for Files {
     fn check(&self, relation: &Relation, table: &str) -> Result<(), String> {
         let path = self.find(relation, table)?;
         let format = format_of(&path);
+        if let (Relation::File(said), Some(Format::Csv(delimiter))) = (relation, format) {
+            let format = csv_format(said, delimiter);
+            if [format.quote, format.escape].contains(&Some(format.delimiter)) {
+                return Err(ONE_SIGN.into());
+            }
+        }
         match relation {
             Relation::File(FileRelation {
                 delimiter: None, quote: None, escape: None, null: None, ..
@@ -206,12 +227,7 @@ impl Source for Files {
         };
         match format_of(&path).expect("checked when it was found") {
             Format::Json => json::read(&name, input, wanted, sink),
-            Format::Csv(delimiter) => {
-                let delimiter = said.delimiter.unwrap_or(delimiter);
-                let null = said.null.unwrap_or_default().into_bytes();
-                let quote = said.quote.unwrap_or(Some(b'"'));
-                csv::read(&name, input, csv::Format { delimiter, quote, escape: said.escape, null }, sink)
-            }
+            Format::Csv(delimiter) => csv::read(&name, input, csv_format(&said, delimiter), sink),
         }
     }
 

@@ -13,8 +13,10 @@ pub(crate) mod sqlite;
 mod times;
 
 pub use csv::{CsvRecords, Format as CsvFormat};
+pub(crate) use files::ONE_SIGN;
 pub use json::spans_lines;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::batch::Batch;
@@ -60,10 +62,27 @@ pub(crate) trait Source {
         sink: &mut dyn Sink,
     ) -> Result<(), Problem>;
 
+    /// Columns of a relation that are given as they stand in a table of a database, by their names.
+    fn forms(&self, _: &Relation) -> Result<Forms, Problem> {
+        Ok(Forms::new())
+    }
+
     /// Fails if what was read so far and what will be read is not of one moment.
     fn check_unchanged(&self) -> Result<(), Problem> {
         Ok(())
     }
+}
+
+/// Columns by name.
+pub(crate) type Forms = HashMap<String, Form>;
+
+/// How a column of a database has its values.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Form {
+    /// Its type, and its collation if that is what makes other texts equal.
+    pub called: String,
+    /// Columns of one form have one text for values that are equal; `None`: the column itself may have others.
+    pub form: Option<String>,
 }
 
 /// Where rows come from, and what is needed to get them.

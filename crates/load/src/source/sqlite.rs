@@ -6,7 +6,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
 
 use super::times::Times;
-use super::{Sink, Source, choice};
+use super::{Form, Forms, Sink, Source, choice};
 use crate::batch::{Batch, Cell, Fault, ROW_BYTES_MAX, VALUE_BYTES_MAX, too_long};
 use crate::changes::{Answer, State, wrong};
 use crate::map::{Map, Relation};
@@ -94,6 +94,30 @@ pub(super) fn query_of(relation: &Relation) -> Result<&str, String> {
     }
 }
 
+/// How a column of a table has its values: what it converts them to, so that equal ones are written the same way, and by which collation they
+/// are equal.
+pub(crate) fn form(connection: &Connection, table: &str, column: &str) -> rusqlite::Result<Form> {
+    let Ok((declared, collation, ..)) = connection.column_metadata(None::<&str>, table, column) else {
+        return Ok(Form { called: String::new(), form: None });
+    };
+    let text = |name: Option<&std::ffi::CStr>| {
+        name.map_or("".into(), std::ffi::CStr::to_string_lossy).to_ascii_uppercase()
+    };
+    let (declared, collation) = (text(declared), text(collation));
+    let has = |parts: &[&str]| parts.iter().any(|part| declared.contains(part));
+    let form = match () {
+        () if collation != "BINARY" => None,
+        () if has(&["INT"]) => Some("number"),
+        () if has(&["CHAR", "CLOB", "TEXT"]) => Some("text"),
+        () if declared.is_empty() || has(&["BLOB"]) || declared == "ANY" => None,
+        () if has(&["REAL", "FLOA", "DOUB"]) => Some("real"),
+        () => Some("number"),
+    };
+    let declared = if declared.is_empty() { "no type".into() } else { declared };
+    let called = if collation == "BINARY" { declared } else { format!("{declared} collate {collation}") };
+    Ok(Form { called, form: form.map(str::to_string) })
+}
+
 impl Source for Database {
     /// What a query tells, or the files' times. `pragma data_version`, which seems to be made for this, compares only what one connection
     /// has seen, and each load has another one.
@@ -139,6 +163,18 @@ impl Source for Database {
             0 => Err("its query gives no rows".into()),
             _ => Ok(()),
         }
+    }
+
+    fn forms(&self, relation: &Relation) -> Result<Forms, Problem> {
+        let failed = |error: rusqlite::Error| unreadable(&self.path, &error);
+        let query = query_of(relation).map_err(Problem::Source)?;
+        let statement = self.connection.prepare(query).map_err(failed)?;
+        let mut forms = Forms::new();
+        for column in statement.columns_with_metadata() {
+            let (Some(table), Some(own)) = (column.table_name(), column.origin_name()) else { continue };
+            forms.insert(column.name().to_string(), form(&self.connection, table, own).map_err(failed)?);
+        }
+        Ok(forms)
     }
 
     fn rows(

@@ -1,9 +1,9 @@
 //! The drawing itself, as text.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
-use super::{ForeignKey, Schema, Table, quoted};
+use super::{Compared, ForeignKey, Pair, Schema, Table, quoted};
 use crate::map::list_table;
 
 /// Endings of columns that name rows of other tables; without them they are names of links.
@@ -29,11 +29,11 @@ fn plain(name: &str) -> String {
     name.replace(['{', '}'], "_")
 }
 
-/// A column in a query.
-fn selected(name: &str) -> String {
+/// A column in a query; `from` says of which table, if there are several.
+fn selected(from: &str, name: &str) -> String {
     match plain(name) {
-        same if same == name => quoted(name),
-        other => format!("{} as {}", quoted(name), quoted(&other)),
+        same if same == name => format!("{from}{}", quoted(name)),
+        other => format!("{from}{} as {}", quoted(name), quoted(&other)),
     }
 }
 
@@ -47,20 +47,83 @@ fn template(columns: &[String]) -> String {
     columns.iter().map(|name| format!("{{{}}}", plain(name))).collect::<Vec<_>>().join("/")
 }
 
-/// The key of the target, made of a foreign key's columns; none if they are not the target's key.
-fn target(schema: &Schema, foreign: &ForeignKey) -> Option<String> {
-    let key = &schema.tables[foreign.to].key;
-    let column = |wanted: &String| {
-        let at = foreign.to_columns.iter().position(|name| name == wanted)?;
-        foreign.columns.get(at).cloned()
-    };
-    let columns: Vec<String> = key.iter().map(column).collect::<Option<_>>()?;
-    (!columns.is_empty() && columns.len() == foreign.columns.len()).then(|| template(&columns))
+/// A query of rows of a table. Where equal values may have different texts, the rows that foreign keys name are joined to it by the
+/// database's own comparison, and links have the texts of their keys.
+struct Query<'s> {
+    schema: &'s Schema,
+    table: &'s Table,
+    /// Columns in whose place something else is selected.
+    replaced: HashMap<String, String>,
+    /// What is selected beside.
+    more: Vec<String>,
+    joins: Vec<String>,
+    /// Names of columns that are taken.
+    taken: HashSet<String>,
+}
+
+impl<'s> Query<'s> {
+    fn new(schema: &'s Schema, table: &'s Table) -> Query<'s> {
+        let taken = table.columns.iter().map(|column| plain(&column.name)).collect();
+        Query { schema, table, replaced: HashMap::new(), more: Vec::new(), joins: Vec::new(), taken }
+    }
+
+    /// The key of the row that a foreign key names, as a template of the query's columns; none if it names rows by other columns than
+    /// their key. What a column is `needed` for otherwise stays as it is.
+    fn key(&mut self, foreign: &ForeignKey, needed: impl Fn(&String) -> bool) -> Option<String> {
+        let columns = self.schema.key_columns(foreign)?;
+        if foreign.same_text {
+            return Some(template(&columns));
+        }
+        let to = &self.schema.tables[foreign.to];
+        let named = format!("r{}", self.joins.len() + 1);
+        let mut equal = Vec::new();
+        let mut names = HashMap::new();
+        for Pair {
+            here,
+            there,
+            compared: Compared { there: cast_there, operator, before, here: cast_here, cast },
+        } in &foreign.pairs
+        {
+            let (own, other) = (quoted(here), quoted(there));
+            equal.push(format!("{named}.{other}{cast_there} {operator} {before}t.{own}{cast_here}"));
+            // A row that is named and is not there is to be told, so its text stays.
+            let text = format!("coalesce({named}.{other}, t.{own}{cast})");
+            let name = match needed(here) {
+                true => free(&mut self.taken, &[format!("{}_{}", plain(here), plain(&to.name))]),
+                false => plain(here),
+            };
+            let selected = format!("{text} as {}", quoted(&name));
+            match needed(here) {
+                true => self.more.push(selected),
+                false => drop(self.replaced.insert(here.clone(), selected)),
+            }
+            names.insert(here.clone(), name);
+        }
+        let equal = equal.join(" and ");
+        self.joins.push(format!(" left join {} as {named} on {equal}", to.quoted));
+        let columns: Vec<String> = columns.iter().map(|own| names[own].clone()).collect();
+        Some(template(&columns))
+    }
+
+    /// What stands before the table's own columns.
+    fn own(&self) -> &'static str {
+        if self.joins.is_empty() { "" } else { "t." }
+    }
+
+    fn text(&self, columns: &[String]) -> String {
+        let own = self.own();
+        let column = |name: &String| self.replaced.get(name).cloned().unwrap_or_else(|| selected(own, name));
+        let columns: Vec<String> = columns.iter().map(column).chain(self.more.iter().cloned()).collect();
+        let called = if self.joins.is_empty() { "" } else { " as t" };
+        format!("select {} from {}{called}{}", columns.join(", "), self.table.quoted, self.joins.concat())
+    }
 }
 
 /// What a link by a foreign key may be called.
 fn link_name(schema: &Schema, foreign: &ForeignKey) -> String {
-    let [column] = &foreign.columns[..] else { return schema.tables[foreign.to].name.clone() };
+    let [Pair { here: column, .. }] = &foreign.pairs[..] else {
+        return schema.tables[foreign.to].name.clone();
+    };
     let short = ENDINGS.iter().find_map(|ending| column.strip_suffix(ending)).filter(|name| !name.is_empty());
     short.unwrap_or(column).to_string()
 }
@@ -78,11 +141,6 @@ fn free(taken: &mut HashSet<String>, names: &[String]) -> String {
     name
 }
 
-/// Whether the rows of a table are items.
-fn is_drawn(table: &Table) -> bool {
-    !table.key.is_empty() && !table.is_join()
-}
-
 pub(super) fn draw(schema: &Schema) -> String {
     let mut map = format!(
         "# Drawn from the schema of {}. Keys are primary keys, links are foreign keys, lists are tables that\n\
@@ -93,16 +151,13 @@ pub(super) fn draw(schema: &Schema) -> String {
     );
     let mut names: HashSet<String> = schema.tables.iter().map(|table| table.name.clone()).collect();
     for (number, table) in schema.tables.iter().enumerate() {
-        if is_drawn(table) {
-            draw_table(&mut map, schema, number, &mut names);
-        } else if !table.is_join() {
-            let _ = write!(
-                map,
-                "\n# {} has no primary key, so its rows have no keys: left out.\n",
-                comment(&table.name)
-            );
-        } else if let Some(why) = without_lists(schema, table) {
-            let _ = write!(map, "\n# {} joins tables, {why}: left out.\n", comment(&table.name));
+        match () {
+            () if schema.is_join(number) => {}
+            () if table.key.is_empty() => {
+                let name = comment(&table.name);
+                let _ = write!(map, "\n# {name} has no primary key, so its rows have no keys: left out.\n");
+            }
+            () => draw_table(&mut map, schema, number, &mut names),
         }
     }
     map
@@ -112,75 +167,64 @@ fn comment(name: &str) -> String {
     name.replace(char::is_control, " ")
 }
 
-/// Why a join table gives no lists.
-fn without_lists(schema: &Schema, join: &Table) -> Option<&'static str> {
-    let fits =
-        |foreign: &ForeignKey| is_drawn(&schema.tables[foreign.to]) && target(schema, foreign).is_some();
-    if join.foreign.iter().all(fits) {
-        None
-    } else {
-        Some("one of which is not here by the columns that it names")
-    }
-}
-
 fn draw_table(map: &mut String, schema: &Schema, number: usize, names: &mut HashSet<String>) {
     let table = &schema.tables[number];
-    let is_link = |name: &String| {
-        table.foreign.iter().any(|foreign| foreign.columns.contains(name) && is_linked(schema, foreign))
-    };
-    let attributes: Vec<String> = table
-        .columns
-        .iter()
-        .map(|column| column.name.clone())
-        .filter(|name| !table.key.contains(name) && !is_link(name))
-        .collect();
+    let is_linked = |foreign: &&ForeignKey| schema.key_columns(foreign).is_some();
+    let links_of =
+        |name: &String| table.foreign.iter().filter(is_linked).filter(|foreign| foreign.has(name)).count();
     let mut columns = table.key.clone();
-    let others =
-        table.columns.iter().map(|column| column.name.clone()).filter(|name| !table.key.contains(name));
-    columns.extend(others);
-    let query = format!("select {} from {}", list(&columns, selected), table.quoted);
-    let _ = write!(map, "\n[[table]]\nname = {}\nquery = {}\n", text(&table.name), text(&query));
+    let others = table.columns.iter().map(|column| &column.name).filter(|name| !table.key.contains(name));
+    columns.extend(others.clone().cloned());
+    let attributes: Vec<String> = others.filter(|name| links_of(name) == 0).map(|name| plain(name)).collect();
+    let mut query = Query::new(schema, table);
+    let is_needed = |name: &String| table.key.contains(name) || links_of(name) > 1;
+    let links: Vec<Option<String>> =
+        table.foreign.iter().map(|foreign| query.key(foreign, is_needed)).collect();
+    let _ =
+        write!(map, "\n[[table]]\nname = {}\nquery = {}\n", text(&table.name), text(&query.text(&columns)));
     if let Some(note) = table.key_note {
         let _ = writeln!(map, "# {note}");
     }
     let _ = writeln!(map, "key = {}", text(&template(&table.key)));
     if !attributes.is_empty() {
-        let _ = writeln!(map, "attributes = [{}]", list(&attributes, |name| text(&plain(name))));
+        let _ = writeln!(map, "attributes = [{}]", list(&attributes, text));
     }
-    let mut taken: HashSet<String> = attributes.iter().map(|name| plain(name)).collect();
-    for foreign in &table.foreign {
-        draw_link(map, schema, foreign, &mut taken);
+    let mut taken: HashSet<String> = attributes.into_iter().collect();
+    for (foreign, key) in table.foreign.iter().zip(links) {
+        draw_link(map, schema, (foreign, key), &mut taken);
     }
-    for join in schema.tables.iter().filter(|join| join.is_join() && without_lists(schema, join).is_none()) {
+    for join in (0..schema.tables.len()).filter(|join| schema.is_join(*join)) {
         for side in 0..2 {
-            if join.foreign[side].to == number {
+            if schema.tables[join].foreign[side].to == number {
                 draw_list(map, schema, (number, join, side), &mut taken, names);
             }
         }
     }
 }
 
-/// Whether a foreign key becomes a link.
-fn is_linked(schema: &Schema, foreign: &ForeignKey) -> bool {
-    is_drawn(&schema.tables[foreign.to]) && target(schema, foreign).is_some()
-}
-
-fn draw_link(map: &mut String, schema: &Schema, foreign: &ForeignKey, taken: &mut HashSet<String>) {
+fn draw_link(
+    map: &mut String,
+    schema: &Schema,
+    (foreign, key): (&ForeignKey, Option<String>),
+    taken: &mut HashSet<String>,
+) {
     let to = &schema.tables[foreign.to];
-    let columns = comment(&foreign.columns.join(", "));
-    let Some(key) = target(schema, foreign).filter(|_| is_drawn(to)) else {
+    let columns = comment(&foreign.columns().join(", "));
+    let Some(key) = key else {
         let name = comment(&to.name);
-        let _ = writeln!(
-            map,
-            "# ({columns}) names rows of {name} by other columns than its key, so there is no link."
-        );
+        let why = match to.key.is_empty() {
+            true => ", which are left out",
+            false => " by other columns than its key",
+        };
+        let _ = writeln!(map, "# ({columns}) names rows of {name}{why}, so there is no link.");
         return;
     };
     let base = link_name(schema, foreign);
     let name = free(taken, &[base.clone(), format!("{base}_{}", to.name)]);
+    let by = if foreign.same_text { "" } else { "; the query has the texts of its keys" };
     let _ = write!(
         map,
-        "[[table.link]] # ({columns}) is a foreign key\nname = {}\nto = {}\nkey = {}\n",
+        "[[table.link]] # ({columns}) is a foreign key{by}\nname = {}\nto = {}\nkey = {}\n",
         text(&name),
         text(&to.name),
         text(&key)
@@ -191,12 +235,16 @@ fn draw_link(map: &mut String, schema: &Schema, foreign: &ForeignKey, taken: &mu
 fn draw_list(
     map: &mut String,
     schema: &Schema,
-    (number, join, side): (usize, &Table, usize),
+    (number, join, side): (usize, usize, usize),
     taken: &mut HashSet<String>,
     names: &mut HashSet<String>,
 ) {
+    let join = &schema.tables[join];
     let (own, other) = (&join.foreign[side], &join.foreign[1 - side]);
-    let (Some(owner), Some(key)) = (target(schema, own), target(schema, other)) else { return };
+    let mut query = Query::new(schema, join);
+    let owner = query.key(own, |name| other.has(name));
+    let key = query.key(other, |name| own.has(name));
+    let (Some(owner), Some(key)) = (owner, key) else { return };
     let (table, to) = (&schema.tables[number], &schema.tables[other.to]);
     // People have courses, and courses have people; but followers and followed are both people.
     let base = if own.to == other.to { link_name(schema, other) } else { to.name.clone() };
@@ -205,25 +253,23 @@ fn draw_list(
         choice.into_iter().filter(|name| !names.contains(&list_table(&table.name, name))).collect();
     let name = free(taken, if fitting.is_empty() { std::slice::from_ref(&join.name) } else { &fitting });
     names.insert(list_table(&table.name, &name));
-    let mut columns = own.columns.clone();
-    let more = other.columns.iter().filter(|name| !own.columns.contains(name)).cloned().collect::<Vec<_>>();
-    columns.extend(more);
-    let mut order = own.columns.clone();
-    order.extend(join.key.iter().filter(|name| !own.columns.contains(name)).cloned());
-    let nullable: Vec<String> = own.columns.iter().filter(|name| join.is_nullable(name)).cloned().collect();
-    let only = match nullable.is_empty() {
-        true => String::new(),
-        false => {
-            let parts: Vec<String> =
-                nullable.iter().map(|name| format!("{} is not null", quoted(name))).collect();
-            format!(" where {}", parts.join(" and "))
-        }
+    let others: Vec<String> = other.columns().into_iter().filter(|name| !own.has(name)).collect();
+    let rest = join.columns.iter().map(|column| &column.name);
+    let rest = rest.filter(|name| !own.has(name) && !other.has(name)).cloned();
+    let columns: Vec<String> = own.columns().into_iter().chain(others).chain(rest.clone()).collect();
+    let mut order = own.columns();
+    order.extend(join.key.iter().filter(|name| !own.has(name)).cloned());
+    let from = query.own();
+    let nullable = own.columns().into_iter().filter(|name| join.is_nullable(name));
+    let nullable: Vec<String> = nullable.map(|name| format!("{from}{} is not null", quoted(&name))).collect();
+    let only = match &nullable[..] {
+        [] => String::new(),
+        parts => format!(" where {}", parts.join(" and ")),
     };
     let query = format!(
-        "select {} from {}{only} order by {}",
-        list(&columns, selected),
-        join.quoted,
-        list(&order, quoted)
+        "{}{only} order by {}",
+        query.text(&columns),
+        list(&order, |name| format!("{from}{}", quoted(name)))
     );
     let _ = write!(
         map,
@@ -237,6 +283,9 @@ fn draw_list(
         text(&to.name),
         text(&key)
     );
+    for column in rest {
+        let _ = writeln!(map, "bytes = {}", text(&plain(&column)));
+    }
 }
 
 #[cfg(test)]
@@ -250,9 +299,9 @@ mod tests {
         let column =
             |name: &&str| Column { name: name.trim_end_matches('?').into(), nullable: name.ends_with('?') };
         let link = |(column, to, to_column): &(&str, usize, &str)| ForeignKey {
-            columns: vec![column.to_string()],
+            pairs: vec![Pair { here: column.to_string(), there: to_column.to_string(), ..Pair::default() }],
             to: *to,
-            to_columns: vec![to_column.to_string()],
+            same_text: true,
         };
         Table {
             name: name.into(),

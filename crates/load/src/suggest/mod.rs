@@ -15,12 +15,44 @@ struct Schema {
     tables: Vec<Table>,
 }
 
+impl Schema {
+    /// The own columns that make the key of the row that a foreign key names; none if it names rows by other columns.
+    fn key_columns(&self, foreign: &ForeignKey) -> Option<Vec<String>> {
+        let key = &self.tables[foreign.to].key;
+        let column = |wanted: &String| {
+            let pair = foreign.pairs.iter().find(|pair| pair.there == *wanted)?;
+            Some(pair.here.clone())
+        };
+        let columns: Vec<String> = key.iter().map(column).collect::<Option<_>>()?;
+        (!columns.is_empty() && columns.len() == foreign.pairs.len()).then_some(columns)
+    }
+
+    /// Whether a table is nothing but pairs of rows of others: its key is two foreign keys and at most one column more, it has no other
+    /// columns, and nothing names its rows. Without a key it has the two foreign keys alone.
+    fn is_join(&self, number: usize) -> bool {
+        let table = &self.tables[number];
+        let [one, other] = &table.foreign[..] else { return false };
+        let is_named =
+            self.tables.iter().flat_map(|table| &table.foreign).any(|foreign| foreign.to == number);
+        let differ = table.columns.iter().any(|column| one.has(&column.name) && !other.has(&column.name))
+            && table.columns.iter().any(|column| other.has(&column.name) && !one.has(&column.name));
+        let in_key = |column: &Column| table.key.contains(&column.name);
+        let more = table.columns.iter().filter(|column| !one.has(&column.name) && !other.has(&column.name));
+        let fits = match table.key.is_empty() {
+            true => more.count() == 0,
+            false => more.count() <= 1 && table.columns.iter().all(in_key),
+        };
+        let linked = self.key_columns(one).is_some() && self.key_columns(other).is_some();
+        fits && differ && linked && !is_named
+    }
+}
+
 /// A table of a database.
 #[derive(Clone, Default, Debug)]
 struct Table {
     /// What it is called in the map.
     name: String,
-    /// What it is called in a query, in quotes.
+    /// What its own rows are called in a query, in quotes.
     quoted: String,
     columns: Vec<Column>,
     /// Its primary key; or else columns that are never null and always differ.
@@ -40,22 +72,45 @@ struct Column {
 /// Columns that name a row of another table.
 #[derive(Clone, Debug)]
 struct ForeignKey {
-    columns: Vec<String>,
+    pairs: Vec<Pair>,
     /// The other table, as counted in the schema.
     to: usize,
-    to_columns: Vec<String>,
+    /// Whether columns that the database holds equal have the same text.
+    same_text: bool,
+}
+
+/// A column and the one of the other table that it equals.
+#[derive(Clone, Default, Debug)]
+struct Pair {
+    here: String,
+    there: String,
+    compared: Compared,
+}
+
+/// How the database compares the two columns of a foreign key, as its queries write it:
+/// `there{there} {operator} {before}here{here}`.
+#[derive(Clone, Default, Debug)]
+struct Compared {
+    there: String,
+    operator: String,
+    before: &'static str,
+    here: String,
+    /// What makes the own column of the other's type.
+    cast: String,
+}
+
+impl ForeignKey {
+    /// Whether a column is one of its own.
+    fn has(&self, name: &str) -> bool {
+        self.pairs.iter().any(|pair| pair.here == name)
+    }
+
+    fn columns(&self) -> Vec<String> {
+        self.pairs.iter().map(|pair| pair.here.clone()).collect()
+    }
 }
 
 impl Table {
-    /// Whether it is nothing but pairs of rows of other tables: two foreign keys, and what else is in the primary key.
-    fn is_join(&self) -> bool {
-        let [one, other] = &self.foreign[..] else { return false };
-        let is_known = |name: &String| {
-            one.columns.contains(name) || other.columns.contains(name) || self.key.contains(name)
-        };
-        self.columns.iter().all(|column| is_known(&column.name))
-    }
-
     /// Whether a column may be null.
     fn is_nullable(&self, name: &str) -> bool {
         self.columns.iter().any(|column| column.name == name && column.nullable)

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::{Column, ForeignKey, Schema, Table, quoted};
+use super::{Column, Compared, ForeignKey, Pair, Schema, Table, quoted};
 use crate::problem::Problem;
-use crate::source::sqlite::Database;
+use crate::source::sqlite::{Database, form};
 
 pub(super) fn schema(database: &Database, path: &Path) -> Result<Schema, Problem> {
     let failed = |error: rusqlite::Error| {
@@ -90,19 +90,24 @@ fn foreign_keys(
     )?;
     let mut rows = keys.query([name])?;
     let mut foreign: Vec<(i64, ForeignKey)> = Vec::new();
+    let own = &tables[names.iter().position(|own| own == name).expect("a table")];
     while let Some(row) = rows.next()? {
         let (id, to, column): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
         let Some(to) = names.iter().position(|name| name.eq_ignore_ascii_case(&to)) else { continue };
         if foreign.last().is_none_or(|(last, _)| *last != id) {
-            foreign.push((id, ForeignKey { columns: Vec::new(), to, to_columns: Vec::new() }));
+            foreign.push((id, ForeignKey { pairs: Vec::new(), to, same_text: true }));
         }
         let key = &mut foreign.last_mut().expect("there is one").1;
         // Columns that are left out are the primary key's.
         let named: Option<String> = row.get(3)?;
-        let to_column = named.or_else(|| tables[to].key.get(key.columns.len()).cloned());
-        key.to_columns.extend(to_column.map(|name| spelled(&tables[to], name)));
-        key.columns
-            .push(spelled(&tables[names.iter().position(|own| own == name).expect("a table")], column));
+        let there = named.or_else(|| tables[to].key.get(key.pairs.len()).cloned()).unwrap_or_default();
+        let (here, there) = (spelled(own, column), spelled(&tables[to], there));
+        let forms = (form(connection, name, &here)?.form, form(connection, &names[to], &there)?.form);
+        key.same_text &= forms.0.is_some() && forms.0 == forms.1;
+        // The column that is named says by which collation it is compared, and what the other is converted to; a plus takes
+        // the say in the latter away from that one.
+        let compared = Compared { operator: "=".into(), before: "+", ..Compared::default() };
+        key.pairs.push(Pair { here, there, compared });
     }
     Ok(foreign.into_iter().map(|(_, key)| key).collect())
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, NoTls};
 
 use super::identity::Identity;
@@ -28,37 +29,85 @@ struct Parameters {
     certificates: Option<PathBuf>,
     key: Option<PathBuf>,
     passwords: Option<PathBuf>,
-    /// An option that asks for what is not done here.
-    refused: Option<String>,
+    /// No certificate is shown, whatever there is.
+    nameless: bool,
+    /// An option that asks for what is not done here, and what to do.
+    refused: Option<(String, &'static str)>,
 }
+
+/// What is said where something would be weaker, or another, without an option.
+const LEAVE_OUT: &str = "leave it out, if the database may be reached without";
+
+/// Options that the driver knows as libpq does.
+const KNOWN: [&str; 18] = [
+    "application_name",
+    "channel_binding",
+    "connect_timeout",
+    "dbname",
+    "host",
+    "hostaddr",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_retries",
+    "load_balance_hosts",
+    "options",
+    "password",
+    "port",
+    "sslnegotiation",
+    "target_session_attrs",
+    "tcp_user_timeout",
+    "user",
+];
 
 /// Takes the parameters out of a URL that the driver does not know or knows otherwise.
 fn split(address: &str) -> (String, Parameters) {
     let mut parameters = Parameters::default();
     let Some((base, query)) = address.split_once('?') else { return (address.to_string(), parameters) };
     let (mut rest, mut fallback) = (Vec::new(), None);
-    for parameter in query.split('&') {
-        match parameter.split_once('=') {
-            Some(("sslmode", mode)) => parameters.mode = Some(mode.to_string()),
-            Some(("sslrootcert", path)) => parameters.ca = Some(plain(path).into()),
-            Some(("sslcert", path)) => parameters.certificates = Some(plain(path).into()),
-            Some(("sslkey", path)) => parameters.key = Some(plain(path).into()),
-            Some(("passfile", path)) => parameters.passwords = Some(plain(path).into()),
-            // What is so anyway, or has no meaning without Kerberos and compression.
-            Some((
-                "client_encoding" | "sslsni" | "krbsrvname" | "gsslib" | "gssdelegation" | "sslcompression",
-                _,
-            )) => {}
-            Some(("gssencmode", mode)) if mode != "require" => {}
-            Some(("fallback_application_name", name)) => fallback = Some(name),
-            Some(("keepalives_count", count)) => rest.push(format!("keepalives_retries={count}")),
-            Some((
-                name @ ("gssencmode" | "sslcrl" | "sslcrldir" | "requirepeer" | "require_auth" | "service"),
-                _,
-            )) => {
-                parameters.refused = Some(name.to_string());
+    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        match (name, &plain(value)[..]) {
+            ("sslmode", mode) => parameters.mode = Some(mode.to_string()),
+            // As it is written for Java, which libpq takes, too.
+            ("ssl", "true") => parameters.mode = Some("require".into()),
+            ("sslrootcert", "system") => {
+                let advice = "name a file of certificates, as /etc/ssl/certs/ca-certificates.crt";
+                parameters.refused = Some(("sslrootcert=system".into(), advice));
             }
-            _ => rest.push(parameter.to_string()),
+            ("sslrootcert", path) => parameters.ca = Some(path.into()),
+            ("sslcert", path) => parameters.certificates = Some(path.into()),
+            ("sslkey", path) => parameters.key = Some(path.into()),
+            ("passfile", path) => parameters.passwords = Some(path.into()),
+            ("sslcertmode", "disable") => parameters.nameless = true,
+            // What is so anyway, or has no meaning without Kerberos, compression and keys that want a password, which are refused.
+            (
+                "client_encoding" | "sslsni" | "krbsrvname" | "gsslib" | "gssdelegation" | "sslcompression"
+                | "sslpassword" | "max_protocol_version",
+                _,
+            )
+            | ("gssencmode", "disable" | "prefer")
+            | ("sslcertmode", "allow")
+            | ("replication", "false" | "off" | "no" | "0")
+            | ("min_protocol_version", "3.0")
+            | ("ssl_min_protocol_version", "TLSv1" | "TLSv1.1" | "TLSv1.2")
+            | ("ssl_max_protocol_version", "TLSv1.3")
+            // Any server will do, if it is the only one.
+            | ("target_session_attrs", "prefer-standby") => {}
+            ("fallback_application_name", _) => fallback = Some(value),
+            ("keepalives_count", _) => rest.push(format!("keepalives_retries={value}")),
+            ("service" | "servicefile", _) => {
+                let advice = "write its host, port, database and user into the address";
+                parameters.refused = Some((name.into(), advice));
+            }
+            ("target_session_attrs", "primary") => {
+                parameters.refused = Some(("target_session_attrs=primary".into(), "say read-write"));
+            }
+            ("target_session_attrs", "standby") => {
+                parameters.refused = Some(("target_session_attrs=standby".into(), "say read-only"));
+            }
+            _ if KNOWN.contains(&name) => rest.push(parameter.to_string()),
+            _ => parameters.refused = Some((plain(name), LEAVE_OUT)),
         }
     }
     let named = rest.iter().any(|parameter| parameter.starts_with("application_name="));
@@ -98,6 +147,9 @@ fn usual(name: &str) -> Option<PathBuf> {
 
 /// Who we are, if we are somebody.
 fn identity(parameters: &Parameters) -> Result<Option<Identity>, Problem> {
+    if parameters.nameless {
+        return Ok(None);
+    }
     let certificates = parameters.certificates.clone().or_else(|| set("PGSSLCERT").map(PathBuf::from));
     let certificates = certificates.or_else(|| usual("postgresql.crt").filter(|path| path.is_file()));
     let Some(certificates) = certificates else { return Ok(None) };
@@ -139,6 +191,11 @@ fn tls(from: &Origin, parameters: Parameters) -> Result<(Vec<SslMode>, Trust), P
 
 /// Adds what the URL leaves to the environment.
 fn complete(config: &mut Config) -> Result<(), Problem> {
+    if config.get_hosts().is_empty() {
+        for number in config.get_hostaddrs().to_vec() {
+            config.host(number.to_string());
+        }
+    }
     if config.get_hosts().is_empty() {
         config.host(set("PGHOST").unwrap_or_else(|| USUAL_DIRECTORY.into()));
     }
@@ -231,10 +288,8 @@ pub(super) type Driver = JoinHandle<Result<(), tokio_postgres::Error>>;
 /// Connects; the connection is driven whenever the runtime waits for something.
 pub(super) fn open(from: &Origin, runtime: &Runtime) -> Result<(Client, Driver), Problem> {
     let (address, parameters) = split(&from.address);
-    if let Some(option) = &parameters.refused {
-        return Err(Problem::Source(format!(
-            "the address says {option}, which is not done here; leave it out, if the database may be reached without"
-        )));
+    if let Some((option, advice)) = &parameters.refused {
+        return Err(Problem::Source(format!("the address says {option}, which is not done here; {advice}")));
     }
     let mut config: Config = address.parse().map_err(|error: tokio_postgres::Error| {
         Problem::Source(format!(
@@ -277,8 +332,26 @@ pub(super) fn open(from: &Origin, runtime: &Runtime) -> Result<(Client, Driver),
     Err(Problem::Source(format!("cannot connect to {}: {text}{advice}{why}", place(&config))))
 }
 
-/// Connects in one way.
+/// Time-outs that a database or a role may have, which would end the session before it could set its own.
+const PATIENT: &str = "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0";
+
+/// Connects in one way: with patience from the start, or, where what stands between (a pooler, say) takes no options, without.
 fn connect(
+    config: &Config,
+    connector: Option<&Connector>,
+    runtime: &Runtime,
+) -> Result<(Client, Driver), tokio_postgres::Error> {
+    let options = format!("{} {PATIENT}", config.get_options().unwrap_or_default());
+    let patient = config.clone().options(options.trim_start()).clone();
+    match connect_with(&patient, connector, runtime) {
+        Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => {
+            connect_with(config, connector, runtime)
+        }
+        done => done,
+    }
+}
+
+fn connect_with(
     config: &Config,
     connector: Option<&Connector>,
     runtime: &Runtime,

@@ -17,11 +17,12 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use tokio::runtime::Runtime;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Client, CopyOutStream, Statement};
+use tokio_postgres::{Client, CopyOutStream, Row, Statement};
 
 use super::sqlite::{bare, query_of};
-use super::{Origin, Sink, Source, choice};
+use super::{Form, Forms, Origin, Sink, Source, choice};
 use crate::batch::Batch;
 use crate::changes::{Answer, State, wrong};
 use crate::map::{Map, Relation};
@@ -37,16 +38,35 @@ pub(crate) struct Database {
     driver: Driver,
 }
 
-/// What the session's texts depend on, and what could end it, as `pg_dump` sets them: databases and roles may say otherwise for those who type. A setting
-/// that a release does not have is left out.
+/// What the session's texts depend on, what could end it, and what would hide rows without a word, as `pg_dump` sets them: databases and roles may
+/// say otherwise for those who type. A setting that a release does not have is left out; the address may ask for `row_security`.
 const SETTINGS: &str = "\
     select set_config(known.name, wanted.value, false) from pg_settings known join (values \
     ('bytea_output', 'hex'), ('client_encoding', 'UTF8'), ('datestyle', 'ISO, YMD'), ('extra_float_digits', '3'), \
     ('intervalstyle', 'postgres'), ('timezone', 'UTC'), ('xmloption', 'content'), ('standard_conforming_strings', 'on'), \
     ('lc_monetary', 'C'), ('array_nulls', 'on'), ('transform_null_equals', 'off'), \
     ('statement_timeout', '0'), ('lock_timeout', '0'), ('transaction_timeout', '0'), \
-    ('idle_in_transaction_session_timeout', '0'), ('idle_session_timeout', '0'), ('synchronize_seqscans', 'off')) \
-    wanted (name, value) on lower(known.name) = wanted.name";
+    ('idle_in_transaction_session_timeout', '0'), ('idle_session_timeout', '0'), ('synchronize_seqscans', 'off'), ('row_security', 'off')) \
+    wanted (name, value) on lower(known.name) = wanted.name \
+    where known.name <> 'row_security' or known.source <> 'client'";
+
+/// A table of columns: what they are called, and their forms.
+pub(crate) const FORMS: &str = "\
+    forms as ( \
+        select a.attrelid, a.attnum, format_type(a.atttypid, a.atttypmod) || case when d.is_exact then '' else \
+            format(' collate %I', c.collname) end as called, \
+        case \
+            when not d.is_exact then null \
+            when b.typname in ('int2', 'int4', 'int8', 'oid') then 'int8' \
+            when b.typname in ('text', 'varchar', 'name') then 'text' \
+            when b.typname in ('bpchar', 'numeric') and a.atttypmod <> -1 then format_type(a.atttypid, a.atttypmod) \
+            when b.typname in ('bool', 'uuid', 'bytea', 'date', 'time', 'timestamp', 'timestamptz', 'char', 'inet', 'cidr', \
+                'macaddr', 'macaddr8', 'bit', 'varbit') or b.typtype = 'e' then format_type(b.oid, -1) end as form \
+        from pg_catalog.pg_attribute a join pg_catalog.pg_type t on t.oid = a.atttypid \
+        left join pg_catalog.pg_type b on b.oid = case t.typtype when 'd' then t.typbasetype else t.oid end \
+            and (b.typtype = 'e' or b.typnamespace = 'pg_catalog'::regnamespace) \
+        left join pg_catalog.pg_collation c on c.oid = a.attcollation \
+        cross join lateral (select coalesce(to_jsonb(c) ->> 'collisdeterministic', 'true') = 'true') d (is_exact))";
 
 /// How long taking leave may take. A server that has more to send is left without.
 const LEAVE: Duration = Duration::from_millis(200);
@@ -60,6 +80,9 @@ pub(super) fn said(error: &tokio_postgres::Error) -> String {
     let mut text = own.message().to_string();
     for more in [own.detail(), own.hint()].into_iter().flatten() {
         text += &format!(" ({more})");
+    }
+    if own.code() == &SqlState::INSUFFICIENT_PRIVILEGE && text.contains("row-level security") {
+        text += "; load as a role that has BYPASSRLS, or add options=-c%20row_security%3Don to the address for the rows that it may see";
     }
     text
 }
@@ -87,7 +110,7 @@ impl Database {
     }
 
     /// The rows of a small query.
-    pub fn query(&self, query: &str) -> Result<Vec<tokio_postgres::Row>, Problem> {
+    pub fn query(&self, query: &str) -> Result<Vec<Row>, Problem> {
         let rows = self.runtime.block_on(self.client().query(query, &[]));
         rows.map_err(|error| Problem::Source(format!("PostgreSQL refused: {}", said(&error))))
     }
@@ -175,6 +198,21 @@ impl Source for Database {
         let statement =
             self.prepare(query).map_err(|error| format!("PostgreSQL refuses its query: {}", said(&error)))?;
         unfit(&statement).map_or(Ok(()), |text| Err(text.into()))
+    }
+
+    fn forms(&self, relation: &Relation) -> Result<Forms, Problem> {
+        let query = query_of(relation).map_err(Problem::Source)?;
+        let statement = self.prepare(query).map_err(|error| Problem::Source(said(&error)))?;
+        let mut forms = Forms::new();
+        for column in statement.columns() {
+            let (Some(table), Some(number)) = (column.table_oid(), column.column_id()) else { continue };
+            let query = format!(
+                "with {FORMS} select called, form from forms where attrelid = {table} and attnum = {number}"
+            );
+            let form = |row: &Row| Form { called: row.get(0), form: row.get(1) };
+            forms.extend(self.query(&query)?.first().map(|row| (column.name().to_string(), form(row))));
+        }
+        Ok(forms)
     }
 
     fn rows(
