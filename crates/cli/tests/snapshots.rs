@@ -240,7 +240,8 @@ fn craft(path: &Path, change: impl Fn(&mut [u64]) -> usize) -> usize {
 fn a_snapshot_whose_contents_make_no_sense_is_refused_and_verify_says_so() {
     let key = u64::from_le_bytes(*b"long-key");
     // The meta word of an item stands before its key, its guardian before that; see docs/image-format.md.
-    let crafted: [(&str, fn(&mut [u64])); 3] = [
+    type Change = fn(&mut [u64]);
+    let crafted: [(&str, Change); 3] = [
         ("a key longer than its slot", |item| item[1] |= 0x1_ffff),
         ("flags that there are not", |item| item[1] |= 0x3ff << 38),
         ("an incarnation that was never given", |item| item[0] |= 0x7fff_ffff << 32),
