@@ -29,7 +29,8 @@ Keys and values, in arguments and in what the program prints:
 
 Bytes that are no plain text (not UTF-8, or with control characters) are
 printed as hex:..., and text that looks like one of these forms as text:...,
-so that it can be handed to another command as it is. Only `get` of a single
+so that it can be handed to another command as it is. In JSON, which writes
+them as \\n, \\r and \\t, ends of lines and tabs are text. Only `get` of a single
 plain value, and --raw, print the bytes themselves. An argument that begins
 with a dash and is no number goes after --.
 
@@ -175,8 +176,18 @@ fn parse_hex(digits: &str) -> Option<Vec<u8>> {
 
 /// Writes the syntax.
 pub(crate) fn show(bytes: &[u8]) -> String {
+    show_text(bytes, |c| !c.is_control())
+}
+
+/// Writes the syntax into JSON, which has signs of its own for ends of lines and tabs.
+pub(crate) fn show_in_json(bytes: &[u8]) -> String {
+    show_text(bytes, |c| !c.is_control() || matches!(c, '\n' | '\r' | '\t'))
+}
+
+/// Writes text if all of it is plain, and else digits.
+fn show_text(bytes: &[u8], is_plain: impl Fn(char) -> bool) -> String {
     match std::str::from_utf8(bytes) {
-        Ok(text) if text.chars().any(char::is_control) => show_hex(bytes),
+        Ok(text) if !text.chars().all(is_plain) => show_hex(bytes),
         Ok(text) if text == "-" || PREFIXES.iter().any(|prefix| text.starts_with(prefix)) => {
             format!("text:{text}")
         }
@@ -297,6 +308,7 @@ mod tests {
         ];
         for bytes in cases {
             assert_eq!(parse(&show(bytes)).as_deref(), Ok(bytes), "{}", show(bytes));
+            assert_eq!(parse(&show_in_json(bytes)).as_deref(), Ok(bytes), "{}", show_in_json(bytes));
         }
         for byte in 0..=255 {
             assert_eq!(parse(&show(&[byte])), Ok(vec![byte]));

@@ -9,7 +9,7 @@ use kelix::{Attribute, Item, Link, Session, TableId, TableKind};
 use serde_json::{Value, json};
 
 use crate::Failure;
-use crate::bytes::{KeyArgument, parse_value, show, show_key, show_name, show_target, show_value};
+use crate::bytes::{KeyArgument, parse_value, show_in_json, show_key, show_name, show_target, show_value};
 use crate::context::Context;
 use crate::kept::Lent;
 
@@ -162,15 +162,18 @@ pub(crate) fn json(table: Named<'_>, item: &Item, names: &TableNames) -> Value {
     for (name, attribute) in item.attributes() {
         match attribute {
             Attribute::Bytes(bytes) if name.is_empty() => {
-                object["value"] = json!(show_value(table.kind, bytes));
+                object["value"] = json!(match table.kind.has_items() {
+                    true => show_in_json(bytes),
+                    false => show_value(table.kind, bytes),
+                });
             }
-            Attribute::Bytes(bytes) => attributes.push(json!({"name": name, "value": show(bytes)})),
+            Attribute::Bytes(bytes) => attributes.push(json!({"name": name, "value": show_in_json(bytes)})),
             Attribute::Link(Link { table, key, bytes }) => {
                 let target = names.get(table);
                 let key = show_key(target.kind, key);
                 let mut link = json!({"name": name, "table": target.name, "key": key});
                 if !bytes.is_empty() {
-                    link["bytes"] = json!(show(bytes));
+                    link["bytes"] = json!(show_in_json(bytes));
                 }
                 links.push(link);
             }

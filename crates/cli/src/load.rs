@@ -52,7 +52,7 @@ pub(crate) struct LoadArgs {
     /// What to do about links that lead nowhere
     #[arg(long, value_enum, default_value_t = Dangling::Error, value_name = "WHAT")]
     on_dangling: Dangling,
-    /// Let a file without a row take the place of what is in force: a failed download looks like that, so it is refused else
+    /// Let what comes empty (a file without a row, rows that are all left out) take the place of what is in force, which is refused else
     #[arg(long)]
     allow_empty: bool,
     /// Load again and again, beginning so often, if something has changed: 30s, 5m, 2h
@@ -66,7 +66,7 @@ pub(crate) enum MapCommand {
     /// Draw a map from the schema of a database
     ///
     /// Each table becomes a table, its primary key the key, foreign keys links, the other columns attributes; tables that only
-    /// join two others become lists. What is printed can be loaded as it is.
+    /// join two others become lists. What is printed can be loaded as it is, for foreign keys match as the database compares them.
     #[command(after_long_help = "\
 Examples:
   kelix map suggest --from postgres://ada@db.example/company > company.toml

@@ -30,6 +30,14 @@ fn names_come_free_and_datasets_go() {
     assert_eq!(place.kelix(&["get", "people", "7"]).ok(), "of a client\n");
     // Now it is a client's, and a load says which name is taken.
     load("y", "people").failed(2, &["people", "taken"]);
+    // A check says so, too, and takes no name for one of another that is its own.
+    let check = |dataset: &str, table: &str| {
+        let map = place.file("map.toml", map(dataset, table).as_bytes());
+        place.kelix(&["load", "--from", from, "--map", map.to_str().unwrap(), "--check"])
+    };
+    check("y", "people").failed(2, &["the name of table \"people\" of \"y\" is taken by another table"]);
+    check("y", "staff").failed(2, &["the name of table \"staff\" of \"y\" is taken by another table"]);
+    assert_eq!((check("x", "staff").code, check("y", "others").code), (0, 0));
     assert_eq!(place.kelix(&["table", "list"]).ok().lines().count(), 2);
 
     place.kelix(&["table", "drop", "--dataset", "none"]).failed(1, &["no dataset \"none\""]);
@@ -89,4 +97,28 @@ fn an_import_reads_csv_as_strictly_as_a_load() {
     assert_eq!(place.kelix(&["get", "t", "b"]).ok(), "1.5\n");
     import(b"\xef\xbb\xbfkey,value\n\"c,\"\"d\",\"two\nlines\"\n\ne,\n", "right.csv").text();
     assert_eq!(place.kelix(&["get", "t", "c,\"d"]).ok(), "two\nlines\n");
+}
+
+#[test]
+fn text_of_several_lines_is_text_in_json() {
+    let (place, _server) = Place::served();
+    let text = "two\nlines,\ta tab";
+    place.file("notes.jsonl", br#"{"id": 1, "note": "two\nlines,\ta tab", "bell": "\u0007"}"#);
+    let map = place.file(
+        "notes.toml",
+        b"dataset = \"n\"\n[[table]]\nname = \"notes\"\nkey = \"{id}\"\nvalue = \"note\"\nattributes = [\"note\", \"bell\"]\n",
+    );
+    let from = place.path().to_str().expect("a name").to_string();
+    place.kelix(&["load", "--from", &from, "--map", map.to_str().unwrap()]).ok();
+    let item = place.kelix(&["get", "notes", "1", "--json"]).json();
+    assert_eq!((&item["value"], &item["attributes"][0]["value"]), (&text.into(), &text.into()), "{item}");
+    assert_eq!(item["attributes"][1]["value"], "hex:07");
+    // What is printed as lines keeps to its line.
+    assert!(place.kelix(&["get", "notes", "1"]).ok().contains("note: hex:"));
+    // It comes back as it went.
+    let exported = place.path().join("exported.jsonl");
+    place.kelix(&["table", "export", "notes", exported.to_str().unwrap()]).ok();
+    place.kelix(&["table", "import", "again", exported.to_str().unwrap()]).ok();
+    let again = place.kelix(&["get", "again", "1", "--json"]).json();
+    assert_eq!((&again["value"], &again["attributes"]), (&item["value"], &item["attributes"]));
 }

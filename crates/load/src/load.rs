@@ -184,13 +184,14 @@ fn load_from(
     if !options.allow_empty && store.in_force(map.dataset())?.generation.is_some() {
         check_not_empty(map, &read, &keys, left_out)?;
     }
+    let tables = plan::tables(map);
     if options.check_only {
+        store.check(map.dataset(), &tables)?;
         return Ok(report);
     }
     if watch.gives_up() {
         return Err(Problem::GivenUp);
     }
-    let tables = plan::tables(map);
     let building = store.begin(map.dataset(), &tables)?;
     let items = vec![0; tables.len()];
     let mut build = Build { map, read: &read, keys: &keys, left_out, items, building, watch };

@@ -51,6 +51,25 @@ impl Store for SessionStore {
         Ok(InForce { store, generation })
     }
 
+    fn check(&mut self, dataset: &str, tables: &[TableSpec]) -> Result<()> {
+        let own: Vec<String> = match self.session.view(dataset) {
+            Ok(view) => view.tables().map(str::to_string).collect(),
+            Err(error) if error.kind() == ErrorKind::NoSuchTable => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let names = self.session.tables()?;
+        match tables.iter().find(|table| names.contains(&table.name) && !own.contains(&table.name)) {
+            None => Ok(()),
+            Some(TableSpec { name, .. }) => {
+                let context = format!(
+                    "the name of table \"{name}\" of \"{dataset}\" is taken by another table: drop that (`kelix table drop`), or \
+                     choose another name"
+                );
+                Err(Error::new(ErrorKind::InvalidArgument, "load", context))
+            }
+        }
+    }
+
     fn begin<'s>(&'s mut self, dataset: &str, tables: &[TableSpec]) -> Result<Box<dyn Building + 's>> {
         let mut new: Vec<NewTable<'_>> = Vec::new();
         for TableSpec { name, kind, overlay, .. } in tables {

@@ -43,6 +43,11 @@ pub trait Store {
     /// What of a data set is in force.
     fn in_force(&mut self, dataset: &str) -> Result<InForce>;
 
+    /// Fails if the tables of a data set cannot be begun, as far as that can be told beforehand.
+    fn check(&mut self, _dataset: &str, _tables: &[TableSpec]) -> Result<()> {
+        Ok(())
+    }
+
     /// Begins to build the tables of a data set.
     fn begin<'s>(&'s mut self, dataset: &str, tables: &[TableSpec]) -> Result<Box<dyn Building + 's>>;
 }

@@ -478,14 +478,17 @@ fn keys_that_the_database_holds_equal_match() {
 }
 
 #[test]
-fn heirs_of_a_table_are_no_rows_of_it() {
+fn heirs_parts_and_indexes_of_tables() {
     let postgres = Postgres::start().expect("a server");
     postgres
         .run(
             "create table parents (id int primary key, name text); create table heirs (primary key (id)) inherits (parents);
              insert into parents values (1, 'a'); insert into heirs values (1, 'b');
              create table parts (id int primary key) partition by list (id);
-             create table part partition of parts for values in (1); insert into parts values (1);",
+             create table part partition of parts for values in (1); insert into parts values (1);
+             create table indexed (code text not null, hint text, note text not null);
+             create unique index on indexed (hint); create unique index on indexed (note) where note <> ''; create unique index on indexed (code) include (note);
+             insert into indexed values ('a', null, '');",
         )
         .expect("done");
     let map = suggest(&origin(&postgres.address())).unwrap();
@@ -493,6 +496,8 @@ fn heirs_of_a_table_are_no_rows_of_it() {
     assert_eq!(keeper.item("parents", "1").text("name"), Some("a"), "{map}");
     assert_eq!(keeper.item("heirs", "1").text("name"), Some("b"));
     assert_eq!(keeper.keys("parts"), ["1"]);
+    // A key may be an index and no constraint.
+    assert_eq!(keeper.keys("indexed"), ["a"], "{map}");
 }
 
 #[test]

@@ -21,11 +21,14 @@ const COLUMNS: &str = "
     select attrelid::int8, attnum, attname::text, not attnotnull
     from pg_catalog.pg_attribute where attnum > 0 and not attisdropped order by 1, 2";
 
-/// Primary keys first, then what else makes a key: unique, and never null.
+/// Primary keys first, then what else makes a key: unique, and never null. Columns that an index only includes are none of its key.
 const KEYS: &str = "
-    select conrelid::int8, contype::text, conkey
-    from pg_catalog.pg_constraint where contype in ('p', 'u')
-    order by contype <> 'p', conname";
+    select i.indrelid::int8, i.indisprimary, array(
+        select number from unnest(i.indkey::int2[]) with ordinality columns (number, place)
+        where place <= coalesce((to_jsonb(i) ->> 'indnkeyatts')::int, i.indnatts) order by place)
+    from pg_catalog.pg_index i join pg_catalog.pg_class c on c.oid = i.indexrelid
+    where i.indisunique and i.indisvalid and i.indpred is null and i.indexprs is null
+    order by not i.indisprimary, c.relname";
 
 /// The pairs of columns of each foreign key: how the database compares them when it checks the key, and whether what it holds equal has
 /// the same text. The operators and their casts are those that the constraint has, the collation is that of the column that is named.
@@ -66,16 +69,16 @@ impl Found {
     }
 
     fn key(&mut self, row: &Row) {
-        let (oid, kind): (i64, String) = (row.get(0), row.get(1));
+        let (oid, is_primary): (i64, bool) = (row.get(0), row.get(1));
         let numbers: Vec<i16> = row.get(2);
         let Some(table) = self.by_oid.get(&oid).copied() else { return };
         let Some(columns) = self.names(oid, &numbers) else { return };
         let table = &mut self.tables[table];
         let never_null = columns.iter().all(|name| !table.is_nullable(name));
-        if table.key.is_empty() && (kind == "p" || never_null) {
+        if table.key.is_empty() && (is_primary || never_null) {
             table.key = columns;
             table.key_note =
-                (kind == "u").then_some("there is no primary key; this is unique and never null");
+                (!is_primary).then_some("there is no primary key; this is unique and never null");
         }
     }
 
