@@ -379,6 +379,23 @@ fn one_file_is_a_source_too() {
     assert_eq!(keeper.item("all", "2").text("name"), None);
 }
 
+/// A sign that stands for two things would cut fields at random.
+#[test]
+fn delimiter_quote_and_escape_are_three_signs() {
+    for (file, said, words) in [
+        ("t.csv", "quote = \",\"", "the delimiter cannot be the quote"),
+        ("t.csv", "escape = \",\"", "the delimiter cannot be the quote or the escape"),
+        ("t.tsv", "quote = \"\\t\"", "the delimiter cannot be the quote"),
+        ("t.csv", "delimiter = \";\"\nquote = \";\"", "the delimiter cannot be the quote"),
+        ("t.csv", "escape = '\"'", "escape cannot be the quote"),
+    ] {
+        let files = Files::new(&[(file, "id,name\n1,Ada\n")]);
+        let map = format!("dataset = \"d\"\n[[table]]\nname = \"t\"\nkey = \"{{id}}\"\n{said}\n");
+        let refused = files.refused(&map);
+        assert!(refused[0].contains(words), "{said}: {refused:?}");
+    }
+}
+
 #[test]
 fn sources_that_are_none() {
     let files = Files::new(&[("people.txt", ""), ("empty.csv", "")]);

@@ -176,6 +176,18 @@ impl Source for Files {
     fn check(&self, relation: &Relation, table: &str) -> Result<(), String> {
         let path = self.find(relation, table)?;
         let format = format_of(&path);
+        if let (Relation::File(said), Some(Format::Csv(usual))) = (relation, format) {
+            let delimiter = Some(said.delimiter.unwrap_or(usual));
+            let quote = said.quote.unwrap_or(Some(b'"'));
+            if quote == delimiter || said.escape == delimiter {
+                return Err("the delimiter cannot be the quote or the escape as well".into());
+            }
+            if said.escape.is_some() && said.escape == quote {
+                let text =
+                    "escape cannot be the quote; a quote that is written twice is one, without any escape";
+                return Err(text.into());
+            }
+        }
         match relation {
             Relation::File(FileRelation {
                 delimiter: None, quote: None, escape: None, null: None, ..
