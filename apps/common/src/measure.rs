@@ -8,6 +8,8 @@ use std::time::Instant;
 
 use kelix_bench::{Report, Row, Sense};
 
+use crate::say;
+
 /// How often each side does a task.
 const ROUNDS: usize = 5;
 
@@ -25,10 +27,9 @@ pub struct BenchArgs {
 impl BenchArgs {
     /// Prints a report, and writes it where it was asked for. `command` is what makes it.
     pub fn tell(&self, report: &Report, command: &str) -> Result<(), String> {
-        if self.json {
-            println!("{}", report.json());
-        } else {
-            print!("{}", report.table());
+        match self.json {
+            true => say(format_args!("{}", report.json()))?,
+            false => say(format_args!("{}", report.table().trim_end()))?,
         }
         match &self.into {
             Some(folder) => kelix_bench::keep(folder, report, command),

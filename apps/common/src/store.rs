@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use kelix::{Address, Client, Session};
 use kelix_server::{Server, ServerConfig};
 
-use crate::text;
+use crate::Failure;
 
 /// Where the application's items are.
 #[derive(clap::Args, Clone, Debug)]
@@ -37,29 +37,29 @@ struct Own {
 
 impl Store {
     /// Connects to the store that was asked for, or starts one with so much memory in a run directory of its own.
-    pub fn open(args: &StoreArgs, application: &str, memory_bytes: u64) -> Result<Store, String> {
+    pub fn open(args: &StoreArgs, application: &str, memory_bytes: u64) -> Result<Store, Failure> {
         match &args.store {
             None => Store::start(application, memory_bytes),
             Some(address) => {
-                let client = Client::connect(address).map_err(text)?;
+                let client = Client::connect(address)?;
                 Ok(Store { client, own: None })
             }
         }
     }
 
     /// Starts one in this process.
-    pub fn start(application: &str, memory_bytes: u64) -> Result<Store, String> {
+    pub fn start(application: &str, memory_bytes: u64) -> Result<Store, Failure> {
         let directory = std::env::temp_dir().join(format!("kelix-{application}-{}", std::process::id()));
         let config = ServerConfig { directory: directory.clone(), memory_bytes, ..ServerConfig::default() };
-        let server = Some(Server::start(&config).map_err(text)?);
+        let server = Some(Server::start(&config)?);
         let own = Own { server, directory };
-        let client = Client::connect(&own.directory).map_err(text)?;
+        let client = Client::connect(&own.directory)?;
         Ok(Store { client, own: Some(own) })
     }
 
     /// A session for the calling thread.
-    pub fn session(&self) -> Result<Session, String> {
-        self.client.session().map_err(text)
+    pub fn session(&self) -> Result<Session, Failure> {
+        Ok(self.client.session()?)
     }
 
     /// Where it is, in words for people.

@@ -124,6 +124,7 @@ impl Neighbourhood {
         }
         let (size, colour) = ([14, 8, 5, 3][ring], COLOURS[ring]);
         let name = self.names.get(&user).map_or("", String::as_str);
+        let label = if name.is_empty() { user.to_string() } else { escaped(name) };
         let _ = writeln!(
             dots,
             "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{size}\" fill=\"{colour}\"><title>{user} {}</title></circle>",
@@ -135,9 +136,8 @@ impl Neighbourhood {
             let y = at.1 - f64::from(size) - 4.0;
             let _ = writeln!(
                 dots,
-                "<text x=\"{:.1}\" y=\"{y:.1}\" text-anchor=\"middle\" fill=\"#222\">{}</text>",
-                at.0,
-                escaped(name)
+                "<text x=\"{:.1}\" y=\"{y:.1}\" text-anchor=\"middle\" fill=\"#222\">{label}</text>",
+                at.0
             );
         }
     }

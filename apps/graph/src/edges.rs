@@ -23,6 +23,8 @@ pub struct Edges {
     targets: Vec<u32>,
     /// Where it is from, in words.
     pub source: String,
+    /// Whether it was made here, users and all.
+    pub is_generated: bool,
 }
 
 impl Edges {
@@ -39,7 +41,7 @@ impl Edges {
         for vertex in 0..vertices as usize {
             starts[vertex + 1] += starts[vertex];
         }
-        Edges { starts, targets: pairs.into_iter().map(|(_, to)| to).collect(), source }
+        Edges { starts, targets: pairs.into_iter().map(|(_, to)| to).collect(), source, is_generated: false }
     }
 
     /// The numbers of vertices are below this.
@@ -68,7 +70,7 @@ impl Edges {
             .collect()
     }
 
-    /// Reads a file of edges, two numbers a line, as SNAP has them. Lines that begin with # are remarks.
+    /// Reads a file of edges, two numbers a line, with blanks or a comma between them. Lines that begin with # are remarks.
     pub fn read(file: &Path) -> Result<Edges, String> {
         let said = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
         let reader = BufReader::new(std::fs::File::open(file).map_err(|error| said(&error))?);
@@ -86,7 +88,9 @@ impl Edges {
             match pair(&line) {
                 Some(pair) => pairs.push(pair),
                 None => {
-                    let expected = format!("expected two numbers up to {VERTEX_MAX}, as in \"12 7\"");
+                    let expected = format!(
+                        "expected two numbers up to {VERTEX_MAX}, as in \"12 7\" or \"12,7\", and no weight or word behind them"
+                    );
                     return Err(format!("{}: line {}: {expected}, not {line:?}", file.display(), index + 1));
                 }
             }
@@ -120,14 +124,18 @@ impl Edges {
         }
         random.shuffle(&mut pairs);
         pairs.truncate(edges as usize);
-        Edges::of(pairs, format!("a graph generated with {vertices} vertices and {edges} edges"))
+        let source = format!("a graph generated with {vertices} vertices and {edges} edges");
+        Edges { is_generated: true, ..Edges::of(pairs, source) }
     }
 }
 
 /// The two numbers of a line.
 fn pair(line: &str) -> Option<(u32, u32)> {
-    let mut numbers =
-        line.split_ascii_whitespace().map(|word| word.parse().ok().filter(|n| *n <= VERTEX_MAX));
+    let words: Vec<&str> = match line.contains(',') {
+        true => line.split(',').map(str::trim_ascii).collect(),
+        false => line.split_ascii_whitespace().collect(),
+    };
+    let mut numbers = words.into_iter().map(|word| word.parse().ok().filter(|n| *n <= VERTEX_MAX));
     let pair = (numbers.next()??, numbers.next()??);
     numbers.next().is_none().then_some(pair)
 }

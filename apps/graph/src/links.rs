@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use kelix::{Frontier, Session, Table, View, Visit, Walk};
-use kelix_apps::text;
+use kelix_apps::{Failure, text};
 
 use crate::load::{DATASET, LISTS, USERS, user_key, user_of};
 use crate::search::Ground;
@@ -31,6 +31,16 @@ impl Links {
         let round = || (Frontier::new(), Vec::new());
         let (here, next) = (Frontier::new(), Frontier::new());
         Ok(Links { session, _view: view, users, lists, here, next, round: round(), another: round() })
+    }
+
+    /// A failure if one of these users is not there.
+    pub fn expect(&mut self, users: &[u32]) -> Result<(), Failure> {
+        for user in users {
+            if self.session.get(self.users, &user_key(*user))?.is_none() {
+                return Err(Failure::not_there(format!("there is no user {user}")));
+            }
+        }
+        Ok(())
     }
 
     /// The session, to ask what it has cost.

@@ -7,7 +7,7 @@
 //! ```
 
 use kelix::{NewTable, Session, TableKind};
-use kelix_apps::{Keyed, text};
+use kelix_apps::{Failure, Keyed};
 
 use crate::edges::Edges;
 use crate::names::name;
@@ -45,9 +45,9 @@ pub fn memory_for(edges: &Edges) -> u64 {
 }
 
 /// Loads the graph: a new generation of it, which takes the place of one before.
-pub fn load(session: &mut Session, edges: &Edges) -> Result<(), String> {
+pub fn load(session: &mut Session, edges: &Edges) -> Result<(), Failure> {
     let table = |name| NewTable { name, kind: TableKind::Hash, overlay: false };
-    let mut build = session.build(DATASET, &[table(USERS), table(LISTS)]).map_err(text)?;
+    let mut build = session.build(DATASET, &[table(USERS), table(LISTS)])?;
     let (users, lists) = (build.table(0), build.table(1));
     let (mut done, mut shown) = (0, 0);
     for user in edges.users() {
@@ -58,7 +58,7 @@ pub fn load(session: &mut Session, edges: &Edges) -> Result<(), String> {
         if !follows.is_empty() {
             item.link("list", lists, &list_key(user, 0));
         }
-        item.end().map_err(text)?;
+        item.end()?;
         for (list, chunk) in follows.chunks(LIST_LINKS).enumerate() {
             let key = list_key(user, list);
             let mut item = build.item(1, &key);
@@ -68,7 +68,7 @@ pub fn load(session: &mut Session, edges: &Edges) -> Result<(), String> {
             if (list + 1) * LIST_LINKS < follows.len() {
                 item.link("next", lists, &list_key(user, list + 1));
             }
-            item.end().map_err(text)?;
+            item.end()?;
         }
         done += follows.len() as u64;
         if done - shown > SHOWN {
@@ -77,11 +77,11 @@ pub fn load(session: &mut Session, edges: &Edges) -> Result<(), String> {
         }
     }
     kelix_bench::progress("resolving links");
-    let built = build.finish().map_err(text)?;
+    let built = build.finish()?;
     kelix_bench::progress("");
     match built.dangling {
         0 => Ok(()),
-        dangling => Err(format!("{dangling} links lead nowhere")),
+        dangling => Err(format!("{dangling} links lead nowhere").into()),
     }
 }
 

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use kelix_apps::{BenchArgs, Store, StoreArgs};
+use kelix_apps::{BenchArgs, Failure, Store, StoreArgs};
 
 use edges::Edges;
 use links::Links;
@@ -51,7 +51,7 @@ struct Arguments {
 /// Which graph.
 #[derive(Args, Clone)]
 struct GraphArgs {
-    /// A file of edges, two numbers a line: who, and whom it follows [default: a small generated graph]
+    /// A file of edges, two numbers a line, with blanks or a comma between: who, and whom it follows [default: a small generated graph]
     #[arg(long, value_name = "FILE", global = true, conflicts_with_all = ["vertices", "edges"])]
     data: Option<PathBuf>,
     /// Vertices of a generated graph [default: 50000, or 1000000 for bench]
@@ -128,14 +128,14 @@ const EDGES_EACH: u64 = 22;
 
 impl GraphArgs {
     /// Reads or makes the graph.
-    fn edges(&self, vertices: u32) -> Result<Edges, String> {
+    fn edges(&self, vertices: u32) -> Result<Edges, Failure> {
         if let Some(file) = &self.data {
-            return Edges::read(file);
+            return Ok(Edges::read(file)?);
         }
         let vertices = self.vertices.unwrap_or(vertices);
         let edges = self.edges.unwrap_or(u64::from(vertices) * EDGES_EACH);
         if edges > u64::from(vertices) * u64::from(vertices) / 8 {
-            return Err(format!("{edges} edges are too many for {vertices} vertices"));
+            return Err(Failure::usage(format!("{edges} edges are too many for {vertices} vertices")));
         }
         kelix_bench::progress("generating a graph");
         let graph = Edges::generate(vertices, edges);
@@ -157,7 +157,7 @@ impl GraphArgs {
 
 impl Arguments {
     /// A search in the graph of the store that was asked for; without one, in a graph that is loaded now.
-    fn links(&self) -> Result<(Store, Links), String> {
+    fn links(&self) -> Result<(Store, Links), Failure> {
         if self.store.is_given() {
             let store = Store::open(&self.store, "graph", 0)?;
             let links = Links::new(store.session()?)
@@ -171,31 +171,47 @@ impl Arguments {
         Ok((store, links))
     }
 
-    fn run(&self) -> Result<(), String> {
+    /// The same, if these users are in the graph.
+    fn links_of(&self, users: &[u32]) -> Result<(Store, Links), Failure> {
+        let (store, mut links) = self.links()?;
+        links.expect(users)?;
+        Ok((store, links))
+    }
+
+    fn run(&self) -> Result<(), Failure> {
         match &self.command {
             None => show::all(&self.graph.edges(SHOWN_VERTICES)?, &self.store),
             Some(Command::Load) => show::load(&self.graph.edges(SHOWN_VERTICES)?, &self.store),
             Some(Command::Bfs { from, depth, limit }) => {
                 let limits = Limits { users: limit.unwrap_or(usize::MAX), depth: depth.unwrap_or(u32::MAX) };
-                show::bfs(&mut self.links()?.1, *from, limits)
+                Ok(show::bfs(&mut self.links_of(&[*from])?.1, *from, limits)?)
             }
-            Some(Command::Dfs { from, limit }) => show::dfs(&mut self.links()?.1, *from, *limit),
+            Some(Command::Dfs { from, limit }) => {
+                Ok(show::dfs(&mut self.links_of(&[*from])?.1, *from, *limit)?)
+            }
             Some(Command::Find { name, from, depth }) => {
-                show::find(&mut self.links()?.1, name, *from, *depth)
+                found(show::find(&mut self.links_of(&[*from])?.1, name, *from, *depth)?)
             }
-            Some(Command::Path { from, to }) => show::path(&mut self.links()?.1, *from, *to),
+            Some(Command::Path { from, to }) => {
+                found(show::path(&mut self.links_of(&[*from, *to])?.1, *from, *to)?)
+            }
             Some(Command::Draw { from, out }) => {
                 let edges = self.graph.edges(SHOWN_VERTICES)?;
                 show::draw(&edges, &self.store, *from, out)
             }
             Some(Command::Bench(args)) => {
                 if self.store.is_given() {
-                    return Err("bench has stores of its own; leave --store out".into());
+                    return Err(Failure::usage("bench has stores of its own; leave --store out"));
                 }
-                bench::run(&self.graph.edges(MEASURED_VERTICES)?, args, self.graph.command())
+                Ok(bench::run(&self.graph.edges(MEASURED_VERTICES)?, args, self.graph.command())?)
             }
         }
     }
+}
+
+/// What was not found is told where it was looked for.
+fn found(is_there: bool) -> Result<(), Failure> {
+    if is_there { Ok(()) } else { Err(Failure::not_there("")) }
 }
 
 fn main() -> ExitCode {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use kelix::Cost;
-use kelix_apps::{KelixKeyed, Store, StoreArgs, say};
+use kelix_apps::{Failure, KelixKeyed, Store, StoreArgs, say};
 
 use crate::array::{self, Arrays};
 use crate::draw::{Neighbourhood, draw_distances};
@@ -37,7 +37,7 @@ fn milliseconds(time: Duration) -> f64 {
 }
 
 /// A store with the graph in it.
-fn loaded(edges: &Edges, args: &StoreArgs) -> Result<Store, String> {
+fn loaded(edges: &Edges, args: &StoreArgs) -> Result<Store, Failure> {
     let store = Store::open(args, "graph", 2 * memory_for(edges))?;
     let began = Instant::now();
     load::load(&mut store.session()?, edges)?;
@@ -53,11 +53,11 @@ fn loaded(edges: &Edges, args: &StoreArgs) -> Result<Store, String> {
 }
 
 /// Loads the graph into a running store.
-pub fn load(edges: &Edges, args: &StoreArgs) -> Result<(), String> {
+pub fn load(edges: &Edges, args: &StoreArgs) -> Result<(), Failure> {
     if !args.is_given() {
-        return Err(
-            "load needs --store, the store to load into; the other commands load by themselves".into()
-        );
+        return Err(Failure::usage(
+            "load needs --store, the store to load into; the other commands load by themselves",
+        ));
     }
     loaded(edges, args).map(drop)
 }
@@ -98,8 +98,8 @@ pub fn dfs(links: &mut Links, from: u32, limit: usize) -> Result<(), String> {
     users.into_iter().try_for_each(|user| say(format_args!("{user} {}", name(user))))
 }
 
-/// Finds a person by name.
-pub fn find(links: &mut Links, wanted: &str, from: u32, depth: u32) -> Result<(), String> {
+/// Finds a person by name. Whether there is one.
+pub fn find(links: &mut Links, wanted: &str, from: u32, depth: u32) -> Result<bool, String> {
     let (before, began) = (links.session().cost(), Instant::now());
     let (found, looked) = Distances::new().find(links, from, depth, wanted)?;
     let time = milliseconds(began.elapsed());
@@ -109,15 +109,15 @@ pub fn find(links: &mut Links, wanted: &str, from: u32, depth: u32) -> Result<()
         None => say(format_args!("nobody in the graph is called {wanted}; John, Grace and Chau are names"))?,
     }
     say(format_args!("looked at {looked} users in {time:.2} ms: {}", cost_words(links, before)))?;
-    Ok(())
+    Ok(found.is_some())
 }
 
-/// Finds and prints the shortest way.
-pub fn path(links: &mut Links, from: u32, to: u32) -> Result<(), String> {
+/// Finds and prints the shortest way. Whether there is one.
+pub fn path(links: &mut Links, from: u32, to: u32) -> Result<bool, String> {
     let (before, began) = (links.session().cost(), Instant::now());
     let path = Distances::new().path(links, from, to)?;
     let time = milliseconds(began.elapsed());
-    match path {
+    match &path {
         None => say(format_args!("no way leads from {from} to {to}"))?,
         Some(path) => {
             let words: Vec<String> = path.iter().map(|user| format!("{user} {}", name(*user))).collect();
@@ -125,17 +125,21 @@ pub fn path(links: &mut Links, from: u32, to: u32) -> Result<(), String> {
         }
     }
     say(format_args!("in {time:.1} ms: {}", cost_words(links, before)))?;
-    Ok(())
+    Ok(path.is_some())
 }
 
 /// Draws distances and a neighbourhood.
-pub fn draw(edges: &Edges, args: &StoreArgs, from: Option<u32>, out: &Path) -> Result<(), String> {
+pub fn draw(edges: &Edges, args: &StoreArgs, from: Option<u32>, out: &Path) -> Result<(), Failure> {
     let store = loaded(edges, args)?;
     let mut links = Links::new(store.session()?)?;
-    pictures(&mut links, from.unwrap_or_else(|| busiest(edges)), &edges.source, out)
+    let from = from.unwrap_or_else(|| busiest(edges));
+    links.expect(&[from])?;
+    Ok(pictures(&mut links, from, edges, out)?)
 }
 
-fn pictures(links: &mut Links, from: u32, source: &str, out: &Path) -> Result<(), String> {
+fn pictures(links: &mut Links, from: u32, edges: &Edges, out: &Path) -> Result<(), String> {
+    let Edges { source, is_generated, .. } = edges;
+    let is_generated = *is_generated;
     std::fs::create_dir_all(out).map_err(|error| format!("cannot make {}: {error}", out.display()))?;
     let mut neighbourhood = Neighbourhood::of(from);
     let mut levels: Vec<u64> = Vec::new();
@@ -143,7 +147,10 @@ fn pictures(links: &mut Links, from: u32, source: &str, out: &Path) -> Result<()
     let see = |user, its: &[u8], distance: u32| {
         levels.resize(levels.len().max(distance as usize + 1), 0);
         levels[distance as usize] += 1;
-        neighbourhood.name(user, its);
+        // Users of a file have numbers. A name that was made up for one would be taken for a name.
+        if is_generated {
+            neighbourhood.name(user, its);
+        }
         GO_ON
     };
     let mut edges = Vec::new();
@@ -164,7 +171,7 @@ fn pictures(links: &mut Links, from: u32, source: &str, out: &Path) -> Result<()
 }
 
 /// Does all there is, and checks it against arrays.
-pub fn all(edges: &Edges, args: &StoreArgs) -> Result<(), String> {
+pub fn all(edges: &Edges, args: &StoreArgs) -> Result<(), Failure> {
     let store = loaded(edges, args)?;
     let mut links = Links::new(store.session()?)?;
     let from = busiest(edges);
@@ -181,7 +188,7 @@ pub fn all(edges: &Edges, args: &StoreArgs) -> Result<(), String> {
     say(format_args!("\nthe first {COMPARED} users, breadth-first:"))?;
     compare(edges, &store, &mut links, from)?;
     say(format_args!(""))?;
-    pictures(&mut links, from, &edges.source, Path::new(PICTURES))
+    Ok(pictures(&mut links, from, edges, Path::new(PICTURES))?)
 }
 
 /// Compares all distances with those on arrays. Returns who is furthest away.

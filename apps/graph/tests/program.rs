@@ -33,13 +33,6 @@ fn said(folder: &Path, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// What it prints when something is wrong.
-fn complained(folder: &Path, arguments: &[&str]) -> String {
-    let output = run(folder, arguments);
-    assert!(!output.status.success(), "{arguments:?} went well");
-    String::from_utf8(output.stderr).expect("text")
-}
-
 const SMALL: [&str; 4] = ["--vertices", "3000", "--edges", "60000"];
 
 #[test]
@@ -86,12 +79,24 @@ fn answers_about_a_graph_that_is_known() {
     let way: Vec<&str> = path.lines().next().expect("a line").split(" -> ").collect();
     assert_eq!(way.len(), 5, "{path}");
     assert!(way[0].starts_with("9 ") && way[4].starts_with("5 "), "{path}");
-    assert!(ask(&["path", "--from", "5", "--to", "1"]).contains("no way leads from 5 to 1"));
+    let none = |arguments: &[&str], words: &str| {
+        let output = run(&folder.0, &[&["--data", "square"], arguments].concat());
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains(words) && output.stderr.is_empty(), "{output:?}");
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    };
+    none(&["path", "--from", "5", "--to", "1"], "no way leads from 5 to 1");
     // Whoever 4 is called is found from 1 at a distance of 2, or somebody nearer of the same name.
     let name = path.lines().next().and_then(|line| line.split(" -> ").nth(3)).expect("four");
     let name = name.split(' ').nth(1).expect("a name");
     assert!(ask(&["find", name, "--from", "1"]).contains(&format!("{name} is user ")));
-    assert!(ask(&["find", "Nobody", "--from", "1"]).contains("nobody in the graph is called Nobody"));
+    none(&["find", "Nobody", "--from", "1"], "nobody in the graph is called Nobody");
+    // The same with commas; and users of a file are drawn by their numbers.
+    std::fs::write(folder.0.join("commas"), SQUARE.replace(' ', ", ")).expect("written");
+    assert_eq!(said(&folder.0, &["--data", "commas", "dfs", "--from", "1"]), ask(&["dfs", "--from", "1"]));
+    ask(&["draw", "--from", "1", "--out", "."]);
+    let svg = std::fs::read_to_string(folder.0.join("neighbourhood.svg")).expect("drawn");
+    assert!(svg.contains(">1</text>") && !svg.contains(name), "{svg}");
 }
 
 #[test]
@@ -99,19 +104,25 @@ fn what_is_wrong_is_said() {
     let folder = Folder::new("wrong");
     std::fs::write(folder.0.join("square"), SQUARE).expect("written");
     std::fs::write(folder.0.join("cut"), "1 2\n2 3\n4").expect("written");
-    for (arguments, words) in [
-        (
-            &["--data", "cut"][..],
-            "cut: line 3: expected two numbers up to 100000000, as in \"12 7\", not \"4\"",
-        ),
-        (&["--data", "missing"], "missing: No such file"),
-        (&["--data", "square", "bfs", "--from", "7"], "there is no user 7"),
-        (&["--vertices", "100", "--edges", "9000"], "9000 edges are too many for 100 vertices"),
-        (&["load"], "load needs --store"),
-        (&["--store", "/nonexistent/kelix", "bfs", "--from", "1"], "/nonexistent/kelix"),
+    std::fs::write(folder.0.join("weights"), "1 2\n2 3 0.5\n").expect("written");
+    std::fs::write(folder.0.join("names"), "from,to\n1,2\n").expect("written");
+    std::fs::write(folder.0.join("packed.gz"), [0x1f, 0x8b, 8, 0]).expect("written");
+    for (code, arguments, words) in [
+        (5, &["--data", "cut"][..], "cut: line 3: expected two numbers up to 100000000, as in \"12 7\""),
+        (5, &["--data", "weights"], "weights: line 2: expected two numbers"),
+        (5, &["--data", "names"], "names: line 1: expected two numbers"),
+        (5, &["--data", "packed.gz"], "packed.gz: it is packed with gzip"),
+        (5, &["--data", "missing"], "missing: No such file"),
+        (1, &["--data", "square", "bfs", "--from", "7"], "there is no user 7"),
+        (1, &["--data", "square", "path", "--from", "1", "--to", "7"], "there is no user 7"),
+        (2, &["--vertices", "100", "--edges", "9000"], "9000 edges are too many for 100 vertices"),
+        (2, &["load"], "load needs --store"),
+        (3, &["--store", "/nonexistent/kelix", "bfs", "--from", "1"], "/nonexistent/kelix"),
     ] {
-        let complaint = complained(&folder.0, arguments);
+        let output = run(&folder.0, arguments);
+        let complaint = String::from_utf8_lossy(&output.stderr);
         assert!(complaint.contains(words), "{arguments:?}: {complaint}");
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
     }
 }
 

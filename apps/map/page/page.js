@@ -264,7 +264,10 @@ async function begin() {
   if (about.bounds[1][1] > 180) west = about.bounds[0][1];
   // A very large map is shown from its middle.
   const bounds = L.latLngBounds(about.bounds);
-  map.fitBounds(bounds, { paddingTopLeft: [330, 10], paddingBottomRight: [10, 90] });
+  // The panel stands beside the map on a wide screen, and above it on a telephone.
+  const panel = element("panel").getBoundingClientRect();
+  const beside = panel.right < map.getSize().x / 2;
+  map.fitBounds(bounds, { paddingTopLeft: beside ? [panel.right + 10, 10] : [10, panel.bottom + 10], paddingBottomRight: [10, 90] });
   if (map.getZoom() < 12) map.setView(bounds.getCenter(), 14);
   const known = await ask("/minutes");
   if (known) known.forEach(note);

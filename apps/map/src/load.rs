@@ -1,7 +1,7 @@
 //! The map's way into Kelix: a generation of items with links (see [`crate::ways::Links`] for what they are).
 
 use kelix::{Build, Built, Item, NewTable, Session, TableKind};
-use kelix_apps::text;
+use kelix_apps::Failure;
 use rustc_hash::FxHashSet;
 
 use crate::network::{Bounds, Network, Street};
@@ -86,9 +86,9 @@ pub fn memory_bytes(network: &Network) -> u64 {
 }
 
 /// Loads a map, in the place of the one that was there.
-pub fn load(session: &mut Session, network: &Network) -> Result<Built, String> {
+pub fn load(session: &mut Session, network: &Network) -> Result<Built, Failure> {
     let tables = TABLES.map(|name| NewTable { name, kind: TableKind::Hash, overlay: false });
-    let mut build = session.build(DATASET, &tables).map_err(text)?;
+    let mut build = session.build(DATASET, &tables)?;
     let mut put = || -> kelix::Result<()> {
         put_about(&mut build, network)?;
         put_cells(&mut build, network)?;
@@ -96,11 +96,11 @@ pub fn load(session: &mut Session, network: &Network) -> Result<Built, String> {
         put_nodes(&mut build, network)?;
         put_streets(&mut build, network)
     };
-    put().map_err(text)?;
+    put()?;
     kelix_bench::progress("links");
-    let built = build.finish().map_err(text);
+    let built = build.finish();
     kelix_bench::progress("");
-    built
+    Ok(built?)
 }
 
 /// Shows how far it is, now and then.

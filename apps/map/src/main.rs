@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use kelix_apps::{BenchArgs, Store, StoreArgs, say};
+use kelix_apps::{BenchArgs, Failure, Store, StoreArgs, say, unprinted};
 use kelix_map::bench::Bench;
 use kelix_map::congestion::Live;
 use kelix_map::load::{About, load, memory_bytes};
@@ -125,7 +125,7 @@ struct Ready {
     store: Store,
 }
 
-fn ready(arguments: &Arguments) -> Result<Ready, String> {
+fn ready(arguments: &Arguments) -> Result<Ready, Failure> {
     let network = Network::of(source::open(arguments.data.as_deref())?)?;
     let store = Store::open(&arguments.store, "map", memory_bytes(&network))?;
     let mut session = store.session()?;
@@ -134,31 +134,32 @@ fn ready(arguments: &Arguments) -> Result<Ready, String> {
     Ok(Ready { links, about, network, store })
 }
 
-fn run(arguments: &Arguments) -> Result<(), String> {
+fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.command {
         None => show(arguments),
         Some(Command::Match { lat, lon }) => {
-            let at = Position::of(*lat, *lon).ok_or_else(|| format!("{lat} {lon} is no place"))?;
+            let at =
+                Position::of(*lat, *lon).ok_or_else(|| Failure::usage(format!("{lat} {lon} is no place")))?;
             tell_match(&mut ready(arguments)?, at)
         }
-        Some(Command::MatchFile { file }) => tell_matches(&points::read(file)?, &mut ready(arguments)?),
+        Some(Command::MatchFile { file }) => Ok(tell_matches(&points::read(file)?, &mut ready(arguments)?)?),
         Some(Command::Route { from, to, by }) => tell_route(&mut ready(arguments)?, (*from, *to), *by),
         Some(Command::Accuracy { drives }) => {
             let Ready { mut links, network, .. } = ready(arguments)?;
             let found = accuracy::measure(&mut links, &network, *drives)?;
-            say(format_args!("{}\n{}", network.title, accuracy::table(&found).trim_end()))
+            Ok(say(format_args!("{}\n{}", network.title, accuracy::table(&found).trim_end()))?)
         }
         Some(Command::Bench { tell, items, tasks }) => {
             let network = Network::of(source::open(arguments.data.as_deref())?)?;
             let bench = Bench { items: *items, tasks: *tasks as usize };
             let data =
                 arguments.data.as_ref().map_or(String::new(), |file| format!(" --data {}", file.display()));
-            tell.tell(&bench.run(network)?, &format!("kelix-map bench{data}"))
+            Ok(tell.tell(&bench.run(network)?, &format!("kelix-map bench{data}"))?)
         }
     }
 }
 
-fn show(arguments: &Arguments) -> Result<(), String> {
+fn show(arguments: &Arguments) -> Result<(), Failure> {
     let traces = arguments.points.as_deref().map(points::read).transpose()?;
     let Ready { mut links, about, network, store } = ready(arguments)?;
     let live = Live::open(&mut links.session)?;
@@ -180,7 +181,7 @@ fn show(arguments: &Arguments) -> Result<(), String> {
         say(format_args!("http://{address}/"))
     });
     drop(feed);
-    served
+    Ok(served?)
 }
 
 /// A street's name in words.
@@ -188,11 +189,12 @@ fn named(street: &Street) -> &str {
     if street.name.is_empty() { "a street without a name" } else { &street.name }
 }
 
-fn tell_match(ready: &mut Ready, at: Position) -> Result<(), String> {
+fn tell_match(ready: &mut Ready, at: Position) -> Result<(), Failure> {
     let Ready { links, about, .. } = ready;
     let before = links.session.cost();
     let found = Matcher::new(about.grid).matched(links, at, RADIUS)?;
     let cost = links.session.cost().since(before);
+    let is_there = found.is_some();
     match found {
         None => say(format_args!("no street within {RADIUS} m"))?,
         Some(Matched { spot, side, street }) => {
@@ -211,7 +213,7 @@ fn tell_match(ready: &mut Ready, at: Position) -> Result<(), String> {
         }
     }
     say(format_args!("({} remote reads, {} messages)", cost.reads, cost.messages))?;
-    Ok(())
+    if is_there { Ok(()) } else { Err(Failure::not_there("")) }
 }
 
 fn tell_matches(traces: &[points::Trace], ready: &mut Ready) -> Result<(), String> {
@@ -219,7 +221,7 @@ fn tell_matches(traces: &[points::Trace], ready: &mut Ready) -> Result<(), Strin
     let mut tracer = Tracer::new(Matcher::new(about.grid), Receiver::default());
     let output = std::io::stdout().lock();
     let mut output = csv::Writer::from_writer(std::io::BufWriter::new(output));
-    let words = |error: csv::Error| error.to_string();
+    let words = |error: csv::Error| unprinted(error.into());
     let head =
         ["vehicle", "milliseconds", "latitude", "longitude", "part", "segment", "along_m", "off_m", "street"];
     output.write_record(head).map_err(words)?;
@@ -241,22 +243,22 @@ fn tell_matches(traces: &[points::Trace], ready: &mut Ready) -> Result<(), Strin
             output.write_record(&record).map_err(words)?;
         }
     }
-    output.flush().map_err(|error| error.to_string())
+    output.flush().map_err(unprinted)
 }
 
-fn tell_route(ready: &mut Ready, (from, to): (Position, Position), by: By) -> Result<(), String> {
+fn tell_route(ready: &mut Ready, (from, to): (Position, Position), by: By) -> Result<(), Failure> {
     let Ready { links, about, network, .. } = ready;
     let mut matcher = Matcher::new(about.grid);
     let mut spot = |at: Position| {
         let spot = matcher.nearest(links, at, RADIUS)?;
-        spot.ok_or_else(|| format!("there is no street within {RADIUS} m of {at}"))
+        spot.ok_or_else(|| Failure::not_there(format!("there is no street within {RADIUS} m of {at}")))
     };
     let (from, to) = (spot(from)?, spot(to)?);
     let before = links.session.cost();
     let found = route(&mut Search::new(), links, (&from, &to), by, Method::AStar, u64::MAX)?;
     let cost = links.session.cost().since(before);
     let Some(Route { length, time, segments, settled, .. }) = found else {
-        return Err("there is no route between these places".into());
+        return Err(Failure::not_there("there is no route between these places"));
     };
     let mut last = u32::MAX;
     for segment in &segments {

@@ -144,8 +144,9 @@ impl Network {
             }
         }
         if too_long > 0 {
+            let pieces = if too_long == 1 { "a piece is".into() } else { format!("{too_long} pieces are") };
             eprintln!(
-                "kelix-map: {too_long} pieces of streets are left out: they are longer than 100 km, so that a node is not where it should be"
+                "kelix-map: {pieces} left out of streets: longer than 100 km, so that a node is not where it should be"
             );
         }
         if segments.is_empty() {

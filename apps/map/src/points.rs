@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use kelix_load::{CsvFormat, CsvRecords};
 use serde::Deserialize;
 
 use crate::place::Position;
@@ -15,16 +16,6 @@ pub struct Trace {
     pub vehicle: String,
     /// Its points.
     pub fixes: Vec<Fix>,
-}
-
-/// A line of a table.
-#[derive(Deserialize)]
-struct Row {
-    #[serde(alias = "vehicle_id")]
-    vehicle: String,
-    timestamp: String,
-    longitude: f64,
-    latitude: f64,
 }
 
 /// An entry of a list, as the samples of barefoot have them.
@@ -50,17 +41,27 @@ pub fn read(path: &Path) -> Result<Vec<Trace>, String> {
 
 fn table(text: &str) -> Result<Vec<(String, Fix)>, String> {
     const EXPECTED: &str = "expected a table with the columns vehicle, timestamp, longitude, latitude";
-    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let format = CsvFormat { delimiter: b',', quote: Some(b'"'), escape: None, null: Vec::new() };
+    let (mut records, columns) =
+        CsvRecords::new(text.as_bytes(), format).map_err(|error| format!("{error}; {EXPECTED}"))?;
+    let column = |names: &[&str]| {
+        let found = columns.iter().position(|column| names.contains(&&column[..]));
+        found.ok_or_else(|| format!("there is no column {}; {EXPECTED}", names[0]))
+    };
+    let vehicle = column(&["vehicle", "vehicle_id"])?;
+    let [time, lon, lat] = [column(&["timestamp"])?, column(&["longitude"])?, column(&["latitude"])?];
     let mut points = Vec::new();
-    for row in reader.deserialize() {
-        let Row { vehicle, timestamp, longitude, latitude } =
-            row.map_err(|error| format!("{error}; {EXPECTED}"))?;
-        // The first line has the names.
-        let line = points.len() + 2;
-        let fix = fix(&timestamp, latitude, longitude).map_err(|error| format!("line {line}: {error}"))?;
-        points.push((vehicle, fix));
+    loop {
+        let line = records.position().1 + 1;
+        let at_line = |error: String| format!("line {line}: {error}");
+        let Some(fields) = records.next_record().map_err(at_line)? else { return Ok(points) };
+        let degrees = |column: usize| {
+            let text = fields[column].trim();
+            text.parse().map_err(|_| at_line(format!("{} \"{text}\" is no number", columns[column])))
+        };
+        let fix = fix(&fields[time], degrees(lat)?, degrees(lon)?).map_err(at_line)?;
+        points.push((fields[vehicle].clone(), fix));
     }
-    Ok(points)
 }
 
 fn list(text: &str) -> Result<Vec<(String, Fix)>, String> {
@@ -210,7 +211,12 @@ mod tests {
     fn what_is_wrong_is_named() {
         let wrong = |text: &str| table(text).unwrap_err();
         assert!(wrong("a,b\n1,2\n").contains("columns vehicle"));
-        assert!(wrong("vehicle,timestamp,longitude,latitude\na,1,2,x\n").contains("line: 2"));
+        assert!(wrong("vehicle,timestamp,longitude,latitude\na,1,2,x\n").contains("line 2: latitude \"x\""));
+        assert!(
+            wrong("vehicle,timestamp,longitude,latitude\na,1,2\n")
+                .contains("line 2: the record has 3 fields")
+        );
+        assert!(wrong("vehicle,timestamp,longitude,latitude\n\"a,1,2,3\nb,1,2,3\n").contains("line 2"));
         assert!(
             wrong("vehicle,timestamp,longitude,latitude\na,1,2,3\na,noon,2,3\n").contains("line 3: \"noon\"")
         );

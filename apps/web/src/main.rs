@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use kelix_apps::{BenchArgs, Store, StoreArgs, say};
+use kelix_apps::{BenchArgs, Failure, Store, StoreArgs, say, unprinted};
 use kelix_web::{
     Catalogue, HttpServer, Shop, bench, generate, load, load_test, memory_for, product_page, read_amazon,
     set_in,
@@ -97,15 +97,15 @@ impl SetArgs {
 }
 
 /// Opens the store, and puts the shop into it unless it has one.
-fn open(cli: &Cli) -> Result<(Store, Shop), String> {
+fn open(cli: &Cli) -> Result<(Store, Shop), Failure> {
     let catalogue = cli.set.catalogue(SHOWN)?;
     let store = Store::open(&cli.store, "web", memory_for(&catalogue))?;
     let mut shop = Shop::open(&store.client)?;
     match set_in(&mut shop)? {
         Some(set) if cli.set.is_asked_for() => {
-            return Err(format!(
+            return Err(Failure::usage(format!(
                 "the store has a shop already: {set}; leave out --data, --products and --reviews"
-            ));
+            )));
         }
         Some(_) => {}
         None => load(&mut shop, &catalogue)?,
@@ -113,7 +113,7 @@ fn open(cli: &Cli) -> Result<(Store, Shop), String> {
     Ok((store, shop))
 }
 
-fn run(cli: &Cli) -> Result<(), String> {
+fn run(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
         None => serve(cli),
         Some(Command::Page { id }) => print_page(cli, id),
@@ -126,18 +126,19 @@ fn run(cli: &Cli) -> Result<(), String> {
             say(format_args!("{:.0} pages/s: {}", test.rate(), test.describe()))?;
             Ok(())
         }
-        Some(Command::Bench(args)) => bench(&cli.set.catalogue(MEASURED)?, args),
+        Some(Command::Bench(args)) => Ok(bench(&cli.set.catalogue(MEASURED)?, args)?),
     }
 }
 
-fn print_page(cli: &Cli, id: &str) -> Result<(), String> {
+fn print_page(cli: &Cli, id: &str) -> Result<(), Failure> {
     use std::io::Write;
     let (_store, mut shop) = open(cli)?;
-    let page = product_page(&mut shop, id)?.ok_or_else(|| format!("there is no product {id}"))?;
-    std::io::stdout().write_all(&page).map_err(|error| format!("cannot print it: {error}"))
+    let page = product_page(&mut shop, id)?
+        .ok_or_else(|| Failure::not_there(format!("there is no product {id}")))?;
+    Ok(std::io::stdout().write_all(&page).map_err(unprinted)?)
 }
 
-fn serve(cli: &Cli) -> Result<(), String> {
+fn serve(cli: &Cli) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| format!("no signals: {error}"))?;
     let (store, mut shop) = open(cli)?;
     let http = HttpServer::start(&store.client, cli.listen)?;

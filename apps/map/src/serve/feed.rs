@@ -20,6 +20,8 @@ use crate::ways::Links;
 
 /// How often pages are told of speeds.
 const SPEEDS_EVERY: Duration = Duration::from_millis(500);
+/// How often it is told at most that points are lost.
+const LOST_EVERY: Duration = Duration::from_secs(60);
 /// Longest pause, so that it ends soon when told to.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -47,7 +49,7 @@ impl Feed {
     pub fn start(app: App, traffic: Traffic, times: f64) -> Result<Feed, String> {
         let (links, _) = Links::open(app.client.session().map_err(text)?)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let player = Player { app, links, stop: stop.clone(), times, number: 0 };
+        let player = Player { app, links, stop: stop.clone(), times, number: 0, lost: (0, None) };
         let plays = move || {
             if let Err(error) = player.play(traffic) {
                 eprintln!("kelix-map: no more points come: {error}");
@@ -75,6 +77,8 @@ struct Player {
     times: f64,
     /// Points so far.
     number: u32,
+    /// Points that were lost since it was told last, and when that was.
+    lost: (u64, Option<Instant>),
 }
 
 impl Player {
@@ -113,10 +117,13 @@ impl Player {
             if self.is_stopped() {
                 return Ok(());
             }
-            self.point(&mut matching, (*vehicle, &traces[*vehicle].vehicle, *fix))?;
-            if told.elapsed() > SPEEDS_EVERY {
+            let mut taken = self.point(&mut matching, (*vehicle, &traces[*vehicle].vehicle, *fix));
+            if taken.is_ok() && told.elapsed() > SPEEDS_EVERY {
                 told = Instant::now();
-                self.speeds(minute_of(fix.at_ms))?;
+                taken = self.speeds(minute_of(fix.at_ms));
+            }
+            if let Err(error) = taken {
+                self.lose(&error);
             }
         }
         Ok(())
@@ -127,6 +134,21 @@ impl Player {
         self.number = self.number.wrapping_add(1);
         self.tell(json!({"point": seen}));
         Ok(())
+    }
+
+    /// Goes on without a point that the store did not take: it may be busy, or another one by now.
+    fn lose(&mut self, error: &str) {
+        let (count, told) = &mut self.lost;
+        *count += 1;
+        if told.is_none_or(|told| told.elapsed() > LOST_EVERY) {
+            let points = if *count == 1 { "a point is".into() } else { format!("{count} points are") };
+            eprintln!("kelix-map: {points} lost, and the others come: {error}");
+            self.lost = (0, Some(Instant::now()));
+        }
+        let session = self.app.client.session().map_err(text);
+        if let Ok((links, _)) = session.and_then(Links::open) {
+            self.links = links;
+        }
     }
 
     fn speeds(&mut self, minute: u32) -> Result<(), String> {

@@ -30,6 +30,10 @@ const GRID_STREETS: u32 = 25;
 
 /// Reads a file: `.osm.pbf`, or the `.json` of an Overpass server.
 pub fn read(path: &Path) -> Result<Source, String> {
+    let cannot = |error: &dyn std::fmt::Display| format!("cannot read {}: {error}", path.display());
+    if path.metadata().map_err(|error| cannot(&error))?.is_dir() {
+        return Err(cannot(&"it is a directory; name a .osm.pbf or a .json in it"));
+    }
     let name = path.to_string_lossy().to_ascii_lowercase();
     if name.ends_with(".osm.pbf") {
         pbf::read(path)

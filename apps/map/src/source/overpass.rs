@@ -38,8 +38,14 @@ pub(super) fn read(path: &Path) -> Result<Source, String> {
     let answer: Answer = serde_json::from_slice(&text).map_err(|error| {
         format!("{}; expected the JSON of an Overpass server, with elements", said(&error))
     })?;
-    if let Some(remark) = answer.remark.filter(|remark| remark.contains("error")) {
-        return Err(said(&format!("it is a part of what was asked for, since the server says: {remark}")));
+    match answer.remark {
+        Some(remark) if remark.contains("error") => {
+            return Err(said(&format!(
+                "it is a part of what was asked for, since the server says: {remark}"
+            )));
+        }
+        Some(remark) => eprintln!("kelix-map: {}: the server remarks: {remark}", path.display()),
+        None => {}
     }
     let (mut nodes, mut ways) = (HashMap::new(), Vec::new());
     for element in answer.elements {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::running::Serving;
+use crate::running::{Folder, Serving, crossing, points};
 use kelix_browser::Browser;
 use kelix_browser::fantoccini::actions::{InputSource, MOUSE_BUTTON_LEFT, MouseActions, PointerAction};
 use serde_json::json;
@@ -90,5 +90,25 @@ fn the_page_shows_streets_points_speeds_and_routes() {
         page.screenshot(file);
     }
     drop(page);
+    assert!(serving.end());
+}
+
+#[test]
+fn a_telephone_shows_the_map_beside_the_panels() {
+    let folder = Folder::new("telephone");
+    let (data, file) = (folder.file("crossing.json", crossing()), folder.file("points.csv", points()));
+    let serving = Serving::start(&["--data", &data, "--points", &file, "--speed", "10000"]);
+    let page = Browser::start(1280, 860).unwrap();
+    page.resize(390, 844);
+    page.go(&format!("http://{}/", serving.address));
+    page.wait_for("shown.streets > 0 && shown.minute !== null");
+    let measures = page.value(
+        "[innerWidth, panel.getBoundingClientRect().bottom / innerHeight, time.getBoundingClientRect().top / innerHeight, \
+        time.getBoundingClientRect().right, document.documentElement.scrollWidth, clock.offsetHeight]",
+    );
+    let [width, panel, below, right, scrolled, clock] = serde_json::from_value::<[f64; 6]>(measures).unwrap();
+    assert!(panel < 0.4 && below > 0.8, "{panel} and {below} of the height");
+    assert!(right <= width && scrolled <= width, "{right} and {scrolled} of {width}");
+    assert!(clock < 40.0, "the clock is {clock} high");
     assert!(serving.end());
 }

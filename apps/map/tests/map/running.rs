@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 /// The program.
 pub fn program() -> Command {
@@ -47,7 +47,18 @@ pub struct Serving {
 
 impl Serving {
     pub fn start(arguments: &[&str]) -> Serving {
-        let mut child = program().args(arguments).stdout(Stdio::piped()).spawn().expect("the program starts");
+        Serving::of(program().args(arguments))
+    }
+
+    /// The same, with what it tells on standard error.
+    pub fn start_told(arguments: &[&str]) -> (Serving, ChildStderr) {
+        let mut serving = Serving::of(program().args(arguments).stderr(Stdio::piped()));
+        let told = serving.child.stderr.take().unwrap();
+        (serving, told)
+    }
+
+    fn of(command: &mut Command) -> Serving {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let url = lines.find_map(|line| Some(line.ok()?.strip_prefix("http://")?.to_string()));
         let address = url.expect("it says where").trim_end_matches('/').to_string();
@@ -71,10 +82,21 @@ impl Serving {
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{path}: {error}: {body}"))
     }
 
+    /// The number of its process.
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
     /// Ends it as a person would; whether it ended well.
     pub fn end(mut self) -> bool {
-        let killed = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
-        killed.success() && self.child.wait().unwrap().success()
+        self.signal("-TERM");
+        self.child.wait().unwrap().success()
     }
 }
 
