@@ -173,8 +173,8 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     check_memory(config.memory_bytes, config.shards, half_bytes)?;
     // Before the server starts, so that a signal that comes meanwhile is not lost.
     let signals = watch_signals("serve", &[SIGHUP])?;
-    end_on_panic();
     let log = Log::begin(&args.log)?;
+    end_on_panic();
     let manager = Manager::of_environment();
     kelix_server::raise_descriptor_limit();
     let taken_over = args.take_over.then_some(&*config.directory);
