@@ -2,8 +2,9 @@
 //! `/stat.json`.
 //!
 //! Anybody may reach the address, so everything has bounds: the head of a request (8 KiB, 5 s), an answer (30 s), connections
-//! at a time (32, others wait), and there are no bodies: a request with one is refused, and nothing of that is read or has memory.
-//! Each connection is for one request.
+//! at a time (32), and there are no bodies: a request with one is refused, and nothing of that is read or has memory.
+//! Each connection is for one request. Where all places are taken the oldest connection makes room for a new one: who asks at once is
+//! answered at once, however many others say nothing.
 //!
 //! It only reads, and takes only GET and HEAD. The page is one file with its style and script in it, made of
 //! `crates/cli/page`. It may load nothing and ask nobody but this server: its policy admits what bears the number that is
@@ -11,13 +12,12 @@
 //! stand for the loopback interface, because there only names of that are answered ([`is_local`]).
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::future::ready;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -35,8 +35,7 @@ use kelix::{Client, Credentials};
 use kelix_server::Statistics;
 use serde_json::json;
 use tokio::runtime::Runtime;
-use tokio::sync::Semaphore;
-use tokio::task::LocalSet;
+use tokio::task::{LocalSet, spawn_local, yield_now};
 use tracing::warn;
 
 use crate::Failure;
@@ -212,25 +211,31 @@ fn serve(runtime: &Runtime, directory: PathBuf, told: &Receiver<(TcpListener, St
 /// Takes connections, for ever.
 async fn accept(listener: TcpListener, answers: Rc<RefCell<Answers>>) {
     let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime that runs");
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    // The oldest first.
+    let mut open = VecDeque::with_capacity(CONNECTIONS_MAX);
     let mut said = false;
     loop {
-        let place = places.clone().acquire_owned().await.expect("never closed");
-        let stream = loop {
-            match listener.accept().await {
-                Ok((stream, _)) => break stream,
-                Err(error) => {
-                    // Out of descriptors, say: there will be some later.
-                    if !std::mem::replace(&mut said, true) {
-                        warn!(%error, "no connection for metrics can be taken now: they wait");
-                    }
-                    tokio::time::sleep(BETWEEN_TRIES).await;
+        let accepted = listener.accept().await;
+        open.retain(|connection: &tokio::task::JoinHandle<()>| !connection.is_finished());
+        if open.len() == CONNECTIONS_MAX || accepted.is_err() {
+            // Of those who have asked already the answer is on its way, so an old connection is one that says or reads nothing.
+            open.pop_front().inspect(|oldest| oldest.abort());
+            yield_now().await;
+        }
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of descriptors, say: there will be some later.
+                if !std::mem::replace(&mut said, true) {
+                    warn!(%error, "no connection for metrics can be taken now: they wait");
                 }
+                tokio::time::sleep(BETWEEN_TRIES).await;
+                continue;
             }
         };
         said = false;
         let answers = answers.clone();
-        tokio::task::spawn_local(async move {
+        open.push_back(spawn_local(async move {
             let service = service_fn(|request| ready(Ok::<_, Infallible>(answers.borrow_mut().to(&request))));
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
@@ -238,8 +243,7 @@ async fn accept(listener: TcpListener, answers: Rc<RefCell<Answers>>) {
             let connection = http.serve_connection(TokioIo::new(stream), service);
             // The client may have gone, or read nothing.
             let _ = tokio::time::timeout(CONNECTION_TIME_MAX, connection).await;
-            drop(place);
-        });
+        }));
     }
 }
 

@@ -5,13 +5,14 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tracing_appender::non_blocking::WorkerGuard;
+use tracing_appender::non_blocking::{NonBlocking, WorkerGuard};
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::Failure;
+use crate::{Exit, Failure};
 
 #[derive(clap::Args)]
 pub(crate) struct LogArgs {
@@ -32,14 +33,21 @@ pub(crate) struct Log {
     _guard: WorkerGuard,
 }
 
+/// Begins a thread that writes. The library panics where there is none to be had.
+fn writer(output: impl Write + Send + 'static) -> Result<(NonBlocking, WorkerGuard), Failure> {
+    let begin = AssertUnwindSafe(|| tracing_appender::non_blocking(output));
+    let context = "cannot start a thread for the log; see `ulimit -u` and the memory there is";
+    catch_unwind(begin).map_err(|_| Failure::new(Exit::Other, "serve", context))
+}
+
 impl Log {
     /// Begins to log.
     pub fn begin(args: &LogArgs) -> Result<Log, Failure> {
         let file = args.log_file.clone().map(LogFile::open).transpose()?;
         let (output, guard) = match &file {
-            Some(file) => tracing_appender::non_blocking(file.clone()),
-            None => tracing_appender::non_blocking(io::stderr()),
-        };
+            Some(file) => writer(file.clone()),
+            None => writer(io::stderr()),
+        }?;
         let level: LevelFilter = args.log.parse().expect("one of the possible values");
         let log = tracing_subscriber::fmt().with_writer(output).with_max_level(level).with_target(false);
         if args.log_format == "json" {

@@ -180,8 +180,8 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     }
     // Before the server starts, so that a signal that comes meanwhile is not lost.
     let signals = watch_signals("serve", &[SIGHUP])?;
-    end_on_panic();
     let log = Log::begin(&args.log)?;
+    end_on_panic();
     let manager = Manager::of_environment();
     kelix_server::raise_descriptor_limit();
     let taken_over = args.take_over.then_some(&*config.directory);

@@ -485,7 +485,8 @@ fn nothing_that_is_sent_ends_or_holds_the_server() {
 #[test]
 fn metrics_are_answered_again_when_there_are_descriptors() {
     let (place, port) = (Place::new(), free_port());
-    let server = place.serve(&["--metrics", &port.to_string()]);
+    let log = place.path().join("log");
+    let server = place.serve(&["--metrics", &port.to_string(), "--log-file", log.to_str().unwrap()]);
     let pid = rustix::process::Pid::from_raw(server.pid() as i32);
     let resource = rustix::process::Resource::Nofile;
     let limit = rustix::process::prlimit(
@@ -497,9 +498,44 @@ fn metrics_are_answered_again_when_there_are_descriptors() {
     let idle: Vec<TcpStream> = (0..60)
         .map(|_| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("a place in the queue"))
         .collect();
-    std::thread::sleep(Duration::from_millis(300));
+    wait_until("the server to run out of descriptors", || {
+        std::fs::read_to_string(&log)
+            .is_ok_and(|said| said.contains("no connection for metrics"))
+            .then_some(())
+    });
     drop(idle);
     wait_until("an answer", || {
         ask(port, "GET /metrics", "localhost").0.starts_with("HTTP/1.1 200").then_some(())
     });
+}
+
+/// Whoever connected and said nothing had one of 32 places for 5 s, and those behind waited: 320 such connections kept everybody else out for
+/// most of a minute.
+#[test]
+fn silent_connections_keep_nobody_from_being_answered() {
+    let (place, port) = (Place::new(), free_port());
+    let _server = place.serve(&["--metrics", &port.to_string()]);
+    let mut silent = Vec::new();
+    for _ in 0..320 {
+        silent.push(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens"));
+    }
+    let answer = say(port, b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200"), "no answer while {} say nothing: {answer}", silent.len());
+}
+
+/// Clients tell how much they read, each so often: a program that ends sooner told nothing, so that gets from scripts were never seen.
+#[test]
+fn reads_of_programs_that_end_at_once_are_counted() {
+    let (place, _server) = Place::served();
+    place.kelix(&["put", "t", "k", "v"]).ok();
+    let reads = || sum(&place.kelix(&["stat", "--json"]).json(), "fabrics", "/reads");
+    let before = reads();
+    let mut own = 0;
+    for _ in 0..5 {
+        let got = place.kelix(&["get", "t", "k", "--json"]).json();
+        assert_eq!((&got["value"], &got["cost"]["messages"]), (&json!("v"), &json!(0)));
+        own += got["cost"]["reads"].as_u64().expect("a number");
+    }
+    assert!(own >= 5, "they read by themselves");
+    wait_until("the reads to be counted", || (reads() >= before + own as f64).then_some(()));
 }

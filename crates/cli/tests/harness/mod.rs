@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -194,7 +195,37 @@ impl Place {
         self.start(self.command(&["serve"]).env_clear().envs(variables.iter().copied()).args(args))
     }
 
+    /// Runs a command to its end below strace, which is told these options; for the server at an address, or that of the directory.
+    pub fn kelix_under(&self, tracer: &[&str], address: Option<&str>, args: &[&str]) -> Done {
+        let directory = self.path().to_str().expect("plain letters");
+        let at = address.map_or(["--dir", directory], |address| ["--server", address]);
+        let mut command = below(tracer, env!("CARGO_BIN_EXE_kelix").as_ref(), at.iter().chain(args));
+        finish(command.spawn().expect("strace: scripts/test-tools installs it"))
+    }
+
+    /// Starts a server below strace. What it left behind, if it does not become ready.
+    pub fn try_serve_under(&self, tracer: &[&str], args: &[&str]) -> Result<Server, Done> {
+        let mut command = self.command(args);
+        if !tracer.is_empty() {
+            command = below(tracer, command.get_program(), command.get_args());
+        }
+        let mut server = self.begin(&mut command);
+        if server.ready.is_empty() {
+            let (code, err) = server.end();
+            return Err(Done { code: code.unwrap_or(-1), out: Vec::new(), err });
+        }
+        Ok(server)
+    }
+
     fn start(&self, command: &mut Command) -> Server {
+        let mut server = self.begin(command);
+        if server.ready.is_empty() {
+            panic!("no server: {:?}", server.end());
+        }
+        server
+    }
+
+    fn begin(&self, command: &mut Command) -> Server {
         let mut server = Server { child: command.spawn().expect("the program starts"), ready: String::new() };
         let out = server.child.stdout.take().expect("piped");
         let (tell, told) = mpsc::channel();
@@ -204,11 +235,18 @@ impl Place {
             let _ = tell.send(line);
         });
         server.ready = told.recv_timeout(PATIENCE).expect("a line when it is ready");
-        if server.ready.is_empty() {
-            panic!("no server: {:?}", server.end());
-        }
         server
     }
+}
+
+/// A program that is traced by a process beside it, so that its own end and signals are seen.
+fn below(tracer: &[&str], program: &OsStr, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+    let mut command = Command::new("strace");
+    command.arg("-D").args(tracer).arg(program).args(args);
+    command.env_remove("KELIX_DIR").env_remove("KELIX_SERVER").env_remove("RUST_BACKTRACE");
+    command.env("KELIX_CONFIG", "/dev/null");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
 }
 
 fn finish(child: Child) -> Done {
@@ -326,6 +364,18 @@ impl Server {
             let mut tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("its threads");
             tasks.all(stands).then_some(())
         });
+    }
+
+    /// Exit code and what it said on standard error, if it has ended.
+    pub fn has_ended(&mut self) -> Option<(Option<i32>, String)> {
+        self.child.try_wait().expect("our child")?;
+        Some(self.end())
+    }
+
+    /// Whether it has ended, also while a tracer keeps that from its parent.
+    pub fn stands_ended(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" Z"))
     }
 
     /// Waits for its end: exit code and what it said on standard error.

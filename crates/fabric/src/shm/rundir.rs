@@ -61,20 +61,22 @@ impl RunDirectory {
         format!("/tmp/kelix-{}", rustix::process::getuid().as_raw()).into()
     }
 
-    /// An error if the directory is the one that others can make first, and somebody else did: whoever connects there would talk to that
-    /// somebody's server.
+    /// An error if the directory is the one that others can make first, and somebody else did, or may put another server there: whoever
+    /// connects would talk to that somebody's server.
     pub fn check_owner(&self) -> std::io::Result<()> {
         if self.0 != RunDirectory::of_user_in_tmp() {
             return Ok(());
         }
-        let owner = std::fs::symlink_metadata(&self.0)?;
-        if owner.uid() == rustix::process::geteuid().as_raw() && owner.is_dir() {
-            return Ok(());
-        }
-        let why = format!(
-            "it belongs to user {}, and not to you: name another directory with --dir or KELIX_DIR",
-            owner.uid()
-        );
+        let found = std::fs::symlink_metadata(&self.0)?;
+        let why = match found.uid() {
+            _ if !found.is_dir() => "it is a link or a file of somebody's".to_string(),
+            owner if owner != rustix::process::geteuid().as_raw() => {
+                format!("it belongs to user {owner}, and not to you")
+            }
+            _ if found.mode() & 0o002 != 0 => "everybody may write there".to_string(),
+            _ => return Ok(()),
+        };
+        let why = format!("{why}: name another directory with --dir or KELIX_DIR");
         Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, why))
     }
 
