@@ -452,8 +452,9 @@ fn a_drop_whose_answer_is_lost_is_done_once() {
         let between = listener.local_addr().expect("an address").to_string();
         let most = if lost == 0 { usize::MAX } else { whole - lost };
         let was_dropped = std::thread::scope(|scope| {
-            let command = ["--retry", "20s", "table", "drop", "jobs"];
-            let command = scope.spawn(|| place.kelix_at(&between, &command));
+            let drop = ["--retry", "20s", "table", "drop", "jobs"];
+            let (place, between) = (&place, &between);
+            let command = scope.spawn(move || place.kelix_at(between, &drop));
             let (mut connections, mut was_dropped) = (0, false);
             while !command.is_finished() {
                 let Ok((client, _)) = listener.accept() else {

@@ -196,11 +196,6 @@ impl Source for Files {
             if [format.quote, format.escape].contains(&Some(format.delimiter)) {
                 return Err(ONE_SIGN.into());
             }
-            if format.escape.is_some() && format.escape == format.quote {
-                let text =
-                    "escape cannot be the quote; a quote that is written twice is one, without any escape";
-                return Err(text.into());
-            }
         }
         match relation {
             Relation::File(FileRelation {
