@@ -1,5 +1,5 @@
 # Everything that is done often with this repository has a target here, and CI
-# runs `make test` and nothing else, with CI set for what takes long. Each target
+# runs `make test` and `make test-long` and nothing else, with CI set. Each target
 # but `help` first checks that a usable Rust toolchain is there.
 
 CARGO ?= cargo
@@ -15,10 +15,10 @@ LOOM_FLAGS = --cfg loom
 LOOM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/loom
 KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
 
-# The steps of `make test` run in the order written, also under `make -j`.
+# The steps of tests run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test fmt lint doc loom sim mutants second-opinion fuzz test-verbs test-verbs-long bench report msrv aarch64 other-systems other-release install clean
+.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-verbs test-verbs-long bench report msrv aarch64 other-systems other-release install clean
 .PHONY: toolchain test-tools fmt-check unit docs-commands graph web map map-data deb test-packaging packaging
 
 help: ## list the targets
@@ -44,7 +44,9 @@ map: build ## streets and traffic of Helsinki on a page, or of streets made up w
 map-data: ## fetch the street map of Helsinki's centre for `make map` and its tests (pip)
 	@scripts/map-data
 
-test: test-tools toolchain fmt-check lint doc msrv build unit packaging test-verbs loom sim fuzz docs-commands ## run everything that CI runs
+test: test-tools toolchain fmt-check lint doc build unit packaging docs-commands ## run the tests: format, clippy, documentation, tests, package, commands of documents
+
+test-long: test-tools toolchain msrv loom sim fuzz test-verbs ## run the rest of what CI runs: minimum Rust version, models, simulator, fuzzing, virtual machines
 
 fmt: toolchain ## format the code
 	$(CARGO) fmt --all
