@@ -68,13 +68,22 @@ pub(crate) fn path(matches: &ArgMatches) -> Vec<&str> {
     path
 }
 
-/// An option on the command line that its command does not heed, and what is to be said of that.
-pub(crate) fn unheeded(program: &Command, matches: &ArgMatches) -> Option<String> {
+/// An option behind a command's name that the command does not heed, and what is to be said of that. Before the name it may stand, as in an alias
+/// that says once and for all where the server is.
+pub(crate) fn unheeded(program: &Command, matches: &ArgMatches, words: &[String]) -> Option<String> {
     let path = path(matches);
+    let name = words.iter().position(|word| path.first() == Some(&word.as_str()))?;
+    let behind = |option: &str| {
+        words[name..]
+            .iter()
+            .filter_map(|word| word.strip_prefix("--")?.strip_prefix(option))
+            .any(|rest| rest.is_empty() || rest.starts_with('='))
+    };
     let common = program.get_arguments().filter(|option| option.is_global_set());
     let mut given = common
         .filter(|option| matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine));
-    let option = given.find_map(|option| option.get_long().filter(|name| !heeds(&path, name)))?;
+    let option =
+        given.find_map(|option| option.get_long().filter(|name| !heeds(&path, name) && behind(name)))?;
     let command = path.join(" ");
     Some(format!(
         "`kelix {command}` heeds no --{option}: leave it out (kelix {command} --help lists what it takes)"

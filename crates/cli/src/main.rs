@@ -210,6 +210,7 @@ fn address(cli: &Cli) -> kelix::Result<Address> {
 fn parse() -> Result<Cli, u8> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
+    let said: Vec<String> = words.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let program = program();
     if !json {
         let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
@@ -223,7 +224,7 @@ fn parse() -> Result<Cli, u8> {
         }
     };
     let matches = program.clone().try_get_matches_from(&completed.words).and_then(|matches| {
-        match heeded::unheeded(&program, &matches) {
+        match heeded::unheeded(&program, &matches, &said) {
             Some(why) => Err(program.clone().error(UsageKind::UnknownArgument, why)),
             None => Ok(matches),
         }
