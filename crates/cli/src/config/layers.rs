@@ -150,13 +150,14 @@ pub(crate) struct Completed<'p> {
 /// Variables of the program's that are no option's.
 const OTHER_VARIABLES: [&str; 2] = ["KELIX_CONFIG", "KELIX_TOKEN"];
 
-/// What is to be said of variables that are named like an option's, and are none's: a slip would be passed over silently else.
+/// What is to be said of variables that differ in one letter from an option's, and are none's: a slip would be passed over silently else. More is
+/// left alone, since others have variables, too.
 pub(crate) fn unknown_variables(program: &Command, names: impl Iterator<Item = String>) -> Vec<String> {
     let options = Section::ALL.into_iter().flat_map(|section| section.options(program));
     let known: Vec<String> = options.map(variable).chain(OTHER_VARIABLES.map(String::from)).collect();
     let unknown = names.filter(|name| name.starts_with("KELIX_") && !known.contains(name));
     let told = unknown.filter_map(|name| {
-        let near = nearest(&name, known.iter().map(String::as_str), 2)?;
+        let near = nearest(&name, known.iter().map(String::as_str), 1)?;
         Some(format!("kelix: ${name} is no option's and counts for nothing; perhaps ${near} is meant"))
     });
     told.collect()
