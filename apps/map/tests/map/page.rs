@@ -101,10 +101,10 @@ fn a_telephone_shows_the_map_beside_the_panels() {
     let page = Browser::start(1280, 860).unwrap();
     page.resize(390, 844);
     page.go(&format!("http://{}/", serving.address));
-    page.wait_for("shown.streets > 0 && shown.minute !== null");
+    page.wait_for("shown.streets > 0");
     let measures = page.value(
         "[innerWidth, panel.getBoundingClientRect().bottom / innerHeight, time.getBoundingClientRect().top / innerHeight, \
-        time.getBoundingClientRect().right, document.documentElement.scrollWidth, clock.offsetHeight]",
+        time.getBoundingClientRect().right, document.documentElement.scrollWidth, element('clock').offsetHeight]",
     );
     let [width, panel, below, right, scrolled, clock] = serde_json::from_value::<[f64; 6]>(measures).unwrap();
     assert!(panel < 0.4 && below > 0.8, "{panel} and {below} of the height");
