@@ -17,8 +17,9 @@ use std::path::{Path, PathBuf};
 use kelix_image::Span;
 use kelix_image::words::Words;
 use rustix::fs::{
-    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, memfd_create,
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, memfd_create, statvfs,
 };
+use rustix::io::Errno;
 
 use super::memory::map_held;
 
@@ -93,6 +94,11 @@ impl Shelf {
         self.sweep();
         let path = self.0.join(name);
         let make = || {
+            // No file system limits a memfd: as much as does not fit would be taken of the host until it kills somebody for it.
+            let room = statvfs(&self.0)?;
+            if bytes > room.f_bavail.saturating_mul(room.f_frsize) {
+                return Err(Errno::NOSPC.into());
+            }
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
             let file = File::from(memfd_create(format!("{MEMFD}{name}"), flags)?);
             // All of it now: a store to memory that cannot be had later would kill the process.
