@@ -10,7 +10,8 @@ use kelix_image::{ItemFlags, ItemView};
 use kelix_shard::alone::Alone;
 use kelix_types::{Location, TableId, TableKind, Version};
 use kelix_wire::{
-    FrameBuffer, Op, Reply, Request, RequestHead, ScanArgument, ScanEntry, ScanReply, Status, encode_request,
+    Expiry, FrameBuffer, Op, Reply, Request, RequestHead, ScanArgument, ScanEntry, ScanReply, Status,
+    encode_request,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -101,7 +102,7 @@ impl World {
             });
         }
         if what & 2 != 0 {
-            head.expires_in = Some(u64::from(input.u16()) << 20);
+            head.expiry = Some(Expiry::In(u64::from(input.u16()) << 20));
         }
         if flags & 32 != 0 {
             head.client_flags = 1 << (flags & 31);
@@ -135,7 +136,7 @@ impl World {
         match request.head.op {
             Op::Get => self.got(&key, &reply),
             Op::Scan => self.scanned(request, &reply),
-            Op::Put if done && request.head.expires_in.is_none() && !request.head.attributes => {
+            Op::Put if done && request.head.expiry.is_none() && !request.head.attributes => {
                 self.model.insert(key, (request.head.client_flags, request.body.to_vec()));
             }
             Op::Put | Op::Delete | Op::LargeCommit if done => drop(self.model.remove(&key)),
