@@ -19,9 +19,13 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Exit codes of a server that ends because something failed, and of commands.
 const CODES: [i32; 4] = [1, 2, 3, 5];
 
-/// What strace is told, so that a call fails in each thread when it makes the Nth one.
-fn failing(call: &str, error: &str, which: usize) -> [String; 4] {
-    ["-e".into(), format!("trace={call}"), "-e".into(), format!("inject={call}:error={error}:when={which}")]
+/// A call that fails in each thread when the thread makes the Nth one, and its error.
+type Fault<'a> = (&'a str, &'a str, usize);
+
+/// Runs something that takes options of strace: these, and those for a fault.
+fn with_fault<T>(more: &[&str], (call, error, which): Fault<'_>, run: impl FnOnce(&[&str]) -> T) -> T {
+    let (trace, inject) = (format!("trace={call}"), format!("inject={call}:error={error}:when={which}"));
+    run(&[more, &["-e", &trace, "-e", &inject]].concat())
 }
 
 /// Which calls of a kind a program's first thread makes by itself, spread over up to so many: the first ones are the loader's and the language's.
@@ -218,9 +222,8 @@ fn a_start_at_which_something_fails_serves_or_tells_why_not() {
         });
         for which in own {
             let case = format!("start, {call}, {error}, {which}");
-            let told = failing(call, error, which);
-            let tracer = [&["-f", "-o", "/dev/null"], &told.each_ref().map(String::as_str)[..]].concat();
-            match store.serve(&tracer) {
+            let fault = (*call, *error, which);
+            match with_fault(&["-f", "-o", "/dev/null"], fault, |tracer| store.serve(tracer)) {
                 Ok(mut server) => {
                     // What fails is done again in other threads, each of which has an Nth call of its own.
                     use_it(&mut store, &server, &case, &case);
@@ -283,10 +286,8 @@ fn a_server_in_which_something_fails_serves_afterwards_or_ends() {
     for (call, error, which) in SERVING {
         let case = format!("serving, {call}, {error}, {which}");
         let mut server = store.serve(&[]).unwrap_or_else(|done| panic!("{case}: {done:?}"));
-        let told = failing(call, error, *which);
         let pid = server.pid().to_string();
-        let tracer = [&["-f", "-p", &pid], &told.each_ref().map(String::as_str)[..]].concat();
-        let tracer = Tracer::attach(&tracer);
+        let tracer = with_fault(&["-f", "-p", &pid], (call, error, *which), Tracer::attach);
         use_it(&mut store, &server, &case, &case);
         tracer.detach(&mut server);
         store.check(&mut server, &case, &case);
@@ -333,10 +334,10 @@ fn a_command_in_which_something_fails_does_it_or_tells_why_not() {
                 });
                 for which in own {
                     let case = format!("{words:?} at {address:?}, {call}, {error}, {which}");
-                    let told = failing(call, error, which);
-                    let tracer =
-                        [&["-f", "-o", "/dev/null"], &told.each_ref().map(String::as_str)[..]].concat();
-                    let done = store.place.kelix_under(&tracer, address, words);
+                    let fault = (*call, *error, which);
+                    let done = with_fault(&["-f", "-o", "/dev/null"], fault, |tracer| {
+                        store.place.kelix_under(tracer, address, words)
+                    });
                     assert!(done.code == 0 || CODES.contains(&done.code), "{case}: {done:?}");
                     if done.code != 0 {
                         assert!(done.err.starts_with("kelix: "), "{case}: {done:?}");
@@ -364,8 +365,7 @@ fn a_panic_of_any_thread_ends_the_server_and_takes_no_snapshot() {
         std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim() == "kelix-signals")
     });
     let thread = watches.expect("a thread for signals").file_name().into_string().unwrap();
-    let told = failing("recvfrom", "ECONNRESET", 1);
-    let tracer = Tracer::attach(&[&["-p", &thread], &told.each_ref().map(String::as_str)[..]].concat());
+    let tracer = with_fault(&["-p", &thread], ("recvfrom", "ECONNRESET", 1), Tracer::attach);
     let (code, said) = wait_until("the end", || {
         server.signal(Signal::HUP);
         server.has_ended()
@@ -470,7 +470,7 @@ fn a_drop_whose_answer_is_lost_is_done_once() {
                 if lost > 0 && passing.len() + 1 == whole.len() {
                     pass_on(client, tcp, whole[passing.len()].saturating_sub(lost));
                     was_dropped = !has("old");
-                    // It is asked again only when the connection is taken that the command makes now.
+                    // The drop is asked for again only when the connection is taken that the command makes now.
                     if was_dropped {
                         place.kelix(&["put", "jobs", "k", "new"]).ok();
                     }

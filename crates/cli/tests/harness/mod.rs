@@ -77,10 +77,6 @@ impl Done {
     }
 }
 
-/// Commands that know of no server, and take no directory.
-const WITHOUT_SERVER: [&str; 8] =
-    ["bench", "completions", "fabric", "manual", "map", "namespaces", "plan", "syntax"];
-
 /// A run directory.
 pub struct Place {
     directory: TempDir,
@@ -121,15 +117,8 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kelix"));
         // Nothing from whoever runs the tests.
         command.env_remove("KELIX_DIR").env_remove("KELIX_SERVER").env("KELIX_CONFIG", "/dev/null");
-        let is_about_a_server = match args {
-            ["snapshot", "list" | "verify", ..] | ["config", "check" | "example", ..] => false,
-            [name, ..] => !WITHOUT_SERVER.contains(name),
-            [] => true,
-        };
-        if is_about_a_server {
-            command.arg("--dir").arg(self.path());
-        }
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.arg("--dir").arg(self.path()).args(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
