@@ -183,7 +183,7 @@ fn visible(bytes: &[u8]) -> Option<String> {
     let visible = text.chars().map(|c| match c {
         '\n' | '\t' => c.to_string(),
         c if c.is_control() => format!("\\x{:02x}", u32::from(c)),
-        // These turn the direction of what follows.
+        // Controls of the direction of writing change how the text behind them reads.
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => c.escape_unicode().to_string(),
         c => c.to_string(),
     });

@@ -1,7 +1,7 @@
 //! Which of the options that all commands share each command heeds.
 //!
-//! They are defined once, at the program, so that they may stand anywhere on the command line. A command that does not heed one neither lists
-//! it in its help nor takes it.
+//! Common options are defined once, at the program, so that they may stand anywhere on the command line. A command lists in its help those that
+//! it heeds, and takes no others behind its name.
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
@@ -23,37 +23,35 @@ pub(crate) fn heeds(command: &[&str], option: &str) -> bool {
     }
 }
 
-/// Hides from the help of each command what it does not heed.
-pub(crate) fn hide_unheeded(program: Command) -> Command {
-    let common: Vec<Arg> = program.get_arguments().filter(|option| option.is_global_set()).cloned().collect();
-    hide(program, &[], &common)
+/// The options that all commands share.
+fn common(program: &Command) -> Vec<Arg> {
+    program.get_arguments().filter(|option| option.is_global_set()).cloned().collect()
 }
 
-fn hide(command: Command, path: &[&str], common: &[Arg]) -> Command {
+/// Changes each command below another one. It is told by its names, outermost first.
+fn change_each(command: Command, path: &[&str], change: &impl Fn(Command, &[&str]) -> Command) -> Command {
     command.mut_subcommands(|of| {
         let name = of.get_name().to_string();
         let path = [path, &[&name]].concat();
-        let unheeded = common.iter().filter(|option| !heeds(&path, option.get_long().unwrap_or_default()));
-        let of = of.args(unheeded.map(|option| option.clone().hide(true)));
-        hide(of, &path, common)
+        change_each(change(of, &path), &path, change)
     })
 }
 
-/// The same for what lists hidden options, too: each command has what it heeds, and nothing is common.
-pub(crate) fn only_heeded(program: Command) -> Command {
-    let common: Vec<Arg> = program.get_arguments().filter(|option| option.is_global_set()).cloned().collect();
-    let common: Vec<Arg> = common.into_iter().map(|option| option.global(false)).collect();
-    let own = program.mut_args(|option| option.global(false));
-    give_heeded(own, &[], &common)
+/// Hides from the help of each command what the command does not heed.
+pub(crate) fn hide_unheeded(program: Command) -> Command {
+    let common = common(&program);
+    change_each(program, &[], &|of, path| {
+        let unheeded = common.iter().filter(|option| !heeds(path, option.get_long().unwrap_or_default()));
+        of.args(unheeded.map(|option| option.clone().hide(true)))
+    })
 }
 
-fn give_heeded(command: Command, path: &[&str], common: &[Arg]) -> Command {
-    command.mut_subcommands(|of| {
-        let name = of.get_name().to_string();
-        let path = [path, &[&name]].concat();
-        let heeded = common.iter().filter(|option| heeds(&path, option.get_long().unwrap_or_default()));
-        let of = of.args(heeded.cloned());
-        give_heeded(of, &path, common)
+/// Gives each command the options that it heeds, and leaves none common: for what lists hidden options, too.
+pub(crate) fn only_heeded(program: Command) -> Command {
+    let common: Vec<Arg> = common(&program).into_iter().map(|option| option.global(false)).collect();
+    change_each(program.mut_args(|option| option.global(false)), &[], &|of, path| {
+        let heeded = common.iter().filter(|option| heeds(path, option.get_long().unwrap_or_default()));
+        of.args(heeded.cloned())
     })
 }
 
@@ -79,8 +77,9 @@ pub(crate) fn unheeded(program: &Command, matches: &ArgMatches, words: &[String]
             .filter_map(|word| word.strip_prefix("--")?.strip_prefix(option))
             .any(|rest| rest.is_empty() || rest.starts_with('='))
     };
-    let common = program.get_arguments().filter(|option| option.is_global_set());
+    let common = common(program);
     let mut given = common
+        .iter()
         .filter(|option| matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine));
     let option =
         given.find_map(|option| option.get_long().filter(|name| !heeds(&path, name) && behind(name)))?;
@@ -121,8 +120,8 @@ mod tests {
     fn the_help_of_each_command_lists_what_it_heeds() {
         let mut program = hide_unheeded(Cli::command()).disable_help_subcommand(true);
         program.build();
-        let common = program.get_arguments().filter(|option| option.is_global_set());
-        let common: Vec<String> = common.filter_map(|option| option.get_long()).map(String::from).collect();
+        let common = common(&program);
+        let common: Vec<&str> = common.iter().filter_map(|option| option.get_long()).collect();
         let mut looked = 0;
         each(&mut program, &[], &mut |path, help| {
             // These explain something, and show no options.
@@ -133,7 +132,7 @@ mod tests {
             for option in &common {
                 let lists = help.lines().any(|line| {
                     line.trim_start().strip_prefix("--").and_then(|line| line.split(' ').next())
-                        == Some(option)
+                        == Some(*option)
                 });
                 assert_eq!(lists, heeds(&names, option), "{path:?} --{option}:\n{help}");
                 looked += 1;

@@ -72,12 +72,11 @@ fn take(context: &Context) -> Result<(), Failure> {
 }
 
 /// What is known of a snapshot without reading all of it.
-fn described(path: &Path) -> Result<Value, Failure> {
-    let snapshot = Snapshot::open(path)?;
+fn described(snapshot: &Snapshot) -> Value {
     let description = snapshot.description();
     let (memory, notes) = snapshot.sizes();
-    Ok(json!({
-        "path": path.display().to_string(),
+    json!({
+        "path": snapshot.path().display().to_string(),
         "release": description.release,
         "made_unix_ms": description.made_unix_ms,
         "age_seconds": description.made().elapsed().unwrap_or_default().as_secs(),
@@ -85,7 +84,7 @@ fn described(path: &Path) -> Result<Value, Failure> {
         "memory_bytes": memory,
         "notes_bytes": notes,
         "namespaces": description.namespaces.iter().map(|of| json!({"name": of.name, "shards": of.shards})).collect::<Vec<_>>(),
-    }))
+    })
 }
 
 fn words(snapshot: &Value) -> String {
@@ -104,8 +103,10 @@ fn words(snapshot: &Value) -> String {
 fn list(context: &Context, directory: &Path) -> Result<(), Failure> {
     let mut all = Vec::new();
     for path in kelix_snapshot::list(directory)? {
-        all.push(described(&path).unwrap_or_else(
+        let opened = Snapshot::open(&path).map_err(Failure::from);
+        all.push(opened.map_or_else(
             |failure| json!({"path": path.display().to_string(), "error": failure.to_string()}),
+            |snapshot| described(&snapshot),
         ));
     }
     if context.json {
@@ -122,8 +123,7 @@ fn list(context: &Context, directory: &Path) -> Result<(), Failure> {
 }
 
 fn verify(context: &Context, path: &Path) -> Result<(), Failure> {
-    kelix_server::verify_snapshot(path)?;
-    let snapshot = described(path)?;
+    let snapshot = described(&kelix_server::verify_snapshot(path)?);
     if context.json {
         return context.print_json(&snapshot);
     }

@@ -47,7 +47,7 @@ pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
     number.zip(times).and_then(|(number, times)| number.checked_mul(times)).ok_or_else(wrong)
 }
 
-/// The same, of at least one.
+/// Reads a count of at least one.
 pub(crate) fn parse_some(text: &str) -> Result<u64, String> {
     match parse_count(text)? {
         0 => Err("0 is none: write a number from 1 on".into()),

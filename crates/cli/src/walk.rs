@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use kelix::{Attribute, Cost, Item, Session, Visit, Walk, Walked};
+use kelix::{Cost, Item, Session, Visit, Walk, Walked};
 use serde_json::json;
 
 use crate::bytes::{AttributeArgument, KeyArgument, show_name};
@@ -73,13 +73,7 @@ fn walk(session: &mut Session, args: &WalkArgs) -> Result<(Vec<Come>, Walked, Ve
     let mut come = Vec::new();
     let mut unseen = links.clone();
     let walked = session.walk(&[(table, &key)], &walk, |visited| {
-        if !unseen.is_empty() {
-            let attributes = visited.item.attributes();
-            let has = |name: &str| {
-                attributes.iter().any(|(of, it)| *of == name && matches!(it, Attribute::Link(_)))
-            };
-            unseen.retain(|name| !has(name));
-        }
+        unseen.retain(|name| visited.item.links(name).next().is_none());
         if args.takes(visited.item) {
             come.push(Come { item: visited.item.clone(), depth: visited.depth });
         }

@@ -150,8 +150,8 @@ pub(crate) struct Completed<'p> {
 /// Variables of the program's that are no option's.
 const OTHER_VARIABLES: [&str; 2] = ["KELIX_CONFIG", "KELIX_TOKEN"];
 
-/// What is to be said of variables that differ in one letter from an option's, and are none's: a slip would be passed over silently else. More is
-/// left alone, since others have variables, too.
+/// Warnings of variables whose names differ in one letter from that of an option's: such a slip would be passed over silently. Variables that
+/// differ in more are left alone, since other programs have some, too.
 pub(crate) fn unknown_variables(program: &Command, names: impl Iterator<Item = String>) -> Vec<String> {
     let options = Section::ALL.into_iter().flat_map(|section| section.options(program));
     let known: Vec<String> = options.map(variable).chain(OTHER_VARIABLES.map(String::from)).collect();
@@ -211,7 +211,7 @@ impl Completed<'_> {
         Some(Failure::usage("read the configuration", context))
     }
 
-    /// What is to be said of a refusal that is about how options go together, of which some were added.
+    /// A hint for a refusal that is about how options go together, where some of these options were added.
     pub fn hint(&self, error: &clap::Error) -> Option<&'static str> {
         let added = self.added.iter().any(|given| given.values.is_some() && !given.option.is_global_set());
         (added && error.kind() == ErrorKind::MissingRequiredArgument)
