@@ -42,7 +42,7 @@ pub struct Tags<'b> {
 }
 
 impl<'b> Tags<'b> {
-    /// They in their order.
+    /// Keys with their values, in their order.
     pub fn iter(self) -> impl Iterator<Item = (&'b str, &'b str)> + Clone {
         let Tags { keys, values, strings } = self;
         keys.iter().zip(values).map(|(key, value)| (strings[*key as usize], strings[*value as usize]))
@@ -73,7 +73,7 @@ pub struct Member<'b> {
 const KINDS: [&str; 3] = ["node", "way", "relation"];
 
 impl<'b> Members<'b> {
-    /// They in their order.
+    /// Members in their order.
     pub fn iter(self) -> impl Iterator<Item = Member<'b>> {
         let numbers = self.kinds.iter().zip(self.roles);
         self.ids.iter().zip(numbers).map(move |(id, (kind, role))| Member {
@@ -173,17 +173,27 @@ impl<'b> Block<'b> {
         })
     }
 
+    /// Reads what elements of all kinds may say, or skips the field: tags, and whether the element is there.
+    fn common(&self, field: &mut Field<'_, 'b>, lists: &mut Lists, is_there: &mut bool) -> Result<(), Stop> {
+        match field.number {
+            2 => field.list(&mut lists.keys),
+            3 => field.list(&mut lists.values),
+            4 => {
+                *is_there = self.is_there(field)?;
+                Ok(())
+            }
+            _ => field.skip(),
+        }
+    }
+
     fn node(&self, field: &mut Field<'_, 'b>, lists: &mut Lists, each: Each<'_>) -> Result<(), Stop> {
         let (mut id, mut lat, mut lon, mut is_there) = (None, None, None, true);
         field.message(|field| {
             match field.number {
                 1 => id = Some(field.signed()?),
-                2 => field.list(&mut lists.keys)?,
-                3 => field.list(&mut lists.values)?,
-                4 => is_there = self.is_there(field)?,
                 8 => lat = Some(field.signed()?),
                 9 => lon = Some(field.signed()?),
-                _ => field.skip()?,
+                _ => self.common(field, lists, &mut is_there)?,
             }
             Ok(())
         })?;
@@ -271,11 +281,8 @@ impl<'b> Block<'b> {
         field.message(|field| {
             match field.number {
                 1 => id = Some(field.integer()?),
-                2 => field.list(&mut lists.keys)?,
-                3 => field.list(&mut lists.values)?,
-                4 => is_there = self.is_there(field)?,
                 8 => field.signed_list(&mut lists.ids)?,
-                _ => field.skip()?,
+                _ => self.common(field, lists, &mut is_there)?,
             }
             Ok(())
         })?;
@@ -294,13 +301,10 @@ impl<'b> Block<'b> {
         field.message(|field| {
             match field.number {
                 1 => id = Some(field.integer()?),
-                2 => field.list(&mut lists.keys)?,
-                3 => field.list(&mut lists.values)?,
-                4 => is_there = self.is_there(field)?,
                 8 => field.list(&mut lists.roles)?,
                 9 => field.signed_list(&mut lists.ids)?,
                 10 => field.list(&mut lists.kinds)?,
-                _ => field.skip()?,
+                _ => self.common(field, lists, &mut is_there)?,
             }
             Ok(())
         })?;

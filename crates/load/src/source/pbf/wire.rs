@@ -64,7 +64,7 @@ pub fn message<'b>(
     fields(&mut input, each)
 }
 
-/// The same up to the end of the message that an input is in.
+/// Shows the fields up to the end of the message that an input is in.
 pub fn fields<'b>(
     input: &mut Input<'b>,
     mut each: impl FnMut(&mut Field<'_, 'b>) -> Result<(), Stop>,
@@ -127,7 +127,7 @@ impl<'b> Field<'_, 'b> {
         Ok(())
     }
 
-    /// The same with numbers that may as well be below zero.
+    /// Adds numbers that may as well be below zero to a list: of one field, or of one of several.
     pub fn signed_list(&mut self, list: &mut Vec<i64>) -> Result<(), Stop> {
         if self.wire == WireType::LengthDelimited {
             return Ok(self.input.read_repeated_packed_sint64_into(list)?);

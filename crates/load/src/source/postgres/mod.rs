@@ -12,6 +12,7 @@ mod passwords;
 mod rate;
 mod tls;
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -203,16 +204,23 @@ impl Source for Database {
     fn forms(&self, relation: &Relation) -> Result<Forms, Problem> {
         let query = query_of(relation).map_err(Problem::Source)?;
         let statement = self.prepare(query).map_err(|error| Problem::Source(said(&error)))?;
-        let mut forms = Forms::new();
-        for column in statement.columns() {
-            let (Some(table), Some(number)) = (column.table_oid(), column.column_id()) else { continue };
-            let query = format!(
-                "with {FORMS} select called, form from forms where attrelid = {table} and attnum = {number}"
-            );
-            let form = |row: &Row| Form { called: row.get(0), form: row.get(1) };
-            forms.extend(self.query(&query)?.first().map(|row| (column.name().to_string(), form(row))));
+        let own = statement.columns().iter().filter_map(|column| {
+            Some(((i64::from(column.table_oid()?), column.column_id()?), column.name()))
+        });
+        let own: Vec<((i64, i16), &str)> = own.collect();
+        if own.is_empty() {
+            return Ok(Forms::new());
         }
-        Ok(forms)
+        let places: Vec<String> =
+            own.iter().map(|((table, number), _)| format!("({table}, {number})")).collect();
+        let rows = self.query(&format!(
+            "with {FORMS} select attrelid::int8, attnum, called, form from forms where (attrelid, attnum) in ({})",
+            places.join(", ")
+        ))?;
+        let form = |row: &Row| ((row.get(0), row.get(1)), Form { called: row.get(2), form: row.get(3) });
+        let forms: HashMap<(i64, i16), Form> = rows.iter().map(form).collect();
+        let known = |(place, name): ((i64, i16), &str)| Some((name.to_string(), forms.get(&place)?.clone()));
+        Ok(own.into_iter().filter_map(known).collect())
     }
 
     fn rows(
