@@ -432,18 +432,14 @@ fn none_is_whole(directory: &Path) -> Error {
 pub fn verify_snapshot(path: &Path) -> Result<Snapshot> {
     let snapshot = Snapshot::open(path)?;
     snapshot.verify()?;
-    let because = |error: Error| match error.kind() {
-        ErrorKind::Damaged => {
-            let context = format!("{} is damaged: {}", path.display(), error.context());
-            Error::new(ErrorKind::Damaged, "verify snapshot", context)
-        }
-        _ => error,
+    let damaged = |what: &str| {
+        Error::new(ErrorKind::Damaged, "verify snapshot", format!("{} is damaged: {what}", path.display()))
     };
     for (namespace, of) in (0..).zip(&snapshot.description().namespaces) {
-        let shards = (1..=SHARDS_MAX).contains(&of.shards).then_some(of.shards).ok_or_else(|| {
-            let context = format!("{} is damaged: a namespace of {} shards", path.display(), of.shards);
-            Error::new(ErrorKind::Damaged, "verify snapshot", context)
-        })?;
+        let shards = of.shards;
+        if !(1..=SHARDS_MAX).contains(&shards) {
+            return Err(damaged(&format!("a namespace of {shards} shards")));
+        }
         for number in 0..shards {
             let which = Which { namespace, shard: number as u16 };
             let (books, kept) = snapshot.beside(which)?;
@@ -464,7 +460,9 @@ pub fn verify_snapshot(path: &Path) -> Result<Snapshot> {
             let config = ShardConfig { number, view, image, view_lease_ns: VIEW_LEASE_NS, is_cache: false };
             let (header, segments) = (Span::private(Header::BYTES), Box::new(PrivateSegments::default()));
             let fill = |image: &Image| snapshot.fill(which, image.map());
-            Shard::restore(config, header, segments, (&books, &kept), fill).map_err(because)?;
+            Shard::restore(config, header, segments, (&books, &kept), fill).map_err(|error| {
+                if error.kind() == ErrorKind::Damaged { damaged(error.context()) } else { error }
+            })?;
         }
     }
     Ok(snapshot)

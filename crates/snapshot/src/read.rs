@@ -39,6 +39,7 @@ pub struct Snapshot {
     bytes: u64,
 }
 
+const CUT_SHORT: &str = "it is cut short";
 const NONSENSE: &str = "its description makes no sense";
 
 /// What of the description there is to be known.
@@ -97,7 +98,7 @@ impl Snapshot {
     fn read(&self, at: u64, words: &mut [u64]) -> Result<()> {
         let read = self.file.read_exact_at(bytes_of_mut(words), at);
         read.map_err(|source| match source.kind() {
-            std::io::ErrorKind::UnexpectedEof => self.damaged("it is cut short"),
+            std::io::ErrorKind::UnexpectedEof => self.damaged(CUT_SHORT),
             _ => system("read", &self.path, source),
         })
     }
@@ -115,14 +116,15 @@ impl Snapshot {
     fn first_words(&self) -> Result<Vec<u64>> {
         let mut words = vec![0; PAGE_BYTES / 8];
         // A file of another kind may be shorter.
-        if self.bytes >= 8 {
-            self.read(0, &mut words[..1])?;
-        }
+        let whole = words.len().min((self.bytes / 8) as usize);
+        self.read(0, &mut words[..whole])?;
         if self.bytes > 0 && words[0] != MAGIC {
             let context = format!("{} is no snapshot of Kelix's", self.path.display());
             return Err(Error::new(ErrorKind::Damaged, "read snapshot", context));
         }
-        self.read(0, &mut words)?;
+        if whole < words.len() {
+            return Err(self.damaged(CUT_SHORT));
+        }
         let count = usize::try_from(words[2]).ok().filter(|count| *count < 1 << 24);
         let count = count.ok_or_else(|| self.damaged(NONSENSE))?;
         words.resize(PAGE_BYTES.max(32 + count).next_multiple_of(PAGE_BYTES) / 8, 0);

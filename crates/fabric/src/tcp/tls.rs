@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kelix_types::{Error, ErrorKind, Result};
 use rustls::client::verify_server_name;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection};
@@ -17,16 +17,19 @@ fn refuse(what: String, source: impl std::error::Error + Send + Sync + 'static) 
     Error::new(ErrorKind::InvalidArgument, "set up TLS", what).with_source(std::io::Error::other(source))
 }
 
-/// Files that cannot be read are told from those that hold something else.
-fn check_file(path: &Path) -> Result<()> {
-    let cannot = |source| Error::system("set up TLS", format!("cannot read {}", path.display()), source);
-    std::fs::File::open(path).map(drop).map_err(cannot)
+/// An error of a file: one that cannot be read is told from one that holds something else than `what`.
+fn refuse_file(what: &str, path: &Path, source: pem::Error) -> Error {
+    match source {
+        pem::Error::Io(source) => {
+            Error::system("set up TLS", format!("cannot read {}", path.display()), source)
+        }
+        source => refuse(format!("no {what} in {}", path.display()), source),
+    }
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    check_file(path)?;
     let read = || CertificateDer::pem_file_iter(path)?.collect::<std::result::Result<Vec<_>, _>>();
-    let found = read().map_err(|source| refuse(format!("no certificates in {}", path.display()), source))?;
+    let found = read().map_err(|source| refuse_file("certificates", path, source))?;
     if found.is_empty() {
         let context = format!("no certificates in {}; they are written in PEM", path.display());
         return Err(Error::new(ErrorKind::InvalidArgument, "set up TLS", context));
@@ -35,9 +38,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
 }
 
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>> {
-    check_file(path)?;
-    PrivateKeyDer::from_pem_file(path)
-        .map_err(|source| refuse(format!("no private key in {}", path.display()), source))
+    PrivateKeyDer::from_pem_file(path).map_err(|source| refuse_file("private key", path, source))
 }
 
 fn roots(path: &Path) -> Result<RootCertStore> {
