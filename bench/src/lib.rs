@@ -25,6 +25,9 @@ mod times;
 mod workload;
 
 use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 pub use measurements::{Written, keep, write};
 pub use progress::show as progress;
@@ -125,16 +128,23 @@ fn measure(name: &str, options: &Options) -> Result<Report, String> {
 pub fn clean_up() {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    let children: Vec<rustix::process::Pid> = children
+    let mut children: Vec<Pid> = children
         .flat_map(|pids| pids.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<i32>>())
-        .filter_map(rustix::process::Pid::from_raw)
+        .filter_map(Pid::from_raw)
         .collect();
-    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
+    // Whoever waits for one of them elsewhere still can.
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let has_ended = |child| !matches!(waitid(WaitId::Pid(child), options), Ok(None));
+    for signal in [Signal::TERM, Signal::KILL] {
         for child in &children {
-            let _ = rustix::process::kill_process(*child, signal);
+            let _ = kill_process(*child, signal);
         }
-        if !children.is_empty() {
-            std::thread::sleep(std::time::Duration::from_millis(300));
+        for _ in 0..30 {
+            children.retain(|child| !has_ended(*child));
+            if children.is_empty() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
     let own = format!("-{}", std::process::id());
@@ -150,7 +160,7 @@ pub fn clean_up() {
                 && entry.path().exists()
                 && tries.next().is_some()
             {
-                std::thread::sleep(std::time::Duration::from_millis(10));
+                std::thread::sleep(Duration::from_millis(10));
             }
         }
     }

@@ -34,6 +34,11 @@ impl Failure {
         Failure { code: 1, text: text.into() }
     }
 
+    /// A failure without words unless something was found: where it was looked for, it is told.
+    pub fn unless(found: bool) -> Result<(), Failure> {
+        if found { Ok(()) } else { Err(Failure::not_there("")) }
+    }
+
     /// The command line makes no sense.
     pub fn usage(text: impl Into<String>) -> Failure {
         Failure { code: 2, text: text.into() }

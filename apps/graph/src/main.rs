@@ -171,7 +171,7 @@ impl Arguments {
         Ok((store, links))
     }
 
-    /// The same, if these users are in the graph.
+    /// A search as `links` has it, if these users are in the graph.
     fn links_of(&self, users: &[u32]) -> Result<(Store, Links), Failure> {
         let (store, mut links) = self.links()?;
         links.expect(users)?;
@@ -190,10 +190,10 @@ impl Arguments {
                 Ok(show::dfs(&mut self.links_of(&[*from])?.1, *from, *limit)?)
             }
             Some(Command::Find { name, from, depth }) => {
-                found(show::find(&mut self.links_of(&[*from])?.1, name, *from, *depth)?)
+                Failure::unless(show::find(&mut self.links_of(&[*from])?.1, name, *from, *depth)?)
             }
             Some(Command::Path { from, to }) => {
-                found(show::path(&mut self.links_of(&[*from, *to])?.1, *from, *to)?)
+                Failure::unless(show::path(&mut self.links_of(&[*from, *to])?.1, *from, *to)?)
             }
             Some(Command::Draw { from, out }) => {
                 let edges = self.graph.edges(SHOWN_VERTICES)?;
@@ -207,11 +207,6 @@ impl Arguments {
             }
         }
     }
-}
-
-/// What was not found is told where it was looked for.
-fn found(is_there: bool) -> Result<(), Failure> {
-    if is_there { Ok(()) } else { Err(Failure::not_there("")) }
 }
 
 fn main() -> ExitCode {

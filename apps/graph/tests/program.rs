@@ -91,7 +91,7 @@ fn answers_about_a_graph_that_is_known() {
     let name = name.split(' ').nth(1).expect("a name");
     assert!(ask(&["find", name, "--from", "1"]).contains(&format!("{name} is user ")));
     none(&["find", "Nobody", "--from", "1"], "nobody in the graph is called Nobody");
-    // The same with commas; and users of a file are drawn by their numbers.
+    // Edges may have commas; and users of a file are drawn by their numbers.
     std::fs::write(folder.0.join("commas"), SQUARE.replace(' ', ", ")).expect("written");
     assert_eq!(said(&folder.0, &["--data", "commas", "dfs", "--from", "1"]), ask(&["dfs", "--from", "1"]));
     ask(&["draw", "--from", "1", "--out", "."]);

@@ -213,7 +213,7 @@ fn tell_match(ready: &mut Ready, at: Position) -> Result<(), Failure> {
         }
     }
     say(format_args!("({} remote reads, {} messages)", cost.reads, cost.messages))?;
-    if is_there { Ok(()) } else { Err(Failure::not_there("")) }
+    Failure::unless(is_there)
 }
 
 fn tell_matches(traces: &[points::Trace], ready: &mut Ready) -> Result<(), String> {

@@ -184,7 +184,7 @@ impl Grid {
         if i64::from(a.lon) + east == i64::from(b.lon) {
             return self.along_one_side([a, b], each);
         }
-        // It goes over the meridian where east meets west.
+        // The line goes over the meridian where east meets west.
         let meridian = if east > 0 { HALF } else { -HALF } as i32;
         let share = f64::from(meridian - a.lon) / east as f64;
         let lat = a.lat + (f64::from(b.lat - a.lat) * share).round() as i32;

@@ -50,7 +50,7 @@ impl Serving {
         Serving::of(program().args(arguments))
     }
 
-    /// The same, with what it tells on standard error.
+    /// Starts a program, and gives what it tells on standard error, too.
     pub fn start_told(arguments: &[&str]) -> (Serving, ChildStderr) {
         let mut serving = Serving::of(program().args(arguments).stderr(Stdio::piped()));
         let told = serving.child.stderr.take().unwrap();
