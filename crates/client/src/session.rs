@@ -139,6 +139,8 @@ pub struct Session {
     /// Bytes that had moved when enough of them had last moved for what is under way between polls, and when that was.
     pub(crate) moved: u64,
     pub(crate) moved_ns: u64,
+    /// When somebody last looked at them.
+    pub(crate) looked_ns: u64,
     /// Of an operation that asks several times for the same: when its trying to connect again ends, once that has begun.
     pub(crate) budget: Option<Option<u64>>,
     operations: u32,
@@ -217,6 +219,7 @@ impl Session {
             next_try_ns: 0,
             moved: 0,
             moved_ns: 0,
+            looked_ns: 0,
             budget: None,
             operations: 0,
             segments_versions,

@@ -33,7 +33,7 @@ pub(crate) struct Patience {
     since_ns: Option<u64>,
     /// When trying to connect again ends, once it has begun.
     until_ns: Option<u64>,
-    /// Bytes that had moved when something last came of it.
+    /// Bytes that had moved when somebody last looked, which is when enough of them had, or a while after the waiting began.
     moved: Option<u64>,
     /// Bytes that READs had brought by then.
     read_bytes: u64,
@@ -120,7 +120,7 @@ impl Session {
                     self.core.poll_replies()?;
                     self.give_core();
                     let waited = patience.waited(self.core.fabric.now_ns());
-                    self.notes_progress(patience, waited);
+                    self.note_progress(patience, waited);
                     if waited > self.options.timeout && patience.since_ns.is_some() {
                         let context = "the server does not take requests";
                         let error = Error::new(ErrorKind::TimedOut, operation, context);
@@ -234,7 +234,7 @@ impl Session {
             return Err(self.superseded(operation));
         }
         if waited >= deadline {
-            self.notes_progress(patience, waited);
+            self.note_progress(patience, waited);
             if patience.since_ns.is_none() {
                 return Ok(());
             }
@@ -244,12 +244,10 @@ impl Session {
             self.core.fabric.yield_now();
             return Ok(());
         }
-        let left = match self.notes_progress(patience, waited) {
-            // What is only sent wakes nobody when it arrives.
-            true => (deadline - waited).min(deadline / 4),
-            false => deadline - waited,
-        };
+        self.note_progress(patience, waited);
         self.core.fabric.announce_sleep();
+        // What is only sent wakes nobody when it arrives.
+        let left = (deadline - waited).min(deadline / 4);
         let nap = if self.core.has_news() { 0 } else { nanoseconds(left) };
         self.core.fabric.sleep(Some(nap));
         let hears_nothing = !self.core.has_news() || self.core.in_force().is_none();
@@ -261,21 +259,19 @@ impl Session {
         Ok(())
     }
 
-    /// Looks whether enough has moved on a slow way since this patience began: then it begins anew. `false`: nothing is on its way for long here.
-    fn notes_progress(&mut self, patience: &mut Patience, waited: Duration) -> bool {
-        let fabric = &self.core.fabric;
-        match patience.moved {
-            None => patience.moved = fabric.moved_bytes(false),
-            // Most requests end long before, and cost no call of the system for this.
-            Some(before) if waited >= self.options.timeout / 4 => {
-                let now = fabric.moved_bytes(true);
-                if now.is_some_and(|now| now >= before + PROGRESS_BYTES) {
-                    (patience.moved, patience.since_ns) = (now, None);
-                }
-            }
-            Some(_) => {}
+    /// Looks whether enough has moved on a slow way while this was waited for: then waiting begins anew. Most requests end long before the first look,
+    /// and cost no call of the system for this.
+    fn note_progress(&self, patience: &mut Patience, waited: Duration) {
+        if waited < self.options.timeout / 4 {
+            return;
         }
-        patience.moved.is_some()
+        let Some(now) = self.core.fabric.moved_bytes() else { return };
+        match patience.moved {
+            Some(before) if now < before + PROGRESS_BYTES => {}
+            // Whoever had no time to look until it was too late has not waited.
+            None if waited < self.options.timeout => patience.moved = Some(now),
+            _ => (patience.moved, patience.since_ns) = (Some(now), None),
+        }
     }
 
     /// Runs an operation that may ask several times for the same: all of it has one budget for connecting again.
@@ -349,7 +345,9 @@ impl Session {
             self.core.poll_replies()?;
             self.give_core();
             self.note_broken();
-            if self.detached || patience.waited(self.core.fabric.now_ns()) > self.options.timeout {
+            let waited = patience.waited(self.core.fabric.now_ns());
+            self.note_progress(&mut patience, waited);
+            if self.detached || waited > self.options.timeout && patience.since_ns.is_some() {
                 return Err(self.gone(operation));
             }
         }
@@ -378,17 +376,16 @@ impl Session {
         }
     }
 
-    /// The same as [`Session::notes_progress`] for all that is under way between polls.
+    /// The same as [`Session::note_progress`] for all that is under way between polls.
     pub(crate) fn note_moved(&mut self, now_ns: u64) {
-        let idle = self.waiting.is_empty() && self.readings.iter().all(Option::is_none);
-        if idle {
-            self.moved = self.core.fabric.moved_bytes(false).unwrap_or(0);
-        } else if now_ns - self.moved_ns >= nanoseconds(self.options.timeout / 4) {
-            let now = self.core.fabric.moved_bytes(true).unwrap_or(0);
-            // Another connection counts from its beginning.
-            if now < self.moved || now >= self.moved + PROGRESS_BYTES {
-                (self.moved, self.moved_ns) = (now, now_ns);
-            }
+        if now_ns - self.looked_ns < nanoseconds(self.options.timeout / 4) {
+            return;
+        }
+        self.looked_ns = now_ns;
+        let Some(now) = self.core.fabric.moved_bytes() else { return };
+        // Another connection counts from its beginning.
+        if now < self.moved || now >= self.moved + PROGRESS_BYTES {
+            (self.moved, self.moved_ns) = (now, now_ns);
         }
     }
 

@@ -129,8 +129,8 @@ impl Fabric for Endpoint {
         of!(self, look)
     }
 
-    fn moved_bytes(&self, arrived: bool) -> Option<u64> {
-        of!(self, moved_bytes, arrived)
+    fn moved_bytes(&self) -> Option<u64> {
+        of!(self, moved_bytes)
     }
 
     fn is_broken(&self, peer: PeerId) -> bool {

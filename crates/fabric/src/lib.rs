@@ -288,9 +288,8 @@ pub trait Fabric {
     /// Looks, without sleeping, whether connections have gone.
     fn look(&mut self);
 
-    /// Bytes that have moved either way so far, where that takes time: with `arrived` those only that have certainly arrived at the other side, for which the
-    /// system is asked, else all that were handed to the system. `None` where nothing is on its way for long.
-    fn moved_bytes(&self, _arrived: bool) -> Option<u64> {
+    /// Bytes that have moved either way so far and have certainly arrived, for which the system is asked. `None` where nothing is on its way for long.
+    fn moved_bytes(&self) -> Option<u64> {
         None
     }
 

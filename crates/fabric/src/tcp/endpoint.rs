@@ -414,8 +414,8 @@ impl Fabric for TcpEndpoint {
         self.receive();
     }
 
-    fn moved_bytes(&self, arrived: bool) -> Option<u64> {
-        Some(self.stream.moved(arrived))
+    fn moved_bytes(&self) -> Option<u64> {
+        Some(self.stream.moved())
     }
 
     fn is_broken(&self, _: PeerId) -> bool {

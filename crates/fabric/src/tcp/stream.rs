@@ -157,11 +157,10 @@ impl Stream {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Bytes that have moved either way so far. What was written counts, with `arrived`, once the other side's system has it: before that it says nothing
-    /// of the way, since a socket takes megabytes at once.
-    pub fn moved(&self, arrived: bool) -> u64 {
-        let on_its_way = if arrived { unacknowledged(&self.socket) } else { 0 };
-        self.received + self.written.saturating_sub(on_its_way)
+    /// Bytes that have moved either way so far. What was written counts once the other side's system has it: before that it says nothing of the way, since
+    /// a socket takes megabytes at once.
+    pub fn moved(&self) -> u64 {
+        self.received + self.written.saturating_sub(unacknowledged(&self.socket))
     }
 
     /// Bytes that wait to be sent, about.
@@ -398,7 +397,7 @@ impl Stream {
         patience: Duration,
         mut is_answer: impl FnMut(u16) -> bool,
     ) -> Result<(u16, Vec<u8>), Error> {
-        let (mut began, mut moved) = (Instant::now(), self.moved(false));
+        let (mut began, mut moved) = (Instant::now(), self.moved());
         loop {
             self.flush();
             self.fill();
@@ -410,7 +409,7 @@ impl Stream {
             if let Some(why) = self.over {
                 return Err(self.why_over(operation, why));
             }
-            let now = self.moved(true);
+            let now = self.moved();
             if now >= moved + PROGRESS_BYTES {
                 (began, moved) = (Instant::now(), now);
             }
