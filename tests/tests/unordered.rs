@@ -128,6 +128,7 @@ fn a_table_that_is_dropped_is_gone_and_its_memory_comes_back() {
     let run = RunDir::new();
     let server = server(&run, 2);
     let mut session = server.session();
+    let mut other = server.session();
     for round in 0..3 {
         for name in ["users", "others"] {
             let table = session.create_table(name).unwrap();
@@ -138,15 +139,17 @@ fn a_table_that_is_dropped_is_gone_and_its_memory_comes_back() {
         }
         let (users, others) = (session.table("users").unwrap(), session.table("others").unwrap());
         assert_eq!(session.attribute_names(others).unwrap(), ["of"]);
+        let users_of_other = other.table("users").unwrap();
         assert!(session.drop_table("users").unwrap(), "round {round}");
         assert!(!session.drop_table("users").unwrap());
         assert_eq!(session.table("users").unwrap_err().kind(), ErrorKind::NoSuchTable);
         assert_eq!(session.tables().unwrap(), ["others"]);
         // Another shard hears of it later, and what it took goes with the rest.
-        until("puts are refused", || match session.put(users, b"late", b"1") {
+        until("puts are refused", || match other.put(users_of_other, b"late", b"1") {
             Ok(_) => false,
             Err(error) => error.kind() == ErrorKind::ViewExpired,
         });
+        assert_eq!(session.put(users, b"late", b"1").unwrap_err().kind(), ErrorKind::NoSuchTable);
         // Those of a table that is made again are others.
         let again = session.create_table("users").unwrap();
         assert_ne!(again.id(), users.id());

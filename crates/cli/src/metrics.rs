@@ -121,6 +121,16 @@ pub(crate) fn exposition(namespaces: &[Value]) -> String {
             }
         }
     }
+    begin(&mut text, ("kelix_table_numbers", "gauge", "Numbers of tables of each kind, by what they are."));
+    for of in namespaces {
+        for numbers in of["table_numbers"].as_array().into_iter().flatten() {
+            for what in ["used", "resting", "left"] {
+                let labels =
+                    format!("namespace={},kind={},what=\"{what}\"", of["namespace"], numbers["kind"]);
+                line(&mut text, "kelix_table_numbers", &labels, numbers, &format!("/{what}"));
+            }
+        }
+    }
     for (name, kind, help, pointer) in CLIENTS {
         begin(&mut text, (name, kind, help));
         for of in namespaces {

@@ -101,6 +101,14 @@ const ORDERED: [Column; 10] = [
     column("tables MiB", "/table_bytes", Form::Mib),
 ];
 
+/// Numbers of tables: those of dropped ones rest for a while.
+const NUMBERS: [Column; 4] = [
+    Column { form: Form::Text, ..label("kind", "/kind") },
+    column("tables", "/used", Form::Count),
+    column("dropped", "/resting", Form::Count),
+    column("left", "/left", Form::Count),
+];
+
 const GENERATIONS: [Column; 5] = [
     Column { form: Form::Text, ..label("dataset", "/dataset") },
     label("generation", "/generation"),
@@ -222,6 +230,12 @@ fn report(statistics: &Value) -> String {
         if more > 0 {
             report += &format!("  and {more} more\n");
         }
+        report.push('\n');
+    }
+    let mut numbers = rows("table_numbers");
+    numbers.retain(|numbers| numbers["used"] != 0 || numbers["resting"] != 0);
+    if !numbers.is_empty() {
+        report += &table("numbers of tables", &NUMBERS, &numbers);
         report.push('\n');
     }
     let generations = generation_rows(statistics);

@@ -117,7 +117,7 @@ fn prometheus_is_told_what_it_was_told() {
         items_evacuated_total index_splits_total index_merges_total epochs_total cpu_seconds_total \
         segments_retired_total memory_bytes* ordered_keys* ordered_leaves* ordered_splits_total \
         ordered_merges_total ordered_models* ordered_model_error* ordered_model_bytes* ordered_table_bytes* \
-        ordered_models_trained_total clients* client_reads_total client_read_bytes_total \
+        ordered_models_trained_total table_numbers* clients* client_reads_total client_read_bytes_total \
         client_messages_total client_retries_total client_fallbacks_total snapshot_age_seconds* snapshot_bytes* \
         snapshot_seconds* snapshots_taken_total snapshots_failed_total uptime_seconds* term* info*";
     assert_eq!(kinds.join(" "), wanted);

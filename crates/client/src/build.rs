@@ -203,7 +203,7 @@ impl<'s> Build<'s> {
 
     /// One of the tables, in their order: to name it in links, and to read it before others can.
     pub fn table(&self, index: usize) -> Table {
-        let server = self.session.core.life();
+        let server = self.session.core.handles();
         Table { id: self.tables[index].table, server, generation: self.built.generation }
     }
 

@@ -139,6 +139,8 @@ pub(crate) struct Core<F> {
     pub total: Cost,
     direct_item_bytes: u64,
     server: OfServer,
+    /// How often handles and items that are got now were to differ from earlier ones.
+    pub age: u64,
     shards: Vec<ShardState>,
     pending: Vec<Pending>,
     free: Vec<u16>,
@@ -213,6 +215,7 @@ impl<F: Fabric> Core<F> {
             total: Cost::default(),
             direct_item_bytes: 0,
             server,
+            age: 0,
             shards,
             pending: Vec::new(),
             free: Vec::new(),
@@ -254,6 +257,12 @@ impl<F: Fabric> Core<F> {
     /// run directories and snapshots between them.
     pub fn life(&self) -> u64 {
         self.server.life
+    }
+
+    /// What handles and items carry that are got now: a number of this life of the store that counts up when earlier ones are to be looked at.
+    #[inline]
+    pub fn handles(&self) -> u64 {
+        self.server.life.wrapping_add(self.age)
     }
 
     /// Whether this client may write.

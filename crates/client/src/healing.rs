@@ -5,7 +5,7 @@
 //! error that says so and is none to try again after. An operation goes over at its beginning only: what it has looked up is good until its end.
 
 use kelix_fabric::Fabric;
-use kelix_types::{Error, ErrorKind, Result, mark};
+use kelix_types::{Error, ErrorKind, Result, TableId, mark};
 
 use crate::Table;
 use crate::session::Session;
@@ -49,6 +49,11 @@ impl Session {
     /// Becomes a session that was just opened. Of what was submitted here nothing is answered any more.
     pub(crate) fn adopt(&mut self, mut fresh: Session) {
         self.give_up_submitted();
+        if fresh.core.life() == self.core.life() {
+            // The server takes this for somebody who knows no table that was dropped before.
+            fresh.core.age = self.core.age + 1;
+            (fresh.oldest, fresh.server) = (fresh.core.age, fresh.core.handles());
+        }
         fresh.finished = std::mem::take(&mut self.finished);
         fresh.next_ticket = self.next_ticket;
         fresh.opened = std::mem::take(&mut self.opened);
@@ -67,12 +72,15 @@ impl Session {
     /// Where a handle leads that is not known to be of the server in use.
     #[cold]
     pub(crate) fn led_on(&mut self, operation: &'static str, table: Table) -> Result<Table> {
-        if table.server == self.core.life() {
-            // The server has gone, and there is no other one yet.
-            return Ok(table);
+        if let Some(age) = self.age_of(table.server) {
+            // Got before this session dropped a table, or the server has gone, and there is no other one yet.
+            return match self.dropped.get(&table.id) {
+                Some(dropped) if age < *dropped => Err(was_dropped(operation)),
+                _ => Ok(table),
+            };
         }
-        if let Some(known) = self.led_on.get(&table) {
-            return Ok(*known);
+        if let Some(known) = self.led_on.get(&table).copied() {
+            return self.led_on(operation, known);
         }
         let Some(name) = self.opened.get(&table).cloned() else {
             return Err(of_another_life(operation, "table", "open it again"));
@@ -89,12 +97,42 @@ impl Session {
     /// Refuses what has numbers of tables of another life in it.
     #[inline(always)]
     pub(crate) fn check_life(&mut self, operation: &'static str, life: u64) -> Result<()> {
-        if life == self.core.life() {
+        if life == self.server || self.age_of(life).is_some() {
             Ok(())
         } else {
             Err(of_another_life(operation, "item", "get it again"))
         }
     }
+
+    /// How old something is that carries this number, counted up, if it is of this session's life of the store.
+    fn age_of(&self, number: u64) -> Option<u64> {
+        let age = number.wrapping_sub(self.core.life());
+        (self.oldest..=self.core.age).contains(&age).then_some(age)
+    }
+
+    /// Takes note of a table that this session dropped, by which the server knows that it uses the table no more; `None`: nobody can tell
+    /// which one, or whether.
+    pub(crate) fn note_dropped(&mut self, table: Option<TableId>) {
+        self.core.age += 1;
+        match table {
+            Some(table) => {
+                self.dropped.insert(table, self.core.age);
+                self.opened.retain(|opened, _| opened.id != table);
+                self.led_on.retain(|_, known| known.id != table);
+                self.names.remove(&table);
+                self.views.forget(table);
+            }
+            None => self.oldest = self.core.age,
+        }
+        if self.server != LOST {
+            self.server = self.core.handles();
+        }
+    }
+}
+
+#[cold]
+fn was_dropped(operation: &'static str) -> Error {
+    Error::new(ErrorKind::NoSuchTable, operation, "this session has dropped the table; open another")
 }
 
 #[cold]

@@ -186,7 +186,7 @@ impl Session {
         if item.large.is_some() || item.layout.has_any(ItemFlags::LARGE) {
             item.large = self.landing.take_large();
         }
-        (item.generation, item.life) = (self.views.bound, self.core.life());
+        (item.generation, item.life) = (self.views.bound, self.core.handles());
         if item.is_named() { Ok(()) } else { self.name_landed(operation, item) }
     }
 

@@ -125,6 +125,9 @@ pub struct Session {
     pub(crate) setup: Setup,
     /// Tells this server from every other, before and after it and elsewhere.
     pub(crate) server: u64,
+    /// The age ([`crate::core::Core::handles`]) below which handles are looked up by their names, and the ages of this session at which it dropped tables.
+    pub(crate) oldest: u64,
+    pub(crate) dropped: HashMap<TableId, u64>,
     /// The names by which handles of tables were got, and where those of servers before this one lead now.
     pub(crate) opened: HashMap<Table, String>,
     pub(crate) led_on: HashMap<Table, Table>,
@@ -184,7 +187,7 @@ impl Session {
     ) -> Result<Session> {
         core.set_path(options.path);
         core.keeps_requests = caller.is_some();
-        let life = core.life();
+        let server = core.handles();
         let segments_versions = vec![0; core.shards()];
         let unsent = (0..core.shards()).map(|_| VecDeque::new()).collect();
         let mut session = Session {
@@ -208,7 +211,9 @@ impl Session {
             scanned: Buffers::default(),
             client: client.clone(),
             setup,
-            server: life,
+            server,
+            oldest: 0,
+            dropped: HashMap::new(),
             opened: HashMap::new(),
             led_on: HashMap::new(),
             options,
@@ -346,7 +351,7 @@ impl Session {
     }
 
     pub(crate) fn table_handle(&self, id: TableId) -> Table {
-        Table { id, server: self.core.life(), generation: 0 }
+        Table { id, server: self.core.handles(), generation: 0 }
     }
 
     // ---- reads ----
@@ -661,7 +666,7 @@ impl Session {
         let large = self.landing.take_large();
         self.name_attributes(
             operation,
-            Item::of(words, large, &self.named, (self.views.bound, self.core.life())),
+            Item::of(words, large, &self.named, (self.views.bound, self.core.handles())),
         )
     }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use kelix_types::limits::{NAME_BYTES_MAX, NAMES_MAX, TABLES_MAX};
-use kelix_types::{Error, ErrorKind, NameId, Result, TableId, TableKind, Version};
+use kelix_types::{Effect, Error, ErrorKind, NameId, Result, TableId, TableKind, Version};
 use kelix_wire::{Op, RequestHead, Status, catalogue};
 
 use crate::Table;
@@ -96,11 +96,18 @@ impl Session {
         check_name(OPERATION, name)?;
         self.heal()?;
         let head = RequestHead::new(Op::Drop, 0, TableId::CATALOGUE);
-        let answer = self.call(OPERATION, 0, head, name.as_bytes(), &[])?;
+        let answer = match self.call(OPERATION, 0, head, name.as_bytes(), &[]) {
+            Err(error) if error.effect() == Effect::Unknown => {
+                self.note_dropped(None);
+                return Err(error);
+            }
+            answer => answer?,
+        };
         if answer.status == Status::Absent {
             return Ok(false);
         }
         check_answer(OPERATION, &answer)?;
+        self.note_dropped(Some(TableId(answer.version as u16)).filter(|table| *table != TableId::CATALOGUE));
         Ok(true)
     }
 
@@ -153,8 +160,8 @@ impl Session {
         if answer.status == Status::Refused {
             let context = match table {
                 TableId::CATALOGUE => format!(
-                    "no table \"{name}\" can be made: {TABLES_MAX} of a kind are made in the life of a store at most, those that were dropped \
-                     among them; `kelix table export`, and import into a server that begins with --fresh"
+                    "no table \"{name}\" can be made: a store has {TABLES_MAX} of a kind at most. Those that were dropped count until no session \
+                     is left that was connected then, and no item links to them: see `kelix stat`, and end idle processes"
                 ),
                 _ => format!(
                     "no attribute \"{name}\" can be made: a table has {NAMES_MAX} names of attributes and links at most"

@@ -113,6 +113,13 @@ pub(crate) struct Views {
     name_ids: HashMap<TableId, TableId>,
 }
 
+impl Views {
+    /// A table is no more.
+    pub fn forget(&mut self, table: TableId) {
+        self.name_ids.remove(&table);
+    }
+}
+
 /// Whether a write by name failed because another generation has come into force, or is about to.
 pub(crate) fn is_between(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Frozen | ErrorKind::ViewExpired)
@@ -146,7 +153,7 @@ impl Session {
             if known.is_none() {
                 self.views.holds.push(Hold { generation, views: held.clone() });
             }
-            let server = self.core.life();
+            let server = self.core.handles();
             return Ok(View {
                 dataset: dataset.into(),
                 generation,

@@ -334,7 +334,7 @@ impl Session {
         self.setup = setup;
         self.core.go_on_over(core);
         (self.detached, self.announced) = (false, false);
-        self.server = self.core.life();
+        self.server = self.core.handles();
         self.connections += 1;
         self.connected_ns = self.core.fabric.now_ns();
         self.segments_versions.fill(0);

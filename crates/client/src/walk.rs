@@ -125,7 +125,7 @@ impl Session {
             let id = self.check_further_table("walk", *table)?;
             check_key("walk", id, key)?;
             // All of it is of one generation, whatever comes into force meanwhile.
-            let table = Table { id, generation: self.views.bound, server: self.core.life() };
+            let table = Table { id, generation: self.views.bound, server: self.core.handles() };
             if walk.depth_first || walker.seen.insert(id, key) {
                 begin.add(table, key);
             }

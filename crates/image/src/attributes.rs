@@ -85,6 +85,28 @@ fn link(at: usize, payload: &[u8]) -> Option<LinkView<'_>> {
     LinkView::of(at, [word(head, 0)?, word(head, 8)?, word(head, 16)?], rest)
 }
 
+/// Most attributes of a section whose links are visited: millions of them take a moment.
+const VISITED_MAX: u64 = 1 << 22;
+
+/// Visits the tables that the links of an attribute section lead to. `word` loads one of its words, `None` behind its end. `false`: it makes no sense, or
+/// has more than four million attributes.
+pub fn link_tables(word: impl Fn(usize) -> Option<u64>, mut visit: impl FnMut(TableId)) -> bool {
+    let mut look = || {
+        let count = word(0).filter(|count| *count <= VISITED_MAX)? as usize;
+        let mut payload = 1 + count;
+        for index in 0..count {
+            let entry = word(1 + index)?;
+            let (kind, length) = ((entry >> 16) as u8, (entry >> 32) as usize);
+            if kind == LINK {
+                visit(TableId(word(payload + 2)? as u16));
+            }
+            payload += length.div_ceil(8);
+        }
+        Some(())
+    };
+    look().is_some()
+}
+
 /// The word of a link that says the target's table and how many bytes its key has.
 #[inline]
 pub fn link_target(table: TableId, key_bytes: usize) -> u64 {

@@ -23,7 +23,7 @@ mod segments;
 pub mod words;
 mod writer;
 
-pub use attributes::{AttributeBuilder, Attributes, LinkView, Value, link_target};
+pub use attributes::{AttributeBuilder, Attributes, LinkView, Value, link_tables, link_target};
 pub use changes::{Changes, redo};
 pub use header::{Header, ImageState, header_word};
 pub use item::{

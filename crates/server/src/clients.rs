@@ -106,6 +106,25 @@ impl Shared {
         Some(client.who())
     }
 
+    /// Has a client end its session, and begin another one with its next operation.
+    pub fn renew(&self, connection: u64) {
+        let clients = self.clients.lock().expect("no panic under this lock");
+        let Some(client) = clients.iter().find(|client| client.connection == connection) else { return };
+        debug!(client = client.who(), "client is to connect anew");
+        match &client.way {
+            // Its process hears that nothing more comes, reads the memory until then, and closes its end of the socket.
+            ClientWay::Shm { stream, .. } => {
+                let shards = client.namespace.shards.iter();
+                shards.for_each(|shard| shard.command(Command::Linger { connection }));
+                let _ = stream.shutdown(Shutdown::Write);
+            }
+            ClientWay::Tcp { connection, .. } | ClientWay::Verbs { connection, .. } => {
+                let why = "numbers of dropped tables are given again: connect anew";
+                self.agent.get().into_iter().for_each(|agent| agent.close(*connection, why));
+            }
+        }
+    }
+
     /// Ends the connections of all clients on the Unix socket; the agent ends the others.
     pub fn disconnect_all(&self) {
         for client in self.clients.lock().expect("no panic under this lock").iter() {

@@ -11,6 +11,8 @@ use kelix_types::limits::GREETING_NS;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::{Caller, FEATURE_HINTS, FEATURES_NEEDED, Frame, Purpose};
 use kelix_wire::{MAILBOX_BYTES, SPOKEN, Versions};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
 
 use serde_json::json;
 
@@ -48,6 +50,10 @@ pub(crate) fn agree(versions: Versions, features: u64) -> std::result::Result<u1
 /// Serves one connection until it ends.
 pub(crate) fn serve(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) {
     let result = converse(shared, connection, stream);
+    if result.is_err() && rustix::net::send(stream, &[], SendFlags::NOSIGNAL) == Err(Errno::PIPE) {
+        // The server has said that nothing more comes, and the client may read its memory until it closes the socket.
+        let _ = std::io::copy(&mut &*stream, &mut std::io::sink());
+    }
     shared.leave(connection);
     if let Err(error) = result {
         refuse(stream, error.context());
@@ -149,10 +155,11 @@ fn hand_out(
         let (client_memory, client_mailbox) = Memfd::create("kelix-replies", MAILBOX_BYTES, false)?;
         let (waker, clients_end) = WakerHandle::pair()?;
         let descriptors = [server_memory.fd(), client_memory.fd(), clients_end.as_fd()];
-        send(stream, &Frame::Mailboxes { shard: number, bytes: MAILBOX_BYTES }, &descriptors)?;
         mailboxes.push(server_mailbox.clone());
         let outbox = Outbox::Mailbox { memory: client_mailbox, waker };
+        // The shard knows of the client before that reads anything.
         shard.command(Command::Join { connection, inbox: server_mailbox, outbox, caller, may_write });
+        send(stream, &Frame::Mailboxes { shard: number, bytes: MAILBOX_BYTES }, &descriptors)?;
     }
     Ok(mailboxes)
 }
@@ -167,7 +174,7 @@ impl Shared {
             term: self.authority.term,
             may_write,
             view: namespace.view.clone(),
-            life: namespace.life,
+            life: namespace.life(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Namespaces: each has images, memory and rights of its own. Who may not read one gets nothing of it.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use kelix_fabric::shm::Memfd;
@@ -111,6 +112,15 @@ fn first_incarnation(term: u64, random: u64) -> Incarnation {
     Incarnation(Incarnation::first_of_term(term).0 | random >> (65 - Incarnation::COUNTER_BITS))
 }
 
+/// The name of the life that follows one (splitmix64): as random as that was, and none that there was before.
+fn life_after(life: u64) -> u64 {
+    let mut name = life.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    name = (name ^ name >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    name = (name ^ name >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    // 0 is no life's.
+    (name ^ name >> 31).max(1)
+}
+
 /// The name of the namespace that is meant where none is named.
 pub(crate) const DEFAULT: &str = "default";
 
@@ -134,7 +144,7 @@ pub(crate) struct Namespace {
     /// Its shards want to know what is read.
     pub is_cache: bool,
     /// Names this life of it: no other life of this or any store has it.
-    pub life: u64,
+    life: AtomicU64,
     pub view: View,
     pub shards: Vec<ShardHandle>,
     /// Which of the agent's shards is its first.
@@ -192,7 +202,7 @@ impl Namespace {
         Ok(Namespace {
             name: config.name.clone(),
             is_cache: config.cache,
-            life,
+            life: AtomicU64::new(life),
             view,
             shards,
             first_in_agent,
@@ -200,6 +210,16 @@ impl Namespace {
             own_uid: rustix::process::geteuid().as_raw(),
             pointers: Mutex::default(),
         })
+    }
+
+    /// The name of its life for who connects now.
+    pub fn life(&self) -> u64 {
+        self.life.load(Ordering::SeqCst)
+    }
+
+    /// Begins another life, so that handles which were got before lead nowhere.
+    pub fn begin_life(&self) {
+        self.life.store(life_after(self.life()), Ordering::SeqCst);
     }
 
     /// Whether who connects may read, and if so whether they may write too.
@@ -255,7 +275,7 @@ mod tests {
         let namespace = Namespace {
             name: "people".into(),
             is_cache: false,
-            life: 1,
+            life: AtomicU64::new(1),
             view: View::of_shards(1, 1, 1),
             shards: Vec::new(),
             first_in_agent: 0,

@@ -630,6 +630,12 @@ fn pass_on(shared: &Shared, news: &Receiver<News>) {
                 let Some(who) = shared.disconnect(connection, what) else { continue };
                 warn!(client = who, why = what, "client disconnected");
             }
+            News::Renew { namespace, connections } => {
+                let namespace = &shared.namespaces[namespace];
+                namespace.begin_life();
+                connections.into_iter().for_each(|connection| shared.renew(connection));
+                namespace.shards[0].command(Command::BeginLife);
+            }
             News::Order { namespace, shard, order } => {
                 let shards = &shared.namespaces[namespace].shards;
                 let others = &shards[order.is_for(shard, shards.len())];

@@ -15,10 +15,11 @@ use kelix_fabric::verbs::{HostShard, VerbsLink};
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, Image, ImageState, KindUse, MemoryUse, SegmentSource, Span, header_word};
 use kelix_shard::{
-    GenerationReport, Guest, ModelCounts, Now, Order, Progress, Shard, ShardConfig, ShardCounters,
+    GenerationReport, Guest, ModelCounts, Now, NumberCounts, Order, Progress, Shard, ShardConfig,
+    ShardCounters,
 };
 use kelix_snapshot::{Snapshot, Which};
-use kelix_types::{Error, Result, TableId};
+use kelix_types::{Error, Result, TableId, TableKind};
 use kelix_wire::control::Caller;
 use kelix_wire::mailbox_word;
 use tracing::warn;
@@ -72,6 +73,8 @@ pub(crate) struct Report {
     /// Generations of datasets, and the connections of those who hold them. Of shard 0.
     pub generations: Vec<(GenerationReport, Vec<u64>)>,
     pub generations_not_listed: usize,
+    /// Numbers of tables, by kind. Of shard 0.
+    pub numbers: [NumberCounts; TableKind::ALL.len()],
     pub cpu: Duration,
     pub sleeps: u64,
 }
@@ -85,9 +88,16 @@ pub(crate) enum Command {
         caller: Option<Caller>,
         may_write: bool,
     },
+    /// A client has gone. If it was told to linger, its process reads no more now.
     Leave {
         connection: u64,
     },
+    /// A client is gone for the shard, but its process may read on until it hears of that.
+    Linger {
+        connection: u64,
+    },
+    /// Those who connect from now on are in another life of the store.
+    BeginLife,
     Obey(Order),
     /// Tell all changes from now on.
     Follow(Follow),
@@ -103,6 +113,8 @@ pub(crate) enum News {
     Fault(u64, &'static str),
     /// A shard of a namespace has something to tell others.
     Order { namespace: usize, shard: usize, order: Order },
+    /// Another life of a namespace is to begin, and these connections are to end for it.
+    Renew { namespace: usize, connections: Vec<u64> },
 }
 
 /// Where the answers to a client go.
@@ -388,6 +400,9 @@ impl ShardThread {
         for order in progress.orders.drain(..) {
             let _ = self.news.send(News::Order { namespace: self.namespace, shard: self.number, order });
         }
+        if let Some(connections) = progress.renewed.take() {
+            let _ = self.news.send(News::Renew { namespace: self.namespace, connections });
+        }
         if self.following.is_some() {
             self.tell_notes();
         }
@@ -489,6 +504,7 @@ impl ShardThread {
             ordered_not_listed: tables.count(),
             generations,
             generations_not_listed,
+            numbers: self.shard.number_counts(),
             cpu,
             sleeps: self.sleeps,
         };
@@ -511,17 +527,25 @@ impl ShardThread {
                     self.join(connection, inbox, outbox, (caller, may_write));
                 }
                 Command::Leave { connection } => {
-                    let Some(index) = self.connections.iter().position(|known| known.number == connection)
-                    else {
-                        continue;
-                    };
-                    let Connection { peer, wake_key, .. } = self.connections.swap_remove(index);
-                    self.shard.leave(peer);
-                    self.endpoint.remove(peer);
-                    wake_key.into_iter().for_each(|key| self.endpoint.waker().remove(key));
+                    self.leave(connection);
+                    self.shard.end_lingering(connection);
                 }
+                Command::Linger { connection } => {
+                    self.shard.linger(connection);
+                    self.leave(connection);
+                }
+                Command::BeginLife => self.shard.begin_life(),
             }
         }
+    }
+
+    fn leave(&mut self, connection: u64) {
+        let known = self.connections.iter().position(|known| known.number == connection);
+        let Some(index) = known else { return };
+        let Connection { peer, wake_key, .. } = self.connections.swap_remove(index);
+        self.shard.leave(peer);
+        self.endpoint.remove(peer);
+        wake_key.into_iter().for_each(|key| self.endpoint.waker().remove(key));
     }
 
     fn join(

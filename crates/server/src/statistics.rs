@@ -7,7 +7,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use kelix_image::Kind;
-use kelix_shard::{GenerationReport, Stage};
+use kelix_shard::{GenerationReport, NumberCounts, Stage};
+use kelix_types::TableKind;
 
 use crate::clients::{ClientRecord, ClientWay};
 use crate::namespace::Namespace;
@@ -195,10 +196,13 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
             })
         })
         .collect();
-    let (first, generations_not_listed) = {
+    let (first, generations_not_listed, numbers) = {
         let report = namespace.shards[0].report.lock().expect("no panic under this lock");
-        (report.generations.clone(), report.generations_not_listed)
+        (report.generations.clone(), report.generations_not_listed, report.numbers)
     };
+    let numbers = TableKind::ALL.iter().zip(numbers).map(|(kind, NumberCounts { used, resting, left })| {
+        json!({"kind": kind.to_string(), "used": used, "resting": resting, "left": left})
+    });
     let generations: Vec<Value> = first.iter().map(|of| generation(of, &records)).collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -213,6 +217,7 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
         "snapshots": shared.snapshots.as_ref().map(Snapshots::json),
         "shards": shards,
         "memory_by_kind": by_kind.json(),
+        "table_numbers": numbers.collect::<Vec<_>>(),
         "generations": generations,
         "generations_not_listed": generations_not_listed,
         "fabrics": serde_json::Map::from_iter(fabrics),

@@ -24,12 +24,15 @@ pub(crate) struct History {
     complete_from: u64,
     /// What was answered, a write with sequence S at S modulo their number. Nothing before the first.
     answers: Vec<Option<(u64, ReplyHead)>>,
+    /// What it may know of dropped tables: see [`crate::numbers`]. `None`: it is new.
+    pub knows: Option<u64>,
 }
 
 impl History {
     fn of(caller: Caller) -> History {
         let complete_from = if caller.again { u64::MAX } else { 0 };
-        History { number: caller.number, complete_from, answers: Vec::new() }
+        let knows = caller.again.then_some(0);
+        History { number: caller.number, complete_from, answers: Vec::new(), knows }
     }
 
     fn place(sequence: u64) -> usize {

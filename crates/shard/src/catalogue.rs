@@ -1,8 +1,9 @@
 //! Giving names of tables and attributes their ids.
 
+use kelix_fabric::PeerId;
 use kelix_image::words::{bytes_of, bytes_of_mut};
 use kelix_image::{ItemFlags, ItemHeader, ItemOptions, NoRoom};
-use kelix_types::limits::{NAME_BYTES_MAX, NAMES_MAX, TABLES_MAX};
+use kelix_types::limits::{NAME_BYTES_MAX, NAMES_MAX};
 use kelix_types::{NameId, TableId, TableKind};
 use kelix_wire::{Request, Status, catalogue};
 
@@ -36,24 +37,45 @@ impl Shard {
         // Tables are counted by kind, which is a part of their number.
         let kind = if table == TableId::CATALOGUE { request.head.argument.unwrap_or(0) } else { 0 };
         let Some(kind) = TableKind::ALL.get(kind as usize) else { return Ok(Answer::of(Status::Refused)) };
-        let most = if table == TableId::CATALOGUE { TABLES_MAX } else { NAMES_MAX };
-        let given = self.names.get(&(table.0, *kind)).copied().unwrap_or(0);
-        if usize::from(given) == most {
-            return Ok(Answer::of(Status::Refused));
-        }
         let id = match table {
-            TableId::CATALOGUE => NameId(TableId::new(*kind, given + 1).0),
-            _ => NameId(given + 1),
+            TableId::CATALOGUE => match self.give_table_id(*kind, name)? {
+                Some(table) => NameId(table.0),
+                None => return Ok(Answer::of(Status::Refused)),
+            },
+            _ => {
+                let given = self.names.get(&(table.0, *kind)).copied().unwrap_or(0);
+                if usize::from(given) == NAMES_MAX {
+                    return Ok(Answer::of(Status::Refused));
+                }
+                let id = NameId(given + 1);
+                self.put_catalogue(&catalogue::name_key(table, id), name)?;
+                id
+            }
         };
-        // The name first: whoever finds the id can then always find the name.
-        self.put_catalogue(&catalogue::name_key(table, id), name)?;
-        self.put_catalogue(&id_key, &id.0.to_le_bytes())?;
-        self.names.insert((table.0, *kind), given + 1);
+        // The name is there already: whoever finds the id can always find the name.
+        let put = self.put_catalogue(&id_key, &id.0.to_le_bytes());
+        match table {
+            TableId::CATALOGUE if put.is_err() => self.take_number_back(TableId(id.0)),
+            TableId::CATALOGUE => {}
+            _ if put.is_ok() => drop(self.names.insert((table.0, *kind), id.0)),
+            _ => {}
+        }
+        put?;
         Ok(Answer { status: Status::Ok, version: u64::from(id.0), location: 0 })
     }
 
-    /// Drops the table of the name in the request's key. Its id is never given again: old handles of it lead nowhere.
-    pub(crate) fn drop_table(&mut self, request: &Request<'_>) -> Result<Answer, NoRoom> {
+    /// A number for a table of this kind and name. `Ok(None)`: there are none left.
+    pub(crate) fn give_table_id(&mut self, kind: TableKind, name: &[u8]) -> Result<Option<TableId>, NoRoom> {
+        let Some(table) = self.give_number(kind) else { return Ok(None) };
+        let put = self.put_catalogue(&catalogue::name_key(TableId::CATALOGUE, NameId(table.0)), name);
+        if put.is_err() {
+            self.take_number_back(table);
+        }
+        put.map(|()| Some(table))
+    }
+
+    /// Drops the table of the name in the request's key. Its number rests: old handles of it lead nowhere.
+    pub(crate) fn drop_table(&mut self, peer: PeerId, request: &Request<'_>) -> Result<Answer, NoRoom> {
         if self.number != 0 || request.head.table != TableId::CATALOGUE {
             return Ok(Answer::of(Status::Refused));
         }
@@ -67,12 +89,19 @@ impl Shard {
         // Another table may have its name, but not its attributes' names.
         self.put_catalogue(&catalogue::name_key(TableId::CATALOGUE, NameId(table.0)), b"")?;
         self.remove_key(TableId::CATALOGUE, &key);
+        // Whoever drops a table uses it no more.
+        self.rest_number(table, Some(self.connection(peer)));
+        self.drop_tables(vec![table]);
+        Ok(Answer { version: u64::from(table.0), ..Answer::of(Status::Ok) })
+    }
+
+    /// Drops what is in tables that are of no generation, on all shards.
+    pub(crate) fn drop_tables(&mut self, tables: Vec<TableId>) {
         if self.view.shards() > 1 {
-            let order = Order::Drop { generation: 0, tables: vec![table], given_up: false };
+            let order = Order::Drop { generation: 0, tables: tables.clone(), given_up: false };
             self.generations.orders.push(order);
         }
-        self.begin_leaving(0, vec![table], false);
-        Ok(Answer::of(Status::Ok))
+        self.begin_leaving(0, tables, false);
     }
 
     /// The body of a catalogue item.

@@ -90,7 +90,7 @@ impl Shard {
             Op::Drop if head.argument == Some(DROP_DATASET) && self.number == 0 => {
                 Ok(self.drop_dataset(now, task.request().key))
             }
-            Op::Drop => self.drop_table(&task.request()),
+            Op::Drop => self.drop_table(peer, &task.request()),
             Op::Build
             | Op::Load
             | Op::Resolve
@@ -193,6 +193,9 @@ impl Shard {
         mut item: NewItem<'_>,
     ) -> Result<Answer, NoRoom> {
         let table = item.header.table;
+        if self.links_to_dropped(&item) {
+            return Ok(Answer::of(Status::Gone));
+        }
         self.make_way(item.header.item_bytes());
         let found = self.index.find(&self.image, hash, table, key);
         if !self.expectation_holds(expect, found) {

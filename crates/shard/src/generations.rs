@@ -18,8 +18,8 @@ use std::ops::Range;
 
 use kelix_fabric::PeerId;
 use kelix_image::{NoRoom, header_word};
-use kelix_types::limits::{NAME_BYTES_MAX, TABLES_MAX};
-use kelix_types::{NameId, TableId, TableKind, mark};
+use kelix_types::limits::NAME_BYTES_MAX;
+use kelix_types::{TableId, TableKind, mark};
 use kelix_wire::generation::{BuildRefusal, LoadedTable, decode_tables, encode_tables};
 use kelix_wire::{Expiry, FrameBuffer, Op, ReplyHead, Request, RequestHead, Status, catalogue, encode_reply};
 
@@ -56,6 +56,23 @@ pub enum Order {
         /// Which one it is.
         generation: u64,
     },
+    /// From shard 0 to all others: which of these tables, which were dropped, do links of items lead to?
+    FindLinks {
+        /// In their order.
+        tables: Vec<TableId>,
+    },
+    /// From others to shard 0: to these.
+    LinksFound {
+        /// In their order.
+        tables: Vec<TableId>,
+    },
+    /// From shard 0 to all others: these tables, which were dropped, are such as never were.
+    Forget {
+        /// In their order.
+        tables: Vec<TableId>,
+    },
+    /// From others to shard 0: they are.
+    Forgotten,
     /// Where are these targets of links?
     Ask {
         /// The generation that is built.
@@ -184,6 +201,8 @@ pub(crate) struct Generations {
     changed: bool,
     pub given: u64,
     lease_ns: u64,
+    /// A bit for each table: it may be one that was dropped. Without any, empty.
+    dropped: Vec<u64>,
 }
 
 impl Generations {
@@ -203,7 +222,29 @@ impl Generations {
             changed: true,
             given: 0,
             lease_ns,
+            dropped: Vec::new(),
         }
+    }
+
+    /// Finds out anew which tables were dropped.
+    pub fn count_dropped(&mut self) {
+        self.dropped.clear();
+        for (table, used) in &self.uses {
+            if *used == Use::Gone(0) {
+                note_dropped(&mut self.dropped, *table);
+            }
+        }
+    }
+
+    pub fn has_dropped_tables(&self) -> bool {
+        !self.dropped.is_empty()
+    }
+
+    /// Whether a table was dropped, and is not of a generation again.
+    pub fn is_dropped(&self, table: TableId) -> bool {
+        let word = self.dropped.get(usize::from(table.0) / 64);
+        let noted = word.is_some_and(|word| word >> (table.0 % 64) & 1 == 1);
+        noted && self.uses.get(&table) == Some(&Use::Gone(0))
     }
 
     /// Why a request cannot be done, where that is for its table's sake.
@@ -323,6 +364,11 @@ impl Generations {
     }
 }
 
+fn note_dropped(dropped: &mut Vec<u64>, table: TableId) {
+    dropped.resize(1 << 10, 0);
+    dropped[usize::from(table.0) / 64] |= 1 << (table.0 % 64);
+}
+
 fn is_name(name: &[u8]) -> bool {
     (1..=NAME_BYTES_MAX).contains(&name.len()) && std::str::from_utf8(name).is_ok()
 }
@@ -351,6 +397,13 @@ impl Shard {
                 self.begin_leaving(generation, tables, given_up);
             }
             Order::Dropped { generation } => self.shard_has_dropped(generation),
+            Order::FindLinks { tables } => self.begin_link_search(tables),
+            Order::LinksFound { tables } => self.take_links(tables),
+            Order::Forget { tables } => {
+                self.forget_tables(&tables);
+                self.generations.orders.push(Order::Forgotten);
+            }
+            Order::Forgotten => self.shard_has_forgotten(),
             Order::Ask { generation, from, question, .. } => self.answer_shard(generation, from, &question),
             Order::Tell { generation, told, .. } => self.take_told(generation, &told),
         }
@@ -402,7 +455,7 @@ impl Shard {
         self.generations.forbid(now, connection, head)
     }
 
-    fn connection(&self, peer: PeerId) -> u64 {
+    pub(crate) fn connection(&self, peer: PeerId) -> u64 {
         self.clients[peer.0 as usize].as_ref().map_or(0, |client| client.connection)
     }
 
@@ -500,7 +553,7 @@ impl Shard {
             let known = dataset.names.get(&(name.clone(), kind)).cloned();
             let (name_id, mut made) = match known {
                 Some(known) => known,
-                None => match self.give_table_id(kind, &name)? {
+                None => match self.give_table_id(kind, name.as_bytes())? {
                     Some(id) => (id, Vec::new()),
                     None => return Ok(false),
                 },
@@ -508,7 +561,7 @@ impl Shard {
             let table = match made.iter().find(|table| !dataset.uses(**table)) {
                 Some(free) => *free,
                 None => {
-                    let Some(id) = self.give_table_id(kind, &name)? else { return Ok(false) };
+                    let Some(id) = self.give_table_id(kind, name.as_bytes())? else { return Ok(false) };
                     made.push(id);
                     id
                 }
@@ -517,18 +570,6 @@ impl Shard {
             (wanted.name_id, wanted.table) = (name_id, table);
         }
         Ok(true)
-    }
-
-    /// The next id of a kind, for a table of this name.
-    fn give_table_id(&mut self, kind: TableKind, name: &str) -> Result<Option<TableId>, NoRoom> {
-        let given = self.names.get(&(0, kind)).copied().unwrap_or(0);
-        if usize::from(given) == TABLES_MAX {
-            return Ok(None);
-        }
-        let id = TableId::new(kind, given + 1);
-        self.put_catalogue(&catalogue::name_key(TableId::CATALOGUE, NameId(id.0)), name.as_bytes())?;
-        self.names.insert((0, kind), given + 1);
-        Ok(Some(id))
     }
 
     /// Shard 0 has given tables to a generation, which are going to be filled here, too.
@@ -742,6 +783,9 @@ impl Shard {
         }
         for table in &tables {
             self.generations.uses.insert(*table, Use::Gone(generation));
+            if generation == 0 {
+                note_dropped(&mut self.generations.dropped, *table);
+            }
         }
         // Whoever reads on sees that before anything is gone.
         self.note_generations();

@@ -101,6 +101,7 @@ impl Shard {
             let dataset = Dataset::restore(&mut words)?;
             self.generations.datasets.insert(name, dataset);
         }
+        self.generations.count_dropped();
         if !leaving.is_empty() {
             self.begin_leaving(0, leaving, false);
         }

@@ -66,6 +66,9 @@ impl Shard {
         if leaving.hash.is_empty() && leaving.ordered.is_empty() {
             let generation = leaving.generation;
             self.generations.leaving.pop_front();
+            if let Some(search) = &mut self.link_search {
+                search.ahead = search.ahead.saturating_sub(1);
+            }
             self.has_dropped(generation);
         }
         (!self.generations.leaving.is_empty()).then_some(now.monotonic_ns)

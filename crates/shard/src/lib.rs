@@ -26,6 +26,7 @@ mod large;
 mod leaving;
 mod load;
 mod noted;
+mod numbers;
 mod ordered;
 mod overlay;
 mod places;
@@ -37,4 +38,5 @@ mod waiting;
 
 pub use generations::{GenerationReport, Order, Stage};
 pub use kelix_index::{ModelCounts, OrderedCounts};
+pub use numbers::NumberCounts;
 pub use shard::{Guest, Now, Progress, Shard, ShardConfig, ShardCounters};

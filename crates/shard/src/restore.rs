@@ -186,6 +186,9 @@ impl Shard {
         };
         let given = self.names.entry((of, kind)).or_default();
         *given = which.max(*given);
+        if of == 0 && self.catalogue_body(key).is_some_and(|name| name.is_empty()) {
+            self.rest_number_of_the_past(TableId(id));
+        }
     }
 }
 

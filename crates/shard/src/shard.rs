@@ -18,6 +18,7 @@ use crate::cache::Cache;
 use crate::generations::{Generations, Order};
 use crate::large::Upload;
 use crate::noted::Noted;
+use crate::numbers::{LinkSearch, Numbers};
 use crate::places::Places;
 use crate::unordered::Counts;
 use crate::waiting::{PARKED_MAX, Parked};
@@ -89,6 +90,8 @@ pub struct Progress {
     pub faulty: Vec<(PeerId, &'static str)>,
     /// What other shards are to know: all of them if this is shard 0, else shard 0.
     pub orders: Vec<Order>,
+    /// Another life of the store is to begin, with [`Shard::begin_life`], and these connections are to end for it.
+    pub renewed: Option<Vec<u64>>,
 }
 
 /// What the shard has done so far.
@@ -168,6 +171,8 @@ pub(crate) struct Client {
     pub history: Option<History>,
     pub connection: u64,
     pub may_write: bool,
+    /// It may have handles of tables that were dropped later than so many.
+    pub knows: u64,
     /// It has sent nothing in so many steps, while it was among the recent ones.
     quiet: u32,
 }
@@ -204,6 +209,8 @@ pub struct Shard {
     pub(crate) expiries_most: usize,
     /// Names given so far, by table, and those of tables by their kind.
     pub(crate) names: HashMap<(u16, TableKind), u16>,
+    pub(crate) numbers: Numbers,
+    pub(crate) link_search: Option<LinkSearch>,
     pub(crate) generations: Generations,
     pub(crate) noted: Noted,
     /// If items may be let go.
@@ -229,6 +236,8 @@ pub struct Shard {
     next_other: usize,
     /// Clients with replies in their backlog.
     blocked: Vec<PeerId>,
+    /// Clients that have come again with handles which are of other tables now.
+    strangers: Vec<PeerId>,
 }
 
 impl Shard {
@@ -255,6 +264,8 @@ impl Shard {
             expiries: BinaryHeap::new(),
             expiries_most: crate::upkeep::EXPIRY_NOTES_MIN,
             names: HashMap::new(),
+            numbers: Numbers::default(),
+            link_search: None,
             generations: Generations::new(config.view_lease_ns),
             noted: Noted::default(),
             cache: config.is_cache.then(|| Cache::new(&config.image)),
@@ -274,6 +285,7 @@ impl Shard {
             others: Vec::new(),
             next_other: 0,
             blocked: Vec::new(),
+            strangers: Vec::new(),
         }
     }
 
@@ -281,6 +293,12 @@ impl Shard {
     pub fn join(&mut self, peer: PeerId, guest: Guest) -> Option<PeerId> {
         let Guest { ordered_placement, connection, caller, may_write } = guest;
         let (history, old) = caller.map(|caller| self.history_of(caller)).unzip();
+        let new = self.numbers.known_to_a_newcomer();
+        let knows = history.as_ref().map_or(new, |history: &History| history.knows.unwrap_or(new));
+        if self.numbers.are_strange_to(knows) {
+            mark!("client came again when numbers of tables had been given again");
+            self.strangers.push(peer);
+        }
         let index = peer.0 as usize;
         if self.clients.len() <= index {
             self.clients.resize_with(index + 1, || None);
@@ -294,6 +312,7 @@ impl Shard {
             history,
             connection,
             may_write,
+            knows,
             quiet: 0,
         });
         self.others.push(peer);
@@ -312,7 +331,12 @@ impl Shard {
                 self.abandon_upload(upload);
             }
             self.let_generations_go(peer, client.history.is_some());
-            client.history.into_iter().for_each(|history| self.remember(history));
+            self.strangers.retain(|stranger| *stranger != peer);
+            self.numbers.note_gone();
+            if let Some(mut history) = client.history {
+                history.knows = Some(client.knows);
+                self.remember(history);
+            }
         }
     }
 
@@ -391,6 +415,13 @@ impl Shard {
     /// Does what has arrived and what is due.
     pub fn step(&mut self, now: Now, fabric: &mut impl Fabric) -> Progress {
         let mut progress = Progress::default();
+        self.numbers.begin_step();
+        if !self.strangers.is_empty() {
+            let what = "numbers of tables that it knows were given again";
+            let strangers = std::mem::take(&mut self.strangers);
+            strangers.iter().for_each(|peer| self.leave(*peer));
+            progress.faulty.extend(strangers.into_iter().map(|peer| (peer, what)));
+        }
         let mut batch = std::mem::take(&mut self.batch);
         let count = self.take_requests(fabric, &mut batch, &mut progress);
         progress.requests = count;
@@ -406,7 +437,7 @@ impl Shard {
             self.handle(now, fabric, task);
         }
         self.batch = batch;
-        progress.next_ns = self.upkeep(now, fabric);
+        progress.next_ns = self.upkeep(now, fabric, &mut progress.renewed);
         self.flush(fabric, &mut progress);
         for (peer, _) in &progress.faulty {
             self.leave(*peer);

@@ -33,7 +33,12 @@ pub(crate) struct LeavingSlab {
 
 impl Shard {
     /// Does what is due and says when something will be due again.
-    pub(crate) fn upkeep(&mut self, now: Now, fabric: &mut impl Fabric) -> Option<u64> {
+    pub(crate) fn upkeep(
+        &mut self,
+        now: Now,
+        fabric: &mut impl Fabric,
+        renewed: &mut Option<Vec<u64>>,
+    ) -> Option<u64> {
         // First what gives memory back, then the writes that wait for it, oldest first, then the emptying, which takes
         // some itself.
         let expiry_due = self.expire(now);
@@ -43,6 +48,8 @@ impl Shard {
         };
         let generations_due = self.tend_generations(now);
         let leaving_due = self.empty_tables(now);
+        let search_due = self.search_links(now);
+        let numbers_due = self.tend_numbers(now, renewed);
         let epoch = self.image.epoch();
         self.image.advance_epoch(now.monotonic_ns, || fabric.now_ns());
         let stepped = self.image.epoch() != epoch;
@@ -63,6 +70,8 @@ impl Shard {
             training_due,
             generations_due,
             leaving_due,
+            search_due,
+            numbers_due,
             evacuation_due,
             parked_due,
         ]
