@@ -175,12 +175,17 @@ pub fn pin(core: usize) {
 
 /// Runs the calling thread on some cores, and so the threads and processes it starts.
 pub(crate) fn pin_to(chosen: std::ops::Range<usize>) {
+    pin_thread(None, chosen);
+}
+
+/// Runs a thread on some cores; `None`: the calling one.
+pub(crate) fn pin_thread(thread: Option<rustix::thread::Pid>, chosen: std::ops::Range<usize>) {
     // They are counted before the first thread is pinned.
     let _ = cores();
     let mut set = rustix::thread::CpuSet::new();
     chosen.for_each(|core| set.set(core));
     // Where pinning is not allowed the figures only get noisier.
-    let _ = rustix::thread::sched_setaffinity(None, &set);
+    let _ = rustix::thread::sched_setaffinity(thread, &set);
 }
 
 /// Lets the calling thread run anywhere again, and so the threads it starts.

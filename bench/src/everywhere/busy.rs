@@ -23,7 +23,7 @@ use crate::peers::daemon::{Daemon, Transport, resident_bytes};
 use crate::peers::protocol::{Memcached, Protocol};
 use crate::report::{Row, Sense};
 use crate::socket::send_all;
-use crate::store::{Store, cores, key_of, pin, verify};
+use crate::store::{Store, cores, key_of, pin, pin_thread, pin_to, verify};
 use crate::times::Times;
 use crate::workload::{Batch, Records};
 
@@ -31,7 +31,7 @@ const RECORDS: u64 = 100_000;
 /// One turn of one side.
 const TURN: Duration = Duration::from_millis(500);
 /// Most pairs of turns a row.
-const ROUNDS_MAX: usize = 9;
+const ROUNDS_MAX: usize = 15;
 /// Between two operations of an open loop.
 const BETWEEN: Duration = Duration::from_millis(1);
 /// Sessions that do nothing, and the shards of their server.
@@ -39,6 +39,46 @@ const SILENT: usize = 1000;
 const SILENT_SHARDS: usize = 8;
 /// Bytes of a mebibyte.
 const MIB: f64 = (1 << 20) as f64;
+
+/// Where a client and the threads of the servers run. Left alone the system puts them so or so, and an exchange between two cores takes several times as long.
+#[derive(Clone, Copy)]
+enum Placement {
+    Anywhere,
+    OneCore,
+    TwoCores,
+}
+
+impl Placement {
+    /// What rows of it are called.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Placement::Anywhere => ("", ""),
+            Placement::OneCore => ("_one_core", ", client and servers on one core"),
+            Placement::TwoCores => ("_two_cores", ", client and servers on two cores"),
+        }
+    }
+
+    /// Places the calling thread, this process's server and another one.
+    fn arrange(self, other: u32) {
+        let last = cores() - 1;
+        let (client, server) = match self {
+            Placement::Anywhere => (0..last + 1, 0..last + 1),
+            Placement::OneCore => (0..1, 0..1),
+            Placement::TwoCores => (0..1, last..last + 1),
+        };
+        pin_to(client);
+        for pid in [std::process::id(), other] {
+            let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+            for task in tasks {
+                let name = std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+                let id = task.file_name().to_str().and_then(|id| id.parse().ok());
+                if pid == other || name.starts_with("kelix-") {
+                    pin_thread(id.and_then(rustix::thread::Pid::from_raw), server.clone());
+                }
+            }
+        }
+    }
+}
 
 /// Something that does one operation on a record after the other.
 trait Client: Send {
@@ -293,13 +333,18 @@ impl Pair {
         (id, name): (&'static str, &'static str),
         wanted: f64,
         what: (FabricChoice, Path, bool),
+        placement: Placement,
     ) -> Result<Row, String> {
-        let [ours, theirs] = self.compare(1, Loop::Closed, what)?;
+        placement.arrange(self.daemon.pid());
+        let compared = self.compare(1, Loop::Closed, what);
+        Placement::Anywhere.arrange(self.daemon.pid());
+        let [ours, theirs] = compared?;
         let (our_median, their_median) = (median(&ours.medians), median(&theirs.medians));
         let ratios = (our_median / their_median, ours.p99() / theirs.p99());
+        let (suffix, where_) = placement.names();
         Ok(Row {
-            id: id.into(),
-            name: name.into(),
+            id: format!("{id}{suffix}").into(),
+            name: format!("{name}{where_}").into(),
             ours: our_median / 1e3,
             other: Some(their_median / 1e3),
             unit: "us",
@@ -480,7 +525,9 @@ pub(super) fn busy(rounds: usize) -> Result<Vec<Row>, String> {
             false,
         ),
     ] {
-        rows.push(pair.latency((id, name), 3.0, (fabric, path, puts))?);
+        for placement in [Placement::Anywhere, Placement::OneCore, Placement::TwoCores] {
+            rows.push(pair.latency((id, name), 3.0, (fabric, path, puts), placement)?);
+        }
     }
     drop(work);
     let _work = Work::build(pair.store.directory.clone());

@@ -68,6 +68,11 @@ pub struct Daemon {
 }
 
 impl Daemon {
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Starts a program of the distribution's, with the arguments that make it listen at an address, on the cores of the
     /// calling thread.
     pub fn start(
