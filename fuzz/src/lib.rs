@@ -3,6 +3,8 @@
 //! A target takes any bytes and must neither panic nor hang. Where a parser accepts, the target writes the result again
 //! and compares; bits that the format leaves to nobody are named in the target and left out of the comparison.
 
+pub mod exposition;
+pub mod heap;
 mod memory;
 pub mod tcp;
 

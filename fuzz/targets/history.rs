@@ -4,6 +4,8 @@
 
 use kelix_sim::check::linear::judge;
 use kelix_sim::history::lines::{read, write};
+// Its heap has bounds.
+use kelix_fuzz as _;
 use libfuzzer_sys::fuzz_target;
 
 /// So many operations are judged in no time, whatever they are.

@@ -5,6 +5,8 @@
 use kelix_image::LargeBody;
 use kelix_image::words::bytes_of;
 use kelix_types::limits::VALUE_BYTES_MAX;
+// Its heap has bounds.
+use kelix_fuzz as _;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

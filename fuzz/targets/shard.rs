@@ -1,4 +1,5 @@
-//! A shard and a client that asks for anything at all, in requests that parse and others.
+//! A shard and clients, one after another, that ask for anything at all, in requests that parse and others, and go in the middle of it. When
+//! the last has gone nothing is left of any: no state, nothing to do, no memory.
 
 #![no_main]
 
@@ -6,12 +7,18 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use kelix_fuzz::{Input, Mailboxes, words};
-use kelix_image::{ItemFlags, ItemView};
+use kelix_image::words::bytes_of;
+use kelix_image::{AttributeBuilder, ItemFlags, ItemView};
+use kelix_shard::Order;
 use kelix_shard::alone::Alone;
-use kelix_types::{Location, TableId, TableKind, Version};
+use kelix_types::{Location, NameId, TableId, TableKind, Version};
+use kelix_wire::control::Caller;
+use kelix_wire::generation::{
+    DROP_DATASET, LoadedTable, NewItem, RESOLVED, any_of, decode_tables, encode_tables,
+};
 use kelix_wire::{
-    Expiry, FrameBuffer, Op, Reply, Request, RequestHead, ScanArgument, ScanEntry, ScanReply, Status,
-    encode_request,
+    Expiry, FrameBuffer, Op, Reply, Request, RequestHead, ScanArgument, ScanEntry, ScanReply, Sequence,
+    Status, encode_request,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -39,14 +46,46 @@ const TABLES: [TableId; 8] = [
     TableId::new(TableKind::Inline, 2),
     TableId::new(TableKind::Numbers, 1),
     TableId::new(TableKind::Strings, 1),
-    TableId::new(TableKind::Strings, 9),
+    TableId::new(TableKind::Strings, 2),
 ];
+
+/// What a client asks for who builds a generation, or reads one.
+const BUILDS: [Op; 16] = [
+    Op::Build,
+    Op::Build,
+    Op::Build,
+    Op::Load,
+    Op::Load,
+    Op::Resolve,
+    Op::Resolve,
+    Op::Switch,
+    Op::Switch,
+    Op::Abandon,
+    Op::Hold,
+    Op::Hold,
+    Op::Freeze,
+    Op::Overlays,
+    Op::Put,
+    Op::Drop,
+];
+const DATASETS: [&str; 4] = ["one", "other", "", "none"];
+
+/// Beyond this nothing ends: an expiry of a request that was made by chance.
+const NEVER_NS: u64 = 1 << 62;
+/// Steps until a shard that nobody asks for anything has nothing to do. Each does a part of what is due.
+const STEPS_MAX: usize = 20_000;
 
 /// This is the first of so many: some links lead to another shard.
 const SHARDS: usize = 2;
 
 struct World {
     server: Alone,
+    /// The connection there is.
+    connection: u64,
+    /// The generation begun last, and its tables.
+    built: (u64, Vec<LoadedTable>),
+    /// Of a client that may ask again: its next write.
+    sequence: u64,
     /// What plain puts left: client flags and value.
     model: HashMap<(TableId, Vec<u8>), (u32, Vec<u8>)>,
     version: u64,
@@ -55,13 +94,80 @@ struct World {
 
 fuzz_target!(|data: &[u8]| {
     let server = Alone::new(SHARDS, &MAILBOXES);
-    let mut world = World { server, model: HashMap::new(), version: 0, location: 0 };
+    let mut world = World {
+        server,
+        connection: 1,
+        built: (0, Vec::new()),
+        sequence: 0,
+        model: HashMap::new(),
+        version: 0,
+        location: 0,
+    };
+    world.name_tables();
     let mut input = Input(data);
-    while !input.is_empty() && world.step(&mut input) {}
+    while !input.is_empty() {
+        if !world.step(&mut input) {
+            world.comes_next(0);
+        }
+        world.do_as_others();
+    }
+    world.server.leave();
+    world.come_to_rest();
     world.server.wipe();
 });
 
 impl World {
+    /// The tables that anybody writes to, so that those of generations are others.
+    fn name_tables(&mut self) {
+        for table in &TABLES[1..] {
+            let argument = Some(table.kind() as u64);
+            let head = RequestHead { argument, ..RequestHead::new(Op::Intern, 0, TableId::CATALOGUE) };
+            let given = self.server.call(head, table.0.to_string().as_bytes(), &[]);
+            assert_eq!(given.version, u64::from(table.0));
+        }
+    }
+
+    /// Another client in place of the one that goes, or has gone.
+    fn comes_next(&mut self, how: u8) {
+        self.server.leave();
+        self.connection += 1;
+        let number = u64::from(how & 3);
+        let caller = (number > 0).then_some(Caller { number, again: how & 4 != 0 });
+        self.server.join(self.connection, caller, how & 8 == 0);
+    }
+
+    /// What another shard does with what it is told.
+    fn do_as_others(&mut self) {
+        for order in std::mem::take(&mut self.server.orders) {
+            assert_eq!(order.is_for(0, SHARDS), 1..SHARDS);
+            self.server.shard.obey(match order {
+                Order::Drop { generation: 0, .. } | Order::Begin { .. } => continue,
+                Order::Drop { generation, .. } => Order::Dropped { generation },
+                Order::Ask { generation, from, question, .. } => {
+                    let told = question.targets.iter().map(|asked| (asked.link, None));
+                    Order::Tell { generation, to: from, told: told.collect() }
+                }
+                Order::Tell { .. } | Order::Dropped { .. } => panic!("an answer to nothing"),
+            });
+        }
+    }
+
+    /// Nobody is there any more: whatever is due is done some time, then nothing is to be done, and nothing is left.
+    fn come_to_rest(&mut self) {
+        let mut steps = 0..STEPS_MAX;
+        loop {
+            let next = self.server.step().next_ns.filter(|next| *next < NEVER_NS);
+            if next.is_none() && self.server.orders.is_empty() {
+                break;
+            }
+            assert!(steps.next().is_some(), "a shard that never comes to rest");
+            self.server.now_ns = self.server.now_ns.max(next.unwrap_or(0));
+            self.do_as_others();
+        }
+        assert_eq!(self.server.shard.audit_departed(), Ok(()));
+        assert_eq!(self.server.shard.audit(), Ok(()));
+    }
+
     /// `false`: the connection has ended.
     fn step(&mut self, input: &mut Input<'_>) -> bool {
         let what = input.u8();
@@ -72,6 +178,18 @@ impl World {
                 self.server.now_ns += u64::from(input.u16()) << 20;
                 self.server.step();
                 return true;
+            }
+            11 => self.compose_build(BUILDS[usize::from(what & 15)], input, &mut frame),
+            12 => {
+                self.comes_next(what);
+                return true;
+            }
+            13 => {
+                // It goes before it is answered: what it wanted may have been done.
+                self.compose(OPS[usize::from(what & 15) % OPS.len()], 0, input, &mut frame);
+                self.model.clear();
+                self.server.send(&mut frame);
+                return false;
             }
             _ => {
                 frame.clear();
@@ -90,8 +208,66 @@ impl World {
         true
     }
 
+    /// A request about a generation, as a rule the one that was begun last.
+    fn compose_build(&self, op: Op, input: &mut Input<'_>, frame: &mut FrameBuffer) {
+        let how = input.u8();
+        let (number, tables) = &self.built;
+        let table = tables.get(usize::from(how & 1)).map_or(TableId(1), |table| table.table);
+        let number = if how & 2 == 0 { *number } else { u64::from(input.u8()) };
+        let dataset = DATASETS[usize::from(how >> 2 & 3)].as_bytes();
+        let key_bytes = if table.kind().has_numbers() { 8 } else { 1 };
+        let key = vec![how >> 4; key_bytes];
+        let mut section = AttributeBuilder::default();
+        let target = TABLES[usize::from(how >> 4 & 3)];
+        section.link(NameId(1), target, &[how >> 6], b"");
+        let body = if how & 4 == 0 { section.finish() } else { b"8 bytes.".to_vec() };
+        let of = |op, table| RequestHead { argument: Some(number), ..RequestHead::new(op, 0, table) };
+        match op {
+            Op::Build => {
+                let kinds = [TableKind::Hash, TableKind::Numbers, TableKind::Inline, TableKind::Strings];
+                let asked = (0..1 + (how & 1)).map(|table| LoadedTable {
+                    table: TableId(0),
+                    name_id: any_of(kinds[usize::from(how >> (4 + 2 * table) & 3)]),
+                    name: ["first", "second"][usize::from(table)].to_string(),
+                    overlay: how & 2 != 0,
+                });
+                let head = RequestHead::new(Op::Build, 0, TableId::CATALOGUE);
+                encode_request(frame, head, dataset, &encode_tables(&asked.collect::<Vec<_>>()));
+            }
+            Op::Load => {
+                let (mut items, attributes) = (Vec::new(), how & 4 == 0);
+                let expiry = (how & 8 != 0).then_some(Expiry::In(1 << 30));
+                NewItem { key: &key, body: &body, attributes, expiry, client_flags: 0 }.push(&mut items);
+                encode_request(frame, of(op, table), &[], bytes_of(&items));
+            }
+            Op::Put => {
+                let attributes = how & 4 == 0;
+                let expect = (how & 8 != 0).then_some(None);
+                encode_request(frame, RequestHead { attributes, expect, ..of(op, table) }, &key, &body);
+            }
+            Op::Resolve => {
+                let argument = Some(if how & 4 == 0 { u64::from(how >> 4) } else { RESOLVED });
+                encode_request(frame, RequestHead { argument, ..of(op, table) }, &[], &[]);
+            }
+            Op::Hold => {
+                let expiry = (how & 4 != 0).then_some(Expiry::In(0));
+                encode_request(frame, RequestHead { expiry, ..of(op, TableId::CATALOGUE) }, &[], &[]);
+            }
+            Op::Drop => {
+                let argument = Some(DROP_DATASET);
+                encode_request(frame, RequestHead { argument, ..of(op, TableId::CATALOGUE) }, dataset, &[]);
+            }
+            // Of a table of the generation, or one of those before.
+            Op::Freeze | Op::Overlays => {
+                let before = TableId(table.0.saturating_sub(u16::from(how >> 4 & 3)));
+                encode_request(frame, of(op, before), &[], &[]);
+            }
+            _ => encode_request(frame, of(op, TableId::CATALOGUE), &[], &[]),
+        }
+    }
+
     /// A request that parses. What was answered last comes back in it now and then.
-    fn compose(&self, op: Op, what: u8, input: &mut Input<'_>, frame: &mut FrameBuffer) {
+    fn compose(&mut self, op: Op, what: u8, input: &mut Input<'_>, frame: &mut FrameBuffer) {
         let mut head = RequestHead::new(op, u32::from(what), TABLES[usize::from(input.u8() & 7)]);
         let flags = input.u8();
         if what & 1 != 0 {
@@ -111,6 +287,10 @@ impl World {
             head.argument = Some(if flags & 4 == 0 { u64::from(input.u16()) } else { input.u64() });
         }
         head.attributes = what & 8 != 0;
+        if flags & 64 != 0 {
+            self.sequence += 1;
+            head.sequence = Some(Sequence { number: self.sequence, again: false });
+        }
         let key_bytes = if flags & 16 != 0 { 8 } else { usize::from(input.u8() & 31) };
         let key = input.bytes(key_bytes);
         let body_bytes = usize::from(input.u16() & 0x3ff);
@@ -136,10 +316,21 @@ impl World {
         match request.head.op {
             Op::Get => self.got(&key, &reply),
             Op::Scan => self.scanned(request, &reply),
-            Op::Put if done && request.head.expiry.is_none() && !request.head.attributes => {
+            Op::Put
+                if done
+                    && TABLES.contains(&key.0)
+                    && request.head.expiry.is_none()
+                    && !request.head.attributes =>
+            {
                 self.model.insert(key, (request.head.client_flags, request.body.to_vec()));
             }
             Op::Put | Op::Delete | Op::LargeCommit if done => drop(self.model.remove(&key)),
+            Op::Build if done => {
+                let tables = bytes_of(&reply.item[1..]).get(..reply.item[0] as usize).and_then(decode_tables);
+                self.built = (reply.head.version, tables.expect("tables"));
+            }
+            // Whose table it was, and which.
+            Op::Drop if done => self.model.clear(),
             _ => {}
         }
         assert!(!self.server.has_more(), "two answers to {request:?}");
@@ -148,7 +339,7 @@ impl World {
     /// A scan brings keys of its range in their order; which of them there are, gets tell.
     fn scanned(&self, request: &Request<'_>, reply: &Reply<'_>) {
         let (table, argument) = (request.head.table, request.head.argument.and_then(ScanArgument::from_word));
-        if reply.head.status == Status::Refused {
+        if matches!(reply.head.status, Status::Refused | Status::Gone) {
             return;
         }
         let argument = argument.expect("an argument that was taken");
@@ -187,7 +378,8 @@ impl World {
             return;
         }
         if reply.head.status != Status::Ok {
-            assert!(reply.head.status == Status::Absent && known.is_none(), "{key:?} was lost");
+            let is_not_there = matches!(reply.head.status, Status::Absent | Status::Gone);
+            assert!(is_not_there && known.is_none(), "{key:?} was lost");
             return;
         }
         let inline = !key.0.kind().has_items();

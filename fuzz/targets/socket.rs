@@ -10,6 +10,8 @@ use std::os::unix::net::UnixStream;
 
 use kelix_fabric::shm::{receive_frame, send_frame};
 use kelix_types::ErrorKind;
+// Its heap has bounds.
+use kelix_fuzz as _;
 use libfuzzer_sys::fuzz_target;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 

@@ -2,6 +2,8 @@
 
 #![no_main]
 
+// Its heap has bounds.
+use kelix_fuzz as _;
 use libfuzzer_sys::fuzz_target;
 use tally::Tally;
 

@@ -1,8 +1,13 @@
-//! Tables in columns, as `kelix stat` prints them.
+//! Tables in columns, as `kelix stat` prints them. What stands in them a server has told, which may be any: its texts
+//! are cut, and no sequences for a terminal.
 
 use serde_json::Value;
 
+use crate::bytes::show_name;
 use crate::units::show_mib;
+
+/// Characters of a text at most: room for twenty holders of a generation.
+const TEXT_CHARS_MAX: usize = 2000;
 
 /// A column: its title, and where its value stands in the object of a row.
 pub(crate) struct Column {
@@ -31,7 +36,7 @@ pub(crate) const fn label(title: &'static str, pointer: &'static str) -> Column 
 
 fn show(value: &Value, form: Form) -> String {
     match (value.as_f64(), form) {
-        (_, Form::Text) => value.as_str().unwrap_or("-").into(),
+        (_, Form::Text) => show_name(value.as_str().unwrap_or("-")).chars().take(TEXT_CHARS_MAX).collect(),
         // A server of another release may tell less.
         (None, _) => "-".into(),
         (Some(value), Form::Count) => format!("{value:.0}"),
@@ -58,7 +63,7 @@ pub(crate) fn table(title: &str, columns: &[Column], rows: &[Value]) -> String {
         };
         lines.push(columns.iter().enumerate().map(sum).collect());
     }
-    let width = |index: usize| lines.iter().map(|line| line[index].len()).max().unwrap_or(0);
+    let width = |index: usize| lines.iter().map(|line| line[index].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let mut text = format!("{title}\n");
     for line in &lines {

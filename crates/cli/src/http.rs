@@ -34,6 +34,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use kelix::{Client, Credentials};
 use kelix_server::Statistics;
 use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Runtime;
 use tokio::task::{LocalSet, spawn_local, yield_now};
 use tracing::warn;
@@ -111,7 +112,8 @@ fn wanted(query: &str) -> Option<&str> {
     query.split('&').find_map(|pair| pair.strip_prefix("namespace=")).filter(|name| !name.is_empty())
 }
 
-struct Answers {
+/// What is answered.
+pub(crate) struct Answers {
     statistics: Statistics,
     /// Where this process reads the names of ordered tables, as a client of its own.
     directory: PathBuf,
@@ -126,6 +128,11 @@ fn session(directory: &Path, namespace: &str) -> Result<Lent, Failure> {
 }
 
 impl Answers {
+    /// What a server tells that is reached at `bound`, and whose run directory this is.
+    pub fn new(statistics: Statistics, directory: PathBuf, bound: SocketAddr) -> Answers {
+        Answers { statistics, directory, names: HashMap::new(), bound }
+    }
+
     fn to(&mut self, request: &Request<Incoming>) -> Answer {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let refused = answer(StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n");
@@ -204,7 +211,7 @@ impl Ready {
 fn serve(runtime: &Runtime, directory: PathBuf, told: &Receiver<(TcpListener, Statistics)>) {
     let Ok((listener, statistics)) = told.recv() else { return };
     let bound = listener.local_addr().expect("a bound socket");
-    let answers = Answers { statistics, directory, names: HashMap::new(), bound };
+    let answers = Answers::new(statistics, directory, bound);
     LocalSet::new().block_on(runtime, accept(listener, Rc::new(RefCell::new(answers))));
 }
 
@@ -234,17 +241,19 @@ async fn accept(listener: TcpListener, answers: Rc<RefCell<Answers>>) {
             }
         };
         said = false;
-        let answers = answers.clone();
-        open.push_back(spawn_local(async move {
-            let service = service_fn(|request| ready(Ok::<_, Infallible>(answers.borrow_mut().to(&request))));
-            let mut http = http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
-            http.keep_alive(false).max_buf_size(HEAD_BYTES_MAX).title_case_headers(true);
-            let connection = http.serve_connection(TokioIo::new(stream), service);
-            // The client may have gone, or read nothing.
-            let _ = tokio::time::timeout(CONNECTION_TIME_MAX, connection).await;
-        }));
+        open.push_back(spawn_local(converse(stream, answers.clone())));
     }
+}
+
+/// Answers what comes over a connection, and ends it.
+pub(crate) async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, answers: Rc<RefCell<Answers>>) {
+    let service = service_fn(|request| ready(Ok::<_, Infallible>(answers.borrow_mut().to(&request))));
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
+    http.keep_alive(false).max_buf_size(HEAD_BYTES_MAX).title_case_headers(true);
+    let connection = http.serve_connection(TokioIo::new(stream), service);
+    // The client may have gone, or read nothing.
+    let _ = tokio::time::timeout(CONNECTION_TIME_MAX, connection).await;
 }
 
 #[cfg(test)]

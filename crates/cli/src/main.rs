@@ -31,6 +31,8 @@ mod namespaces;
 mod pages;
 mod plan;
 mod progress;
+mod rates;
+mod report;
 mod scan;
 mod screen;
 mod serve;

@@ -14,8 +14,9 @@ const AGAIN: Duration = Duration::from_secs(10);
 
 /// The ordered tables that statistics tell of.
 fn ordered(statistics: &mut Value) -> Vec<&mut Value> {
-    let shards = statistics["shards"].as_array_mut().into_iter().flatten();
-    shards.filter_map(|shard| shard["ordered"].as_array_mut()).flatten().collect()
+    let shards = statistics.get_mut("shards").and_then(Value::as_array_mut).into_iter().flatten();
+    let tables = shards.filter_map(|shard| shard.get_mut("ordered")?.as_array_mut()).flatten();
+    tables.filter(|table| table.is_object()).collect()
 }
 
 /// Adds the names of ordered tables, read by a session that is only opened if there are any. Statistics without names are

@@ -9,9 +9,9 @@ use rustix::termios::tcgetwinsize;
 use serde_json::{Value, json};
 
 use crate::columns::{Column, Form, column, label, table};
-use crate::stat::{KINDS, MEMORY, ordered_rows, title};
+use crate::rates::{growth, seconds_between, sum};
+use crate::report::{KINDS, MEMORY, ROWS_MAX, ordered_rows, rows, title};
 use crate::units::show_time;
-use crate::watch::{growth, seconds_between, sum};
 
 /// Empties the screen.
 pub(crate) const CLEAR: &str = "\x1b[2J";
@@ -65,17 +65,12 @@ const ORDERED: [Column; 5] = [
 /// A row with what has grown in it, a second, where that is known.
 fn with_rates(before: Option<&Value>, now: &Value, seconds: f64, names: &[&str]) -> Value {
     let mut row = now.clone();
+    row["per_s"] = json!({});
     for name in names {
         let rate = before.and_then(|before| growth(before, now, &format!("/{name}"), seconds));
         row["per_s"][*name] = json!(rate);
     }
     row
-}
-
-/// The client's row of the look before.
-fn same_client<'a>(before: Option<&'a Value>, client: &Value) -> Option<&'a Value> {
-    let mut clients = before?["clients"].as_array()?.iter();
-    clients.find(|known| known["connection"] == client["connection"])
 }
 
 fn who(client: &Value) -> String {
@@ -87,12 +82,14 @@ fn who(client: &Value) -> String {
 
 /// Clients, the busiest first.
 fn clients(before: Option<&Value>, now: &Value, seconds: f64) -> Vec<Value> {
-    let clients = now["clients"].as_array().into_iter().flatten();
+    let known = before.map_or(Vec::new(), |before| rows(before, "clients"));
+    let clients = rows(now, "clients").into_iter();
     let mut rows: Vec<Value> = clients
         .map(|client| {
             let names = ["reads", "read_bytes", "messages"];
-            let mut row = with_rates(same_client(before, client), client, seconds, &names);
-            row["who"] = who(client).into();
+            let before = known.iter().find(|known| known["connection"] == client["connection"]);
+            let mut row = with_rates(before, &client, seconds, &names);
+            row["who"] = who(&client).into();
             row
         })
         .collect();
@@ -149,7 +146,8 @@ fn text(before: Option<&Value>, now: &Value, gone: Option<&str>, every: Duration
         None => format!("every {}", show_time(every)),
     };
     text += "; Ctrl-C ends\n\n";
-    let fabrics = now["fabrics"].as_object().into_iter().flatten().map(|(name, fabric)| {
+    let fabrics = now["fabrics"].as_object().into_iter().flatten().filter(|(_, fabric)| fabric.is_object());
+    let fabrics = fabrics.take(ROWS_MAX).map(|(name, fabric)| {
         let names = ["reads", "read_bytes", "retries", "fallbacks", "messages"];
         let mut row = with_rates(before.map(|before| &before["fabrics"][name]), fabric, seconds, &names);
         row["fabric"] = name.as_str().into();
@@ -157,7 +155,8 @@ fn text(before: Option<&Value>, now: &Value, gone: Option<&str>, every: Duration
     });
     text += &table("one-sided reads and messages", &FABRICS, &fabrics.collect::<Vec<_>>());
     text += &answered(before, now);
-    let shards = now["shards"].as_array().into_iter().flatten().enumerate().map(|(number, shard)| {
+    let shards = rows(now, "shards");
+    let shards = shards.iter().enumerate().map(|(number, shard)| {
         let names = ["requests", "gets", "scans", "puts", "deletes", "cpu_s"];
         let mut row = with_rates(before.map(|before| &before["shards"][number]), shard, seconds, &names);
         row["percent"] = json!(row["per_s"]["cpu_s"].as_f64().map(|part| part * 100.0));
@@ -169,7 +168,7 @@ fn text(before: Option<&Value>, now: &Value, gone: Option<&str>, every: Duration
     text += &some("memory, MiB", &MEMORY[..MEMORY.len() - 1], shards.clone());
     text += &some("clients, the busiest first", &CLIENTS, clients(before, now, seconds));
     text += &some("ordered tables", &ORDERED, ordered_rows(&shards));
-    let mut kinds = now["memory_by_kind"].as_array().cloned().unwrap_or_default();
+    let mut kinds = rows(now, "memory_by_kind");
     kinds.sort_by(|one, other| number(other, "/used_bytes").total_cmp(&number(one, "/used_bytes")));
     text + &some("memory by what it holds, MiB", &KINDS, kinds)
 }

@@ -35,9 +35,11 @@ impl Store for SessionStore {
         let shards = statistics["shards"].as_array().ok_or_else(|| wrong_statistics("tell of no shards"))?;
         let free = shards.iter().map(|shard| {
             let bytes = |name: &str| shard["memory"][name].as_u64().unwrap_or(0);
-            bytes("limit_bytes").saturating_sub(bytes("live_bytes") + bytes("quarantined_bytes"))
+            bytes("limit_bytes")
+                .saturating_sub(bytes("live_bytes").saturating_add(bytes("quarantined_bytes")))
         });
-        Ok(free.sum())
+        // Whatever the server tells.
+        Ok(free.fold(0, u64::saturating_add))
     }
 
     fn in_force(&mut self, dataset: &str) -> Result<InForce> {

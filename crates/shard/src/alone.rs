@@ -1,4 +1,4 @@
-//! A shard with one client and no threads, for tests of what it does and of what it leaves in memory: what is sent is
+//! A shard with one client at a time and no threads, for tests of what it does and of what it leaves in memory: what is sent is
 //! handled at once, and time passes when it is told to.
 
 use std::sync::Arc;
@@ -6,11 +6,13 @@ use std::sync::Arc;
 use kelix_image::{Header, ImageConfig, MemoryMap, PrivateSegments, Span};
 use kelix_types::TableId;
 use kelix_types::limits::{EPOCH_NS, EPOCH_NS_MIN, SHARD_BYTES_MIN, VIEW_LEASE_NS, segment_bytes_max};
+use kelix_wire::control::Caller;
 use kelix_wire::mailboxes::{Mailboxes, PEER};
 use kelix_wire::{
     FrameBuffer, Op, Reply, ReplyHead, RequestHead, RingReader, RingWriter, Status, View, encode_request,
 };
 
+use crate::generations::Order;
 use crate::shard::{Guest, Now, Progress, Shard, ShardConfig};
 
 /// Steps after which a request is answered, whatever it waits for: an epoch each.
@@ -31,7 +33,12 @@ pub struct Alone {
     reader: RingReader,
     /// What the clocks show.
     pub now_ns: u64,
+    /// What it had to tell other shards, which are not there.
+    pub orders: Vec<Order>,
 }
+
+/// The client that is there from the beginning.
+const GUEST: Guest = Guest { ordered_placement: true, connection: 1, caller: None, may_write: true };
 
 impl Alone {
     /// Seed of the key hash.
@@ -92,7 +99,7 @@ impl Alone {
 
     /// A shard that was made elsewhere.
     pub fn of(mut shard: Shard, (header, segments): (Span, PrivateSegments), mailboxes: &Mailboxes) -> Alone {
-        shard.join(PEER, Guest { ordered_placement: true, connection: 1, caller: None, may_write: true });
+        shard.join(PEER, GUEST);
         Alone {
             shard,
             header,
@@ -102,6 +109,7 @@ impl Alone {
             writer: RingWriter::new(true),
             reader: RingReader::new(true),
             now_ns: 1,
+            orders: Vec::new(),
         }
     }
 
@@ -118,7 +126,23 @@ impl Alone {
     /// Lets the shard do what is to be done.
     pub fn step(&mut self) -> Progress {
         self.shard_side.now_ns = self.now_ns;
-        self.shard.step(Now { monotonic_ns: self.now_ns, wall_ns: self.now_ns }, &mut self.shard_side)
+        let now = Now { monotonic_ns: self.now_ns, wall_ns: self.now_ns };
+        let mut progress = self.shard.step(now, &mut self.shard_side);
+        self.orders.append(&mut progress.orders);
+        progress
+    }
+
+    /// The client goes, whatever it still wanted.
+    pub fn leave(&mut self) {
+        self.shard.leave(PEER);
+        self.client_side.wipe();
+        self.shard_side.wipe();
+        (self.writer, self.reader) = (RingWriter::new(true), RingReader::new(true));
+    }
+
+    /// Another one comes in its place, over this connection.
+    pub fn join(&mut self, connection: u64, caller: Option<Caller>, may_write: bool) {
+        self.shard.join(PEER, Guest { connection, caller, may_write, ..GUEST });
     }
 
     /// Lets an epoch pass.

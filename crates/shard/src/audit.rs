@@ -1,8 +1,9 @@
-//! Whether a shard's memory and index agree. For tests; it looks at all there is.
+//! Whether a shard's memory and index agree, and what is left of clients. For tests; it looks at all there is.
 
 use kelix_image::{InUse, ItemFlags, Kind, LargeBody};
 use kelix_types::Guardian;
 
+use crate::generations::{Stage, Use};
 use crate::large::Target;
 use crate::shard::Shard;
 
@@ -43,5 +44,90 @@ impl Shard {
             }
         }
         self.image.audit(&used)
+    }
+
+    /// Checks, where all clients have gone and everything is done that was due, that nothing is left of them but what they stored, and what
+    /// is remembered of who may come again. `Err`: what is.
+    pub fn audit_departed(&self) -> Result<(), String> {
+        let of = &self.generations;
+        let is_loading = |used: &&Use| matches!(used, Use::Filled { .. } | Use::Frozen { .. });
+        let generations = || of.datasets.values().flat_map(|dataset| &dataset.generations);
+        let left = [
+            ("clients", self.clients.iter().flatten().count()),
+            ("places in turns", self.turns()),
+            ("processes that may read on", self.numbers.lingering()),
+            ("requests that wait for memory", self.parked.len()),
+            ("generations that nobody reads", generations().filter(|of| of.stage != Stage::InForce).count()),
+            ("holds", generations().map(|of| of.holds.len()).sum()),
+            ("datasets of nothing", of.datasets.values().filter(|dataset| dataset.is_empty()).count()),
+            ("tables that are filled or frozen", of.uses.values().filter(is_loading).count()),
+            ("tables that are emptied", of.leaving.len() + of.walked.len()),
+            ("builders", of.built_by.len()),
+            ("builders that took too long", of.thawed.len()),
+            ("lists of overlays", of.listings.len()),
+            ("questions", of.questions.len()),
+            ("orders", of.orders.len()),
+            ("notes of links", self.noted.tables()),
+        ];
+        match left.iter().find(|(_, count)| *count > 0) {
+            Some((what, count)) => Err(format!("{count} {what} are left")),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kelix_image::AttributeBuilder;
+    use kelix_image::words::bytes_of;
+    use kelix_types::{NameId, TableId, TableKind};
+    use kelix_wire::control::Caller;
+    use kelix_wire::generation::{LoadedTable, NewItem, any_of, encode_tables};
+    use kelix_wire::mailboxes::Mailboxes;
+    use kelix_wire::{Op, RequestHead};
+
+    use crate::alone::Alone;
+
+    /// Begins a generation, and puts an item with a link into its only table.
+    fn build(alone: &mut Alone) -> RequestHead {
+        let name_id = any_of(TableKind::Hash);
+        let asked = LoadedTable { table: TableId(0), name_id, name: "table".to_string(), overlay: false };
+        let head = RequestHead::new(Op::Build, 0, TableId::CATALOGUE);
+        let generation = alone.call(head, b"dataset", &encode_tables(&[asked])).version;
+        // The first number is that of the name.
+        let table = TableId(2);
+        let (mut section, mut items) = (AttributeBuilder::default(), Vec::new());
+        section.link(NameId(1), table, b"key", b"");
+        let body = section.finish();
+        NewItem { key: b"key", body: &body, attributes: true, expiry: None, client_flags: 0 }
+            .push(&mut items);
+        let of = RequestHead { argument: Some(generation), ..head };
+        alone.call(RequestHead { op: Op::Load, table, ..of }, &[], bytes_of(&items));
+        of
+    }
+
+    /// A client that may come again held the generation in force for ever when it had gone; and what was noted of links, 8 bytes for
+    /// each of up to 8 million items, stayed when a generation was given up, or complete, before its links were resolved.
+    #[test]
+    fn nothing_is_left_of_who_has_gone() {
+        let mut alone = Alone::new(1, &Mailboxes::new());
+        for completes in [false, true] {
+            alone.leave();
+            alone.join(2, Some(Caller { number: 7, again: completes }), true);
+            let of = build(&mut alone);
+            if completes {
+                alone.call(RequestHead { op: Op::Switch, ..of }, &[], &[]);
+                alone.call(RequestHead { op: Op::Hold, ..of }, &[], &[]);
+            }
+            alone.leave();
+            alone.step();
+            let held = alone.shard.generations().map(|generation| generation.holders.len()).sum::<usize>();
+            assert_eq!(held, usize::from(completes), "it may come again, and find what it held");
+            while let Some(next) = alone.step().next_ns {
+                alone.now_ns = alone.now_ns.max(next);
+            }
+            assert_eq!(alone.shard.audit_departed(), Ok(()), "{completes}");
+            assert_eq!(alone.shard.audit(), Ok(()), "{completes}");
+        }
     }
 }

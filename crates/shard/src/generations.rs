@@ -144,6 +144,11 @@ pub(crate) struct Generation {
     pub holds: Vec<(PeerId, u64)>,
 }
 
+/// In place of who has gone: a number that no client has.
+pub(crate) const NOBODY: PeerId = PeerId(u32::MAX);
+/// Who holds a generation until then does so for a lease from the next look on.
+const FOR_A_LEASE: u64 = u64::MAX;
+
 /// What is told of a generation.
 #[derive(Clone, Debug)]
 pub struct GenerationReport {
@@ -167,7 +172,7 @@ pub(crate) struct Dataset {
 }
 
 impl Dataset {
-    fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.generations.is_empty() && self.names.is_empty()
     }
 
@@ -195,7 +200,7 @@ pub(crate) struct Generations {
     /// Generations that are being built, and the connections of those who build them.
     pub built_by: HashMap<u64, u64>,
     /// Generations whose builders took too long.
-    thawed: Vec<u64>,
+    pub thawed: Vec<u64>,
     /// When there is to be looked for what is due, unless something changes before.
     due_ns: Option<u64>,
     changed: bool,
@@ -355,12 +360,25 @@ impl Generations {
         self.changed = true;
         let mut building = Vec::new();
         for generation in self.datasets.values_mut().flat_map(|dataset| &mut dataset.generations) {
-            generation.holds.retain(|(holder, _)| comes_again || *holder != peer);
+            match generation.holds.iter_mut().find(|(holder, _)| *holder == peer) {
+                // Whoever is given its number next has nothing to do with that.
+                Some(held) if comes_again => *held = (NOBODY, FOR_A_LEASE),
+                _ => generation.holds.retain(|(holder, _)| *holder != peer),
+            }
             if generation.stage == Stage::Built && generation.builder == peer {
                 building.push(generation.number);
             }
         }
         building
+    }
+
+    /// What those held who have gone since the look before, and may come again, they hold for a lease from now on.
+    fn begin_leases(&mut self, now: Now) {
+        let generations = self.datasets.values_mut().flat_map(|dataset| &mut dataset.generations);
+        let holds = generations.flat_map(|generation| &mut generation.holds);
+        for (_, until) in holds.filter(|(_, until)| *until == FOR_A_LEASE) {
+            *until = now.monotonic_ns + self.lease_ns;
+        }
     }
 }
 
@@ -586,6 +604,7 @@ impl Shard {
         let lease_ns = self.generations.lease_ns;
         self.generations.listings.remove(&number);
         self.generations.questions.remove(&number);
+        self.noted.end_all(number);
         self.generations.changed = true;
         if self.generations.thawed.contains(&number) {
             return Ok(Answer::of(Status::Gone));
@@ -723,6 +742,7 @@ impl Shard {
             return self.generations.due_ns;
         }
         self.generations.changed = false;
+        self.generations.begin_leases(now);
         let lease_ns = self.generations.lease_ns;
         let mut next: Option<u64> = None;
         let mut wake = |at: u64| next = Some(next.map_or(at, |next| next.min(at)));
@@ -737,6 +757,12 @@ impl Shard {
                         Some(until) => wake(until),
                         None => due.push(generation.number),
                     }
+                }
+                // Whoever is there holds it without saying so.
+                Stage::InForce => {
+                    generation.holds.retain(|(holder, until)| *holder != NOBODY || *until > now.monotonic_ns);
+                    let gone = generation.holds.iter().filter(|(holder, _)| *holder == NOBODY);
+                    gone.map(|(_, until)| *until).min().into_iter().for_each(&mut wake);
                 }
                 Stage::Unlisted(since) if since + lease_ns <= now.monotonic_ns => due.push(generation.number),
                 Stage::Unlisted(since) => wake(since + lease_ns),
@@ -775,6 +801,7 @@ impl Shard {
     pub(crate) fn begin_leaving(&mut self, generation: u64, tables: Vec<TableId>, given_up: bool) {
         self.generations.listings.remove(&generation);
         self.generations.questions.remove(&generation);
+        self.noted.end_all(generation);
         self.generations.thawed.retain(|thawed| *thawed != generation);
         self.generations.built_by.remove(&generation);
         self.generations.changed = true;

@@ -11,16 +11,12 @@
 
 use std::collections::HashMap;
 
-use kelix_fabric::PeerId;
 use kelix_image::words::{bytes_of, bytes_of_mut};
 use kelix_types::TableId;
 use kelix_wire::generation::{decode_tables, encode_tables};
 
-use crate::generations::{Dataset, Generation, Generations, Stage, Use};
+use crate::generations::{Dataset, Generation, Generations, NOBODY, Stage, Use};
 use crate::shard::Shard;
-
-/// Nobody, who built what is in force.
-const NOBODY: PeerId = PeerId(u32::MAX);
 
 const READ: u64 = 1;
 const READ_OVERLAY: u64 = 2;

@@ -106,6 +106,17 @@ impl Noted {
         told
     }
 
+    /// A generation is complete, or given up.
+    pub fn end_all(&mut self, generation: u64) {
+        self.tables.retain(|of| of.generation != generation);
+        self.count = self.tables.iter().flat_map(|of| &of.items).map(Vec::len).sum();
+    }
+
+    /// Tables of which something is or was noted.
+    pub fn tables(&self) -> usize {
+        self.tables.len()
+    }
+
     /// All links of a table are resolved.
     pub fn end(&mut self, table: TableId) {
         self.forget(table);
@@ -142,6 +153,15 @@ mod tests {
         assert!(noted.next(TABLE, 9, 3).is_none() && noted.next(TableId(8), 0, 3).is_none());
         noted.end(TABLE);
         assert!(noted.tables.is_empty() && noted.count == 0);
+    }
+
+    #[test]
+    fn notes_end_with_their_generation() {
+        let mut noted = noted(5);
+        noted.end_all(2);
+        assert_eq!(noted.count, 5);
+        noted.end_all(1);
+        assert_eq!((noted.tables(), noted.count), (0, 0));
     }
 
     #[test]

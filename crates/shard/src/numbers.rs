@@ -126,6 +126,11 @@ impl Numbers {
         known < self.returned
     }
 
+    /// Connections that were ended whose processes may go on to read.
+    pub fn lingering(&self) -> usize {
+        self.lingering.len()
+    }
+
     /// A step begins.
     pub fn begin_step(&mut self) {
         self.drops_before = self.drops;

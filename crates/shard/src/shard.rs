@@ -394,6 +394,12 @@ impl Shard {
         !self.parked.is_empty() || !self.blocked.is_empty()
     }
 
+    /// Places that clients have in the lists of whom to look at next.
+    pub(crate) fn turns(&self) -> usize {
+        let turns = self.recent.len() + self.others.len() + self.blocked.len() + self.replied.len();
+        turns + self.strangers.len()
+    }
+
     /// Looks at the next clients that are not recent; those that have sent something are recent from now on.
     fn look_at_others(&mut self, fabric: &impl Fabric, count: usize) {
         for _ in 0..count.min(self.others.len()) {

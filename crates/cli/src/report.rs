@@ -1,0 +1,280 @@
+//! What a server tells of itself, in tables. It may be any server, which has other things to tell or means no good: whatever it says, this is text
+//! for a terminal, and not much longer than what was said.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::bytes::show_name;
+use crate::columns::{Column, Form, column, label, table};
+use crate::units::{show_size, show_time};
+
+const REQUESTS: [Column; 14] = [
+    label("shard", "/shard"),
+    column("items", "/items", Form::Count),
+    column("requests", "/requests", Form::Count),
+    column("gets", "/gets", Form::Count),
+    column("scans", "/scans", Form::Count),
+    column("puts", "/puts", Form::Count),
+    column("deletes", "/deletes", Form::Count),
+    column("expired", "/expired", Form::Count),
+    column("evicted", "/evicted", Form::Count),
+    column("repaired links", "/links_repaired", Form::Count),
+    column("waiting", "/writes_waiting", Form::Count),
+    column("waited", "/writes_waited", Form::Count),
+    column("refused", "/writes_refused", Form::Count),
+    column("repeated", "/writes_repeated", Form::Count),
+];
+
+const WORK: [Column; 7] = [
+    label("shard", "/shard"),
+    column("CPU s", "/cpu_s", Form::Fraction),
+    column("sleeps", "/sleeps", Form::Count),
+    label("epoch", "/epoch"),
+    column("splits", "/index_splits", Form::Count),
+    column("merges", "/index_merges", Form::Count),
+    column("moved items", "/items_evacuated", Form::Count),
+];
+
+pub(crate) const MEMORY: [Column; 7] = [
+    label("shard", "/shard"),
+    column("limit", "/memory/limit_bytes", Form::Mib),
+    column("taken", "/memory/segment_bytes", Form::Mib),
+    column("used", "/memory/used_bytes", Form::Mib),
+    column("live", "/memory/live_bytes", Form::Mib),
+    column("resting", "/memory/quarantined_bytes", Form::Mib),
+    column("retired segments", "/memory/segments_retired", Form::Count),
+];
+
+pub(crate) const KINDS: [Column; 5] = [
+    Column { form: Form::Text, ..label("what", "/what") },
+    label("slot bytes", "/slot_bytes"),
+    column("slots", "/slots", Form::Count),
+    column("live", "/live_bytes", Form::Mib),
+    column("slabs", "/used_bytes", Form::Mib),
+];
+
+const ORDERED: [Column; 10] = [
+    Column { form: Form::Text, ..label("table", "/name") },
+    label("shard", "/shard"),
+    column("keys", "/keys", Form::Count),
+    column("leaves", "/leaves", Form::Count),
+    column("splits", "/splits", Form::Count),
+    column("merges", "/merges", Form::Count),
+    column("models", "/sub_models", Form::Count),
+    Column { form: Form::Fraction, ..label("error", "/model_error") },
+    column("models MiB", "/model_bytes", Form::Mib),
+    column("tables MiB", "/table_bytes", Form::Mib),
+];
+
+/// Numbers of tables: those of dropped ones rest for a while.
+const NUMBERS: [Column; 4] = [
+    Column { form: Form::Text, ..label("kind", "/kind") },
+    column("tables", "/used", Form::Count),
+    column("dropped", "/resting", Form::Count),
+    column("left", "/left", Form::Count),
+];
+
+const GENERATIONS: [Column; 5] = [
+    Column { form: Form::Text, ..label("dataset", "/dataset") },
+    label("generation", "/generation"),
+    Column { form: Form::Text, ..label("stage", "/stage") },
+    label("tables", "/tables"),
+    Column { form: Form::Text, ..label("held by", "/held_by") },
+];
+
+const CLIENTS: [Column; 11] = [
+    Column { form: Form::Text, ..label("fabric", "/fabric") },
+    label("process", "/pid"),
+    label("user", "/uid"),
+    Column { form: Form::Text, ..label("address", "/address") },
+    column("reads", "/reads", Form::Count),
+    column("read MiB", "/read_bytes", Form::Mib),
+    column("messages", "/messages", Form::Count),
+    column("retries", "/retries", Form::Count),
+    column("fallbacks", "/fallbacks", Form::Count),
+    label("segments", "/segments_mapped"),
+    column("models MiB", "/model_bytes", Form::Mib),
+];
+
+/// Rows of a list at most: no server tells of more.
+pub(crate) const ROWS_MAX: usize = 1000;
+
+/// What a part of the statistics lists, as far as it can be rows.
+pub(crate) fn rows(statistics: &Value, part: &str) -> Vec<Value> {
+    let all = statistics[part].as_array().into_iter().flatten();
+    all.filter(|row| row.is_object()).take(ROWS_MAX).cloned().collect()
+}
+
+/// A time in words.
+fn show_seconds(seconds: f64) -> String {
+    show_time(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+}
+
+/// A row for each ordered table of each shard. One whose name is not known goes by its number.
+pub(crate) fn ordered_rows(shards: &[Value]) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for shard in shards {
+        for mut row in self::rows(shard, "ordered").into_iter().take(ROWS_MAX - rows.len()) {
+            row["shard"] = shard["shard"].clone();
+            if !row["name"].is_string() {
+                row["name"] = format!("#{}", row["table"]).into();
+            }
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+/// A row for each generation of each dataset, with who holds it.
+fn generation_rows(statistics: &Value) -> Vec<Value> {
+    let mut rows = rows(statistics, "generations");
+    for row in &mut rows {
+        let holders = row["holders"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let mut held_by = holders.collect::<Vec<_>>().join(", ");
+        if let Some(more @ 1..) = row["holders_not_listed"].as_u64() {
+            held_by += &format!(", and {more} more");
+        }
+        row["held_by"] = held_by.into();
+    }
+    rows
+}
+
+/// How old the newest snapshot is, and how it went with others; nothing, if the server takes none.
+fn snapshots(statistics: &Value) -> String {
+    let of = &statistics["snapshots"];
+    let Some(taken) = of["taken"].as_u64() else { return String::new() };
+    let newest = match (of["age_seconds"].as_f64(), of["bytes"].as_u64()) {
+        (Some(age), Some(bytes)) => {
+            format!("the newest {} old, {}", show_seconds(age), show_size(bytes))
+        }
+        _ => "none yet".into(),
+    };
+    let failed = of["failed"].as_u64().unwrap_or(0);
+    format!("snapshots: {newest}; {taken} taken, {failed} failed since this server began\n")
+}
+
+/// Which server it is, and which namespace.
+pub(crate) fn title(statistics: &Value) -> String {
+    let text = |name: &str| match &statistics[name] {
+        Value::String(text) => show_name(text),
+        Value::Null => "-".into(),
+        other => show_name(&other.to_string()),
+    };
+    let rdma: Vec<&str> =
+        statistics["rdma"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    format!(
+        "server: process {}, kelix {}, term {}, up {}, shm in pages of {}{}{}\n{}namespace: {}{}\n",
+        text("pid"),
+        text("version"),
+        text("term"),
+        show_seconds(statistics["uptime_s"].as_f64().unwrap_or(0.0)),
+        show_size(statistics["page_bytes"].as_u64().unwrap_or(0)),
+        statistics["tcp"]
+            .as_str()
+            .map_or(String::new(), |address| format!(", tcp at {}", show_name(address))),
+        match &rdma[..] {
+            [] => String::new(),
+            addresses => format!(", verbs at {}", show_name(&addresses.join(" "))),
+        },
+        snapshots(statistics),
+        text("namespace"),
+        match statistics["cache"].as_bool() {
+            Some(true) => ", a cache: items go when memory is used up",
+            _ => "",
+        },
+    )
+}
+
+/// All of it, in tables.
+pub(crate) fn report(statistics: &Value) -> String {
+    let (shards, clients) = (rows(statistics, "shards"), rows(statistics, "clients"));
+    let mut report = title(statistics) + "\n";
+    report += &table("requests", &REQUESTS, &shards);
+    report.push('\n');
+    report += &table("work", &WORK, &shards);
+    report.push('\n');
+    report += &table("memory, MiB", &MEMORY, &shards);
+    report.push('\n');
+    let kinds = rows(statistics, "memory_by_kind");
+    if !kinds.is_empty() {
+        report += &table("memory by what it holds, MiB", &KINDS, &kinds);
+        report.push('\n');
+    }
+    let ordered = ordered_rows(&shards);
+    if !ordered.is_empty() {
+        report += &table("ordered tables", &ORDERED, &ordered);
+        let more = shards.iter().filter_map(|shard| shard["ordered_not_listed"].as_u64());
+        let more = more.fold(0, u64::saturating_add);
+        if more > 0 {
+            report += &format!("  and {more} more\n");
+        }
+        report.push('\n');
+    }
+    let mut numbers = rows(statistics, "table_numbers");
+    numbers.retain(|numbers| numbers["used"] != 0 || numbers["resting"] != 0);
+    if !numbers.is_empty() {
+        report += &table("numbers of tables", &NUMBERS, &numbers);
+        report.push('\n');
+    }
+    let generations = generation_rows(statistics);
+    if !generations.is_empty() {
+        report += &table("generations", &GENERATIONS, &generations);
+        if let Some(more @ 1..) = statistics["generations_not_listed"].as_u64() {
+            report += &format!("  and {more} more\n");
+        }
+        report.push('\n');
+    }
+    if clients.is_empty() {
+        report += "no clients\n";
+    } else {
+        report += &table("clients", &CLIENTS, &clients);
+        if let Some(more @ 1..) = statistics["clients_not_listed"].as_u64() {
+            report += &format!("  and {more} more\n");
+        }
+    }
+    report
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn ordered_tables_have_names_or_numbers() {
+        let shards = json!([
+            {"shard": 0, "ordered": [{"table": 16385, "keys": 3, "name": "a\tb"}]},
+            {"shard": 1, "ordered": [{"table": 49153, "keys": 20}], "ordered_not_listed": 2},
+        ]);
+        let report = report(&json!({"shards": shards}));
+        for words in ["a\u{fffd}b", "#49153", "  and 2 more\n"] {
+            assert!(report.contains(words), "{words}: {report}");
+        }
+        assert_eq!(ordered_rows(&[json!({"shard": 0, "ordered": []}), json!({})]), Vec::<Value>::new());
+    }
+
+    /// A time below zero, a row that is a number and a long name each ended the program, and what the server said of itself could be
+    /// sequences that a terminal obeys.
+    #[test]
+    fn whatever_a_server_tells_is_shown() {
+        let report = report(&json!({
+            "version": "\u{1b}[2J", "uptime_s": 1e300, "tcp": "a\nb", "rdma": ["\u{9b}31m"],
+            "snapshots": {"taken": 1, "age_seconds": -1.0, "bytes": 7},
+            "shards": [1, {"ordered": [2, {}], "ordered_not_listed": u64::MAX}, {"ordered_not_listed": 1}],
+            "generations": ["x", {"dataset": "y".repeat(1 << 16), "holders": 1}],
+            "clients": vec![json!({"fabric": "\u{7}"}); 1500],
+        }));
+        assert!(!report.chars().any(|c| c.is_control() && c != '\n'), "{report:?}");
+        assert!(report.contains("and 18446744073709551615 more"), "{report}");
+        assert!(report.lines().count() < 1100, "{} lines", report.lines().count());
+    }
+
+    #[test]
+    fn a_server_that_tells_less_is_shown_all_the_same() {
+        let report = report(&json!({"shards": [{"shard": 0}]}));
+        assert!(report.contains('-') && report.contains("no clients"), "{report}");
+        assert!(!report.contains("ordered"), "{report}");
+    }
+}
