@@ -113,7 +113,7 @@ impl Memfd {
             Error::system(
                 "share memory",
                 format!(
-                    "cannot make {bytes} bytes of shared memory; check the limits on memory and open files"
+                    "cannot make {bytes} bytes of shared memory; check the limits on memory and open files (`ulimit -v`, `ulimit -n`)"
                 ),
                 source,
             )
@@ -136,7 +136,11 @@ impl Memfd {
     /// Maps it.
     pub fn map(&self, writable: bool) -> Result<Span> {
         map(self.fd.as_fd(), self.bytes, writable).map_err(|source| {
-            Error::system("map shared memory", format!("cannot map {} bytes", self.bytes), source)
+            Error::system(
+                "map shared memory",
+                format!("cannot map {} bytes; see `ulimit -v`, the limit on address space", self.bytes),
+                source,
+            )
         })
     }
 
