@@ -66,6 +66,12 @@ impl From<String> for Failure {
     }
 }
 
+impl From<&str> for Failure {
+    fn from(text: &str) -> Failure {
+        text.to_string().into()
+    }
+}
+
 /// For benchmarks, which have stores of their own and no other way to fail.
 impl From<Failure> for String {
     fn from(failure: Failure) -> String {
@@ -80,4 +86,19 @@ pub fn end(program: &str, result: Result<(), Failure>) -> ExitCode {
         complain(format_args!("{program}: {text}"));
     }
     ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use kelix::{Error, ErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn a_lost_server_keeps_its_exit_code_with_advice_beside() {
+        let lost = || Failure::from(Error::new(ErrorKind::Unavailable, "walk", "the server has gone"));
+        assert_eq!((lost().code, lost().with("load again").code), (3, 3));
+        assert_eq!(Failure::from("a file").code, 5);
+        assert_eq!(Failure::from(unprinted(std::io::ErrorKind::BrokenPipe.into())).code, 0);
+    }
 }

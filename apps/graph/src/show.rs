@@ -215,7 +215,7 @@ fn check_deep(edges: &Edges, links: &mut Links, from: u32) -> Result<(), Failure
     deep(&mut Arrays::new(edges), from, DEEP, edges.vertices(), |user| theirs.push(user))?;
     if ours != theirs {
         let text = "a depth-first search along links does not visit the users that one on arrays does";
-        return Err(text.to_string().into());
+        return Err(text.into());
     }
     let first: Vec<String> = ours.iter().take(8).map(u32::to_string).collect();
     say(format_args!("{}, ...: the first {} users as on arrays", first.join(", "), ours.len()))?;

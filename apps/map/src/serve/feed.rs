@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use kelix_apps::text;
+use kelix_apps::{Failure, text};
 use serde_json::json;
 
 use super::App;
@@ -145,7 +145,7 @@ impl Player {
             kelix_apps::complain(format_args!("kelix-map: {points} lost, and the others come: {error}"));
             self.lost = (0, Some(Instant::now()));
         }
-        let session = self.app.client.session().map_err(text);
+        let session = self.app.client.session().map_err(Failure::from);
         if let Ok((links, _)) = session.and_then(Links::open) {
             self.links = links;
         }
