@@ -134,7 +134,7 @@ pub fn draw(edges: &Edges, args: &StoreArgs, from: Option<u32>, out: &Path) -> R
     let mut links = Links::new(store.session()?)?;
     let from = from.unwrap_or_else(|| busiest(edges));
     links.expect(&[from])?;
-    Ok(pictures(&mut links, from, edges, out)?)
+    pictures(&mut links, from, edges, out)
 }
 
 fn pictures(links: &mut Links, from: u32, edges: &Edges, out: &Path) -> Result<(), Failure> {
@@ -188,7 +188,7 @@ pub fn all(edges: &Edges, args: &StoreArgs) -> Result<(), Failure> {
     say(format_args!("\nthe first {COMPARED} users, breadth-first:"))?;
     compare(edges, &store, &mut links, from)?;
     say(format_args!(""))?;
-    Ok(pictures(&mut links, from, edges, Path::new(PICTURES))?)
+    pictures(&mut links, from, edges, Path::new(PICTURES))
 }
 
 /// Compares all distances with those on arrays. Returns who is furthest away.
