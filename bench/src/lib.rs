@@ -35,6 +35,9 @@ pub use report::{Report, Row, Sense};
 pub use store::{cores, pin, unpin};
 pub use workload::Keys;
 
+/// The fewest records that most benchmarks take.
+const RECORDS_MIN: u64 = 1000;
+
 /// Servers of others, to be measured beside.
 pub mod peer {
     pub use crate::peers::daemon::{Address, Daemon, Transport};
@@ -44,11 +47,7 @@ pub mod peer {
 /// How to run a benchmark and where its result goes.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Print the result as JSON instead of a table.
-    pub json: bool,
-    /// Also draw it, as an SVG file in this folder.
-    pub svg: Option<PathBuf>,
-    /// Number of records; each benchmark has its own default.
+    /// Number of records; each benchmark has its own default, and fewest.
     pub records: Option<u64>,
     /// Threads of each server, where servers are compared (default 1); cores of the server that is projected to.
     pub threads: Option<usize>,
@@ -91,21 +90,59 @@ pub const NAMES: &[(&str, &str)] = &[
     ("projection", "what the counted verbs and bytes of a run allow on an RDMA NIC, by arithmetic"),
 ];
 
-/// Runs the benchmark `name`.
-fn measure(name: &str, options: &Options) -> Result<Report, String> {
+/// Why a benchmark came to nothing.
+#[derive(Debug)]
+pub enum Error {
+    /// It was asked for what makes no sense.
+    Usage(String),
+    /// Anything else.
+    Other(String),
+}
+
+impl From<String> for Error {
+    fn from(text: String) -> Error {
+        Error::Other(text)
+    }
+}
+
+impl Error {
+    /// The same failure, with what it is a failure of.
+    fn of(self, what: &str) -> Error {
+        match self {
+            Error::Usage(text) => Error::Usage(format!("{what}: {text}")),
+            Error::Other(text) => Error::Other(format!("{what}: {text}")),
+        }
+    }
+}
+
+/// Whether the benchmark `name` takes these options.
+fn check(name: &str, options: &Options) -> Result<(), Error> {
+    let wrong = |text: String| Err(Error::Usage(text));
     let projects = name == "projection" && options.keys.is_none();
     if options.compares_servers() && !projects && !["peers", "sweep"].contains(&name) {
-        return Err(format!("{name} takes no --keys, --threads or --clients; peers and sweep do"));
+        return wrong(format!("{name} takes no --keys, --threads or --clients; peers and sweep do"));
     }
     if options.project.is_some() && name != "projection" {
-        return Err(format!("{name} takes no --project; projection does"));
+        return wrong(format!("{name} takes no --project; projection does"));
     }
     if options.traces.is_some() && name != "daily" {
-        return Err(format!("{name} takes no --traces; daily does"));
+        return wrong(format!("{name} takes no --traces; daily does"));
     }
     if options.keys_file.is_some() && name != "ordered" {
-        return Err(format!("{name} takes no --keys-file; ordered does"));
+        return wrong(format!("{name} takes no --keys-file; ordered does"));
     }
+    let least = if name == "projection" { projection::RECORDS_MIN } else { RECORDS_MIN };
+    match options.records {
+        Some(records) if records < least => {
+            wrong(format!("--records {records} is too little for {name}: write a number from {least} on"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Runs the benchmark `name`.
+pub fn measure(name: &str, options: &Options) -> Result<Report, Error> {
+    check(name, options)?;
     Ok(match name {
         "spine" => spine::run(options)?,
         "everywhere" => everywhere::run(options)?,
@@ -119,7 +156,8 @@ fn measure(name: &str, options: &Options) -> Result<Report, String> {
         "projection" => projection::run(options)?,
         _ => {
             let names: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
-            return Err(format!("no benchmark \"{name}\"; there are: {}", names.join(", ")));
+            let text = format!("no benchmark \"{name}\"; there are: {}", names.join(", "));
+            return Err(Error::Usage(text));
         }
     })
 }
@@ -164,18 +202,4 @@ pub fn clean_up() {
             }
         }
     }
-}
-
-/// Runs the benchmark `name` and prints its result.
-pub fn run(name: &str, options: &Options) -> Result<(), String> {
-    let report = measure(name, options)?;
-    if options.json {
-        println!("{}", report.json());
-    } else {
-        print!("{}", report.table());
-    }
-    if let Some(folder) = &options.svg {
-        report.draw(folder)?;
-    }
-    Ok(())
 }

@@ -11,7 +11,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use crate::papers::{FIGURES, Figure};
-use crate::{NAMES, Options, Report, marked, measure};
+use crate::{Error, NAMES, Options, Report, check, marked, measure};
 
 /// What a run wrote.
 #[derive(Debug)]
@@ -28,12 +28,13 @@ pub struct Written {
 type Parts = Vec<(String, String)>;
 
 /// Measures `only` these benchmarks, or all if there are none, and writes the results into `folder`.
-pub fn write(folder: &Path, only: &[String], options: &Options) -> Result<Written, String> {
+pub fn write(folder: &Path, only: &[String], options: &Options) -> Result<Written, Error> {
     let names: Vec<&str> = NAMES
         .iter()
         .map(|(name, _)| *name)
         .filter(|name| only.is_empty() || only.iter().any(|only| only == name))
         .collect();
+    names.iter().try_for_each(|name| check(name, options))?;
     let file = folder.join("measurements.md");
     let empty = names.iter().flat_map(|name| part_names(name)).map(|part| (part, String::new())).collect();
     filled(&file, &empty)?;
@@ -42,7 +43,7 @@ pub fn write(folder: &Path, only: &[String], options: &Options) -> Result<Writte
         if std::io::stderr().is_terminal() {
             eprintln!("measuring {name}, {} of {}", index + 1, names.len());
         }
-        reports.push(measure(name, options).map_err(|error| format!("{name}: {error}"))?);
+        reports.push(measure(name, options).map_err(|error| error.of(name))?);
     }
     let records = options.records.map_or(String::new(), |records| format!(" --records {records}"));
     let command = |report: &Report| format!("kelix bench {}{records}", report.bench);

@@ -249,7 +249,7 @@ impl Report {
 
     /// The result as a table for people.
     pub fn table(&self) -> String {
-        let mut table = format!("{} of {}\n", self.bench, Machine::this().json(self.records));
+        let mut table = format!("{}, {} records; {}\n", self.bench, self.records, Machine::this().words());
         if let Some(Detail { words, lines, .. }) = &self.detail {
             let _ = write!(
                 table,
@@ -257,7 +257,8 @@ impl Report {
                 aligned(lines, |column| column > 0 && column + 1 < lines[0].len())
             );
         }
-        table + &aligned(&self.cells(), |column| (1..=2).contains(&column) || column == 4)
+        table += &aligned(&self.cells(), |column| (1..=2).contains(&column) || column == 4);
+        table + "\n" + &self.verdict() + "\n"
     }
 
     /// The result as it stands in docs/measurements.md: the machine, the command, the rows, and how many hold.
@@ -340,7 +341,8 @@ mod tests {
         assert!(row(2.0, Sense::AtLeast).holds() && !row(1.9, Sense::AtLeast).holds());
         let report = Report::new("t", 1, vec![row(2.1, Sense::AtMost)]);
         assert_eq!(report.json()["rows"][0]["holds"], false);
-        assert!(report.table().contains("NO"));
+        let table = report.table();
+        assert!(table.contains("NO") && table.contains(&report.verdict()) && !table.contains('{'), "{table}");
         assert!(
             report
                 .markdown("t")

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::Error;
 use crate::store::{Numbers, Walk};
 
 /// Bytes of a key.
@@ -80,21 +81,23 @@ pub enum Keys {
 
 impl Keys {
     /// Reads a choice: `uniform`, `zipf`, `latest`, or `trace` and a file with a key a line.
-    pub fn parse(choice: &str, file: Option<&Path>) -> Result<Keys, String> {
+    pub fn parse(choice: &str, file: Option<&Path>) -> Result<Keys, Error> {
+        let wrong = |text: String| Err(Error::Usage(text));
         match (choice, file) {
             ("uniform", None) => Ok(Keys::Uniform),
             ("zipf", None) => Ok(Keys::Zipf),
             ("latest", None) => Ok(Keys::Latest),
             ("trace", Some(file)) => Keys::read(file),
-            ("trace", None) => Err("trace needs a file: --keys trace FILE".into()),
-            ("uniform" | "zipf" | "latest", Some(_)) => Err(format!("{choice} takes no file")),
-            _ => Err(format!("no such keys: {choice}; there are uniform, zipf, latest and trace FILE")),
+            ("trace", None) => wrong("trace needs a file: --keys trace FILE".into()),
+            ("uniform" | "zipf" | "latest", Some(_)) => wrong(format!("{choice} takes no file")),
+            _ => wrong(format!("no such keys: {choice}; there are uniform, zipf, latest and trace FILE")),
         }
     }
 
     /// Numbers the keys of a trace in the order in which each comes first.
-    fn read(file: &Path) -> Result<Keys, String> {
-        let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    fn read(file: &Path) -> Result<Keys, Error> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
         let mut numbers: HashMap<&str, u64> = HashMap::new();
         let keys = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let trace: Arc<[u64]> = keys
@@ -104,7 +107,8 @@ impl Keys {
             })
             .collect();
         if trace.is_empty() {
-            return Err(format!("{}: there is no key in it; it is to have one a line", file.display()));
+            let text = format!("{}: there is no key in it; it is to have one a line", file.display());
+            return Err(Error::Usage(text));
         }
         Ok(Keys::Trace(trace))
     }
@@ -275,7 +279,9 @@ mod tests {
         assert_eq!(keys.draw(1, 100, 6), [0, 1, 0, 2, 0, 1]);
         assert_eq!(keys.draw(1, 2, 4), [0, 1, 0, 0], "no more records than there are");
         std::fs::write(&file, "\n").unwrap();
-        assert!(Keys::parse("trace", Some(&file)).unwrap_err().contains("no key"));
+        assert!(
+            matches!(Keys::parse("trace", Some(&file)), Err(Error::Usage(text)) if text.contains("no key"))
+        );
         std::fs::remove_file(&file).unwrap();
         assert!(Keys::parse("trace", Some(&file)).is_err() && Keys::parse("trace", None).is_err());
         assert!(Keys::parse("zipf", Some(&file)).is_err() && Keys::parse("others", None).is_err());

@@ -85,6 +85,19 @@ fn whatever_leaves_steadily_is_put() {
     for put in far.multi_put(table, &items).unwrap() {
         put.unwrap();
     }
+    // Each of these took less than a request may be silent, and all of them more: those behind were given up.
+    for key in 64..70u64 {
+        far.submit_put(table, &key.to_le_bytes(), &value::make(key, 3, 200_000)).unwrap();
+    }
+    let mut completions = Vec::new();
+    until("all that was submitted has ended", || {
+        far.poll(&mut completions).unwrap();
+        far.outstanding() == 0
+    });
+    assert_eq!(completions.len(), 6);
+    for completion in completions {
+        assert!(matches!(completion.outcome.unwrap(), Outcome::Written(_)));
+    }
     let mut near = server.session();
     let table = near.table("t").unwrap();
     assert_eq!(value::check(1, near.get(table, b"large").unwrap().expect("put").value()), Ok(1));

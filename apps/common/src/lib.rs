@@ -14,7 +14,7 @@ pub use kelix::KelixKeyed;
 pub use keyed::{Keyed, Keys};
 pub use measure::{BenchArgs, Times, Wanted};
 pub use memcached::{Memcached, start as start_memcached};
-pub use say::{Failure, end, say, unprinted};
+pub use say::{Failure, complain, end, say, unprinted};
 pub use store::{Store, StoreArgs};
 
 /// An error in words.

@@ -3,14 +3,17 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use kelix::ErrorKind;
-
 /// In place of an error: nobody reads what is printed any more, so that there is nothing left to do and nobody to tell.
 const UNHEARD: &str = "";
 
 /// Prints a line. An error if that is not possible, or of no use any more.
 pub fn say(line: std::fmt::Arguments<'_>) -> Result<(), String> {
     writeln!(std::io::stdout().lock(), "{line}").map_err(unprinted)
+}
+
+/// Says something on standard error. Nobody may be listening, which is no reason to fail.
+pub fn complain(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// An error of the output in words.
@@ -39,6 +42,11 @@ impl Failure {
         if found { Ok(()) } else { Err(Failure::not_there("")) }
     }
 
+    /// The same, with what to do about it.
+    pub fn with(self, advice: &str) -> Failure {
+        Failure { text: format!("{}; {advice}", self.text), ..self }
+    }
+
     /// The command line makes no sense.
     pub fn usage(text: impl Into<String>) -> Failure {
         Failure { code: 2, text: text.into() }
@@ -47,14 +55,7 @@ impl Failure {
 
 impl From<kelix::Error> for Failure {
     fn from(error: kelix::Error) -> Failure {
-        let code = match error.kind() {
-            ErrorKind::NoSuchTable | ErrorKind::NoSuchAttribute => 1,
-            ErrorKind::InvalidArgument => 2,
-            ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Superseded => 3,
-            ErrorKind::OutOfMemory => 4,
-            _ => 5,
-        };
-        Failure { code, text: error.to_string() }
+        Failure { code: error.kind().exit_code(), text: error.to_string() }
     }
 }
 
@@ -62,6 +63,12 @@ impl From<kelix::Error> for Failure {
 impl From<String> for Failure {
     fn from(text: String) -> Failure {
         Failure { code: if text == UNHEARD { 0 } else { 5 }, text }
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(text: &str) -> Failure {
+        text.to_string().into()
     }
 }
 
@@ -76,7 +83,22 @@ impl From<Failure> for String {
 pub fn end(program: &str, result: Result<(), Failure>) -> ExitCode {
     let Err(Failure { code, text }) = result else { return ExitCode::SUCCESS };
     if !text.is_empty() {
-        eprintln!("{program}: {text}");
+        complain(format_args!("{program}: {text}"));
     }
     ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use kelix::{Error, ErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn a_lost_server_keeps_its_exit_code_with_advice_beside() {
+        let lost = || Failure::from(Error::new(ErrorKind::Unavailable, "walk", "the server has gone"));
+        assert_eq!((lost().code, lost().with("load again").code), (3, 3));
+        assert_eq!(Failure::from("a file").code, 5);
+        assert_eq!(Failure::from(unprinted(std::io::ErrorKind::BrokenPipe.into())).code, 0);
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::ops::ControlFlow;
 
+use kelix_apps::Failure;
+
 use crate::edges::Edges;
 use crate::names::name;
 use crate::search::Ground;
@@ -21,13 +23,13 @@ impl<'e> Arrays<'e> {
 }
 
 impl Ground for Arrays<'_> {
-    fn begin(&mut self, user: u32) -> Result<(), String> {
+    fn begin(&mut self, user: u32) -> Result<(), Failure> {
         self.next.clear();
         self.next.push(user);
         Ok(())
     }
 
-    fn arrive(&mut self, mut see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Result<(), String> {
+    fn arrive(&mut self, mut see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Result<(), Failure> {
         std::mem::swap(&mut self.here, &mut self.next);
         self.next.clear();
         for user in &self.here {
@@ -41,7 +43,7 @@ impl Ground for Arrays<'_> {
     fn look_around(
         &mut self,
         mut wanted: impl FnMut(u32, u32) -> ControlFlow<(), bool>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         // By rounds of lists, as they stand in a store.
         let mut left: Vec<(u32, &[u32])> =
             self.here.iter().map(|user| (*user, self.edges.from(*user))).collect();

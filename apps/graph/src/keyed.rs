@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use kelix_apps::{Keyed, Keys};
+use kelix_apps::{Failure, Keyed, Keys};
 
 use crate::search::Ground;
 
@@ -31,13 +31,13 @@ fn flagged(value: &[u8]) -> (bool, &[u8]) {
 }
 
 impl<K: Keyed> Ground for ByKey<K> {
-    fn begin(&mut self, user: u32) -> Result<(), String> {
+    fn begin(&mut self, user: u32) -> Result<(), Failure> {
         self.next.clear();
         self.next.push(user);
         Ok(())
     }
 
-    fn arrive(&mut self, mut see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Result<(), String> {
+    fn arrive(&mut self, mut see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Result<(), Failure> {
         std::mem::swap(&mut self.here, &mut self.next);
         self.next.clear();
         self.left.clear();
@@ -57,13 +57,13 @@ impl<K: Keyed> Ground for ByKey<K> {
             }
             see(user, name)
         })?;
-        gone.map_or(Ok(()), |user| Err(format!("there is no user {user}")))
+        gone.map_or(Ok(()), |user| Err(Failure::not_there(format!("there is no user {user}"))))
     }
 
     fn look_around(
         &mut self,
         mut wanted: impl FnMut(u32, u32) -> ControlFlow<(), bool>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let mut enough = false;
         while !self.left.is_empty() && !enough {
             let here = std::mem::take(&mut self.left);

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use kelix::{Frontier, Session, Table, View, Visit, Walk};
-use kelix_apps::{Failure, text};
+use kelix_apps::Failure;
 
 use crate::load::{DATASET, LISTS, USERS, user_key, user_of};
 use crate::search::Ground;
@@ -24,9 +24,9 @@ pub struct Links {
 
 impl Links {
     /// In the graph that this session's store has.
-    pub fn new(mut session: Session) -> Result<Links, String> {
-        let view = session.view(DATASET).map_err(text)?;
-        let table = |name: &str| view.table(name).map_err(text);
+    pub fn new(mut session: Session) -> Result<Links, Failure> {
+        let view = session.view(DATASET)?;
+        let table = |name: &str| view.table(name).map_err(Failure::from);
         let (users, lists) = (table(USERS)?, table(LISTS)?);
         let round = || (Frontier::new(), Vec::new());
         let (here, next) = (Frontier::new(), Frontier::new());
@@ -49,7 +49,7 @@ impl Links {
     }
 
     /// Searches depth-first along the links as they stand, from user to list to user, and shows each user. Returns how many that were.
-    pub fn deep(&mut self, from: u32, limit: usize, mut see: impl FnMut(u32)) -> Result<usize, String> {
+    pub fn deep(&mut self, from: u32, limit: usize, mut see: impl FnMut(u32)) -> Result<usize, Failure> {
         let (lists, mut count) = (self.lists.id(), 0);
         let walk = Walk::along(&["list", "follows", "next"]).depth_first();
         let walked = self.session.walk(&[(self.users, &user_key(from))], &walk, |visited| {
@@ -63,19 +63,19 @@ impl Links {
             see(user_of(visited.item.key()));
             Visit::On
         });
-        walked.map_err(text)?;
+        walked?;
         Ok(count)
     }
 }
 
 impl Ground for Links {
-    fn begin(&mut self, user: u32) -> Result<(), String> {
+    fn begin(&mut self, user: u32) -> Result<(), Failure> {
         self.next.clear();
         self.next.add(self.users, &user_key(user));
         Ok(())
     }
 
-    fn arrive(&mut self, mut see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Result<(), String> {
+    fn arrive(&mut self, mut see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Result<(), Failure> {
         std::mem::swap(&mut self.here, &mut self.next);
         self.next.clear();
         let (lists, whose) = &mut self.round;
@@ -93,17 +93,19 @@ impl Ground for Links {
             }
             see(user, item.bytes("name").unwrap_or(&[]))
         });
-        visited.map_err(text)?;
+        visited?;
         match gone {
             None => Ok(()),
-            Some(index) => Err(format!("there is no user {}", user_of(self.here.target(index).1))),
+            Some(index) => {
+                Err(Failure::not_there(format!("there is no user {}", user_of(self.here.target(index).1))))
+            }
         }
     }
 
     fn look_around(
         &mut self,
         mut wanted: impl FnMut(u32, u32) -> ControlFlow<(), bool>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let Links { session, next, round, another, .. } = self;
         let mut enough = false;
         while !round.0.is_empty() && !enough {
@@ -125,7 +127,7 @@ impl Ground for Links {
                 }
                 if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
-            visited.map_err(text)?;
+            visited?;
             std::mem::swap(round, another);
         }
         Ok(())

@@ -161,7 +161,7 @@ impl Arguments {
         if self.store.is_given() {
             let store = Store::open(&self.store, "graph", 0)?;
             let links = Links::new(store.session()?)
-                .map_err(|error| format!("{error}; `kelix-graph load --store` loads a graph into a store"))?;
+                .map_err(|failure| failure.with("`kelix-graph load --store` loads a graph into a store"))?;
             return Ok((store, links));
         }
         let edges = self.graph.edges(SHOWN_VERTICES)?;
@@ -184,11 +184,9 @@ impl Arguments {
             Some(Command::Load) => show::load(&self.graph.edges(SHOWN_VERTICES)?, &self.store),
             Some(Command::Bfs { from, depth, limit }) => {
                 let limits = Limits { users: limit.unwrap_or(usize::MAX), depth: depth.unwrap_or(u32::MAX) };
-                Ok(show::bfs(&mut self.links_of(&[*from])?.1, *from, limits)?)
+                show::bfs(&mut self.links_of(&[*from])?.1, *from, limits)
             }
-            Some(Command::Dfs { from, limit }) => {
-                Ok(show::dfs(&mut self.links_of(&[*from])?.1, *from, *limit)?)
-            }
+            Some(Command::Dfs { from, limit }) => show::dfs(&mut self.links_of(&[*from])?.1, *from, *limit),
             Some(Command::Find { name, from, depth }) => {
                 Failure::unless(show::find(&mut self.links_of(&[*from])?.1, name, *from, *depth)?)
             }

@@ -2,17 +2,19 @@
 
 use std::ops::ControlFlow;
 
+use kelix_apps::Failure;
+
 /// A graph that is searched from level to level: where the search is, and where it goes next.
 pub trait Ground {
     /// Begins at a user, who alone is next.
-    fn begin(&mut self, user: u32) -> Result<(), String>;
+    fn begin(&mut self, user: u32) -> Result<(), Failure>;
 
     /// Goes to those who are next, and shows them with their names, in order, as long as that is wanted.
-    fn arrive(&mut self, see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Result<(), String>;
+    fn arrive(&mut self, see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Result<(), Failure>;
 
     /// Shows whom those follow who were arrived at, `(who, whom)`, and asks whether that one is wanted, and so is next, until no more are
     /// (`Break`). First the first list of each is read, then the second ones, and so on.
-    fn look_around(&mut self, wanted: impl FnMut(u32, u32) -> ControlFlow<(), bool>) -> Result<(), String>;
+    fn look_around(&mut self, wanted: impl FnMut(u32, u32) -> ControlFlow<(), bool>) -> Result<(), Failure>;
 }
 
 /// How far users are from where a search began.
@@ -88,7 +90,7 @@ impl Distances {
         limits: Limits,
         mut see: impl FnMut(u32, &[u8], u32) -> ControlFlow<()>,
         mut found: impl FnMut(u32, u32),
-    ) -> Result<usize, String> {
+    ) -> Result<usize, Failure> {
         self.clear();
         self.note(from, 0);
         ground.begin(from)?;
@@ -121,7 +123,12 @@ impl Distances {
     }
 
     /// The shortest way from a user to another, with both.
-    pub fn path(&mut self, ground: &mut impl Ground, from: u32, to: u32) -> Result<Option<Vec<u32>>, String> {
+    pub fn path(
+        &mut self,
+        ground: &mut impl Ground,
+        from: u32,
+        to: u32,
+    ) -> Result<Option<Vec<u32>>, Failure> {
         let mut came_from = std::collections::HashMap::new();
         let see =
             |user, _: &[u8], _| if user == to { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
@@ -146,7 +153,7 @@ impl Distances {
         from: u32,
         depth: u32,
         name: &str,
-    ) -> Result<(Option<(u32, u32)>, usize), String> {
+    ) -> Result<(Option<(u32, u32)>, usize), Failure> {
         let mut found = None;
         let see = |user, its: &[u8], distance| {
             if user != from && its == name.as_bytes() {
@@ -167,7 +174,7 @@ pub fn deep(
     limit: usize,
     vertices: u32,
     mut see: impl FnMut(u32),
-) -> Result<usize, String> {
+) -> Result<usize, Failure> {
     let mut seen = vec![false; vertices as usize];
     let (mut left, mut count) = (vec![from], 0);
     while let Some(user) = left.pop() {

@@ -69,7 +69,7 @@ fn cost_words(links: &Links, before: Cost) -> String {
 }
 
 /// Searches breadth-first and prints how many users are how far.
-pub fn bfs(links: &mut Links, from: u32, limits: Limits) -> Result<(), String> {
+pub fn bfs(links: &mut Links, from: u32, limits: Limits) -> Result<(), Failure> {
     let (before, began) = (links.session().cost(), Instant::now());
     let mut levels: Vec<u64> = Vec::new();
     let count = Distances::new().search(
@@ -92,14 +92,14 @@ pub fn bfs(links: &mut Links, from: u32, limits: Limits) -> Result<(), String> {
 }
 
 /// Searches depth-first and prints the users.
-pub fn dfs(links: &mut Links, from: u32, limit: usize) -> Result<(), String> {
+pub fn dfs(links: &mut Links, from: u32, limit: usize) -> Result<(), Failure> {
     let mut users = Vec::new();
     links.deep(from, limit, |user| users.push(user))?;
-    users.into_iter().try_for_each(|user| say(format_args!("{user} {}", name(user))))
+    Ok(users.into_iter().try_for_each(|user| say(format_args!("{user} {}", name(user))))?)
 }
 
 /// Finds a person by name. Whether there is one.
-pub fn find(links: &mut Links, wanted: &str, from: u32, depth: u32) -> Result<bool, String> {
+pub fn find(links: &mut Links, wanted: &str, from: u32, depth: u32) -> Result<bool, Failure> {
     let (before, began) = (links.session().cost(), Instant::now());
     let (found, looked) = Distances::new().find(links, from, depth, wanted)?;
     let time = milliseconds(began.elapsed());
@@ -113,7 +113,7 @@ pub fn find(links: &mut Links, wanted: &str, from: u32, depth: u32) -> Result<bo
 }
 
 /// Finds and prints the shortest way. Whether there is one.
-pub fn path(links: &mut Links, from: u32, to: u32) -> Result<bool, String> {
+pub fn path(links: &mut Links, from: u32, to: u32) -> Result<bool, Failure> {
     let (before, began) = (links.session().cost(), Instant::now());
     let path = Distances::new().path(links, from, to)?;
     let time = milliseconds(began.elapsed());
@@ -134,10 +134,10 @@ pub fn draw(edges: &Edges, args: &StoreArgs, from: Option<u32>, out: &Path) -> R
     let mut links = Links::new(store.session()?)?;
     let from = from.unwrap_or_else(|| busiest(edges));
     links.expect(&[from])?;
-    Ok(pictures(&mut links, from, edges, out)?)
+    pictures(&mut links, from, edges, out)
 }
 
-fn pictures(links: &mut Links, from: u32, edges: &Edges, out: &Path) -> Result<(), String> {
+fn pictures(links: &mut Links, from: u32, edges: &Edges, out: &Path) -> Result<(), Failure> {
     let Edges { source, is_generated, .. } = edges;
     let is_generated = *is_generated;
     std::fs::create_dir_all(out).map_err(|error| format!("cannot make {}: {error}", out.display()))?;
@@ -188,11 +188,11 @@ pub fn all(edges: &Edges, args: &StoreArgs) -> Result<(), Failure> {
     say(format_args!("\nthe first {COMPARED} users, breadth-first:"))?;
     compare(edges, &store, &mut links, from)?;
     say(format_args!(""))?;
-    Ok(pictures(&mut links, from, edges, Path::new(PICTURES))?)
+    pictures(&mut links, from, edges, Path::new(PICTURES))
 }
 
 /// Compares all distances with those on arrays. Returns who is furthest away.
-fn check_distances(edges: &Edges, links: &mut Links, from: u32) -> Result<u32, String> {
+fn check_distances(edges: &Edges, links: &mut Links, from: u32) -> Result<u32, Failure> {
     let mut ours = Distances::new();
     ours.search(links, from, Limits::NONE, |_, _, _| GO_ON, |_, _| {})?;
     let theirs = array::distances(edges, from);
@@ -200,21 +200,22 @@ fn check_distances(edges: &Edges, links: &mut Links, from: u32) -> Result<u32, S
         let distance = Some(*distance).filter(|distance| *distance != u32::MAX);
         if ours.get(user as u32) != distance {
             let ours = ours.get(user as u32);
-            return Err(format!("user {user} is {ours:?} links away along links, {distance:?} on arrays"));
+            return Err(
+                format!("user {user} is {ours:?} links away along links, {distance:?} on arrays").into()
+            );
         }
     }
     let reached = (0..edges.vertices()).filter(|user| theirs[*user as usize] != u32::MAX);
     Ok(reached.max_by_key(|user| theirs[*user as usize]).unwrap_or(from))
 }
 
-fn check_deep(edges: &Edges, links: &mut Links, from: u32) -> Result<(), String> {
+fn check_deep(edges: &Edges, links: &mut Links, from: u32) -> Result<(), Failure> {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     links.deep(from, DEEP, |user| ours.push(user))?;
     deep(&mut Arrays::new(edges), from, DEEP, edges.vertices(), |user| theirs.push(user))?;
     if ours != theirs {
-        return Err(
-            "a depth-first search along links does not visit the users that one on arrays does".into()
-        );
+        let text = "a depth-first search along links does not visit the users that one on arrays does";
+        return Err(text.into());
     }
     let first: Vec<String> = ours.iter().take(8).map(u32::to_string).collect();
     say(format_args!("{}, ...: the first {} users as on arrays", first.join(", "), ours.len()))?;
@@ -222,7 +223,7 @@ fn check_deep(edges: &Edges, links: &mut Links, from: u32) -> Result<(), String>
 }
 
 /// Does the same search by links, by the index and by messages.
-fn compare(edges: &Edges, store: &Store, links: &mut Links, from: u32) -> Result<(), String> {
+fn compare(edges: &Edges, store: &Store, links: &mut Links, from: u32) -> Result<(), Failure> {
     let keyed = |path, batch| KelixKeyed::new(store.session()?, "graph_keyed", path, batch);
     load::load_keyed(&mut keyed(kelix::Path::Auto, BATCH)?, edges)?;
     let limits = Limits { users: COMPARED, ..Limits::NONE };
@@ -232,7 +233,7 @@ fn compare(edges: &Edges, store: &Store, links: &mut Links, from: u32) -> Result
         for (batch, words) in [(BATCH, "64 keys at once"), (1, "one key at a time")] {
             let other = visited(&mut ByKey::new(keyed(path, batch)?), from, limits)?;
             if other.0 != first.0 {
-                return Err(format!("by {way} other users are found than by links"));
+                return Err(format!("by {way} other users are found than by links").into());
             }
             say(format_args!("  {way:<8} {:>8.2} ms, {words}", milliseconds(other.1)))?;
         }
@@ -245,7 +246,7 @@ fn visited(
     ground: &mut impl crate::search::Ground,
     from: u32,
     limits: Limits,
-) -> Result<(Vec<u32>, Duration), String> {
+) -> Result<(Vec<u32>, Duration), Failure> {
     let mut users = Vec::new();
     let began = Instant::now();
     let see = |user, _: &[u8], _| {

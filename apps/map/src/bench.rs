@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use kelix::Path;
-use kelix_apps::{KelixKeyed, Memcached, Store, Times, Wanted, start_memcached};
+use kelix_apps::{Failure, KelixKeyed, Memcached, Store, Times, Wanted, start_memcached};
 use kelix_bench::{Report, Row, Sense, cores, pin, progress, unpin};
 
 use crate::accuracy;
@@ -124,7 +124,7 @@ impl Bench {
             _ => matcher.matched(&mut many, points[task], RADIUS),
         };
         let on_streets = check(network, &points, &mut work)?;
-        let times = Times::take(points.len(), 5, |side, task| work(side, task).map(drop))?;
+        let times = Times::take(points.len(), 5, |side, task| Ok(work(side, task).map(drop)?))?;
         let wanted = Wanted { mean: Some(MATCHES_WANTED), p95: Some(MATCHES_WANTED) };
         let note = format!("{items} items made by tiling; {on_streets} of the points are on streets; ");
         let row = |id: &str, name: &str, other, wanted| {
@@ -145,7 +145,7 @@ impl Bench {
 fn check(
     network: &Network,
     points: &[Position],
-    work: &mut impl FnMut(usize, usize) -> Result<Option<Matched>, String>,
+    work: &mut impl FnMut(usize, usize) -> Result<Option<Matched>, Failure>,
 ) -> Result<usize, String> {
     let (mut arrays, mut matcher, mut count) = (Arrays::of(network), Matcher::new(network.grid), 0);
     for (task, at) in points.iter().enumerate() {
@@ -168,7 +168,7 @@ fn go(
     (from, to): &(Spot, Spot),
     method: Method,
 ) -> Result<Option<Route>, String> {
-    route(search, map, (from, to), By::Time, method, u64::MAX)
+    Ok(route(search, map, (from, to), By::Time, method, u64::MAX)?)
 }
 
 /// Pairs of places that a route leads from and to.

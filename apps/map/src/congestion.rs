@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use kelix::{CompareAndSet, Frontier, Item, NewItem, Scan, Session, Table, TableKind};
-use kelix_apps::text;
+use kelix_apps::Failure;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -114,32 +114,32 @@ pub struct Live {
 
 impl Live {
     /// Opens them, and makes them if they are not there.
-    pub fn open(session: &mut Session) -> Result<Live, String> {
+    pub fn open(session: &mut Session) -> Result<Live, Failure> {
         Ok(Live {
-            speeds: session.create_table_of(TableKind::Numbers, "map_speed").map_err(text)?,
-            points: session.create_table_of(TableKind::Numbers, "map_point").map_err(text)?,
-            segments: session.table("map_segment").map_err(text)?,
+            speeds: session.create_table_of(TableKind::Numbers, "map_speed")?,
+            points: session.create_table_of(TableKind::Numbers, "map_point")?,
+            segments: session.table("map_segment")?,
         })
     }
 
     /// Takes away what an earlier stream left.
-    pub fn clear(&self, session: &mut Session) -> Result<(), String> {
+    pub fn clear(&self, session: &mut Session) -> Result<(), Failure> {
         for table in [self.speeds, self.points] {
-            let scan = session.scan(table, &Scan::all()).map_err(text)?;
+            let scan = session.scan(table, &Scan::all())?;
             let keys = scan.map(|item| item.map(|item| item.key().to_vec()));
-            let keys: Vec<Vec<u8>> = keys.collect::<kelix::Result<_>>().map_err(text)?;
+            let keys: Vec<Vec<u8>> = keys.collect::<kelix::Result<_>>()?;
             for key in keys {
-                session.delete(table, &key).map_err(text)?;
+                session.delete(table, &key)?;
             }
         }
         Ok(())
     }
 
     /// Adds to what is known of a segment in a minute. Returns what is known then.
-    pub fn add(&self, session: &mut Session, more: Passed) -> Result<Passed, String> {
+    pub fn add(&self, session: &mut Session, more: Passed) -> Result<Passed, Failure> {
         let key = more.key();
         loop {
-            let before = session.get(self.speeds, &key).map_err(text)?;
+            let before = session.get(self.speeds, &key)?;
             let known = before.as_ref().and_then(Passed::of).unwrap_or_default();
             let sum = more.and(known);
             let mut item = NewItem::new();
@@ -148,7 +148,7 @@ impl Live {
             }
             item.link("segment", self.segments, &self::key(more.segment.into())).expires_in(KEPT);
             let version = before.map(|item| item.version());
-            let set = session.compare_and_set_item(self.speeds, &key, version, &item).map_err(text)?;
+            let set = session.compare_and_set_item(self.speeds, &key, version, &item)?;
             if matches!(set, CompareAndSet::Done(_)) {
                 return Ok(sum);
             }
@@ -156,7 +156,7 @@ impl Live {
     }
 
     /// Keeps a point, as the one of this number.
-    pub fn keep(&self, session: &mut Session, number: u32, seen: &Seen) -> Result<(), String> {
+    pub fn keep(&self, session: &mut Session, number: u32, seen: &Seen) -> Result<(), Failure> {
         let mut item = NewItem::new();
         item.bytes("vehicle", seen.vehicle.as_bytes()).bytes("milliseconds", &seen.at_ms.to_le_bytes());
         item.bytes("latitude", &seen.at.lat.to_le_bytes()).bytes("longitude", &seen.at.lon.to_le_bytes());
@@ -166,31 +166,39 @@ impl Live {
         }
         item.expires_in(KEPT);
         let key = key(u64::from(minute_of(seen.at_ms)) << 32 | u64::from(number));
-        session.put_item(self.points, &key, &item).map(drop).map_err(text)
+        session.put_item(self.points, &key, &item).map(drop).map_err(Failure::from)
     }
 
     /// The first and the last minute of which something is known.
-    pub fn minutes(&self, session: &mut Session) -> Result<Option<(u32, u32)>, String> {
+    pub fn minutes(&self, session: &mut Session) -> Result<Option<(u32, u32)>, Failure> {
         let minute = |item: Item| (number(item.key()) >> 32) as u32;
-        let first = session.first(self.points).map_err(text)?.map(minute);
-        let last = session.last(self.points).map_err(text)?.map(minute);
+        let first = session.first(self.points)?.map(minute);
+        let last = session.last(self.points)?.map(minute);
         Ok(first.zip(last))
     }
 
-    fn scan(session: &mut Session, table: Table, minutes: &RangeInclusive<u32>) -> Result<Vec<Item>, String> {
+    fn scan(
+        session: &mut Session,
+        table: Table,
+        minutes: &RangeInclusive<u32>,
+    ) -> Result<Vec<Item>, Failure> {
         let bound = |minute: u64| key(minute << 32);
         let (first, last) = (u64::from(*minutes.start()), u64::from(*minutes.end()));
         let scan = Scan::all().from(&bound(first)).until(&bound(last + 1));
-        session.scan(table, &scan).map_err(text)?.collect::<kelix::Result<_>>().map_err(text)
+        session.scan(table, &scan)?.collect::<kelix::Result<_>>().map_err(Failure::from)
     }
 
     /// The points of some minutes.
-    pub fn points(&self, session: &mut Session, minutes: &RangeInclusive<u32>) -> Result<Vec<Seen>, String> {
+    pub fn points(&self, session: &mut Session, minutes: &RangeInclusive<u32>) -> Result<Vec<Seen>, Failure> {
         Ok(Live::scan(session, self.points, minutes)?.iter().filter_map(seen_of).collect())
     }
 
     /// How fast segments were in some minutes; where they are is read along links.
-    pub fn speeds(&self, session: &mut Session, minutes: &RangeInclusive<u32>) -> Result<Vec<Speed>, String> {
+    pub fn speeds(
+        &self,
+        session: &mut Session,
+        minutes: &RangeInclusive<u32>,
+    ) -> Result<Vec<Speed>, Failure> {
         let items = Live::scan(session, self.speeds, minutes)?;
         let (mut segments, mut nodes) = (Frontier::new(), Frontier::new());
         let (mut of_segments, mut known) = (Vec::<Passed>::new(), FxHashMap::default());
@@ -222,13 +230,13 @@ impl Live {
             }));
             Continue(())
         });
-        visited.map_err(text)?;
+        visited?;
         let visited = session.visit(&nodes, |index, node| {
             let at = node.and_then(position_of).unwrap_or_default();
             speeds[index / 2].line[index % 2] = at;
             Continue(())
         });
-        visited.map_err(text)?;
+        visited?;
         Ok(speeds)
     }
 }
@@ -278,7 +286,7 @@ impl Stream {
     }
 
     /// Takes a vehicle's next point.
-    pub fn take(&mut self, map: &mut impl Map, vehicle: usize, fix: Fix) -> Result<News, String> {
+    pub fn take(&mut self, map: &mut impl Map, vehicle: usize, fix: Fix) -> Result<News, Failure> {
         let window = &mut self.windows[vehicle];
         if window.len() == WINDOW {
             window.pop_front();
@@ -303,7 +311,7 @@ fn passed(
     map: &mut impl Map,
     (from, to): (&OnTrace, &OnTrace),
     (from_ms, to_ms): (i64, i64),
-) -> Result<Vec<Passed>, String> {
+) -> Result<Vec<Passed>, Failure> {
     let ends = (&from.spot, &to.spot);
     let Some(route) = route(search, map, ends, By::Length, Method::AStar, u64::MAX)? else {
         return Ok(Vec::new());
@@ -326,7 +334,7 @@ pub fn follow(
     stream: &mut Stream,
     number: u32,
     (vehicle, name, fix): (usize, &str, Fix),
-) -> Result<(Seen, Vec<Passed>), String> {
+) -> Result<(Seen, Vec<Passed>), Failure> {
     let News { place, passed } = stream.take(links, vehicle, fix)?;
     let place = place.map(|place| (place.spot.position(), place.spot.on.segment));
     let seen = Seen { vehicle: name.into(), at_ms: fix.at_ms, at: fix.at, place };

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use kelix_apps::Failure;
+
 use crate::network::Street;
 use crate::place::{CELL_METRES, Cell, Foot, Grid, Plane, Position, on_line};
 use crate::ways::{Found, Map};
@@ -84,7 +86,7 @@ impl Matcher {
         at: Position,
         radius: f64,
         mut each: impl FnMut(usize, Spot),
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let radius = radius.min(CELL_METRES);
         self.grid.around(at, radius, &mut self.cells);
         let plane = Plane::around(at);
@@ -102,7 +104,7 @@ impl Matcher {
         map: &mut impl Map,
         at: Position,
         radius: f64,
-    ) -> Result<Option<(usize, Spot)>, String> {
+    ) -> Result<Option<(usize, Spot)>, Failure> {
         let mut nearest: Option<(usize, Spot)> = None;
         self.look(map, at, radius, |index, spot| {
             if nearest.is_none_or(|(_, nearest)| spot.order(&nearest).is_lt()) {
@@ -113,7 +115,12 @@ impl Matcher {
     }
 
     /// The nearest place on a street. `None`: none is within the radius.
-    pub fn nearest(&mut self, map: &mut impl Map, at: Position, radius: f64) -> Result<Option<Spot>, String> {
+    pub fn nearest(
+        &mut self,
+        map: &mut impl Map,
+        at: Position,
+        radius: f64,
+    ) -> Result<Option<Spot>, Failure> {
         Ok(self.nearest_found(map, at, radius)?.map(|(_, spot)| spot))
     }
 
@@ -123,7 +130,7 @@ impl Matcher {
         map: &mut impl Map,
         at: Position,
         radius: f64,
-    ) -> Result<Option<Matched>, String> {
+    ) -> Result<Option<Matched>, Failure> {
         let Some((index, spot)) = self.nearest_found(map, at, radius)? else { return Ok(None) };
         let street = map.street(index)?;
         let left = Plane::around(at).is_left_of(spot.on.line);
@@ -137,7 +144,7 @@ impl Matcher {
         at: Position,
         radius: f64,
         most: usize,
-    ) -> Result<Vec<Spot>, String> {
+    ) -> Result<Vec<Spot>, Failure> {
         let mut spots = Vec::new();
         self.look(map, at, radius, |_, spot| spots.push(spot))?;
         spots.sort_unstable_by(Spot::order);

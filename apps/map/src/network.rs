@@ -145,9 +145,9 @@ impl Network {
         }
         if too_long > 0 {
             let pieces = if too_long == 1 { "a piece is".into() } else { format!("{too_long} pieces are") };
-            eprintln!(
+            kelix_apps::complain(format_args!(
                 "kelix-map: {pieces} left out of streets: longer than 100 km, so that a node is not where it should be"
-            );
+            ));
         }
         if segments.is_empty() {
             let why = match streets_read > 0 && places.is_empty() {

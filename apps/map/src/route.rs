@@ -4,6 +4,8 @@ use std::ops::ControlFlow::{Break, Continue};
 
 use serde::Serialize;
 
+use kelix_apps::Failure;
+
 use crate::matching::Spot;
 use crate::place::Position;
 use crate::search::{By, Cost, Search, Start, Wish};
@@ -72,7 +74,7 @@ pub fn route(
     by: By,
     method: Method,
     most: u64,
-) -> Result<Option<Route>, String> {
+) -> Result<Option<Route>, Failure> {
     if let Some(Cost { length, time }) = from.direct(to) {
         let (line, segments) = (vec![from.position(), to.position()], vec![from.on.segment]);
         return Ok(Some(Route { length, time, line, segments, settled: 0 }));
@@ -123,7 +125,7 @@ pub fn lengths(
     from: &Spot,
     to: &[Spot],
     most: u64,
-) -> Result<Vec<Option<u64>>, String> {
+) -> Result<Vec<Option<u64>>, Failure> {
     let mut lengths: Vec<Option<u64>> = to.iter().map(|to| from.direct(to).map(|cost| cost.length)).collect();
     let mut entries: Vec<(u32, usize, u64)> = Vec::new();
     for (index, spot) in to.iter().enumerate().filter(|(index, _)| lengths[*index].is_none()) {

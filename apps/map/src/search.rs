@@ -6,6 +6,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 
+use kelix_apps::Failure;
+
 use crate::network::Neighbour;
 use crate::place::Position;
 use crate::source::FASTEST;
@@ -147,7 +149,7 @@ impl Search {
         wish: &Wish,
         starts: &[Start],
         mut settled: impl FnMut(u32, u64, Cost) -> ControlFlow<()>,
-    ) -> Result<usize, String> {
+    ) -> Result<usize, Failure> {
         self.begin(map, wish, starts);
         let (by, mut count) = (wish.by, 0);
         while let Some(Reverse(Ahead { estimate, node, cost, noted })) = self.ahead.pop() {

@@ -5,6 +5,8 @@
 //! likeliest row of places. Where no place of a point can be come to from any of the last one's, and after a long time without points, the trace is split, and a new row begins;
 //! a point that is near no street has none, and the row goes on behind it.
 
+use kelix_apps::Failure;
+
 use crate::matching::{Matcher, Spot};
 use crate::place::{CELL_METRES, Position};
 use crate::route::lengths;
@@ -93,7 +95,7 @@ impl Tracer {
     }
 
     /// The place of each point. `None`: it is on no street.
-    pub fn places(&mut self, map: &mut impl Map, trace: &[Fix]) -> Result<Vec<Option<OnTrace>>, String> {
+    pub fn places(&mut self, map: &mut impl Map, trace: &[Fix]) -> Result<Vec<Option<OnTrace>>, Failure> {
         let mut places = vec![None; trace.len()];
         let (mut row, mut steps): (usize, Vec<Step>) = (0, Vec::new());
         for (point, fix) in trace.iter().enumerate() {
@@ -135,7 +137,7 @@ impl Tracer {
         (before, last): (&Fix, &Step),
         fix: &Fix,
         spots: &[Spot],
-    ) -> Result<Vec<State>, String> {
+    ) -> Result<Vec<State>, Failure> {
         if fix.at_ms - before.at_ms > GAP_MS {
             return Ok(Vec::new());
         }
@@ -167,7 +169,7 @@ impl Tracer {
         from: &Spot,
         to: &[Spot],
         most: u64,
-    ) -> Result<Vec<Option<u64>>, String> {
+    ) -> Result<Vec<Option<u64>>, Failure> {
         let mut lengths = lengths(&mut self.search, map, from, to, most)?;
         for (length, to) in lengths.iter_mut().zip(to) {
             let back = from.along().saturating_sub(to.along());

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use kelix::{Frontier, Item, Table};
-use kelix_apps::text;
+use kelix_apps::Failure;
 
 use crate::render::with;
 use crate::shop::Shop;
@@ -22,12 +22,12 @@ pub struct ReviewChange<'a> {
 
 impl Shop {
     /// Changes the price of a product. How many fragments show it; `None`: there is no such product.
-    pub fn change_price(&mut self, product: &str, price: &str) -> Result<Option<usize>, String> {
+    pub fn change_price(&mut self, product: &str, price: &str) -> Result<Option<usize>, Failure> {
         self.change(self.tables.products, product, &[(PRICE, price.as_bytes())])
     }
 
     /// Changes the name of a user. How many fragments show it; `None`: there is no such user.
-    pub fn change_name(&mut self, user: &str, name: &str) -> Result<Option<usize>, String> {
+    pub fn change_name(&mut self, user: &str, name: &str) -> Result<Option<usize>, Failure> {
         self.change(self.tables.users, user, &[(NAME, name.as_bytes())])
     }
 
@@ -36,7 +36,7 @@ impl Shop {
         &mut self,
         review: &str,
         change: &ReviewChange<'_>,
-    ) -> Result<Option<usize>, String> {
+    ) -> Result<Option<usize>, Failure> {
         let rating = change.rating.map(|rating| rating.to_string());
         let bytes = [(RATING, rating.as_deref()), (SUMMARY, change.summary), (TEXT, change.text)];
         let bytes: Vec<(&str, &[u8])> =
@@ -45,7 +45,7 @@ impl Shop {
     }
 
     /// Changes bytes of an object, and marks the fragments that show them.
-    fn change(&mut self, table: Table, key: &str, bytes: &[(&str, &[u8])]) -> Result<Option<usize>, String> {
+    fn change(&mut self, table: Table, key: &str, bytes: &[(&str, &[u8])]) -> Result<Option<usize>, Failure> {
         let put: Vec<(&str, Option<&[u8]>)> =
             bytes.iter().map(|(name, bytes)| (*name, Some(*bytes))).collect();
         let Some(object) = self.replace(table, key.as_bytes(), |session, item| with(session, item, &put))?
@@ -58,7 +58,7 @@ impl Shop {
 
     /// Marks what depends on these attributes of an object, which have been written: the count of the list that a review stands in, and
     /// then the fragments. How many these are.
-    pub(crate) fn mark(&mut self, object: &Item, attributes: &[&str]) -> Result<usize, String> {
+    pub(crate) fn mark(&mut self, object: &Item, attributes: &[&str]) -> Result<usize, Failure> {
         let list = object.links(LIST).next().map(|link| link.key.to_vec());
         if let Some(list) = list.filter(|_| attributes.contains(&RATING)) {
             self.replace(self.tables.lists, &list, |session, list| with(session, list, &[(STARS, None)]))?;
@@ -66,14 +66,14 @@ impl Shop {
         let (mut at, mut marked) = (object.clone(), 0);
         loop {
             marked += self.mark_fragments(&at, attributes)?;
-            if at.link_count(MORE) == 0 || !self.session.follow_into(&mut at, MORE).map_err(text)? {
+            if at.link_count(MORE) == 0 || !self.session.follow_into(&mut at, MORE)? {
                 return Ok(marked);
             }
         }
     }
 
     /// Marks the fragments that an item's own links lead to.
-    fn mark_fragments(&mut self, object: &Item, attributes: &[&str]) -> Result<usize, String> {
+    fn mark_fragments(&mut self, object: &Item, attributes: &[&str]) -> Result<usize, Failure> {
         let mut fragments = Frontier::new();
         let shows = |shown: &[u8]| {
             let mut shown = shown.split(|byte| *byte == b' ');
@@ -85,7 +85,7 @@ impl Shop {
             found.extend(fragment.cloned());
             ControlFlow::Continue(())
         };
-        self.session.visit(&fragments, keep).map_err(text)?;
+        self.session.visit(&fragments, keep)?;
         for fragment in &found {
             let stale = with(&self.session, fragment, &[(HTML, None)]);
             if !self.put_over(self.tables.fragments, fragment, &stale)? {

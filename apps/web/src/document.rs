@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use kelix::Cost;
 
+use kelix_apps::Failure;
+
 use crate::html::{Card, Text, cards};
 use crate::pages::{Made, Pages};
 use crate::shop::{Shop, words};
@@ -33,7 +35,7 @@ fn end(html: &mut String) {
 }
 
 /// The page of a product. `None`: there is none.
-pub fn product_page(shop: &mut Shop, product: &str) -> Result<Option<Vec<u8>>, String> {
+pub fn product_page(shop: &mut Shop, product: &str) -> Result<Option<Vec<u8>>, Failure> {
     let mut page = begin(product, "", "product").into_bytes();
     let (began, before) = (Instant::now(), shop.cost());
     let Some(made) = shop.page(product, &mut page)? else { return Ok(None) };
@@ -97,7 +99,7 @@ pub(crate) fn index_page(
     search: &str,
     after: Option<&str>,
     set: &str,
-) -> Result<String, String> {
+) -> Result<String, Failure> {
     let (products, more): (Vec<Card>, _) = shop.search(search, after, INDEX_PRODUCTS)?;
     let mut html = begin("Kelix shop", search, "index");
     let _ = write!(html, "<section><h2>Products by title</h2>{}", cards(products.iter()));
@@ -113,7 +115,7 @@ pub(crate) fn index_page(
 }
 
 /// A review to be changed. `None`: there is none.
-pub(crate) fn review_page(shop: &mut Shop, id: &str) -> Result<Option<String>, String> {
+pub(crate) fn review_page(shop: &mut Shop, id: &str) -> Result<Option<String>, Failure> {
     let Some((review, user)) = shop.review(id)? else { return Ok(None) };
     let name = words(user.bytes(NAME));
     let product = words(review.links(PRODUCT).next().map(|link| link.key));

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use kelix_apps::{Keyed, Keys};
+use kelix_apps::{Failure, Keyed, Keys};
 
 use crate::pages::{Made, Pages};
 
@@ -26,15 +26,15 @@ impl<K: Keyed> ByKey<K> {
     }
 
     /// Puts a page with these fragments, which have keys and HTML.
-    pub fn put_page(&mut self, product: &str, fragments: &[KeyValue]) -> Result<(), String> {
+    pub fn put_page(&mut self, product: &str, fragments: &[KeyValue]) -> Result<(), Failure> {
         let keys: Vec<&[u8]> = fragments.iter().map(|(key, _)| &key[..]).collect();
         let page = (format!("page/{product}").into_bytes(), keys.join(&BETWEEN));
-        self.store.put(&[&[page], fragments].concat())
+        Ok(self.store.put(&[&[page], fragments].concat())?)
     }
 }
 
 impl<K: Keyed> Pages for ByKey<K> {
-    fn page(&mut self, product: &str, html: &mut Vec<u8>) -> Result<Option<Made>, String> {
+    fn page(&mut self, product: &str, html: &mut Vec<u8>) -> Result<Option<Made>, Failure> {
         let ByKey { store, page, fragments } = self;
         page.clear();
         fragments.clear();
@@ -60,7 +60,7 @@ impl<K: Keyed> Pages for ByKey<K> {
             ControlFlow::Continue(())
         })?;
         match wrong {
-            Some(wrong) => Err(format!("the page of {product} has {wrong}")),
+            Some(wrong) => Err(format!("the page of {product} has {wrong}").into()),
             None => Ok(Some(Made { reused: fragments.len(), anew: Vec::new() })),
         }
     }

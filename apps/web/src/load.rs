@@ -1,7 +1,7 @@
 //! A catalogue into a store.
 
 use kelix::{Completion, NewItem, Session, Table};
-use kelix_apps::text;
+use kelix_apps::Failure;
 use kelix_bench::progress;
 
 use crate::catalogue::{Catalogue, Product, Review, day};
@@ -21,7 +21,7 @@ const ITEMS_A_WORD: usize = 10_000;
 const SET: &[u8] = b"set";
 
 /// What a store has in it already, in words.
-pub fn set_in(shop: &mut Shop) -> Result<Option<String>, String> {
+pub fn set_in(shop: &mut Shop) -> Result<Option<String>, Failure> {
     Ok(shop.get(shop.tables.set, SET)?.map(|item| words(Some(item.value()))))
 }
 
@@ -33,7 +33,7 @@ pub fn memory_for(catalogue: &Catalogue) -> u64 {
 }
 
 /// Puts a catalogue into a store. Fragments have no HTML yet: the first page that needs one makes it.
-pub fn load(shop: &mut Shop, catalogue: &Catalogue) -> Result<(), String> {
+pub fn load(shop: &mut Shop, catalogue: &Catalogue) -> Result<(), Failure> {
     let tables = shop.tables;
     let reviews = catalogue.reviews_of_products();
     let keys = review_keys(catalogue, &reviews);
@@ -58,7 +58,7 @@ pub fn load(shop: &mut Shop, catalogue: &Catalogue) -> Result<(), String> {
     }
     loader.settle(0)?;
     progress("");
-    shop.session.put(tables.set, SET, catalogue.describe().as_bytes()).map(drop).map_err(text)
+    shop.session.put(tables.set, SET, catalogue.describe().as_bytes()).map(drop).map_err(Failure::from)
 }
 
 /// The key of a review, and that of the list which it stands in.
@@ -117,8 +117,8 @@ struct Loader<'s> {
 }
 
 impl Loader<'_> {
-    fn put(&mut self, table: Table, key: &[u8], item: &NewItem) -> Result<(), String> {
-        self.session.submit_item(table, key, item).map_err(text)?;
+    fn put(&mut self, table: Table, key: &[u8], item: &NewItem) -> Result<(), Failure> {
+        self.session.submit_item(table, key, item)?;
         self.items += 1;
         if self.items % ITEMS_A_WORD == 0 {
             progress(&format!("loading: {} items", self.items));
@@ -127,20 +127,20 @@ impl Loader<'_> {
     }
 
     /// Waits until no more than so many puts are under way.
-    fn settle(&mut self, left: usize) -> Result<(), String> {
+    fn settle(&mut self, left: usize) -> Result<(), Failure> {
         while self.session.outstanding() > left {
-            if self.session.poll(&mut self.completions).map_err(text)? == 0 {
+            if self.session.poll(&mut self.completions)? == 0 {
                 std::thread::yield_now();
             }
             for completion in self.completions.drain(..) {
-                completion.outcome.map_err(text)?;
+                completion.outcome?;
             }
         }
         Ok(())
     }
 
     /// Adds links to the fragments that show an object: a list's worth to itself, and to the rest by a chain of lists.
-    fn add_shown(&mut self, object: &mut NewItem, owner: &str, shown: &Shown) -> Result<(), String> {
+    fn add_shown(&mut self, object: &mut NewItem, owner: &str, shown: &Shown) -> Result<(), Failure> {
         let mut chunks: Vec<&[(Vec<u8>, &'static [u8])]> = shown.chunks(LIST_LINKS).collect();
         let own = if chunks.is_empty() { &[] } else { chunks.remove(0) };
         let mut more: Option<Vec<u8>> = None;
@@ -155,7 +155,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    fn users(&mut self, catalogue: &Catalogue, keys: &[ReviewKeys]) -> Result<(), String> {
+    fn users(&mut self, catalogue: &Catalogue, keys: &[ReviewKeys]) -> Result<(), Failure> {
         let mut shown: Vec<Shown> = vec![Vec::new(); catalogue.users.len()];
         for (review, keys) in catalogue.reviews.iter().zip(keys) {
             shown[review.user].push((keys.key.clone(), OF_USER));
@@ -169,7 +169,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    fn review(&mut self, catalogue: &Catalogue, review: &Review, keys: &ReviewKeys) -> Result<(), String> {
+    fn review(&mut self, catalogue: &Catalogue, review: &Review, keys: &ReviewKeys) -> Result<(), Failure> {
         let tables = self.tables;
         let product = &catalogue.products[review.product].id;
         let mut item = NewItem::new();
@@ -186,7 +186,7 @@ impl Loader<'_> {
     }
 
     /// Puts the lists of a product's reviews, of which the newest comes first here. The key of the newest list.
-    fn lists(&mut self, product: &Product, reviews: &[&[u8]]) -> Result<Vec<u8>, String> {
+    fn lists(&mut self, product: &Product, reviews: &[&[u8]]) -> Result<Vec<u8>, Failure> {
         let Tables { reviews: table, lists, .. } = self.tables;
         let full = reviews.len().saturating_sub(1) / LIST_LINKS;
         for number in 0..=full {
@@ -210,7 +210,7 @@ impl Loader<'_> {
         product: &Product,
         shown: &Shown,
         newest: &[u8],
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let tables = self.tables;
         let mut item = NewItem::new();
         item.bytes(TITLE, product.title.as_bytes())
@@ -231,7 +231,7 @@ impl Loader<'_> {
         catalogue: &Catalogue,
         product: &Product,
         reviews: &[(&[u8], &str)],
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let tables = self.tables;
         for kind in Kind::OF_PAGE {
             let mut fragment = NewItem::new();

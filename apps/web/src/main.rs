@@ -87,7 +87,7 @@ impl SetArgs {
             return Ok(generate(count(self.products, products), count(self.reviews, reviews)));
         };
         let (catalogue, left_out) = read_amazon(folder)?;
-        left_out.iter().for_each(|what| eprintln!("{what}"));
+        left_out.iter().for_each(|what| kelix_apps::complain(format_args!("{what}")));
         Ok(catalogue)
     }
 

@@ -1,9 +1,11 @@
 //! Who gives the fragments of a page.
 
+use kelix_apps::Failure;
+
 /// A way to the fragments of pages.
 pub trait Pages {
     /// Appends the fragments of a product's page, in order. `None`: there is no such page.
-    fn page(&mut self, product: &str, html: &mut Vec<u8>) -> Result<Option<Made>, String>;
+    fn page(&mut self, product: &str, html: &mut Vec<u8>) -> Result<Option<Made>, Failure>;
 }
 
 /// How the fragments of a page were come by.

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use kelix::{Frontier, Item, NewItem, Session};
-use kelix_apps::text;
+use kelix_apps::Failure;
 
 use crate::catalogue::is_id;
 use crate::html::{self, ReviewText};
@@ -42,7 +42,7 @@ pub(crate) fn with(session: &Session, item: &Item, bytes: &[(&str, Option<&[u8]>
 
 impl Shop {
     /// Makes a stale fragment anew, and puts it unless it was marked, or made by somebody else, since it was read.
-    pub(crate) fn make_anew(&mut self, fragment: &Item) -> Result<Vec<u8>, String> {
+    pub(crate) fn make_anew(&mut self, fragment: &Item) -> Result<Vec<u8>, Failure> {
         let html = self.render(fragment, false)?.into_bytes();
         let new = with(&self.session, fragment, &[(HTML, Some(&html))]);
         self.put_over(self.tables.fragments, fragment, &new)?;
@@ -50,8 +50,8 @@ impl Shop {
     }
 
     /// What a fragment looks like. From scratch: nothing is used that was counted before.
-    fn render(&mut self, fragment: &Item, from_scratch: bool) -> Result<String, String> {
-        let of = self.session.follow_all(fragment, OF).map_err(text)?;
+    fn render(&mut self, fragment: &Item, from_scratch: bool) -> Result<String, Failure> {
+        let of = self.session.follow_all(fragment, OF)?;
         let objects: Vec<&Item> = of.iter().flatten().collect();
         let bytes = |object: usize, name: &str| words(objects.get(object).and_then(|item| item.bytes(name)));
         let Some(first) = objects.first() else { return Ok(String::new()) };
@@ -77,11 +77,11 @@ impl Shop {
     }
 
     /// The stars that a product's reviews give: a READ for each list whose reviews have not changed.
-    fn stars(&mut self, product: &Item, from_scratch: bool) -> Result<Stars, String> {
+    fn stars(&mut self, product: &Item, from_scratch: bool) -> Result<Stars, Failure> {
         let mut stars = Stars::default();
         let mut at = product.clone();
         let mut link = REVIEWS;
-        while at.link_count(link) > 0 && self.session.follow_into(&mut at, link).map_err(text)? {
+        while at.link_count(link) > 0 && self.session.follow_into(&mut at, link)? {
             let known = at.bytes(STARS).filter(|_| !from_scratch).map(decode);
             let of_list = match known {
                 Some(known) => known,
@@ -94,7 +94,7 @@ impl Shop {
     }
 
     /// Counts the stars of a list's reviews, and keeps the count as one keeps a fragment.
-    fn count(&mut self, list: &Item, keep: bool) -> Result<Stars, String> {
+    fn count(&mut self, list: &Item, keep: bool) -> Result<Stars, Failure> {
         let mut reviews = Frontier::new();
         reviews.add_links(list, REVIEW, |_| true);
         let mut stars = Stars::default();
@@ -104,7 +104,7 @@ impl Shop {
             count.into_iter().for_each(|count| *count += 1);
             ControlFlow::Continue(())
         };
-        self.session.visit(&reviews, add).map_err(text)?;
+        self.session.visit(&reviews, add)?;
         if keep {
             let new = with(&self.session, list, &[(STARS, Some(&encode(stars)))]);
             self.put_over(self.tables.lists, list, &new)?;
@@ -114,13 +114,13 @@ impl Shop {
 
     /// The fragments of a page as they would be if all were made now, and none was kept: what [`Pages::page`] must give when nobody
     /// writes.
-    pub fn page_from_scratch(&mut self, product: &str, html: &mut Vec<u8>) -> Result<Option<Made>, String> {
+    pub fn page_from_scratch(&mut self, product: &str, html: &mut Vec<u8>) -> Result<Option<Made>, Failure> {
         if !is_id(product) {
             return Ok(None);
         }
         let Some(page) = self.get(self.tables.pages, product.as_bytes())? else { return Ok(None) };
         let mut made = Made::default();
-        for fragment in self.session.follow_all(&page, FRAGMENT).map_err(text)? {
+        for fragment in self.session.follow_all(&page, FRAGMENT)? {
             let fragment = fragment.ok_or_else(|| format!("a fragment of {product} is not there"))?;
             html.extend_from_slice(self.render(&fragment, true)?.as_bytes());
             made.anew.push(words(Some(fragment.key())));
@@ -129,7 +129,7 @@ impl Shop {
     }
 
     /// Whether a page that is built of what is kept is the same as one from scratch.
-    pub fn is_right(&mut self, product: &str) -> Result<bool, String> {
+    pub fn is_right(&mut self, product: &str) -> Result<bool, Failure> {
         let (mut kept, mut anew) = (Vec::new(), Vec::new());
         let known = self.page(product, &mut kept)?.is_some();
         Ok(known && self.page_from_scratch(product, &mut anew)?.is_some() && kept == anew)

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use kelix::{CompareAndSet, Item, NewItem, Table};
-use kelix_apps::text;
+use kelix_apps::Failure;
 
 use crate::catalogue::{day, is_id};
 use crate::shop::{Shop, TRIES_MAX, changing, words};
@@ -35,7 +35,7 @@ impl Shop {
     ///
     /// The fragment comes first, which takes the number. Then the list has a link to a review that is not there yet, which readers go by.
     /// Once it is there all that shows it is marked, and the page gets the fragments of the newest reviews.
-    pub fn add_review(&mut self, product: &str, new: &NewReview<'_>) -> Result<Option<String>, String> {
+    pub fn add_review(&mut self, product: &str, new: &NewReview<'_>) -> Result<Option<String>, Failure> {
         if !is_id(product) || self.get(self.tables.products, product.as_bytes())?.is_none() {
             return Ok(None);
         }
@@ -43,7 +43,7 @@ impl Shop {
         let tables = self.tables;
         let mut user = NewItem::new();
         user.bytes(NAME, new.name.as_bytes()).link_with(SHOWN, tables.fragments, &key, OF_USER);
-        self.session.put_item(tables.users, &key, &user).map_err(text)?;
+        self.session.put_item(tables.users, &key, &user)?;
 
         let list = self.add_to_list(product, &key)?;
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() as i64);
@@ -58,7 +58,7 @@ impl Shop {
             .link(LIST, tables.lists, &list)
             .link_with(SHOWN, tables.fragments, &key, OF_REVIEW)
             .link_with(SHOWN, tables.fragments, &Kind::Rating.key(product), RATING.as_bytes());
-        self.session.put_item(tables.reviews, &key, &review).map_err(text)?;
+        self.session.put_item(tables.reviews, &key, &review)?;
         let review = self.get(tables.reviews, &key)?.ok_or("a review that was just put is gone")?;
         self.mark(&review, &[RATING, SUMMARY, TEXT])?;
         self.renew_page(product)?;
@@ -66,7 +66,7 @@ impl Shop {
     }
 
     /// Puts the stale fragment of a new review under the first number that is free.
-    fn take_number(&mut self, product: &str) -> Result<Vec<u8>, String> {
+    fn take_number(&mut self, product: &str) -> Result<Vec<u8>, Failure> {
         let list = self.newest_list(product)?;
         let likely = list_number(list.key()) * LIST_LINKS + list.link_count(REVIEW);
         for number in likely..usize::MAX {
@@ -77,23 +77,23 @@ impl Shop {
                 return Ok(key);
             }
         }
-        Err(format!("{product} has no number left for a review"))
+        Err(format!("{product} has no number left for a review").into())
     }
 
     /// Puts an item where there is none.
-    fn put_new(&mut self, table: Table, key: &[u8], item: &NewItem) -> Result<bool, String> {
-        let put = self.session.compare_and_set_item(table, key, None, item).map_err(text)?;
+    fn put_new(&mut self, table: Table, key: &[u8], item: &NewItem) -> Result<bool, Failure> {
+        let put = self.session.compare_and_set_item(table, key, None, item)?;
         Ok(matches!(put, CompareAndSet::Done(_)))
     }
 
-    fn newest_list(&mut self, product: &str) -> Result<Item, String> {
-        let missing = || format!("{product} has no list of reviews");
+    fn newest_list(&mut self, product: &str) -> Result<Item, Failure> {
+        let missing = || Failure::from(format!("{product} has no list of reviews"));
         let item = self.get(self.tables.products, product.as_bytes())?.ok_or_else(missing)?;
-        self.session.follow(&item, REVIEWS).map_err(text)?.ok_or_else(missing)
+        self.session.follow(&item, REVIEWS)?.ok_or_else(missing)
     }
 
     /// Adds a review to the newest list of a product, or to a new one when that is full. The list's key.
-    fn add_to_list(&mut self, product: &str, review: &[u8]) -> Result<Vec<u8>, String> {
+    fn add_to_list(&mut self, product: &str, review: &[u8]) -> Result<Vec<u8>, Failure> {
         for _ in 0..TRIES_MAX {
             let list = self.newest_list(product)?;
             if list.link_count(REVIEW) >= LIST_LINKS {
@@ -116,7 +116,7 @@ impl Shop {
     }
 
     /// Lets a product have an empty list before one that is full. Whoever finds that somebody else has begun it goes on with it.
-    fn begin_list(&mut self, product: &str, full: &Item) -> Result<(), String> {
+    fn begin_list(&mut self, product: &str, full: &Item) -> Result<(), Failure> {
         let key = list_key(product, list_number(full.key()) + 1);
         let mut list = NewItem::new();
         list.link(NEXT, self.tables.lists, full.key());
@@ -140,7 +140,7 @@ impl Shop {
     }
 
     /// Gives a page the fragments of its newest reviews, whichever these are when nobody adds one meanwhile.
-    fn renew_page(&mut self, product: &str) -> Result<(), String> {
+    fn renew_page(&mut self, product: &str) -> Result<(), Failure> {
         for _ in 0..TRIES_MAX {
             let page = self.get(self.tables.pages, product.as_bytes())?;
             let page = page.ok_or_else(|| format!("{product} has no page"))?;
@@ -154,30 +154,30 @@ impl Shop {
     }
 
     /// The keys of a product's newest reviews.
-    fn newest_reviews(&mut self, product: &str) -> Result<Vec<Vec<u8>>, String> {
+    fn newest_reviews(&mut self, product: &str) -> Result<Vec<Vec<u8>>, Failure> {
         let mut list = self.newest_list(product)?;
         let mut keys: Vec<Vec<u8>> = Vec::new();
         loop {
             keys.extend(list.links(REVIEW).take(PAGE_REVIEWS - keys.len()).map(|link| link.key.to_vec()));
             let over = keys.len() == PAGE_REVIEWS || list.link_count(NEXT) == 0;
-            if over || !self.session.follow_into(&mut list, NEXT).map_err(text)? {
+            if over || !self.session.follow_into(&mut list, NEXT)? {
                 return Ok(keys);
             }
         }
     }
 
     /// A review with the name of its user, for whoever wants to change it.
-    pub(crate) fn review(&mut self, review: &str) -> Result<Option<(Item, Item)>, String> {
+    pub(crate) fn review(&mut self, review: &str) -> Result<Option<(Item, Item)>, Failure> {
         if !is_id(review) {
             return Ok(None);
         }
         let Some(item) = self.get(self.tables.reviews, review.as_bytes())? else { return Ok(None) };
-        let user = self.session.follow(&item, USER).map_err(text)?;
+        let user = self.session.follow(&item, USER)?;
         Ok(user.map(|user| (item, user)))
     }
 
     /// The fragments that a page is made of.
-    pub fn fragments(&mut self, product: &str) -> Result<Vec<String>, String> {
+    pub fn fragments(&mut self, product: &str) -> Result<Vec<String>, Failure> {
         let page = self.get(self.tables.pages, product.as_bytes())?;
         let page = page.ok_or_else(|| format!("{product} has no page"))?;
         Ok(page.links(FRAGMENT).map(|link| words(Some(link.key))).collect())

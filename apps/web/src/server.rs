@@ -10,6 +10,7 @@ use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt;
 use kelix::Client;
+use kelix_apps::Failure;
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -112,9 +113,9 @@ enum Wrong {
     Store(String),
 }
 
-impl From<String> for Wrong {
-    fn from(error: String) -> Wrong {
-        Wrong::Store(error)
+impl<E: Into<Failure>> From<E> for Wrong {
+    fn from(error: E) -> Wrong {
+        Wrong::Store(String::from(error.into()))
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use kelix::{Client, CompareAndSet, Cost, Frontier, Item, NewItem, Scan, Session, SessionOptions, Table};
-use kelix_apps::text;
+use kelix_apps::Failure;
 
 use crate::catalogue::is_id;
 use crate::html::Card;
@@ -31,9 +31,9 @@ pub struct Shop {
 
 impl Shop {
     /// Opens the shop that is in a store; one without products, if there is none.
-    pub fn open(client: &Client) -> Result<Shop, String> {
+    pub fn open(client: &Client) -> Result<Shop, Failure> {
         let options = SessionOptions { timeout: TIMEOUT, ..SessionOptions::default() };
-        let mut session = client.session_with(options).map_err(text)?;
+        let mut session = client.session_with(options)?;
         let tables = Tables::open(&mut session)?;
         Ok(Shop { session, tables, page: Frontier::new(), fragments: Frontier::new() })
     }
@@ -43,8 +43,8 @@ impl Shop {
         self.session.cost()
     }
 
-    pub(crate) fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<Item>, String> {
-        self.session.get(table, key).map_err(text)
+    pub(crate) fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<Item>, Failure> {
+        self.session.get(table, key).map_err(Failure::from)
     }
 
     /// The products whose titles begin so, in their order, behind a place in it; and the place of the last one shown if there are more.
@@ -53,15 +53,15 @@ impl Shop {
         prefix: &str,
         after: Option<&str>,
         most: usize,
-    ) -> Result<(Vec<Card>, Option<String>), String> {
+    ) -> Result<(Vec<Card>, Option<String>), Failure> {
         let prefix = folded(prefix);
         let mut scan = Scan::prefix(prefix.as_bytes()).limit(most as u64 + 1);
         if let Some(after) = after {
             scan = scan.after(after.as_bytes());
         }
         let mut found = Vec::new();
-        for entry in self.session.scan(self.tables.titles, &scan).map_err(text)? {
-            found.push(entry.map_err(text)?);
+        for entry in self.session.scan(self.tables.titles, &scan)? {
+            found.push(entry?);
         }
         let more = found.len() > most;
         found.truncate(most);
@@ -74,18 +74,18 @@ impl Shop {
             cards.extend(product.map(card));
             ControlFlow::Continue(())
         };
-        self.session.visit(&products, visit).map_err(text)?;
+        self.session.visit(&products, visit)?;
         let last = found.last().filter(|_| more).map(|entry| words(Some(entry.key())));
         Ok((cards, last))
     }
 
     /// Some products, in the order of their titles.
-    pub fn products(&mut self, most: usize) -> Result<Vec<String>, String> {
+    pub fn products(&mut self, most: usize) -> Result<Vec<String>, Failure> {
         Ok(self.search("", None, most)?.0.into_iter().map(|(id, ..)| id).collect())
     }
 
     /// A product, and another on whose page it stands among what buyers bought too.
-    pub fn example(&mut self) -> Result<Option<(String, String)>, String> {
+    pub fn example(&mut self) -> Result<Option<(String, String)>, Failure> {
         for shown_on in self.products(EXAMPLES)? {
             let product = self.get(self.tables.products, shown_on.as_bytes())?;
             let bought = product.as_ref().and_then(|product| product.links(BOUGHT).next());
@@ -97,11 +97,11 @@ impl Shop {
     }
 
     /// The fragments of a page with their keys, all of them fresh.
-    pub fn fresh_fragments(&mut self, product: &str) -> Result<Vec<KeyValue>, String> {
-        let missing = || format!("{product} has no page, or one that is being changed");
+    pub fn fresh_fragments(&mut self, product: &str) -> Result<Vec<KeyValue>, Failure> {
+        let missing = || Failure::from(format!("{product} has no page, or one that is being changed"));
         self.page(product, &mut Vec::new())?.ok_or_else(missing)?;
         let page = self.get(self.tables.pages, product.as_bytes())?.ok_or_else(missing)?;
-        let fragments = self.session.follow_all(&page, FRAGMENT).map_err(text)?;
+        let fragments = self.session.follow_all(&page, FRAGMENT)?;
         let fresh = |fragment: &Option<Item>| {
             let fragment = fragment.as_ref()?;
             Some((fragment.key().to_vec(), fragment.bytes(HTML)?.to_vec()))
@@ -116,7 +116,7 @@ impl Shop {
         table: Table,
         key: &[u8],
         edit: impl Fn(&Session, &Item) -> NewItem,
-    ) -> Result<Option<Item>, String> {
+    ) -> Result<Option<Item>, Failure> {
         for _ in 0..TRIES_MAX {
             let Some(item) = self.get(table, key)? else { return Ok(None) };
             let new = edit(&self.session, &item);
@@ -128,14 +128,14 @@ impl Shop {
     }
 
     /// Puts an item in the place of one that was read, unless somebody else has.
-    pub(crate) fn put_over(&mut self, table: Table, item: &Item, new: &NewItem) -> Result<bool, String> {
+    pub(crate) fn put_over(&mut self, table: Table, item: &Item, new: &NewItem) -> Result<bool, Failure> {
         let put = self.session.compare_and_set_item(table, item.key(), Some(item.version()), new);
-        Ok(matches!(put.map_err(text)?, CompareAndSet::Done(_)))
+        Ok(matches!(put?, CompareAndSet::Done(_)))
     }
 }
 
 impl Pages for Shop {
-    fn page(&mut self, product: &str, html: &mut Vec<u8>) -> Result<Option<Made>, String> {
+    fn page(&mut self, product: &str, html: &mut Vec<u8>) -> Result<Option<Made>, Failure> {
         if !is_id(product) {
             return Ok(None);
         }
@@ -149,7 +149,7 @@ impl Pages for Shop {
             }
             ControlFlow::Continue(())
         };
-        session.visit(page, add).map_err(text)?;
+        session.visit(page, add)?;
         if fragments.is_empty() {
             return Ok(None);
         }
@@ -163,10 +163,10 @@ impl Pages for Shop {
             }
             ControlFlow::Continue(())
         };
-        session.visit(fragments, append).map_err(text)?;
+        session.visit(fragments, append)?;
         if let Some(index) = missing {
             let key = String::from_utf8_lossy(fragments.target(index).1);
-            return Err(format!("the page of {product} has no fragment {key}"));
+            return Err(format!("the page of {product} has no fragment {key}").into());
         }
         let mut made = Made { reused: fragments.len() - stale.len(), anew: Vec::new() };
         // From the last on, so that the places of those before it stay.
@@ -180,8 +180,8 @@ impl Pages for Shop {
 }
 
 /// Why something was not changed that others were faster with each time.
-pub(crate) fn changing(key: &[u8]) -> String {
-    format!("{} was changed each time it was read", words(Some(key)))
+pub(crate) fn changing(key: &[u8]) -> Failure {
+    format!("{} was changed each time it was read", words(Some(key))).into()
 }
 
 /// Bytes of an item as text.

@@ -1,7 +1,7 @@
 //! How the data is modelled: tables, names of attributes, keys.
 
 use kelix::{Session, Table, TableKind};
-use kelix_apps::text;
+use kelix_apps::Failure;
 
 /// Of a page, to its fragments in order.
 pub(crate) const FRAGMENT: &str = "fragment";
@@ -72,8 +72,8 @@ pub(crate) struct Tables {
 
 impl Tables {
     /// Opens them, and makes those that do not exist.
-    pub fn open(session: &mut Session) -> Result<Tables, String> {
-        let mut table = |name: &str| session.create_table(&format!("web_{name}")).map_err(text);
+    pub fn open(session: &mut Session) -> Result<Tables, Failure> {
+        let mut table = |name: &str| session.create_table(&format!("web_{name}")).map_err(Failure::from);
         Ok(Tables {
             pages: table("pages")?,
             fragments: table("fragments")?,
@@ -82,7 +82,7 @@ impl Tables {
             users: table("users")?,
             lists: table("lists")?,
             set: table("set")?,
-            titles: session.create_table_of(TableKind::Strings, "web_titles").map_err(text)?,
+            titles: session.create_table_of(TableKind::Strings, "web_titles")?,
         })
     }
 }

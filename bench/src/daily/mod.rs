@@ -13,9 +13,8 @@ mod server;
 use crate::store::unpin;
 use crate::{Options, Report, progress};
 
-/// Records of a run, and how many it has at least.
+/// Records of a run.
 const RECORDS: u64 = 10_000_000;
-const RECORDS_MIN: u64 = 1000;
 /// Records from which on a run is a measurement.
 const FULL_RECORDS: u64 = 100_000;
 
@@ -26,7 +25,7 @@ fn text(error: impl std::fmt::Display) -> String {
 
 /// Runs the benchmark.
 pub(crate) fn run(options: &Options) -> Result<Report, String> {
-    let records = options.records.unwrap_or(RECORDS).max(RECORDS_MIN);
+    let records = options.records.unwrap_or(RECORDS);
     let is_full = records >= FULL_RECORDS;
     let outcome = report(options, records, is_full);
     unpin();

@@ -24,7 +24,7 @@ const FULL_RECORDS: u64 = 100_000;
 
 /// Runs the benchmark.
 pub(crate) fn run(options: &Options) -> Result<Report, String> {
-    let records = options.records.unwrap_or(1_000_000).max(1000);
+    let records = options.records.unwrap_or(1_000_000);
     let listen = Some((Ipv4Addr::LOCALHOST, 0).into());
     let config =
         ServerConfig { memory_bytes: memory_for(records), listen, pin: false, ..ServerConfig::default() };

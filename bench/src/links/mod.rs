@@ -55,7 +55,7 @@ impl Size {
 
 /// Runs the benchmark.
 pub(crate) fn run(options: &Options) -> Result<Report, String> {
-    let records = options.records.unwrap_or(RECORDS).max(1000);
+    let records = options.records.unwrap_or(RECORDS);
     let cores = cores();
     let outcome = rows(records, cores).and_then(|rows| Ok([rows, loaded(options.records)?].concat()));
     unpin();

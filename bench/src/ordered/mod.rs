@@ -54,7 +54,7 @@ impl Size {
 
 /// Runs the benchmark.
 pub(crate) fn run(options: &Options) -> Result<Report, String> {
-    let records = options.records.unwrap_or(RECORDS).max(1000);
+    let records = options.records.unwrap_or(RECORDS);
     let rounds = if records < FULL_RECORDS { SMALL } else { FULL };
     let real = options.keys_file.as_deref().map(keys::of_file).transpose()?;
     let size = Size { records, rounds, real };

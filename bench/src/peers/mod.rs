@@ -130,7 +130,7 @@ fn report(
 
 /// Runs `kelix bench peers`.
 pub(crate) fn run(options: &Options) -> Result<Report, String> {
-    let records = options.records.unwrap_or(RECORDS).max(1000);
+    let records = options.records.unwrap_or(RECORDS);
     let setup = Setup::of(options, records);
     report("peers", records, || {
         let mut engines = Engines::start(&setup, Beside::All, Records::new(records, 32))?;
@@ -156,7 +156,7 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
 
 /// Runs `kelix bench sweep`.
 pub(crate) fn sweep(options: &Options) -> Result<Report, String> {
-    let counts = options.records.map_or(SWEPT.to_vec(), |records| vec![records.max(1000)]);
+    let counts = options.records.map_or(SWEPT.to_vec(), |records| vec![records]);
     let most = counts[counts.len() - 1];
     let setup = Setup::of(options, most);
     report("sweep", most, || {

@@ -1,5 +1,7 @@
 //! Rows over sizes of values and numbers of records.
 
+use std::io::Write;
+
 use super::rows::{GETS, PUTS, Work};
 use super::{Beside, Engines, Setup};
 use crate::Row;
@@ -25,7 +27,9 @@ pub(super) fn value(engines: &mut Engines) -> Result<Vec<Row>, String> {
 pub(super) fn records(setup: &Setup, beside: Beside, records: Records) -> Result<Vec<Row>, String> {
     let needed = records.count * ITEM_BYTES;
     if needed > available_bytes() {
-        eprintln!("{} records take {} GiB, which are not there: left out", records.count, needed >> 30);
+        let (count, gib) = (records.count, needed >> 30);
+        // Nobody may be listening, which is no reason to fail.
+        let _ = writeln!(std::io::stderr(), "{count} records take {gib} GiB, which are not there: left out");
         return Ok(Vec::new());
     }
     let mut engines = Engines::start(setup, beside, records)?;

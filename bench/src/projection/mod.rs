@@ -29,14 +29,14 @@ use serde_json::{Value, json};
 
 use crate::report::{Detail, figure};
 use crate::store::unpin;
-use crate::{Options, Report, progress};
+use crate::{Error, Options, Report, progress};
 use model::{Projected, Work};
 use nic::Nic;
 use paths::Way;
 
 /// Records of a run. What is counted is the same with more.
 const RECORDS: u64 = 200_000;
-const RECORDS_MIN: u64 = 2000;
+pub(crate) const RECORDS_MIN: u64 = 2000;
 
 /// What is projected to.
 struct Target {
@@ -48,13 +48,13 @@ struct Target {
 }
 
 /// Runs the benchmark.
-pub(crate) fn run(options: &Options) -> Result<Report, String> {
+pub(crate) fn run(options: &Options) -> Result<Report, Error> {
     let nic = match &options.project {
         Some(file) => Nic::read(file)?,
         None => Nic::parse(nic::CONNECTX_4_TWICE)?,
     };
     let target = Target { nic, cores: options.threads.unwrap_or(1), clients: options.clients };
-    let records = options.records.unwrap_or(RECORDS).max(RECORDS_MIN);
+    let records = options.records.unwrap_or(RECORDS);
     unpin();
     progress::show("counting, hash tables");
     let mut hash = hash::measure(records)?;

@@ -29,6 +29,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use crate::Error;
+
 /// What posting and polling take where a file says nothing: a write to the NIC's memory and a look at a cache line, with what the
 /// library does around them. A guess on the careful side.
 const POST_NS: f64 = 50.0;
@@ -133,14 +135,18 @@ pub(super) struct Nic {
 
 impl Nic {
     /// Reads a file.
-    pub fn read(file: &Path) -> Result<Nic, String> {
-        let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        Nic::parse(&text).map_err(|error| format!("{}: {error}", file.display()))
+    pub fn read(file: &Path) -> Result<Nic, Error> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        Nic::parse(&text).map_err(|error| Error::Usage(format!("{}, {error}", file.display())))
     }
 
-    /// Reads the text of one.
+    /// Reads the text of one. An error begins with its line.
     pub fn parse(text: &str) -> Result<Nic, String> {
-        let file: File = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_string())?;
+        let file: File = toml::from_str(text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start.min(text.len()));
+            format!("line {}: {}", text[..at].matches('\n').count() + 1, error.message())
+        })?;
         let File { name, ports, link, port, latency, cpu } = file;
         if ports.0.fract() != 0.0 {
             return Err(format!("ports = {}: they are whole", ports.0));
@@ -209,6 +215,6 @@ mod tests {
     #[test]
     fn a_file_that_is_not_there_is_named() {
         let error = Nic::read(Path::new("/nowhere/nic.toml")).unwrap_err();
-        assert!(error.starts_with("/nowhere/nic.toml: "), "{error}");
+        assert!(matches!(&error, Error::Other(text) if text.contains("/nowhere/nic.toml: ")), "{error:?}");
     }
 }

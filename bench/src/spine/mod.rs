@@ -25,7 +25,7 @@ const BATCH: usize = 32;
 
 /// Runs the benchmark.
 pub(crate) fn run(options: &Options) -> Result<Report, String> {
-    let records = options.records.unwrap_or(10_000_000).max(1000);
+    let records = options.records.unwrap_or(10_000_000);
     let mut store =
         Store::start("spine", ServerConfig { memory_bytes: memory_for(records), ..ServerConfig::default() })?;
     (store.rounds, store.time) = if records < FULL_RECORDS { SMALL } else { FULL };

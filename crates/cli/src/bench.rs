@@ -1,11 +1,12 @@
 //! `kelix bench`: the benchmarks, which are a library of their own.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use kelix_bench::{Keys, NAMES, Options, Written};
+use kelix_bench::{Error, Keys, NAMES, Options, Written};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -111,12 +112,16 @@ pub(crate) fn run(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
     done
 }
 
+fn failed(error: Error) -> Failure {
+    match error {
+        Error::Usage(text) => Failure::usage("bench", text),
+        Error::Other(text) => Failure::new(Exit::Other, "bench", text),
+    }
+}
+
 fn measure(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
-    let failed = |context| Failure::new(Exit::Other, "bench", context);
     let keys = args.keys.split_first().map(|(choice, file)| Keys::parse(choice, file.first().map(Path::new)));
     let options = Options {
-        json: context.json,
-        svg: args.svg.clone(),
         records: args.records,
         threads: args.threads.map(usize::from),
         clients: args.clients.map(usize::from),
@@ -133,7 +138,13 @@ fn measure(context: &Context, args: &BenchArgs) -> Result<(), Failure> {
     if args.into.is_some() || !args.only.is_empty() {
         return Err(Failure::usage("bench", "--into and --only are for `kelix bench report`".to_string()));
     }
-    kelix_bench::run(name, &options).map_err(failed)
+    let report = kelix_bench::measure(name, &options).map_err(failed)?;
+    if context.json {
+        context.print_json(&report.json())?;
+    } else {
+        write!(std::io::stdout(), "{}", report.table())?;
+    }
+    args.svg.as_ref().map_or(Ok(()), |folder| report.draw(folder)).map_err(|text| failed(text.into()))
 }
 
 fn report(context: &Context, args: &BenchArgs, options: &Options) -> Result<(), Failure> {
@@ -141,15 +152,15 @@ fn report(context: &Context, args: &BenchArgs, options: &Options) -> Result<(), 
         return Err(Failure::usage("bench", "report draws into its own folder, --into".to_string()));
     }
     let into = args.into.clone().unwrap_or_else(|| "docs".into());
-    let Written { file, figures, reports } = kelix_bench::write(&into, &args.only, options)
-        .map_err(|context| Failure::new(Exit::Other, "bench", context))?;
+    let Written { file, figures, reports } =
+        kelix_bench::write(&into, &args.only, options).map_err(failed)?;
     if context.json {
         let reports: Vec<_> = reports.iter().map(kelix_bench::Report::json).collect();
         return context.print_json(&json!({ "file": file, "figures": figures, "reports": reports }));
     }
+    let mut out = std::io::stdout().lock();
     for report in &reports {
-        println!("{}: {}", report.bench, report.verdict());
+        writeln!(out, "{}: {}", report.bench, report.verdict())?;
     }
-    println!("wrote {} and {} figures", file.display(), figures.len());
-    Ok(())
+    Ok(writeln!(out, "wrote {} and {} figures", file.display(), figures.len())?)
 }

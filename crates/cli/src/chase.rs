@@ -9,7 +9,7 @@ use kelix::{Attribute, Cost, Item, Link, Session, TableKind};
 use serde_json::{Value, json};
 
 use crate::bytes::{KeyArgument, show_name};
-use crate::context::{Context, cost_json, cost_words, measured, plural, some_of};
+use crate::context::{Context, cost_json, cost_words, measured, open_table, plural, some_of};
 use crate::items::{Named, TableNames, json as item_json, missing_json, write_lines};
 use crate::{Exit, Failure};
 
@@ -112,7 +112,7 @@ fn walk(
     list: bool,
     steps: &mut Vec<Step>,
 ) -> Result<(), Failure> {
-    let table = session.table(&args.table)?;
+    let table = open_table(session, "chase", &args.table)?;
     let kind = table.kind();
     let key = Named { name: &args.table, kind }.key("chase", &args.key)?;
     let (item, cost) = measured(session, |session| Ok(session.get(table, &key)?))?;

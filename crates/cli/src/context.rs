@@ -11,9 +11,10 @@ use kelix::{
 };
 use serde_json::{Value, json};
 
-use crate::Failure;
+use crate::config::nearest;
 use crate::kept::{Kept, Lent};
 use crate::trust::TrustArgs;
+use crate::{Exit, Failure};
 
 /// The global options.
 #[derive(Clone)]
@@ -155,6 +156,23 @@ pub(crate) fn create_table_of(
     }
 }
 
+/// Opens a table that is to be there. If it is not, its name may be a slip, and those that are there are told.
+pub(crate) fn open_table(session: &mut Session, operation: &str, name: &str) -> Result<Table, Failure> {
+    let error = match session.table(name) {
+        Err(error) if error.kind() == ErrorKind::NoSuchTable => error,
+        found => return Ok(found?),
+    };
+    let names = session.tables()?;
+    let near = nearest(name, names.iter().map(String::as_str), name.chars().count().div_ceil(3));
+    let hint = match near {
+        Some(near) => format!("perhaps \"{near}\" is meant"),
+        None if names.is_empty() => return Err(error.into()),
+        None => format!("there are {}", some_of(&names)),
+    };
+    let context = format!("there is no table \"{name}\"; {hint}");
+    Err(Failure::new(Exit::NotThere, operation, context).named(error.kind().name()))
+}
+
 /// Looks for a table before it is made: most exist, and looking needs neither the server nor the right to write.
 fn table_if_any(session: &mut Session, operation: &str, name: &str) -> Result<Option<Table>, Failure> {
     if name.contains('/') {
@@ -205,8 +223,11 @@ pub(crate) fn some_of(all: &[String]) -> String {
     }
 }
 
-/// Says something on standard error. Nobody may be listening, which is no reason to fail.
+/// Says something on standard error. Nobody may be listening, which is no reason to fail. Names in it are perhaps of others, who are not to play
+/// tricks on a terminal.
 pub(crate) fn say(text: &str) {
+    let hides = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    let text = text.replace(hides, "\u{fffd}");
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 

@@ -37,7 +37,7 @@ pub(crate) enum Exit {
 /// A command's failure.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    exit: Exit,
+    exit: u8,
     kind: &'static str,
     retry: bool,
     effect: Effect,
@@ -58,7 +58,7 @@ impl Failure {
             Exit::Other => "failed",
         };
         Failure {
-            exit,
+            exit: exit as u8,
             kind,
             retry: exit == Exit::NoServer,
             effect: Effect::No,
@@ -109,7 +109,7 @@ impl Failure {
 
     /// The exit code.
     pub fn code(&self) -> u8 {
-        if self.quiet { 0 } else { self.exit as u8 }
+        if self.quiet { 0 } else { self.exit }
     }
 
     /// Whether whoever read the output has gone.
@@ -119,7 +119,7 @@ impl Failure {
 
     /// Whether the server is lost.
     pub fn is_lost(&self) -> bool {
-        self.exit == Exit::NoServer
+        self.exit == Exit::NoServer as u8
     }
 
     /// Tells the failure on standard error and returns the exit code.
@@ -148,22 +148,18 @@ impl std::fmt::Display for Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        let exit = match error.kind() {
-            ErrorKind::InvalidArgument => Exit::Usage,
-            ErrorKind::NoSuchTable | ErrorKind::NoSuchAttribute => Exit::NotThere,
-            ErrorKind::OutOfMemory => Exit::OutOfMemory,
-            ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Superseded => Exit::NoServer,
-            _ => Exit::Other,
-        };
         let context = match std::error::Error::source(&error) {
             Some(source) => format!("{} ({source})", error.context()),
             None => error.context().to_string(),
         };
         Failure {
+            exit: error.kind().exit_code(),
             kind: error.kind().name(),
             retry: error.retry(),
             effect: error.effect(),
-            ..Failure::new(exit, error.operation(), context)
+            operation: error.operation().to_string(),
+            context,
+            quiet: false,
         }
     }
 }
@@ -184,7 +180,7 @@ mod tests {
     fn library_errors_keep_what_they_say() {
         let error = Error::new(ErrorKind::TimedOut, "put", "no answer").with_effect(Effect::Unknown);
         let failure = Failure::from(error);
-        assert_eq!(failure.exit, Exit::NoServer);
+        assert_eq!(failure.code(), Exit::NoServer as u8);
         assert!(failure.to_string().contains("unknown"), "{failure}");
         let json = failure.json();
         assert_eq!(json["error"]["kind"], "timed out");

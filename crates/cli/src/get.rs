@@ -6,7 +6,7 @@ use kelix::{Cost, Item, Path, Session};
 use serde_json::{Value, json};
 
 use crate::bytes::{KeyArgument, show_value};
-use crate::context::{Context, cost_json, cost_words, measured, say, some_of};
+use crate::context::{Context, cost_json, cost_words, measured, open_table, say, some_of};
 use crate::items::{Named, TableNames, is_plain, json as item_json, missing_json, write_among, write_lines};
 use crate::{Exit, Failure};
 
@@ -77,7 +77,7 @@ struct Looked<'a> {
 }
 
 fn look_up<'a>(session: &mut Session, args: &'a GetArgs, measure: bool) -> Result<Looked<'a>, Failure> {
-    let table = session.table(&args.table)?;
+    let table = open_table(session, "get", &args.table)?;
     let named = Named { name: &args.table, kind: table.kind() };
     let keys: Vec<Vec<u8>> = args.keys.iter().map(|key| named.key("get", key)).collect::<Result<_, _>>()?;
     let mut fetch = || {
@@ -148,16 +148,18 @@ fn print(args: &GetArgs, looked: &Looked<'_>, names: &TableNames) -> Result<(), 
         match (is_plain(item), single) {
             _ if args.raw => out.write_all(raw(table, item)?)?,
             (_, false) => write_among(&mut out, table.kind, item, names)?,
-            (true, true) if table.kind.has_items() => match visible(item.value()).filter(|_| is_terminal) {
-                Some(text) => {
-                    writeln!(out, "{text}")?;
-                    hidden = true;
+            (true, true) if table.kind.has_items() => {
+                match is_terminal.then(|| visible(item.value())).flatten() {
+                    Some(text) => {
+                        writeln!(out, "{text}")?;
+                        hidden = true;
+                    }
+                    None => {
+                        out.write_all(item.value())?;
+                        out.write_all(b"\n")?;
+                    }
                 }
-                None => {
-                    out.write_all(item.value())?;
-                    out.write_all(b"\n")?;
-                }
-            },
+            }
             (true, true) => writeln!(out, "{}", show_value(table.kind, item.value()))?,
             (false, true) => write_lines(&mut out, "", table.kind, item, names)?,
         }

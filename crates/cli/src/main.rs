@@ -50,10 +50,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::error::ErrorKind as UsageKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use kelix::{Address, FabricChoice};
+use rustix::process::{Resource, Signal, getrlimit};
 
 pub(crate) use failure::{Exit, Failure};
 
@@ -248,16 +250,39 @@ fn parse() -> Result<Cli, u8> {
     })
 }
 
+/// The least address space in which something can be done.
+const ADDRESS_SPACE_MIN: u64 = 64 << 20;
+
+/// Fails where the system gives the process too little to begin with: allocations that fail later can end it without a word of advice.
+fn check_address_space() -> Result<(), Failure> {
+    match getrlimit(Resource::As).current {
+        Some(bytes) if bytes < ADDRESS_SPACE_MIN => {
+            let (has, needs) = (units::show_size(bytes), units::show_size(ADDRESS_SPACE_MIN));
+            let context = format!(
+                "this process may have {has} of address space, and needs {needs} at least, and room for the server's memory: raise the limit, `ulimit -v`"
+            );
+            Err(Failure::new(Exit::Other, "start", context))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn main() -> ExitCode {
     // A write beyond the limit on the length of files is an error then, as on a full disk, and ends nothing.
-    let limit = signal_hook::flag::register(rustix::process::Signal::XFSZ.as_raw(), Arc::default());
-    if let Err(error) = limit {
+    let limit = signal_hook::flag::register(Signal::XFSZ.as_raw(), Arc::default());
+    // Memory that the system refuses aborts the program, with a message of the language's: that ends it as other failures do.
+    let (abort, always) = (Signal::ABORT.as_raw(), Arc::new(AtomicBool::new(true)));
+    let aborts = signal_hook::flag::register_conditional_shutdown(abort, Exit::Other as i32, always);
+    if let Err(error) = limit.and(aborts) {
         return Failure::io("start", "cannot watch for signals", &error).report(false);
     }
     let cli = match parse() {
         Ok(cli) => cli,
         Err(code) => return ExitCode::from(code),
     };
+    if let Err(failure) = check_address_space() {
+        return failure.report(cli.json);
+    }
     let address = match address(&cli) {
         Ok(address) => address,
         Err(error) => return Failure::from(error).report(cli.json),

@@ -7,6 +7,7 @@ use kelix_server::{NamespaceConfig, Rights, ServerConfig, Who};
 use serde::Deserialize;
 
 use crate::Failure;
+use crate::config::line_of;
 use crate::units::parse_size;
 
 /// What `kelix help namespaces` tells.
@@ -45,7 +46,7 @@ server runs as, on the Unix socket.
 
 /// A section of the file.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a section, as in [people]")]
 struct Section {
     memory: Option<String>,
     shards: Option<usize>,
@@ -80,7 +81,10 @@ fn who(text: &str) -> Result<Who, String> {
 }
 
 fn parse(text: &str, config: &mut ServerConfig) -> Result<(), String> {
-    let sections: BTreeMap<String, Section> = toml::from_str(text).map_err(|error| error.to_string())?;
+    let sections: BTreeMap<String, Section> = toml::from_str(text).map_err(|error| {
+        let line = line_of(text, &error.span().unwrap_or(0..0));
+        format!("line {line}: {}", error.message())
+    })?;
     for (name, section) in sections {
         let list =
             |texts: &[String]| texts.iter().map(|text| who(text)).collect::<Result<Vec<Who>, String>>();
@@ -118,7 +122,7 @@ fn parse(text: &str, config: &mut ServerConfig) -> Result<(), String> {
 pub(crate) fn read(path: &Path, config: &mut ServerConfig) -> Result<(), Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| Failure::io("serve", format!("cannot read {}", path.display()), &source))?;
-    parse(&text, config).map_err(|what| Failure::usage("serve", format!("{}: {what}", path.display())))
+    parse(&text, config).map_err(|what| Failure::usage("serve", format!("{}, {what}", path.display())))
 }
 
 #[cfg(test)]

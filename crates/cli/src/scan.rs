@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::Failure;
 use crate::bytes::{Bytes, KeyArgument, show_key};
-use crate::context::{Context, cost_json, measured};
+use crate::context::{Context, cost_json, measured, open_table};
 use crate::items::{Named, TableNames, json as item_json, write_among};
 use crate::kept::Lent;
 
@@ -100,7 +100,7 @@ fn range(args: &ScanArgs, table: Named<'_>) -> Result<Scan, Failure> {
 
 pub(crate) fn run(context: &Context, args: &ScanArgs) -> Result<(), Failure> {
     let mut session = context.session()?;
-    let table = session.table(&args.table)?;
+    let table = open_table(&mut session, "scan", &args.table)?;
     let named = Named { name: &args.table, kind: table.kind() };
     let scan = range(args, named)?;
     if args.count || args.estimate {

@@ -109,17 +109,23 @@ fn list(context: &Context, directory: &Path) -> Result<(), Failure> {
             |snapshot| described(&snapshot),
         ));
     }
+    let unreadable = all.iter().filter(|snapshot| !snapshot["error"].is_null()).count();
     if context.json {
-        return context.print_json(&json!({"snapshots": all}));
-    }
-    let mut out = std::io::stdout().lock();
-    for snapshot in &all {
-        match snapshot["error"].as_str() {
-            Some(why) => writeln!(out, "{why}")?,
-            None => writeln!(out, "{}", words(snapshot))?,
+        context.print_json(&json!({"snapshots": all}))?;
+    } else {
+        let mut out = std::io::stdout().lock();
+        for snapshot in &all {
+            match snapshot["error"].as_str() {
+                Some(why) => writeln!(out, "{why}")?,
+                None => writeln!(out, "{}", words(snapshot))?,
+            }
         }
     }
-    Ok(())
+    if unreadable == 0 {
+        return Ok(());
+    }
+    let why = format!("{unreadable} of {} cannot be read", plural(all.len() as u64, "snapshot"));
+    Err(Failure::new(Exit::Other, "snapshot list", why))
 }
 
 fn verify(context: &Context, path: &Path) -> Result<(), Failure> {

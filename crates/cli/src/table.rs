@@ -6,11 +6,11 @@ mod record;
 
 use std::io::{IsTerminal, Write};
 
-use kelix::{ErrorKind, Scan, Session, Table, TableKind};
+use kelix::{Scan, Session, Table, TableKind};
 use serde_json::{Value, json};
 
 use crate::bytes::show_name;
-use crate::context::{Context, create_table, create_table_of, plural};
+use crate::context::{Context, create_table, create_table_of, open_table, plural};
 use crate::{Exit, Failure};
 
 /// Make, list, describe, drop, export and import tables
@@ -204,7 +204,7 @@ fn open_or_create(
 
 fn describe(context: &Context, args: &NameArgs) -> Result<(), Failure> {
     let mut session = context.session()?;
-    let table = session.table(&args.table)?;
+    let table = open_table(&mut session, "table describe", &args.table)?;
     let items = session.count(table, &Scan::all())?;
     let attributes = session.attribute_names(table)?;
     let mut object = table_json(table);
@@ -241,18 +241,14 @@ fn drop_table(context: &Context, args: &DropArgs) -> Result<(), Failure> {
         }
         return if context.json { context.print_json(&json!({"dropped": dataset})) } else { Ok(()) };
     }
-    let not_there =
-        || Failure::new(Exit::NotThere, OPERATION, format!("there is no table \"{}\"", args.table));
-    let table = match session.table(&args.table) {
-        Err(error) if error.kind() == ErrorKind::NoSuchTable => return Err(not_there()),
-        table => table?,
-    };
+    let table = open_table(&mut session, OPERATION, &args.table)?;
     ask_about(context, args.yes, || {
         let items = session.estimate(table, &Scan::all())?;
         Ok(format!("\"{}\" with {}", show_name(&args.table), plural(items, "item")))
     })?;
     if !session.drop_table(&args.table)? {
-        return Err(not_there());
+        let context = format!("there is no table \"{}\"", args.table);
+        return Err(Failure::new(Exit::NotThere, OPERATION, context));
     }
     if context.json { context.print_json(&json!({"dropped": args.table})) } else { Ok(()) }
 }

@@ -6,7 +6,7 @@ use kelix::{Cost, Item, Session, Visit, Walk, Walked};
 use serde_json::json;
 
 use crate::bytes::{AttributeArgument, KeyArgument, show_name};
-use crate::context::{Context, cost_json, cost_words, measured, plural, say};
+use crate::context::{Context, cost_json, cost_words, measured, open_table, plural, say};
 use crate::items::{Named, TableNames, json as item_json, write_lines};
 use crate::{Exit, Failure};
 
@@ -66,7 +66,7 @@ impl WalkArgs {
 
 /// Walks, and keeps what is to be printed.
 fn walk(session: &mut Session, args: &WalkArgs) -> Result<(Vec<Come>, Walked, Vec<String>), Failure> {
-    let table = session.table(&args.table)?;
+    let table = open_table(session, "walk", &args.table)?;
     let key = Named { name: &args.table, kind: table.kind() }.key("walk", &args.key)?;
     let links: Vec<&str> = args.links.iter().map(String::as_str).collect();
     let walk = Walk { links: &links, depth: args.depth.unwrap_or(u32::MAX), depth_first: args.depth_first };

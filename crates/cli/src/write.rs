@@ -8,7 +8,7 @@ use kelix::{CompareAndSet, NewItem, Session, Version};
 use serde_json::json;
 
 use crate::bytes::{AttributeArgument, KeyArgument, LinkArgument, parse};
-use crate::context::{Context, cost_json, create_table, measured};
+use crate::context::{Context, cost_json, create_table, measured, open_table};
 use crate::items::Named;
 use crate::units::{parse_expiry, parse_flags, parse_version};
 use crate::{Exit, Failure};
@@ -176,7 +176,7 @@ pub(crate) fn put(context: &Context, args: &PutArgs) -> Result<(), Failure> {
 
 pub(crate) fn del(context: &Context, args: &DelArgs) -> Result<(), Failure> {
     let mut session = context.session()?;
-    let table = session.table(&args.table)?;
+    let table = open_table(&mut session, "del", &args.table)?;
     let named = Named { name: &args.table, kind: table.kind() };
     let key = named.key("del", &args.key)?;
     let place = named.place(&key);

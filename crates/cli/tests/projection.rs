@@ -105,9 +105,9 @@ fn a_wrong_nic_is_told_with_its_line() {
     let place = Place::new();
     let file = place.file("nic.toml", NIC.replace("gbit_s", "gigabits").as_bytes());
     let file = file.to_str().expect("a plain path");
-    place.kelix(&["bench", "--project", file]).failed(5, &["nic.toml", "line 5", "unknown field `gigabits`"]);
+    place.kelix(&["bench", "--project", file]).failed(2, &["nic.toml, line 5: ", "unknown field `gigabits`"]);
     place.kelix(&["bench", "projection", "--project", "nowhere.toml"]).failed(5, &["nowhere.toml"]);
-    place.kelix(&["bench", "spine", "--project", file]).failed(5, &["projection does"]);
-    place.kelix(&["bench", "projection", "--keys", "zipf"]).failed(5, &["peers and sweep do"]);
+    place.kelix(&["bench", "spine", "--project", file]).failed(2, &["projection does"]);
+    place.kelix(&["bench", "projection", "--keys", "zipf"]).failed(2, &["peers and sweep do"]);
     place.kelix(&["bench"]).failed(2, &["<NAME>"]);
 }

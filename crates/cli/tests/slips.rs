@@ -2,6 +2,8 @@
 
 mod harness;
 
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
@@ -43,6 +45,11 @@ fn wrong_values_of_options_are_told_with_what_is_taken() {
         (&["plan", "--items", "1", "--key", "x", "--value", "8"], "64M"),
         (&["plan", "--items", "1", "--key", "8", "--value", "8", "--shards", "x"], "1 to 64"),
         (&["bench", "spine", "--records", "0"], "from 1 on"),
+        (&["bench", "spine", "--records", "999"], "from 1000 on"),
+        (&["bench", "projection", "--records", "1999"], "from 2000 on"),
+        (&["bench", "report", "--only", "peers", "--records", "1"], "from 1000 on"),
+        (&["bench", "spine", "--clients", "2"], "peers and sweep do"),
+        (&["bench", "peers", "--keys", "x"], "trace FILE"),
         (&["bench", "peers", "--clients", "x"], "1 to 64"),
         (&["stat", "--timeout", "x"], "30s"),
         (&["stat", "--retry", "0s"], "--retry"),
@@ -189,6 +196,145 @@ fn files_that_cannot_be_read_are_told_by_one_code() {
     }
     let text = place.file("text", b"no snapshot, and shorter than one");
     place.kelix(&["snapshot", "verify", text.to_str().expect("text")]).failed(5, &["is no snapshot"]);
+}
+
+#[test]
+fn snapshots_that_cannot_be_read_fail_their_list() {
+    let place = Place::new();
+    let kept = place.path().join("kept");
+    let list = || place.kelix(&["snapshot", "list", kept.to_str().expect("text"), "--json"]);
+    let mut server = place.serve(&["--snapshots", kept.to_str().expect("text")]);
+    place.kelix(&["snapshot", "take"]).ok();
+    server.signal(rustix::process::Signal::TERM);
+    assert_eq!(server.end().0, Some(0));
+    list().ok();
+    std::fs::write(kept.join("1.kelix-snapshot"), "none").expect("written");
+    let listed = list();
+    let error = listed.error(5);
+    assert!(error["context"].as_str().is_some_and(|text| text.contains("1 of ")), "{error}");
+    let all = listed.json()["snapshots"].as_array().expect("a list").clone();
+    assert!(all.iter().any(|one| one["error"].is_string()) && all.iter().any(|one| one["error"].is_null()));
+}
+
+#[test]
+fn a_file_of_any_kind_that_makes_no_sense_is_told_with_its_line() {
+    let place = Place::new();
+    let text = |path: &std::path::Path| path.to_str().expect("text").to_string();
+    for (wrong, wanted) in [
+        ("[people]\nmemory = 5\n", "namespaces.toml, line 2: "),
+        ("[people\n", "namespaces.toml, line 1: "),
+        ("\npeople = 3\n", "namespaces.toml, line 2: "),
+        ("[people]\n", "namespaces.toml, [people]: "),
+    ] {
+        let file = text(&place.file("namespaces.toml", wrong.as_bytes()));
+        let done = place.kelix(&["serve", "--namespaces", &file]);
+        done.failed(2, &[wanted]);
+        assert!(done.err.lines().count() == 1 && !done.err.contains("struct"), "{done:?}");
+    }
+    let file = text(&place.file("nic.toml", b"name = \"x\"\nports = \"x\"\n"));
+    place.kelix(&["bench", "--project", &file]).failed(2, &["nic.toml, line 2: "]);
+    // The first line that is wrong is told, whatever sections are called.
+    let file = text(&place.file("kelix.toml", b"\n[serve]\nshards = \"x\"\n[client]\nretry = 5.0\n"));
+    place.kelix(&["config", "check", &file]).failed(2, &["kelix.toml, line 3: "]);
+}
+
+#[test]
+fn a_name_of_a_table_that_is_not_there_is_told_with_those_that_are() {
+    let (place, _server) = Place::served();
+    place.kelix(&["get", "people", "k"]).failed(1, &["no table \"people\"", "kelix table create"]);
+    place.kelix(&["put", "people", "k", "v"]).ok();
+    for command in [
+        &["get", "poeple", "k"][..],
+        &["del", "poeple", "k"],
+        &["scan", "poeple"],
+        &["table", "drop", "poeple"],
+    ] {
+        place.kelix(command).failed(1, &["no table \"poeple\"", "perhaps \"people\" is meant"]);
+    }
+    // A terminal is told nothing that it would do.
+    let tricked = place.kelix(&["get", "no\u{1b}[31mtable", "k"]);
+    tricked.failed(1, &["no table \"no\u{fffd}[31mtable\""]);
+    let walked = place.kelix(&["walk", "streets", "k", "l", "--json"]).error(1);
+    assert_eq!(walked["kind"], "no such table");
+    assert!(walked["context"].as_str().is_some_and(|text| text.ends_with("there are people")), "{walked}");
+}
+
+#[test]
+fn who_is_not_let_in_is_told_so_by_one_code() {
+    let place = Place::new();
+    let words = place.file("words", b"reader right\n");
+    let server = place.serve(&["--listen", "0", "--tokens", words.to_str().expect("text")]);
+    let (_, address) = server.ready.split_once("tcp at ").expect("an address");
+    let address = address.split([',', '\n']).next().expect("an address");
+    let get = |more: &[&str], token: &str| {
+        let mut kelix = Command::new(env!("CARGO_BIN_EXE_kelix"));
+        kelix.env_clear().env("KELIX_CONFIG", "/dev/null").env("KELIX_TOKEN", token);
+        let done =
+            kelix.args(["--server", address]).args(more).args(["table", "list"]).output().expect("it runs");
+        (done.status.code(), String::from_utf8(done.stderr).expect("text"))
+    };
+    assert_eq!(get(&[], "right"), (Some(0), String::new()));
+    // A retry would be refused again.
+    for (more, token) in
+        [(&["--retry", "60s"][..], "wrong"), (&["--retry", "60s"], ""), (&["--namespace", "none"], "right")]
+    {
+        let (code, told) = get(more, token);
+        assert!(code == Some(5) && told.contains("this client may not "), "{code:?}: {told}");
+    }
+}
+
+#[test]
+fn a_process_that_may_have_little_memory_says_so() {
+    let (place, server) = (Place::new(), Place::new());
+    let server = (server.serve(&["--listen", "0"]), server);
+    let (_, address) = server.0.ready.split_once("tcp at ").expect("an address");
+    let address = address.split([',', '\n']).next().expect("an address");
+    let limited = |kibibytes: u64, args: &[&str]| {
+        let mut kelix = Command::new("sh");
+        kelix.args(["-c", &format!("ulimit -v {kibibytes}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_kelix")]);
+        kelix.env_remove("KELIX_DIR").env("KELIX_CONFIG", "/dev/null").current_dir(place.path()).args(args);
+        let done = kelix.stdin(Stdio::null()).output().expect("it runs");
+        (done.status, String::from_utf8(done.stderr).expect("text"))
+    };
+    for args in [
+        &["--dir", "own", "serve"][..],
+        &["--server", address, "get", "t", "k"],
+        &["plan", "--items", "1", "--key", "8", "--value", "8"],
+    ] {
+        let (status, told) = limited(60_000, args);
+        assert_eq!(status.code(), Some(5), "{args:?}: {status} {told}");
+        assert!(told.contains("58.6 MiB") && told.contains("64 MiB") && told.contains("ulimit -v"), "{told}");
+    }
+    // Wherever the limit is met, nothing panics, hangs or is aborted.
+    for kibibytes in (66_000..150_000).step_by(12_000) {
+        for args in [
+            &["--server", address, "get", "t", "k"][..],
+            &["--dir", server.1.path().to_str().expect("text"), "get", "t", "k"],
+        ] {
+            let (status, told) = limited(kibibytes, args);
+            let fits = told.contains("no table") && status.code() == Some(1);
+            let refused = told.contains("ulimit -v") && matches!(status.code(), Some(3 | 5));
+            assert!((fits || refused) && !told.contains("panicked"), "{kibibytes} {args:?}: {status} {told}");
+        }
+    }
+}
+
+#[test]
+fn an_output_that_nobody_reads_or_that_is_full_ends_a_bench_without_a_panic() {
+    let place = Place::new();
+    let bench = |output: Stdio| {
+        let mut bench = Command::new(env!("CARGO_BIN_EXE_kelix"));
+        bench.args(["bench", "spine", "--records", "1000"]).env("TMPDIR", place.path());
+        bench.env("KELIX_CONFIG", "/dev/null").stdin(Stdio::null()).stdout(output);
+        let done = bench.stderr(Stdio::piped()).output().expect("it runs");
+        (done.status.code(), String::from_utf8(done.stderr).expect("text"))
+    };
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a full device");
+    let (code, told) = bench(full.into());
+    assert!(code == Some(5) && told.contains("cannot write the output"), "{code:?}: {told}");
+    let (reader, writer) = UnixStream::pair().expect("a pair");
+    drop(reader);
+    assert_eq!(bench(OwnedFd::from(writer).into()), (Some(0), String::new()));
 }
 
 #[test]

@@ -14,7 +14,7 @@
 //! ```
 
 use kelix_image::Span;
-use kelix_types::{Incarnation, KeyHash, Location, limits::POINTER_TABLE_BYTES};
+use kelix_types::{Error, ErrorKind, Incarnation, KeyHash, Location, Result, limits::POINTER_TABLE_BYTES};
 
 const WAYS: usize = 4;
 const SET_WORDS: usize = WAYS * 2;
@@ -35,6 +35,15 @@ impl PointerCache {
     pub fn new(table: Span) -> PointerCache {
         assert_eq!(table.bytes(), POINTER_TABLE_BYTES);
         PointerCache { table }
+    }
+
+    /// Memory for a session's own.
+    pub fn private() -> Result<Span> {
+        Span::try_private(POINTER_TABLE_BYTES).ok_or_else(|| {
+            let context =
+                format!("no memory for {POINTER_TABLE_BYTES} bytes of cached pointers; see `ulimit -v`");
+            Error::new(ErrorKind::System, "connect", context)
+        })
     }
 
     fn set(hash: KeyHash) -> usize {

@@ -330,6 +330,10 @@ impl Session {
                 } else if !sent_large {
                     sent_large = true;
                     let answer = self.write("put", queued.head, &queued.key, &queued.value);
+                    // Those behind have waited for this one, which had patience of its own. If that was used up, so is theirs.
+                    if answer.is_ok() {
+                        self.sending = Patience::default();
+                    }
                     self.finish(
                         queued.ticket,
                         answer.map(|answer| Outcome::Written(Version(answer.version))),

@@ -46,7 +46,7 @@ fn connect(agent: &mut Agent, listener: &TcpListener, mailbox: &Span) -> (AgentL
     agent.establish(connection);
     let link = agent.open(connection, 0, mailbox.clone(), MAILBOX_BYTES as usize / 4).unwrap();
     let greeting = Greeting::new(socket, None, MAILBOX_BYTES as usize / 8, Duration::ZERO).unwrap();
-    (link, greeting.endpoint(0, 1, MAILBOX_BYTES))
+    (link, greeting.endpoint(0, 1, MAILBOX_BYTES).expect("memory"))
 }
 
 impl Testbed for Tcp {

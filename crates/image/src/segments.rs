@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use kelix_types::Result;
+use kelix_types::{Error, ErrorKind, Result};
 
 use crate::map::{MemoryMap, Span};
 
@@ -31,7 +31,9 @@ impl PrivateSegments {
 
 impl SegmentSource for PrivateSegments {
     fn create(&mut self, first: usize, bytes: u64) -> Result<Span> {
-        let span = Span::private(bytes);
+        let context = || format!("no memory for a segment of {bytes} bytes; see `ulimit -v`");
+        let span =
+            Span::try_private(bytes).ok_or_else(|| Error::new(ErrorKind::System, "map memory", context()))?;
         self.0.lock().expect("nobody panicked with it").push((first, span.clone()));
         Ok(span)
     }

@@ -114,12 +114,17 @@ pub(crate) fn dangling(
     findings: &mut Findings,
 ) -> Result<LeftOut, Problem> {
     let mut left_out = LeftOut::default();
-    // Mostly all are there, and then the rows need not be read again.
+    // Mostly all are there, and then the rows need not be read again, nor the database be asked what it holds equal.
     let all_there = keys.have(&read.targets);
-    if all_there && read.lists.is_empty() {
+    let mut led = LedNowhere { doubts: Vec::new(), all: false, findings };
+    for list in &read.lists {
+        dangling_in_list(teller, list, keys, &mut led, &mut left_out)?;
+    }
+    let lists_lead_nowhere = std::mem::take(&mut left_out).links > 0;
+    if all_there && !lists_lead_nowhere {
         return Ok(left_out);
     }
-    let mut led = LedNowhere { doubts: doubts(teller)?, all: on_dangling == OnDangling::Error, findings };
+    (led.doubts, led.all) = (doubts(teller)?, on_dangling == OnDangling::Error);
     if !led.all && !led.doubts.is_empty() {
         // What is doubtful is told before anything is left out for good reasons.
         dangling_in_tables(teller, read, keys, &mut led, &mut LeftOut::default())?;

@@ -14,7 +14,7 @@ use kelix_image::Span;
 use kelix_types::limits::{CLIENTS_MAX, FRAME_BYTES_MAX, GREETING_NS};
 use kelix_types::{Error, Result};
 use kelix_wire::MAILBOX_BYTES;
-use kelix_wire::control::{Caller, Frame, Purpose};
+use kelix_wire::control::{Caller, DENIED, Frame, Purpose};
 use subtle::ConstantTimeEq;
 use tracing::{debug, warn};
 
@@ -248,7 +248,8 @@ impl AgentThread {
                             self.known.push((connection, known));
                         } else if !self.tokens.is_empty() {
                             warn!(?connection, "a client has a wrong token");
-                            self.refuse(connection, "the token is not one that it knows");
+                            let why = format!("{DENIED} connect: its token is not one that the server knows");
+                            self.agent.refuse(connection, &why, "a wrong token");
                         }
                     }
                     Some(Frame::AskStatistics) if greeted.is_some() => {
@@ -284,7 +285,8 @@ impl AgentThread {
         let known = self.known.iter().position(|(id, _)| *id == connection);
         let token = known.map(|index| &self.tokens[self.known.swap_remove(index).1]);
         if token.is_none() && !self.tokens.is_empty() {
-            return self.refuse(connection, "a token is needed; see `kelix help`, --token-file");
+            let why = format!("{DENIED} connect without a token; see `kelix help`, --token-file");
+            return self.agent.refuse(connection, &why, "no token");
         }
         let certified = |name: &str| self.agent.is_certified_for(connection, name);
         let token = token.map(|token| &token.name[..]).filter(|name| !name.is_empty());

@@ -101,7 +101,11 @@ impl Authority {
             ));
         }
         let create = fs::DirBuilder::new().recursive(true).mode(0o750).create(&directory.0);
-        create.map_err(|source| system("make the directory", &directory, source))?;
+        create.map_err(|source| {
+            let context =
+                format!("cannot make the run directory {}: name another with --dir", directory.0.display());
+            Error::system("serve", context, source)
+        })?;
         let metadata = fs::metadata(&directory.0).map_err(|source| system("look", &directory, source))?;
         if metadata.uid() != rustix::process::geteuid().as_raw() || metadata.mode() & 0o002 != 0 {
             return Err(Error::new(

@@ -152,7 +152,7 @@ impl Shared {
         let found = self.namespaces.iter().find(|namespace| namespace.name == wanted);
         let access = found.and_then(|namespace| Some((namespace.clone(), namespace.access(visitor)?)));
         access.ok_or_else(|| {
-            let context = format!("{DENIED} namespace \"{wanted}\", or there is none");
+            let context = format!("{DENIED} read namespace \"{wanted}\", or there is none");
             Error::new(ErrorKind::Denied, "accept client", context)
         })
     }

@@ -63,6 +63,17 @@ impl ErrorKind {
             ErrorKind::System => "system error",
         }
     }
+
+    /// The exit code by which a program of Kelix ends that fails so: 1 not there, 2 usage, 3 no server, 4 out of memory, 5 anything else.
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            ErrorKind::NoSuchTable | ErrorKind::NoSuchAttribute => 1,
+            ErrorKind::InvalidArgument => 2,
+            ErrorKind::Unavailable | ErrorKind::TimedOut | ErrorKind::Superseded => 3,
+            ErrorKind::OutOfMemory => 4,
+            _ => 5,
+        }
+    }
 }
 
 /// Whether the operation changed the store.

@@ -13,7 +13,7 @@ use crate::version::{SPOKEN, Versions};
 use crate::view::View;
 
 /// How the text of a refusal begins which says that the client may not do what it wants.
-pub const DENIED: &str = "this client may not read";
+pub const DENIED: &str = "this client may not";
 
 /// Features of which whoever does not know them must not go on. Others may be ignored.
 pub const FEATURES_NEEDED: u64 = 0xffff_ffff;

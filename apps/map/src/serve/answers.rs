@@ -10,6 +10,7 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
+use kelix_apps::Failure;
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use tokio_stream::wrappers::BroadcastStream;
@@ -111,7 +112,7 @@ pub(super) struct Took {
 /// Does something, and says what that cost.
 fn took<T>(
     worker: &mut Worker,
-    work: impl FnOnce(&mut Worker) -> Result<T, String>,
+    work: impl FnOnce(&mut Worker) -> Result<T, Failure>,
 ) -> Result<(T, Took), Refusal> {
     let (before, began) = (worker.links.session.cost(), Instant::now());
     let done = work(worker).map_err(failed)?;

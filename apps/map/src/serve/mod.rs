@@ -52,8 +52,8 @@ thread_local! {
 
 type Refusal = (StatusCode, String);
 
-fn failed(error: String) -> Refusal {
-    (StatusCode::INTERNAL_SERVER_ERROR, error)
+fn failed(error: impl Into<String>) -> Refusal {
+    (StatusCode::INTERNAL_SERVER_ERROR, error.into())
 }
 
 impl App {

@@ -44,7 +44,9 @@ pub(super) fn read(path: &Path) -> Result<Source, String> {
                 "it is a part of what was asked for, since the server says: {remark}"
             )));
         }
-        Some(remark) => eprintln!("kelix-map: {}: the server remarks: {remark}", path.display()),
+        Some(remark) => {
+            kelix_apps::complain(format_args!("kelix-map: {}: the server remarks: {remark}", path.display()))
+        }
         None => {}
     }
     let (mut nodes, mut ways) = (HashMap::new(), Vec::new());

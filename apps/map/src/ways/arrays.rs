@@ -3,6 +3,8 @@
 use rustc_hash::FxHashMap;
 
 use super::{Found, Map};
+use kelix_apps::Failure;
+
 use crate::network::{Neighbour, Network, Street};
 use crate::place::Cell;
 
@@ -21,7 +23,7 @@ impl<'n> Arrays<'n> {
 }
 
 impl Map for Arrays<'_> {
-    fn find(&mut self, cells: &[Cell]) -> Result<&[Found], String> {
+    fn find(&mut self, cells: &[Cell]) -> Result<&[Found], Failure> {
         let network = self.network;
         let numbers = cells.iter().filter_map(|cell| self.cells.get(cell)).flatten().copied();
         self.found.clear();
@@ -31,7 +33,7 @@ impl Map for Arrays<'_> {
         Ok(&self.found)
     }
 
-    fn street(&mut self, found: usize) -> Result<Street, String> {
+    fn street(&mut self, found: usize) -> Result<Street, Failure> {
         Ok(self.network.streets[self.found[found].street as usize].clone())
     }
 
@@ -44,7 +46,7 @@ impl Map for Arrays<'_> {
         &mut self,
         noted: usize,
         mut wanted: impl FnMut(usize, &Neighbour) -> bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         for neighbour in self.network.neighbours(noted as u32) {
             wanted(neighbour.node as usize, neighbour);
         }

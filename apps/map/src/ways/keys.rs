@@ -11,7 +11,7 @@
 
 use std::ops::ControlFlow::{self, Break, Continue};
 
-use kelix_apps::{Keyed, Keys as KeyList};
+use kelix_apps::{Failure, Keyed, Keys as KeyList};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Found, Map, broken, neighbour_bytes, neighbour_of, numbers, numbers_of};
@@ -52,19 +52,19 @@ impl<S: Keyed> Keys<S> {
         }
     }
 
-    fn find_segments(&mut self, cells: &[Cell]) -> Result<(), String> {
+    fn find_segments(&mut self, cells: &[Cell]) -> Result<(), Failure> {
         self.wanted.clear();
         self.numbers.clear();
         self.seen.clear();
         cells.iter().for_each(|cell| self.wanted.push(format_args!("c{:x}", cell.number())));
         let Keys { store, wanted, numbers: list, seen, .. } = self;
-        store.get(wanted, |_, value| {
+        Ok(store.get(wanted, |_, value| {
             list.extend(numbers(value.unwrap_or_default()).filter(|number| seen.insert(*number)));
             Continue(())
-        })
+        })?)
     }
 
-    fn take_segments(&mut self) -> Result<(), String> {
+    fn take_segments(&mut self) -> Result<(), Failure> {
         self.wanted.clear();
         self.found.clear();
         self.numbers.iter().for_each(|number| self.wanted.push(format_args!("s{number:x}")));
@@ -80,7 +80,7 @@ impl<S: Keyed> Keys<S> {
         missing.map_or(Ok(()), |segment| Err(broken("segment", segment)))
     }
 
-    fn take_ends(&mut self) -> Result<(), String> {
+    fn take_ends(&mut self) -> Result<(), Failure> {
         self.wanted.clear();
         self.numbers.clear();
         self.places.clear();
@@ -112,14 +112,14 @@ impl<S: Keyed> Keys<S> {
 }
 
 impl<S: Keyed> Map for Keys<S> {
-    fn find(&mut self, cells: &[Cell]) -> Result<&[Found], String> {
+    fn find(&mut self, cells: &[Cell]) -> Result<&[Found], Failure> {
         self.find_segments(cells)?;
         self.take_segments()?;
         self.take_ends()?;
         Ok(&self.found)
     }
 
-    fn street(&mut self, found: usize) -> Result<Street, String> {
+    fn street(&mut self, found: usize) -> Result<Street, Failure> {
         let number = self.found[found].street;
         self.wanted.clear();
         self.wanted.push(format_args!("w{number:x}"));
@@ -141,7 +141,7 @@ impl<S: Keyed> Map for Keys<S> {
         &mut self,
         noted: usize,
         mut wanted: impl FnMut(usize, &Neighbour) -> bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let node = self.noted[noted];
         self.wanted.clear();
         self.wanted.push(format_args!("n{node:x}"));
@@ -190,9 +190,9 @@ fn street_of(value: &[u8]) -> Option<Street> {
 type Items = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Puts the map into a store.
-pub fn put(store: &mut impl Keyed, network: &Network) -> Result<(), String> {
+pub fn put(store: &mut impl Keyed, network: &Network) -> Result<(), Failure> {
     let mut items = Items::with_capacity(PUTS);
-    let mut put = |key: String, value: Vec<u8>| -> Result<(), String> {
+    let mut put = |key: String, value: Vec<u8>| -> Result<(), Failure> {
         items.push((key.into_bytes(), value));
         if items.len() == PUTS {
             store.put(&items)?;
@@ -223,7 +223,7 @@ pub fn put(store: &mut impl Keyed, network: &Network) -> Result<(), String> {
         value.extend(bytes(range));
         put(format!("w{number:x}"), value)?;
     }
-    store.put(&items)
+    Ok(store.put(&items)?)
 }
 
 fn segment_value(network: &Network, number: u32) -> Vec<u8> {

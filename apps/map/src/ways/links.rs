@@ -12,7 +12,7 @@
 use std::ops::ControlFlow::Continue;
 
 use kelix::{Frontier, Item, Link, Session, Table, View};
-use kelix_apps::text;
+use kelix_apps::Failure;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Found, Map, broken, neighbour_of, numbers_of};
@@ -50,10 +50,10 @@ struct AtHand {
 
 impl Links {
     /// Opens the map of a store.
-    pub fn open(mut session: Session) -> Result<(Links, About), String> {
+    pub fn open(mut session: Session) -> Result<(Links, About), Failure> {
         let view = session.view(DATASET).map_err(|error| format!("the store has no map: {error}"))?;
-        let table = |what: &str| view.table(&format!("map_{what}")).map_err(text);
-        let item = session.get(table("about")?, ABOUT).map_err(text)?.ok_or("the store has no map")?;
+        let table = |what: &str| view.table(&format!("map_{what}")).map_err(Failure::from);
+        let item = session.get(table("about")?, ABOUT)?.ok_or("the store has no map")?;
         let about = About::of(&item)?;
         let items = AtHand {
             cells: table("cell")?,
@@ -75,8 +75,8 @@ impl Links {
     }
 
     /// A street by its number.
-    pub fn street_numbered(&mut self, street: u32) -> Result<Street, String> {
-        let item = self.session.get(self.items.streets, &key(street.into())).map_err(text)?;
+    pub fn street_numbered(&mut self, street: u32) -> Result<Street, Failure> {
+        let item = self.session.get(self.items.streets, &key(street.into()))?;
         street_of(&item.ok_or_else(|| broken("street", street))?)
     }
 }
@@ -92,7 +92,7 @@ fn position_of(item: &Item) -> Option<Position> {
     Some(Position { lat: lat as i32, lon: lon as i32 })
 }
 
-fn street_of(item: &Item) -> Result<Street, String> {
+fn street_of(item: &Item) -> Result<Street, Failure> {
     let said = |name| Some(String::from_utf8_lossy(item.bytes(name)?).into_owned());
     let street = || {
         let maxspeed = *item.bytes("maxspeed")?.first()?;
@@ -141,11 +141,11 @@ impl AtHand {
         (next == 2).then_some(())
     }
 
-    fn find(&mut self, session: &mut Session, cells: &[Cell]) -> Result<(), String> {
+    fn find(&mut self, session: &mut Session, cells: &[Cell]) -> Result<(), Failure> {
         self.clear();
         let Some((own, others)) = cells.split_first() else { return Ok(()) };
         self.here.add(self.cells, &key(own.number()));
-        if !session.arrive(&self.here, 0, &mut self.item).map_err(text)? {
+        if !session.arrive(&self.here, 0, &mut self.item)? {
             // Cells beside those that have segments are there, too: there is none within reach.
             return Ok(());
         }
@@ -155,12 +155,10 @@ impl AtHand {
             let beside = number(link.key);
             others.iter().any(|cell| cell.number() == beside)
         });
-        session
-            .visit(&self.here, |_, cell| {
-                cell.into_iter().for_each(|cell| AtHand::enter(&mut self.seen, &mut self.segments, cell));
-                Continue(())
-            })
-            .map_err(text)?;
+        session.visit(&self.here, |_, cell| {
+            cell.into_iter().for_each(|cell| AtHand::enter(&mut self.seen, &mut self.segments, cell));
+            Continue(())
+        })?;
         let segments = std::mem::take(&mut self.segments);
         let mut whole = true;
         let visited = session.visit(&segments, |_, segment| {
@@ -168,15 +166,13 @@ impl AtHand {
             Continue(())
         });
         self.segments = segments;
-        visited.map_err(text)?;
-        session
-            .visit(&self.ends, |_, node| {
-                let at = node.and_then(position_of);
-                whole &= at.is_some();
-                self.positions.push(at.unwrap_or_default());
-                Continue(())
-            })
-            .map_err(text)?;
+        visited?;
+        session.visit(&self.ends, |_, node| {
+            let at = node.and_then(position_of);
+            whole &= at.is_some();
+            self.positions.push(at.unwrap_or_default());
+            Continue(())
+        })?;
         for found in &mut self.found {
             found.line = found.ends.map(|node| self.positions[self.places[&node]]);
         }
@@ -185,14 +181,14 @@ impl AtHand {
 }
 
 impl Map for Links {
-    fn find(&mut self, cells: &[Cell]) -> Result<&[Found], String> {
+    fn find(&mut self, cells: &[Cell]) -> Result<&[Found], Failure> {
         self.items.find(&mut self.session, cells)?;
         Ok(&self.items.found)
     }
 
-    fn street(&mut self, found: usize) -> Result<Street, String> {
+    fn street(&mut self, found: usize) -> Result<Street, Failure> {
         let AtHand { streets_of, item, .. } = &mut self.items;
-        match self.session.arrive(streets_of, found, item).map_err(text)? {
+        match self.session.arrive(streets_of, found, item)? {
             true => street_of(item),
             false => Err(broken("street", self.items.found[found].street)),
         }
@@ -211,9 +207,9 @@ impl Map for Links {
         &mut self,
         noted: usize,
         mut wanted: impl FnMut(usize, &Neighbour) -> bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let AtHand { noted: frontier, item, .. } = &mut self.items;
-        let there = self.session.arrive(frontier, noted, item).map_err(text)?;
+        let there = self.session.arrive(frontier, noted, item)?;
         let mut next = frontier.len();
         let mut whole = there;
         frontier.add_links(item, "to", |link| {

@@ -4,6 +4,8 @@ mod arrays;
 mod keys;
 mod links;
 
+use kelix_apps::Failure;
+
 use crate::network::{Neighbour, Street};
 use crate::place::{Cell, Position};
 
@@ -33,10 +35,10 @@ pub struct Found {
 /// A map, whatever it is kept in.
 pub trait Map {
     /// The segments of some cells, each once. The first cell is a place's own, the others are beside it.
-    fn find(&mut self, cells: &[Cell]) -> Result<&[Found], String>;
+    fn find(&mut self, cells: &[Cell]) -> Result<&[Found], Failure>;
 
     /// The street of a segment: one of those that were found last, by its place among them.
-    fn street(&mut self, found: usize) -> Result<Street, String>;
+    fn street(&mut self, found: usize) -> Result<Street, Failure>;
 
     /// Forgets the nodes that were noted, and notes some by their numbers. Shows what each is noted as.
     fn set_out(&mut self, nodes: &[u32], each: impl FnMut(usize));
@@ -46,7 +48,7 @@ pub trait Map {
         &mut self,
         noted: usize,
         wanted: impl FnMut(usize, &Neighbour) -> bool,
-    ) -> Result<(), String>;
+    ) -> Result<(), Failure>;
 }
 
 /// Numbers from bytes: four of them each.
@@ -79,6 +81,6 @@ fn neighbour_of(node: u32, bytes: &[u8]) -> Option<Neighbour> {
 }
 
 /// A store's answer that makes no sense.
-fn broken(what: &str, number: impl std::fmt::Display) -> String {
-    format!("{what} {number} of the map is not there or not whole; load it again")
+fn broken(what: &str, number: impl std::fmt::Display) -> Failure {
+    format!("{what} {number} of the map is not there or not whole; load it again").into()
 }

@@ -83,7 +83,7 @@ impl AgentThread {
         self.bell.wake();
         let greeting = Greeting::new(ours, None, WRITE_WORDS, Duration::ZERO);
         let greeting = greeting.map_err(|error| error.to_string())?;
-        Ok(Endpoint::Tcp(greeting.endpoint(TERM, 1, MAILBOX_BYTES)))
+        Ok(Endpoint::Tcp(greeting.endpoint(TERM, 1, MAILBOX_BYTES).map_err(|error| error.to_string())?))
     }
 }
 

@@ -66,7 +66,8 @@ struct Slip {
     text: String,
 }
 
-fn line_of(text: &str, span: &Range<usize>) -> usize {
+/// The line of a text in which a place stands.
+pub(crate) fn line_of(text: &str, span: &Range<usize>) -> usize {
     text[..span.start.min(text.len())].matches('\n').count() + 1
 }
 
@@ -76,21 +77,28 @@ fn parse(program: &Command, text: &str) -> Result<Vec<Entry>, Slip> {
         text: format!("this is no TOML: {}", error.message()),
     })?;
     let mut entries = Vec::new();
+    let mut slips = Vec::new();
     for (name, value) in file.get_ref() {
-        let slip = |text: String| Slip { span: name.span(), text };
+        let mut slip = |text: String| slips.push(Slip { span: name.span(), text });
         let known = || Section::ALL.iter().map(|section| section.name());
         let Some(section) = Section::named(name.get_ref()) else {
-            return Err(slip(unknown_section(program, name.get_ref(), known())));
+            slip(unknown_section(program, name.get_ref(), known()));
+            continue;
         };
         let DeValue::Table(table) = value.get_ref() else {
-            return Err(slip(format!("{} is a section: write [{0}] on a line of its own", section.name())));
+            slip(format!("{} is a section: write [{0}] on a line of its own", section.name()));
+            continue;
         };
         for (key, value) in table {
-            entries.push(entry(program, text, section, (key.get_ref(), key.span()), value)?);
+            match entry(program, text, section, (key.get_ref(), key.span()), value) {
+                Ok(entry) => entries.push(entry),
+                Err(slip) => slips.push(slip),
+            }
         }
     }
     entries.sort_by_key(|entry| entry.line);
-    Ok(entries)
+    // Tables come in the order of their names, and whoever corrects a file goes from its first line to its last.
+    slips.into_iter().min_by_key(|slip| slip.span.start).map_or(Ok(entries), Err)
 }
 
 fn entry(
@@ -176,7 +184,7 @@ fn unknown_key(program: &Command, section: Section, name: &str) -> String {
 }
 
 /// Of some names that which is most like another, if so few letters are different at most.
-pub(super) fn nearest<'n>(
+pub(crate) fn nearest<'n>(
     name: &str,
     names: impl Iterator<Item = &'n str>,
     letters_max: usize,

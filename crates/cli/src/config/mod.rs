@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::context::{Context, plural};
 use file::File;
+pub(crate) use file::{line_of, nearest};
 use layers::{Given, Origin};
 pub(crate) use layers::{complete, unknown_variables};
 use options::{Default, Kind, Section, key, variable};

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::record::{Format, Writer};
 use crate::bytes::{parse, show};
-use crate::context::{Context, plural, say};
+use crate::context::{Context, open_table, plural, say};
 use crate::items::{Named, TableNames};
 use crate::kept::Lent;
 use crate::progress::Line;
@@ -117,7 +117,7 @@ pub(super) fn run(context: &Context, args: &ExportArgs) -> Result<(), Failure> {
     let named = args.file.as_deref().filter(|path| path.as_os_str() != "-");
     let target = named.map(Target::of).transpose()?;
     let mut session = context.session()?;
-    let table = session.table(&args.table)?;
+    let table = open_table(&mut session, "table export", &args.table)?;
     let of_name = args.file.as_deref().map_or(Format::Jsonl, Format::of_name);
     let format = args.format.unwrap_or(of_name);
     let names = session.attribute_names(table)?;

@@ -213,7 +213,7 @@ impl Link {
             return Err(protocol("what the server sent as its authority page is none"));
         }
         let pointers = if options.private_caches {
-            Span::private(POINTER_TABLE_BYTES)
+            PointerCache::private()?
         } else {
             Memfd::receive(pointers, POINTER_TABLE_BYTES)?.map(true)?
         };

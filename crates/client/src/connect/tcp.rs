@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use kelix_fabric::tcp::Greeting;
 use kelix_fabric::{Endpoint, PeerId};
-use kelix_image::Span;
-use kelix_types::limits::POINTER_TABLE_BYTES;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::MAILBOX_BYTES;
 use kelix_wire::control::{Frame, Purpose};
@@ -87,10 +85,10 @@ pub(super) fn session(
 ) -> Result<Core<Endpoint>> {
     let (server, of_server) = greet(address, credentials, greeting, answer_within(options))?;
     let shards = of_server.view.shards();
-    let endpoint = server.endpoint(of_server.term, shards, MAILBOX_BYTES);
+    let endpoint = server.endpoint(of_server.term, shards, MAILBOX_BYTES)?;
     let peers: Vec<PeerId> = (0..shards as u32).map(PeerId).collect();
     // A table of this size is made at once where it is shared, which is much for a process that ends soon.
-    let pointers = PointerCache::new(Span::private(POINTER_TABLE_BYTES));
+    let pointers = PointerCache::new(PointerCache::private()?);
     let shelf = if options.private_caches { Shelf::Private } else { Shelf::of_user() };
     Ok(Core::new(Endpoint::Tcp(endpoint), of_server, &peers, pointers, shelf))
 }

@@ -5,8 +5,6 @@ use std::time::{Duration, Instant};
 
 use kelix_fabric::verbs::{self, Offer, Remote, ServerCard, ShardCard, VerbsEndpoint};
 use kelix_fabric::{Endpoint, PeerId};
-use kelix_image::Span;
-use kelix_types::limits::POINTER_TABLE_BYTES;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::{Frame, Place};
 use kelix_wire::{MAILBOX_BYTES, mailbox_word};
@@ -92,7 +90,7 @@ pub(super) fn session(
             std::thread::sleep(ASK);
         }
     }
-    let pointers = PointerCache::new(Span::private(POINTER_TABLE_BYTES));
+    let pointers = PointerCache::new(PointerCache::private()?);
     let shelf = if options.private_caches { Shelf::Private } else { Shelf::of_user() };
     Ok((asked, Core::new(Endpoint::Verbs(Box::new(endpoint)), of_server, &peers, pointers, shelf)))
 }

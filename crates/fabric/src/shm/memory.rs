@@ -129,7 +129,7 @@ impl Memfd {
             Error::system(
                 "share memory",
                 format!(
-                    "cannot make {bytes} bytes of shared memory; check the limits on memory and open files"
+                    "cannot make {bytes} bytes of shared memory; check the limits on memory and open files (`ulimit -v`, `ulimit -n`)"
                 ),
                 source,
             )
@@ -156,7 +156,11 @@ impl Memfd {
 
     fn map_by(&self, writable: bool) -> Result<Mapping> {
         Mapping::new(self.fd.as_fd(), self.bytes, writable).map_err(|source| {
-            Error::system("map shared memory", format!("cannot map {} bytes", self.bytes), source)
+            Error::system(
+                "map shared memory",
+                format!("cannot map {} bytes; see `ulimit -v`, the limit on address space", self.bytes),
+                source,
+            )
         })
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kelix_image::Span;
 use kelix_image::words::Words;
 use kelix_types::limits::{READ_EPOCHS_MAX, SESSION_READS_MAX};
-use kelix_types::{Error, Result};
+use kelix_types::{Error, ErrorKind, Result};
 use rustix::fd::BorrowedFd;
 
 use super::frame::{Head, Kind, READ_WORDS_MAX};
@@ -127,11 +127,17 @@ impl Greeting {
     }
 
     /// The endpoint of a session that was set up under a term, with a mailbox of so many bytes for each shard.
-    pub fn endpoint(mut self, term: u64, shards: usize, mailbox_bytes: u64) -> TcpEndpoint {
+    pub fn endpoint(mut self, term: u64, shards: usize, mailbox_bytes: u64) -> Result<TcpEndpoint> {
+        let inboxes = (0..shards).map(|_| Span::try_private(mailbox_bytes)).collect::<Option<_>>();
+        let inboxes = inboxes.ok_or_else(|| {
+            let context =
+                format!("no memory for {shards} mailboxes of {mailbox_bytes} bytes; see `ulimit -v`");
+            Error::new(ErrorKind::System, "connect", context)
+        })?;
         self.stream.block_briefly();
-        TcpEndpoint {
+        Ok(TcpEndpoint {
             stream: self.stream,
-            inboxes: (0..shards).map(|_| Span::private(mailbox_bytes)).collect(),
+            inboxes,
             slots: Vec::new(),
             free: Vec::new(),
             tags: Vec::new(),
@@ -139,7 +145,7 @@ impl Greeting {
             news: false,
             unseen: false,
             contention: Contention::default(),
-        }
+        })
     }
 }
 
@@ -457,7 +463,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let greeting = Greeting::new(socket, None, 64, Duration::ZERO).unwrap();
-        let mut endpoint = greeting.endpoint(1, 1, 512);
+        let mut endpoint = greeting.endpoint(1, 1, 512).unwrap();
         for _ in 0..2 * SLOTS {
             endpoint.post_read(Read { peer: PeerId(0), place: Place(0), words: 1 << 20, tag: 3 });
         }

@@ -226,7 +226,8 @@ impl Region {
 
     /// Zeroed memory of this side's own, registered.
     pub(super) fn private(domain: &Arc<Domain>, words: usize, access: Access) -> Result<Region> {
-        Region::register(domain, Span::private(words as u64 * 8), access)
+        let span = Span::try_private(words as u64 * 8).ok_or(std::io::ErrorKind::OutOfMemory)?;
+        Region::register(domain, span, access)
     }
 
     /// Its words.
