@@ -2,7 +2,7 @@
 //!
 //! Memory of a segment is the system's again when no process has it mapped, and its seal keeps the server from taking it back
 //! before. A session unmaps what was retired when it looks around, every 1,024 operations; one that does nothing never would. So
-//! one thread of the process looks about once a second at each segment that is mapped, and has zeros in its place when
+//! one thread of the process looks four times a second at each segment that is mapped, and has zeros in its place when
 //!
 //! - the segment is retired, by the bit of its granule in the header's memory ([`Header::is_retired`]), or
 //! - another server is in force than that of the image, so that all of the image is void.
@@ -16,7 +16,7 @@
 //! 3. The thread holds no lock but that of its list, which is its process's alone: the child of a fork, which has no such thread,
 //!    begins another list. Segments that the child got from its parent are let go when it looks around.
 //!
-//! The thread begins with the first segment and ends within a second of the last. Where there can be no thread sessions do
+//! The thread begins with the first segment and ends soon after the last. Where there can be no thread sessions do
 //! without.
 
 use std::mem::MaybeUninit;
@@ -27,10 +27,8 @@ use kelix_image::{Header, SharedWord};
 
 use super::memory::Mapping;
 
-/// Between two looks, as a rule.
-const PERIOD: Duration = Duration::from_secs(1);
-/// The same behind one that found something: where one segment went others may follow. Each that finds nothing doubles it.
-const PERIOD_MIN: Duration = Duration::from_millis(50);
+/// Between two looks, each of which takes some microseconds.
+const PERIOD: Duration = Duration::from_millis(250);
 /// The thread calls nothing that is deep.
 const STACK_BYTES: usize = 64 << 10;
 
@@ -112,19 +110,10 @@ pub(super) fn watch(segment: &Arc<Segment>) {
 
 fn run(list: &Mutex<List>) {
     refuse_signals();
-    let mut period = PERIOD;
     loop {
-        std::thread::sleep(period);
-        period = (period * 2).min(PERIOD);
+        std::thread::sleep(PERIOD);
         let mut list = lock(list);
-        list.segments.retain(|segment| {
-            let Some(segment) = segment.upgrade() else { return false };
-            let is_gone = segment.let_go();
-            if is_gone {
-                period = PERIOD_MIN;
-            }
-            !is_gone
-        });
+        list.segments.retain(|segment| segment.upgrade().is_some_and(|segment| !segment.let_go()));
         if list.segments.is_empty() {
             list.has_thread = false;
             return;
