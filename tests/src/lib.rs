@@ -7,6 +7,7 @@
 pub mod bystander;
 mod far;
 pub mod filled;
+pub mod kinds;
 pub mod process;
 pub mod raw;
 pub mod slow;

@@ -10,6 +10,7 @@
 //!      16 directory root       17 roots of ordered tables          18 segments version     19 state
 //!      20 generations: counts up when one comes into force, and before one is dropped
 //!      24 sleeping: 1 while the shard thread sleeps and must be woken
+//!     512 and on: a bit for each granule, 1 where a segment began that is retired
 //! ```
 
 use kelix_types::{Error, ErrorKind, Guardian, Result, limits};
@@ -50,6 +51,8 @@ pub mod header_word {
     pub const GENERATIONS: usize = 20;
     /// Not 0 while the shard thread sleeps: another number for each sleep.
     pub const SLEEPING: usize = 24;
+    /// From here on a bit for each granule: 1 where a segment began that is retired. It never goes back to 0.
+    pub const RETIRED: usize = 512;
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"KELIXIMG");
@@ -73,8 +76,8 @@ pub enum ImageState {
 pub struct Header(Span);
 
 impl Header {
-    /// Bytes of the page.
-    pub const BYTES: u64 = 4096;
+    /// Bytes of the page, and of the bits behind it.
+    pub const BYTES: u64 = header_word::RETIRED as u64 * 8 + limits::GRANULES_MAX as u64 / 8;
 
     /// Writes a fresh header page.
     pub fn create(span: Span, image_id: u64, hash_seed: u64, epoch_ns: u64, term: u64) -> Header {
@@ -159,6 +162,19 @@ impl Header {
         self.words().load_acquire(header_word::SEGMENTS)
     }
 
+    /// Says that the segment which began at this granule is retired. For the image's writer, after the quarantine.
+    ///
+    /// SYNC: the publishing store pairs with [`Header::is_retired`]: whoever sees the bit sees the epochs of the quarantine.
+    pub(crate) fn note_retired(&self, first: usize) {
+        let (words, at) = (self.words(), header_word::RETIRED + first / 64);
+        words.publish(at, words.load(at) | 1 << (first % 64));
+    }
+
+    /// Whether the segment that began at this granule is retired, so that nothing in it will ever be valid again.
+    pub fn is_retired(&self, first: usize) -> bool {
+        self.words().load_acquire(header_word::RETIRED + first / 64) >> (first % 64) & 1 != 0
+    }
+
     /// What the server does with the image.
     pub fn state(&self) -> ImageState {
         match self.words().load_acquire(header_word::STATE) {
@@ -179,7 +195,7 @@ impl Header {
     }
 }
 
-const _: () = assert!(limits::EPOCH_NS > 0 && header_word::SLEEPING * 8 < Header::BYTES as usize);
+const _: () = assert!(limits::EPOCH_NS > 0 && header_word::SLEEPING < header_word::RETIRED);
 
 #[cfg(test)]
 mod tests {
@@ -193,6 +209,13 @@ mod tests {
         let page: Vec<u64> = (0..9).map(|i| words.load(i)).collect();
         assert_eq!(page, [0x474d_4958_494c_454b, 0x0102_0304_0000_0001, 0, 0xABCD, 42, 25_000_000, 3, 0, 1]);
         assert!(Header::open(span.clone()).is_ok());
+        for first in [1, 64, 130, limits::GRANULES_MAX - 1] {
+            assert!(!header.is_retired(first));
+            header.note_retired(first);
+            assert!(header.is_retired(first) && !header.is_retired(first - 1));
+        }
+        assert_eq!((Header::BYTES, words.count()), (36_864, 4608));
+        assert_eq!([512, 513, 514, 4607].map(|word| words.load(word)), [2, 1, 4, 1 << 63]);
         let said = |word: usize, value: u64| {
             let old = words.load(word);
             words.store(word, value);

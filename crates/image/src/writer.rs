@@ -935,6 +935,7 @@ impl Image {
         self.map.remove(first);
         // Whoever sees the new version finds the new list.
         self.source.retired(first);
+        self.header.note_retired(first);
         self.bump_segments_version();
     }
 
@@ -971,7 +972,7 @@ mod tests {
             segment_bytes_first: 4 << 20,
             segment_bytes_max: 8 << 20,
         };
-        Image::create(config, Span::private(4096), Box::new(PrivateSegments::default())).unwrap()
+        Image::create(config, Span::private(Header::BYTES), Box::new(PrivateSegments::default())).unwrap()
     }
 
     fn fill(image: &mut Image, bytes: usize) -> Vec<Location> {
@@ -1083,6 +1084,8 @@ mod tests {
         assert!(!image.is_evacuating() && image.header().segments_version() == version + 1);
         let gone: Vec<_> = segments.into_iter().filter(|s| !image.segments().any(|t| t == *s)).collect();
         assert_eq!(gone.len(), 1);
+        let is_retired = |segment: &SegmentSummary| image.header().is_retired(segment.first_granule);
+        assert!(is_retired(&gone[0]) && !image.segments().any(|segment| is_retired(&segment)));
         let start = gone[0].first_granule as u64 * GRANULE_BYTES;
         assert!(image.map().words(Place(start), 1).is_none());
         // What is counted by kind goes with the slabs.

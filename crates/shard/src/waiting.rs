@@ -193,7 +193,7 @@ impl Shard {
 mod tests {
     use std::collections::HashMap;
 
-    use kelix_image::{ImageConfig, PrivateSegments, Span};
+    use kelix_image::{Header, ImageConfig, PrivateSegments, Span};
     use kelix_types::TableId;
     use kelix_types::limits::{EPOCH_NS, MESSAGE_VALUE_BYTES_MAX, VIEW_LEASE_NS};
     use kelix_wire::mailboxes::{Mailboxes, PEER};
@@ -244,7 +244,8 @@ mod tests {
             is_cache: false,
         };
         let mut shard =
-            Shard::create(config, Span::private(4096), Box::new(PrivateSegments::default())).unwrap();
+            Shard::create(config, Span::private(Header::BYTES), Box::new(PrivateSegments::default()))
+                .unwrap();
         shard.join(PEER, Guest { ordered_placement: true, connection: 1, caller: None, may_write: true });
         // So that segments are emptied for writes that wait, and for nothing else.
         while shard.places.spend(1, LONG) {}

@@ -19,6 +19,12 @@
 //!
 //! `kelix-test-client idle DIRECTORY TABLE` opens a session, reads once and prints `idle`.
 //!
+//! `kelix-test-client rest DIRECTORY kinds SESSIONS` opens so many sessions, reads tables of all kinds in each and prints
+//! `resting`; told a number, it reads all again, which must have that counter, and prints `read ok` or the kind of an error.
+//!
+//! `kelix-test-client stream DIRECTORY kinds` reads in batches, so many keys at once that the session seldom looks around, and
+//! checks that no counter goes back below what all had before. It prints `streaming`, and `streamed BATCHES` when its input ends.
+//!
 //! Given a server's address over TCP in place of its directory, a client insists on the fabric that is not shared memory.
 
 use std::collections::HashMap;
@@ -26,6 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kelix::{Address, Client, FabricChoice, Item, Outcome, Path, Session, SessionOptions, Table, Values};
+use kelix_tests::kinds::Kinds;
 use kelix_tests::process::patient;
 use kelix_tests::{Random, far, session_over, value};
 
@@ -47,6 +54,8 @@ fn main() {
             println!("idle");
             let _ = std::io::stdin().read_line(&mut String::new());
         }
+        ("rest", [sessions]) => rest_between(&server, *sessions),
+        ("stream", []) => stream(&server),
         _ => panic!("see the source"),
     }
 }
@@ -264,6 +273,46 @@ fn cramped(server: &Server, table: &str, keys: u64) {
         println!("got {got} failed {failed} session {another}");
         println!("last {last}");
     }
+}
+
+fn rest_between(server: &Server, sessions: u64) {
+    let open = |_| {
+        let mut session = server.session(patient());
+        let kinds = Kinds::open(&mut session).expect("tables");
+        kinds.read(&mut session, |_| ()).expect("values");
+        (session, kinds)
+    };
+    let mut sessions: Vec<(Session, Kinds)> = (0..sessions).map(open).collect();
+    println!("resting");
+    for line in std::io::stdin().lines().map_while(Result::ok) {
+        let expected: u64 = line.parse().expect("a counter");
+        let check = |counter| assert_eq!(counter, expected, "a value of another round");
+        let mut last = "ok";
+        for (session, kinds) in &mut sessions {
+            if let Err(error) = kinds.read(session, check) {
+                last = error.kind().name();
+            }
+        }
+        println!("read {last}");
+    }
+}
+
+fn stream(server: &Server) {
+    let stop = end_of_input();
+    let mut session = server.session(patient());
+    let kinds = Kinds::open(&mut session).expect("tables");
+    let (mut batches, mut least) = (0, 0);
+    println!("streaming");
+    while !stop.load(Ordering::Relaxed) {
+        let mut lowest = u64::MAX;
+        let check = |counter| {
+            assert!(counter >= least, "a value of round {counter} after all of round {least}");
+            lowest = lowest.min(counter);
+        };
+        kinds.read_batches(&mut session, check).expect("values");
+        (batches, least) = (batches + 1, lowest);
+    }
+    println!("streamed {batches}");
 }
 
 fn hoard(server: &Server, table: &str, keys: u64, gets: u64) {

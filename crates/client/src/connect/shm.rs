@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::{
-    AUTHORITY_BYTES, AUTHORITY_MAGIC, AUTHORITY_TERM, Memfd, RunDirectory, ShmEndpoint, ShmMemory, ShmPeer,
-    SleepWord, Waker, WakerHandle, Way, map_file, read_file, receive_frame, receive_frame_within, send_frame,
+    AUTHORITY_BYTES, AUTHORITY_MAGIC, AUTHORITY_TERM, ImageLife, Memfd, RunDirectory, ShmEndpoint, ShmMemory,
+    ShmPeer, SleepWord, Waker, WakerHandle, Way, map_file, read_file, receive_frame, receive_frame_within,
+    send_frame,
 };
 use kelix_fabric::{Direct, Endpoint, PeerId};
 use kelix_image::{Header, MemoryMap, Span};
@@ -61,6 +62,8 @@ pub(crate) struct Link {
     until: Instant,
     /// Shards whose segments were asked for and have not arrived.
     owed: VecDeque<u16>,
+    /// Of each shard's image.
+    lives: Vec<ImageLife>,
 }
 
 impl Link {
@@ -87,7 +90,8 @@ impl Link {
     }
 
     fn over(stream: UnixStream, answer: Duration) -> Link {
-        Link { stream, answer, until: Instant::now() + answer * ANSWERS_MAX, owed: VecDeque::new() }
+        let until = Instant::now() + answer * ANSWERS_MAX;
+        Link { stream, answer, until, owed: VecDeque::new(), lives: Vec::new() }
     }
 
     fn send(&self, frame: &Frame) -> Result<()> {
@@ -158,7 +162,7 @@ impl Link {
                 if bytes > SEGMENT_BYTES_MAX || !map.has_room(first, bytes) {
                     return Err(protocol("the server sent a segment where none can be"));
                 }
-                match Memfd::receive(descriptor, bytes)?.map(false) {
+                match Memfd::receive(descriptor, bytes)?.map_segment(first, &self.lives[usize::from(shard)]) {
                     Ok(span) => map.add(first, span),
                     Err(error) => mapped = Err(error),
                 }
@@ -199,7 +203,7 @@ impl Link {
         greeting: &Frame,
         options: &SessionOptions,
     ) -> Result<(Link, Core<Endpoint>)> {
-        let link = Link::open(directory, answer_within(options))?;
+        let mut link = Link::open(directory, answer_within(options))?;
         let (server, mut descriptors) = link.greet(greeting)?;
         let (Some(pointers), Some(authority)) = (descriptors.pop(), descriptors.pop()) else {
             return Err(protocol("the server sent no authority page"));
@@ -226,7 +230,7 @@ impl Link {
     }
 
     fn join_shard(
-        &self,
+        &mut self,
         endpoint: &mut ShmEndpoint,
         shard: u16,
         authority: &Span,
@@ -246,6 +250,8 @@ impl Link {
         if header.hash_seed() != view.hash_seed {
             return Err(protocol("image and view have different hash seeds"));
         }
+        let authority = authority.word(AUTHORITY_TERM);
+        self.lives.push(ImageLife::new(header.clone(), authority.clone()));
         let mut map = MemoryMap::default();
         map.add(0, header_span.clone());
         self.receive_segments(shard, &mut map)??;
@@ -261,7 +267,7 @@ impl Link {
         let inbox = Memfd::receive(replies, MAILBOX_BYTES)?.map(true)?;
         let wake_key = endpoint.waker().add(WakerHandle::receive(waker))?;
         endpoint.add_sleep_word(SleepWord { span: inbox.clone(), word: mailbox_word::SLEEPS });
-        let direct = Direct::new(Arc::new(map), &header, authority.word(AUTHORITY_TERM));
+        let direct = Direct::new(Arc::new(map), &header, authority);
         Ok(endpoint.add(ShmPeer {
             memory: Some(ShmMemory { direct, header }),
             inbox,
@@ -283,7 +289,9 @@ mod tests {
     /// What a client makes of segments that a server names, each list a frame; only the last frame says that it is the last.
     fn receive(frames: &[&[(u64, u64)]]) -> Result<Vec<usize>> {
         let (stream, server) = UnixStream::pair().unwrap();
-        let link = Link::over(stream, Duration::from_secs(10));
+        let mut link = Link::over(stream, Duration::from_secs(10));
+        let header = Header::create(Span::private(Header::BYTES), 1, 2, 3, 0);
+        link.lives.push(ImageLife::new(header, Span::private(64).word(0)));
         for (index, list) in frames.iter().enumerate() {
             let memory: Vec<Memfd> = list
                 .iter()

@@ -1,6 +1,6 @@
 //! READs: the right words, from the right places, each word whole.
 
-use kelix_image::MemoryMap;
+use kelix_image::{Header, MemoryMap};
 use kelix_types::Place;
 use kelix_types::limits::{GRANULE_BYTES, SESSION_READS_MAX};
 
@@ -70,8 +70,8 @@ pub fn a_read_returns_what_was_written<T: Testbed>(bed: &T) {
 /// READs that lie in no segment, or reach out of one.
 fn outside() -> Vec<(Place, usize)> {
     let mut reads = vec![
-        (Place(4096), 1),
-        (Place(4088), 2),
+        (Place(Header::BYTES), 1),
+        (Place(Header::BYTES - 8), 2),
         (Place(GRANULE_BYTES - 8), 2),
         (Place(2 * GRANULE_BYTES), 1),
         (Place(3 * GRANULE_BYTES - 8), 2),

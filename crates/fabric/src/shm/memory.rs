@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use kelix_image::{SegmentSource, Span};
 use kelix_types::{Error, Result};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+use super::reaper::{self, ImageLife};
 
 /// Has the allocator take pieces of 128 KiB and more from the system one by one, and give them back as soon as nobody has them. By itself glibc
 /// raises that limit to the largest piece that was ever freed: then the mailboxes and queues of clients over TCP come from the heap, which
@@ -26,7 +28,7 @@ pub fn return_large_memory() {
 }
 
 /// A mapping; unmaps when dropped.
-struct Mapping {
+pub(super) struct Mapping {
     base: *mut std::ffi::c_void,
     bytes: usize,
     /// What is to live as long.
@@ -59,10 +61,24 @@ impl Mapping {
     }
 
     fn span(self) -> Span {
-        let (base, bytes) = (self.base.cast(), self.bytes as u64);
+        let mapping = Arc::new(self);
+        mapping.span_of(mapping.clone())
+    }
+
+    /// A span of it that holds its owner.
+    fn span_of(&self, owner: Arc<dyn Any + Send + Sync>) -> Span {
         // SAFETY: the mapping is page-aligned, stays until its owner is dropped, and is reached through words only.
         // A read-only mapping goes to readers, which call no storing method: a store would fault, not corrupt.
-        unsafe { Span::new(base, bytes, Arc::new(self)) }
+        unsafe { Span::new(self.base.cast(), self.bytes as u64, owner) }
+    }
+
+    /// Gives a read-only mapping's memory back, and has zeros of this process's own in its place. Who reads it meanwhile
+    /// finds the one or the other.
+    pub(super) fn replace_by_zeros(&self) -> rustix::io::Result<()> {
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        // SAFETY: all of the range is this mapping's, and stays so while it is borrowed here, since it is unmapped by `drop`
+        // only: nothing else is mapped over. It can be read as before, through words, which expect that others change them.
+        unsafe { mmap_anonymous(self.base, self.bytes, ProtFlags::READ, flags) }.map(drop)
     }
 }
 
@@ -135,9 +151,22 @@ impl Memfd {
 
     /// Maps it.
     pub fn map(&self, writable: bool) -> Result<Span> {
-        map(self.fd.as_fd(), self.bytes, writable).map_err(|source| {
+        self.map_by(writable).map(Mapping::span)
+    }
+
+    fn map_by(&self, writable: bool) -> Result<Mapping> {
+        Mapping::new(self.fd.as_fd(), self.bytes, writable).map_err(|source| {
             Error::system("map shared memory", format!("cannot map {} bytes", self.bytes), source)
         })
+    }
+
+    /// Maps it, to be read, as the segment that begins at granule `first`. When nobody reads that any more its memory is
+    /// given back, whatever the session does: see [`reaper`].
+    pub fn map_segment(&self, first: usize, life: &ImageLife) -> Result<Span> {
+        let mapping = self.map_by(false)?;
+        let segment = Arc::new(reaper::Segment { mapping, first, life: life.clone() });
+        reaper::watch(&segment);
+        Ok(segment.mapping.span_of(segment.clone()))
     }
 
     /// The descriptor, to be sent to another process.

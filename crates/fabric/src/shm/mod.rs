@@ -13,6 +13,7 @@ mod endpoint;
 mod memory;
 #[cfg(loom)]
 pub mod model;
+mod reaper;
 mod rundir;
 mod shelf;
 mod socket;
@@ -24,6 +25,7 @@ mod wake;
 
 pub use endpoint::{ShmEndpoint, ShmMemory, ShmPeer, SleepWord, Way};
 pub use memory::{Memfd, MemfdSegments, Segment, map_file, page_bytes, return_large_memory};
+pub use reaper::ImageLife;
 pub use rundir::{
     AUTHORITY_BYTES, AUTHORITY_LEASED, AUTHORITY_MAGIC, AUTHORITY_TERM, RunDirectory, read_file,
 };

@@ -264,7 +264,7 @@ impl Image {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PrivateSegments;
+    use crate::{Header, PrivateSegments};
 
     /// While a segment is emptied there may be one more than the limit allows, and a snapshot is taken then.
     #[test]
@@ -281,12 +281,12 @@ mod tests {
             segment_bytes_max: 4 << 20,
         };
         let source = || Box::new(PrivateSegments::default());
-        let mut image = Image::create(config(12 << 20, 5), Span::private(4096), source()).unwrap();
+        let mut image = Image::create(config(12 << 20, 5), Span::private(Header::BYTES), source()).unwrap();
         while image.allocate_item(60_000).is_ok() {}
         let given = image.next_incarnation();
         let books = image.books();
         let restored = |memory_bytes: u64, term: u64| {
-            Image::restore(config(memory_bytes, term), Span::private(4096), source(), &books)
+            Image::restore(config(memory_bytes, term), Span::private(Header::BYTES), source(), &books)
         };
         assert_eq!(restored(4 << 20, 1).err().map(|error| error.kind()), Some(ErrorKind::InvalidArgument));
         for (term, goes_on) in [(1, 6), (6, 6), (9, 9)] {
@@ -311,7 +311,8 @@ mod tests {
             segment_bytes_max: GRANULE_BYTES,
         };
         let mut image =
-            Image::create(config, Span::private(4096), Box::new(PrivateSegments::default())).unwrap();
+            Image::create(config, Span::private(Header::BYTES), Box::new(PrivateSegments::default()))
+                .unwrap();
         for _ in 0..2 {
             image.allocate_run(GRANULE_BYTES).unwrap();
         }

@@ -555,7 +555,7 @@ fn bring_home(words: &mut Subtable) {
 mod tests {
     use std::collections::HashMap;
 
-    use kelix_image::{ImageConfig, ItemFlags, PrivateSegments, Span};
+    use kelix_image::{Header, ImageConfig, ItemFlags, PrivateSegments, Span};
     use kelix_types::limits;
 
     use super::*;
@@ -573,7 +573,7 @@ mod tests {
             segment_bytes_first: 16 << 20,
             segment_bytes_max: 64 << 20,
         };
-        Image::create(config, Span::private(4096), Box::new(PrivateSegments::default())).unwrap()
+        Image::create(config, Span::private(Header::BYTES), Box::new(PrivateSegments::default())).unwrap()
     }
 
     fn write_item(image: &mut Image, key: u64) -> Location {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kelix_image::words::bytes_of_mut;
-use kelix_image::{Image, ImageConfig, ItemFlags, ItemHeader, Kind, PrivateSegments, Span};
+use kelix_image::{Header, Image, ImageConfig, ItemFlags, ItemHeader, Kind, PrivateSegments, Span};
 use kelix_types::{Guardian, Location, Place, TableId, TableKind, limits};
 
 use super::writer::{OrderedIndex, ScanFrom};
@@ -32,7 +32,7 @@ fn world(kind: TableKind) -> World {
         segment_bytes_max: 64 << 20,
     };
     let segments = Box::new(PrivateSegments::default());
-    let mut image = Image::create(config, Span::private(4096), segments).unwrap();
+    let mut image = Image::create(config, Span::private(Header::BYTES), segments).unwrap();
     let table = TableId::new(kind, 1);
     let index = OrderedIndex::create(&mut image, table).unwrap();
     let root = image.allocate(Kind::roots(6)).unwrap().plus(8);
