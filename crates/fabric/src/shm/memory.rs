@@ -165,7 +165,7 @@ impl Memfd {
     }
 
     /// Maps it, to be read, as the segment that begins at granule `first`. When nobody reads that any more its memory is
-    /// given back, whatever the session does: see [`reaper`].
+    /// given back, whatever the session does: see `reaper.rs`.
     pub fn map_segment(&self, first: usize, life: &ImageLife) -> Result<Span> {
         let mapping = self.map_by(false)?;
         let segment = Arc::new(reaper::Segment { mapping, first, life: life.clone() });
