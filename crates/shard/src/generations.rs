@@ -13,7 +13,7 @@
 //!
 //! Shard 0 keeps the datasets, and orders what others are to drop. Each shard knows which of its tables are loaded.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Range;
 
 use kelix_fabric::PeerId;
@@ -190,6 +190,10 @@ impl Dataset {
 pub(crate) struct Generations {
     pub uses: HashMap<TableId, Use>,
     pub datasets: BTreeMap<String, Dataset>,
+    /// Whose generations are, by their numbers: there may be thousands of datasets.
+    pub owners: HashMap<u64, String>,
+    /// Generations for which tables were frozen.
+    pub followers: HashSet<u64>,
     pub leaving: VecDeque<Leaving>,
     /// Tables whose items the walk of the index under way takes away, in their order, and how far it is.
     pub walked: Vec<TableId>,
@@ -215,6 +219,8 @@ impl Generations {
         Generations {
             uses: HashMap::new(),
             datasets: BTreeMap::new(),
+            owners: HashMap::new(),
+            followers: HashSet::new(),
             leaving: VecDeque::new(),
             walked: Vec::new(),
             cursor: 0,
@@ -306,6 +312,7 @@ impl Generations {
             _ => return false,
         }
         *used = Use::Frozen { follower, until_ns };
+        self.followers.insert(follower);
         true
     }
 
@@ -318,6 +325,9 @@ impl Generations {
 
     /// The follower of frozen tables is complete here: they take no writes any more unless it is given up.
     fn freeze_for_good(&mut self, follower: u64) {
+        if !self.followers.contains(&follower) {
+            return;
+        }
         for used in self.uses.values_mut() {
             match used {
                 Use::Frozen { follower: of, until_ns } if *of == follower => *until_ns = u64::MAX,
@@ -328,6 +338,9 @@ impl Generations {
 
     /// The follower of frozen tables is given up.
     fn thaw(&mut self, follower: u64) {
+        if !self.followers.remove(&follower) {
+            return;
+        }
         for used in self.uses.values_mut() {
             if matches!(used, Use::Frozen { follower: of, .. } if *of == follower) {
                 *used = Use::Read { overlay: true };
@@ -345,13 +358,10 @@ impl Generations {
 
     /// The generation of a number that can be read, or was not long ago.
     fn find(&mut self, number: u64) -> Option<(&String, &mut Generation)> {
-        let of = |dataset: &'_ mut Dataset| -> Option<usize> {
-            dataset.generations.iter().position(|generation| generation.number == number)
-        };
-        self.datasets.iter_mut().find_map(|(name, dataset)| {
-            let index = of(dataset)?;
-            Some((name, &mut dataset.generations[index]))
-        })
+        let owner = self.owners.get(&number)?;
+        let generations = &mut self.datasets.get_mut(owner)?.generations;
+        let generation = generations.iter_mut().find(|generation| generation.number == number)?;
+        Some((owner, generation))
     }
 
     /// Somebody has gone. What it held it holds no more, unless it may come again: then for its lease. Tells which generations it was
@@ -527,6 +537,7 @@ impl Shard {
             let generation =
                 Generation { number, tables: tables.clone(), stage, builder: peer, holds: vec![] };
             dataset.generations.push(generation);
+            self.generations.owners.insert(number, name.clone());
             let connection = self.connection(peer);
             self.generations.built_by.insert(number, connection);
             if self.view.shards() > 1 {
@@ -809,7 +820,10 @@ impl Shard {
             self.generations.thaw(generation);
         }
         for table in &tables {
-            self.generations.uses.insert(*table, Use::Gone(generation));
+            let used = self.generations.uses.insert(*table, Use::Gone(generation));
+            if let Some(Use::Frozen { follower, .. }) = used {
+                self.generations.followers.remove(&follower);
+            }
             if generation == 0 {
                 note_dropped(&mut self.generations.dropped, *table);
             }
@@ -828,16 +842,22 @@ impl Shard {
     }
 
     fn shard_has_dropped(&mut self, number: u64) {
-        for dataset in self.generations.datasets.values_mut() {
-            dataset.generations.retain_mut(|generation| match &mut generation.stage {
-                Stage::Dropped(left) if generation.number == number => {
-                    *left -= 1;
-                    *left > 0
-                }
-                _ => true,
-            });
+        let Some((name, Generation { stage: Stage::Dropped(left), .. })) = self.generations.find(number)
+        else {
+            return;
+        };
+        *left -= 1;
+        if *left > 0 {
+            return;
         }
-        self.generations.datasets.retain(|_, dataset| !dataset.is_empty());
+        let name = name.clone();
+        self.generations.owners.remove(&number);
+        if let Some(dataset) = self.generations.datasets.get_mut(&name) {
+            dataset.generations.retain(|generation| generation.number != number);
+            if dataset.is_empty() {
+                self.generations.datasets.remove(&name);
+            }
+        }
         mark!("generation dropped");
     }
 }

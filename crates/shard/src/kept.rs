@@ -95,6 +95,8 @@ impl Shard {
         for _ in 0..words.word()? {
             let name = words.name()?;
             let dataset = Dataset::restore(&mut words)?;
+            let numbers = dataset.generations.iter().map(|generation| (generation.number, name.clone()));
+            self.generations.owners.extend(numbers);
             self.generations.datasets.insert(name, dataset);
         }
         self.generations.count_dropped();
