@@ -78,7 +78,11 @@ impl Session {
                 else {
                     break;
                 };
-                // Tables of generations have their names, too, and those lead elsewhere. Tables that were dropped have none.
+                // Tables that were dropped have no names.
+                if name.is_empty() {
+                    continue;
+                }
+                // Tables of generations have theirs, too, and those lead elsewhere.
                 if self.catalogue_id(OPERATION, &catalogue::id_key(TableId::CATALOGUE, &name))? == Some(id.0)
                 {
                     names.push(String::from_utf8_lossy(&name).into_owned());
