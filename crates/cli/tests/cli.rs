@@ -574,8 +574,8 @@ fn only_those_who_are_trusted_get_in_over_tls() {
     assert_eq!(over(&["--tls-ca", &ca, "--token-file", word, "get", "t", "k"]).ok(), "v\n");
     assert!(over(&["--tls-ca", &ca, "--token-file", word, "get", "t", "large", "--raw"]).out == large);
     over(&["--tls-ca", &ca, "--token-file", word, "stat"]).ok();
-    over(&["--tls-ca", &ca, "--token-file", wrong, "get", "t", "k"]).failed(3, &["token"]);
-    over(&["--tls-ca", &ca, "get", "t", "k"]).failed(3, &["token"]);
+    over(&["--tls-ca", &ca, "--token-file", wrong, "get", "t", "k"]).failed(5, &["token"]);
+    over(&["--tls-ca", &ca, "get", "t", "k"]).failed(5, &["token"]);
     over(&["--tls-ca", &stranger, "--token-file", word, "get", "t", "k"]).failed(3, &["TLS"]);
     over(&["--token-file", word, "get", "t", "k"]).failed(3, &["the server speaks TLS", "--tls-ca"]);
     // No time helps there.
