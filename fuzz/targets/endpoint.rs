@@ -68,6 +68,7 @@ fuzz_target!(|data: &[u8]| {
     let reads = (0..SESSION_READS_MAX).map(|_| None).collect();
     let honest = what & 3 == 0;
     let (asked, seen) = (Vec::new(), 0);
+    let endpoint = endpoint.expect("memory for mailboxes");
     let mut world = World { endpoint, server, reads, posted: 0, asked, seen, honest, term: 1 };
     while !input.is_empty() {
         world.step(&mut input);

@@ -147,7 +147,11 @@ impl World {
                     let told = question.targets.iter().map(|asked| (asked.link, None));
                     Order::Tell { generation, to: from, told: told.collect() }
                 }
-                Order::Tell { .. } | Order::Dropped { .. } => panic!("an answer to nothing"),
+                Order::FindLinks { .. } => Order::LinksFound { tables: Vec::new() },
+                Order::Forget { .. } => Order::Forgotten,
+                Order::Tell { .. } | Order::Dropped { .. } | Order::LinksFound { .. } | Order::Forgotten => {
+                    panic!("an answer to nothing")
+                }
             });
         }
     }
