@@ -1,5 +1,6 @@
 //! The rows of the spine.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -63,7 +64,7 @@ pub(super) fn gets(store: &mut Store) -> Result<Vec<Row>, String> {
         },
         &mut || {
             for _ in 0..256 {
-                plain.get(&key_of(other_at), &mut buffer);
+                assert!(plain.get(&key_of(other_at), &mut buffer), "a loaded key");
                 other_at = verify(&buffer, other_at);
             }
             256
@@ -95,7 +96,7 @@ pub(super) fn gets(store: &mut Store) -> Result<Vec<Row>, String> {
             for _ in 0..256 {
                 let record = wanted[other_next % wanted.len()];
                 other_next += 1;
-                plain.get(&key_of(record), &mut buffer);
+                assert!(plain.get(&key_of(record), &mut buffer), "a loaded key");
                 verify(&buffer, record);
             }
             256
@@ -169,7 +170,8 @@ fn plain_batch(plain: &PlainTable, records: &[u64]) {
     let mut value = [0; 32];
     for (index, record) in records.iter().enumerate() {
         // SAFETY: the item is this table's.
-        unsafe { plain.value(buckets[index], items[index], &key_of(*record), &mut value) };
+        let found = unsafe { plain.value(buckets[index], items[index], &key_of(*record), &mut value) };
+        assert!(found, "a loaded key");
         verify(&value, *record);
     }
 }
@@ -224,13 +226,13 @@ impl Echo {
 pub(super) fn puts(store: &mut Store) -> Result<Vec<Row>, String> {
     let (records, rounds, walk) = (store.records, store.rounds, store.walk);
     let table = store.table;
-    let plain = PlainTable::new(&mut store.session, table.id());
+    let mut plain = PlainTable::new(&mut store.session, table.id());
     let wanted = Numbers(1).records(records, 1 << 18);
     let echo = Echo::start(store.cores - 1);
     let mut next = 0;
     let mut other_at = 1;
     let mut buffer = [0; 32];
-    let session = &mut store.session;
+    let session = RefCell::new(&mut store.session);
     let mut put = |session: &mut kelix::Session| {
         for _ in 0..64 {
             let record = wanted[next % wanted.len()];
@@ -239,11 +241,16 @@ pub(super) fn puts(store: &mut Store) -> Result<Vec<Row>, String> {
         }
         64
     };
-    let floor = compare(rounds, &mut || put(session), &mut || {
+    let floor = compare(rounds, &mut || put(&mut session.borrow_mut()), &mut || {
         echo.set_active(true);
         for _ in 0..256 {
             echo.round_trip();
-            plain.get(&key_of(other_at), &mut buffer);
+            while !plain.get(&key_of(other_at), &mut buffer) {
+                // Puts have taken new segments, which the session maps with one of its next operations.
+                let session = &mut session.borrow_mut();
+                session.get_into(table, &key_of(other_at), &mut buffer).expect("a get");
+                plain = PlainTable::new(session, table.id());
+            }
             other_at = u64::from_le_bytes(buffer[..8].try_into().expect("8 bytes"));
         }
         echo.set_active(false);
