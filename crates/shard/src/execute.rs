@@ -193,7 +193,8 @@ impl Shard {
         mut item: NewItem<'_>,
     ) -> Result<Answer, NoRoom> {
         let table = item.header.table;
-        if self.links_to_dropped(&item) {
+        let may_link = item.header.flags.has(ItemFlags::ATTRIBUTES) && self.generations.has_dropped_tables();
+        if may_link && self.links_to_dropped(&item) {
             return Ok(Answer::of(Status::Gone));
         }
         self.make_way(item.header.item_bytes());

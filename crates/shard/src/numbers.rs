@@ -218,8 +218,21 @@ impl Shard {
         }
     }
 
-    /// Goes on with numbers that come back, and says when to go on. `renewed`: the connections that are to end for it.
-    pub(crate) fn tend_numbers(&mut self, now: Now, renewed: &mut Option<Vec<u64>>) -> Option<u64> {
+    /// Whether there may be something to be done for numbers that come back: to be asked in each step.
+    #[inline]
+    pub(crate) fn numbers_may_return(&self) -> bool {
+        let Numbers { resting, pass, stuck, wanted, .. } = &self.numbers;
+        resting.len() >= stuck + MANY || *wanted || pass.is_some() || self.link_search.is_some()
+    }
+
+    /// Goes on with that, and says when to go on. `renewed`: the connections that are to end for it.
+    #[cold]
+    pub(crate) fn return_numbers(&mut self, now: Now, renewed: &mut Option<Vec<u64>>) -> Option<u64> {
+        let dues = [self.search_links(now), self.tend_numbers(now, renewed)];
+        dues.into_iter().flatten().min()
+    }
+
+    fn tend_numbers(&mut self, now: Now, renewed: &mut Option<Vec<u64>>) -> Option<u64> {
         if self.numbers.pass.is_none() && !self.begin_pass(now, renewed) {
             return None;
         }
@@ -432,8 +445,7 @@ impl Shard {
         self.link_search = Some(LinkSearch { ahead, tables, linked, cursor: Some(0), ordered, key: None });
     }
 
-    /// Goes on with that, and says when to go on.
-    pub(crate) fn search_links(&mut self, now: Now) -> Option<u64> {
+    fn search_links(&mut self, now: Now) -> Option<u64> {
         let mut search = self.link_search.take_if(|search| search.ahead == 0)?;
         match (search.cursor, search.ordered.front().copied()) {
             (Some(cursor), _) => {
@@ -528,11 +540,9 @@ impl Shard {
         link_tables(word, visit)
     }
 
-    /// Whether an item that is to be put links to a table that was dropped.
+    /// Whether an item with attributes that is to be put links to a table that was dropped.
+    #[cold]
     pub(crate) fn links_to_dropped(&self, item: &NewItem<'_>) -> bool {
-        if !self.generations.has_dropped_tables() || !item.header.flags.has(ItemFlags::ATTRIBUTES) {
-            return false;
-        }
         let mut found = false;
         let visit = |table: TableId| found |= self.generations.is_dropped(table);
         let sound = if item.header.flags.has(ItemFlags::LARGE) {

@@ -48,8 +48,7 @@ impl Shard {
         };
         let generations_due = self.tend_generations(now);
         let leaving_due = self.empty_tables(now);
-        let search_due = self.search_links(now);
-        let numbers_due = self.tend_numbers(now, renewed);
+        let numbers_due = if self.numbers_may_return() { self.return_numbers(now, renewed) } else { None };
         let epoch = self.image.epoch();
         self.image.advance_epoch(now.monotonic_ns, || fabric.now_ns());
         let stepped = self.image.epoch() != epoch;
@@ -70,7 +69,6 @@ impl Shard {
             training_due,
             generations_due,
             leaving_due,
-            search_due,
             numbers_due,
             evacuation_due,
             parked_due,
