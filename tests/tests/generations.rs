@@ -243,6 +243,15 @@ fn loaded_tables_take_no_writes_and_names_are_one_thing_only() {
     session.create_table("people").unwrap();
     let error = session.build("company", &tables(false)).map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+    let long = "n".repeat(256);
+    let table = |name| NewTable { name, kind: TableKind::Hash, overlay: false };
+    for (dataset, tables) in
+        [("d", vec![table(&long)]), (&long, vec![table("t")]), ("d", vec![table("t"); 257])]
+    {
+        let error = session.build(dataset, &tables).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+        assert!(error.to_string().contains("256"), "{error}");
+    }
     let names = [NewTable { name: "cities", kind: TableKind::Hash, overlay: false }];
     let mut build = session.build("world", &names).unwrap();
     for number in 0..100u64 {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use kelix_fabric::Fabric;
-use kelix_types::limits::{FRAME_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX, TABLES_MAX};
+use kelix_types::limits::{DATASET_TABLES_MAX, FRAME_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX, TABLES_MAX};
 use kelix_types::{Error, ErrorKind, Result, TableId, TableKind};
 use kelix_wire::generation::{
     BuildRefusal, DROP_DATASET, LoadedTable, NewItem as Packed, RESOLVED, any_of, decode_tables,
@@ -16,6 +16,7 @@ use crate::Table;
 use crate::core::RequestId;
 use crate::item::{NewAttribute, NewItem};
 use crate::session::{Session, check_answer, check_key};
+use crate::tables::check_name;
 use crate::waiting::Patience;
 
 mod item;
@@ -85,7 +86,7 @@ fn refusal(dataset: &str, tables: &[LoadedTable], why: Option<BuildRefusal>) -> 
             tables.get(index).map_or("?", |table| &table.name)
         ),
         Some(BuildRefusal::NoTables) => format!(
-            "there are as many tables as there can be ({TABLES_MAX} of a kind in the life of a store): none is left for \"{dataset}\""
+            "there are as many tables as there can be ({TABLES_MAX} of a kind, with those dropped ones that somebody may know yet): none is left for \"{dataset}\""
         ),
         None => format!("the server does not let \"{dataset}\" be built"),
     };
@@ -95,6 +96,13 @@ fn refusal(dataset: &str, tables: &[LoadedTable], why: Option<BuildRefusal>) -> 
 impl Session {
     /// Begins to build a generation of a dataset. Nobody sees it until [`Build::finish`].
     pub fn build(&mut self, dataset: &str, tables: &[NewTable<'_>]) -> Result<Build<'_>> {
+        check_name(OPERATION, dataset)?;
+        tables.iter().try_for_each(|table| check_name(OPERATION, table.name))?;
+        if tables.len() > DATASET_TABLES_MAX {
+            let context =
+                format!("a dataset has {DATASET_TABLES_MAX} tables at most, \"{dataset}\" {}", tables.len());
+            return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, context));
+        }
         self.heal()?;
         let wanted: Vec<LoadedTable> = tables
             .iter()

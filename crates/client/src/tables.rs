@@ -13,7 +13,7 @@ use crate::session::{End, Session, check_answer, check_key};
 use crate::views::IN_FORCE;
 use crate::writes::{CompareAndSet, outcome};
 
-fn check_name(operation: &'static str, name: &str) -> Result<()> {
+pub(crate) fn check_name(operation: &'static str, name: &str) -> Result<()> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         let context = format!("a name has 1 to {NAME_BYTES_MAX} bytes, this one {}", name.len());
         return Err(Error::new(ErrorKind::InvalidArgument, operation, context));
