@@ -20,6 +20,7 @@
 //! without.
 
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -79,29 +80,41 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The list of this process.
-fn list() -> Arc<Mutex<List>> {
-    /// With the process whose it is.
-    static LIST: Mutex<Option<(u32, Arc<Mutex<List>>)>> = Mutex::new(None);
-    let (mut known, process) = (lock(&LIST), std::process::id());
-    if let Some((_, list)) = known.as_ref().filter(|(of, _)| *of == process) {
-        return list.clone();
+/// The list of this process. A fork may come at any moment, also while another thread is in here, so there is no lock: the child would find it held for
+/// ever. What a process begins with stays, and its child's list is another one.
+fn list() -> &'static Mutex<List> {
+    struct OfProcess {
+        process: u32,
+        list: Mutex<List>,
     }
-    let list = Arc::default();
-    // A parent's list may have been in its thread's hands at the fork: nobody touches it.
-    std::mem::forget(known.replace((process, Arc::clone(&list))));
-    list
+    static LIST: AtomicPtr<OfProcess> = AtomicPtr::new(std::ptr::null_mut());
+    let process = std::process::id();
+    let mut known = LIST.load(Ordering::Acquire);
+    loop {
+        // SAFETY: the pointer is null, or was published below with what it points to, which nobody frees or changes but by its lock.
+        if let Some(of) = unsafe { known.as_ref() }.filter(|of| of.process == process) {
+            return &of.list;
+        }
+        let own = Box::into_raw(Box::new(OfProcess { process, list: Mutex::default() }));
+        match LIST.compare_exchange(known, own, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => known = own,
+            Err(first) => {
+                // SAFETY: it was made above, and nobody has seen it.
+                drop(unsafe { Box::from_raw(own) });
+                known = first;
+            }
+        }
+    }
 }
 
 /// Has the process's thread look at a segment for as long as somebody holds it.
 pub(super) fn watch(segment: &Arc<Segment>) {
     let list = list();
-    let mut now = lock(&list);
+    let mut now = lock(list);
     now.segments.push(Arc::downgrade(segment));
     if !now.has_thread {
-        let list = list.clone();
         let thread = std::thread::Builder::new().name("kelix-reaper".into()).stack_size(STACK_BYTES);
-        now.has_thread = thread.spawn(move || run(&list)).is_ok();
+        now.has_thread = thread.spawn(move || run(list)).is_ok();
     }
     if !now.has_thread {
         now.segments.retain(|segment| segment.strong_count() > 0);
@@ -236,7 +249,7 @@ mod tests {
             let fresh = mapping(2);
             assert_eq!((other.words().load(7), fresh.words().load(7)), (77, 77));
             // The thread's part, at once.
-            let list = lock(&list()).segments.clone();
+            let list = lock(list()).segments.clone();
             list.iter().filter_map(Weak::upgrade).filter(|segment| segment.first == 1).for_each(|segment| {
                 segment.let_go();
             });
@@ -250,11 +263,11 @@ mod tests {
         let bed = bed();
         for first in [1, 2] {
             let (segment, file) = segment(&bed, first);
-            assert!(lock(&list()).has_thread);
+            assert!(lock(list()).has_thread);
             bed.retire(first);
             until("a retired segment is let go", || !is_mapped(file));
             drop(segment);
-            until("no segment is left, of other tests neither", || !lock(&list()).has_thread);
+            until("no segment is left, of other tests neither", || !lock(list()).has_thread);
         }
     }
 
@@ -267,7 +280,7 @@ mod tests {
             fn _exit(code: i32) -> !;
         }
         let list = list();
-        let held = lock(&list);
+        let held = lock(list);
         // SAFETY: the signature is that of the C library. The child is this thread alone, and ends without going back.
         let child = unsafe { fork() };
         if child == 0 {
