@@ -17,6 +17,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
+use kelix_image::words::bytes_of;
 use kelix_image::{ItemFlags, ItemHeader, LargeBody, link_tables};
 use kelix_index::{ScanFrom, location_of};
 use kelix_types::limits::{NAMES_MAX, TABLES_MAX};
@@ -50,13 +51,20 @@ struct Resting {
     by: Option<u64>,
 }
 
+impl Resting {
+    /// Whether a connection may have a handle of the table that knows none of so many that were dropped first.
+    fn is_known(&self, (knows, connection): (u64, u64)) -> bool {
+        knows < self.drop && self.by != Some(connection)
+    }
+}
+
 /// How far the numbers that rest have come on their way back.
 enum Stage {
     /// Sessions are told to end; so many are waited for.
     Sessions { told: bool, changed: bool, until_ns: u64 },
     /// So many shards look for links; these were found.
     Links { left: usize, linked: BTreeSet<TableId> },
-    /// Names of attributes go, those of the last table first.
+    /// Names of attributes go: those of so many tables have gone, and so many of the next one.
     Names { gone: usize, of: u16 },
     /// So many shards have yet to forget them.
     Forget { left: usize },
@@ -268,28 +276,22 @@ impl Shard {
         self.rest_numbers_of_datasets();
         let numbers = &mut self.numbers;
         numbers.wanted = false;
-        let tables = std::mem::take(&mut numbers.resting);
+        let mut tables = std::mem::take(&mut numbers.resting);
         if tables.is_empty() {
             numbers.next_try_ns = now.monotonic_ns + BETWEEN_TRIES_NS;
             return false;
         }
         mark!("numbers of dropped tables are looked for");
+        // Tables that were dropped last stand first, so that a client which came late is done with at once.
+        tables.sort_unstable_by_key(|of| std::cmp::Reverse(of.drop));
+        let clients = self.clients.iter().flatten().map(|client| (client.knows, client.connection));
+        let ending = clients.filter(|client| {
+            tables.iter().take_while(|of| client.0 < of.drop).any(|of| of.is_known(*client))
+        });
+        *renewed = Some(ending.map(|(_, connection)| connection).collect());
         let until_ns = now.monotonic_ns + FAREWELL_NS;
         numbers.pass =
             Some(Pass { tables, stage: Stage::Sessions { told: false, changed: false, until_ns } });
-        // The last table that somebody dropped, and the last that somebody else did.
-        let tables = || numbers.pass.iter().flat_map(|pass| &pass.tables);
-        let last = tables().max_by_key(|of| of.drop);
-        let by = last.and_then(|of| of.by);
-        let last = last.map_or(0, |of| of.drop);
-        let last_by_others = tables().filter(|of| of.by != by).map(|of| of.drop).max().unwrap_or(0);
-        let ends = |connection: u64, knows: u64| {
-            let last = if by == Some(connection) { last_by_others } else { last };
-            knows < last
-        };
-        let clients = self.clients.iter().flatten();
-        let ending = clients.filter(|client| ends(client.connection, client.knows));
-        *renewed = Some(ending.map(|client| client.connection).collect());
         true
     }
 
@@ -320,11 +322,9 @@ impl Shard {
         let lingering = self.numbers.lingering.iter().map(|(connection, knows)| (*knows, *connection));
         let mut known: Vec<(u64, u64)> = clients.chain(lingering).collect();
         known.sort_unstable();
+        // The two clients that know least decide: a table that the first of them dropped itself is known if the second knows it.
         known.truncate(2);
-        let is_known = |of: &Resting| {
-            let mut known = known.iter();
-            known.any(|(knows, connection)| *knows < of.drop && of.by != Some(*connection))
-        };
+        let is_known = |of: &Resting| known.iter().any(|client| of.is_known(*client));
         let numbers = &mut self.numbers;
         let pass = numbers.pass.as_mut()?;
         if !late && pass.tables.iter().any(is_known) {
@@ -369,38 +369,33 @@ impl Shard {
 
     /// Takes away names of attributes that items of the tables had.
     fn forget_names(&mut self) {
-        let Some(Pass { tables, stage: Stage::Names { gone, of } }) = &mut self.numbers.pass else { return };
-        let (mut at, mut name) = (*gone, *of);
-        let names: Vec<TableId> = tables.iter().map(|of| of.table).collect();
-        let mut budget = NAMES_A_STEP;
-        while budget > 0 && at < names.len() {
-            let table = names[at];
-            let given = self.names.get(&(table.0, TableKind::Hash)).copied().unwrap_or(0);
-            if name == given {
-                self.names.remove(&(table.0, TableKind::Hash));
-                (at, name) = (at + 1, 0);
-                continue;
+        let Some(mut pass) = self.numbers.pass.take() else { return };
+        if let Stage::Names { gone, of } = &mut pass.stage {
+            let mut budget = NAMES_A_STEP;
+            while let Some(Resting { table, .. }) = pass.tables.get(*gone).filter(|_| budget > 0) {
+                let given = self.names.get(&(table.0, TableKind::Hash)).copied().unwrap_or(0);
+                if *of == given {
+                    self.names.remove(&(table.0, TableKind::Hash));
+                    (*gone, *of) = (*gone + 1, 0);
+                    continue;
+                }
+                (*of, budget) = (*of + 1, budget - 1);
+                let key = catalogue::name_key(*table, NameId(*of));
+                if let Some(text) = self.catalogue_body(&key) {
+                    self.remove_key(TableId::CATALOGUE, &catalogue::id_key(*table, &text));
+                    self.remove_key(TableId::CATALOGUE, &key);
+                }
             }
-            (name, budget) = (name + 1, budget - 1);
-            let key = catalogue::name_key(table, NameId(name));
-            if let Some(text) = self.catalogue_body(&key) {
-                self.remove_key(TableId::CATALOGUE, &catalogue::id_key(table, &text));
-                self.remove_key(TableId::CATALOGUE, &key);
+            if *gone == pass.tables.len() {
+                let tables: Vec<TableId> = pass.tables.iter().map(|of| of.table).collect();
+                self.forget_tables(&tables);
+                if self.view.shards() > 1 {
+                    self.generations.orders.push(Order::Forget { tables });
+                }
+                pass.stage = Stage::Forget { left: self.view.shards() - 1 };
             }
         }
-        let done = at == names.len();
-        if done && self.view.shards() > 1 {
-            self.generations.orders.push(Order::Forget { tables: names.clone() });
-        }
-        if done {
-            self.forget_tables(&names);
-        }
-        if let Some(pass) = &mut self.numbers.pass {
-            pass.stage = match done {
-                true => Stage::Forget { left: self.view.shards() - 1 },
-                false => Stage::Names { gone: at, of: name },
-            };
-        }
+        self.numbers.pass = Some(pass);
     }
 
     /// Another shard takes the tables for such as never were.
@@ -499,23 +494,32 @@ impl Shard {
             return;
         }
         let linked = &mut search.linked;
-        let mut note = |table: TableId| {
+        let note = |table: TableId| {
             if is_one(table) {
                 linked.insert(table);
             }
         };
-        let sound = if header.flags.has(ItemFlags::LARGE) {
-            let body = self.copy_item(location, |item| LargeBody::parse(item.body()));
-            body.is_some_and(|body| self.tables_in_runs(&body, note))
-        } else {
-            let first = header.body_start() / 8;
-            let words = header.body_bytes / 8;
-            link_tables(|word| (word < words).then(|| slot.load(first + word)), &mut note)
-        };
+        let first = header.body_start() / 8;
+        let sound = self.visit_linked(header, |word| slot.load(first + word), note);
         if !sound {
             // Links that nobody can read are no links to whoever follows them, but may be all the same.
             search.linked.extend(&search.tables);
         }
+    }
+
+    /// Visits the tables that the links of an item with attributes lead to, the words of whose body `word` loads. `false`: its section makes no sense.
+    fn visit_linked(
+        &self,
+        header: ItemHeader,
+        word: impl Fn(usize) -> u64,
+        visit: impl FnMut(TableId),
+    ) -> bool {
+        let words = header.body_bytes / 8;
+        if !header.flags.has(ItemFlags::LARGE) {
+            return link_tables(|at| (at < words).then(|| word(at)), visit);
+        }
+        let body: Vec<u64> = (0..words).map(word).collect();
+        LargeBody::parse(bytes_of(&body)).is_some_and(|body| self.tables_in_runs(&body, visit))
     }
 
     /// Visits the tables that links of an attribute section in runs lead to. `false`: it makes no sense.
@@ -545,17 +549,8 @@ impl Shard {
     pub(crate) fn links_to_dropped(&self, item: &NewItem<'_>) -> bool {
         let mut found = false;
         let visit = |table: TableId| found |= self.generations.is_dropped(table);
-        let sound = if item.header.flags.has(ItemFlags::LARGE) {
-            let start = (item.header.body_start() - item.header.key_start()) / 8;
-            let body = kelix_image::words::bytes_of(&item.tail[start..]);
-            let body = LargeBody::parse(&body[..item.header.body_bytes]);
-            body.is_some_and(|body| self.tables_in_runs(&body, visit))
-        } else {
-            let start = (item.header.body_start() - item.header.key_start()) / 8;
-            let words = item.header.body_bytes / 8;
-            let section = &item.tail[start..];
-            link_tables(|word| (word < words).then(|| section[word]), visit)
-        };
+        let first = (item.header.body_start() - item.header.key_start()) / 8;
+        let sound = self.visit_linked(item.header, |word| item.tail[first + word], visit);
         found || !sound
     }
 }
