@@ -93,7 +93,7 @@ pub const NAMES: &[(&str, &str)] = &[
 /// Why a benchmark came to nothing.
 #[derive(Debug)]
 pub enum Error {
-    /// It was asked for what makes no sense.
+    /// A benchmark was asked for what makes no sense.
     Usage(String),
     /// Anything else.
     Other(String),
@@ -106,7 +106,7 @@ impl From<String> for Error {
 }
 
 impl Error {
-    /// The same failure, with what it is a failure of.
+    /// A failure with the name of the benchmark in front.
     fn of(self, what: &str) -> Error {
         match self {
             Error::Usage(text) => Error::Usage(format!("{what}: {text}")),

@@ -42,7 +42,7 @@ impl Failure {
         if found { Ok(()) } else { Err(Failure::not_there("")) }
     }
 
-    /// The same, with what to do about it.
+    /// A failure with advice.
     pub fn with(self, advice: &str) -> Failure {
         Failure { text: format!("{}; {advice}", self.text), ..self }
     }

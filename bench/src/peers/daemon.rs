@@ -68,7 +68,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Its process.
+    /// The number of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

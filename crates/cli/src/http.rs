@@ -112,7 +112,7 @@ fn wanted(query: &str) -> Option<&str> {
     query.split('&').find_map(|pair| pair.strip_prefix("namespace=")).filter(|name| !name.is_empty())
 }
 
-/// What is answered.
+/// The answers to requests.
 pub(crate) struct Answers {
     statistics: Statistics,
     /// Where this process reads the names of ordered tables, as a client of its own.

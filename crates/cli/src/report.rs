@@ -186,51 +186,39 @@ pub(crate) fn title(statistics: &Value) -> String {
     )
 }
 
-/// All of it, in tables.
+/// A table, and how many more rows there are of the kind, with an empty line behind; nothing where there is no row.
+fn section(title: &str, columns: &[Column], rows: &[Value], more: u64) -> String {
+    match (rows.is_empty(), more) {
+        (true, _) => String::new(),
+        (false, 0) => table(title, columns, rows) + "\n",
+        (false, more) => format!("{}  and {more} more\n\n", table(title, columns, rows)),
+    }
+}
+
+/// All of the statistics, in tables.
 pub(crate) fn report(statistics: &Value) -> String {
     let (shards, clients) = (rows(statistics, "shards"), rows(statistics, "clients"));
+    let not_listed = |part: &str| statistics[part].as_u64().unwrap_or(0);
     let mut report = title(statistics) + "\n";
-    report += &table("requests", &REQUESTS, &shards);
-    report.push('\n');
-    report += &table("work", &WORK, &shards);
-    report.push('\n');
-    report += &table("memory, MiB", &MEMORY, &shards);
-    report.push('\n');
-    let kinds = rows(statistics, "memory_by_kind");
-    if !kinds.is_empty() {
-        report += &table("memory by what it holds, MiB", &KINDS, &kinds);
+    for (title, columns) in [("requests", &REQUESTS[..]), ("work", &WORK), ("memory, MiB", &MEMORY)] {
+        report += &table(title, columns, &shards);
         report.push('\n');
     }
-    let ordered = ordered_rows(&shards);
-    if !ordered.is_empty() {
-        report += &table("ordered tables", &ORDERED, &ordered);
-        let more = shards.iter().filter_map(|shard| shard["ordered_not_listed"].as_u64());
-        let more = more.fold(0, u64::saturating_add);
-        if more > 0 {
-            report += &format!("  and {more} more\n");
-        }
-        report.push('\n');
-    }
+    report += &section("memory by what it holds, MiB", &KINDS, &rows(statistics, "memory_by_kind"), 0);
+    let more = shards.iter().filter_map(|shard| shard["ordered_not_listed"].as_u64());
+    let more = more.fold(0, u64::saturating_add);
+    report += &section("ordered tables", &ORDERED, &ordered_rows(&shards), more);
     let mut numbers = rows(statistics, "table_numbers");
     numbers.retain(|numbers| numbers["used"] != 0 || numbers["resting"] != 0);
-    if !numbers.is_empty() {
-        report += &table("numbers of tables", &NUMBERS, &numbers);
-        report.push('\n');
-    }
-    let generations = generation_rows(statistics);
-    if !generations.is_empty() {
-        report += &table("generations", &GENERATIONS, &generations);
-        if let Some(more @ 1..) = statistics["generations_not_listed"].as_u64() {
-            report += &format!("  and {more} more\n");
-        }
-        report.push('\n');
-    }
-    if clients.is_empty() {
-        report += "no clients\n";
-    } else {
-        report += &table("clients", &CLIENTS, &clients);
-        if let Some(more @ 1..) = statistics["clients_not_listed"].as_u64() {
-            report += &format!("  and {more} more\n");
+    report += &section("numbers of tables", &NUMBERS, &numbers, 0);
+    let more = not_listed("generations_not_listed");
+    report += &section("generations", &GENERATIONS, &generation_rows(statistics), more);
+    match clients.is_empty() {
+        true => report += "no clients\n",
+        false => {
+            report += &section("clients", &CLIENTS, &clients, not_listed("clients_not_listed"));
+            // Nothing follows.
+            report.pop();
         }
     }
     report
