@@ -28,15 +28,20 @@ pub struct Mailboxes {
     pub stamp: u64,
     /// The term in force.
     pub term: u64,
-    /// Which words of the peer's were written from here: first and count.
-    written: Vec<(usize, usize)>,
+    /// For each part of the peer's mailbox, whether something was written there from here.
+    written: Vec<bool>,
 }
+
+/// Words of such a part. A mailbox that is used for long has a note a part, and none a message.
+const PART_WORDS: usize = 512;
+
+const MAILBOX_WORDS: usize = MAILBOX_BYTES as usize / 8;
 
 impl Mailboxes {
     /// Two empty mailboxes.
     pub fn new() -> Mailboxes {
         let [own, other] = [(), ()].map(|()| Span::private(MAILBOX_BYTES));
-        Mailboxes { own, other, now_ns: 0, memory: None, stamp: 0, term: 0, written: Vec::new() }
+        Mailboxes { own, other, now_ns: 0, memory: None, stamp: 0, term: 0, written: Mailboxes::unwritten() }
     }
 
     /// The same as the peer sees them.
@@ -48,15 +53,22 @@ impl Mailboxes {
             memory: None,
             stamp: 0,
             term: 0,
-            written: Vec::new(),
+            written: Mailboxes::unwritten(),
         }
     }
 
     /// Puts zeros where something was written, for the next test. The mailboxes are large.
     pub fn wipe(&mut self) {
-        for (first, count) in self.written.drain(..) {
-            self.other.words().clear(first, count);
+        for (part, written) in self.written.iter_mut().enumerate() {
+            if std::mem::take(written) {
+                let first = part * PART_WORDS;
+                self.other.words().clear(first, PART_WORDS.min(MAILBOX_WORDS - first));
+            }
         }
+    }
+
+    fn unwritten() -> Vec<bool> {
+        vec![false; MAILBOX_WORDS.div_ceil(PART_WORDS)]
     }
 }
 
@@ -97,7 +109,7 @@ impl Fabric for Mailboxes {
     }
     fn post_write(&mut self, _: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
         self.other.words().copy_in(first, words);
-        self.written.push((first, words.len()));
+        self.written[first / PART_WORDS..(first + words.len()).div_ceil(PART_WORDS)].fill(true);
         Ok(())
     }
     fn doorbell(&mut self) {}
