@@ -223,7 +223,8 @@ impl Session {
     #[cold]
     fn wait_a_little(&mut self, operation: &'static str, patience: &mut Patience) -> Result<()> {
         let waited = patience.waited(self.core.fabric.now_ns());
-        if !patience.spun && waited < SPIN && patience.looks < LOOKS_MAX {
+        let spins = !patience.spun && waited < SPIN && patience.looks < LOOKS_MAX;
+        if spins && !self.core.fabric.shares_core() {
             return Ok(());
         }
         patience.spun = true;

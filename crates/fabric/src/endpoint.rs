@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kelix_image::MemoryMap;
 use kelix_image::words::Words;
+use kelix_types::Place;
 use rustix::fd::BorrowedFd;
 
 #[cfg(target_os = "linux")]
@@ -11,7 +12,7 @@ use crate::shm::ShmEndpoint;
 use crate::tcp::TcpEndpoint;
 #[cfg(target_os = "linux")]
 use crate::verbs::VerbsEndpoint;
-use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState};
+use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState, Sampled};
 
 /// One endpoint.
 pub enum Endpoint {
@@ -43,6 +44,8 @@ macro_rules! of {
     };
 }
 
+// A default method in place of an endpoint's own would be found by nobody.
+#[deny(clippy::missing_trait_methods)]
 impl Fabric for Endpoint {
     fn name(&self) -> &'static str {
         of!(self, name)
@@ -62,6 +65,10 @@ impl Fabric for Endpoint {
 
     fn is_contended(&self) -> bool {
         of!(self, is_contended)
+    }
+
+    fn shares_core(&self) -> bool {
+        of!(self, shares_core)
     }
 
     fn map(&self, peer: PeerId) -> Option<&Arc<MemoryMap>> {
@@ -88,6 +95,11 @@ impl Fabric for Endpoint {
 
     fn direct(&self, peer: PeerId) -> Option<Direct> {
         of!(self, direct, peer)
+    }
+
+    #[inline]
+    fn read_now(&self, peer: PeerId, place: Place, into: &mut [u64]) -> Option<Sampled> {
+        of!(self, read_now, peer, place, into)
     }
 
     #[inline]

@@ -25,6 +25,8 @@ pub mod conformance;
 mod contention;
 mod endpoint;
 #[cfg(target_os = "linux")]
+mod nearness;
+#[cfg(target_os = "linux")]
 pub mod shm;
 pub mod tcp;
 // Models have no devices.
@@ -33,6 +35,8 @@ pub mod verbs;
 
 pub use contention::Contention;
 pub use endpoint::Endpoint;
+#[cfg(target_os = "linux")]
+pub use nearness::Nearness;
 
 /// Most bytes of a frame of the set-up conversation: enough for any, too little to be a burden.
 const SET_UP_BYTES_MAX: usize = 1 << 20;
@@ -213,6 +217,12 @@ pub trait Fabric {
 
     /// Whether others who compute want this side's core: then it is to sleep at once instead of giving the core away.
     fn is_contended(&self) -> bool {
+        false
+    }
+
+    /// Whether the thread that something was last sent to was seen on this thread's core, where it cannot answer while this one looks on.
+    /// Also lets peers see which core this thread is on.
+    fn shares_core(&self) -> bool {
         false
     }
 

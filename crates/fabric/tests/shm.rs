@@ -7,14 +7,15 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use kelix_fabric::Direct;
 use kelix_fabric::conformance::{Network, Side, Testbed, lay_out};
 use kelix_fabric::shm::{
     AUTHORITY_BYTES, AUTHORITY_TERM, Memfd, MemfdSegments, ShmEndpoint, ShmMemory, ShmPeer, SleepWord, Waker,
     WakerHandle, Way, map_file,
 };
+use kelix_fabric::{Direct, Fabric};
 use kelix_image::{Header, MemoryMap, Span, header_word};
 use kelix_types::limits::MESSAGE_RING_BYTES;
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
 /// Words before the message ring in a mailbox; a client's sleep word is among them, as in `kelix_wire::ring`.
 const RING: usize = 64;
@@ -140,4 +141,32 @@ kelix_fabric::conformance_tests! {
     ordered_loads: yes,
     reads_at_once: yes,
     notices_clients: no,
+}
+
+/// Who looks on for an answer keeps the one who is to give it from the core that both are on.
+#[test]
+fn both_ends_know_that_they_share_a_core() {
+    let mut here = CpuSet::new();
+    here.set(sched_getcpu());
+    sched_setaffinity(None, &here).unwrap();
+    let mut network = Shm.network(2);
+    let [first, second] = &mut network.clients[..] else { panic!("two clients") };
+    let server = &mut network.server;
+    first.endpoint.wake(first.peers[0]);
+    assert!(!first.endpoint.shares_core(), "nobody has said where the server is");
+    server.endpoint.wake(server.peers[0]);
+    assert!(server.endpoint.shares_core() && first.endpoint.shares_core());
+    server.endpoint.wake(server.peers[1]);
+    assert!(!server.endpoint.shares_core(), "the second client has not said where it is");
+    // Who wakes the other one says where it is before it may lose the core.
+    second.endpoint.announce_sleep();
+    server.endpoint.announce_sleep();
+    network.header.words().store(header_word::CORE, 0);
+    assert!(!first.endpoint.shares_core());
+    server.endpoint.wake(server.peers[1]);
+    assert!(first.endpoint.shares_core());
+    second.endpoint.wake(second.peers[0]);
+    assert!(server.endpoint.shares_core());
+    network.header.words().store(header_word::CORE, sched_getcpu() as u64 + 2);
+    assert!(!first.endpoint.shares_core(), "the server is elsewhere");
 }

@@ -51,6 +51,8 @@ pub mod header_word {
     pub const GENERATIONS: usize = 20;
     /// Not 0 while the shard thread sleeps: another number for each sleep.
     pub const SLEEPING: usize = 24;
+    /// The core that the shard thread was last seen on when it waited or woke somebody, and one; 0: not known.
+    pub const CORE: usize = 26;
     /// From here on a bit for each granule: 1 where a segment began that is retired. It never goes back to 0.
     pub const RETIRED: usize = 512;
 }

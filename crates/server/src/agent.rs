@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use kelix_fabric::shm::AUTHORITY_TERM;
+use kelix_fabric::shm::{AUTHORITY_TERM, return_free_memory};
 use kelix_fabric::tcp::{Agent, AgentBell, AgentLimits, AgentShard, ConnectionId, Event};
 use kelix_fabric::verbs::HostEvent;
 use kelix_image::Span;
@@ -25,6 +25,8 @@ use crate::server::{ServerConfig, Shared, Token};
 use crate::shard_thread::{Command, Outbox};
 use crate::verbs::VerbsThread;
 
+/// Clients that go before the memory that they had is given back to the system, in a moment without work.
+const GONE_MAX: usize = 64;
 /// Looking for work while giving the core to whoever wants it.
 const YIELD: Duration = Duration::from_micros(50);
 /// How long a server that is to end waits for a moment in which nothing arrives. Clients that never pause must not keep it.
@@ -75,8 +77,16 @@ impl AgentHandle {
         let (orders, ordered) = channel();
         let bell = agent.bell();
         let tokens = config.tokens.clone();
-        let mut thread =
-            AgentThread { agent, verbs, shared, ordered, tokens, known: Vec::new(), sessions: Vec::new() };
+        let mut thread = AgentThread {
+            agent,
+            verbs,
+            shared,
+            ordered,
+            tokens,
+            known: Vec::new(),
+            sessions: Vec::new(),
+            gone: 0,
+        };
         let ending = Arc::new(Ending::default());
         let told = ending.clone();
         let thread = std::thread::Builder::new()
@@ -123,6 +133,8 @@ struct AgentThread {
     known: Vec<(ConnectionId, usize)>,
     /// Those who have greeted.
     sessions: Vec<Greeted>,
+    /// How many have gone since free memory was given back.
+    gone: usize,
 }
 
 /// A client that has greeted.
@@ -159,6 +171,10 @@ impl AgentThread {
             ending.passed_on.fetch_or(begins, Ordering::SeqCst);
             let looks_on = idle_since.get_or_insert_with(Instant::now).elapsed() < YIELD;
             if !looks_on || !self.agent.give_core() {
+                if self.gone >= GONE_MAX {
+                    self.gone = 0;
+                    return_free_memory();
+                }
                 self.agent.wait();
             }
         }
@@ -218,6 +234,7 @@ impl AgentThread {
         match event {
             Event::Over(connection, why) => {
                 debug!(?connection, why, "connection over");
+                self.gone += 1;
                 self.known.retain(|(id, _)| *id != connection);
                 let session = self.sessions.iter().position(|session| session.connection == connection);
                 if let Some(index) = session {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use kelix_fabric::shm::{Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way};
 use kelix_fabric::tcp::{AgentLink, AgentShard};
 use kelix_fabric::verbs::{HostShard, VerbsLink};
-use kelix_fabric::{Fabric, PeerId};
+use kelix_fabric::{Fabric, Nearness, PeerId};
 use kelix_image::{Header, Image, ImageState, KindUse, MemoryUse, SegmentSource, Span, header_word};
 use kelix_shard::{
     GenerationReport, Guest, ModelCounts, Now, NumberCounts, Order, Progress, Shard, ShardConfig,
@@ -223,6 +223,7 @@ impl ShardHandle {
             sleeps: 0,
             agent_waits: false,
             core: core_seen.clone(),
+            nearness: Nearness::default(),
             following: None,
             is_over: false,
         };
@@ -324,6 +325,7 @@ struct ShardThread {
     agent_waits: bool,
     /// The core that this thread runs on, for the agent.
     core: Arc<AtomicUsize>,
+    nearness: Nearness,
     /// Whoever takes a snapshot.
     following: Option<Follow>,
     /// The last snapshot was taken: nothing more is executed.
@@ -366,6 +368,8 @@ impl ShardThread {
                     self.core.store(rustix::thread::sched_getcpu(), Ordering::Relaxed);
                     if !self.endpoint.is_contended() {
                         self.endpoint.yield_now();
+                    } else if let Some(core) = self.endpoint.agent_core() {
+                        self.nearness.note(core);
                     }
                 }
             }
@@ -444,7 +448,7 @@ impl ShardThread {
             if due || self.stop.load(Ordering::Relaxed) || !self.authority.in_force() {
                 return;
             }
-            let gives_core = waited > SPIN || self.agent_waits;
+            let gives_core = waited > SPIN || self.agent_waits || self.endpoint.shares_core();
             if waited > YIELD || gives_core && self.endpoint.is_contended() {
                 break;
             }

@@ -36,6 +36,8 @@ pub mod mailbox_word {
     pub const SLEEPS: usize = 8;
     /// Another number each time the peer is about to sleep, where this side cannot look by itself.
     pub const PEER_SLEEPS: usize = 9;
+    /// The core that the owner was last seen on when it waited or woke somebody, and one; 0: not known.
+    pub const CORE: usize = 10;
     /// The peer's counters.
     pub const COUNTERS: usize = 16;
     /// Number of counters.

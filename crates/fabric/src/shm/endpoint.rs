@@ -4,15 +4,17 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use kelix_image::words::{Words, full_fence};
-use kelix_image::{Header, MemoryMap, Span};
+use kelix_image::{Header, MemoryMap, Span, header_word};
 use kelix_types::limits;
+
+use rustix::thread::sched_getcpu;
 
 use super::wake::Waker;
 use crate::tcp::AgentLink;
 use crate::verbs::VerbsLink;
 use crate::{Broken, Contention, Direct, Fabric, PeerId, Promises, Read, ReadState, place};
 
-/// A word that says whether its owner sleeps.
+/// A word that says whether its owner sleeps, and one behind it for the core that its owner is on.
 #[derive(Clone)]
 pub struct SleepWord {
     /// Memory it stands in.
@@ -21,7 +23,16 @@ pub struct SleepWord {
     pub word: usize,
 }
 
+const _: () = assert!(header_word::CORE == header_word::SLEEPING + SleepWord::CORE);
+
 impl SleepWord {
+    /// How many words behind it the core stands.
+    pub const CORE: usize = 2;
+
+    fn core(&self) -> Words<'_> {
+        self.span.words().part(self.word + SleepWord::CORE, 1)
+    }
+
     pub(super) fn words(&self) -> Words<'_> {
         self.span.words().part(self.word, 1)
     }
@@ -76,6 +87,8 @@ pub struct ShmEndpoint {
     posted: Vec<PeerId>,
     /// Peers over verbs to whom something is on its way.
     tended: Vec<PeerId>,
+    /// Whom something was sent last.
+    last: PeerId,
     rung: bool,
     broken: bool,
     contention: Contention,
@@ -91,6 +104,7 @@ impl ShmEndpoint {
             sleeps: 0,
             posted: Vec::new(),
             tended: Vec::new(),
+            last: PeerId(0),
             rung: false,
             broken: false,
             contention: Contention::default(),
@@ -140,6 +154,23 @@ impl ShmEndpoint {
             Some(Some(ShmPeer { way: Way::Verbs(link), .. })) => link.tend(),
             _ => false,
         });
+    }
+
+    /// Tells peers which core this side is on. Returns what they find.
+    fn tell_core(&self) -> u64 {
+        // Models go the same way each time.
+        let own = if cfg!(loom) { 1 } else { sched_getcpu() as u64 + 1 };
+        let cores = self.own_sleep_words.iter().map(SleepWord::core);
+        cores.filter(|core| core.load(0) != own).for_each(|core| core.store(0, own));
+        own
+    }
+
+    /// The core that the agent was last seen on where others compute, if something was last sent by it.
+    pub fn agent_core(&self) -> Option<usize> {
+        match self.peers.get(self.last.0 as usize) {
+            Some(Some(ShmPeer { way: Way::Agent(link), .. })) => Some(link.core()),
+            _ => None,
+        }
     }
 
     /// The connection.
@@ -196,6 +227,14 @@ impl Fabric for ShmEndpoint {
 
     fn is_contended(&self) -> bool {
         self.contention.is_contended_now()
+    }
+
+    fn shares_core(&self) -> bool {
+        let own = self.tell_core();
+        match self.peers.get(self.last.0 as usize) {
+            Some(Some(ShmPeer { way: Way::Shared { sleeps, .. }, .. })) => sleeps.core().load(0) == own,
+            _ => false,
+        }
     }
 
     fn map(&self, peer: PeerId) -> Option<&Arc<MemoryMap>> {
@@ -304,10 +343,13 @@ impl Fabric for ShmEndpoint {
     /// between the sleep word and the last look for WRITEs. One of the two sees the other's store.
     #[inline]
     fn wake(&mut self, peer: PeerId) {
+        self.last = peer;
         match &self.peer(peer).way {
             Way::Shared { sleeps, wake_key, .. } => {
                 full_fence();
                 if sleeps.words().load(0) != 0 {
+                    // It may have this core from the next call of the system on.
+                    self.tell_core();
                     self.waker.wake(*wake_key);
                 }
             }

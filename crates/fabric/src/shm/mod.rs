@@ -24,7 +24,9 @@ mod wake;
 mod wake;
 
 pub use endpoint::{ShmEndpoint, ShmMemory, ShmPeer, SleepWord, Way};
-pub use memory::{Memfd, MemfdSegments, Segment, map_file, page_bytes, return_large_memory};
+pub use memory::{
+    Memfd, MemfdSegments, Segment, map_file, page_bytes, return_free_memory, return_large_memory,
+};
 pub use reaper::ImageLife;
 pub use rundir::{
     AUTHORITY_BYTES, AUTHORITY_LEASED, AUTHORITY_MAGIC, AUTHORITY_TERM, RunDirectory, read_file,

@@ -18,7 +18,7 @@ use super::link::{AgentBell, AgentLink};
 use super::stream::Stream;
 use super::tls::ServerTls;
 use crate::shm::{MemfdSegments, WakerHandle};
-use crate::{Contention, Direct, Sampled, timespec};
+use crate::{Contention, Direct, Nearness, Sampled, timespec};
 
 /// Bytes that wait for a slow reader before nothing more is taken from it.
 const UNSENT_BYTES_MAX: usize = 256 << 10;
@@ -187,6 +187,7 @@ pub struct Agent {
     asked: Option<usize>,
     answered: bool,
     contention: Contention,
+    nearness: Nearness,
     events: Vec<Event>,
 }
 
@@ -228,6 +229,7 @@ impl Agent {
             asked: None,
             answered: false,
             contention: Contention::default(),
+            nearness: Nearness::default(),
             events: Vec::new(),
         })
     }
@@ -447,6 +449,9 @@ impl Agent {
         let mut ready = [none; EVENTS];
         let waited = epoll::wait(&self.epoll, &mut ready[..], timeout.as_ref());
         let count = crate::events(waited, timeout.as_ref());
+        if self.contention.is_contended_now() {
+            self.come_near(&ready[..count]);
+        }
         let mut knocks = false;
         for event in &ready[..count] {
             match event.data.u64() {
@@ -464,6 +469,18 @@ impl Agent {
         if knocks {
             self.accept();
         }
+    }
+
+    /// Goes to the core of the client that is alone in asking for something, and tells shards where that is.
+    #[cold]
+    fn come_near(&mut self, ready: &[epoll::Event]) {
+        if let [event] = ready {
+            let connection = self.connections.get(event.data.u64() as usize).and_then(Option::as_ref);
+            if let Some(core) = connection.and_then(|connection| connection.stream.core()) {
+                self.nearness.note(core);
+            }
+        }
+        self.bell.note_core(sched_getcpu());
     }
 
     fn accept(&mut self) {

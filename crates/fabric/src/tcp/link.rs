@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use kelix_image::has_memory;
 #[cfg(loom)]
-use kelix_image::model::loom::sync::atomic::{AtomicBool, AtomicU64};
+use kelix_image::model::loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use kelix_image::words::full_fence;
 use kelix_types::Result;
 use rtrb::chunks::ChunkError;
@@ -28,6 +28,8 @@ pub struct AgentBell {
     /// Somebody wants something else of the agent.
     called: AtomicBool,
     sleeps: AtomicBool,
+    /// The core that the agent was last seen on where others compute too.
+    core: AtomicUsize,
     waker: WakerHandle,
 }
 
@@ -37,7 +39,7 @@ impl AgentBell {
         let (waker, end) = WakerHandle::pair()?;
         let rung = (0..connections.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let (called, sleeps) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok((AgentBell { rung, called, sleeps, waker }, end))
+        Ok((AgentBell { rung, called, sleeps, core: AtomicUsize::new(usize::MAX), waker }, end))
     }
 
     /// Says that a connection has something to send.
@@ -74,6 +76,11 @@ impl AgentBell {
     /// Whether there is something to take.
     pub(super) fn has_rung(&self) -> bool {
         self.rung.iter().any(|bits| bits.load(Ordering::Relaxed) != 0)
+    }
+
+    /// Tells the shards which core the agent is on.
+    pub(super) fn note_core(&self, core: usize) {
+        self.core.store(core, Ordering::Relaxed);
     }
 
     pub(super) fn end_sleep(&self) {
@@ -129,6 +136,11 @@ impl AgentLink {
             }
             Err(ChunkError::TooFewSlots(_)) => Err(Broken),
         }
+    }
+
+    /// The core that the agent was last seen on where others compute too.
+    pub fn core(&self) -> usize {
+        self.bell.core.load(Ordering::Relaxed)
     }
 
     /// Has what was queued sent.

@@ -321,6 +321,14 @@ impl Stream {
         bytes > 0
     }
 
+    /// The core that the other side last sent something on, if it is on this host.
+    #[cfg(target_os = "linux")]
+    pub fn core(&self) -> Option<usize> {
+        let near = self.socket.local_addr().ok()?.ip() == self.socket.peer_addr().ok()?.ip();
+        let core = near.then(|| sockopt::socket_incoming_cpu(&self.socket).ok())??;
+        Some(core as usize)
+    }
+
     /// Waits until something arrives, or what waits can be sent, or the time is over.
     pub fn wait(&self, timeout: Option<Duration>) {
         let timeout = timeout.map(timespec);
