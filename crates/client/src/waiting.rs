@@ -114,21 +114,26 @@ impl Session {
             match posted {
                 Ok(id) => return Ok(id),
                 Err(PostError::Failed(error)) => self.recover(operation, patience, error)?,
-                Err(PostError::Full) => {
-                    self.core.send(shard);
-                    self.core.fabric.progress();
-                    self.core.poll_replies()?;
-                    self.give_core();
-                    let waited = patience.waited(self.core.fabric.now_ns());
-                    self.note_progress(patience, waited);
-                    if waited > self.options.timeout && patience.since_ns.is_some() {
-                        let context = "the server does not take requests";
-                        let error = Error::new(ErrorKind::TimedOut, operation, context);
-                        self.recover(operation, patience, error)?;
-                    }
-                }
+                Err(PostError::Full) => self.make_room(operation, shard, patience)?,
             }
         }
+    }
+
+    /// Waits a little for room in the ring of a shard.
+    #[cold]
+    fn make_room(&mut self, operation: &'static str, shard: usize, patience: &mut Patience) -> Result<()> {
+        self.core.send(shard);
+        self.core.fabric.progress();
+        self.core.poll_replies()?;
+        self.give_core();
+        let waited = patience.waited(self.core.fabric.now_ns());
+        self.note_progress(patience, waited);
+        if waited > self.options.timeout && patience.since_ns.is_some() {
+            let context = "the server does not take requests";
+            let error = Error::new(ErrorKind::TimedOut, operation, context);
+            self.recover(operation, patience, error)?;
+        }
+        Ok(())
     }
 
     /// A request and its answer.

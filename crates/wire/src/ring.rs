@@ -161,6 +161,7 @@ impl RingReader {
     }
 
     /// Takes the next frame if it has arrived whole: its payload is copied into `payload`, its space cleared.
+    #[inline]
     pub fn pop(
         &mut self,
         fabric: &mut impl Fabric,
@@ -206,6 +207,7 @@ impl RingReader {
         }
     }
 
+    #[inline]
     fn advance(&mut self, fabric: &mut impl Fabric, peer: PeerId, words: u64) {
         self.consumed += words;
         self.sequence = next_sequence(self.sequence);
