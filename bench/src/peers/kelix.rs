@@ -8,6 +8,7 @@ use kelix_server::ServerConfig;
 use super::Setup;
 use super::daemon::Transport;
 use super::engine::{Client, Engine, run_all, start_of, text};
+use super::rows::BATCH_BYTES;
 use crate::store::{Store, verify};
 use crate::workload::{Batch, Keyed, Prepared, Records, key};
 
@@ -85,8 +86,10 @@ impl Kelix {
     pub fn start(setup: &Setup, records: Records) -> Result<Kelix, String> {
         let item = records.value_bytes as u64 + 128;
         let tcp = setup.transport == Transport::Tcp;
+        // What each client is about to put, and what that took the place of, stands beside the records for a while.
+        let under_way = setup.clients as u64 * 4 * item.max(BATCH_BYTES as u64);
         let config = ServerConfig {
-            memory_bytes: (records.count * item * 3 / 2).max(256 << 20),
+            memory_bytes: (records.count * item * 3 / 2).max(256 << 20) + under_way,
             shards: setup.threads,
             listen: tcp.then(|| (std::net::Ipv4Addr::LOCALHOST, 0).into()),
             ..ServerConfig::default()

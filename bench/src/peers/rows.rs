@@ -12,7 +12,7 @@ use crate::workload::{Batch, Keys, batches};
 
 /// Sizes of a batch that each engine is tried with, and most bytes of the values of one.
 const SIZES: [usize; 5] = [1, 16, 64, 256, 1024];
-const BATCH_BYTES: usize = 1 << 20;
+pub(super) const BATCH_BYTES: usize = 1 << 20;
 /// For how long each is tried, for each round of the row.
 const TRIAL: Duration = Duration::from_millis(3);
 /// Operations that are prepared for a row, and most bytes of their values.
