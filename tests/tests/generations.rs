@@ -8,7 +8,7 @@ use kelix::{
 };
 use kelix_server::{Server, ServerConfig};
 use kelix_tests::process::patient;
-use kelix_tests::{RunDir, fabrics, rdma, session_over, statistics, until, watchdog};
+use kelix_tests::{RunDir, breaks, fabrics, rdma, session_over, statistics, until, watchdog};
 
 const LEASE: Duration = Duration::from_secs(1);
 const PEOPLE: u64 = 2000;
@@ -26,7 +26,7 @@ fn serve(run: &RunDir, shards: usize) -> (Server, Client) {
         rdma: rdma(),
         ..ServerConfig::default()
     };
-    let server = Server::start(&config).expect("it starts");
+    let server = kelix_tests::start(&config);
     (server, Client::connect(run.path()).expect("it answers"))
 }
 
@@ -334,7 +334,10 @@ fn links_are_found_too_after_items_were_put_again() {
             assert_eq!(mark_of(&item), if number < again { 2 } else { 1 });
             let before = session.cost().messages;
             assert_eq!(session.follow(&item, "next").unwrap().is_some(), number >= again);
-            assert!(number < again || session.cost().messages == before, "a link that was not resolved");
+            assert!(
+                breaks() || number < again || session.cost().messages == before,
+                "a link that was not resolved"
+            );
         }
     }
     server.stop();

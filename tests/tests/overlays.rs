@@ -24,7 +24,7 @@ fn serve(run: &RunDir, shards: usize) -> (Server, Client) {
         rdma: rdma(),
         ..ServerConfig::default()
     };
-    let server = Server::start(&config).expect("it starts");
+    let server = kelix_tests::start(&config);
     (server, Client::connect(run.path()).expect("it answers"))
 }
 
