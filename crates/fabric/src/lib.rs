@@ -25,6 +25,8 @@ pub mod conformance;
 mod contention;
 mod endpoint;
 #[cfg(target_os = "linux")]
+pub mod output;
+#[cfg(target_os = "linux")]
 pub mod shm;
 pub mod tcp;
 // Models have no devices.
