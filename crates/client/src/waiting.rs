@@ -332,7 +332,7 @@ impl Session {
     }
 
     /// Connects once more to the server that was lost, and asks again for what it has not answered.
-    fn connect_again(&mut self, operation: &'static str, caller: u64) -> Result<()> {
+    pub(crate) fn connect_again(&mut self, operation: &'static str, caller: u64) -> Result<()> {
         let caller = Caller { number: caller, again: true };
         let (setup, core) = self.setup.connect_again(&self.client, &self.options, caller)?;
         if !core.is_of_the_server_of(&self.core) {
