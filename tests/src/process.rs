@@ -217,7 +217,7 @@ pub struct ServerProcess {
 impl ServerProcess {
     /// A client of it.
     pub fn client(&self) -> Client {
-        Client::connect(&self.directory).expect("a server that serves")
+        client_at(&self.directory)
     }
 
     /// A session with it, as patient as a busy machine needs it to be.

@@ -25,7 +25,7 @@ fn serve(run: &RunDir, shards: usize) -> (Server, Client) {
         ..ServerConfig::default()
     };
     let server = kelix_tests::start(&config);
-    (server, Client::connect(run.path()).expect("it answers"))
+    (server, kelix_tests::client_at(run.path()))
 }
 
 fn tables() -> [NewTable<'static>; 2] {
