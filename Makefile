@@ -18,7 +18,7 @@ KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
 # The steps of tests run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-verbs test-verbs-long bench report msrv aarch64 other-systems other-release install clean
+.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-verbs test-verbs-long bench report msrv aarch64 other-systems other-release install clean
 .PHONY: toolchain test-tools fmt-check unit docs-commands graph web map map-data deb test-packaging packaging
 
 help: ## list the targets
@@ -46,7 +46,7 @@ map-data: ## fetch the street map of Helsinki's centre for `make map` and its te
 
 test: test-tools toolchain fmt-check lint doc build unit packaging docs-commands ## run the tests: format, clippy, documentation, tests, package, commands of documents
 
-test-long: test-tools toolchain msrv loom sim fuzz test-verbs ## run the rest of what CI runs: minimum Rust version, models, simulator, fuzzing, virtual machines
+test-long: test-tools toolchain msrv loom sim fuzz test-slow test-verbs ## run the rest of what CI runs: minimum Rust version, models, simulator, fuzzing, slow connections, virtual machines
 
 fmt: toolchain ## format the code
 	$(CARGO) fmt --all
@@ -78,6 +78,10 @@ mutants: toolchain ## break one rule at a time; the simulator must notice
 second-opinion: toolchain ## let porcupine judge histories of the simulator (needs Go)
 	@echo "== second opinion"
 	@scripts/second-opinion
+
+test-slow: toolchain ## run the tests of clients over TCP connections that are slow and break
+	@echo "== slow connections that break"
+	@scripts/test-slow
 
 test-verbs: toolchain ## run the verbs tests in virtual machines with Soft-RoCE
 	@echo "== verbs"

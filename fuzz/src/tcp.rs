@@ -4,6 +4,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+use kelix_wire::SPOKEN;
+use kelix_wire::control::{Frame, Purpose};
+
 /// Words of a connection's first word: kind, shard, name, count.
 pub fn head(kind: u8, small: u8, name: u32, count: u32) -> u64 {
     u64::from(kind) | u64::from(small) << 8 | u64::from(name & 0xff_ffff) << 16 | u64::from(count) << 40
@@ -15,6 +18,18 @@ pub fn control(kind: u16, bytes: &[u8]) -> Vec<u8> {
     frame.extend_from_slice(bytes);
     frame.resize(frame.len().next_multiple_of(8), 0);
     frame
+}
+
+/// A client's greeting: kind and bytes.
+pub fn hello() -> (u16, Vec<u8>) {
+    let hello = Frame::Hello {
+        versions: SPOKEN,
+        features: 0,
+        purpose: Purpose::Session,
+        caller: None,
+        namespace: String::new(),
+    };
+    hello.encode()
 }
 
 /// The end that a target plays. It breaks when it is dropped, so that nothing of it stays in the system.

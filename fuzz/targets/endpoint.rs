@@ -10,11 +10,10 @@ use std::time::Duration;
 use kelix_fabric::tcp::{Greeting, TcpEndpoint};
 use kelix_fabric::{Fabric, PeerId, Read, ReadState};
 use kelix_fuzz::Input;
-use kelix_fuzz::tcp::{End, control, head};
+use kelix_fuzz::tcp::{End, control, head, hello};
 use kelix_types::Place;
 use kelix_types::limits::SESSION_READS_MAX;
-use kelix_wire::SPOKEN;
-use kelix_wire::control::{Frame, Purpose};
+use kelix_wire::control::Frame;
 use libfuzzer_sys::fuzz_target;
 
 const SHARDS: usize = 2;
@@ -78,14 +77,7 @@ fuzz_target!(|data: &[u8]| {
 
 /// Whether it was answered by something.
 fn greet(greeting: &mut Greeting) -> bool {
-    let hello = Frame::Hello {
-        versions: SPOKEN,
-        features: 0,
-        purpose: Purpose::Session,
-        caller: None,
-        namespace: String::new(),
-    };
-    let (kind, bytes) = hello.encode();
+    let (kind, bytes) = hello();
     match greeting.ask(kind, &bytes) {
         Ok((kind, bytes)) => {
             if let Some(Frame::Welcome { view, .. }) = Frame::decode(kind, &bytes) {

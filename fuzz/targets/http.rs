@@ -31,6 +31,9 @@ mod kept;
 mod metrics;
 #[path = "../../crates/cli/src/names.rs"]
 mod names;
+#[path = "../../crates/cli/src/output.rs"]
+#[allow(dead_code)]
+mod output;
 
 /// Where failures are told, which nobody reads here.
 mod context {

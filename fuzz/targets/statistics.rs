@@ -6,11 +6,11 @@ use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use kelix::{Address, Client, NewTable, Session, TableKind};
-use kelix_fuzz::tcp::{End, control, head};
+use kelix_fuzz::tcp::{End, control, head, hello};
 use kelix_fuzz::{Input, exposition, heap};
 use kelix_server::{NamespaceConfig, Rights, Server, ServerConfig};
-use kelix_wire::control::{Frame, Purpose};
-use kelix_wire::{SPOKEN, mailbox_word};
+use kelix_wire::control::Frame;
+use kelix_wire::mailbox_word;
 use kept::Lent;
 use libfuzzer_sys::fuzz_target;
 use metrics::exposition;
@@ -36,6 +36,9 @@ mod kept;
 mod metrics;
 #[path = "../../crates/cli/src/names.rs"]
 mod names;
+#[path = "../../crates/cli/src/output.rs"]
+#[allow(dead_code)]
+mod output;
 #[path = "../../crates/cli/src/rates.rs"]
 mod rates;
 #[path = "../../crates/cli/src/report.rs"]
@@ -153,14 +156,7 @@ impl World {
     fn own(&mut self, input: &mut Input<'_>) {
         let World { server, client, session, example, .. } = self;
         let how = input.u8();
-        let hello = Frame::Hello {
-            versions: SPOKEN,
-            features: 0,
-            purpose: Purpose::Session,
-            caller: None,
-            namespace: String::new(),
-        };
-        let (kind, bytes) = hello.encode();
+        let (kind, bytes) = hello();
         let mut sent = control(kind, &bytes);
         for word in 0..usize::from(how & 7) {
             let first = (mailbox_word::COUNTERS + word) as u32;

@@ -1,13 +1,28 @@
 //! The fabric of sessions that do not share the server's memory: TCP, or what `KELIX_TEST_FABRIC` says.
 //!
+//! `KELIX_TEST_FABRIC=slow` is TCP over a proxy that is slow and breaks each connection at a random place ([`crate::slow`]).
+//! Sessions that were to have no time for connecting again have some there.
+//!
 //! `KELIX_TEST_FABRIC=verbs` needs a device for RDMA at `KELIX_RDMA_ADDRESS` (192.168.77.1, if not told otherwise). Virtual
 //! machines with one of software, which `scripts/test-verbs` starts, are slow: `KELIX_TEST_SCALE=n` divides how often things
 //! are done, where [`fewer`] is asked.
 
 use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
 
-use kelix::{Client, Cost, FabricChoice, Session, SessionOptions};
+use kelix::{
+    Address, Client, ConnectOptions, Cost, Credentials, Error, FabricChoice, Session, SessionOptions,
+};
+use kelix_fabric::shm::RunDirectory;
+use kelix_server::{Server, ServerConfig};
 use kelix_types::limits::READ_RETRIES_MAX;
+
+use crate::seeds;
+use crate::slow::SlowWay;
+
+/// For how long sessions connect again whose connections break: many times what any operation of a test takes.
+const CARRY_ON: Duration = Duration::from_secs(60);
 
 fn variable<T: std::str::FromStr>(name: &str, usual: T) -> T {
     std::env::var(name).map_or(usual, |text| {
@@ -15,21 +30,68 @@ fn variable<T: std::str::FromStr>(name: &str, usual: T) -> T {
     })
 }
 
-/// The fabric that is not shared memory.
-pub fn far() -> FabricChoice {
+fn named() -> (FabricChoice, bool) {
     match variable("KELIX_TEST_FABRIC", "tcp".to_string()).as_str() {
-        "tcp" => FabricChoice::Tcp,
-        "verbs" => FabricChoice::Verbs,
-        other => panic!("KELIX_TEST_FABRIC={other}: there are tcp and verbs"),
+        "tcp" => (FabricChoice::Tcp, false),
+        "slow" => (FabricChoice::Tcp, true),
+        "verbs" => (FabricChoice::Verbs, false),
+        other => panic!("KELIX_TEST_FABRIC={other}: there are tcp, slow and verbs"),
     }
 }
 
-/// Shared memory and the other one; where that is verbs it alone, since machines are slow there and others do the rest.
+/// The fabric that is not shared memory.
+pub fn far() -> FabricChoice {
+    named().0
+}
+
+/// Whether connections to servers are slow and break. Nothing can be said there of how often something is sent.
+pub fn breaks() -> bool {
+    named().1
+}
+
+/// Shared memory and the other one; that alone where it is not plain TCP, since tests are slow there and other runs do the rest.
 pub fn fabrics() -> Vec<FabricChoice> {
-    match far() {
-        FabricChoice::Verbs => vec![FabricChoice::Verbs],
-        far => vec![FabricChoice::Shm, far],
+    match named() {
+        (FabricChoice::Tcp, false) => vec![FabricChoice::Shm, FabricChoice::Tcp],
+        (far, _) => vec![far],
     }
+}
+
+/// Starts a server in this process.
+#[track_caller]
+pub fn start(config: &ServerConfig) -> Server {
+    let server = Server::start(config).expect("a server");
+    lead_over_proxy(&config.directory);
+    server
+}
+
+/// Has clients of the server that has just begun in a run directory go over a proxy, if that is what tests are about.
+pub(crate) fn lead_over_proxy(directory: &Path) {
+    if breaks() {
+        let seed = seeds(1)[0];
+        println!("KELIX_TEST_SEED={seed}");
+        let proxy = SlowWay::that_breaks(tcp_address(directory), seed);
+        std::fs::write(RunDirectory(directory.into()).tcp(), proxy.address.to_string())
+            .expect("a run directory");
+    }
+}
+
+/// Where clients reach the server of a run directory over TCP.
+pub fn tcp_address(directory: &Path) -> String {
+    let told = std::fs::read_to_string(RunDirectory(directory.into()).tcp());
+    told.expect("a server that listens").trim().to_string()
+}
+
+/// A client of the server there, which has time to connect where connections break.
+#[track_caller]
+pub fn client_at(address: impl Into<Address>) -> Client {
+    client_with(address, Credentials::default()).expect("a server that serves")
+}
+
+/// The same with something to say for itself.
+pub fn client_with(address: impl Into<Address>, credentials: Credentials) -> Result<Client, Error> {
+    let retry_for = if breaks() { CARRY_ON } else { Duration::ZERO };
+    Client::connect_within(address, credentials, ConnectOptions { retry_for, ..ConnectOptions::default() })
 }
 
 /// Where a server takes clients over verbs: nowhere, if the tests are not about them.
@@ -43,7 +105,10 @@ pub fn rdma() -> Vec<SocketAddr> {
 /// Opens a session over a fabric, and over no other.
 #[track_caller]
 pub fn session_over(fabric: FabricChoice, client: &Client, options: SessionOptions) -> Session {
-    let options = SessionOptions { fabric: Some(fabric), ..options };
+    let mut options = SessionOptions { fabric: Some(fabric), ..options };
+    if breaks() && fabric != FabricChoice::Shm && options.retry_for.is_zero() {
+        options.retry_for = CARRY_ON;
+    }
     let session = client.session_with(options).expect("a server that serves");
     check_fabric(&session, fabric);
     session
@@ -61,7 +126,8 @@ pub fn check_fabric(session: &Session, fabric: FabricChoice) {
 #[track_caller]
 pub fn check_one_sided(cost: Cost, what: &str) {
     let slow = cost.retries / READ_RETRIES_MAX;
-    assert!(cost.messages == cost.fallbacks && cost.fallbacks <= slow, "{what}: {cost:?}");
+    // READs over a connection that breaks are asked for, and so is what was not answered.
+    assert!(breaks() || cost.messages == cost.fallbacks && cost.fallbacks <= slow, "{what}: {cost:?}");
 }
 
 /// As many, or fewer where machines are slow, but one at least.

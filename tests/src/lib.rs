@@ -13,7 +13,10 @@ pub mod raw;
 pub mod slow;
 pub mod value;
 
-pub use far::{check_fabric, check_one_sided, fabrics, far, fewer, rdma, session_over};
+pub use far::{
+    breaks, check_fabric, check_one_sided, client_at, client_with, fabrics, far, fewer, rdma, session_over,
+    start, tcp_address,
+};
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -7,10 +7,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use kelix::{Address, Client, FabricChoice, Session, SessionOptions};
-use kelix_fabric::shm::RunDirectory;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 
-use crate::{far, session_over, until};
+use crate::far::lead_over_proxy;
+use crate::{client_at, far, session_over, tcp_address, until};
 
 /// How long a process may take to say its next word.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -200,6 +200,7 @@ impl ServerProgram<'_> {
     #[track_caller]
     pub fn serving(&self, mut process: Process) -> ServerProcess {
         let term = process.expect("serving ").parse().expect("a term");
+        lead_over_proxy(self.directory);
         ServerProcess { process, term, directory: self.directory.to_path_buf() }
     }
 }
@@ -216,7 +217,7 @@ pub struct ServerProcess {
 impl ServerProcess {
     /// A client of it.
     pub fn client(&self) -> Client {
-        Client::connect(&self.directory).expect("a server that serves")
+        client_at(&self.directory)
     }
 
     /// A session with it, as patient as a busy machine needs it to be.
@@ -232,13 +233,12 @@ impl ServerProcess {
 
     /// Where it listens over TCP.
     pub fn tcp_address(&self) -> String {
-        let told = std::fs::read_to_string(RunDirectory(self.directory.clone()).tcp());
-        told.expect("a server that listens").trim().to_string()
+        tcp_address(&self.directory)
     }
 
     /// A client over TCP.
     pub fn tcp_client(&self) -> Client {
-        Client::connect(Address::Tcp(self.tcp_address())).expect("a server that serves")
+        client_at(Address::Tcp(self.tcp_address()))
     }
 
     /// A session over TCP that looks items up in this way.

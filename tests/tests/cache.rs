@@ -3,7 +3,9 @@
 use kelix::{Client, FabricChoice, NewItem, Session, Table};
 use kelix_server::{Server, ServerConfig};
 use kelix_tests::process::patient;
-use kelix_tests::{RunDir, asked_sum, fabrics, rdma, session_over, until, watchdog};
+use kelix_tests::{
+    RunDir, asked_sum, breaks, client_at, fabrics, rdma, session_over, tcp_address, until, watchdog,
+};
 
 const MEMORY: u64 = 16 << 20;
 const VALUE_BYTES: usize = 1000;
@@ -23,7 +25,7 @@ fn serve(run: &RunDir, shards: usize) -> Server {
         rdma: rdma(),
         ..ServerConfig::default()
     };
-    Server::start(&config).expect("a server")
+    kelix_tests::start(&config)
 }
 
 /// A way to read the keys that are to be kept. Returns how many were there.
@@ -67,9 +69,9 @@ fn put(session: &mut Session, table: Table, key: u64, linked: bool) {
 fn check(fabric: FabricChoice, shards: usize, (how, reading): (&str, Reading)) {
     let (what, linked) = (format!("{how} over {fabric:?}"), how == "along links");
     let run = RunDir::new();
-    let server = serve(&run, shards);
+    let _server = serve(&run, shards);
     let client = Client::connect(run.path()).unwrap();
-    let far = Client::connect(kelix::Address::Tcp(server.tcp_address().unwrap().to_string())).unwrap();
+    let far = client_at(kelix::Address::Tcp(tcp_address(run.path())));
     let mut writer = client.session_with(patient()).unwrap();
     let of = if fabric == FabricChoice::Shm { &client } else { &far };
     let mut reader = session_over(fabric, of, patient());
@@ -97,7 +99,7 @@ fn check(fabric: FabricChoice, shards: usize, (how, reading): (&str, Reading)) {
     assert!(hints < read, "{what}: {hints} hints for {read} reads");
     // Many hints go in a message; some reads had to be asked for, while the index grew.
     let messages = cost.messages - before.messages;
-    assert!(messages * 4 < read, "{what}: {messages} messages for {read} reads");
+    assert!(breaks() || messages * 4 < read, "{what}: {messages} messages for {read} reads");
 }
 
 #[test]

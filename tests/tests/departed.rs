@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use kelix::{Address, Client, Session, TableKind};
-use kelix_tests::process::{ServerProcess, ServerProgram};
+use kelix::{FabricChoice, Session, TableKind};
+use kelix_tests::process::{ServerProcess, ServerProgram, patient};
 use kelix_tests::raw::RawSession;
-use kelix_tests::{RunDir, statistics, until, watchdog};
+use kelix_tests::{RunDir, session_over, statistics, until, watchdog};
 use kelix_types::TableId;
 use kelix_wire::generation::{LoadedTable, any_of, encode_tables};
 use kelix_wire::{Op, RequestHead, Status};
@@ -137,8 +137,8 @@ fn statistics_have_bounds_whatever_there_is() {
         let dataset = format!("{number:03}{}", "\u{1}".repeat(252));
         assert_eq!(build(&mut raw, dataset.as_bytes(), &format!("table {number}")), Status::Ok);
     }
-    let far = Client::connect(Address::Tcp(server.tcp_address())).expect("a server");
-    let mut bystander = far.session().expect("a session");
+    let far = server.tcp_client();
+    let mut bystander = session_over(FabricChoice::Tcp, &far, patient());
     until("the shard has told of them", || {
         let told = statistics(&far);
         let listed = told["generations"].as_array().expect("a list").len() as u64;
@@ -155,11 +155,12 @@ fn memory_of_clients_over_tcp_is_taken_when_it_is_used_and_comes_back() {
     let _watchdog = watchdog("memory of clients over TCP");
     let run = RunDir::new();
     let server = serve(&run, 8);
-    let far = Client::connect(Address::Tcp(server.tcp_address())).expect("a server");
+    let far = server.tcp_client();
     let resident = || server.process.size("VmRSS");
     let before = resident();
     for _ in 0..2 {
-        let sessions: Vec<Session> = (0..SESSIONS).map(|_| far.session().expect("a session")).collect();
+        let sessions: Vec<Session> =
+            (0..SESSIONS).map(|_| session_over(FabricChoice::Tcp, &far, patient())).collect();
         // 128 KB a session with eight shards is what is promised; all of the mailboxes would be ten times that.
         let grown = resident().saturating_sub(before);
         assert!(grown < (128 << 10) * SESSIONS as u64, "{grown} bytes for {SESSIONS} sessions");

@@ -9,7 +9,8 @@ use kelix_tests::bystander::Bystander;
 use kelix_tests::filled::{KEYS, LARGE, check, fill};
 use kelix_tests::process::{Process, ServerProcess, ServerProgram, patient};
 use kelix_tests::{
-    ANSWERED_WITHIN, RunDir, check_fabric, far, fewer, session_over, statistics, until, value, watchdog,
+    ANSWERED_WITHIN, RunDir, breaks, check_fabric, far, fewer, session_over, slow, statistics, until, value,
+    watchdog,
 };
 use rustix::event::{PollFd, PollFlags};
 
@@ -139,6 +140,25 @@ fn clients_that_are_killed_leave_nothing_behind() {
         all["clients"].as_array().is_some_and(|clients| clients.len() <= 3)
     });
     bystander.end();
+}
+
+/// So that a run of all these tests over connections that break is one.
+#[test]
+fn connections_break_where_they_are_to() {
+    let _watchdog = watchdog("connections that are to break");
+    let run = RunDir::new();
+    let server = serve(&run, false);
+    let mut session = server.far_session(patient());
+    let table = session.create_table("t").unwrap();
+    for round in 0.. {
+        if slow::cuts() >= 10 || !breaks() && round == 10 {
+            break;
+        }
+        session.put(table, b"k", &value::make(1, round, 10_000)).unwrap();
+        let item = session.get(table, b"k").unwrap().expect("just put");
+        assert_eq!(value::check(1, item.value()), Ok(round));
+    }
+    assert_eq!(slow::cuts() > 0, breaks());
 }
 
 /// Over verbs the server's memory is read once it is registered. A get of a value in a segment that had just come found none of it, asked

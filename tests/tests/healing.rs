@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kelix::{Client, Effect, Error, ErrorKind, FabricChoice, NewItem, Session, SessionOptions};
 use kelix_tests::process::{ServerProcess, ServerProgram};
-use kelix_tests::{RunDir, fabrics, session_over, until, watchdog};
+use kelix_tests::{RunDir, breaks, fabrics, session_over, until, watchdog};
 
 fn serve(run: &RunDir) -> ServerProcess {
     let program = env!("CARGO_BIN_EXE_kelix-test-server");
@@ -12,10 +12,11 @@ fn serve(run: &RunDir) -> ServerProcess {
         .serve()
 }
 
-/// Sessions with and without trying again, over each fabric.
+/// Sessions with and without trying again, over each fabric. Where connections break nothing is of use without that.
 fn each(mut test: impl FnMut(FabricChoice, SessionOptions)) {
+    let times = if breaks() { &[2000][..] } else { &[0, 200] };
     for fabric in fabrics() {
-        for retry_for in [Duration::ZERO, Duration::from_millis(200)] {
+        for retry_for in times.iter().copied().map(Duration::from_millis) {
             test(fabric, SessionOptions { retry_for, ..SessionOptions::default() });
         }
     }

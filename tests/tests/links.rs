@@ -2,7 +2,7 @@
 
 use kelix::{Client, Cost, FabricChoice, Item, NewItem, Path, Session, Table};
 use kelix_tests::process::{ServerProcess, ServerProgram, patient};
-use kelix_tests::{RunDir, asked_sum, fabrics, session_over, until, watchdog};
+use kelix_tests::{RunDir, asked_sum, breaks, fabrics, session_over, until, watchdog};
 
 struct World {
     client: Client,
@@ -69,8 +69,15 @@ impl World {
         let (found, cost) = self.follow(&node);
         assert_eq!(found.expect("there").key(), key(target));
         // One READ there and one by a cached pointer, or from the index; and the shard is told.
-        assert!(cost.reads >= 1 && cost.messages >= 1, "a stale link costs more than one READ: {cost:?}");
-        until("the shard has repaired the link", || self.repaired() > before);
+        assert!(
+            breaks() || cost.reads >= 1 && cost.messages >= 1,
+            "a stale link costs more than one READ: {cost:?}"
+        );
+        until("the shard has repaired the link", || {
+            // What a shard was told over a connection that broke may be lost, and nobody tells it again but the next reader.
+            let _ = breaks() && self.follow(&node).0.is_some();
+            self.repaired() > before
+        });
         self.check_fresh(source, target);
     }
 
@@ -80,7 +87,7 @@ impl World {
         let (found, cost) = self.follow(&node);
         let found = found.expect("there");
         assert_eq!((found.key(), found.bytes("name")), (&key(target)[..], Some(&target.to_le_bytes()[..])));
-        assert_eq!((cost.reads, cost.messages), (1, 0), "a fresh link is one READ");
+        assert!(breaks() || (cost.reads, cost.messages) == (1, 0), "a fresh link is one READ: {cost:?}");
     }
 }
 
@@ -178,7 +185,7 @@ fn links_across_shards_are_repaired_by_the_source_s_shard() {
             (0..count).all(|number| {
                 let node = world.node(number);
                 let (found, cost) = world.follow(&node);
-                found.is_some() && (cost.reads, cost.messages) == (1, 0)
+                found.is_some() && (breaks() || (cost.reads, cost.messages) == (1, 0))
             })
         });
         // All the way round, one READ a step, and no shard does anything.
@@ -189,7 +196,8 @@ fn links_across_shards_are_repaired_by_the_source_s_shard() {
             assert_eq!(node.key(), key((step + 1) % count));
         }
         let after = world.session.cost();
-        assert_eq!((after.reads - before.reads, after.messages - before.messages), (3 * count, 0));
+        let cost = after.since(before);
+        assert!(breaks() || (cost.reads, cost.messages) == (3 * count, 0), "{cost:?}");
     }
 }
 

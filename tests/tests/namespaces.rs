@@ -9,7 +9,7 @@ use kelix::{
 };
 use kelix_server::{NamespaceConfig, Rights, Server, ServerConfig, Token, Who};
 use kelix_tests::process::patient;
-use kelix_tests::{RunDir, far, rdma, session_over, statistics, watchdog};
+use kelix_tests::{RunDir, client_with, far, rdma, session_over, statistics, tcp_address, watchdog};
 use kelix_wire::SPOKEN;
 use kelix_wire::control::{Frame, Purpose};
 
@@ -38,20 +38,17 @@ fn serve(run: &RunDir) -> Server {
         ],
         ..ServerConfig::default()
     };
-    Server::start(&config).expect("a server")
+    kelix_tests::start(&config)
 }
 
-fn client(server: &Server, who: &str, namespace: &str) -> Result<Client, Error> {
-    let address = Address::Tcp(server.tcp_address().expect("it listens").to_string());
+fn client(run: &RunDir, who: &str, namespace: &str) -> Result<Client, Error> {
     let token = Some(token(who).word);
-    Client::connect_with(
-        address,
-        Credentials { namespace: namespace.into(), token, ..Credentials::default() },
-    )
+    let credentials = Credentials { namespace: namespace.into(), token, ..Credentials::default() };
+    client_with(Address::Tcp(tcp_address(run.path())), credentials)
 }
 
-fn session(server: &Server, who: &str, namespace: &str) -> Session {
-    session_over(far(), &client(server, who, namespace).unwrap(), patient())
+fn session(run: &RunDir, who: &str, namespace: &str) -> Session {
+    session_over(far(), &client(run, who, namespace).unwrap(), patient())
 }
 
 type Writing = fn(&mut Session, Table) -> Result<(), Error>;
@@ -79,10 +76,10 @@ fn who_may_only_read_cannot_write() {
     let _watchdog = watchdog("readers of a namespace");
     let run = RunDir::new();
     let server = serve(&run);
-    let mut loader = session(&server, "loader", "people");
+    let mut loader = session(&run, "loader", "people");
     let written = loader.create_table("t").unwrap();
     loader.put(written, b"k", b"v").unwrap();
-    let mut looker = session(&server, "looker", "people");
+    let mut looker = session(&run, "looker", "people");
     let table = looker.table("t").unwrap();
     for (what, write) in WRITES {
         let error = write(&mut looker, table).expect_err(what);
@@ -96,7 +93,7 @@ fn who_may_only_read_cannot_write() {
     // A reader whose session may ask again is no writer either.
     let options =
         SessionOptions { retry_for: std::time::Duration::from_secs(5), ..SessionOptions::default() };
-    let mut again = session_over(far(), &client(&server, "looker", "people").unwrap(), options);
+    let mut again = session_over(far(), &client(&run, "looker", "people").unwrap(), options);
     assert_eq!(again.put(table, b"k", b"w").unwrap_err().kind(), ErrorKind::Denied);
     server.stop();
 }
@@ -107,11 +104,11 @@ fn who_may_not_read_gets_nothing() {
     let run = RunDir::new();
     let server = serve(&run);
     for (who, wanted) in [("guest", "people"), ("looker", "secret"), ("loader", "nowhere")] {
-        let error = client(&server, who, wanted).unwrap_err();
+        let error = client(&run, who, wanted).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{who}, {wanted}: {error}");
     }
     // The same words for what is not there and what is not for everybody.
-    let words = |wanted| client(&server, "guest", wanted).unwrap_err().to_string().replace(wanted, "X");
+    let words = |wanted| client(&run, "guest", wanted).unwrap_err().to_string().replace(wanted, "X");
     assert_eq!(words("secret"), words("nowhere"));
     // Whoever asks all the same is not answered, whatever it asks for.
     let mut stream = TcpStream::connect(server.tcp_address().unwrap()).unwrap();
@@ -151,7 +148,7 @@ fn namespaces_do_not_see_each_other() {
     let _watchdog = watchdog("two namespaces");
     let run = RunDir::new();
     let server = serve(&run);
-    let mut sessions = ["", "people", "secret"].map(|namespace| session(&server, "loader", namespace));
+    let mut sessions = ["", "people", "secret"].map(|namespace| session(&run, "loader", namespace));
     let tables = sessions.each_mut().map(|session| session.create_table("t").unwrap());
     for (number, (session, table)) in sessions.iter_mut().zip(tables).enumerate() {
         for key in 0..100u64 {
@@ -172,7 +169,7 @@ fn namespaces_do_not_see_each_other() {
     assert_eq!(error.kind(), ErrorKind::Superseded, "{error}");
     // Statistics tell of one of them: what is in it, and who.
     for (namespace, shards) in [("default", 1), ("people", 2), ("secret", 2)] {
-        let text = client(&server, "loader", namespace).unwrap().statistics().unwrap();
+        let text = client(&run, "loader", namespace).unwrap().statistics().unwrap();
         let told: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(told["namespace"], namespace);
         let told_shards = told["shards"].as_array().unwrap();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use kelix::{Path, Rows, Scan, Session, SessionOptions, Table, TableKind, Values};
 use kelix_tests::process::{ServerProcess, ServerProgram, patient};
-use kelix_tests::{Random, RunDir, check_one_sided, fewer, until, watchdog};
+use kelix_tests::{Random, RunDir, breaks, check_one_sided, fewer, until, watchdog};
 
 const ORDERED: [TableKind; 3] = [TableKind::Inline, TableKind::Numbers, TableKind::Strings];
 
@@ -130,7 +130,10 @@ fn less_room_for_models_means_more_reads() {
     }
     // The first round of each learns.
     let reads: Vec<u64> = reads.iter().skip(1).step_by(2).map(|cost| cost.reads).collect();
-    assert!(reads[0] < 1500 && reads[1] >= 1900 && reads[2] >= 2900 && reads[3] == 0, "{reads:?}");
+    assert!(
+        breaks() || reads[0] < 1500 && reads[1] >= 1900 && reads[2] >= 2900 && reads[3] == 0,
+        "{reads:?}"
+    );
 }
 
 /// What one session over a fabric that is not shared memory has READ of the models, others need not, unless they want to be alone.
@@ -166,12 +169,12 @@ fn sessions_share_copies_of_models() {
         let what = format!("{kind}: {of_first}, {of_second}, {of_alone}");
         // A table for each sub-model, of which there is one for some hundreds of keys. The younger a leaf is than all that a session
         // has seen, the sooner it is read twice.
-        assert!(of_first > 20 && of_alone == of_first && of_second < 15, "{what}");
+        assert!(breaks() || of_first > 20 && of_alone == of_first && of_second < 15, "{what}");
         // The leaves of the second half split. One session learns where its keys are now from the shard, and the other from it.
         load(&mut near, table, count..2 * count);
         load(&mut near, table, (count..2 * count).map(|number| number + 7 * count));
         let (of_first, of_second) = (extra(&mut first), extra(&mut second));
-        assert!(of_second <= of_first, "{kind}: {of_first}, {of_second}");
+        assert!(breaks() || of_second <= of_first, "{kind}: {of_first}, {of_second}");
     }
 }
 

@@ -24,8 +24,8 @@ fn serve(run: &RunDir, shards: usize) -> (Server, Client) {
         rdma: rdma(),
         ..ServerConfig::default()
     };
-    let server = Server::start(&config).expect("it starts");
-    (server, Client::connect(run.path()).expect("it answers"))
+    let server = kelix_tests::start(&config);
+    (server, kelix_tests::client_at(run.path()))
 }
 
 fn tables() -> [NewTable<'static>; 2] {

@@ -2,21 +2,24 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kelix::{
-    Address, Client, CompareAndSet, Effect, ErrorKind, FabricChoice, Outcome, Session, SessionOptions, Table,
-    Version,
+    Address, CompareAndSet, Effect, ErrorKind, FabricChoice, Outcome, Session, SessionOptions, Table, Version,
 };
 use kelix_tests::process::{ServerProcess, ServerProgram};
-use kelix_tests::{Random, RunDir, fabrics, far, fewer, session_over, until, value, watchdog};
+use kelix_tests::{Random, RunDir, client_at, fabrics, far, fewer, session_over, until, value, watchdog};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 fn serve(run: &RunDir, take_over: bool) -> ServerProcess {
     let program = env!("CARGO_BIN_EXE_kelix-test-server");
     ServerProgram { program, directory: run.path(), shards: 2, memory_bytes: 256 << 20, take_over }.serve()
 }
+
+const A_SECOND: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// A session that asks again for as long as a busy machine may need.
 fn options() -> SessionOptions {
@@ -71,7 +74,7 @@ impl Way {
     }
 
     fn session(&self) -> Session {
-        session_over(far(), &Client::connect(&self.address).unwrap(), options())
+        session_over(far(), &client_at(&self.address), options())
     }
 }
 
@@ -272,5 +275,74 @@ fn a_server_that_is_gone_for_good_leaves_the_outcome_unknown() {
         assert_eq!((error.effect(), error.retry()), (Effect::No, false), "{fabric:?}: {error}");
         session.create_table("t").unwrap();
         session.put(table, b"k", b"v").unwrap();
+    }
+}
+
+/// Nothing was written into a ring that was full, so nothing told that the connection was over before the time for the request was.
+#[test]
+fn a_full_ring_hides_no_end() {
+    let _watchdog = watchdog("an end beside a full ring");
+    for fabric in fabrics() {
+        let run = RunDir::new();
+        let mut server = serve(&run, false);
+        let options = SessionOptions { timeout: Duration::from_secs(200), ..SessionOptions::default() };
+        let mut session = session_over(fabric, &server.client(), options);
+        let table = session.create_table("t").unwrap();
+        let keys: Vec<[u8; 8]> = (0..200u64).map(u64::to_le_bytes).collect();
+        let items: Vec<(&[u8], &[u8])> = keys.iter().map(|key| (&key[..], &[1; 30_000][..])).collect();
+        server.process.stop_still();
+        let began = Instant::now();
+        let results = std::thread::scope(|scope| {
+            let putting = scope.spawn(|| session.multi_put(table, &items).unwrap());
+            std::thread::sleep(Duration::from_millis(300));
+            server.process.kill();
+            putting.join().unwrap()
+        });
+        for result in results {
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{fabric:?}: {error}");
+        }
+        assert!(began.elapsed() < Duration::from_secs(100), "{fabric:?}: {:?}", began.elapsed());
+    }
+}
+
+/// A session tried to connect again for as long as an answer may take, and then for as long as it was told to; and while it waited for its descriptor between
+/// tries, a submitted operation took a core.
+#[test]
+fn a_server_that_is_gone_is_looked_for_as_long_as_told_and_no_longer() {
+    let _watchdog = watchdog("a long time-out");
+    for fabric in fabrics() {
+        for submitted in [false, true] {
+            let run = RunDir::new();
+            let mut server = serve(&run, false);
+            let (timeout, retry_for) = (Duration::from_secs(100_000), Duration::from_secs(2));
+            let options = SessionOptions { timeout, retry_for, ..SessionOptions::default() };
+            let mut session = session_over(fabric, &server.client(), options);
+            let table = session.create_table("t").unwrap();
+            server.process.stop_still();
+            let under_way = || {
+                if !submitted {
+                    return (session.put(table, b"k", b"v").unwrap_err(), 0);
+                }
+                session.submit_put(table, b"k", b"v").unwrap();
+                let (mut completions, mut polls) = (Vec::new(), 0);
+                while session.poll(&mut completions).unwrap() == 0 {
+                    polls += 1;
+                    // SAFETY: the session lives.
+                    let fd = unsafe { BorrowedFd::borrow_raw(session.fd()) };
+                    let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&A_SECOND)).unwrap();
+                }
+                (completions.pop().unwrap().outcome.unwrap_err(), polls)
+            };
+            let (error, polls) = std::thread::scope(|scope| {
+                let asking = scope.spawn(under_way);
+                std::thread::sleep(Duration::from_millis(100));
+                server.process.kill();
+                asking.join().unwrap()
+            });
+            assert_eq!(error.effect(), Effect::Unknown, "{fabric:?}: {error}");
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{fabric:?}: {error}");
+            assert!(polls < 1000, "{fabric:?}: {polls} polls");
+        }
     }
 }

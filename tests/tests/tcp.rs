@@ -5,11 +5,11 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use kelix::{Address, Client, ErrorKind, FabricChoice, Path, SessionOptions};
+use kelix::{Address, Client, ErrorKind, FabricChoice, NewItem, Path, SessionOptions};
 use kelix_tests::bystander::Bystander;
 use kelix_tests::filled::{check, fill};
 use kelix_tests::process::{ServerProcess, ServerProgram, patient};
-use kelix_tests::{Random, RunDir, raw, statistics, until, watchdog};
+use kelix_tests::{Random, RunDir, asked_sum, raw, statistics, until, watchdog};
 use kelix_wire::control::{Frame, Purpose};
 use kelix_wire::{SPOKEN, Versions, View};
 
@@ -277,6 +277,38 @@ fn a_server_without_descriptors_serves_whom_it_has_and_others_later() {
         assert!(matches!(heard(stream), Some(Frame::Welcome { .. })));
     }
     bystander.end();
+}
+
+/// The answer to the repair of a link stayed in the ring while a READ was awaited. So the session looked for the READ again and again without sleeping, and
+/// saw the end of its connection when the time for the READ was over.
+#[test]
+fn an_answer_that_nobody_awaits_hides_no_end() {
+    let _watchdog = watchdog("an end beside an answer");
+    let run = RunDir::new();
+    let mut server = serve(&run, false);
+    let mut near = server.session();
+    let of_near = near.create_table("t").unwrap();
+    near.put(of_near, b"target", b"one").unwrap();
+    near.put_item(of_near, b"source", NewItem::new().link("to", of_near, b"target")).unwrap();
+    let mut session = server.tcp_session_by(Path::Pointer);
+    let table = session.table("t").unwrap();
+    let source = session.get(table, b"source").unwrap().expect("put");
+    near.put(of_near, b"target", b"two").unwrap();
+    session.follow(&source, "to").unwrap().expect("put");
+    until("the link is repaired", || asked_sum(&server.client(), "links_repaired") > 0);
+    // The answer arrives with the next READ.
+    std::thread::sleep(Duration::from_millis(100));
+    session.get(table, b"source").unwrap().expect("put");
+    server.process.stop_still();
+    let began = Instant::now();
+    let error = std::thread::scope(|scope| {
+        let reading = scope.spawn(|| session.get(table, b"source").unwrap_err());
+        std::thread::sleep(Duration::from_millis(300));
+        server.process.kill();
+        reading.join().unwrap()
+    });
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(began.elapsed() < patient().timeout / 2, "{:?}", began.elapsed());
 }
 
 #[test]

@@ -15,9 +15,11 @@ use std::io;
 use std::process::ExitCode;
 
 use kelix::{Effect, Error, ErrorKind};
+use rustix::io::Errno;
 use serde_json::json;
 
 use crate::context::say;
+use crate::output;
 
 /// The exit codes. Success is not among them, because it is no failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +79,11 @@ impl Failure {
     pub fn io(operation: &str, what: impl std::fmt::Display, source: &io::Error) -> Failure {
         Failure {
             kind: ErrorKind::System.name(),
-            ..Failure::new(Exit::Other, operation, format!("{what}: {source}"))
+            ..Failure::new(
+                Exit::Other,
+                operation,
+                format!("{what}: {source}{}", advice(Errno::from_io_error(source))),
+            )
         }
     }
 
@@ -105,6 +111,11 @@ impl Failure {
     /// The same failure, with where the command stands that failed.
     pub fn at(self, place: &str) -> Failure {
         Failure { context: format!("{place}: {}", self.context), ..self }
+    }
+
+    /// The same failure, which came after the write was done.
+    pub fn after_write(self) -> Failure {
+        Failure { effect: Effect::Yes, ..self }
     }
 
     /// The exit code.
@@ -149,7 +160,14 @@ impl std::fmt::Display for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
         let context = match std::error::Error::source(&error) {
-            Some(source) => format!("{} ({source})", error.context()),
+            Some(source) => {
+                let number = source.downcast_ref().map_or_else(
+                    || source.downcast_ref::<io::Error>().and_then(Errno::from_io_error),
+                    |number: &Errno| Some(*number),
+                );
+                let advice = if error.context().contains("ulimit") { "" } else { advice(number) };
+                format!("{} ({source}){advice}", error.context())
+            }
             None => error.context().to_string(),
         };
         Failure {
@@ -164,11 +182,17 @@ impl From<Error> for Failure {
     }
 }
 
+/// What to do where the system's words alone do not say.
+fn advice(number: Option<Errno>) -> &'static str {
+    if number == Some(Errno::MFILE) { "; raise the limit on open files, `ulimit -n`" } else { "" }
+}
+
 /// Writing the output failed.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         let quiet = error.kind() == io::ErrorKind::BrokenPipe;
-        Failure { quiet, ..Failure::io("print", "cannot write the output", &error) }
+        let context = format!("cannot write the output: {}", output::why(&error));
+        Failure { quiet, kind: ErrorKind::System.name(), ..Failure::new(Exit::Other, "print", context) }
     }
 }
 

@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::future::ready;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -35,7 +35,8 @@ use kelix::{Client, Credentials};
 use kelix_server::Statistics;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::runtime::Runtime;
+use tokio::net::TcpListener;
+use tokio::runtime::{Handle, Runtime};
 use tokio::task::{LocalSet, spawn_local, yield_now};
 use tracing::warn;
 
@@ -182,7 +183,10 @@ impl Answers {
 }
 
 /// A thread that is ready to answer over HTTP, and has neither address nor server yet.
-pub(crate) struct Ready(Sender<(TcpListener, Statistics)>);
+pub(crate) struct Ready {
+    tell: Sender<(TcpListener, Statistics)>,
+    runtime: Handle,
+}
 
 impl Ready {
     /// Makes what the system may refuse. Where the names of tables are read: as a client of the server of a run directory.
@@ -191,19 +195,26 @@ impl Ready {
             |source: std::io::Error| Failure::io("serve", "cannot start a thread for metrics", &source);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
         let (tell, told) = channel();
+        let handle = runtime.handle().clone();
         let directory = directory.to_path_buf();
         let serves = move || serve(&runtime, directory, &told);
         std::thread::Builder::new().name("kelix-metrics".into()).spawn(serves).map_err(cannot)?;
-        Ok(Ready(tell))
+        Ok(Ready { tell, runtime: handle })
     }
 
     /// Answers from now on, until the process ends. Returns the address.
-    pub fn serve(self, listener: TcpListener, statistics: Statistics) -> Result<SocketAddr, Failure> {
+    pub fn serve(
+        self,
+        listener: std::net::TcpListener,
+        statistics: Statistics,
+    ) -> Result<SocketAddr, Failure> {
         let cannot = |source: std::io::Error| Failure::io("serve", "cannot listen for metrics", &source);
         listener.set_nonblocking(true).map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
+        let _runtime = self.runtime.enter();
+        let listener = TcpListener::from_std(listener).map_err(cannot)?;
         // The thread waits for a listener and nothing else, so it is there to take one.
-        let _ = self.0.send((listener, statistics));
+        let _ = self.tell.send((listener, statistics));
         Ok(address)
     }
 }
@@ -217,7 +228,6 @@ fn serve(runtime: &Runtime, directory: PathBuf, told: &Receiver<(TcpListener, St
 
 /// Takes connections, for ever.
 async fn accept(listener: TcpListener, answers: Rc<RefCell<Answers>>) {
-    let listener = tokio::net::TcpListener::from_std(listener).expect("a runtime that runs");
     // The oldest first.
     let mut open = VecDeque::with_capacity(CONNECTIONS_MAX);
     let mut said = false;

@@ -28,6 +28,7 @@ mod manager;
 mod metrics;
 mod names;
 mod namespaces;
+mod output;
 mod pages;
 mod plan;
 mod progress;
@@ -47,6 +48,7 @@ mod watch;
 mod write;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -166,7 +168,8 @@ fn run(context: &context::Context, command: &Command) -> ExitCode {
         Command::Config(args) => config::run(context, &program(), args),
         Command::Namespaces => commands::explain(namespaces::HELP),
     };
-    match done {
+    // What does not end with a line's end waits for more.
+    match done.and_then(|()| Ok(std::io::stdout().flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(context.json),
     }
@@ -188,9 +191,14 @@ fn refuse(error: &clap::Error, json: bool) -> u8 {
         failure.report(true);
         return failure.code();
     }
-    // Whoever asked for help may have stopped reading.
-    let _ = error.print();
-    error.exit_code() as u8
+    match error.print() {
+        Err(source) if !error.use_stderr() => {
+            let failure = Failure::from(source);
+            failure.report(json);
+            failure.code()
+        }
+        _ => error.exit_code() as u8,
+    }
 }
 
 /// Where the server is. A server that is set for clients is also told to `kelix serve`, which then refuses to begin where they would
@@ -275,6 +283,9 @@ fn main() -> ExitCode {
     let aborts = signal_hook::flag::register_conditional_shutdown(abort, Exit::Other as i32, always);
     if let Err(error) = limit.and(aborts) {
         return Failure::io("start", "cannot watch for signals", &error).report(false);
+    }
+    if let Err(failure) = output::check() {
+        return failure.report(false);
     }
     let cli = match parse() {
         Ok(cli) => cli,

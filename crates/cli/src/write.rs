@@ -168,10 +168,12 @@ pub(crate) fn put(context: &Context, args: &PutArgs) -> Result<(), Failure> {
             CompareAndSet::Mismatch(found) => Err(mismatch("put", &named.place(&key), expected, found)),
         }
     })?;
-    if context.json {
-        return context.print_json(&json!({"version": version.0.to_string(), "cost": cost_json(cost)}));
-    }
-    Ok(writeln!(std::io::stdout(), "{}", version.0)?)
+    let printed = if context.json {
+        context.print_json(&json!({"version": version.0.to_string(), "cost": cost_json(cost)}))
+    } else {
+        writeln!(std::io::stdout(), "{}", version.0).map_err(Failure::from)
+    };
+    printed.map_err(Failure::after_write)
 }
 
 pub(crate) fn del(context: &Context, args: &DelArgs) -> Result<(), Failure> {
@@ -192,7 +194,11 @@ pub(crate) fn del(context: &Context, args: &DelArgs) -> Result<(), Failure> {
             CompareAndSet::Mismatch(found) => Err(mismatch("del", &place, Some(Version(version)), found)),
         }
     })?;
-    if context.json { context.print_json(&json!({"deleted": true, "cost": cost_json(cost)})) } else { Ok(()) }
+    if !context.json {
+        return Ok(());
+    }
+    let printed = context.print_json(&json!({"deleted": true, "cost": cost_json(cost)}));
+    printed.map_err(Failure::after_write)
 }
 
 fn mismatch(operation: &str, place: &str, expected: Option<Version>, found: Option<Version>) -> Failure {

@@ -2,12 +2,15 @@
 
 mod harness;
 
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 use harness::{Place, wait_until};
+use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
 use serde_json::json;
 
 /// What libraries say by themselves, which says nothing to who typed it.
@@ -329,12 +332,135 @@ fn an_output_that_nobody_reads_or_that_is_full_ends_a_bench_without_a_panic() {
         let done = bench.stderr(Stdio::piped()).output().expect("it runs");
         (done.status.code(), String::from_utf8(done.stderr).expect("text"))
     };
-    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("a full device");
+    let full = OpenOptions::new().write(true).open("/dev/full").expect("a full device");
     let (code, told) = bench(full.into());
     assert!(code == Some(5) && told.contains("cannot write the output"), "{code:?}: {told}");
     let (reader, writer) = UnixStream::pair().expect("a pair");
     drop(reader);
     assert_eq!(bench(OwnedFd::from(writer).into()), (Some(0), String::new()));
+}
+
+/// What was printed to an output that was closed was lost, and the command said that all was well.
+#[test]
+fn an_output_that_cannot_be_written_is_told_by_every_command() {
+    let (place, _server) = Place::served();
+    let table = ["table", "create", "--ordered", "--keys", "u64", "--values", "inline8", "numbers"];
+    place.kelix(&table).ok();
+    place.kelix(&["put", "numbers", "1", "2"]).ok();
+    place.kelix(&["put", "t", "k", "v", "--link", "l=t/k"]).ok();
+    let rows = place.file("rows.jsonl", b"{\"key\":\"i\",\"value\":\"v\"}\n");
+    let rows = rows.to_str().expect("plain letters");
+    let terminal = || {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        unlockpt(&master).expect("its other end may be opened");
+        let name = ptsname(&master, Vec::new()).expect("its name").into_string().expect("plain letters");
+        // Writes to it fail once nobody has the first end.
+        Stdio::from(OpenOptions::new().write(true).open(name).expect("its other end"))
+    };
+    for (args, wrote) in [
+        (&["--help"][..], false),
+        (&["get", "--help"], false),
+        (&["help", "syntax"], false),
+        (&["--version"], false),
+        (&["namespaces"], false),
+        (&["completions", "bash"], false),
+        (&["config"], false),
+        (&["config", "example"], false),
+        (&["plan", "--items", "1000", "--key", "8", "--value", "8"], false),
+        (&["fabric"], false),
+        (&["get", "t", "k"], false),
+        (&["get", "t", "k", "--raw"], false),
+        (&["get", "t", "k", "--json"], false),
+        (&["chase", "t", "k", "l"], false),
+        (&["walk", "t", "k", "l"], false),
+        (&["scan", "numbers"], false),
+        (&["scan", "numbers", "--count"], false),
+        (&["stat"], false),
+        (&["stat", "--json"], false),
+        (&["stat", "--watch", "0.01", "--count", "2"], false),
+        (&["table", "list"], false),
+        (&["table", "describe", "t"], false),
+        (&["table", "export", "t"], false),
+        (&["table", "import", "t", rows], false),
+        (&["shell", "-c", "get t k"], false),
+        (&["put", "t", "k", "v"], true),
+        (&["put", "t", "k", "v", "--json"], true),
+        (&["del", "t", "i", "--json"], true),
+    ] {
+        for how in ["is closed", "is read-only", "is full", "is a terminal that has gone"] {
+            if args[0] == "del" {
+                place.kelix(&["put", "t", "i", "v"]).ok();
+            }
+            let redirection = match how {
+                "is closed" => ">&-",
+                "is read-only" => "1</dev/null",
+                "is full" => ">/dev/full",
+                _ => "",
+            };
+            let mut command = Command::new("sh");
+            command.args([
+                "-c",
+                &format!("exec \"$@\" {redirection}"),
+                "sh",
+                env!("CARGO_BIN_EXE_kelix"),
+                "--dir",
+            ]);
+            command.arg(place.path()).args(args).env_remove("KELIX_SERVER").env("KELIX_CONFIG", "/dev/null");
+            command.stdin(Stdio::null()).stdout(terminal()).stderr(Stdio::piped());
+            let done = command.output().expect("it runs");
+            let told = String::from_utf8(done.stderr).expect("text");
+            let what = format!("{args:?}, whose output {how}: {told}");
+            assert_eq!(done.status.code(), Some(5), "{what}");
+            assert!(told.contains("cannot write the output"), "{what}");
+            assert_eq!(told.contains("took effect") || told.contains("\"effect\":\"yes\""), wrote, "{what}");
+        }
+    }
+    // A write without a word has nothing to fail at.
+    let quiet = format!("exec {} --dir {} del t k >&-", env!("CARGO_BIN_EXE_kelix"), place.path().display());
+    assert!(Command::new("sh").args(["-c", &quiet]).status().expect("it runs").success());
+}
+
+/// A server has a listener, sockets, memory and a runtime for metrics, of which each takes descriptors.
+#[test]
+fn a_server_with_too_few_descriptors_serves_or_tells() {
+    let place = Place::new();
+    let mut served = 0;
+    // With four the program can be loaded.
+    for descriptors in 4.. {
+        assert!(descriptors < 200, "no server serves with so many");
+        let mut server = Command::new("sh");
+        server.args([
+            "-c",
+            &format!("ulimit -n {descriptors} && exec \"$@\""),
+            "sh",
+            env!("CARGO_BIN_EXE_kelix"),
+        ]);
+        server.arg("--dir").arg(place.path()).args(["serve", "--memory", "64M", "--no-pin", "--shards", "1"]);
+        server.args(["--listen", "0", "--metrics", "0", "--snapshots"]).arg(place.path().join("snapshots"));
+        server.env_remove("KELIX_SERVER").env("KELIX_CONFIG", "/dev/null");
+        let mut server = server
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let mut line = String::new();
+        BufReader::new(server.stdout.take().expect("piped")).read_line(&mut line).expect("text");
+        if !line.is_empty() {
+            server.kill().expect("a process of our own");
+            served += 1;
+        }
+        let done = server.wait_with_output().expect("it ends");
+        let told = String::from_utf8(done.stderr).expect("text");
+        assert!(!told.contains("panicked"), "{descriptors} descriptors: {told}");
+        if line.is_empty() {
+            assert_eq!(done.status.code(), Some(5), "{descriptors} descriptors: {told}");
+            assert!(told.contains("ulimit -n"), "{descriptors} descriptors: {told}");
+        }
+        if served == 3 {
+            break;
+        }
+    }
 }
 
 #[test]

@@ -680,16 +680,18 @@ impl<F: Fabric> Core<F> {
             .any(|shard| shard.outstanding > 0 && shard.ring.has_news(&self.fabric, shard.reader.peer))
     }
 
-    /// Takes the answers that have arrived, as long as it can be told whose word they are.
-    pub fn poll_replies(&mut self) -> Result<(), Error> {
+    /// Takes the answers that have arrived, as long as it can be told whose word they are. Returns whether there were any.
+    pub fn poll_replies(&mut self) -> Result<bool, Error> {
+        let mut took = false;
         if self.in_force().is_none() {
-            return Ok(());
+            return Ok(took);
         }
         for (shard, state) in self.shards.iter_mut().enumerate() {
             while state.outstanding > 0 {
                 if !state.ring.pop(&mut self.fabric, state.reader.peer, &mut self.payload).map_err(fault)? {
                     break;
                 }
+                took = true;
                 let Some(reply) = Reply::parse(&self.payload) else {
                     return Err(Error::new(
                         ErrorKind::Protocol,
@@ -731,7 +733,7 @@ impl<F: Fabric> Core<F> {
                 }
             }
         }
-        Ok(())
+        Ok(took)
     }
 
     /// The answer to a request, if it has arrived.

@@ -30,8 +30,16 @@ impl Session {
         if asks_again || now_ns < self.next_try_ns || !self.setup.opens_sessions() {
             return Ok(());
         }
-        match Session::open_once(&self.client, self.options.clone()) {
-            Ok(fresh) => {
+        // If only the connection is lost, a session that may come again is the same as before, with its views.
+        let came_again = self.caller.map(|caller| self.connect_again("connect", caller));
+        let fresh = match came_again {
+            Some(Err(error)) if error.kind() != ErrorKind::Superseded => Err(error),
+            Some(Ok(())) => Ok(None),
+            _ => Session::open_once(&self.client, self.options.clone()).map(Some),
+        };
+        match fresh {
+            Ok(None) => Ok(()),
+            Ok(Some(fresh)) => {
                 mark!("session went over to another server");
                 self.adopt(fresh);
                 Ok(())

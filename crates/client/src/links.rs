@@ -222,6 +222,6 @@ impl Session {
         if self.core.post(shard, head, key, &claim, false).is_ok() {
             self.core.send(shard);
         }
-        self.core.poll_replies()
+        self.core.poll_replies().map(drop)
     }
 }

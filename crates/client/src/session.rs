@@ -139,6 +139,8 @@ pub struct Session {
     pub(crate) connections: u32,
     pub(crate) connected_ns: u64,
     pub(crate) next_try_ns: u64,
+    /// Since when polls have had no connection that answers.
+    pub(crate) lost_ns: Option<u64>,
     /// Bytes that had moved when enough of them had last moved for what is under way between polls, and when that was.
     pub(crate) moved: u64,
     pub(crate) moved_ns: u64,
@@ -222,6 +224,7 @@ impl Session {
             connections: 0,
             connected_ns: 0,
             next_try_ns: 0,
+            lost_ns: None,
             moved: 0,
             moved_ns: 0,
             looked_ns: 0,

@@ -296,6 +296,7 @@ impl Session {
         match self.check_server("poll") {
             // A server that is superseded gives no more answers; one that has gone may be found again.
             Err(error) if self.caller.is_none() || error.kind() == ErrorKind::Superseded => Some(error),
+            Err(error) if self.has_tried_enough(now_ns) => Some(error),
             _ if waited >= self.limit() => Some(self.timed_out("poll")),
             _ => None,
         }
@@ -367,11 +368,15 @@ impl Session {
 
     /// Gives up what could not be sent for too long.
     fn end_unsent(&mut self) {
-        if self.unsent.iter().any(|unsent| !unsent.is_empty())
-            && self.sending.waited(self.core.fabric.now_ns()) >= self.limit()
-        {
+        if self.unsent.iter().all(VecDeque::is_empty) {
+            return;
+        }
+        let now_ns = self.core.fabric.now_ns();
+        let gone = self.has_tried_enough(now_ns);
+        if gone || self.sending.waited(now_ns) >= self.limit() {
             for queued in self.unsent.iter_mut().flat_map(std::mem::take).collect::<Vec<_>>() {
-                self.finish(queued.ticket, Err(self.timed_out("poll")));
+                let error = if gone { self.gone("poll") } else { self.timed_out("poll") };
+                self.finish(queued.ticket, Err(error));
             }
         }
     }

@@ -126,6 +126,12 @@ impl Session {
         self.core.fabric.progress();
         self.core.poll_replies()?;
         self.give_core();
+        // What is full is not written to, so no WRITE tells that the connection is over.
+        patience.looks = patience.looks.wrapping_add(1);
+        if patience.looks % LOOKS_A_CLOCK == 0 {
+            self.core.fabric.look();
+            self.note_broken();
+        }
         let waited = patience.waited(self.core.fabric.now_ns());
         self.note_progress(patience, waited);
         if waited > self.options.timeout && patience.since_ns.is_some() {
@@ -256,8 +262,10 @@ impl Session {
         let left = (deadline - waited).min(deadline / 4);
         let nap = if self.core.has_news() { 0 } else { nanoseconds(left) };
         self.core.fabric.sleep(Some(nap));
-        let hears_nothing = !self.core.has_news() || self.core.in_force().is_none();
-        if self.core.fabric.is_broken(self.core.peer(0)) && hears_nothing {
+        // An answer may be nobody's who waits here: to a repair, say, while a READ is awaited. If it was left in the ring, this side would neither
+        // sleep nor see that the connection is over.
+        let took = self.core.has_news() && self.core.poll_replies()?;
+        if self.core.fabric.is_broken(self.core.peer(0)) && !took {
             self.detached = true;
             let error = self.gone(operation);
             return self.recover(operation, patience, error);
@@ -314,8 +322,8 @@ impl Session {
     ) -> Result<()> {
         let Some(caller) = self.caller.filter(|_| is_passing(&error)) else { return Err(error) };
         let now_ns = self.core.fabric.now_ns();
-        let since_ns = *patience.since_ns.get_or_insert(now_ns);
-        let ends_ns = since_ns.saturating_add(nanoseconds(self.limit()));
+        // A connection that is lost early leaves nothing of the time for the answer.
+        let ends_ns = now_ns.saturating_add(nanoseconds(self.options.retry_for));
         let budget = self.budget.as_mut().map_or(&mut patience.until_ns, |budget| budget);
         let until_ns = *budget.get_or_insert(ends_ns);
         if now_ns >= until_ns {
@@ -330,7 +338,7 @@ impl Session {
     }
 
     /// Connects once more to the server that was lost, and asks again for what it has not answered.
-    fn connect_again(&mut self, operation: &'static str, caller: u64) -> Result<()> {
+    pub(crate) fn connect_again(&mut self, operation: &'static str, caller: u64) -> Result<()> {
         let caller = Caller { number: caller, again: true };
         let (setup, core) = self.setup.connect_again(&self.client, &self.options, caller)?;
         if !core.is_of_the_server_of(&self.core) {
@@ -372,14 +380,30 @@ impl Session {
         let mut since = waiting.chain(self.readings.iter().flatten().map(|reading| reading.since_ns));
         let is_late =
             |since_ns: u64| now_ns - since_ns.max(self.connected_ns).max(self.moved_ns) >= timeout_ns;
-        let lost = self.detached || since.any(is_late);
-        if lost && now_ns >= self.next_try_ns {
-            match self.connect_again("poll", caller) {
-                // What is under way ends as it does without a caller.
-                Err(error) if !is_passing(&error) => self.caller = None,
-                _ => self.next_try_ns = self.core.fabric.now_ns() + BETWEEN_TRIES.as_nanos() as u64,
-            }
+        if !self.detached && !since.any(is_late) {
+            self.lost_ns = None;
+            return;
         }
+        self.lost_ns.get_or_insert(now_ns);
+        if self.detached {
+            // The descriptor of a connection that is over is always readable, and its caller would come again at once.
+            self.setup.nap(Duration::from_nanos(self.next_try_ns.saturating_sub(now_ns)));
+        } else if now_ns < self.next_try_ns {
+            return;
+        }
+        match self.connect_again("poll", caller) {
+            Ok(()) => self.lost_ns = None,
+            // What is under way ends as it does without a caller.
+            Err(error) if !is_passing(&error) => self.caller = None,
+            Err(_) => {}
+        }
+        self.next_try_ns = self.core.fabric.now_ns() + BETWEEN_TRIES.as_nanos() as u64;
+    }
+
+    /// Whether polls have tried to connect again for as long as they may.
+    pub(crate) fn has_tried_enough(&self, now_ns: u64) -> bool {
+        let since_ns = self.lost_ns.unwrap_or(now_ns);
+        self.detached && now_ns.saturating_sub(since_ns) >= nanoseconds(self.options.retry_for)
     }
 
     /// The same as [`Session::note_progress`] for all that is under way between polls.

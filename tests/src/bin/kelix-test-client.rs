@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kelix::{Address, Client, FabricChoice, Item, Outcome, Path, Session, SessionOptions, Table, Values};
 use kelix_tests::kinds::Kinds;
 use kelix_tests::process::patient;
-use kelix_tests::{Random, far, session_over, value};
+use kelix_tests::{Random, client_at, far, session_over, value};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -68,7 +68,7 @@ struct Server {
 
 impl Server {
     fn new(address: Address) -> Server {
-        let client = Client::connect(&address).expect("a server");
+        let client = client_at(&address);
         let fabric = if matches!(address, Address::Tcp(_)) { far() } else { FabricChoice::Shm };
         Server { client, fabric }
     }
