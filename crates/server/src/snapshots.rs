@@ -25,6 +25,9 @@ use crate::store::StoreDirectory;
 
 /// Words that are copied at once.
 const PIECE_WORDS: usize = 128 << 10;
+/// Words of notes that are written between two pieces, and more only once all is copied. Where the store changes as fast as notes are written there
+/// would never be time for a piece.
+const NOTES_A_PIECE: usize = 2 * PIECE_WORDS;
 /// Words of notes that shards may be ahead of the file, all together, before the snapshot is given up.
 pub(crate) const AHEAD_MAX: usize = 32 << 20;
 /// The least priority that a thread can have.
@@ -128,6 +131,8 @@ pub(crate) type Asker = Sender<Result<Taken>>;
 pub(crate) struct Snapshots {
     config: SnapshotConfig,
     asked: Mutex<Sender<(bool, Asker)>>,
+    /// The last one is to be taken: one that is being taken has to end.
+    ends: AtomicBool,
     standing: Mutex<Standing>,
 }
 
@@ -139,7 +144,8 @@ impl Snapshots {
     ) -> (Snapshots, Receiver<(bool, Asker)>) {
         let (asked, received) = channel();
         let standing = Mutex::new(Standing { newest, ..Standing::default() });
-        (Snapshots { config: config.clone(), asked: Mutex::new(asked), standing }, received)
+        let ends = AtomicBool::new(false);
+        (Snapshots { config: config.clone(), asked: Mutex::new(asked), ends, standing }, received)
     }
 
     /// How it goes with them, for statistics.
@@ -175,6 +181,7 @@ impl Snapshots {
     pub fn take(&self, is_last: bool) -> Result<Taken> {
         let gone = || Error::new(ErrorKind::Unavailable, "snapshot", "the server ends");
         let (asker, answer) = channel();
+        self.ends.fetch_or(is_last, Ordering::SeqCst);
         let asked = self.asked.lock().expect("no panic under this lock").send((is_last, asker));
         asked.map_err(|_| gone())?;
         answer.recv().map_err(|_| gone())?
@@ -196,8 +203,8 @@ impl Snapshots {
             };
             let is_last = asker.as_ref().is_some_and(|(is_last, _)| *is_last);
             let taken = match is_last {
-                true => take(shared, &self.config, true),
-                false => take_aside(shared, &self.config),
+                true => take(shared, &self.config, None),
+                false => take_aside(shared, &self.config, &self.ends),
             };
             self.note(&taken);
             due = self.config.every.map(|every| Instant::now() + every);
@@ -228,11 +235,11 @@ fn description(shared: &Shared, made: SystemTime) -> Description {
 }
 
 /// Takes a snapshot on a processor that nobody else wants, where that is fast enough; who writes waits for none then.
-fn take_aside(shared: &Shared, config: &SnapshotConfig) -> Result<Taken> {
+fn take_aside(shared: &Shared, config: &SnapshotConfig, ends: &AtomicBool) -> Result<Taken> {
     let aside = || {
         // Of this thread alone. If it may not, it is as busy as others.
         let _ = rustix::process::setpriority_process(None, LEAST_PRIORITY);
-        take(shared, config, false)
+        take(shared, config, Some(ends))
     };
     let taken = std::thread::scope(|scope| {
         let name = std::thread::Builder::new().name("kelix-snapshot".into());
@@ -241,15 +248,16 @@ fn take_aside(shared: &Shared, config: &SnapshotConfig) -> Result<Taken> {
     match taken {
         Ok(Err(error)) if error.kind() == ErrorKind::TimedOut => {
             warn!(%error, "once more, without regard to others");
-            take(shared, config, false)
+            take(shared, config, Some(ends))
         }
         Ok(taken) => taken,
         Err(source) => Err(Error::system("snapshot", "cannot start a thread", source)),
     }
 }
 
-/// Takes a snapshot.
-fn take(shared: &Shared, config: &SnapshotConfig, is_last: bool) -> Result<Taken> {
+/// Takes a snapshot: the last one, or one that is given up when the server `ends`.
+fn take(shared: &Shared, config: &SnapshotConfig, ends: Option<&AtomicBool>) -> Result<Taken> {
+    let is_last = ends.is_none();
     let (began, made) = (Instant::now(), SystemTime::now());
     let writer = Writer::create(&config.directory, &description(shared, made))?;
     let (tell, told) = channel();
@@ -269,7 +277,7 @@ fn take(shared: &Shared, config: &SnapshotConfig, is_last: bool) -> Result<Taken
     }
     drop(tell);
     let mut taking =
-        Taking { writer, told, ahead: Ahead(ahead), waiting: shards, ended: 0, stretches: Vec::new() };
+        Taking { writer, told, ahead: Ahead(ahead), ends, waiting: shards, ended: 0, stretches: Vec::new() };
     let copied = taking.copy(shards);
     let moment = Arc::new(Moment {
         arrived: AtomicUsize::new(0),
@@ -302,29 +310,34 @@ impl Drop for Ahead {
 }
 
 /// A snapshot that is being taken.
-struct Taking {
+struct Taking<'a> {
     writer: Writer,
     told: Receiver<Told>,
     ahead: Ahead,
+    ends: Option<&'a AtomicBool>,
     /// Shards that have not begun, and those that have ended.
     waiting: usize,
     ended: usize,
     stretches: Vec<(Which, MemoryMap, Stretches)>,
 }
 
-impl Taking {
-    /// Takes in what shards have told: waits for something at most so long, if it is to wait at all.
-    fn hear(&mut self, patience: Option<Duration>) -> Result<bool> {
+impl Taking<'_> {
+    /// Takes in what a shard has told: waits for something at most so long, if it is to wait at all. Words of notes that were among it; `None`: there was nothing.
+    fn hear(&mut self, patience: Option<Duration>) -> Result<Option<usize>> {
         let wrong = |what: &str| Error::new(ErrorKind::Unavailable, "snapshot", what.to_string());
+        if self.ends.is_some_and(|ends| ends.load(Ordering::SeqCst)) {
+            return Err(wrong("the server ends, and takes its last one"));
+        }
         let told = match patience {
             Some(patience) => {
                 self.told.recv_timeout(patience).map_err(|_| wrong("a shard does not answer"))?
             }
             None => match self.told.try_recv() {
                 Ok(told) => told,
-                Err(_) => return Ok(false),
+                Err(_) => return Ok(None),
             },
         };
+        let mut words = 0;
         match told {
             Told::Began { which, stretches, map } => {
                 self.stretches.push((which, map, stretches));
@@ -333,6 +346,7 @@ impl Taking {
             Told::Notes { which, notes } => {
                 self.ahead.0.fetch_sub(notes.len(), Ordering::SeqCst);
                 self.writer.notes(which, &notes)?;
+                words = notes.len();
             }
             Told::Ended { which, books, kept } => {
                 self.writer.end_shard(which, &books, &kept)?;
@@ -343,7 +357,7 @@ impl Taking {
                 return Err(Error::new(ErrorKind::TimedOut, "snapshot", context));
             }
         }
-        Ok(true)
+        Ok(Some(words))
     }
 
     /// Copies all memory, a piece at a time.
@@ -357,7 +371,11 @@ impl Taking {
             let (which, map, stretches) = (*which, std::mem::take(map), std::mem::take(stretches));
             for (place, bytes) in stretches {
                 for at in (0..bytes).step_by(PIECE_WORDS * 8) {
-                    while self.hear(None)? {}
+                    let mut heard = 0;
+                    while heard < NOTES_A_PIECE {
+                        let Some(words) = self.hear(None)? else { break };
+                        heard += words;
+                    }
                     let count = ((bytes - at) as usize / 8).min(PIECE_WORDS);
                     let place = place.plus(at);
                     let memory = map.words(place, count).ok_or_else(|| {
@@ -501,4 +519,64 @@ fn fits(snapshot: &Snapshot, namespaces: &[(&str, usize)]) -> Result<()> {
         return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHICH: Which = Which { namespace: 0, shard: 0 };
+    const PIECES: u64 = 8;
+
+    /// A snapshot into a folder of its own, of one shard with some pieces of memory, and where the shard tells of it.
+    fn taking<'a>(name: &str, ends: Option<&'a AtomicBool>) -> (Taking<'a>, Sender<Told>, PathBuf) {
+        let folder = std::env::temp_dir().join(format!("kelix-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let description =
+            Description { store: 1, release: String::new(), made_unix_ms: 0, namespaces: Vec::new() };
+        let writer = Writer::create(&folder, &description).unwrap();
+        let bytes = PIECES * 8 * PIECE_WORDS as u64;
+        let mut map = MemoryMap::default();
+        map.add(0, Span::private(bytes));
+        let (tell, told) = channel();
+        tell.send(Told::Began { which: WHICH, stretches: vec![(Place(0), bytes)], map }).unwrap();
+        let ahead = Ahead(Arc::default());
+        (Taking { writer, told, ahead, ends, waiting: 1, ended: 0, stretches: Vec::new() }, tell, folder)
+    }
+
+    /// Notes were written for as long as there were any before the next piece of memory was copied: a server that was to end did not, while clients wrote.
+    #[test]
+    fn memory_is_copied_however_fast_it_changes() {
+        let (mut taking, tell, folder) = taking("flood", None);
+        let ahead = taking.ahead.0.clone();
+        let flood = std::thread::spawn(move || {
+            loop {
+                while ahead.load(Ordering::SeqCst) > 16 * NOTES_A_PIECE {
+                    std::thread::yield_now();
+                }
+                ahead.fetch_add(1 << 13, Ordering::SeqCst);
+                if tell.send(Told::Notes { which: WHICH, notes: vec![0; 1 << 13] }).is_err() {
+                    break;
+                }
+            }
+        });
+        while taking.ahead.0.load(Ordering::SeqCst) <= 16 * NOTES_A_PIECE {
+            std::thread::yield_now();
+        }
+        taking.copy(1).unwrap();
+        drop(taking);
+        flood.join().unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_snapshot_ends_with_the_server() {
+        let ends = AtomicBool::new(false);
+        let (mut taking, _tell, folder) = taking("ends", Some(&ends));
+        ends.store(true, Ordering::SeqCst);
+        assert_eq!(taking.copy(1).unwrap_err().kind(), ErrorKind::Unavailable);
+        drop(taking);
+        assert!(kelix_snapshot::list(&folder).unwrap().is_empty());
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 }

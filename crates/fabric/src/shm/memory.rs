@@ -12,7 +12,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 use super::reaper::{self, ImageLife};
 
-/// Has the allocator take pieces of 128 KiB and more from the system one by one, and give them back as soon as nobody has them. By itself glibc
+/// Has the allocator take pieces of 512 KiB and more from the system one by one, and give them back as soon as nobody has them; smaller ones, as
+/// of changes that a snapshot is told, are taken too often for that. By itself glibc
 /// raises that limit to the largest piece that was ever freed: then the mailboxes and queues of clients over TCP come from the heap, which
 /// clears them by hand, by which all of them become resident, and keeps them when the clients have gone.
 pub fn return_large_memory() {
@@ -23,7 +24,7 @@ pub fn return_large_memory() {
             fn mallopt(parameter: std::ffi::c_int, value: std::ffi::c_int) -> std::ffi::c_int;
         }
         // SAFETY: the signature is that of glibc, and the call may be made at any time by any thread. A refusal costs memory only.
-        let _ = unsafe { mallopt(M_MMAP_THRESHOLD, 128 << 10) };
+        let _ = unsafe { mallopt(M_MMAP_THRESHOLD, 512 << 10) };
     }
 }
 
