@@ -26,6 +26,7 @@ mod contention;
 mod endpoint;
 #[cfg(target_os = "linux")]
 mod nearness;
+#[cfg(target_os = "linux")]
 pub mod output;
 #[cfg(target_os = "linux")]
 pub mod shm;
