@@ -30,6 +30,9 @@ const PIECE_WORDS: usize = 128 << 10;
 const NOTES_A_PIECE: usize = 2 * PIECE_WORDS;
 /// Words of notes that shards may be ahead of the file, all together, before the snapshot is given up.
 pub(crate) const AHEAD_MAX: usize = 32 << 20;
+/// How much has to be written, at least, while others have the processor first: words in such a time. Below that they leave nothing of it.
+const ASIDE_WORDS: u64 = 1 << 20;
+const ASIDE: Duration = Duration::from_secs(2);
 /// The least priority that a thread can have.
 const LEAST_PRIORITY: i32 = 19;
 /// How long a shard may take to do what it is told.
@@ -203,7 +206,7 @@ impl Snapshots {
             };
             let is_last = asker.as_ref().is_some_and(|(is_last, _)| *is_last);
             let taken = match is_last {
-                true => take(shared, &self.config, None),
+                true => take(shared, &self.config, None, false),
                 false => take_aside(shared, &self.config, &self.ends),
             };
             self.note(&taken);
@@ -239,7 +242,7 @@ fn take_aside(shared: &Shared, config: &SnapshotConfig, ends: &AtomicBool) -> Re
     let aside = || {
         // Of this thread alone. If it may not, it is as busy as others.
         let _ = rustix::process::setpriority_process(None, LEAST_PRIORITY);
-        take(shared, config, Some(ends))
+        take(shared, config, Some(ends), true)
     };
     let taken = std::thread::scope(|scope| {
         let name = std::thread::Builder::new().name("kelix-snapshot".into());
@@ -248,15 +251,20 @@ fn take_aside(shared: &Shared, config: &SnapshotConfig, ends: &AtomicBool) -> Re
     match taken {
         Ok(Err(error)) if error.kind() == ErrorKind::TimedOut => {
             warn!(%error, "once more, without regard to others");
-            take(shared, config, Some(ends))
+            take(shared, config, Some(ends), false)
         }
         Ok(taken) => taken,
         Err(source) => Err(Error::system("snapshot", "cannot start a thread", source)),
     }
 }
 
-/// Takes a snapshot: the last one, or one that is given up when the server `ends`.
-fn take(shared: &Shared, config: &SnapshotConfig, ends: Option<&AtomicBool>) -> Result<Taken> {
+/// Takes a snapshot: the last one, or one that is given up when the server `ends`; and, where it is taken aside, when others leave no time for it.
+fn take(
+    shared: &Shared,
+    config: &SnapshotConfig,
+    ends: Option<&AtomicBool>,
+    is_aside: bool,
+) -> Result<Taken> {
     let is_last = ends.is_none();
     let (began, made) = (Instant::now(), SystemTime::now());
     let writer = Writer::create(&config.directory, &description(shared, made))?;
@@ -276,8 +284,17 @@ fn take(shared: &Shared, config: &SnapshotConfig, ends: Option<&AtomicBool>) -> 
         }
     }
     drop(tell);
-    let mut taking =
-        Taking { writer, told, ahead: Ahead(ahead), ends, waiting: shards, ended: 0, stretches: Vec::new() };
+    let pace = is_aside.then(|| (Instant::now(), 0));
+    let mut taking = Taking {
+        writer,
+        told,
+        ahead: Ahead(ahead),
+        ends,
+        pace,
+        waiting: shards,
+        ended: 0,
+        stretches: Vec::new(),
+    };
     let copied = taking.copy(shards);
     let moment = Arc::new(Moment {
         arrived: AtomicUsize::new(0),
@@ -315,6 +332,8 @@ struct Taking<'a> {
     told: Receiver<Told>,
     ahead: Ahead,
     ends: Option<&'a AtomicBool>,
+    /// Of one that is taken aside: since when so many words were written.
+    pace: Option<(Instant, u64)>,
     /// Shards that have not begun, and those that have ended.
     waiting: usize,
     ended: usize,
@@ -327,6 +346,14 @@ impl Taking<'_> {
         let wrong = |what: &str| Error::new(ErrorKind::Unavailable, "snapshot", what.to_string());
         if self.ends.is_some_and(|ends| ends.load(Ordering::SeqCst)) {
             return Err(wrong("the server ends, and takes its last one"));
+        }
+        if let Some((since, words)) = self.pace.filter(|(since, _)| since.elapsed() >= ASIDE) {
+            if words < ASIDE_WORDS {
+                let context =
+                    format!("others leave no processor for it: {words} words in {:?}", since.elapsed());
+                return Err(Error::new(ErrorKind::TimedOut, "snapshot", context));
+            }
+            self.pace = Some((Instant::now(), 0));
         }
         let told = match patience {
             Some(patience) => {
@@ -347,6 +374,7 @@ impl Taking<'_> {
                 self.ahead.0.fetch_sub(notes.len(), Ordering::SeqCst);
                 self.writer.notes(which, &notes)?;
                 words = notes.len();
+                self.note_written(words);
             }
             Told::Ended { which, books, kept } => {
                 self.writer.end_shard(which, &books, &kept)?;
@@ -358,6 +386,12 @@ impl Taking<'_> {
             }
         }
         Ok(Some(words))
+    }
+
+    fn note_written(&mut self, words: usize) {
+        if let Some((_, written)) = &mut self.pace {
+            *written += words as u64;
+        }
     }
 
     /// Copies all memory, a piece at a time.
@@ -383,6 +417,7 @@ impl Taking<'_> {
                     })?;
                     memory.copy_out(0, &mut words[..count]);
                     self.writer.memory(which, place, &words[..count])?;
+                    self.note_written(count);
                 }
             }
         }
@@ -541,7 +576,9 @@ mod tests {
         let (tell, told) = channel();
         tell.send(Told::Began { which: WHICH, stretches: vec![(Place(0), bytes)], map }).unwrap();
         let ahead = Ahead(Arc::default());
-        (Taking { writer, told, ahead, ends, waiting: 1, ended: 0, stretches: Vec::new() }, tell, folder)
+        let taking =
+            Taking { writer, told, ahead, ends, pace: None, waiting: 1, ended: 0, stretches: Vec::new() };
+        (taking, tell, folder)
     }
 
     /// Notes were written for as long as there were any before the next piece of memory was copied: a server that was to end did not, while clients wrote.
@@ -566,6 +603,19 @@ mod tests {
         taking.copy(1).unwrap();
         drop(taking);
         flood.join().unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// On a host whose processors others want, the least priority is next to nothing: `kelix snapshot take` waited for minutes.
+    #[test]
+    fn a_snapshot_aside_is_given_up_where_others_leave_no_time_for_it() {
+        let (mut taking, _tell, folder) = taking("aside", None);
+        let before = Instant::now().checked_sub(ASIDE).unwrap();
+        taking.pace = Some((before, ASIDE_WORDS));
+        taking.copy(1).unwrap();
+        taking.pace = Some((before, ASIDE_WORDS - 1));
+        assert_eq!(taking.hear(None).unwrap_err().kind(), ErrorKind::TimedOut);
+        drop(taking);
         std::fs::remove_dir_all(folder).unwrap();
     }
 
