@@ -1,5 +1,7 @@
 //! The ways to an item, each done by real sessions: counted over TCP through a tap, and timed in shared memory.
 
+use std::time::{Duration, Instant};
+
 use kelix::{Address, Client, Path, Scan, Session, SessionOptions, Table, Values};
 
 use super::model::Work;
@@ -10,6 +12,8 @@ use crate::store::Store;
 /// Keys of a batch over TCP, and of one while processor times are taken, so that the shard seldom waits.
 pub(super) const BATCH: usize = 64;
 pub(super) const BUSY_BATCH: usize = 1024;
+/// For how long something that was sent may be on its way to the tap.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Rows of a scan.
 pub(super) const ROWS: u64 = 100;
 
@@ -60,13 +64,29 @@ impl Tapped {
         &mut self,
         mut run: impl FnMut(&mut Tapped) -> Result<usize, String>,
     ) -> Result<Work, String> {
+        let begun = (self.tap.counts(), self.session.cost());
         run(self)?;
-        let (before, cost) = (self.tap.counts(), self.session.cost());
+        let before = self.settled(begun);
+        let cost = self.session.cost();
         let operations = run(self)?;
-        let counted = self.tap.counts().since(before);
+        let counted = self.settled((before, cost)).since(before);
         let cost = self.session.cost().since(cost);
         check(counted, cost)?;
         Ok(verbs::work(counted, operations))
+    }
+}
+
+impl Tapped {
+    /// What has passed the tap, once all has that the session has sent since then: what nobody waits for, as a repair of a link, may still be on its way.
+    fn settled(&self, (counts, cost): (Counts, kelix::Cost)) -> Counts {
+        let (began, sent) = (Instant::now(), self.session.cost().since(cost).messages);
+        loop {
+            let passed = self.tap.counts();
+            if passed.since(counts).requests >= sent || began.elapsed() > PATIENCE {
+                return passed;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

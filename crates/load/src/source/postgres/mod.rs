@@ -91,9 +91,7 @@ pub(super) fn said(error: &tokio_postgres::Error) -> String {
 impl Database {
     /// Connects.
     pub fn connect(from: &Origin) -> Result<Database, Problem> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
+        let runtime = crate::runtime()
             .map_err(|source| Problem::Source(format!("cannot wait for a database: {source}")))?;
         let (client, driver) = connection::open(from, &runtime)?;
         let database = Database { runtime, client: Some(client), driver };
