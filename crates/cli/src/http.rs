@@ -193,7 +193,8 @@ impl Ready {
     pub fn new(directory: &Path) -> Result<Ready, Failure> {
         let cannot =
             |source: std::io::Error| Failure::io("serve", "cannot start a thread for metrics", &source);
-        let runtime = kelix_load::runtime().map_err(cannot)?;
+        kelix_fabric::descriptors::check_for_runtime().map_err(cannot)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
         let (tell, told) = channel();
         let handle = runtime.handle().clone();
         let directory = directory.to_path_buf();

@@ -23,6 +23,8 @@ use rustix::fd::BorrowedFd;
 #[cfg(target_os = "linux")]
 pub mod conformance;
 mod contention;
+#[cfg(target_os = "linux")]
+pub mod descriptors;
 mod endpoint;
 #[cfg(target_os = "linux")]
 mod nearness;

@@ -22,7 +22,6 @@ mod plan;
 mod problem;
 mod read;
 mod rows;
-mod runtime;
 mod session_store;
 mod source;
 mod spool;
@@ -35,7 +34,6 @@ pub use load::{OnDangling, Options, Progress, Report, Watch, load, load_if_chang
 pub use map::Map;
 pub use problem::Problem;
 pub use rows::{Field, Row, Rows};
-pub use runtime::runtime;
 pub use session_store::SessionStore;
 pub use source::{CsvFormat, CsvRecords, Origin, pbf, spans_lines};
 pub use store::{Building, InForce, Store, Summary, TableSpec};

@@ -91,7 +91,8 @@ pub(super) fn said(error: &tokio_postgres::Error) -> String {
 impl Database {
     /// Connects.
     pub fn connect(from: &Origin) -> Result<Database, Problem> {
-        let runtime = crate::runtime()
+        let runtime = kelix_fabric::descriptors::check_for_runtime()
+            .and_then(|()| tokio::runtime::Builder::new_current_thread().enable_all().build())
             .map_err(|source| Problem::Source(format!("cannot wait for a database: {source}")))?;
         let (client, driver) = connection::open(from, &runtime)?;
         let database = Database { runtime, client: Some(client), driver };
