@@ -50,7 +50,7 @@ static WORLD: LazyLock<Mutex<World>> = LazyLock::new(|| {
             }
         }
         let waker = Arc::new(WakerHandle::pair().expect("descriptors").0);
-        shards.push(AgentShard { header: header_span, segments, waker, core: Arc::default() });
+        shards.push(AgentShard { header: header_span, segments, waker });
         memory = Some((map, header.epoch()));
     }
     let authority = Span::private(AUTHORITY_BYTES).word(AUTHORITY_TERM);

@@ -88,7 +88,7 @@ pub fn client_at(address: impl Into<Address>) -> Client {
     client_with(address, Credentials::default()).expect("a server that serves")
 }
 
-/// The same with something to say for itself.
+/// A client with credentials, which has as much time.
 pub fn client_with(address: impl Into<Address>, credentials: Credentials) -> Result<Client, Error> {
     let retry_for = if breaks() { CARRY_ON } else { Duration::ZERO };
     Client::connect_within(address, credentials, ConnectOptions { retry_for, ..ConnectOptions::default() })

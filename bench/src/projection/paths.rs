@@ -74,9 +74,7 @@ impl Tapped {
         check(counted, cost)?;
         Ok(verbs::work(counted, operations))
     }
-}
 
-impl Tapped {
     /// What has passed the tap, once all has that the session has sent since then: what nobody waits for, as a repair of a link, may still be on its way.
     fn settled(&self, (counts, cost): (Counts, kelix::Cost)) -> Counts {
         let (began, sent) = (Instant::now(), self.session.cost().since(cost).messages);

@@ -113,7 +113,7 @@ impl Failure {
         Failure { context: format!("{place}: {}", self.context), ..self }
     }
 
-    /// The same failure, which came after the write was done.
+    /// A failure that came after the write was done.
     pub fn after_write(self) -> Failure {
         Failure { effect: Effect::Yes, ..self }
     }

@@ -126,7 +126,7 @@ impl Session {
         self.core.fabric.progress();
         self.core.poll_replies()?;
         self.give_core();
-        // What is full is not written to, so no WRITE tells that the connection is over.
+        // A ring that is full is not written to, so no WRITE tells that the connection is over.
         patience.looks = patience.looks.wrapping_add(1);
         if patience.looks % LOOKS_A_CLOCK == 0 {
             self.core.fabric.look();

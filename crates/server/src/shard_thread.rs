@@ -136,8 +136,6 @@ pub(crate) struct ShardHandle {
     commands: Sender<Command>,
     pending: Arc<AtomicUsize>,
     waker: Arc<WakerHandle>,
-    /// The core that the thread was last seen on, for the agent.
-    core: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
     authority: Arc<Authority>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -207,7 +205,6 @@ impl ShardHandle {
         let (commands, received) = channel();
         let pending = Arc::new(AtomicUsize::new(0));
         let report = Arc::new(Mutex::new(Report::default()));
-        let core_seen = Arc::new(AtomicUsize::new(usize::MAX));
         let mut thread = ShardThread {
             shard,
             endpoint,
@@ -222,7 +219,6 @@ impl ShardHandle {
             connections: Vec::new(),
             sleeps: 0,
             agent_waits: false,
-            core: core_seen.clone(),
             nearness: Nearness::default(),
             following: None,
             is_over: false,
@@ -250,7 +246,6 @@ impl ShardHandle {
             commands,
             pending,
             waker: Arc::new(waker_handle),
-            core: core_seen,
             stop,
             authority,
             thread,
@@ -263,7 +258,6 @@ impl ShardHandle {
             header: self.header_span.clone(),
             segments: self.segments.clone(),
             waker: self.waker.clone(),
-            core: self.core.clone(),
         }
     }
 
@@ -323,8 +317,6 @@ struct ShardThread {
     sleeps: u64,
     /// The last requests came over TCP: the agent may need this thread's core to send the answers.
     agent_waits: bool,
-    /// The core that this thread runs on, for the agent.
-    core: Arc<AtomicUsize>,
     nearness: Nearness,
     /// Whoever takes a snapshot.
     following: Option<Follow>,
@@ -365,7 +357,7 @@ impl ShardThread {
             if progress.requests > 0 {
                 self.agent_waits = self.endpoint.take_rung();
                 if self.agent_waits {
-                    self.core.store(rustix::thread::sched_getcpu(), Ordering::Relaxed);
+                    self.endpoint.tell_core();
                     if !self.endpoint.is_contended() {
                         self.endpoint.yield_now();
                     } else if let Some(core) = self.endpoint.agent_core() {

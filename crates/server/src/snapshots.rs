@@ -31,7 +31,7 @@ const NOTES_A_PIECE: usize = 2 * PIECE_WORDS;
 /// Words of notes that shards may be ahead of the file, all together, before the snapshot is given up.
 pub(crate) const AHEAD_MAX: usize = 32 << 20;
 /// How much has to be written, at least, while others have the processor first: words in such a time. Below that they leave nothing of it.
-const ASIDE_WORDS: u64 = 1 << 20;
+const ASIDE_WORDS: usize = 1 << 20;
 const ASIDE: Duration = Duration::from_secs(2);
 /// The least priority that a thread can have.
 const LEAST_PRIORITY: i32 = 19;
@@ -284,13 +284,13 @@ fn take(
         }
     }
     drop(tell);
-    let pace = is_aside.then(|| (Instant::now(), 0));
     let mut taking = Taking {
         writer,
         told,
         ahead: Ahead(ahead),
         ends,
-        pace,
+        written: 0,
+        pace: is_aside.then(|| (Instant::now(), 0)),
         waiting: shards,
         ended: 0,
         stretches: Vec::new(),
@@ -332,8 +332,9 @@ struct Taking<'a> {
     told: Receiver<Told>,
     ahead: Ahead,
     ends: Option<&'a AtomicBool>,
-    /// Of one that is taken aside: since when so many words were written.
-    pace: Option<(Instant, u64)>,
+    /// Words of memory and notes so far; and of one that is taken aside a moment not long ago, and how many they were then.
+    written: usize,
+    pace: Option<(Instant, usize)>,
     /// Shards that have not begun, and those that have ended.
     waiting: usize,
     ended: usize,
@@ -341,19 +342,20 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    /// Takes in what a shard has told: waits for something at most so long, if it is to wait at all. Words of notes that were among it; `None`: there was nothing.
-    fn hear(&mut self, patience: Option<Duration>) -> Result<Option<usize>> {
+    /// Takes in what a shard has told: waits for something at most so long, if it is to wait at all. `false`: there was nothing.
+    fn hear(&mut self, patience: Option<Duration>) -> Result<bool> {
         let wrong = |what: &str| Error::new(ErrorKind::Unavailable, "snapshot", what.to_string());
         if self.ends.is_some_and(|ends| ends.load(Ordering::SeqCst)) {
             return Err(wrong("the server ends, and takes its last one"));
         }
-        if let Some((since, words)) = self.pace.filter(|(since, _)| since.elapsed() >= ASIDE) {
+        if let Some((since, before)) = self.pace.filter(|(since, _)| since.elapsed() >= ASIDE) {
+            let words = self.written - before;
             if words < ASIDE_WORDS {
                 let context =
                     format!("others leave no processor for it: {words} words in {:?}", since.elapsed());
                 return Err(Error::new(ErrorKind::TimedOut, "snapshot", context));
             }
-            self.pace = Some((Instant::now(), 0));
+            self.pace = Some((Instant::now(), self.written));
         }
         let told = match patience {
             Some(patience) => {
@@ -361,10 +363,9 @@ impl Taking<'_> {
             }
             None => match self.told.try_recv() {
                 Ok(told) => told,
-                Err(_) => return Ok(None),
+                Err(_) => return Ok(false),
             },
         };
-        let mut words = 0;
         match told {
             Told::Began { which, stretches, map } => {
                 self.stretches.push((which, map, stretches));
@@ -373,8 +374,7 @@ impl Taking<'_> {
             Told::Notes { which, notes } => {
                 self.ahead.0.fetch_sub(notes.len(), Ordering::SeqCst);
                 self.writer.notes(which, &notes)?;
-                words = notes.len();
-                self.note_written(words);
+                self.written += notes.len();
             }
             Told::Ended { which, books, kept } => {
                 self.writer.end_shard(which, &books, &kept)?;
@@ -385,13 +385,7 @@ impl Taking<'_> {
                 return Err(Error::new(ErrorKind::TimedOut, "snapshot", context));
             }
         }
-        Ok(Some(words))
-    }
-
-    fn note_written(&mut self, words: usize) {
-        if let Some((_, written)) = &mut self.pace {
-            *written += words as u64;
-        }
+        Ok(true)
     }
 
     /// Copies all memory, a piece at a time.
@@ -405,11 +399,8 @@ impl Taking<'_> {
             let (which, map, stretches) = (*which, std::mem::take(map), std::mem::take(stretches));
             for (place, bytes) in stretches {
                 for at in (0..bytes).step_by(PIECE_WORDS * 8) {
-                    let mut heard = 0;
-                    while heard < NOTES_A_PIECE {
-                        let Some(words) = self.hear(None)? else { break };
-                        heard += words;
-                    }
+                    let most = self.written + NOTES_A_PIECE;
+                    while self.written < most && self.hear(None)? {}
                     let count = ((bytes - at) as usize / 8).min(PIECE_WORDS);
                     let place = place.plus(at);
                     let memory = map.words(place, count).ok_or_else(|| {
@@ -417,7 +408,7 @@ impl Taking<'_> {
                     })?;
                     memory.copy_out(0, &mut words[..count]);
                     self.writer.memory(which, place, &words[..count])?;
-                    self.note_written(count);
+                    self.written += count;
                 }
             }
         }
@@ -576,8 +567,9 @@ mod tests {
         let (tell, told) = channel();
         tell.send(Told::Began { which: WHICH, stretches: vec![(Place(0), bytes)], map }).unwrap();
         let ahead = Ahead(Arc::default());
+        let (waiting, stretches) = (1, Vec::new());
         let taking =
-            Taking { writer, told, ahead, ends, pace: None, waiting: 1, ended: 0, stretches: Vec::new() };
+            Taking { writer, told, ahead, ends, written: 0, pace: None, waiting, ended: 0, stretches };
         (taking, tell, folder)
     }
 
@@ -611,9 +603,9 @@ mod tests {
     fn a_snapshot_aside_is_given_up_where_others_leave_no_time_for_it() {
         let (mut taking, _tell, folder) = taking("aside", None);
         let before = Instant::now().checked_sub(ASIDE).unwrap();
-        taking.pace = Some((before, ASIDE_WORDS));
+        (taking.written, taking.pace) = (ASIDE_WORDS, Some((before, 0)));
         taking.copy(1).unwrap();
-        taking.pace = Some((before, ASIDE_WORDS - 1));
+        (taking.written, taking.pace) = (ASIDE_WORDS - 1, Some((before, 0)));
         assert_eq!(taking.hear(None).unwrap_err().kind(), ErrorKind::TimedOut);
         drop(taking);
         std::fs::remove_dir_all(folder).unwrap();

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use kelix_image::words::{Words, full_fence};
 use kelix_image::{Header, MemoryMap, Span, header_word};
 use kelix_types::limits;
-
 use rustix::thread::sched_getcpu;
 
 use super::wake::Waker;
@@ -156,8 +155,8 @@ impl ShmEndpoint {
         });
     }
 
-    /// Tells peers which core this side is on. Returns what they find.
-    fn tell_core(&self) -> u64 {
+    /// Tells peers, and the agent, which core this side is on. Returns what they find.
+    pub fn tell_core(&self) -> u64 {
         // Models go the same way each time.
         let own = if cfg!(loom) { 1 } else { sched_getcpu() as u64 + 1 };
         let cores = self.own_sleep_words.iter().map(SleepWord::core);
@@ -348,7 +347,7 @@ impl Fabric for ShmEndpoint {
             Way::Shared { sleeps, wake_key, .. } => {
                 full_fence();
                 if sleeps.words().load(0) != 0 {
-                    // It may have this core from the next call of the system on.
+                    // The peer may have this core from the next call of the system on.
                     self.tell_core();
                     self.waker.wake(*wake_key);
                 }

@@ -3,7 +3,6 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use kelix_image::words::full_fence;
@@ -49,8 +48,6 @@ pub struct AgentShard {
     pub segments: MemfdSegments,
     /// Wakes the shard's thread.
     pub waker: Arc<WakerHandle>,
-    /// The core that the shard's thread was last seen on.
-    pub core: Arc<AtomicUsize>,
 }
 
 struct Shard {
@@ -127,6 +124,8 @@ struct Connection {
     told: u64,
     /// The shards that it may READ, in the order that the client knows them by.
     shards: Vec<Opened>,
+    /// The client is on this host.
+    is_near: bool,
     /// Until when it has to be established.
     deadline: Option<Instant>,
     /// It is to be served in the next turn.
@@ -183,8 +182,8 @@ pub struct Agent {
     touched: Vec<usize>,
     ticked: Instant,
     turns: u32,
-    /// Since the last `give_way`: a shard was asked for something, on this core; answers were sent.
-    asked: Option<usize>,
+    /// Since the last `give_way`: a shard was asked for something, whose header said this of its core; answers were sent.
+    asked: Option<u64>,
     answered: bool,
     contention: Contention,
     nearness: Nearness,
@@ -285,6 +284,8 @@ impl Agent {
             return Err(std::io::Error::other("too many connections"));
         }
         let tls = self.tls.as_ref().map(ServerTls::accept).transpose()?;
+        let ends = (socket.local_addr(), socket.peer_addr());
+        let is_near = matches!(ends, (Ok(here), Ok(there)) if here.ip() == there.ip());
         let stream = Stream::new(socket, tls, STRANGER_WORDS_MAX)?;
         let watches = epoll::EventFlags::IN;
         epoll::add(&self.epoll, stream.fd(), epoll::EventData::new_u64(slot as u64), watches)?;
@@ -298,6 +299,7 @@ impl Agent {
             stream,
             told: self.own_term,
             shards: Vec::new(),
+            is_near,
             deadline: Some(Instant::now() + self.limits.greeting),
             touched: false,
             readable: false,
@@ -392,7 +394,7 @@ impl Agent {
         }
         for shard in &mut self.shards {
             if shard.wake() {
-                self.asked = Some(shard.memory.core.load(Ordering::Relaxed));
+                self.asked = Some(shard.memory.header.words().load(header_word::CORE));
             }
         }
         self.answered |= rung;
@@ -411,7 +413,7 @@ impl Agent {
         if !std::mem::take(&mut self.answered) && asked.is_none() {
             return;
         }
-        if asked.is_some_and(|core| core != sched_getcpu()) {
+        if asked.is_some_and(|core| core != sched_getcpu() as u64 + 1) {
             for _ in 0..LOOKS_FOR_ANSWER {
                 if self.bell.has_rung() {
                     return;
@@ -476,7 +478,8 @@ impl Agent {
     fn come_near(&mut self, ready: &[epoll::Event]) {
         if let [event] = ready {
             let connection = self.connections.get(event.data.u64() as usize).and_then(Option::as_ref);
-            if let Some(core) = connection.and_then(|connection| connection.stream.core()) {
+            let near = connection.filter(|connection| connection.is_near);
+            if let Some(core) = near.and_then(|connection| connection.stream.core()) {
                 self.nearness.note(core);
             }
         }

@@ -321,12 +321,10 @@ impl Stream {
         bytes > 0
     }
 
-    /// The core that the other side last sent something on, if it is on this host.
+    /// The core that took in what the other side last sent: where that is on this host, the one that it sent from.
     #[cfg(target_os = "linux")]
     pub fn core(&self) -> Option<usize> {
-        let near = self.socket.local_addr().ok()?.ip() == self.socket.peer_addr().ok()?.ip();
-        let core = near.then(|| sockopt::socket_incoming_cpu(&self.socket).ok())??;
-        Some(core as usize)
+        sockopt::socket_incoming_cpu(&self.socket).ok().map(|core| core as usize)
     }
 
     /// Waits until something arrives, or what waits can be sent, or the time is over.
