@@ -1,11 +1,14 @@
 //! Servers that die, stand still or are taken over, as the library's callers meet them: what needs a server fails in time
 //! and says what it has done, one-sided gets go on from the last state for as long as it is the last.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use kelix::{Effect, Error, ErrorKind, NewItem, Outcome, Path, Session, Table, Values};
+use kelix::{
+    Effect, Error, ErrorKind, NewItem, Outcome, Path, Rows, Scan, Session, Table, TableKind, Values,
+};
 use kelix_fabric::shm::RunDirectory;
 use kelix_tests::bystander::Bystander;
 use kelix_tests::process::{ServerProcess, ServerProgram};
@@ -252,6 +255,101 @@ fn one_sided_gets_go_on_without_a_server() {
         // Nobody is there to say that a key is absent.
         let error = session.get(*table, b"absent").unwrap_err();
         assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::No));
+    }
+}
+
+type Way = fn(&mut Session, Table, &[&[u8]]) -> Result<Vec<Vec<u8>>, Error>;
+
+/// The ways to read keys of an ordered table.
+const WAYS: [(&str, Way); 6] = [
+    ("get", |session, table, keys| {
+        keys.iter()
+            .map(|key| session.get(table, key).map(|item| item.expect("a key").value().into()))
+            .collect()
+    }),
+    ("get_into", |session, table, keys| {
+        let mut buffer = [0; 8];
+        let mut get = |key: &&[u8]| {
+            let (bytes, _) = session.get_into(table, key, &mut buffer)?.expect("a key");
+            Ok(buffer[..bytes].to_vec())
+        };
+        keys.iter().map(&mut get).collect()
+    }),
+    ("multi_get", |session, table, keys| {
+        let items = session.multi_get(table, keys)?;
+        Ok(items.into_iter().map(|item| item.expect("a key").value().into()).collect())
+    }),
+    ("multi_get_into", |session, table, keys| {
+        let mut values = Values::new();
+        session.multi_get_into(table, keys, &mut values)?;
+        Ok((0..keys.len()).map(|index| values.get(index).expect("a key").into()).collect())
+    }),
+    ("submit_get", |session, table, keys| {
+        let tickets: Vec<_> =
+            keys.iter().map(|key| session.submit_get(table, key)).collect::<Result<_, _>>()?;
+        let mut completions = Vec::new();
+        while session.outstanding() > 0 {
+            session.poll(&mut completions)?;
+        }
+        let mut values = HashMap::new();
+        for completion in completions {
+            let Outcome::Item(item) = completion.outcome? else { panic!("the outcome of a get") };
+            values.insert(completion.ticket, item.expect("a key").value().to_vec());
+        }
+        Ok(tickets.iter().map(|ticket| values[ticket].clone()).collect())
+    }),
+    ("scan_into", |session, table, keys| {
+        let mut rows = Rows::new();
+        session.scan_into(table, &Scan::all().from(keys[0]), &mut rows)?;
+        Ok((0..rows.len()).map(|row| rows.value(row).to_vec()).collect())
+    }),
+];
+
+/// Ordered tables too, where the models do not lead to all keys: of so many between two others some are found by the shard only, until it
+/// makes all models anew.
+#[test]
+fn keys_that_models_do_not_lead_to_are_read_without_a_server() {
+    const KNOWN: u64 = 60_000;
+    const BETWEEN: u64 = 3000;
+    const GAP: u64 = 10_000;
+    let _watchdog = watchdog("keys without models and server");
+    for kind in [TableKind::Numbers, TableKind::Strings, TableKind::Inline] {
+        let run = RunDir::new();
+        let mut server = serve(&run, false);
+        let mut writer = server.session();
+        let table = writer.create_table_of(kind, "t").unwrap();
+        let key_of = |number: u64| match kind {
+            TableKind::Strings => format!("key {number:012}").into_bytes(),
+            _ => number.to_be_bytes().to_vec(),
+        };
+        let mut put = |numbers: Vec<u64>| {
+            let items: Vec<_> =
+                numbers.iter().map(|number| (key_of(*number), number.to_le_bytes())).collect();
+            let items: Vec<(&[u8], &[u8])> =
+                items.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+            for put in writer.multi_put(table, &items).unwrap() {
+                put.unwrap();
+            }
+        };
+        put((0..KNOWN).map(|key| key * GAP).collect());
+        let mut readers = WAYS.map(|(name, read)| (name, read, server.session()));
+        let between: Vec<u64> = (1..=BETWEEN).map(|key| KNOWN / 2 * GAP + key).collect();
+        put(between.clone());
+        for (_, _, session) in &mut readers {
+            // Only segments that a session knows are within its reach.
+            for number in &between {
+                session.get(table, &key_of(*number)).unwrap().expect("a key");
+            }
+        }
+        server.process.kill();
+        let keys: Vec<Vec<u8>> = between.iter().map(|number| key_of(*number)).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        let values: Vec<_> = between.iter().map(|number| number.to_le_bytes()).collect();
+        for (name, read, session) in &mut readers {
+            let found =
+                read(session, table, &keys).unwrap_or_else(|error| panic!("{name} of {kind:?}: {error}"));
+            assert_eq!(found[..keys.len()], values, "{name} of {kind:?}");
+        }
     }
 }
 

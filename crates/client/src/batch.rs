@@ -240,6 +240,34 @@ impl Session {
         patience: &mut Patience,
         mut found: impl FnMut(&mut Session, usize) -> Result<()>,
     ) -> Result<()> {
+        let mut answered = 0;
+        let result = self.ask_shards(operation, &wanted, missing, patience, |session, index, exists| {
+            answered += 1;
+            if exists { found(session, index) } else { Ok(()) }
+        });
+        let Err(error) = result else { return Ok(()) };
+        let Some(rest) = missing.get(answered..).filter(|rest| !rest.is_empty()) else { return Err(error) };
+        if !self.is_alone(wanted(rest[0]).table, &error) {
+            return Err(error);
+        }
+        rest.iter().try_for_each(|index| {
+            let Wanted { table, key, .. } = wanted(*index);
+            match self.fetch(operation, table, key)? {
+                Some(_) => found(self, *index),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// The same, and calls `answered` also with those that do not exist.
+    fn ask_shards<'k>(
+        &mut self,
+        operation: &'static str,
+        wanted: impl Fn(usize) -> Wanted<'k>,
+        missing: &[usize],
+        patience: &mut Patience,
+        mut answered: impl FnMut(&mut Session, usize, bool) -> Result<()>,
+    ) -> Result<()> {
         // Most batches miss nothing, and allocate nothing.
         let mut asked: VecDeque<(usize, RequestId)> =
             VecDeque::with_capacity(missing.len().min(2 * REQUESTS_A_WAVE));
@@ -269,10 +297,8 @@ impl Session {
                 }
                 result = self.wait_for(operation, id, patience).and_then(|answer| {
                     let Wanted { table, key, .. } = wanted(index);
-                    match self.take_item(operation, table, key, answer)? {
-                        Some(_) => found(self, index),
-                        None => Ok(()),
-                    }
+                    let item = self.take_item(operation, table, key, answer)?;
+                    answered(self, index, item.is_some())
                 });
             }
         }

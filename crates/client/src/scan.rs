@@ -361,7 +361,15 @@ impl Session {
         if self.read_pages(operation, cursor, most, take)? {
             return Ok(());
         }
-        cursor.ask_page(self, operation, most, take)
+        match cursor.ask_page(self, operation, most, take) {
+            // Where nobody can be asked it looks further for a leaf by itself.
+            Err(error) if self.is_alone(cursor.table, &error) => {
+                cursor.in_vain = 0;
+                let found = self.read_pages(operation, cursor, most, take)?;
+                if found { Ok(()) } else { Err(error) }
+            }
+            asked => asked,
+        }
     }
 
     /// Fetches an item of a scan. `None`: it was deleted meanwhile.

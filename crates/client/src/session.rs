@@ -4,12 +4,13 @@ use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kelix_fabric::{Endpoint, Fabric};
 use kelix_types::limits::KEY_BYTES_MAX;
-use kelix_types::{Effect, Error, ErrorKind, KeyHash, Result, TableId, Version};
+use kelix_types::{Effect, Error, ErrorKind, KeyHash, Result, TableId, Version, mark};
 use kelix_wire::control::Caller;
 use kelix_wire::{Op, RequestHead, Status};
 use rustix::fd::{AsRawFd, RawFd};
@@ -470,21 +471,9 @@ impl Session {
         if self.core.path != Path::Message {
             let mut known = pointer.or_else(|| self.core.known_pointer(route.0));
             if known.is_none() && table.kind().is_ordered() {
-                let landing = &mut self.landing;
-                match self.core.reader_in_order(table).look_in_order(table, key, |item| landing.copy(item)) {
-                    Looked::Copied(pointer, ()) => {
-                        self.pointer = Some(pointer);
-                        self.core.keep_pointer(route.0, self.pointer);
-                        return Ok(Some(Version(pointer.incarnation.0)));
-                    }
-                    Looked::Inline(value) => {
-                        self.landing.set_inline(table, key, value);
-                        self.pointer = None;
-                        return Ok(Some(Version(value)));
-                    }
-                    Looked::Absent => return Ok(None),
-                    Looked::At(pointer) => known = Some(pointer),
-                    Looked::Unknown => {}
+                match self.look_in_order(table, key, route.0) {
+                    ControlFlow::Break(found) => return Ok(found),
+                    ControlFlow::Continue(place) => known = place,
                 }
             } else if known.is_none() {
                 self.pointer = self.core.read_guessed(table, route.0, key, &mut self.landing);
@@ -496,9 +485,74 @@ impl Session {
             if known.is_none() && table.kind().is_ordered() {
                 self.copy_models(operation, table, route.1)?;
             }
-            return self.within_budget(|session| session.read_or_ask(operation, (table, key), route, known));
+            let found =
+                self.within_budget(|session| session.read_or_ask(operation, (table, key), route, known));
+            return match found {
+                Err(error) if self.is_alone(table, &error) => {
+                    self.fetch_alone(operation, (table, key), route, error)
+                }
+                found => found,
+            };
         }
         self.ask(operation, table, key, route)
+    }
+
+    /// Looks for a key of an ordered table, whose item is in `self.landing` if it was found, and goes on from its place if only
+    /// that is known.
+    #[inline]
+    fn look_in_order(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        hash: KeyHash,
+    ) -> ControlFlow<Option<Version>, Option<Pointer>> {
+        let landing = &mut self.landing;
+        match self.core.reader_in_order(table).look_in_order(table, key, |item| landing.copy(item)) {
+            Looked::Copied(pointer, ()) => {
+                self.pointer = Some(pointer);
+                self.core.keep_pointer(hash, self.pointer);
+                ControlFlow::Break(Some(Version(pointer.incarnation.0)))
+            }
+            Looked::Inline(value) => {
+                self.landing.set_inline(table, key, value);
+                self.pointer = None;
+                ControlFlow::Break(Some(Version(value)))
+            }
+            Looked::Absent => ControlFlow::Break(None),
+            Looked::At(pointer) => ControlFlow::Continue(Some(pointer)),
+            Looked::Unknown => ControlFlow::Continue(None),
+        }
+    }
+
+    /// Whether an error of an operation says that its server has gone, and the last state of an ordered table is within reach. Reads look
+    /// further from then on.
+    pub(crate) fn is_alone(&mut self, table: TableId, error: &Error) -> bool {
+        let gone = self.server == LOST && error.kind() == ErrorKind::Unavailable;
+        let alone = gone
+            && table.kind().is_ordered()
+            && self.core.reads_directly()
+            && self.core.path != Path::Message;
+        if alone {
+            self.core.reader_in_order(table).ordered.alone = true;
+        }
+        alone
+    }
+
+    /// Fetches an item into `self.landing` that no model leads to yet, in place of a shard that has gone; `lost` says so.
+    #[cold]
+    pub(crate) fn fetch_alone(
+        &mut self,
+        operation: &'static str,
+        (table, key): (TableId, &[u8]),
+        route: (KeyHash, usize),
+        lost: Error,
+    ) -> Result<Option<Version>> {
+        let known = match self.look_in_order(table, key, route.0) {
+            ControlFlow::Break(found) => return Ok(found),
+            ControlFlow::Continue(known) => known.ok_or(lost)?,
+        };
+        mark!("item of a server that has gone found without models");
+        self.read_or_ask(operation, (table, key), route, Some(known))
     }
 
     #[inline]

@@ -358,7 +358,7 @@ impl Session {
                         self.unsent[shard].push_front(queued);
                         break;
                     }
-                    Err(PostError::Failed(error)) => self.finish(queued.ticket, Err(error)),
+                    Err(PostError::Failed(error)) => self.fail(queued, error),
                 }
             }
         }
@@ -376,9 +376,30 @@ impl Session {
         if gone || self.sending.waited(now_ns) >= self.limit() {
             for queued in self.unsent.iter_mut().flat_map(std::mem::take).collect::<Vec<_>>() {
                 let error = if gone { self.gone("poll") } else { self.timed_out("poll") };
-                self.finish(queued.ticket, Err(error));
+                self.fail(queued, error);
             }
         }
+    }
+
+    /// Ends what the shard could not be asked for.
+    fn fail(&mut self, queued: Queued, error: Error) {
+        let (table, key) = (queued.head.table, &queued.key[..]);
+        let outcome = if queued.head.op == Op::Get && self.is_alone(table, &error) {
+            let route = self.core.route(table, key);
+            let found = self.fetch_alone("get", (table, key), route, error);
+            found.and_then(|found| self.item_of(&queued, found.is_some()))
+        } else {
+            Err(error)
+        };
+        self.finish(queued.ticket, outcome);
+    }
+
+    /// The outcome of a get that has fetched its item, if there is one.
+    fn item_of(&mut self, queued: &Queued, exists: bool) -> Result<Outcome> {
+        self.views.bound = queued.generation;
+        let item = exists.then(|| self.make_item("get")).transpose()?;
+        self.still("poll")?;
+        Ok(Outcome::Item(item))
     }
 
     /// Turns answers that have arrived into completions.
@@ -395,7 +416,8 @@ impl Session {
                 self.believe("poll", answer).and_then(|answer| self.outcome_of(&queued, answer))
             } else if let Some(error) = self.given_up(since_ns, now_ns) {
                 let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
-                Err(error.with_effect(effect))
+                self.fail(queued, error.with_effect(effect));
+                continue;
             } else {
                 self.waiting.push(Waiting { queued, id, since_ns });
                 continue;
@@ -414,10 +436,7 @@ impl Session {
             Op::Delete => Ok(Outcome::Deleted(answer.status == Status::Ok)),
             _ => {
                 let found = self.take_item("get", queued.head.table, &queued.key, answer)?;
-                self.views.bound = queued.generation;
-                let item = found.map(|_| self.make_item("get")).transpose()?;
-                self.still("poll")?;
-                Ok(Outcome::Item(item))
+                self.item_of(queued, found.is_some())
             }
         }
     }

@@ -8,7 +8,7 @@ use kelix_types::limits::READ_EPOCHS_MAX;
 use kelix_types::{Incarnation, Location, TableId, TableKind};
 
 use super::way::{self, Way};
-use super::{OrderedReader, Reads};
+use super::{LEAVES_FURTHER, OrderedReader, Reads};
 use crate::pointers::Pointer;
 use crate::read::{ShardReader, Verdict, judge};
 
@@ -55,7 +55,7 @@ impl Step<'_> {
         copy: impl FnMut(PlainItem<'_>) -> Option<R>,
     ) -> Option<Looked<R>> {
         let way = self.way.filter(|_| kind.takes_key(key))?;
-        way.look(reads, direct, kind, (self.leaf, self.rank), (table, key), copy)
+        way.look(reads, direct, kind, (self.leaf, self.rank, LEAVES_FURTHER), (table, key), copy)
     }
 }
 
@@ -69,13 +69,14 @@ impl OrderedReader {
         copy: impl FnMut(PlainItem<'_>) -> Option<R>,
     ) -> Option<Looked<R>> {
         let map = direct.map.view();
+        let leaves = self.leaves_further();
         let top = self.of(table).top(map, table)?;
         let way = Way::to(map, kind.has_numbers(), top.find_in(kind, key)?)?;
         let guess = way.guess(key);
         let leaf = way::leaf(map, guess.leaf);
         // Which of its lines has the slot says its header; by then it is on its way.
         leaf.prefetch_all();
-        way.look(&mut self.reads, direct, kind, (leaf, guess.rank), (table, key), copy)
+        way.look(&mut self.reads, direct, kind, (leaf, guess.rank, leaves), (table, key), copy)
     }
 
     /// Leads some keys to the leaves that probably hold them, their memory accesses overlapping: those of one level of the way

@@ -25,6 +25,8 @@ use way::TopPointer;
 
 /// Leaves that are looked at when the guessed one does not hold the key: the one before it, and those behind that.
 pub(crate) const LEAVES_FURTHER: u32 = 3;
+/// The same when there is no shard to ask: the models of a server that has gone stay as far behind its last writes as they were.
+const LEAVES_FURTHER_ALONE: u32 = 1 << 14;
 
 /// What is known of the ordered tables of a shard, and what looking there has cost.
 #[derive(Default)]
@@ -34,6 +36,8 @@ pub(crate) struct OrderedReader {
     /// The greatest incarnation that was seen live.
     seen: u64,
     pub reads: Reads,
+    /// Whether the shard has gone, so that what is not found here is not found at all.
+    pub alone: bool,
 }
 
 /// What is known of one table.
@@ -67,6 +71,11 @@ impl OrderedReader {
     #[cold]
     fn make_room(&mut self, root: usize) {
         self.tables.resize_with(root + 1, OfTable::default);
+    }
+
+    /// How many leaves beside a guessed one are worth a look.
+    fn leaves_further(&self) -> u32 {
+        if self.alone { LEAVES_FURTHER_ALONE } else { LEAVES_FURTHER }
     }
 
     fn copy(&self, table: TableId) -> Option<&ModelCopy> {

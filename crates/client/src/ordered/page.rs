@@ -213,6 +213,7 @@ impl ShardReader {
         let Wanted { table, key, keys } = wanted;
         let mut take = |leaf: Words<'_>| take(direct, *term, leaf, (table, key), page);
         ordered.reads.leaves += 1;
+        let leaves = ordered.leaves_further();
         if hint.leaf.and_then(|leaf| take(way::leaf(map, Some(leaf)))).is_none() {
             let top = ordered.of(table).top(map, table);
             let found = top.and_then(|top| top.find(key));
@@ -220,12 +221,12 @@ impl ShardReader {
                 found.and_then(|found| Some((Way::to(map, table.kind().has_numbers(), found)?, found.0)));
             let Some((way, sub_model)) = way else { return false };
             let guess = way.guess(key);
-            let leaves = sub_model.table.map(|table| (table, sub_model.leaves));
-            *hint = Hint { leaf: None, rank: guess.rank, table: leaves };
+            let named = sub_model.table.map(|table| (table, sub_model.leaves));
+            *hint = Hint { leaf: None, rank: guess.rank, table: named };
             let leaf = way::leaf(map, guess.leaf);
             leaf.prefetch_all();
             (1..AHEAD).for_each(|ahead| hint.ask_for(direct, ahead, keys));
-            if take(leaf).or_else(|| way.further(map, guess.rank, take)).is_none() {
+            if take(leaf).or_else(|| way.further(map, (guess.rank, leaves), take)).is_none() {
                 return false;
             }
         }

@@ -9,7 +9,7 @@ use kelix_index::{
 };
 use kelix_types::{Guardian, Location, Place, TableId, TableKind, mark};
 
-use super::{LEAVES_FURTHER, Looked, OfTable, Reads};
+use super::{Looked, OfTable, Reads};
 use crate::pointers::Pointer;
 
 /// A top model: where it stands, and which one it is. While its guardian is live all that it leads to is what it says.
@@ -114,36 +114,36 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Looks for a key in the guessed leaf, which has this rank, and beside that.
+    /// Looks for a key in the guessed leaf, which has this rank, and in so many beside that.
     #[inline(always)]
     pub fn look<R>(
         &self,
         reads: &mut Reads,
         direct: &Direct,
         kind: TableKind,
-        (guessed, rank): (Words<'_>, usize),
+        (guessed, rank, leaves): (Words<'_>, usize, u32),
         wanted: (TableId, &[u8]),
         mut copy: impl FnMut(PlainItem<'_>) -> Option<R>,
     ) -> Option<Looked<R>> {
         let mut look = |leaf: Words<'_>| look_in_leaf(reads, direct, (leaf, kind), wanted, &mut copy);
         match look(guessed) {
-            None => self.further(direct.map.view(), rank, look),
+            None => self.further(direct.map.view(), (rank, leaves), look),
             found => found,
         }
     }
 
-    /// Calls `look` with the leaf before the guessed one, and with those behind that, until it finds what it looks for: the
-    /// guessed one has been replaced, or the key stands before it.
+    /// Calls `look` with the leaf before the guessed one, and with those behind that, so many in all, until it finds what it looks
+    /// for: the guessed one has been replaced, or the key stands before it.
     #[cold]
     #[inline(never)]
     pub fn further<R>(
         &self,
         map: MapView<'_>,
-        rank: usize,
+        (rank, leaves): (usize, u32),
         mut look: impl FnMut(Words<'_>) -> Option<R>,
     ) -> Option<R> {
-        let mut next = leaf_at(self.table, rank.checked_sub(1)?);
-        for _ in 0..LEAVES_FURTHER {
+        let mut next = leaf_at(self.table, rank.saturating_sub(1));
+        for _ in 0..leaves {
             let here = leaf(map, Some(next?));
             if let Some(found) = look(here) {
                 mark!("key found in a leaf beside the guessed one");
