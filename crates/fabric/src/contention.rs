@@ -9,8 +9,6 @@
 /// A yield that lasts longer met somebody who computes: between those who only look for work it returns within some tens of
 /// microseconds, and from one who computes the core comes back with a tick at the earliest.
 const LONG_NS: u64 = 700_000;
-/// So many long yields in a row are a neighbour who stays. Two may be one who computes for a moment, while nothing is asked of the thread.
-const IN_A_ROW: u32 = 3;
 /// Two long yields between which a thread computed for longer than this are a fair division of the core among threads that
 /// all have work, as of many clients in shared memory: to each its slice. Who gives the core away for milliseconds to compute for
 /// microseconds gets less than that by yielding.
@@ -32,10 +30,8 @@ pub struct Contention {
     until_ns: u64,
     /// For how long that was decided last; 0: never, or it is forgotten.
     lasts_ns: u64,
-    /// Long yields in a row.
-    long: u32,
-    /// What the thread had computed when the last of them ended.
-    long_computed_ns: u64,
+    /// What the thread had computed when the last long yield ended.
+    long_computed_ns: Option<u64>,
     /// Short yields since then.
     short: u32,
 }
@@ -55,16 +51,13 @@ impl Contention {
             *self = Contention::default();
         }
         let computed_ns = computed_ns();
-        let is_fair = computed_ns.saturating_sub(self.long_computed_ns) >= FAIR_NS;
-        self.long = if is_fair { 1 } else { self.long + 1 };
-        self.long_computed_ns = computed_ns;
-        if self.long >= IN_A_ROW {
+        let computed_little = |before_ns: u64| computed_ns.saturating_sub(before_ns) < FAIR_NS;
+        if self.long_computed_ns.is_some_and(computed_little) {
             let is_again = self.lasts_ns > 0;
             self.lasts_ns = if is_again { (self.lasts_ns * 4).min(MOST_NS) } else { FIRST_NS };
             self.until_ns = ended_ns + self.lasts_ns;
-            // From then on one more is enough.
-            self.long = IN_A_ROW - 1;
         }
+        self.long_computed_ns = Some(computed_ns);
     }
 
     /// Whether to sleep at once instead of yielding. The clock is only asked where that is in doubt.
@@ -131,12 +124,10 @@ mod tests {
     }
 
     #[test]
-    fn beside_one_who_computes_the_third_yield_is_the_last() {
+    fn beside_one_who_computes_the_second_yield_is_the_last() {
         let mut thread = Thread::default();
-        for _ in 0..2 {
-            thread.turn(5_000, TICK);
-            assert!(!thread.is_contended());
-        }
+        thread.turn(5_000, TICK);
+        assert!(!thread.is_contended());
         // It may have waited for long meanwhile, for the next request.
         thread.now_ns += 10 * TICK;
         thread.turn(5_000, TICK);
@@ -146,7 +137,8 @@ mod tests {
     #[test]
     fn a_core_that_stays_busy_is_tried_again_rarely() {
         let mut thread = Thread::default();
-        (0..3).for_each(|_| thread.turn(5_000, TICK));
+        thread.turn(5_000, TICK);
+        thread.turn(5_000, TICK);
         let mut slept = Vec::new();
         for _ in 0..6 {
             slept.push(thread.sleeps() / 1_000_000);
@@ -160,17 +152,16 @@ mod tests {
     #[test]
     fn a_core_that_is_idle_again_is_yielded_again() {
         let mut thread = Thread::default();
-        (0..3).for_each(|_| thread.turn(5_000, TICK));
+        thread.turn(5_000, TICK);
+        thread.turn(5_000, TICK);
         thread.sleeps();
         for _ in 0..FORGOTTEN {
             thread.turn(5_000, 2_000);
             assert!(!thread.is_contended());
         }
-        // What was is forgotten: it takes three again, and the thread sleeps as briefly as the first time.
-        for _ in 0..2 {
-            thread.turn(5_000, TICK);
-            assert!(!thread.is_contended());
-        }
+        // What was is forgotten: it takes two again, and the thread sleeps as briefly as the first time.
+        thread.turn(5_000, TICK);
+        assert!(!thread.is_contended());
         thread.turn(5_000, TICK);
         assert!(thread.is_contended());
         assert_eq!(thread.sleeps() / 1_000_000, FIRST_NS / 1_000_000);
@@ -205,15 +196,13 @@ mod tests {
         }
     }
 
-    /// One who computes for some milliseconds now and then had the thread sleep for seconds.
+    /// One who computes for some milliseconds now and then had the thread sleep for longer each time, up to seconds.
     #[test]
-    fn two_long_yields_now_and_then_mean_nothing() {
+    fn a_neighbour_of_a_moment_is_forgotten() {
         let mut thread = Thread::default();
         for _ in 0..1000 {
-            for _ in 0..2 {
-                thread.turn(5_000, TICK);
-                assert!(!thread.is_contended());
-            }
+            (0..2).for_each(|_| thread.turn(5_000, TICK));
+            assert!(thread.sleeps() <= FIRST_NS + 1_000_000);
             (0..2000).for_each(|_| thread.turn(100, 2_000));
         }
     }
