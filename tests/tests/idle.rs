@@ -129,3 +129,45 @@ fn a_wait_of_any_length_is_a_sleep() {
         next_to_nothing(&[server.process.pid()], || std::thread::sleep(Duration::from_millis(50)));
     }
 }
+
+/// Bytes of segments that a process has mapped.
+fn mapped_bytes(pid: u32) -> u64 {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("a live process");
+    let bytes = |line: &str| {
+        let (begin, end) = line.split_whitespace().next()?.split_once('-')?;
+        let address = |text| u64::from_str_radix(text, 16).ok();
+        Some(address(end)? - address(begin)?)
+    };
+    maps.lines().filter(|line| line.contains("kelix-segment")).filter_map(bytes).sum()
+}
+
+/// Over verbs a server kept memory that it had given up registered until each session had done something, if only in a year.
+#[test]
+fn a_session_that_does_nothing_keeps_no_memory_that_was_given_up() {
+    const VALUE_BYTES: usize = 10_000;
+    let _watchdog = watchdog("idle sessions and segments");
+    let run = RunDir::new();
+    let server = server(&run);
+    let mut session = server.session();
+    let kept = session.create_table("kept").unwrap();
+    session.put(kept, b"key", b"value").unwrap();
+    let grown = session.create_table("grown").unwrap();
+    for key in 0..(60u64 << 20) / VALUE_BYTES as u64 {
+        session.put(grown, &key.to_le_bytes(), &value::make(key, 1, VALUE_BYTES)).unwrap();
+    }
+    let mut idle = server.far_session_by(Path::Auto);
+    let known = idle.table("kept").unwrap();
+    let grown_known = idle.table("grown").unwrap();
+    for key in 0..64u64 {
+        let item = idle.get(grown_known, &key.to_le_bytes()).unwrap().expect("a key");
+        assert_eq!(value::check(key, item.value()), Ok(1));
+    }
+    let pid = server.process.pid();
+    let before = mapped_bytes(pid);
+    assert!(session.drop_table("grown").unwrap());
+    let listed = || asked_sum(&server.client(), "memory/segment_bytes");
+    until("segments go", || listed() + (32 << 20) <= before);
+    until("their memory goes too", || mapped_bytes(pid) <= listed());
+    assert_eq!(idle.get(known, b"key").unwrap().expect("a key").value(), b"value");
+    assert!(!idle.is_detached());
+}

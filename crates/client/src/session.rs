@@ -31,7 +31,7 @@ use crate::views::Views;
 use crate::waiting::Patience;
 
 /// Operations between two looks at what rarely changes: the server's life, the set of segments, the counters.
-const OPERATIONS_A_LOOK: u32 = 1024;
+const OPERATIONS_A_LOOK: u32 = 1 << 10;
 /// Rounds of asking and reading before a get gives up on an item that is never the same twice.
 const ROUNDS_MAX: u32 = 16;
 /// Between two more, where the item may stand in a segment that is not registered yet.
@@ -150,6 +150,11 @@ pub struct Session {
     /// Of an operation that asks several times for the same: when its trying to connect again ends, once that has begun.
     pub(crate) budget: Option<Option<u64>>,
     operations: u32,
+    /// Bits of that number which are zero when there is something to look at: now and then, or each time, where what is known of the memory must not be
+    /// too old.
+    between_looks: u32,
+    /// When it was looked at last, there.
+    looked_around_ns: u64,
     pub(crate) segments_versions: Vec<u64>,
     pub(crate) detached: bool,
 }
@@ -193,6 +198,7 @@ impl Session {
         let server = core.handles();
         let segments_versions = vec![0; core.shards()];
         let unsent = (0..core.shards()).map(|_| VecDeque::new()).collect();
+        let between_looks = if core.fabric.map_age_max_ns().is_some() { 0 } else { OPERATIONS_A_LOOK - 1 };
         let mut session = Session {
             core,
             landing: Landing::default(),
@@ -231,6 +237,8 @@ impl Session {
             looked_ns: 0,
             budget: None,
             operations: 0,
+            between_looks,
+            looked_around_ns: 0,
             segments_versions,
             detached: false,
         };
@@ -272,21 +280,28 @@ impl Session {
     #[inline]
     pub(crate) fn note_operation(&mut self) -> Result<()> {
         self.operations = self.operations.wrapping_add(1);
-        if self.operations % OPERATIONS_A_LOOK == 0 { self.look_around() } else { Ok(()) }
+        if self.operations & self.between_looks == 0 { self.look_around() } else { Ok(()) }
     }
 
     #[cold]
     fn look_around(&mut self) -> Result<()> {
+        if let Some(age_ns) = self.core.fabric.map_age_max_ns() {
+            let now_ns = self.core.fabric.now_ns();
+            if self.operations % OPERATIONS_A_LOOK != 0 && now_ns - self.looked_around_ns <= age_ns {
+                return Ok(());
+            }
+            self.looked_around_ns = now_ns;
+        }
         self.core.fabric.look();
         self.note_broken();
         self.core.publish_counters();
         for shard in 0..self.core.shards() {
             let version = self.core.fabric.map_version(self.core.peer(shard));
             if version != self.segments_versions[shard] && !self.detached {
-                match self.refresh_map(shard) {
+                match self.refresh_map(shard, true) {
                     Ok(()) => self.segments_versions[shard] = version,
                     // A stopped server, or no memory for what came: there is another look, and what needs it says so.
-                    Err(error) if [ErrorKind::TimedOut, ErrorKind::System].contains(&error.kind()) => {}
+                    Err(error) if [ErrorKind::TimedOut, ErrorKind::System].contains(&error.kind()) => break,
                     Err(error) => return Err(error),
                 }
             }
@@ -302,9 +317,9 @@ impl Session {
     }
 
     /// Maps the segments that came, unmaps those that went.
-    fn refresh_map(&mut self, shard: usize) -> Result<()> {
+    fn refresh_map(&mut self, shard: usize, briefly: bool) -> Result<()> {
         let peer = self.core.peer(shard);
-        match self.setup.refresh_map(shard as u16, peer, &mut self.core.fabric) {
+        match self.setup.refresh_map(shard as u16, peer, &mut self.core.fabric, briefly) {
             Ok(true) => {}
             Ok(false) => return Ok(()),
             // A dead server's segments stay as they are.
@@ -623,7 +638,7 @@ impl Session {
     #[cold]
     pub(crate) fn renew_map(&mut self, op: &mut ReadOp, key: &[u8]) -> Result<bool> {
         if !self.detached {
-            self.refresh_map(op.shard)?;
+            self.refresh_map(op.shard, false)?;
         }
         Ok(self.core.restart_read(op, key) == Step::Pending)
     }

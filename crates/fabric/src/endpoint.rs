@@ -137,6 +137,10 @@ impl Fabric for Endpoint {
         of!(self, inbox, peer)
     }
 
+    fn map_age_max_ns(&self) -> Option<u64> {
+        of!(self, map_age_max_ns)
+    }
+
     fn look(&mut self) {
         of!(self, look)
     }

@@ -302,6 +302,11 @@ pub trait Fabric {
     /// Looks, without sleeping, whether connections have gone.
     fn look(&mut self);
 
+    /// How old the map of a peer's memory may be when an operation begins, where READs by an older one are no one's to allow. `None`: any age.
+    fn map_age_max_ns(&self) -> Option<u64> {
+        None
+    }
+
     /// Bytes that have moved either way so far and have certainly arrived, for which the system is asked. `None` where nothing is on its way for long.
     fn moved_bytes(&self) -> Option<u64> {
         None

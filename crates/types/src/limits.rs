@@ -75,6 +75,13 @@ pub const READ_EPOCHS_MAX: u64 = 1;
 /// their own clocks, they need not look whose word is in force.
 pub const AUTHORITY_LEASE_NS: u64 = 100_000_000;
 
+/// How old what a client over verbs knows of segments may be when it begins an operation; it looks then whether some have gone.
+pub const SEGMENTS_KNOWN_NS: u64 = 2_000_000_000;
+
+/// How long a server leaves a segment that has gone registered for clients over verbs that do not say that they READ it no more. What
+/// a client knows may be old by [`SEGMENTS_KNOWN_NS`], and the rest is for the news on its way and for the operation.
+pub const SEGMENTS_LEFT_NS: u64 = 5 * SEGMENTS_KNOWN_NS;
+
 /// Most shards of one server.
 pub const SHARDS_MAX: usize = 64;
 

@@ -29,6 +29,9 @@ use shm::Link;
 
 /// How long the server may take to answer a set-up frame.
 pub(crate) const ANSWER: Duration = Duration::from_millis(900);
+/// The same where it is asked in passing.
+#[cfg(target_os = "linux")]
+const ANSWER_BRIEFLY: Duration = Duration::from_millis(100);
 
 /// The same for a session, whose requests may be given longer.
 fn answer_within(options: &SessionOptions) -> Duration {
@@ -167,13 +170,22 @@ pub(crate) enum Setup {
 
 impl Setup {
     /// Brings what is known of a shard's segments up to date. Returns whether they are mapped here.
-    pub fn refresh_map(&mut self, shard: u16, peer: PeerId, fabric: &mut Endpoint) -> Result<bool> {
+    ///
+    /// `briefly`: nobody needs it yet, and a server that stands still may cost little time. Of shared memory it is known before anything is asked.
+    pub fn refresh_map(
+        &mut self,
+        shard: u16,
+        peer: PeerId,
+        fabric: &mut Endpoint,
+        briefly: bool,
+    ) -> Result<bool> {
         let map = match self {
             Setup::Tcp => return Ok(false),
             #[cfg(target_os = "linux")]
             Setup::Verbs(asked) => {
                 if let Endpoint::Verbs(endpoint) = fabric {
-                    asked.refresh(usize::from(shard), endpoint)?;
+                    let within = if briefly { ANSWER_BRIEFLY } else { ANSWER };
+                    asked.refresh(usize::from(shard), endpoint, within)?;
                 }
                 return Ok(false);
             }

@@ -86,7 +86,7 @@ pub(super) fn session(
     // Until a segment is registered, what it holds has to be asked for: worth a moment, once.
     let began = Instant::now();
     for shard in 0..count {
-        while !asked.refresh(shard, &mut endpoint)? && began.elapsed() < ANSWER {
+        while !asked.refresh(shard, &mut endpoint, ANSWER)? && began.elapsed() < ANSWER {
             std::thread::sleep(ASK);
         }
     }
@@ -97,7 +97,7 @@ pub(super) fn session(
 
 impl Asked {
     /// Asks for the segments of a shard as they are now. Returns whether all can be READ, as far as is known.
-    pub fn refresh(&mut self, shard: usize, endpoint: &mut VerbsEndpoint) -> Result<bool> {
+    pub fn refresh(&mut self, shard: usize, endpoint: &mut VerbsEndpoint, within: Duration) -> Result<bool> {
         let changes = endpoint.changes();
         if self.by_shard.len() <= shard {
             self.by_shard.resize(shard + 1, (None, 0));
@@ -108,7 +108,7 @@ impl Asked {
         }
         (*at, *seen) = (Some(Instant::now()), changes);
         let (kind, bytes) = Frame::AskSegments { shard: shard as u16 }.encode();
-        let (kind, bytes) = endpoint.ask(kind, &bytes, ANSWER)?;
+        let (kind, bytes) = endpoint.ask(kind, &bytes, within)?;
         let Frame::Regions { shard: of, version, whole, list } = understand(kind, &bytes)? else {
             return Err(protocol("the server did not send segments"));
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kelix_image::words::{Words, full_fence};
-use kelix_types::limits::{AUTHORITY_LEASE_NS, GRANULE_BYTES, GRANULES_MAX, SHARDS_MAX};
+use kelix_types::limits::{AUTHORITY_LEASE_NS, GRANULE_BYTES, GRANULES_MAX, SEGMENTS_KNOWN_NS, SHARDS_MAX};
 use kelix_types::{Place, Result};
 use rustix::event::epoll;
 
@@ -595,6 +595,10 @@ impl Fabric for VerbsEndpoint {
 
     fn inbox(&self, peer: PeerId) -> Words<'_> {
         self.sender.memory.inboxes[peer.0 as usize].words()
+    }
+
+    fn map_age_max_ns(&self) -> Option<u64> {
+        Some(SEGMENTS_KNOWN_NS)
     }
 
     fn look(&mut self) {

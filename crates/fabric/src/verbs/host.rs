@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kelix_image::{Header, Span, header_word};
+use kelix_types::limits::SEGMENTS_LEFT_NS;
 use rustix::event::epoll;
 
 use super::Ticket;
@@ -26,6 +27,8 @@ use crate::shm::{AUTHORITY_TERM, MemfdSegments, WakerHandle};
 const SENDS: usize = 128;
 /// How long a ticket may go unused, and a lane be without a session.
 const UNUSED: Duration = Duration::from_secs(10);
+/// How long a segment that has gone is left to those who say nothing of it.
+const LEFT: Duration = Duration::from_nanos(SEGMENTS_LEFT_NS);
 
 const CONNECTIONS: u64 = 0;
 const REGISTRAR: u64 = 1;
@@ -85,8 +88,8 @@ struct Memory {
     /// Of the list of those that are registered.
     version: u64,
     segments: Vec<Segment>,
-    /// Those that the shard has retired, and from which version on they are not listed.
-    retired: Vec<(Region, u64)>,
+    /// Those that the shard has retired, from which version on they are not listed, and since when.
+    retired: Vec<(Region, u64, Instant)>,
     /// The version of the shard's own list that this is from.
     seen: Option<u64>,
 }
@@ -310,12 +313,15 @@ impl Host {
         }
     }
 
-    /// Deregisters what was retired and no session READs any more.
+    /// Deregisters what was retired and no session READs any more, if only because nobody may any more.
     fn forget(&mut self, memory: usize, shard: usize) {
         let readers = self.sessions.iter().filter(|session| session.reads(memory, shard));
         let least =
             readers.map(|session| session.let_go[shard - session.shards.start]).min().unwrap_or(u64::MAX);
-        self.registered[memory].of_mut(shard).retired.retain(|(_, version)| *version > least);
+        self.registered[memory]
+            .of_mut(shard)
+            .retired
+            .retain(|(_, version, since)| *version > least && since.elapsed() < LEFT);
     }
 
     /// Does what there is to do, without waiting.
@@ -349,7 +355,13 @@ impl Host {
         }
         for memory in 0..self.registered.len() {
             for shard in 0..self.registered[memory].shards.len() {
-                self.look_at(memory, self.registered[memory].shards[shard].shard);
+                let of = &self.registered[memory].shards[shard];
+                let (number, is_due) =
+                    (of.shard, of.retired.iter().any(|(.., since)| since.elapsed() >= LEFT));
+                self.look_at(memory, number);
+                if is_due {
+                    self.forget(memory, number);
+                }
             }
         }
         self.tidy();
@@ -441,7 +453,7 @@ impl Host {
         for segment in gone {
             if let State::There(region) = segment.state {
                 changed = true;
-                of.retired.push((region, of.version + 1));
+                of.retired.push((region, of.version + 1, Instant::now()));
             }
         }
         for listed in list {

@@ -31,7 +31,11 @@
 //! in tens of milliseconds, and none waits for it while there is traffic.
 //!
 //! **Segments that go.** A READ of memory that is not registered any more would end the queue pair of all sessions on it. So a
-//! server deregisters a segment only when each session has said that it READs it no more, or is gone.
+//! server deregisters a segment only when each session has said that it READs it no more, or is gone, or may not READ it any more: a
+//! session looks for news of segments before an operation if what it knows is older than
+//! [`SEGMENTS_KNOWN_NS`](kelix_types::limits::SEGMENTS_KNOWN_NS), so after
+//! [`SEGMENTS_LEFT_NS`](kelix_types::limits::SEGMENTS_LEFT_NS) only one that has stood still in the middle of an operation may, and its queue pair
+//! ends. Without that an idle session would keep the memory of all that was retired since it last did something.
 
 mod clients;
 mod cm;
