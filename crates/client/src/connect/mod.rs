@@ -177,6 +177,7 @@ impl Setup {
         shard: u16,
         peer: PeerId,
         fabric: &mut Endpoint,
+        #[cfg_attr(not(target_os = "linux"), expect(unused_variables, reason = "there are no verbs"))]
         briefly: bool,
     ) -> Result<bool> {
         let map = match self {
