@@ -316,6 +316,12 @@ impl ServerProcess {
     }
 }
 
+/// The lines of a process's memory map that are about segments.
+pub fn mapped_segments(pid: u32) -> Vec<String> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("a live process");
+    maps.lines().filter(|line| line.contains("kelix-segment")).map(String::from).collect()
+}
+
 /// The processor time a process has used so far, all its threads together, in nanoseconds.
 pub fn processor_time_ns(pid: u32) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a live process");

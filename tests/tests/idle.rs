@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kelix::{Cost, FabricChoice, Path, Session, Values};
-use kelix_tests::process::{Process, ServerProcess, ServerProgram, processor_time_ns};
+use kelix_tests::process::{Process, ServerProcess, ServerProgram, mapped_segments, processor_time_ns};
 use kelix_tests::{RunDir, asked_sum, check_one_sided, far, until, value, watchdog};
 
 /// A generous bound: 5 % of one processor.
@@ -132,13 +132,12 @@ fn a_wait_of_any_length_is_a_sleep() {
 
 /// Bytes of segments that a process has mapped.
 fn mapped_bytes(pid: u32) -> u64 {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("a live process");
-    let bytes = |line: &str| {
+    let bytes = |line: &String| {
         let (begin, end) = line.split_whitespace().next()?.split_once('-')?;
         let address = |text| u64::from_str_radix(text, 16).ok();
         Some(address(end)? - address(begin)?)
     };
-    maps.lines().filter(|line| line.contains("kelix-segment")).filter_map(bytes).sum()
+    mapped_segments(pid).iter().map(|line| bytes(line).expect("a range")).sum()
 }
 
 /// Over verbs a server kept memory that it had given up registered until each session had done something, if only in a year.

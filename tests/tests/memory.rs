@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kelix::{Client, CompareAndSet, Effect, ErrorKind, NewItem, Session, Table, Version};
-use kelix_tests::process::{ServerProcess, ServerProgram};
+use kelix_tests::process::{ServerProcess, ServerProgram, mapped_segments};
 use kelix_tests::value;
 use kelix_tests::{Random, RunDir, asked_sum, shard_sum, statistics, until, watchdog};
 
@@ -223,15 +223,13 @@ fn clients_let_go_of_retired_segments() {
     });
     // And the memory is gone from the system: nobody else holds it.
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let pid = world.server.process.pid();
-    let servers = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let count = |maps: &str| maps.lines().filter(|line| line.contains("kelix-segment")).count() as u64;
+    let servers = mapped_segments(world.server.process.pid());
     until("the server has unmapped them", || {
         let now = statistics(&world.client);
         let bytes = shard_sum(&now, "memory/segment_bytes");
         bytes < 128 * MIB
     });
-    assert!(count(&servers) <= 12, "{servers}");
+    assert!(servers.len() <= 12, "{servers:#?}");
     assert!(!maps.is_empty());
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use kelix::{Session, Table};
 use kelix_tests::kinds::Kinds;
-use kelix_tests::process::{Process, ServerProcess, ServerProgram, descriptors_and_threads};
+use kelix_tests::process::{Process, ServerProcess, ServerProgram, descriptors_and_threads, mapped_segments};
 use kelix_tests::{RunDir, asked_sum, until, value, watchdog};
 
 const MIB: usize = 1 << 20;
@@ -25,12 +25,8 @@ fn client(run: &RunDir, mode: &str, sessions: Option<u64>) -> Process {
 
 /// The files of the segments that a process has mapped, by their numbers.
 fn segments(pid: u32) -> BTreeSet<u64> {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("a live process");
-    let inode = |line: &str| line.split_whitespace().nth(4).and_then(|inode| inode.parse().ok());
-    maps.lines()
-        .filter(|line| line.contains("kelix-segment"))
-        .map(|line| inode(line).expect("a number"))
-        .collect()
+    let inode = |line: &String| line.split_whitespace().nth(4).and_then(|inode| inode.parse().ok());
+    mapped_segments(pid).iter().map(|line| inode(line).expect("a number")).collect()
 }
 
 /// Waits until the server alone decides which segments take memory.

@@ -259,7 +259,7 @@ impl Session {
         })
     }
 
-    /// The same, and calls `answered` also with those that do not exist.
+    /// Asks the shards only; calls `answered` with the index of each, and whether its item exists.
     fn ask_shards<'k>(
         &mut self,
         operation: &'static str,

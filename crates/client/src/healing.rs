@@ -3,11 +3,16 @@
 //! Numbers of tables are of one life of a store. So everything that has such numbers in it and outlives an operation carries the life's number:
 //! handles, items, targets of frontiers. A handle that was got by a name leads to the table of that name in the new life; all else is refused, with an
 //! error that says so and is none to try again after. An operation goes over at its beginning only: what it has looked up is good until its end.
+//!
+//! While no other server is there, reads in shared memory go on from the last state of the one that has gone.
+
+use std::ops::ControlFlow;
 
 use kelix_fabric::Fabric;
-use kelix_types::{Error, ErrorKind, Result, TableId, mark};
+use kelix_types::{Error, ErrorKind, KeyHash, Result, TableId, Version, mark};
 
 use crate::Table;
+use crate::core::Path;
 use crate::session::Session;
 use crate::waiting::{BETWEEN_TRIES, is_passing, nanoseconds};
 
@@ -135,6 +140,37 @@ impl Session {
         if self.server != LOST {
             self.server = self.core.handles();
         }
+    }
+
+    /// Whether an error of an operation says that its server has gone, and the last state of an ordered table is within reach. Reads look
+    /// further from then on.
+    pub(crate) fn is_alone(&mut self, table: TableId, error: &Error) -> bool {
+        let gone = self.server == LOST && error.kind() == ErrorKind::Unavailable;
+        let alone = gone
+            && table.kind().is_ordered()
+            && self.core.reads_directly()
+            && self.core.path != Path::Message;
+        if alone {
+            self.core.reader_in_order(table).ordered.alone = true;
+        }
+        alone
+    }
+
+    /// Fetches an item into `self.landing` that no model leads to yet, in place of a shard that has gone; `lost` says so.
+    #[cold]
+    pub(crate) fn fetch_alone(
+        &mut self,
+        operation: &'static str,
+        (table, key): (TableId, &[u8]),
+        route: (KeyHash, usize),
+        lost: Error,
+    ) -> Result<Option<Version>> {
+        let known = match self.look_in_order(table, key, route.0) {
+            ControlFlow::Break(found) => return Ok(found),
+            ControlFlow::Continue(known) => known.ok_or(lost)?,
+        };
+        mark!("item of a server that has gone found without models");
+        self.read_or_ask(operation, (table, key), route, Some(known))
     }
 }
 

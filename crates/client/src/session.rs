@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use kelix_fabric::{Endpoint, Fabric};
 use kelix_types::limits::KEY_BYTES_MAX;
-use kelix_types::{Effect, Error, ErrorKind, KeyHash, Result, TableId, Version, mark};
+use kelix_types::{Effect, Error, ErrorKind, KeyHash, Result, TableId, Version};
 use kelix_wire::control::Caller;
 use kelix_wire::{Op, RequestHead, Status};
 use rustix::fd::{AsRawFd, RawFd};
@@ -515,7 +515,7 @@ impl Session {
     /// Looks for a key of an ordered table, whose item is in `self.landing` if it was found, and goes on from its place if only
     /// that is known.
     #[inline]
-    fn look_in_order(
+    pub(crate) fn look_in_order(
         &mut self,
         table: TableId,
         key: &[u8],
@@ -539,39 +539,8 @@ impl Session {
         }
     }
 
-    /// Whether an error of an operation says that its server has gone, and the last state of an ordered table is within reach. Reads look
-    /// further from then on.
-    pub(crate) fn is_alone(&mut self, table: TableId, error: &Error) -> bool {
-        let gone = self.server == LOST && error.kind() == ErrorKind::Unavailable;
-        let alone = gone
-            && table.kind().is_ordered()
-            && self.core.reads_directly()
-            && self.core.path != Path::Message;
-        if alone {
-            self.core.reader_in_order(table).ordered.alone = true;
-        }
-        alone
-    }
-
-    /// Fetches an item into `self.landing` that no model leads to yet, in place of a shard that has gone; `lost` says so.
-    #[cold]
-    pub(crate) fn fetch_alone(
-        &mut self,
-        operation: &'static str,
-        (table, key): (TableId, &[u8]),
-        route: (KeyHash, usize),
-        lost: Error,
-    ) -> Result<Option<Version>> {
-        let known = match self.look_in_order(table, key, route.0) {
-            ControlFlow::Break(found) => return Ok(found),
-            ControlFlow::Continue(known) => known.ok_or(lost)?,
-        };
-        mark!("item of a server that has gone found without models");
-        self.read_or_ask(operation, (table, key), route, Some(known))
-    }
-
     #[inline]
-    fn read_or_ask(
+    pub(crate) fn read_or_ask(
         &mut self,
         operation: &'static str,
         (table, key): (TableId, &[u8]),

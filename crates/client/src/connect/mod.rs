@@ -29,7 +29,7 @@ use shm::Link;
 
 /// How long the server may take to answer a set-up frame.
 pub(crate) const ANSWER: Duration = Duration::from_millis(900);
-/// The same where it is asked in passing.
+/// How long it may take where nobody needs the answer yet.
 #[cfg(target_os = "linux")]
 const ANSWER_BRIEFLY: Duration = Duration::from_millis(100);
 

@@ -25,7 +25,8 @@ use way::TopPointer;
 
 /// Leaves that are looked at when the guessed one does not hold the key: the one before it, and those behind that.
 pub(crate) const LEAVES_FURTHER: u32 = 3;
-/// The same when there is no shard to ask: the models of a server that has gone stay as far behind its last writes as they were.
+/// Leaves that are looked at when there is no shard to ask: the models of a server that has gone stay as far behind its last
+/// writes as they were.
 const LEAVES_FURTHER_ALONE: u32 = 1 << 14;
 
 /// What is known of the ordered tables of a shard, and what looking there has cost.

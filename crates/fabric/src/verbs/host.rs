@@ -88,7 +88,7 @@ struct Memory {
     /// Of the list of those that are registered.
     version: u64,
     segments: Vec<Segment>,
-    /// Those that the shard has retired, from which version on they are not listed, and since when.
+    /// Segments that the shard has retired, from which version on the list is without them, and since when.
     retired: Vec<(Region, u64, Instant)>,
     /// The version of the shard's own list that this is from.
     seen: Option<u64>,
@@ -356,8 +356,9 @@ impl Host {
         for memory in 0..self.registered.len() {
             for shard in 0..self.registered[memory].shards.len() {
                 let of = &self.registered[memory].shards[shard];
-                let (number, is_due) =
-                    (of.shard, of.retired.iter().any(|(.., since)| since.elapsed() >= LEFT));
+                // Those that went first come first.
+                let is_due = of.retired.first().is_some_and(|(.., since)| since.elapsed() >= LEFT);
+                let number = of.shard;
                 self.look_at(memory, number);
                 if is_due {
                     self.forget(memory, number);
