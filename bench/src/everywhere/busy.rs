@@ -447,7 +447,7 @@ fn greet(address: &str) -> Result<Greeting, String> {
 
 /// What sessions that do nothing cost the server, and what is left of it when they have gone.
 fn silent() -> Result<Vec<Row>, String> {
-    kelix_server::raise_descriptor_limit();
+    kelix_server::prepare_process();
     let listen = Some((Ipv4Addr::LOCALHOST, 0).into());
     let config = ServerConfig {
         memory_bytes: 512 << 20,

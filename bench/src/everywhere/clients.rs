@@ -62,7 +62,7 @@ impl Crowd {
 /// Puts by two clients beside many others, and what all cost when nobody does anything.
 pub(super) fn clients(rounds: usize, time: Duration) -> Result<Vec<Row>, String> {
     // Servers and clients are all in this process.
-    kelix_server::raise_descriptor_limit();
+    kelix_server::prepare_process();
     let mut rows = Vec::new();
     for (fabric, few_ids, many_ids) in [
         (FabricChoice::Shm, "clients_50", "clients_500"),

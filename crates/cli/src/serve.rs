@@ -183,7 +183,7 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     let log = Log::begin(&args.log)?;
     end_on_panic();
     let manager = Manager::of_environment();
-    kelix_server::raise_descriptor_limit();
+    kelix_server::prepare_process();
     let taken_over = args.take_over.then_some(&*config.directory);
     let reserve = |address| {
         let reserved = Reserved::bind(address, taken_over);

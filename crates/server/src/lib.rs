@@ -27,10 +27,12 @@ pub use namespace::{NamespaceConfig, Rights, Who};
 pub use server::{Ended, Prepared, Server, ServerConfig, Statistics, Stopper, Token};
 pub use snapshots::{SnapshotConfig, Taken, verify_snapshot};
 
-/// Lets this process have as many open files as the system allows it at most; each client needs a few. Where that is
-/// refused, clients for whom there is no descriptor wait until there is.
-pub fn raise_descriptor_limit() {
+/// Prepares a process that is there for a server: it may have as many open files as the system allows it at most, of which each client needs a
+/// few, and gives memory that clients over TCP had back when they have left. Where the first is refused, clients for whom there is no descriptor
+/// wait until there is. A program that serves beside other things decides for itself, since both concern the whole process.
+pub fn prepare_process() {
     let resource = rustix::process::Resource::Nofile;
     let limit = rustix::process::getrlimit(resource);
     let _ = rustix::process::setrlimit(resource, rustix::process::Rlimit { current: limit.maximum, ..limit });
+    kelix_fabric::shm::return_large_memory();
 }

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use kelix_fabric::shm::{RunDirectory, return_large_memory};
+use kelix_fabric::shm::RunDirectory;
 use kelix_fabric::tcp::ServerTls;
 use kelix_shard::ShardConfig;
 use kelix_snapshot::{Snapshot, Which};
@@ -226,7 +226,6 @@ impl Server {
     /// Does everything that the start of a server may fail at: takes ports, reads a snapshot, takes memory, starts threads. A server that
     /// has the directory goes on meanwhile, and if this fails.
     pub fn prepare(config: &ServerConfig) -> Result<Prepared> {
-        return_large_memory();
         let default = NamespaceConfig {
             name: DEFAULT.into(),
             shards: config.shards,

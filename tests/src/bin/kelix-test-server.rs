@@ -21,7 +21,7 @@ fn main() {
         rdma: kelix_tests::rdma(),
         ..ServerConfig::default()
     };
-    kelix_server::raise_descriptor_limit();
+    kelix_server::prepare_process();
     let server = match Server::start(&config) {
         Ok(server) => server,
         Err(error) => {
