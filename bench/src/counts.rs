@@ -7,13 +7,14 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use kelix::{Values, Version};
+use kelix::{NewItem, Rows, Scan, Session, TableKind, Values, Version};
 use kelix_server::ServerConfig;
 
-use crate::interleave::median;
-use crate::report::{Row, Sense};
+use crate::Options;
 use crate::store::{Numbers, Store, key_of, verify};
-use crate::{Options, Report};
+use kelix_report::Report;
+use kelix_report::interleave::median;
+use kelix_report::report::{Row, Sense};
 
 const RECORDS: u64 = 2000;
 /// Operations of a batch.
@@ -29,8 +30,11 @@ const STORES: usize = 9;
 const DRAWN: usize = 64 * BATCH;
 
 /// The operations, by name, with what they are.
-const OPERATIONS: [(&str, &str); 4] = [
+const OPERATIONS: [(&str, &str); 7] = [
     ("get", "get_into of a key"),
+    ("put", "put of a key; whoever waits counts as well"),
+    ("chase", "follow_into of a link"),
+    ("scan", "scan_into of 64 keys of an ordered table, for each"),
     ("multi_get", "multi_get_into of 64 keys, for each"),
     ("multi_put", "multi_put of 64 keys, for each; whoever waits counts as well"),
     ("multi_get_put", "multi_get_put of 64 keys and 64 items, for each pair; whoever waits counts as well"),
@@ -119,10 +123,13 @@ fn totals(file: &PathBuf) -> Option<(bool, u64)> {
 /// Does an operation so many times. What is asked for is made beforehand, out of as many records whatever the count, so that
 /// making it is no part of the difference.
 fn do_operations(operation: &str, count: usize) -> Result<(), String> {
-    let text = |error: kelix::Error| error.to_string();
     let config = ServerConfig { memory_bytes: 64 << 20, ..ServerConfig::default() };
     let mut store = Store::start("counted", config)?;
-    store.load(RECORDS)?;
+    match operation {
+        "chase" => return chase(&mut store.session, count),
+        "scan" => return scan(&mut store.session, count),
+        _ => store.load(RECORDS)?,
+    }
     let drawn = Numbers(9).records(RECORDS, DRAWN);
     let keys: Vec<[u8; 16]> = drawn.iter().map(|record| key_of(*record)).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
@@ -131,7 +138,7 @@ fn do_operations(operation: &str, count: usize) -> Result<(), String> {
         keys.iter().copied().zip(written.iter().map(|value| &value[..])).collect();
     let (session, table) = (&mut store.session, store.table);
     let (mut value, mut values) = ([0; 32], Values::new());
-    let size = if operation == "get" { 1 } else { BATCH };
+    let size = if ["get", "put"].contains(&operation) { 1 } else { BATCH };
     for at in (0..count).step_by(size).map(|done| done % DRAWN) {
         let (records, keys, items) = (&drawn[at..at + size], &keys[at..at + size], &items[at..at + size]);
         match operation {
@@ -139,6 +146,7 @@ fn do_operations(operation: &str, count: usize) -> Result<(), String> {
                 session.get_into(table, keys[0], &mut value).map_err(text)?;
                 verify(&value, records[0]);
             }
+            "put" => written_all(vec![session.put(table, keys[0], items[0].1)])?,
             "multi_get" => session.multi_get_into(table, keys, &mut values).map_err(text)?,
             "multi_put" => written_all(session.multi_put(table, items).map_err(text)?)?,
             "multi_get_put" => {
@@ -151,6 +159,58 @@ fn do_operations(operation: &str, count: usize) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Follows a circle of links so many steps.
+fn chase(session: &mut Session, count: usize) -> Result<(), String> {
+    let table = session.create_table("chain").map_err(text)?;
+    // Each link leads to an item that is there already, but for that of the first.
+    for record in (0..RECORDS).rev().chain([RECORDS - 1]) {
+        let mut item = NewItem::new();
+        item.bytes("value", &record.to_le_bytes());
+        if record + 1 < RECORDS {
+            item.link("next", table, &key_of(record + 1));
+        } else {
+            item.link("next", table, &key_of(0));
+        }
+        session.put_item(table, &key_of(record), &item).map_err(text)?;
+    }
+    let mut item = session.get(table, &key_of(0)).map_err(text)?.ok_or("the first item is absent")?;
+    for done in 1..=count as u64 {
+        if !session.follow_into(&mut item, "next").map_err(text)? {
+            return Err(format!("a link leads nowhere after {done} steps"));
+        }
+        if item.bytes("value") != Some(&(done % RECORDS).to_le_bytes()[..]) {
+            return Err(format!("another item after {done} steps"));
+        }
+    }
+    Ok(())
+}
+
+/// Scans so many keys of an ordered table, 64 at a time.
+fn scan(session: &mut Session, count: usize) -> Result<(), String> {
+    let table = session.create_table_of(TableKind::Strings, "ordered").map_err(text)?;
+    for record in 0..RECORDS {
+        session.put(table, &record.to_be_bytes(), &record.to_le_bytes()).map_err(text)?;
+    }
+    let firsts = Numbers(9).records(RECORDS - BATCH as u64, DRAWN / BATCH);
+    let scans: Vec<Scan> =
+        firsts.iter().map(|first| Scan::all().from(&first.to_be_bytes()).limit(BATCH as u64)).collect();
+    let mut rows = Rows::new();
+    for at in (0..count / BATCH).map(|done| done % scans.len()) {
+        session.scan_into(table, &scans[at], &mut rows).map_err(text)?;
+        for index in 0..BATCH {
+            let wanted = firsts[at] + index as u64;
+            if index >= rows.len() || rows.value(index) != wanted.to_le_bytes() {
+                return Err(format!("another value at {wanted}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn text(error: kelix::Error) -> String {
+    error.to_string()
 }
 
 fn written_all(results: Vec<kelix::Result<Version>>) -> Result<(), String> {

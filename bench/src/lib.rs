@@ -3,22 +3,15 @@
 
 mod ablation;
 mod baselines;
-mod chart;
 mod counts;
 mod daily;
 mod everywhere;
-mod interleave;
 mod links;
 mod lmdb;
-mod marked;
 mod measurements;
 mod ordered;
-mod papers;
 mod peers;
-mod progress;
 mod projection;
-mod report;
-mod socket;
 mod spine;
 mod store;
 mod times;
@@ -29,20 +22,12 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-pub use measurements::{Written, keep, write};
-pub use progress::show as progress;
-pub use report::{Report, Row, Sense};
-pub use store::{cores, pin, unpin};
+use kelix_report::Report;
+pub use measurements::{Written, write};
 pub use workload::Keys;
 
 /// The fewest records that most benchmarks take.
 const RECORDS_MIN: u64 = 1000;
-
-/// Servers of others, to be measured beside.
-pub mod peer {
-    pub use crate::peers::daemon::{Address, Daemon, Transport};
-    pub use crate::socket::{receive, send_all};
-}
 
 /// How to run a benchmark and where its result goes.
 #[derive(Clone, Debug, Default)]

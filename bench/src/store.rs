@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use kelix::{Client, Session, Table};
@@ -168,44 +167,12 @@ pub(crate) fn idle_share(time: Duration) -> f64 {
     (used() - before).as_secs_f64() / began.elapsed().as_secs_f64() * 100.0
 }
 
-/// Runs the calling thread on one core, so that client and shard do not share one.
-pub fn pin(core: usize) {
-    pin_to(core..core + 1);
-}
-
-/// Runs the calling thread on some cores, and so the threads and processes it starts.
-pub(crate) fn pin_to(chosen: std::ops::Range<usize>) {
-    pin_thread(None, chosen);
-}
-
-/// Runs a thread on some cores; `None`: the calling one.
-pub(crate) fn pin_thread(thread: Option<rustix::thread::Pid>, chosen: std::ops::Range<usize>) {
-    // They are counted before the first thread is pinned.
-    let _ = cores();
-    let mut set = rustix::thread::CpuSet::new();
-    chosen.for_each(|core| set.set(core));
-    // Where pinning is not allowed the figures only get noisier.
-    let _ = rustix::thread::sched_setaffinity(thread, &set);
-}
-
-/// Lets the calling thread run anywhere again, and so the threads it starts.
-pub fn unpin() {
-    pin_to(0..cores());
-}
-
-/// Cores of the machine that this program may use: as many as there were before any thread was pinned, since the system tells
-/// a thread only of those that it may run on.
-pub fn cores() -> usize {
-    static CORES: OnceLock<usize> = OnceLock::new();
-    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))
-}
-
 impl Store {
     /// Starts a server of this kind in a directory of its own.
     pub fn start(name: &str, config: ServerConfig) -> Result<Store, String> {
         let directory = std::env::temp_dir().join(format!("kelix-bench-{name}-{}", std::process::id()));
         let config = ServerConfig { directory: directory.clone(), ..config };
-        let cores = cores();
+        let cores = kelix_report::cores::cores();
         let server = Server::start(&config).map_err(|error| error.to_string())?;
         let open = || -> kelix::Result<(Client, Session, Table)> {
             let client = Client::connect(&directory)?;

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use kelix_bench::{Report, Row, Sense};
+use kelix_report::{Report, Row, Sense};
 
 use crate::say;
 
@@ -32,7 +32,7 @@ impl BenchArgs {
             false => say(format_args!("{}", report.table().trim_end()))?,
         }
         match &self.into {
-            Some(folder) => kelix_bench::keep(folder, report, command),
+            Some(folder) => kelix_report::keep(folder, report, command),
             None => Ok(()),
         }
     }
@@ -62,7 +62,7 @@ impl Times {
         let mut times = vec![Vec::with_capacity(tasks); sides];
         let mut of_task = vec![Vec::with_capacity(ROUNDS); sides];
         for task in 0..tasks {
-            kelix_bench::progress(&format!("task {} of {tasks}", task + 1));
+            kelix_report::progress::show(&format!("task {} of {tasks}", task + 1));
             for turn in 0..ROUNDS * sides {
                 // Who goes first changes from task to task, and from round to round.
                 let side = (task + turn / sides + turn) % sides;
@@ -76,7 +76,7 @@ impl Times {
                 of_task.clear();
             }
         }
-        kelix_bench::progress("");
+        kelix_report::progress::show("");
         times.iter_mut().for_each(|times| times.sort_by(f64::total_cmp));
         Ok(Times { sides: times })
     }

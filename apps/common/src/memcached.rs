@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
-use kelix_bench::peer::{Address, Daemon, Transport, receive, send_all};
+use kelix_report::daemon::{Address, Daemon, Transport};
+use kelix_report::socket::{receive, send_all};
 
 use crate::{Keyed, Keys, text};
 

@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 
 use kelix_apps::{BenchArgs, KelixKeyed, Keyed, Memcached, Store, Times, Wanted, start_memcached};
-use kelix_bench::{Report, Row, Sense, cores, pin, unpin};
+use kelix_report::cores::{cores, pin, unpin};
+use kelix_report::{Report, Row, Sense};
 
 use crate::array;
 use crate::edges::Edges;
@@ -58,9 +59,9 @@ fn measure(edges: &Edges) -> Result<Vec<Row>, String> {
     pin(0);
     load::load(&mut store.session()?, edges)?;
     let keyed = |path, batch| KelixKeyed::new(store.session()?, KEYED, path, batch);
-    kelix_bench::progress("loading values by key");
+    kelix_report::progress::show("loading values by key");
     load::load_keyed(&mut keyed(kelix::Path::Auto, BATCH)?, edges)?;
-    kelix_bench::progress("loading memcached");
+    kelix_report::progress::show("loading memcached");
     load::load_keyed(&mut Memcached::connect(&memcached, BATCH)?, edges)?;
 
     let mut ways = Ways {
@@ -172,7 +173,7 @@ fn whole(links: &mut Links, edges: &Edges) -> Result<Row, String> {
     let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     let mut reached = 0;
     for round in 0..WHOLE {
-        kelix_bench::progress(&format!("the whole graph, {} of {WHOLE}", round + 1));
+        kelix_report::progress::show(&format!("the whole graph, {} of {WHOLE}", round + 1));
         let mut by_links = || -> Result<f64, String> {
             let began = std::time::Instant::now();
             reached = distances.search(links, from, Limits::NONE, |_, _, _| GO_ON, |_, _| {})?;
@@ -192,7 +193,7 @@ fn whole(links: &mut Links, edges: &Edges) -> Result<Row, String> {
             return Err(format!("user {user} has another distance along links than on arrays"));
         }
     }
-    kelix_bench::progress("");
+    kelix_report::progress::show("");
     let reads = links.session().cost().since(before).reads / WHOLE as u64;
     let median = |times: &mut Vec<f64>| {
         times.sort_by(f64::total_cmp);

@@ -73,12 +73,12 @@ pub fn load(session: &mut Session, edges: &Edges) -> Result<(), Failure> {
         done += follows.len() as u64;
         if done - shown > SHOWN {
             shown = done;
-            kelix_bench::progress(&format!("loading: {} %", done * 100 / edges.len()));
+            kelix_report::progress::show(&format!("loading: {} %", done * 100 / edges.len()));
         }
     }
-    kelix_bench::progress("resolving links");
+    kelix_report::progress::show("resolving links");
     let built = build.finish()?;
-    kelix_bench::progress("");
+    kelix_report::progress::show("");
     match built.dangling {
         0 => Ok(()),
         dangling => Err(format!("{dangling} links lead nowhere").into()),

@@ -137,9 +137,9 @@ impl GraphArgs {
         if edges > u64::from(vertices) * u64::from(vertices) / 8 {
             return Err(Failure::usage(format!("{edges} edges are too many for {vertices} vertices")));
         }
-        kelix_bench::progress("generating a graph");
+        kelix_report::progress::show("generating a graph");
         let graph = Edges::generate(vertices, edges);
-        kelix_bench::progress("");
+        kelix_report::progress::show("");
         Ok(graph)
     }
 }

@@ -79,12 +79,12 @@ fn matched(map: &mut impl Map, network: &Network, noise: f64, drives: &[Drive]) 
 /// Looks at all noises, with so many vehicles each.
 pub fn measure(map: &mut impl Map, network: &Network, vehicles: usize) -> Result<Vec<Found>, String> {
     let of_noise = |noise: f64| {
-        kelix_bench::progress(&format!("noise of {noise} m"));
+        kelix_report::progress::show(&format!("noise of {noise} m"));
         let drives = Simulation::new(network, noise, 2).drives(vehicles)?;
         matched(map, network, noise, &drives)
     };
     let found = NOISES.into_iter().map(of_noise).collect();
-    kelix_bench::progress("");
+    kelix_report::progress::show("");
     found
 }
 

@@ -4,7 +4,9 @@ use std::time::Instant;
 
 use kelix::Path;
 use kelix_apps::{Failure, KelixKeyed, Memcached, Store, Times, Wanted, start_memcached};
-use kelix_bench::{Report, Row, Sense, cores, pin, progress, unpin};
+use kelix_report::cores::{cores, pin, unpin};
+use kelix_report::progress::show as progress;
+use kelix_report::{Report, Row, Sense};
 
 use crate::accuracy;
 use crate::load::{load, memory_bytes};

@@ -97,16 +97,16 @@ pub fn load(session: &mut Session, network: &Network) -> Result<Built, Failure> 
         put_streets(&mut build, network)
     };
     put()?;
-    kelix_bench::progress("links");
+    kelix_report::progress::show("links");
     let built = build.finish();
-    kelix_bench::progress("");
+    kelix_report::progress::show("");
     Ok(built?)
 }
 
 /// Shows how far it is, now and then.
 fn progress(what: &str, done: usize, of: usize) {
     if done % 100_000 == 0 {
-        kelix_bench::progress(&format!("{what}: {done} of {of}"));
+        kelix_report::progress::show(&format!("{what}: {done} of {of}"));
     }
 }
 

@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
-use kelix_bench::progress;
+use kelix_report::progress::show as progress;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 

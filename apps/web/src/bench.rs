@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use kelix::Path;
 use kelix_apps::{BenchArgs, KelixKeyed, Memcached, Store, Times, Wanted, start_memcached};
-use kelix_bench::{Report, Row, Sense, cores, pin, progress, unpin};
+use kelix_report::cores::{cores, pin, unpin};
+use kelix_report::progress::show as progress;
+use kelix_report::{Report, Row, Sense};
 
 use crate::catalogue::Catalogue;
 use crate::keyed::ByKey;

@@ -2,7 +2,7 @@
 
 use kelix::{Completion, NewItem, Session, Table};
 use kelix_apps::Failure;
-use kelix_bench::progress;
+use kelix_report::progress::show as progress;
 
 use crate::catalogue::{Catalogue, Product, Review, day};
 use crate::reviews::{OF_REVIEW, OF_USER, page_of};

@@ -2,9 +2,9 @@
 
 use kelix::{Cost, Session, SessionOptions, Table, Values};
 
-use crate::interleave::Comparison;
-use crate::report::{Row, Sense, as_rate, compared};
 use crate::store::{Store, Walk, key_of, put_records, verify};
+use kelix_report::interleave::Comparison;
+use kelix_report::report::{Row, Sense, as_rate, compared};
 
 /// A session and the records that it asks for, in turn.
 pub(super) struct Client {

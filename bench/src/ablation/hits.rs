@@ -4,8 +4,8 @@ use kelix::{Path, SessionOptions};
 use kelix_server::ServerConfig;
 
 use super::client::Client;
-use crate::report::{Row, Sense};
 use crate::store::{Numbers, Store, memory_for};
+use kelix_report::report::{Row, Sense};
 
 /// Clients of a side, which take turns in one thread.
 const CLIENTS: usize = 10;

@@ -13,8 +13,10 @@ use std::net::Ipv4Addr;
 
 use kelix_server::ServerConfig;
 
-use crate::store::{Store, memory_for, pin, unpin};
-use crate::{Options, Report};
+use crate::Options;
+use crate::store::{Store, memory_for};
+use kelix_report::Report;
+use kelix_report::cores::{pin, unpin};
 
 /// Pairs of blocks a row. A small run is a check that all works, not a measurement.
 const FULL: usize = 31;

@@ -3,9 +3,9 @@
 use kelix::{Cost, FabricChoice, Path, SessionOptions};
 
 use super::client::{Client, counts, with_and_without};
-use crate::interleave::{Comparison, compare};
-use crate::report::{Row, Sense, as_rate};
 use crate::store::{Numbers, Store};
+use kelix_report::interleave::{Comparison, compare};
+use kelix_report::report::{Row, Sense, as_rate};
 
 /// Records that are asked for, in turn.
 const SAMPLES: usize = 1 << 18;

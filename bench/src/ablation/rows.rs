@@ -4,9 +4,9 @@ use kelix::{Path, SessionOptions};
 
 use super::client::{Client, counts, with_and_without};
 use crate::baselines::{Caller, Place, Way, handed_over, over_socket};
-use crate::interleave::compare;
-use crate::report::Row;
 use crate::store::{Numbers, Store, memory_for};
+use kelix_report::interleave::compare;
+use kelix_report::report::Row;
 
 /// Operations that are asked for at once.
 const BATCH: usize = 64;

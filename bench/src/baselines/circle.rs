@@ -16,7 +16,7 @@ use kelix_wire::{FrameBuffer, MAILBOX_BYTES, RingReader, RingWriter, mailbox_wor
 use super::caller::Caller;
 use super::end::{End, PEER, Way, place_words};
 use super::server::{make_shard, serve};
-use crate::store::unpin;
+use kelix_report::cores::unpin;
 
 /// Wakes a station's thread.
 #[derive(Default)]

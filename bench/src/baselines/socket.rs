@@ -12,7 +12,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use super::caller::Caller;
 use super::end::{End, Way, place_words};
 use super::server::{make_shard, serve};
-use crate::store::pin;
+use kelix_report::cores::pin;
 
 /// Words that are received at once at most.
 const RECEIVE_WORDS: usize = 8 << 10;

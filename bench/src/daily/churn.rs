@@ -15,9 +15,9 @@ use kelix::{Session, Table, Values};
 
 use super::server::{Home, Served};
 use super::text;
-use crate::progress;
-use crate::report::{Row, Sense, figure};
 use crate::store::{Numbers, key_of};
+use kelix_report::progress;
+use kelix_report::report::{Row, Sense, figure};
 
 /// Puts of an hour, and how often sizes rise and fall in it.
 const PUTS: u64 = 36_000_000;

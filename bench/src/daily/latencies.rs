@@ -11,11 +11,11 @@ use serde_json::Value;
 use super::records::{Asker, Stored};
 use super::server::Served;
 use super::text;
-use crate::interleave;
-use crate::report::{Row, compared};
-use crate::store::{pin, unpin};
 use crate::times::Times;
-use crate::{progress, report};
+use kelix_report::cores::{pin, unpin};
+use kelix_report::interleave;
+use kelix_report::report::{Row, compared};
+use kelix_report::{progress, report};
 
 /// Rounds. A small run is a check that all works.
 const FULL: usize = 7;

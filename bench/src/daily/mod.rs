@@ -10,8 +10,9 @@ mod records;
 mod restart;
 mod server;
 
-use crate::store::unpin;
-use crate::{Options, Report, progress};
+use crate::Options;
+use kelix_report::cores::unpin;
+use kelix_report::{Report, progress};
 
 /// Records of a run.
 const RECORDS: u64 = 10_000_000;

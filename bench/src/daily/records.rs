@@ -5,8 +5,8 @@ use kelix::{Session, Table, Values};
 
 use super::server::{Home, Served};
 use super::text;
-use crate::progress;
 use crate::store::{Numbers, key_of, memory_for, number_of, numbered_value};
+use kelix_report::progress;
 
 /// Records that are put or got at once where nothing is measured.
 const BATCH: u64 = 256;

@@ -11,9 +11,9 @@ use rustix::fs::{Advice, fadvise};
 
 use super::records::{Asker, Stored};
 use super::text;
-use crate::interleave;
-use crate::progress;
-use crate::report::{Row, compared};
+use kelix_report::interleave;
+use kelix_report::progress;
+use kelix_report::report::{Row, compared};
 
 /// Rounds. A small run is a check that all works.
 const FULL: usize = 11;

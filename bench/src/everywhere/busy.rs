@@ -18,14 +18,15 @@ use kelix_wire::control::{Frame, Purpose};
 use rustix::net::{RecvFlags, recv};
 
 use super::rows::text;
-use crate::interleave::median;
-use crate::peers::daemon::{Daemon, Transport, resident_bytes};
 use crate::peers::protocol::{Memcached, Protocol};
-use crate::report::{Row, Sense};
-use crate::socket::send_all;
-use crate::store::{Store, cores, key_of, pin, pin_thread, pin_to, verify};
+use crate::store::{Store, key_of, verify};
 use crate::times::Times;
 use crate::workload::{Batch, Records};
+use kelix_report::cores::{cores, pin, pin_thread, pin_to};
+use kelix_report::daemon::{Daemon, Transport, resident_bytes};
+use kelix_report::interleave::median;
+use kelix_report::report::{Row, Sense};
+use kelix_report::socket::send_all;
 
 const RECORDS: u64 = 100_000;
 /// One turn of one side.

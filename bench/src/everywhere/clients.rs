@@ -7,9 +7,9 @@ use kelix::{FabricChoice, Path, Session, SessionOptions};
 use kelix_server::ServerConfig;
 
 use super::rows::text;
-use crate::interleave::compare;
-use crate::report::{Row, Sense, as_rate, compared};
 use crate::store::{Store, idle_share, put_records};
+use kelix_report::interleave::compare;
+use kelix_report::report::{Row, Sense, as_rate, compared};
 
 /// Items of a batch.
 const BATCH: u64 = 16;

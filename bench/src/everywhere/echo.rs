@@ -5,8 +5,8 @@ use std::io::{Result, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
-use crate::socket::receive;
-use crate::store::pin;
+use kelix_report::cores::pin;
+use kelix_report::socket::receive;
 
 /// A connection to an echo.
 pub(super) struct Echo {

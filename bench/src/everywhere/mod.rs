@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use kelix_server::ServerConfig;
 
+use crate::Options;
 use crate::store::{Store, memory_for};
-use crate::{Options, Report};
+use kelix_report::Report;
 
 /// Pairs of blocks a row, and seconds of the rows about processor time. A small run is a check that all works, not a
 /// measurement.

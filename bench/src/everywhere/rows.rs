@@ -10,9 +10,10 @@ use kelix_fabric::tcp::ServerTls;
 use kelix_server::ServerConfig;
 
 use super::echo::Echo;
-use crate::interleave::{compare, compared as compared_times, median, take_turns};
-use crate::report::{Row, Sense, as_rate, compared};
-use crate::store::{Numbers, Store, cores, key_of, memory_for, pin, put_records, unpin, verify};
+use crate::store::{Numbers, Store, key_of, memory_for, put_records, verify};
+use kelix_report::cores::{cores, pin, unpin};
+use kelix_report::interleave::{compare, compared as compared_times, median, take_turns};
+use kelix_report::report::{Row, Sense, as_rate, compared};
 
 /// Blocks of an echo that is placed.
 const PLACED: usize = 5;

@@ -2,9 +2,9 @@
 
 use kelix_server::ServerConfig;
 
-use crate::interleave::compare;
-use crate::report::{Row, Sense, as_rate, compared};
 use crate::store::{Numbers, Store, key_of, memory_for, verify};
+use kelix_report::interleave::compare;
+use kelix_report::report::{Row, Sense, as_rate, compared};
 
 const SHARDS: usize = 4;
 /// Keys that are asked for, in turn.

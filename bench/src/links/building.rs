@@ -6,8 +6,9 @@ use kelix_server::ServerConfig;
 use super::FULL_RECORDS;
 use super::chain::text;
 use super::generations::{by_turns, timed};
-use crate::report::{Row, Sense, as_rate, compared};
-use crate::store::{Store, Walk, key_of, pin, unpin, verify};
+use crate::store::{Store, Walk, key_of, verify};
+use kelix_report::cores::{pin, unpin};
+use kelix_report::report::{Row, Sense, as_rate, compared};
 
 /// Items, and rounds. A small run is a check that all works.
 const ITEMS: u64 = 10_000_000;

@@ -11,10 +11,11 @@ use kelix_types::Location;
 use super::chain::{Chain, Walker, Way, text};
 use super::memcached::Memcached;
 use super::{Size, counts, row};
-use crate::interleave::compare;
-use crate::report::{Row, Sense, compared};
-use crate::store::{pin, unpin, verify};
+use crate::store::verify;
 use crate::workload::{Records, key};
+use kelix_report::cores::{pin, unpin};
+use kelix_report::interleave::compare;
+use kelix_report::report::{Row, Sense, compared};
 
 /// Links of an item in the row of batches.
 const LINKS: u64 = 64;

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::interleave::{self, Comparison};
 use crate::store::Store;
+use kelix_report::interleave::{self, Comparison};
 
 /// How long it may take until a generation is dropped.
 const PATIENCE: Duration = Duration::from_secs(60);

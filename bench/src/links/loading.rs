@@ -10,8 +10,8 @@ use kelix_server::ServerConfig;
 use super::FULL_RECORDS;
 use super::chain::text;
 use super::generations::{by_turns, timed, wait_until_one_is_left};
-use crate::report::{Row, Sense, as_rate, compared};
 use crate::store::Store;
+use kelix_report::report::{Row, Sense, as_rate, compared};
 
 /// Rows of the database, and rounds. A small run is a check that all works.
 const PEOPLE: u64 = 1_000_000;

@@ -3,11 +3,11 @@
 use std::os::fd::OwnedFd;
 
 use super::chain::text;
-use crate::peers::daemon::{Daemon, Transport};
 use crate::peers::protocol::{self, Protocol};
-use crate::socket::{receive, send_all};
 use crate::store::verify;
 use crate::workload::{Batch, KEY_BYTES, Records, key};
+use kelix_report::daemon::{Daemon, Transport};
+use kelix_report::socket::{receive, send_all};
 
 /// Records of a batch while they are loaded.
 const LOAD: u64 = 64;

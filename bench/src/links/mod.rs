@@ -16,12 +16,13 @@ mod switching;
 
 use kelix::{Cost, FabricChoice, Path};
 
-use crate::interleave::{Comparison, compare};
-use crate::report::{Row, Sense, as_rate, compared};
-use crate::store::{cores, pin, unpin};
+use crate::Options;
 use crate::workload::Records;
-use crate::{Options, Report, progress};
 use chain::{Chain, Walker, Way};
+use kelix_report::cores::{cores, pin, unpin};
+use kelix_report::interleave::{Comparison, compare};
+use kelix_report::report::{Row, Sense, as_rate, compared};
+use kelix_report::{Report, progress};
 use memcached::Memcached;
 
 /// Bytes of a value, as in KELI's figure 3, and those of its figure 8, which has memcached in it.

@@ -14,9 +14,10 @@ use super::FULL_RECORDS;
 use super::chain::text;
 use super::generations::wait_until_one_is_left;
 use super::reading::{NAME, Phase, Reader, Seen, Signals};
-use crate::interleave;
-use crate::report::{Row, Sense, compared};
-use crate::store::{Store, cores, key_of, numbered_value, pin, unpin};
+use crate::store::{Store, key_of, numbered_value};
+use kelix_report::cores::{cores, pin, unpin};
+use kelix_report::interleave;
+use kelix_report::report::{Row, Sense, compared};
 
 /// Items, switches, and the lease of views. A small run is a check that all works.
 const ITEMS: u64 = 200_000;

@@ -6,8 +6,8 @@ use super::redis::Redis;
 use super::tree::{Asked, Reader, Tree, check, key_of, text};
 use super::{Size, better, duel, keys, lmdb};
 use crate::lmdb::Environment;
-use crate::report::Row;
-use crate::store::{pin, unpin};
+use kelix_report::cores::{pin, unpin};
+use kelix_report::report::Row;
 
 /// Keys that are asked for in turn, gets of one call, and our batches.
 const ASKED: usize = 1 << 18;

@@ -10,9 +10,9 @@ use super::keys::{self, shuffle};
 use super::tree::{Asked, LOAD_ORDER, Reader, Tree, check, value_of};
 use super::{SIZES, Size, best_size, better};
 use crate::baselines::{Cost, Here, Remote, TreeServer};
-use crate::interleave::{compared, take_turns};
-use crate::report::Row;
-use crate::store::{cores, pin, unpin};
+use kelix_report::cores::{cores, pin, unpin};
+use kelix_report::interleave::{compared, take_turns};
+use kelix_report::report::Row;
 
 /// Keys that are asked for in turn, and keys of one call.
 const ASKED: usize = 1 << 17;

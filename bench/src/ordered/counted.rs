@@ -5,7 +5,7 @@ use kelix::{Cost, FabricChoice, Path, TableKind};
 use super::keys::{self, shuffle};
 use super::tree::{Asked, Reader, Tree, text};
 use super::{Size, figure};
-use crate::report::{Row, Sense};
+use kelix_report::report::{Row, Sense};
 
 /// Gets of a row in shared memory, and over TCP.
 const GETS: usize = 200_000;

@@ -8,8 +8,8 @@ use super::keys;
 use super::rpc::New;
 use super::tree::{Reader, Tree, key_of, text, value_of};
 use super::{Size, figure};
-use crate::report::{Row, Sense};
 use crate::store::Numbers;
+use kelix_report::report::{Row, Sense};
 
 /// Gets of a row in shared memory, and over TCP.
 const GETS: usize = 400_000;

@@ -7,9 +7,9 @@ use kelix::{Path, TableKind};
 
 use super::tree::{Asked, LOAD_ORDER, Reader, Tree, check, value_of};
 use super::{Size, keys};
-use crate::interleave::{median, take_turns};
-use crate::report::{Row, Sense};
-use crate::store::{pin, unpin};
+use kelix_report::cores::{pin, unpin};
+use kelix_report::interleave::{median, take_turns};
+use kelix_report::report::{Row, Sense};
 
 /// How many times more records the larger table has.
 const TIMES: u64 = 100;

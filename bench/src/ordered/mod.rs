@@ -20,10 +20,11 @@ mod ycsb;
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
-use crate::interleave::{self, Comparison, take_turns};
-use crate::report::{Row, Sense, as_rate, compared};
-use crate::store::unpin;
-use crate::{Options, Report, progress};
+use crate::Options;
+use kelix_report::cores::unpin;
+use kelix_report::interleave::{self, Comparison, take_turns};
+use kelix_report::report::{Row, Sense, as_rate, compared};
+use kelix_report::{Report, progress};
 
 /// Records of a run, and most of those rows that only count: their figures are the same with more.
 const RECORDS: u64 = 10_000_000;

@@ -5,11 +5,11 @@
 use std::os::fd::OwnedFd;
 
 use super::tree::{check, key_of, text, value_of};
-use crate::peers::daemon::{Daemon, Transport};
 use crate::peers::protocol::{self, Protocol, whole};
-use crate::socket::{receive, send_all};
-use crate::store::{cores, pin};
 use crate::workload::Records;
+use kelix_report::cores::{cores, pin};
+use kelix_report::daemon::{Daemon, Transport};
+use kelix_report::socket::{receive, send_all};
 
 /// The sorted set.
 const SET: &[u8] = b"ordered";

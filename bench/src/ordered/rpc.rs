@@ -10,8 +10,9 @@ use kelix::{Path, TableKind};
 
 use super::tree::{Asked, Reader, Tree};
 use super::{Size, best_size, better, duel};
-use crate::report::Row;
-use crate::store::{Numbers, Walk, cores, pin, unpin};
+use crate::store::{Numbers, Walk};
+use kelix_report::cores::{cores, pin, unpin};
+use kelix_report::report::Row;
 
 /// Keys that are asked for in turn.
 const ASKED: usize = 1 << 17;

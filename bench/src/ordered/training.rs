@@ -10,9 +10,9 @@ use kelix_types::{TableId, TableKind};
 
 use super::tree::{LOAD_ORDER, key_of, text, value_of};
 use super::{Size, figure, keys};
-use crate::interleave::median;
-use crate::report::{Row, Sense};
-use crate::store::{pin, unpin};
+use kelix_report::cores::{pin, unpin};
+use kelix_report::interleave::median;
+use kelix_report::report::{Row, Sense};
 
 const TABLE: TableId = TableId::new(TableKind::Inline, 1);
 /// Keys that are put between two looks for what is to be trained: what a shard takes in one step at most.

@@ -12,10 +12,11 @@ use super::redis::Redis;
 use super::rpc::{New, number_of};
 use super::tree::{Reader, Tree, check, key_of, text};
 use super::{SIZES, Size, better, keys, lmdb};
-use crate::interleave::{compared, median, take_turns};
 use crate::lmdb::Environment;
-use crate::report::Row;
-use crate::store::{Numbers, pin, unpin};
+use crate::store::Numbers;
+use kelix_report::cores::{pin, unpin};
+use kelix_report::interleave::{compared, median, take_turns};
+use kelix_report::report::Row;
 
 /// Operations that are drawn.
 const DRAWN: usize = 1 << 16;

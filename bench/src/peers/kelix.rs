@@ -6,11 +6,11 @@ use kelix::{Cost, FabricChoice, Session, SessionOptions, Table, Values};
 use kelix_server::ServerConfig;
 
 use super::Setup;
-use super::daemon::Transport;
 use super::engine::{Client, Engine, run_all, start_of, text};
 use super::rows::BATCH_BYTES;
 use crate::store::{Store, verify};
 use crate::workload::{Batch, Keyed, Prepared, Records, key};
+use kelix_report::daemon::Transport;
 
 /// A session, and where in the batches it is.
 struct Caller {

@@ -4,7 +4,6 @@
 //! As many server threads each as were asked for, on the last cores; the clients on the others. The programs are the
 //! distribution's, started here and ended here.
 
-pub(crate) mod daemon;
 mod engine;
 mod kelix;
 mod lmdb;
@@ -13,12 +12,13 @@ pub(crate) mod protocol;
 mod rows;
 mod sweep;
 
-use crate::store::{cores, pin_to, unpin};
+use crate::Options;
 use crate::workload::{Keys, Records};
-use crate::{Options, Report, Row};
-use daemon::Transport;
 use engine::{Engine, load};
 use kelix::Kelix;
+use kelix_report::cores::{cores, pin_to, unpin};
+use kelix_report::daemon::Transport;
+use kelix_report::{Report, Row};
 use lmdb::Lmdb;
 use peer::Peer;
 use protocol::{Memcached, Redis};

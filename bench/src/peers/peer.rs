@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Setup;
-use super::daemon::Daemon;
 use super::engine::{Client, Engine, run_all, start_of, text};
 use super::protocol::Protocol;
-use crate::socket::{receive, send_all};
 use crate::store::verify;
 use crate::workload::{Batch, Records};
+use kelix_report::daemon::Daemon;
+use kelix_report::socket::{receive, send_all};
 
 /// Batches that are under way at once in the rows about rate.
 const WINDOW: usize = 4;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::daemon::Address;
 use crate::workload::{Batch, KEY_BYTES, Records, key};
+use kelix_report::daemon::Address;
 
 /// A peer, as far as it differs from the others.
 pub(crate) trait Protocol {

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::Engines;
 use super::engine::Engine;
-use crate::interleave::{Comparison, compared, median, take_turns};
-use crate::report::{Row, Sense, as_rate};
-use crate::store::{cores, pin_to};
 use crate::workload::{Batch, Keys, batches};
+use kelix_report::cores::{cores, pin_to};
+use kelix_report::interleave::{Comparison, compared, median, take_turns};
+use kelix_report::report::{Row, Sense, as_rate};
 
 /// Sizes of a batch that each engine is tried with, and most bytes of the values of one.
 const SIZES: [usize; 5] = [1, 16, 64, 256, 1024];

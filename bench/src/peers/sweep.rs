@@ -4,8 +4,8 @@ use std::io::Write;
 
 use super::rows::{GETS, PUTS, Work};
 use super::{Beside, Engines, Setup};
-use crate::Row;
 use crate::workload::Records;
+use kelix_report::Row;
 
 /// Bytes of the values.
 pub(super) const SIZES: [usize; 7] = [32, 128, 512, 1 << 10, 2 << 10, 4 << 10, 4 << 20];

@@ -7,7 +7,7 @@ use super::hash::{Hash, Mix};
 use super::model::{Projected, Work};
 use super::nic::{self, Nic};
 use super::paths::Way;
-use crate::report::{Row, Sense};
+use kelix_report::report::{Row, Sense};
 
 /// HydraDB, section 6: clients, and shards of the server.
 const HYDRADB_CLIENTS: usize = 50;

@@ -27,9 +27,10 @@ mod verbs;
 
 use serde_json::{Value, json};
 
-use crate::report::{Detail, figure};
-use crate::store::unpin;
-use crate::{Error, Options, Report, progress};
+use crate::{Error, Options};
+use kelix_report::cores::unpin;
+use kelix_report::report::{Detail, figure};
+use kelix_report::{Report, progress};
 use model::{Projected, Work};
 use nic::Nic;
 use paths::Way;

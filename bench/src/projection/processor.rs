@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::store::{pin, unpin};
+use kelix_report::cores::{pin, unpin};
 
 /// Rounds of which the least counts.
 const ROUNDS: usize = 5;

@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use kelix_server::ServerConfig;
 
-use crate::store::{Store, memory_for, pin, unpin};
-use crate::{Options, Report};
+use crate::Options;
+use crate::store::{Store, memory_for};
+use kelix_report::Report;
+use kelix_report::cores::{pin, unpin};
 
 /// Pairs of blocks a row, and seconds of the rows about processor time. A small run is a check that all works, not a
 /// measurement.

@@ -11,9 +11,10 @@ use super::plain::PlainTable;
 use kelix_server::ServerConfig;
 
 use super::BATCH;
-use crate::interleave::compare;
-use crate::report::{Row, Sense, as_rate, compared};
-use crate::store::{Numbers, Store, idle_share, key_of, pin, verify};
+use crate::store::{Numbers, Store, idle_share, key_of, verify};
+use kelix_report::cores::pin;
+use kelix_report::interleave::compare;
+use kelix_report::report::{Row, Sense, as_rate, compared};
 
 /// Loads the records and counts the memory they take.
 pub(super) fn item_bytes(store: &mut Store, records: u64) -> Result<Row, String> {

@@ -155,7 +155,7 @@ fn report(context: &Context, args: &BenchArgs, options: &Options) -> Result<(), 
     let Written { file, figures, reports } =
         kelix_bench::write(&into, &args.only, options).map_err(failed)?;
     if context.json {
-        let reports: Vec<_> = reports.iter().map(kelix_bench::Report::json).collect();
+        let reports: Vec<_> = reports.iter().map(|report| report.json()).collect();
         return context.print_json(&json!({ "file": file, "figures": figures, "reports": reports }));
     }
     let mut out = std::io::stdout().lock();

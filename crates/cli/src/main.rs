@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg_attr(not(feature = "bench"), path = "bench_left_out.rs")]
 mod bench;
 mod bytes;
 mod chase;

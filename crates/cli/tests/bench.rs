@@ -76,7 +76,9 @@ fn rows_of_sweep() -> Vec<String> {
 }
 
 fn rows_of_counts() -> Vec<String> {
-    ["get", "multi_get", "multi_put", "multi_get_put"].map(|id| format!("instructions_{id}")).into()
+    ["get", "put", "chase", "scan", "multi_get", "multi_put", "multi_get_put"]
+        .map(|id| format!("instructions_{id}"))
+        .into()
 }
 
 fn rows_of_projection() -> Vec<String> {

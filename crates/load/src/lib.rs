@@ -8,6 +8,8 @@
 //! docs/load.md is the reference of maps.
 
 #![forbid(unsafe_code)]
+// Some of it only sources use that may be left out.
+#![cfg_attr(not(all(feature = "osm", feature = "postgres", feature = "sqlite")), allow(dead_code))]
 
 mod batch;
 mod changes;
@@ -35,6 +37,8 @@ pub use map::Map;
 pub use problem::Problem;
 pub use rows::{Field, Row, Rows};
 pub use session_store::SessionStore;
-pub use source::{CsvFormat, CsvRecords, Origin, pbf, spans_lines};
+#[cfg(feature = "osm")]
+pub use source::pbf;
+pub use source::{CsvFormat, CsvRecords, Origin, spans_lines};
 pub use store::{Building, InForce, Store, Summary, TableSpec};
 pub use suggest::suggest;

@@ -141,7 +141,7 @@ impl Daemon {
 }
 
 /// Resident memory of a process, in bytes.
-pub(crate) fn resident_bytes(pid: u32) -> u64 {
+pub fn resident_bytes(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kilobytes: Option<u64> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());

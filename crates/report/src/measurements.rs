@@ -1,63 +1,33 @@
-//! `kelix bench report`: runs the benchmarks one after the other and writes what they found into `measurements.md` and
-//! `figures/` of a folder.
+//! `docs/measurements.md` and its figures: what benchmarks found is written between the lines that a person has put there for it.
 //!
 //! 1. What a person wrote around the parts stays as it is (`marked`), also what is written while it measures: the file is
 //!    read again before it is filled.
-//! 2. Nothing is written before everything is measured and fits the file, and the file is replaced as a whole, so that an
-//!    interrupted run leaves the old one.
-//! 3. Markers are looked at before anything is measured, which takes minutes.
+//! 2. The file is replaced as a whole, so that an interrupted run leaves the old one.
+//! 3. [`check_parts`] looks at markers before anything is measured, which takes minutes.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use crate::papers::{FIGURES, Figure};
-use crate::{Error, NAMES, Options, Report, check, marked, measure};
-
-/// What a run wrote.
-#[derive(Debug)]
-pub struct Written {
-    /// The text.
-    pub file: PathBuf,
-    /// The pictures.
-    pub figures: Vec<PathBuf>,
-    /// What was measured.
-    pub reports: Vec<Report>,
-}
+use crate::{Report, marked};
 
 /// Names of parts and what shall stand in them.
 type Parts = Vec<(String, String)>;
 
-/// Measures `only` these benchmarks, or all if there are none, and writes the results into `folder`.
-pub fn write(folder: &Path, only: &[String], options: &Options) -> Result<Written, Error> {
-    let names: Vec<&str> = NAMES
-        .iter()
-        .map(|(name, _)| *name)
-        .filter(|name| only.is_empty() || only.iter().any(|only| only == name))
-        .collect();
-    names.iter().try_for_each(|name| check(name, options))?;
-    let file = folder.join("measurements.md");
-    let empty = names.iter().flat_map(|name| part_names(name)).map(|part| (part, String::new())).collect();
-    filled(&file, &empty)?;
-    let mut reports = Vec::new();
-    for (index, name) in names.iter().enumerate() {
-        if std::io::stderr().is_terminal() {
-            eprintln!("measuring {name}, {} of {}", index + 1, names.len());
-        }
-        reports.push(measure(name, options).map_err(|error| error.of(name))?);
-    }
-    let records = options.records.map_or(String::new(), |records| format!(" --records {records}"));
-    let command = |report: &Report| format!("kelix bench {}{records}", report.bench);
-    let figures = fill(folder, &reports, command)?;
-    Ok(Written { file, figures, reports })
-}
-
-/// Writes a report that this command makes into `folder`, as [`write()`] does.
+/// Writes a report that this command makes into `measurements.md` of `folder`, and draws its figures.
 pub fn keep(folder: &Path, report: &Report, command: &str) -> Result<(), String> {
     fill(folder, std::slice::from_ref(report), |_| command.into()).map(drop)
 }
 
-/// Fills the parts of these reports and draws their figures.
-fn fill(
+/// Whether `measurements.md` of `folder` has a part for each of these benchmarks.
+pub fn check_parts(folder: &Path, benches: &[&str]) -> Result<(), String> {
+    let empty =
+        benches.iter().flat_map(|bench| part_names(bench)).map(|part| (part, String::new())).collect();
+    filled(&folder.join("measurements.md"), &empty).map(drop)
+}
+
+/// Fills the parts of these reports in `measurements.md` of `folder`, each with the command that makes it, and draws their figures, whose
+/// files are returned.
+pub fn fill(
     folder: &Path,
     reports: &[Report],
     command: impl Fn(&Report) -> String,

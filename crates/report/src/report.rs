@@ -67,7 +67,7 @@ impl Row {
 }
 
 /// A row of times: ours should be at most so many times the other.
-pub(crate) fn compared(
+pub fn compared(
     id: impl Into<Cow<'static, str>>,
     name: impl Into<Cow<'static, str>>,
     unit: &'static str,
@@ -89,7 +89,7 @@ pub(crate) fn compared(
 }
 
 /// Turns a comparison of times into one of rates.
-pub(crate) fn as_rate(comparison: Comparison) -> Comparison {
+pub fn as_rate(comparison: Comparison) -> Comparison {
     Comparison {
         ratio: 1.0 / comparison.ratio,
         quartiles: (1.0 / comparison.quartiles.1, 1.0 / comparison.quartiles.0),
@@ -107,14 +107,15 @@ pub struct Report {
     /// Its rows.
     pub rows: Vec<Row>,
     /// What it tells beside them.
-    pub(crate) detail: Option<Detail>,
+    pub detail: Option<Detail>,
 }
 
 /// A table of a benchmark's own, before the rows.
 #[derive(Debug)]
-pub(crate) struct Detail {
-    /// Its name in JSON, and what stands there.
+pub struct Detail {
+    /// Its name in JSON.
     pub name: &'static str,
+    /// What stands there in JSON.
     pub json: Value,
     /// What is said before it.
     pub words: String,
@@ -161,7 +162,7 @@ impl Machine {
 }
 
 /// A number as tables show it.
-pub(crate) fn figure(value: f64) -> String {
+pub fn figure(value: f64) -> String {
     match value.abs() {
         v if v >= 100.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),

@@ -4,9 +4,9 @@ use std::os::fd::OwnedFd;
 
 use super::cache::{Cache, Contents};
 use crate::daily::text;
-use crate::peers::daemon::{Daemon, Transport};
 use crate::peers::protocol::{Memcached as Protocol, Protocol as _, listening};
-use crate::socket::{receive, send_all};
+use kelix_report::daemon::{Daemon, Transport};
+use kelix_report::socket::{receive, send_all};
 
 /// A server, and a connection to it.
 pub(super) struct Memcached {

@@ -16,9 +16,10 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use self::kelix::Kelix;
-use crate::report::{Detail, Row, Sense, figure};
-use crate::{Options, progress};
+use crate::Options;
 use cache::{Asked, Cache, Contents, ask};
+use kelix_report::progress;
+use kelix_report::report::{Detail, Row, Sense, figure};
 use lru::Lru;
 use memcached::Memcached;
 use stream::{Stream, item_bytes, made_up};

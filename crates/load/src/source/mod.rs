@@ -6,9 +6,15 @@
 mod csv;
 mod files;
 mod json;
+#[cfg(feature = "osm")]
 mod osm;
+#[cfg(feature = "osm")]
 pub mod pbf;
+#[cfg(feature = "postgres")]
 pub(crate) mod postgres;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod query;
+#[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 mod times;
 
@@ -143,13 +149,35 @@ impl Origin {
     /// Opens it.
     pub(crate) fn open(&self) -> Result<Box<dyn Source>, Problem> {
         match self.kind()? {
+            #[cfg(feature = "postgres")]
             Kind::Postgres => Ok(Box::new(postgres::Database::connect(self)?)),
+            #[cfg(not(feature = "postgres"))]
+            Kind::Postgres => Err(left_out("PostgreSQL", "postgres")),
+            #[cfg(feature = "sqlite")]
             Kind::Sqlite(path) => Ok(Box::new(sqlite::Database::open(&path)?)),
+            #[cfg(not(feature = "sqlite"))]
+            Kind::Sqlite(_) => Err(left_out("SQLite", "sqlite")),
             Kind::Directory(path) => Ok(Box::new(files::Files::directory(path))),
-            Kind::File(path) if osm::is_map(&path) => Ok(Box::new(osm::StreetMap::open(path)?)),
+            #[cfg(feature = "osm")]
+            Kind::File(path) if is_map(&path) => Ok(Box::new(osm::StreetMap::open(path)?)),
+            #[cfg(not(feature = "osm"))]
+            Kind::File(path) if is_map(&path) => Err(left_out("maps of OpenStreetMap", "osm")),
             Kind::File(path) => Ok(Box::new(files::Files::file(path)?)),
         }
     }
+}
+
+/// Whether a file is a map of OpenStreetMap, by its name.
+fn is_map(path: &Path) -> bool {
+    path.to_string_lossy().to_ascii_lowercase().ends_with(".osm.pbf")
+}
+
+/// What this program was built without, and how it is built with all.
+#[cfg(not(all(feature = "osm", feature = "postgres", feature = "sqlite")))]
+pub(crate) fn left_out(what: &str, feature: &str) -> Problem {
+    Problem::Source(format!(
+        "{what}: left out of this program, which was built without the feature {feature}; `make build` builds all of it"
+    ))
 }
 
 /// A failure of the system with a file.

@@ -11,7 +11,7 @@
 //! A tag that an element does not have is null.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::files::{Seen, ordinary};
 use super::pbf::{self, Element, What};
@@ -24,11 +24,6 @@ use crate::problem::Problem;
 
 /// What columns of tags begin with.
 const TAG: &str = "tag:";
-
-/// Whether a file is one, by its name.
-pub(super) fn is_map(path: &Path) -> bool {
-    path.to_string_lossy().to_ascii_lowercase().ends_with(".osm.pbf")
-}
 
 /// A file with a map.
 pub(super) struct StreetMap {

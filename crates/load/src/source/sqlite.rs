@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
 
+use super::query::{bare, query_of};
 use super::times::Times;
 use super::{Form, Forms, Sink, Source, choice};
 use crate::batch::{Batch, Cell, Fault, ROW_BYTES_MAX, VALUE_BYTES_MAX, too_long};
@@ -77,21 +78,6 @@ fn log_of(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_os_string();
     name.push("-wal");
     name.into()
-}
-
-/// A query as it is written in a map, without the end that a shell wants.
-pub(super) fn bare(query: &str) -> &str {
-    query.trim().trim_end_matches(';').trim_end()
-}
-
-/// The query of a relation.
-pub(super) fn query_of(relation: &Relation) -> Result<&str, String> {
-    match relation {
-        Relation::Query(query) => Ok(bare(query)),
-        Relation::Unsaid => Err("it does not say where its rows are; say query".into()),
-        Relation::File(_) => Err("the source is a database, which has no files; say query".into()),
-        Relation::Elements(_) => Err("elements are for maps of OpenStreetMap; say query".into()),
-    }
 }
 
 /// How a column of a table has its values: what it converts them to, so that equal ones are written the same way, and by which collation they

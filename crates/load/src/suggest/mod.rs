@@ -1,11 +1,15 @@
 //! Draws a map from the schema of a database: a table each, foreign keys as links, join tables as lists.
 
 mod draw;
+#[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 
 use crate::problem::Problem;
-use crate::source::{self, Kind, Origin, Source};
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::source::Source;
+use crate::source::{self, Kind, Origin};
 
 /// What a database says of itself.
 #[derive(Clone, Default, Debug)]
@@ -117,25 +121,35 @@ impl Table {
     }
 }
 
-/// Draws a map from the schema of a database. It can be loaded as it is.
-pub fn suggest(origin: &Origin) -> Result<String, Problem> {
-    let schema = match origin.kind()? {
+/// The schema of a database.
+fn schema(origin: &Origin) -> Result<Schema, Problem> {
+    match origin.kind()? {
+        #[cfg(feature = "postgres")]
         Kind::Postgres => {
             let mut database = source::postgres::Database::connect(origin)?;
             database.begin()?;
-            postgres::schema(&database)?
+            postgres::schema(&database)
         }
+        #[cfg(not(feature = "postgres"))]
+        Kind::Postgres => Err(source::left_out("PostgreSQL", "postgres")),
+        #[cfg(feature = "sqlite")]
         Kind::Sqlite(path) => {
             let mut database = source::sqlite::Database::open(&path)?;
             database.begin()?;
-            sqlite::schema(&database, &path)?
+            sqlite::schema(&database, &path)
         }
-        Kind::Directory(_) | Kind::File(_) => {
-            let text =
-                "files do not tell what leads where; a map is suggested for postgres://... and sqlite:FILE";
-            return Err(Problem::Source(text.into()));
-        }
-    };
+        #[cfg(not(feature = "sqlite"))]
+        Kind::Sqlite(_) => Err(source::left_out("SQLite", "sqlite")),
+        Kind::Directory(_) | Kind::File(_) => Err(Problem::Source(
+            "files do not tell what leads where; a map is suggested for postgres://... and sqlite:FILE"
+                .into(),
+        )),
+    }
+}
+
+/// Draws a map from the schema of a database. It can be loaded as it is.
+pub fn suggest(origin: &Origin) -> Result<String, Problem> {
+    let schema = schema(origin)?;
     if schema.tables.is_empty() {
         return Err(Problem::Source(format!(
             "the database {} has no tables that this user may read",

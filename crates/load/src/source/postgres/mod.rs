@@ -22,7 +22,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, CopyOutStream, Row, Statement};
 
-use super::sqlite::{bare, query_of};
+use super::query::{bare, query_of};
 use super::{Form, Forms, Origin, Sink, Source, choice};
 use crate::batch::Batch;
 use crate::changes::{Answer, State, wrong};
