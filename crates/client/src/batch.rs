@@ -27,6 +27,7 @@ enum Posted {
 
 /// The puts of a batch: those to come, those under way, and how the others ended.
 struct Puts<'p> {
+    /// Named in the error of each put.
     operation: &'static str,
     table: TableId,
     items: &'p [(&'p [u8], &'p [u8])],
@@ -40,8 +41,8 @@ struct Puts<'p> {
 impl<'p> Puts<'p> {
     fn new(operation: &'static str, table: TableId, items: &'p [(&'p [u8], &'p [u8])]) -> Result<Puts<'p>> {
         items.iter().try_for_each(|(key, value)| {
-            check_key(operation, table, key)?;
-            check_value(operation, &RequestHead::new(Op::Put, 0, table), value)
+            check_key(table, key)?;
+            check_value(&RequestHead::new(Op::Put, 0, table), value)
         })?;
         let posted = VecDeque::with_capacity(items.len().min(2 * REQUESTS_A_WAVE));
         let results = Vec::with_capacity(items.len());
@@ -102,7 +103,6 @@ impl Session {
     /// `missing` receives the indices of those that the shard must be asked for.
     fn read_many<'k>(
         &mut self,
-        operation: &'static str,
         count: usize,
         wanted: impl Fn(usize) -> Wanted<'k>,
         missing: &mut Vec<usize>,
@@ -116,7 +116,7 @@ impl Session {
         }
         if count > 0 && wanted(0).table.kind().is_ordered() {
             let Wanted { table, key, .. } = wanted(0);
-            self.copy_models(operation, table, self.core.route(table, key).1)?;
+            self.copy_models(table, self.core.route(table, key).1)?;
         }
         let mut slots = std::mem::take(&mut self.slots);
         let at_once = count.min(SESSION_READS_MAX);
@@ -160,8 +160,8 @@ impl Session {
                         Ok(false) => {}
                         Err(error) => result = Err(error),
                     },
-                    Step::Superseded => result = Err(self.superseded(operation)),
-                    Step::NoMemory => result = Err(no_memory(operation)),
+                    Step::Superseded => result = Err(self.superseded()),
+                    Step::NoMemory => result = Err(no_memory()),
                 }
                 ended += 1;
                 read_nothing |= op.cost().reads == 0;
@@ -187,7 +187,7 @@ impl Session {
                 *patience = Patience::default();
             }
             if ended < count && result.is_ok() && !read_nothing {
-                let progress = self.until_progress(operation, patience);
+                let progress = self.until_progress(patience);
                 anew = matches!(progress, Ok(true));
                 result = progress.map(drop);
             }
@@ -200,7 +200,6 @@ impl Session {
     /// `self.landing`. `wanted` has to name the same items each time.
     pub(crate) fn fetch_many<'k>(
         &mut self,
-        operation: &'static str,
         count: usize,
         wanted: impl Fn(usize) -> Wanted<'k>,
         mut found: impl FnMut(&mut Session, usize) -> Result<()>,
@@ -210,22 +209,20 @@ impl Session {
             let here = SESSION_READS_MAX.min(count - base);
             let wanted = |index: usize| wanted(base + index);
             for index in 0..here {
-                check_key(operation, wanted(index).table, wanted(index).key)?;
+                check_key(wanted(index).table, wanted(index).key)?;
             }
             self.note_operation()?;
             let mut valid = Vec::with_capacity(here);
             // No more than there are slots, so that each item has its own until here.
             let patience = &mut Patience::default();
-            self.read_many(operation, here, wanted, &mut missing, patience, |slot| valid.push(slot.index))?;
+            self.read_many(here, wanted, &mut missing, patience, |slot| valid.push(slot.index))?;
             for index in valid {
                 let slot = &mut self.slots[index];
                 std::mem::swap(&mut self.landing, &mut slot.landing);
                 self.pointer = slot.found;
                 found(self, base + index)?;
             }
-            self.ask_many(operation, wanted, &missing, patience, |session, index| {
-                found(session, base + index)
-            })?;
+            self.ask_many(wanted, &missing, patience, |session, index| found(session, base + index))?;
         }
         Ok(())
     }
@@ -234,14 +231,13 @@ impl Session {
     /// that exists, once it is in `self.landing`.
     fn ask_many<'k>(
         &mut self,
-        operation: &'static str,
         wanted: impl Fn(usize) -> Wanted<'k>,
         missing: &[usize],
         patience: &mut Patience,
         mut found: impl FnMut(&mut Session, usize) -> Result<()>,
     ) -> Result<()> {
         let mut answered = 0;
-        let result = self.ask_shards(operation, &wanted, missing, patience, |session, index, exists| {
+        let result = self.ask_shards(&wanted, missing, patience, |session, index, exists| {
             answered += 1;
             if exists { found(session, index) } else { Ok(()) }
         });
@@ -252,7 +248,7 @@ impl Session {
         }
         rest.iter().try_for_each(|index| {
             let Wanted { table, key, .. } = wanted(*index);
-            match self.fetch(operation, table, key)? {
+            match self.fetch(table, key)? {
                 Some(_) => found(self, *index),
                 None => Ok(()),
             }
@@ -262,7 +258,6 @@ impl Session {
     /// Asks the shards only; calls `answered` with the index of each, and whether its item exists.
     fn ask_shards<'k>(
         &mut self,
-        operation: &'static str,
         wanted: impl Fn(usize) -> Wanted<'k>,
         missing: &[usize],
         patience: &mut Patience,
@@ -278,7 +273,7 @@ impl Session {
                 let Wanted { table, key, .. } = wanted(*index);
                 let (_, shard) = self.core.route(table, key);
                 let head = self.get_head(table);
-                match self.post(operation, shard, head, key, &[], patience) {
+                match self.post(shard, head, key, &[], patience) {
                     Ok(id) => asked.push_back((*index, id)),
                     Err(error) => {
                         result = Err(error);
@@ -295,9 +290,9 @@ impl Session {
                     self.core.abandon(id);
                     continue;
                 }
-                result = self.wait_for(operation, id, patience).and_then(|answer| {
+                result = self.wait_for(id, patience).and_then(|answer| {
                     let Wanted { table, key, .. } = wanted(index);
-                    let item = self.take_item(operation, table, key, answer)?;
+                    let item = self.take_item(table, key, answer)?;
                     answered(self, index, item.is_some())
                 });
             }
@@ -313,31 +308,29 @@ impl Session {
 
     /// Gets many items. The result has one entry a key, in order; `None`: absent.
     pub fn multi_get(&mut self, table: Table, keys: &[&[u8]]) -> Result<Vec<Option<Item>>> {
-        let table = self.check_table("multi_get", table)?;
-        let mut items = vec![None; keys.len()];
-        let wanted = |index: usize| Wanted { table, key: keys[index], pointer: None };
-        self.fetch_many("multi_get", keys.len(), wanted, |session, index| {
-            items[index] = Some(session.make_item("multi_get")?);
-            Ok(())
-        })?;
-        self.still("multi_get")?;
-        Ok(items)
+        self.read_table("multi_get", table, |session, table| {
+            let mut items = vec![None; keys.len()];
+            let wanted = |index: usize| Wanted { table, key: keys[index], pointer: None };
+            session.fetch_many(keys.len(), wanted, |session, index| {
+                items[index] = Some(session.make_item()?);
+                Ok(())
+            })?;
+            Ok(items)
+        })
     }
 
     /// Gets the values of many plain items (or their unnamed attributes) into a buffer that is reused from batch to
     /// batch, without allocating once it has grown.
     pub fn multi_get_into(&mut self, table: Table, keys: &[&[u8]], values: &mut Values) -> Result<()> {
-        const OPERATION: &str = "multi_get_into";
-        let table = self.check_table(OPERATION, table)?;
-        values.reset(keys.len());
-        self.get_values(OPERATION, table, keys, (values, 0), &mut Patience::default())?;
-        self.still(OPERATION)
+        self.read_table("multi_get_into", table, |session, table| {
+            values.reset(keys.len());
+            session.get_values(table, keys, (values, 0), &mut Patience::default())
+        })
     }
 
     /// The values of keys whose entries begin at `base`.
     fn get_values(
         &mut self,
-        operation: &'static str,
         table: TableId,
         keys: &[&[u8]],
         (values, base): (&mut Values, usize),
@@ -355,13 +348,13 @@ impl Session {
         }
         if !rest.is_empty() {
             // What is left goes the whole way, and keys that are no keys are among it.
-            rest.iter().try_for_each(|index| check_key(operation, table, keys[*index]))?;
+            rest.iter().try_for_each(|index| check_key(table, keys[*index]))?;
             let wanted = |index: usize| Wanted { table, key: keys[rest[index]], pointer: None };
-            self.read_many(operation, rest.len(), wanted, &mut missing, patience, |slot| {
+            self.read_many(rest.len(), wanted, &mut missing, patience, |slot| {
                 values.set_item(base + rest[slot.index], &slot.landing);
                 slot.landing.shrink();
             })?;
-            self.ask_many(operation, wanted, &missing, patience, |session, index| {
+            self.ask_many(wanted, &missing, patience, |session, index| {
                 values.set_item(base + rest[index], &session.landing);
                 Ok(())
             })?;
@@ -374,14 +367,16 @@ impl Session {
     /// server has failed to answer one, the rest is not sent.
     pub fn multi_put(&mut self, table: Table, items: &[(&[u8], &[u8])]) -> Result<Vec<Result<Version>>> {
         const OPERATION: &str = "multi_put";
-        let id = self.check_table(OPERATION, table)?;
-        let mut puts = Puts::new(OPERATION, id, items)?;
-        self.note_operation()?;
-        while self.send_puts(&mut puts) {
-            self.end_puts(&mut puts, REQUESTS_A_WAVE);
-        }
-        self.end_puts(&mut puts, 0);
-        Ok(self.put_after_switch(table, items, puts.results))
+        self.operate(OPERATION, |session| {
+            let id = session.check_table(table)?;
+            let mut puts = Puts::new(OPERATION, id, items)?;
+            session.note_operation()?;
+            while session.send_puts(&mut puts) {
+                session.end_puts(&mut puts, REQUESTS_A_WAVE);
+            }
+            session.end_puts(&mut puts, 0);
+            Ok(session.put_after_switch(table, items, puts.results))
+        })
     }
 
     /// Puts again what came between two generations of a table.
@@ -414,33 +409,35 @@ impl Session {
         items: &[(&[u8], &[u8])],
     ) -> Result<Vec<Result<Version>>> {
         const OPERATION: &str = "multi_get_put";
-        let id = self.check_table(OPERATION, table)?;
-        let mut puts = Puts::new(OPERATION, id, items)?;
-        keys.iter().try_for_each(|key| check_key(OPERATION, id, key))?;
-        self.note_operation()?;
-        values.reset(keys.len());
-        // The gets are spread over the waves of puts, and go at once if there are none.
-        let a_wave = keys.len().div_ceil(items.len().div_ceil(REQUESTS_A_WAVE).max(1)).max(1);
-        let mut waves = keys.chunks(a_wave).enumerate();
-        let mut outcome = Ok(());
-        loop {
-            let sent = self.send_puts(&mut puts);
-            let wave = waves.next();
-            if let Some((wave, keys)) = wave {
-                let target = (&mut *values, wave * a_wave);
-                outcome = self.get_values(OPERATION, id, keys, target, &mut puts.patience);
+        self.operate(OPERATION, |session| {
+            let id = session.check_table(table)?;
+            let mut puts = Puts::new(OPERATION, id, items)?;
+            keys.iter().try_for_each(|key| check_key(id, key))?;
+            session.note_operation()?;
+            values.reset(keys.len());
+            // The gets are spread over the waves of puts, and go at once if there are none.
+            let a_wave = keys.len().div_ceil(items.len().div_ceil(REQUESTS_A_WAVE).max(1)).max(1);
+            let mut waves = keys.chunks(a_wave).enumerate();
+            let mut outcome = Ok(());
+            loop {
+                let sent = session.send_puts(&mut puts);
+                let wave = waves.next();
+                if let Some((wave, keys)) = wave {
+                    let target = (&mut *values, wave * a_wave);
+                    outcome = session.get_values(id, keys, target, &mut puts.patience);
+                }
+                if outcome.is_err() || !sent && wave.is_none() {
+                    break;
+                }
+                session.end_puts(&mut puts, REQUESTS_A_WAVE);
             }
-            if outcome.is_err() || !sent && wave.is_none() {
-                break;
+            session.end_puts(&mut puts, 0);
+            match outcome.and_then(|()| session.still()) {
+                Ok(()) => Ok(session.put_after_switch(table, items, puts.results)),
+                Err(error) if puts.results.is_empty() => Err(error),
+                Err(error) => Err(error.with_effect(Effect::Unknown)),
             }
-            self.end_puts(&mut puts, REQUESTS_A_WAVE);
-        }
-        self.end_puts(&mut puts, 0);
-        match outcome.and_then(|()| self.still(OPERATION)) {
-            Ok(()) => Ok(self.put_after_switch(table, items, puts.results)),
-            Err(error) if puts.results.is_empty() => Err(error),
-            Err(error) => Err(error.with_effect(Effect::Unknown)),
-        }
+        })
     }
 
     /// Sends a wave of puts, unless an earlier one was not answered. `false`: there was none left.
@@ -449,10 +446,10 @@ impl Session {
         puts.items = later;
         for (key, value) in wave {
             let put = match puts.lost {
-                None => self.begin_put(puts.operation, puts.table, key, value, &mut puts.patience),
+                None => self.begin_put(puts.table, key, value, &mut puts.patience),
                 Some(kind) => {
                     let context = "not sent, because the server did not answer an earlier one of the batch";
-                    Posted::Ended(Err(Error::new(kind, puts.operation, context)))
+                    Posted::Ended(Err(Error::unnamed(kind, context)))
                 }
             };
             if let Posted::Ended(answer) = &put {
@@ -475,33 +472,30 @@ impl Session {
             let answer = match put {
                 Posted::Ended(answer) => answer,
                 Posted::UnderWay(hash, request) => {
-                    let answer = self.wait_for(puts.operation, request, &mut puts.patience);
+                    let answer = self.wait_for(request, &mut puts.patience);
                     answer.and_then(|answer| {
-                        check_answer(puts.operation, &answer)?;
+                        check_answer(&answer)?;
                         self.core.learn(hash, &answer);
                         Ok(answer)
                     })
                 }
             };
             puts.lost = puts.lost.or(loss(&answer));
-            puts.results.push(answer.map(|answer| Version(answer.version)));
+            let operation = puts.operation;
+            puts.results.push(match answer {
+                Ok(answer) => Ok(Version(answer.version)),
+                Err(error) => Err(error.of(operation)),
+            });
         }
     }
 
-    fn begin_put(
-        &mut self,
-        operation: &'static str,
-        table: TableId,
-        key: &[u8],
-        value: &[u8],
-        patience: &mut Patience,
-    ) -> Posted {
+    fn begin_put(&mut self, table: TableId, key: &[u8], value: &[u8], patience: &mut Patience) -> Posted {
         let (hash, shard) = self.core.route(table, key);
         let head = RequestHead::new(Op::Put, 0, table);
         if value.len() > MESSAGE_VALUE_BYTES_MAX {
-            return Posted::Ended(self.write(operation, head, key, value));
+            return Posted::Ended(self.write(head, key, value));
         }
-        match self.post(operation, shard, head, key, value, patience) {
+        match self.post(shard, head, key, value, patience) {
             Ok(request) => Posted::UnderWay(hash, request),
             Err(error) => Posted::Ended(Err(error)),
         }

@@ -90,18 +90,22 @@ fn refusal(dataset: &str, tables: &[LoadedTable], why: Option<BuildRefusal>) -> 
         ),
         None => format!("the server does not let \"{dataset}\" be built"),
     };
-    Error::new(ErrorKind::InvalidArgument, OPERATION, context)
+    Error::unnamed(ErrorKind::InvalidArgument, context)
 }
 
 impl Session {
     /// Begins to build a generation of a dataset. Nobody sees it until [`Build::finish`].
     pub fn build(&mut self, dataset: &str, tables: &[NewTable<'_>]) -> Result<Build<'_>> {
-        check_name(OPERATION, dataset)?;
-        tables.iter().try_for_each(|table| check_name(OPERATION, table.name))?;
+        self.begin_build(dataset, tables).map_err(|error| error.of(OPERATION))
+    }
+
+    fn begin_build(&mut self, dataset: &str, tables: &[NewTable<'_>]) -> Result<Build<'_>> {
+        check_name(dataset)?;
+        tables.iter().try_for_each(|table| check_name(table.name))?;
         if tables.len() > DATASET_TABLES_MAX {
             let context =
                 format!("a dataset has {DATASET_TABLES_MAX} tables at most, \"{dataset}\" {}", tables.len());
-            return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, context));
+            return Err(Error::unnamed(ErrorKind::InvalidArgument, context));
         }
         self.heal()?;
         let wanted: Vec<LoadedTable> = tables
@@ -114,16 +118,16 @@ impl Session {
             })
             .collect();
         let head = RequestHead::new(Op::Build, 0, TableId::CATALOGUE);
-        let answer = self.call(OPERATION, 0, head, dataset.as_bytes(), &encode_tables(&wanted))?;
+        let answer = self.call(0, head, dataset.as_bytes(), &encode_tables(&wanted))?;
         if answer.status == Status::Taken {
             return Err(refusal(dataset, &wanted, BuildRefusal::of_word(answer.version)));
         }
-        check_answer(OPERATION, &answer)?;
+        check_answer(&answer)?;
         let told = answer.item.split_first().and_then(|(bytes, words)| {
             decode_tables(kelix_image::words::bytes_of(words).get(..*bytes as usize)?)
         });
         let tables = told.ok_or_else(|| {
-            Error::new(ErrorKind::Protocol, OPERATION, "the server did not say which tables it has made")
+            Error::unnamed(ErrorKind::Protocol, "the server did not say which tables it has made")
         })?;
         let packed = vec![Vec::new(); tables.len() * self.core.shards()];
         let new_tables = tables.len();
@@ -146,20 +150,22 @@ impl Session {
     /// Takes a dataset out of the store. The names of its tables are free at once, and what is in them goes when nobody reads it any more.
     /// `false`: there is no such dataset.
     pub fn drop_dataset(&mut self, dataset: &str) -> Result<bool> {
-        const OPERATION: &str = "drop_dataset";
-        self.heal()?;
-        let head =
-            RequestHead { argument: Some(DROP_DATASET), ..RequestHead::new(Op::Drop, 0, TableId::CATALOGUE) };
-        let answer = self.call(OPERATION, 0, head, dataset.as_bytes(), &[])?;
-        match answer.status {
-            Status::Absent => Ok(false),
-            Status::Taken => Err(Error::new(
-                ErrorKind::InvalidArgument,
-                OPERATION,
-                format!("a generation of \"{dataset}\" is being built: wait for its end"),
-            )),
-            _ => check_answer(OPERATION, &answer).map(|()| true),
-        }
+        self.operate("drop_dataset", |session| {
+            session.heal()?;
+            let head = RequestHead {
+                argument: Some(DROP_DATASET),
+                ..RequestHead::new(Op::Drop, 0, TableId::CATALOGUE)
+            };
+            let answer = session.call(0, head, dataset.as_bytes(), &[])?;
+            match answer.status {
+                Status::Absent => Ok(false),
+                Status::Taken => Err(Error::unnamed(
+                    ErrorKind::InvalidArgument,
+                    format!("a generation of \"{dataset}\" is being built: wait for its end"),
+                )),
+                _ => check_answer(&answer).map(|()| true),
+            }
+        })
     }
 }
 
@@ -188,9 +194,9 @@ impl<'s> Build<'s> {
             let mut patience = Patience::default();
             loop {
                 let head = self.head(Op::Build, TableId::CATALOGUE);
-                let answer = self.session.call(OPERATION, shard, head, &[], &[])?;
+                let answer = self.session.call(shard, head, &[], &[])?;
                 if answer.status != Status::Frozen {
-                    check_answer(OPERATION, &answer)?;
+                    check_answer(&answer)?;
                     break;
                 }
                 self.wait_for_shards(&mut patience)?;
@@ -203,7 +209,7 @@ impl<'s> Build<'s> {
     fn wait_for_shards(&mut self, patience: &mut Patience) -> Result<()> {
         if patience.waited(self.session.core.fabric.now_ns()) > self.session.limit() {
             let context = "the server's shards do not answer each other";
-            return Err(Error::new(ErrorKind::TimedOut, OPERATION, context));
+            return Err(Error::unnamed(ErrorKind::TimedOut, context));
         }
         self.session.setup.nap(BETWEEN_LOOKS);
         Ok(())
@@ -218,7 +224,8 @@ impl<'s> Build<'s> {
     /// Puts a plain item into a table.
     pub fn put(&mut self, index: usize, key: &[u8], value: &[u8]) -> Result<()> {
         let item = Packed { key, body: value, attributes: false, expiry: None, client_flags: 0 };
-        self.pack(index, item, value.len(), |body| body.copy_from_slice(value))
+        let packed = self.pack(index, item, value.len(), |body| body.copy_from_slice(value));
+        packed.map_err(|error| error.of(OPERATION))
     }
 
     /// Puts an item with attributes and links. Targets of links may come later. [`Build::item`] does the same without an item that is made before.
@@ -250,7 +257,7 @@ impl<'s> Build<'s> {
         write: impl FnOnce(&mut [u8]),
     ) -> Result<()> {
         let table = self.tables[index].table;
-        check_key(OPERATION, table, item.key)?;
+        check_key(table, item.key)?;
         if body_bytes > MESSAGE_VALUE_BYTES_MAX {
             let mut body = vec![0; body_bytes];
             write(&mut body);
@@ -273,7 +280,7 @@ impl<'s> Build<'s> {
             attributes: item.attributes,
             ..self.head(Op::Put, table)
         };
-        self.session.write(OPERATION, head, item.key, body)?;
+        self.session.write(head, item.key, body)?;
         self.built.items += 1;
         Ok(())
     }
@@ -283,7 +290,7 @@ impl<'s> Build<'s> {
         let head = self.head(Op::Load, self.tables[at / shards].table);
         let words = std::mem::take(&mut self.packed[at]);
         let bytes = kelix_image::words::bytes_of(&words);
-        let id = self.session.post(OPERATION, at % shards, head, &[], bytes, &mut self.patience)?;
+        let id = self.session.post(at % shards, head, &[], bytes, &mut self.patience)?;
         self.session.core.send(at % shards);
         self.under_way.push_back(id);
         self.packed[at] = words;
@@ -294,15 +301,19 @@ impl<'s> Build<'s> {
     fn take_answers(&mut self, left: usize) -> Result<()> {
         while self.under_way.len() > left {
             let id = self.under_way.pop_front().expect("some");
-            let answer = self.session.wait_for(OPERATION, id, &mut self.patience)?;
-            check_answer(OPERATION, &answer)?;
+            let answer = self.session.wait_for(id, &mut self.patience)?;
+            check_answer(&answer)?;
             self.built.items += answer.version;
         }
         Ok(())
     }
 
     /// Puts the generation in force, when all of its items are there and their links lead where they are to.
-    pub fn finish(mut self) -> Result<Built> {
+    pub fn finish(self) -> Result<Built> {
+        self.put_in_force().map_err(|error| error.of(OPERATION))
+    }
+
+    fn put_in_force(mut self) -> Result<Built> {
         for at in 0..self.packed.len() {
             if !self.packed[at].is_empty() {
                 self.send(at)?;
@@ -334,8 +345,8 @@ impl<'s> Build<'s> {
         // Shard 0 last: with it the generation is in force.
         for shard in (0..self.session.core.shards()).rev() {
             let head = self.head(Op::Switch, TableId::CATALOGUE);
-            let answer = self.session.call(OPERATION, shard, head, &[], &[])?;
-            check_answer(OPERATION, &answer)?;
+            let answer = self.session.call(shard, head, &[], &[])?;
+            check_answer(&answer)?;
         }
         self.in_force = true;
         Ok(self.built)
@@ -369,11 +380,11 @@ impl<'s> Build<'s> {
         after: &[u8],
     ) -> Result<(u64, Vec<u8>)> {
         let head = RequestHead { argument: Some(cursor), ..RequestHead::new(Op::Resolve, 0, table) };
-        let answer = self.session.call(OPERATION, shard, head, after, &[])?;
-        check_answer(OPERATION, &answer)?;
+        let answer = self.session.call(shard, head, after, &[])?;
+        check_answer(&answer)?;
         let [links, dangling, bytes, rest @ ..] = &answer.item[..] else {
             let context = "an answer about links that makes no sense";
-            return Err(Error::new(ErrorKind::Protocol, OPERATION, context));
+            return Err(Error::unnamed(ErrorKind::Protocol, context));
         };
         self.built.links += links;
         self.built.dangling += dangling;

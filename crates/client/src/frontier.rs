@@ -18,8 +18,6 @@ use crate::session::Session;
 /// processor has only so many lines of memory on their way at once.
 const ASKED_AHEAD: usize = 16;
 
-const OPERATION: &str = "visit";
-
 /// Where to go next: links out of any number of items, and keys. Their targets are read together, by [`Session::visit`]. What it holds stands in
 /// buffers that are kept when it is cleared.
 ///
@@ -221,15 +219,17 @@ impl Session {
         frontier: &Frontier,
         mut each: impl FnMut(usize, Option<&Item>) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.heal()?;
-        let mut item = std::mem::take(&mut self.visited).unwrap_or_else(Item::empty);
-        let result = if self.core.reads_directly() && self.core.path != Path::Message {
-            self.visit_directly(frontier, &mut item, &mut each)
-        } else {
-            self.visit_in_batches(frontier, &mut each)
-        };
-        self.visited = Some(item);
-        result
+        self.operate("visit", |session| {
+            session.heal()?;
+            let mut item = std::mem::take(&mut session.visited).unwrap_or_else(Item::empty);
+            let result = if session.core.reads_directly() && session.core.path != Path::Message {
+                session.visit_directly(frontier, &mut item, &mut each)
+            } else {
+                session.visit_in_batches(frontier, &mut each)
+            };
+            session.visited = Some(item);
+            result
+        })
     }
 
     /// Goes to a target of a frontier, which takes the item's place, in the memory that it has. `Ok(false)`: it does not exist (any more), and
@@ -250,21 +250,23 @@ impl Session {
     /// ```
     #[inline(always)]
     pub fn arrive(&mut self, frontier: &Frontier, index: usize, item: &mut Item) -> Result<bool> {
-        self.heal()?;
-        let target = &frontier.targets[index];
-        let wanted = self.bind_target(frontier, target)?;
-        let found = if self.lands(wanted)? { true } else { self.land_target(frontier, target)? };
-        if found {
-            self.take_landed(OPERATION, item)?;
-        }
-        self.still(OPERATION)?;
-        Ok(found)
+        self.operate("visit", |session| {
+            session.heal()?;
+            let target = &frontier.targets[index];
+            let wanted = session.bind_target(frontier, target)?;
+            let found = if session.lands(wanted)? { true } else { session.land_target(frontier, target)? };
+            if found {
+                session.take_landed(item)?;
+            }
+            session.still()?;
+            Ok(found)
+        })
     }
 
     #[cold]
     fn land_target(&mut self, frontier: &Frontier, target: &Target) -> Result<bool> {
         let wanted = self.bind_target(frontier, target)?;
-        self.land(OPERATION, wanted, frontier.origin(target))
+        self.land(wanted, frontier.origin(target))
     }
 
     /// What is wanted of a target. Its generation is the one that is read from now on.
@@ -272,9 +274,9 @@ impl Session {
     fn bind_target<'f>(&mut self, frontier: &'f Frontier, target: &Target) -> Result<Wanted<'f>> {
         let (wanted, source) = (frontier.link(target.link), &frontier.sources[target.source as usize]);
         if !source.is_item {
-            return Ok(Wanted { table: self.check_further_table(OPERATION, source.table)?, ..wanted });
+            return Ok(Wanted { table: self.check_further_table(source.table)?, ..wanted });
         }
-        self.check_life(OPERATION, source.table.server)?;
+        self.check_life(source.table.server)?;
         self.views.bound = source.table.generation;
         Ok(wanted)
     }
@@ -350,12 +352,12 @@ impl Session {
             self.views.bound = generation;
             let here = &targets[first..first + wanted.len()];
             let wanted = |index: usize| wanted[index];
-            self.fetch_many(OPERATION, here.len(), wanted, |session, index| {
+            self.fetch_many(here.len(), wanted, |session, index| {
                 session.repair(frontier.origin(&here[index]), wanted(index).pointer)?;
-                items[first + index] = Some(session.make_item(OPERATION)?);
+                items[first + index] = Some(session.make_item()?);
                 Ok(())
             })?;
-            self.still(OPERATION)?;
+            self.still()?;
             first += here.len();
         }
         Ok(())

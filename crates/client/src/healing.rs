@@ -36,7 +36,7 @@ impl Session {
             return Ok(());
         }
         // If only the connection is lost, a session that may come again is the same as before, with its views.
-        let came_again = self.caller.map(|caller| self.connect_again("connect", caller));
+        let came_again = self.caller.map(|caller| self.connect_again(caller));
         let fresh = match came_again {
             Some(Err(error)) if error.kind() != ErrorKind::Superseded => Err(error),
             Some(Ok(())) => Ok(None),
@@ -84,24 +84,24 @@ impl Session {
 
     /// Where a handle leads that is not known to be of the server in use.
     #[cold]
-    pub(crate) fn led_on(&mut self, operation: &'static str, table: Table) -> Result<Table> {
+    pub(crate) fn led_on(&mut self, table: Table) -> Result<Table> {
         if let Some(age) = self.age_of(table.server) {
             // Got before this session dropped a table, or the server has gone, and there is no other one yet.
             return match self.dropped.get(&table.id) {
-                Some(dropped) if age < *dropped => Err(was_dropped(operation)),
+                Some(dropped) if age < *dropped => Err(was_dropped()),
                 _ => Ok(table),
             };
         }
         if let Some(known) = self.led_on.get(&table).copied() {
-            return self.led_on(operation, known);
+            return self.led_on(known);
         }
         let Some(name) = self.opened.get(&table).cloned() else {
-            return Err(of_another_life(operation, "table", "open it again"));
+            return Err(of_another_life("table", "open it again"));
         };
         let fresh = self.table(&name)?;
         if fresh.kind() != table.kind() || (fresh.generation == 0) != (table.generation == 0) {
             let what = format!("table \"{name}\", which is of another kind now,");
-            return Err(of_another_life(operation, &what, "open it again"));
+            return Err(of_another_life(&what, "open it again"));
         }
         self.led_on.insert(table, fresh);
         Ok(fresh)
@@ -109,11 +109,11 @@ impl Session {
 
     /// Refuses what has numbers of tables of another life in it.
     #[inline(always)]
-    pub(crate) fn check_life(&mut self, operation: &'static str, life: u64) -> Result<()> {
+    pub(crate) fn check_life(&mut self, life: u64) -> Result<()> {
         if life == self.server || self.age_of(life).is_some() {
             Ok(())
         } else {
-            Err(of_another_life(operation, "item", "get it again"))
+            Err(of_another_life("item", "get it again"))
         }
     }
 
@@ -160,7 +160,6 @@ impl Session {
     #[cold]
     pub(crate) fn fetch_alone(
         &mut self,
-        operation: &'static str,
         (table, key): (TableId, &[u8]),
         route: (KeyHash, usize),
         lost: Error,
@@ -170,17 +169,17 @@ impl Session {
             ControlFlow::Continue(known) => known.ok_or(lost)?,
         };
         mark!("item of a server that has gone found without models");
-        self.read_or_ask(operation, (table, key), route, Some(known))
+        self.read_or_ask((table, key), route, Some(known))
     }
 }
 
 #[cold]
-fn was_dropped(operation: &'static str) -> Error {
-    Error::new(ErrorKind::NoSuchTable, operation, "this session has dropped the table; open another")
+fn was_dropped() -> Error {
+    Error::unnamed(ErrorKind::NoSuchTable, "this session has dropped the table; open another")
 }
 
 #[cold]
-fn of_another_life(operation: &'static str, what: &str, advice: &str) -> Error {
+fn of_another_life(what: &str, advice: &str) -> Error {
     let context = format!("the {what} is of a server before this one, or of another: {advice}");
-    Error::new(ErrorKind::Superseded, operation, context).with_retry(false)
+    Error::unnamed(ErrorKind::Superseded, context).with_retry(false)
 }

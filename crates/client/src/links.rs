@@ -54,21 +54,23 @@ impl Item {
         Some(origin).filter(|_| self.large.is_none())
     }
 
-    fn has_no_link(&self, operation: &'static str, name: &str) -> Error {
+    fn has_no_link(&self, name: &str) -> Error {
         let key = String::from_utf8_lossy(self.key()).into_owned();
-        Error::new(ErrorKind::NoSuchAttribute, operation, format!("item \"{key}\" has no link \"{name}\""))
+        Error::unnamed(ErrorKind::NoSuchAttribute, format!("item \"{key}\" has no link \"{name}\""))
     }
 }
 
 impl Session {
     /// Follows the first link under this name. `Ok(None)`: its target does not exist (any more).
     pub fn follow(&mut self, item: &Item, name: &str) -> Result<Option<Item>> {
-        self.heal()?;
-        self.check_life("follow", item.life)?;
-        let found = self.land_first("follow", item, name)?;
-        let target = if found { Some(self.make_item("follow")?) } else { None };
-        self.still("follow")?;
-        Ok(target)
+        self.operate("follow", |session| {
+            session.heal()?;
+            session.check_life(item.life)?;
+            let found = session.land_first(item, name)?;
+            let target = if found { Some(session.make_item()?) } else { None };
+            session.still()?;
+            Ok(target)
+        })
     }
 
     /// Goes from an item along the first link under this name: the target takes the item's place, in the memory that it has. `Ok(false)`: the
@@ -83,19 +85,20 @@ impl Session {
     /// ```
     #[inline]
     pub fn follow_into(&mut self, item: &mut Item, name: &str) -> Result<bool> {
-        const OPERATION: &str = "follow_into";
-        self.check_life(OPERATION, item.life)?;
-        let link = item.raw_links(name).next().ok_or_else(|| item.has_no_link(OPERATION, name))?;
-        self.views.bound = item.generation;
-        let at = item.layout.body_words().start + link.position / 8;
-        let found =
-            if self.lands(item.target(&link))? { true } else { self.land_first(OPERATION, item, name)? };
-        if found {
-            self.take_landed(OPERATION, item)?;
-            self.look_ahead(item, at);
-        }
-        self.still(OPERATION)?;
-        Ok(found)
+        self.operate("follow_into", |session| {
+            session.check_life(item.life)?;
+            let link = item.raw_links(name).next().ok_or_else(|| item.has_no_link(name))?;
+            session.views.bound = item.generation;
+            let at = item.layout.body_words().start + link.position / 8;
+            let found =
+                if session.lands(item.target(&link))? { true } else { session.land_first(item, name)? };
+            if found {
+                session.take_landed(item)?;
+                session.look_ahead(item, at);
+            }
+            session.still()?;
+            Ok(found)
+        })
     }
 
     /// Asks the processor for what comes next if the next link stands where the last one did, in word `at` of the item: long before the item
@@ -125,23 +128,24 @@ impl Session {
     /// Follows all links under this name, their READs overlapping. One entry a link, in order; `None`: its target
     /// does not exist (any more).
     pub fn follow_all(&mut self, item: &Item, name: &str) -> Result<Vec<Option<Item>>> {
-        const OPERATION: &str = "follow_all";
-        self.heal()?;
-        self.check_life(OPERATION, item.life)?;
-        let links: Vec<LinkView<'_>> = item.raw_links(name).collect();
-        if links.is_empty() {
-            return Err(item.has_no_link(OPERATION, name));
-        }
-        self.views.bound = item.generation;
-        let mut items = vec![None; links.len()];
-        let wanted = |index: usize| item.target(&links[index]);
-        self.fetch_many(OPERATION, links.len(), wanted, |session, index| {
-            session.repair(item.origin(&links[index]), wanted(index).pointer)?;
-            items[index] = Some(session.make_item(OPERATION)?);
-            Ok(())
-        })?;
-        self.still(OPERATION)?;
-        Ok(items)
+        self.operate("follow_all", |session| {
+            session.heal()?;
+            session.check_life(item.life)?;
+            let links: Vec<LinkView<'_>> = item.raw_links(name).collect();
+            if links.is_empty() {
+                return Err(item.has_no_link(name));
+            }
+            session.views.bound = item.generation;
+            let mut items = vec![None; links.len()];
+            let wanted = |index: usize| item.target(&links[index]);
+            session.fetch_many(links.len(), wanted, |session, index| {
+                session.repair(item.origin(&links[index]), wanted(index).pointer)?;
+                items[index] = Some(session.make_item()?);
+                Ok(())
+            })?;
+            session.still()?;
+            Ok(items)
+        })
     }
 
     /// Brings an item into `self.landing`, if it stands where its pointer says, and that is within reach of loads. Whoever goes on to
@@ -157,13 +161,8 @@ impl Session {
     }
 
     /// Brings an item into `self.landing`, and repairs the link that led there if it was stale.
-    pub(crate) fn land(
-        &mut self,
-        operation: &'static str,
-        wanted: Wanted<'_>,
-        origin: Option<Origin<'_>>,
-    ) -> Result<bool> {
-        let found = self.fetch_wanted(operation, wanted)?.is_some();
+    pub(crate) fn land(&mut self, wanted: Wanted<'_>, origin: Option<Origin<'_>>) -> Result<bool> {
+        let found = self.fetch_wanted(wanted)?.is_some();
         if found {
             self.repair(origin, wanted.pointer)?;
         }
@@ -172,29 +171,29 @@ impl Session {
 
     /// Brings the target of an item's first link under a name into `self.landing`.
     #[inline(never)]
-    fn land_first(&mut self, operation: &'static str, item: &Item, name: &str) -> Result<bool> {
-        let link = item.raw_links(name).next().ok_or_else(|| item.has_no_link(operation, name))?;
+    fn land_first(&mut self, item: &Item, name: &str) -> Result<bool> {
+        let link = item.raw_links(name).next().ok_or_else(|| item.has_no_link(name))?;
         self.views.bound = item.generation;
-        Ok(self.lands(item.target(&link))? || self.land(operation, item.target(&link), item.origin(&link))?)
+        Ok(self.lands(item.target(&link))? || self.land(item.target(&link), item.origin(&link))?)
     }
 
     /// Puts the item that landed in the place of another, in whose memory the next one will land.
     #[inline(always)]
-    pub(crate) fn take_landed(&mut self, operation: &'static str, item: &mut Item) -> Result<()> {
+    pub(crate) fn take_landed(&mut self, item: &mut Item) -> Result<()> {
         item.layout = self.landing.layout();
         std::mem::swap(&mut self.landing.item, &mut item.words);
         if item.large.is_some() || item.layout.has_any(ItemFlags::LARGE) {
             item.large = self.landing.take_large();
         }
         (item.generation, item.life) = (self.views.bound, self.core.handles());
-        if item.is_named() { Ok(()) } else { self.name_landed(operation, item) }
+        if item.is_named() { Ok(()) } else { self.name_landed(item) }
     }
 
     #[cold]
-    fn name_landed(&mut self, operation: &'static str, item: &mut Item) -> Result<()> {
+    fn name_landed(&mut self, item: &mut Item) -> Result<()> {
         item.names_of = item.layout.table();
         item.names = Arc::default();
-        item.names = self.names_for(operation, item.names_of, item)?;
+        item.names = self.names_for(item.names_of, item)?;
         Ok(())
     }
 

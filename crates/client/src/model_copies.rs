@@ -17,12 +17,7 @@ const GETS_A_TRY: u32 = 256;
 
 impl Session {
     /// Sees to it that there is a copy of the models of a table, if there can be one and it is of use.
-    pub(crate) fn copy_models(
-        &mut self,
-        operation: &'static str,
-        table: TableId,
-        shard: usize,
-    ) -> Result<()> {
+    pub(crate) fn copy_models(&mut self, table: TableId, shard: usize) -> Result<()> {
         let budget = self.options.model_bytes;
         if self.core.path == Path::Message || self.core.reads_directly() || budget == 0 {
             return Ok(());
@@ -31,7 +26,7 @@ impl Session {
         if ordered.has_copy(table) || !ordered.may_try(table, GETS_A_TRY) {
             return Ok(());
         }
-        if let Some(copy) = self.read_models(operation, table, shard, budget)? {
+        if let Some(copy) = self.read_models(table, shard, budget)? {
             mark!("models copied");
             self.core.reader(shard).ordered.keep_copy(table, copy);
         }
@@ -39,15 +34,9 @@ impl Session {
     }
 
     /// READs the models of a table, from the header page on. `None`: there are none, or they changed meanwhile, or there is no room.
-    fn read_models(
-        &mut self,
-        operation: &'static str,
-        table: TableId,
-        shard: usize,
-        budget: usize,
-    ) -> Result<Option<ModelCopy>> {
+    fn read_models(&mut self, table: TableId, shard: usize, budget: usize) -> Result<Option<ModelCopy>> {
         let page = Span::private(header_word::ROOTS as u64 * 8 + 8);
-        if !self.read_span(operation, shard, Place(0), &page)? {
+        if !self.read_span(shard, Place(0), &page)? {
             return Ok(None);
         }
         let (image, word) = (page.words().load(header_word::IMAGE_ID), page.words().load(header_word::ROOTS));
@@ -57,12 +46,12 @@ impl Session {
             return Ok(None);
         };
         // Memory of a list only ever becomes a list again, so this is a top model's place, old or new, or none.
-        let Some(word) = self.read_word(operation, shard, list.place.plus(root as u64 * 8))? else {
+        let Some(word) = self.read_word(shard, list.place.plus(root as u64 * 8))? else {
             return Ok(None);
         };
         let place = Location::place_of(word);
         let header = Span::private(TOP_HEADER_WORDS as u64 * 8);
-        if word == 0 || !self.read_span(operation, shard, place, &header)? {
+        if word == 0 || !self.read_span(shard, place, &header)? {
             return Ok(None);
         }
         let guardian = Guardian(header.words().load(0));
@@ -78,34 +67,28 @@ impl Session {
             return Ok(Some(copy));
         }
         let Some(top) = Span::try_private(words as u64 * 8) else { return Ok(None) };
-        if !self.read_span(operation, shard, place, &top)? {
+        if !self.read_span(shard, place, &top)? {
             return Ok(None);
         }
         // What was live before and is live after was so all the time.
-        let last = self.read_word(operation, shard, place)?;
+        let last = self.read_word(shard, place)?;
         let whole = last == Some(guardian.0) && top.words().load(0) == guardian.0;
         Ok(if whole { ModelCopy::new(origin, top.words()) } else { None })
     }
 
-    fn read_word(&mut self, operation: &'static str, shard: usize, place: Place) -> Result<Option<u64>> {
+    fn read_word(&mut self, shard: usize, place: Place) -> Result<Option<u64>> {
         let span = Span::private(8);
-        Ok(self.read_span(operation, shard, place, &span)?.then(|| span.words().load(0)))
+        Ok(self.read_span(shard, place, &span)?.then(|| span.words().load(0)))
     }
 
     /// READs as many words as a span has. `false`: they could not be had.
-    fn read_span(
-        &mut self,
-        operation: &'static str,
-        shard: usize,
-        place: Place,
-        into: &Span,
-    ) -> Result<bool> {
+    fn read_span(&mut self, shard: usize, place: Place, into: &Span) -> Result<bool> {
         let all = into.words().count();
         let mut piece = Items::default();
         for done in (0..all).step_by(PIECE_WORDS) {
             piece.clear();
             piece.room((all - done).min(PIECE_WORDS));
-            if self.read_spans(operation, shard, &[place.plus(done as u64 * 8)], &mut piece)?.is_none() {
+            if self.read_spans(shard, &[place.plus(done as u64 * 8)], &mut piece)?.is_none() {
                 return Ok(false);
             }
             into.words().copy_in(done, &piece.words);

@@ -29,8 +29,6 @@ const PAGE_KEYS: u64 = 256;
 /// Scans that begin together.
 const SCANS_AT_ONCE: usize = 16;
 
-const SCAN: &str = "scan";
-
 /// Which keys of a table, and in which order: all of them upwards, unless something else is said. A hash table has no order: its keys
 /// come in any, and only all of them or the first so many can be had.
 ///
@@ -124,17 +122,17 @@ impl Scan {
     }
 
     /// What it means for a table of a server whose keys have hashes of this seed.
-    fn resolve(&self, operation: &'static str, table: TableId, seed: u64) -> Result<Cursor> {
+    fn resolve(&self, table: TableId, seed: u64) -> Result<Cursor> {
         let kind = table.kind();
         if !kind.is_ordered() {
-            return self.resolve_unordered(operation, table, seed);
+            return self.resolve_unordered(table, seed);
         }
         if let Some(place) = &self.goes_on {
             let rest = Scan { lower: Bound::Before(place.clone()), goes_on: None, ..self.clone() };
-            return rest.resolve(operation, table, seed);
+            return rest.resolve(table, seed);
         }
         for key in [&self.lower, &self.upper].into_iter().filter_map(Bound::key) {
-            check_key(operation, table, key)?;
+            check_key(table, key)?;
         }
         let longest = if kind.has_numbers() { 8 } else { KEY_BYTES_MAX };
         let range = match self.prefix.len() <= longest {
@@ -154,18 +152,18 @@ impl Scan {
     }
 
     /// What it means for a hash table.
-    fn resolve_unordered(&self, operation: &'static str, table: TableId, seed: u64) -> Result<Cursor> {
+    fn resolve_unordered(&self, table: TableId, seed: u64) -> Result<Cursor> {
         let all = Scan { limit: self.limit, goes_on: self.goes_on.clone(), ..Scan::all() };
         if *self != all {
             let context = "a hash table has no order, and is scanned as a whole; ranges are for tables made with `kelix table \
                            create --ordered`";
-            return Err(Error::new(ErrorKind::InvalidArgument, operation, context));
+            return Err(Error::unnamed(ErrorKind::InvalidArgument, context));
         }
         let start = Range::Unordered { shard: 0, position: 0 };
         let range = self.goes_on.as_ref().map_or(Some(start), |place| Range::of_place(place, seed));
         let range = range.ok_or_else(|| {
             let context = "the scan that is to go on was of another store";
-            Error::new(ErrorKind::InvalidArgument, operation, context)
+            Error::unnamed(ErrorKind::InvalidArgument, context)
         })?;
         Ok(Cursor {
             table,
@@ -228,9 +226,13 @@ pub struct Scanner<'s> {
 impl Scanner<'_> {
     /// The next item; `None`: that was the last.
     pub fn next_item(&mut self) -> Result<Option<Item>> {
+        self.next_of_page().map_err(|error| error.of("scan"))
+    }
+
+    fn next_of_page(&mut self) -> Result<Option<Item>> {
         loop {
             if let Some(item) = self.page.pop_front() {
-                return self.session.name_attributes(SCAN, item).map(Some);
+                return self.session.name_attributes(item).map(Some);
             }
             if self.cursor.is_over() {
                 return Ok(None);
@@ -238,7 +240,7 @@ impl Scanner<'_> {
             let Scanner { session, cursor, page, generation } = self;
             let (table, generation) = (cursor.table, *generation);
             session.views.bound = generation;
-            session.next_page(SCAN, cursor, PAGE_KEYS, &mut |session: &mut Session, found: Found<'_>| {
+            session.next_page(cursor, PAGE_KEYS, &mut |session: &mut Session, found: Found<'_>| {
                 let before = page.len();
                 let item = |words: &[u64]| {
                     Item::of(words.to_vec(), None, &session.named, (generation, session.core.handles()))
@@ -250,11 +252,11 @@ impl Scanner<'_> {
                             .map(|value| item(&inline_item(table, value[0].to_be_bytes(), value[1]))),
                     ),
                     Found::Item(view) => page.push_back(item(view.words())),
-                    Found::Key(key) => page.extend(session.fetch_item(SCAN, table, key)?),
+                    Found::Key(key) => page.extend(session.fetch_item(table, key)?),
                 }
                 Ok((page.len() - before) as u64)
             })?;
-            session.still(SCAN)?;
+            session.still()?;
         }
     }
 }
@@ -279,48 +281,49 @@ impl Iterator for Scanner<'_> {
 impl Session {
     /// Scans a table: the items come one after another, and are fetched in pages.
     pub fn scan(&mut self, table: Table, scan: &Scan) -> Result<Scanner<'_>> {
-        let id = self.check_table(SCAN, table)?;
-        let cursor = scan.resolve(SCAN, id, self.core.seed())?;
-        let generation = self.views.bound;
+        let (cursor, generation) = self.operate("scan", |session| {
+            let id = session.check_table(table)?;
+            Ok((scan.resolve(id, session.core.seed())?, session.views.bound))
+        })?;
         Ok(Scanner { session: self, cursor, page: VecDeque::new(), generation })
     }
 
     /// Scans a table into a buffer that is reused from scan to scan: keys, and plain values (or the unnamed
     /// attributes).
     pub fn scan_into(&mut self, table: Table, scan: &Scan, rows: &mut Rows) -> Result<()> {
-        const OPERATION: &str = "scan_into";
-        let id = self.check_table(OPERATION, table)?;
-        let cursor = scan.resolve(OPERATION, id, self.core.seed())?;
-        self.scan_range(OPERATION, cursor, rows)
+        self.read_table("scan_into", table, |session, id| {
+            let cursor = scan.resolve(id, session.core.seed())?;
+            session.scan_range(cursor, rows)
+        })
     }
 
     /// Scans a table many times: does with each scan, and the buffer of the same number, what [`Session::scan_into`] does.
     /// Where memory is within reach of loads, all of them begin at once.
     pub fn multi_scan_into(&mut self, table: Table, scans: &[Scan], rows: &mut [Rows]) -> Result<()> {
-        const OPERATION: &str = "multi_scan_into";
-        let id = self.check_table(OPERATION, table)?;
-        if scans.len() != rows.len() {
-            let context = format!("{} scans, and {} buffers for what they bring", scans.len(), rows.len());
-            return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, context));
-        }
-        for (scans, rows) in scans.chunks(SCANS_AT_ONCE).zip(rows.chunks_mut(SCANS_AT_ONCE)) {
-            let cursors: Vec<Cursor> = scans
-                .iter()
-                .map(|scan| scan.resolve(OPERATION, id, self.core.seed()))
-                .collect::<Result<_>>()?;
-            let begins: Vec<[u8; 8]> = cursors.iter().filter_map(Cursor::first_number).collect();
-            let begins: Vec<&[u8]> = begins.iter().map(|begin| &begin[..]).collect();
-            if self.core.begins_with_index() && id.kind().is_ordered() {
-                self.core.reader_in_order(id).bring_near(id, &begins);
+        self.read_table("multi_scan_into", table, |session, id| {
+            if scans.len() != rows.len() {
+                let context =
+                    format!("{} scans, and {} buffers for what they bring", scans.len(), rows.len());
+                return Err(Error::unnamed(ErrorKind::InvalidArgument, context));
             }
-            for (cursor, rows) in cursors.into_iter().zip(rows) {
-                self.scan_range(OPERATION, cursor, rows)?;
+            for (scans, rows) in scans.chunks(SCANS_AT_ONCE).zip(rows.chunks_mut(SCANS_AT_ONCE)) {
+                let seed = session.core.seed();
+                let cursors: Vec<Cursor> =
+                    scans.iter().map(|scan| scan.resolve(id, seed)).collect::<Result<_>>()?;
+                let begins: Vec<[u8; 8]> = cursors.iter().filter_map(Cursor::first_number).collect();
+                let begins: Vec<&[u8]> = begins.iter().map(|begin| &begin[..]).collect();
+                if session.core.begins_with_index() && id.kind().is_ordered() {
+                    session.core.reader_in_order(id).bring_near(id, &begins);
+                }
+                for (cursor, rows) in cursors.into_iter().zip(rows) {
+                    session.scan_range(cursor, rows)?;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
-    fn scan_range(&mut self, operation: &'static str, mut cursor: Cursor, rows: &mut Rows) -> Result<()> {
+    fn scan_range(&mut self, mut cursor: Cursor, rows: &mut Rows) -> Result<()> {
         let id = cursor.table;
         rows.clear();
         let mut take = |session: &mut Session, found: Found<'_>| {
@@ -335,7 +338,7 @@ impl Session {
                     rows.push(item.key(), item.value(), item.version());
                 }
                 Found::Key(key) => {
-                    if let Some(item) = session.fetch_item(operation, id, key)? {
+                    if let Some(item) = session.fetch_item(id, key)? {
                         rows.push(item.key(), item.value(), item.version());
                     }
                 }
@@ -343,29 +346,28 @@ impl Session {
             Ok((rows.len() - before) as u64)
         };
         while !cursor.is_over() {
-            self.next_page(operation, &mut cursor, SCAN_KEYS_MAX as u64, &mut take)?;
+            self.next_page(&mut cursor, SCAN_KEYS_MAX as u64, &mut take)?;
         }
-        self.still(operation)
+        Ok(())
     }
 
     /// Brings the next keys of a scan, at most so many, by itself or from the shard.
     #[inline]
     fn next_page(
         &mut self,
-        operation: &'static str,
         cursor: &mut Cursor,
         most: u64,
         take: &mut impl FnMut(&mut Session, Found<'_>) -> Result<u64>,
     ) -> Result<()> {
         self.note_operation()?;
-        if self.read_pages(operation, cursor, most, take)? {
+        if self.read_pages(cursor, most, take)? {
             return Ok(());
         }
-        match cursor.ask_page(self, operation, most, take) {
+        match cursor.ask_page(self, most, take) {
             // Where nobody can be asked it looks further for a leaf by itself.
             Err(error) if self.is_alone(cursor.table, &error) => {
                 cursor.in_vain = 0;
-                let found = self.read_pages(operation, cursor, most, take)?;
+                let found = self.read_pages(cursor, most, take)?;
                 if found { Ok(()) } else { Err(error) }
             }
             asked => asked,
@@ -373,14 +375,9 @@ impl Session {
     }
 
     /// Fetches an item of a scan. `None`: it was deleted meanwhile.
-    pub(crate) fn fetch_item(
-        &mut self,
-        operation: &'static str,
-        table: TableId,
-        key: &[u8],
-    ) -> Result<Option<Item>> {
-        let found = self.fetch(operation, table, key)?;
-        found.map(|_| self.make_item(operation)).transpose()
+    pub(crate) fn fetch_item(&mut self, table: TableId, key: &[u8]) -> Result<Option<Item>> {
+        let found = self.fetch(table, key)?;
+        found.map(|_| self.make_item()).transpose()
     }
 
     /// The item with the least key of an ordered table.
@@ -395,52 +392,49 @@ impl Session {
 
     /// Counts the keys of a range, each once.
     pub fn count(&mut self, table: Table, scan: &Scan) -> Result<u64> {
-        const OPERATION: &str = "count";
-        let id = self.check_table(OPERATION, table)?;
-        let mut cursor = scan.resolve(OPERATION, id, self.core.seed())?;
-        if !cursor.fits_one_message() {
-            return self.scan(table, scan)?.try_fold(0, |all, item| item.map(|_| all + 1));
-        }
-        let mut all = 0;
-        let counted = ScanArgument { count: true, ..ScanArgument::default() };
-        while !cursor.is_over() {
-            let answer = cursor.ask(self, OPERATION, u64::MAX, counted)?;
-            let reply = cursor.reply(OPERATION, &answer)?;
-            all += answer.version;
-            cursor.left -= answer.version.min(cursor.left);
-            if cursor.pass_page(OPERATION, self, &reply)? {
-                continue;
+        self.read_table("count", table, |session, id| {
+            let mut cursor = scan.resolve(id, session.core.seed())?;
+            if !cursor.fits_one_message() {
+                return session.scan(table, scan)?.try_fold(0, |all, item| item.map(|_| all + 1));
             }
-            cursor.done |= reply.end || answer.version == 0;
-            if !cursor.done {
-                cursor.pass(reply.last_key().ok_or_else(|| nonsense(OPERATION))?);
+            let mut all = 0;
+            let counted = ScanArgument { count: true, ..ScanArgument::default() };
+            while !cursor.is_over() {
+                let answer = cursor.ask(session, u64::MAX, counted)?;
+                let reply = cursor.reply(&answer)?;
+                all += answer.version;
+                cursor.left -= answer.version.min(cursor.left);
+                if cursor.pass_page(session, &reply)? {
+                    continue;
+                }
+                cursor.done |= reply.end || answer.version == 0;
+                if !cursor.done {
+                    cursor.pass(reply.last_key().ok_or_else(nonsense)?);
+                }
             }
-        }
-        self.still(OPERATION)?;
-        Ok(all)
+            Ok(all)
+        })
     }
 
     /// About how many keys a range has, without looking at each: exact for a few, and for more what leaves have on average. Of a hash
     /// table how many there are.
     pub fn estimate(&mut self, table: Table, scan: &Scan) -> Result<u64> {
-        const OPERATION: &str = "estimate";
-        let id = self.check_table(OPERATION, table)?;
-        let mut cursor =
-            Scan { backwards: false, ..scan.clone() }.resolve(OPERATION, id, self.core.seed())?;
-        if !cursor.fits_one_message() {
-            let context = "the end of the range is too long for an estimate; count the keys instead";
-            return Err(Error::new(ErrorKind::InvalidArgument, OPERATION, context));
-        }
-        let about = ScanArgument { estimate: true, ..ScanArgument::default() };
-        if cursor.is_over() {
-            return Ok(0);
-        }
-        let mut all = cursor.ask(self, OPERATION, u64::MAX, about)?.version;
-        while cursor.pass_shard(self) {
-            all += cursor.ask(self, OPERATION, u64::MAX, about)?.version;
-        }
-        self.still(OPERATION)?;
-        Ok(all.min(cursor.left))
+        self.read_table("estimate", table, |session, id| {
+            let mut cursor = Scan { backwards: false, ..scan.clone() }.resolve(id, session.core.seed())?;
+            if !cursor.fits_one_message() {
+                let context = "the end of the range is too long for an estimate; count the keys instead";
+                return Err(Error::unnamed(ErrorKind::InvalidArgument, context));
+            }
+            let about = ScanArgument { estimate: true, ..ScanArgument::default() };
+            if cursor.is_over() {
+                return Ok(0);
+            }
+            let mut all = cursor.ask(session, u64::MAX, about)?.version;
+            while cursor.pass_shard(session) {
+                all += cursor.ask(session, u64::MAX, about)?.version;
+            }
+            Ok(all.min(cursor.left))
+        })
     }
 }
 
@@ -455,9 +449,7 @@ mod tests {
     fn no_key_begins_with_more_bytes_than_keys_have() {
         for (kind, longest) in [(TableKind::Strings, KEY_BYTES_MAX), (TableKind::Inline, 8)] {
             let cursor = |bytes: usize| {
-                Scan::prefix(&vec![1; bytes])
-                    .resolve("scan", TableId::new(kind, 1), 0)
-                    .expect("an ordered table")
+                Scan::prefix(&vec![1; bytes]).resolve(TableId::new(kind, 1), 0).expect("an ordered table")
             };
             assert!(!cursor(longest).done && cursor(longest + 1).done);
         }

@@ -159,17 +159,17 @@ pub struct Session {
     pub(crate) detached: bool,
 }
 
-pub(crate) fn check_key(operation: &'static str, table: TableId, key: &[u8]) -> Result<()> {
-    if table.kind().takes_key(key) { Ok(()) } else { Err(no_key(operation, table, key)) }
+pub(crate) fn check_key(table: TableId, key: &[u8]) -> Result<()> {
+    if table.kind().takes_key(key) { Ok(()) } else { Err(no_key(table, key)) }
 }
 
 #[cold]
-fn no_key(operation: &'static str, table: TableId, key: &[u8]) -> Error {
+fn no_key(table: TableId, key: &[u8]) -> Error {
     let allowed = match table.kind().has_numbers() {
         true => "the keys of this table are numbers of 8 bytes, highest first".to_string(),
         false => format!("the longest allowed is {KEY_BYTES_MAX}"),
     };
-    Error::new(ErrorKind::InvalidArgument, operation, format!("a key of {} bytes; {allowed}", key.len()))
+    Error::unnamed(ErrorKind::InvalidArgument, format!("a key of {} bytes; {allowed}", key.len()))
 }
 
 impl Session {
@@ -338,10 +338,10 @@ impl Session {
         Ok(())
     }
 
-    pub(crate) fn superseded(&mut self, operation: &'static str) -> Error {
+    pub(crate) fn superseded(&mut self) -> Error {
         self.server = LOST;
         let context = "another server has taken over; the session goes over to it with the next call";
-        Error::new(ErrorKind::Superseded, operation, context)
+        Error::unnamed(ErrorKind::Superseded, context)
     }
 
     /// Tells the server from all others: the random number of its store, which snapshots keep, and that of this life of the store, which no
@@ -351,22 +351,49 @@ impl Session {
     }
 
     #[inline]
-    pub(crate) fn check_table(&mut self, operation: &'static str, table: Table) -> Result<TableId> {
+    pub(crate) fn check_table(&mut self, table: Table) -> Result<TableId> {
         if table.server != self.server {
             self.heal()?;
         }
-        self.check_further_table(operation, table)
+        self.check_further_table(table)
     }
 
     /// The same of a table that is not the first of its operation: what was looked up for the first is good still.
     #[inline]
-    pub(crate) fn check_further_table(&mut self, operation: &'static str, table: Table) -> Result<TableId> {
-        let table = if table.server == self.server { table } else { self.led_on(operation, table)? };
+    pub(crate) fn check_further_table(&mut self, table: Table) -> Result<TableId> {
+        let table = if table.server == self.server { table } else { self.led_on(table)? };
         if table.generation != 0 {
-            return self.bind(operation, table);
+            return self.bind(table);
         }
         self.views.bound = 0;
         Ok(table.id)
+    }
+
+    /// Runs a public call and names it in its error. So nothing below has to know for what it is done.
+    #[inline(always)]
+    pub(crate) fn operate<T>(
+        &mut self,
+        operation: &'static str,
+        call: impl FnOnce(&mut Session) -> Result<T>,
+    ) -> Result<T> {
+        call(self).map_err(|error| error.of(operation))
+    }
+
+    /// The same of a call that reads a table: it begins with where the table's handle leads, and what was read counts only if it could still
+    /// be read in the end.
+    #[inline(always)]
+    pub(crate) fn read_table<T>(
+        &mut self,
+        operation: &'static str,
+        table: Table,
+        call: impl FnOnce(&mut Session, TableId) -> Result<T>,
+    ) -> Result<T> {
+        self.operate(operation, |session| {
+            let id = session.check_table(table)?;
+            let found = call(session, id)?;
+            session.still()?;
+            Ok(found)
+        })
     }
 
     pub(crate) fn table_handle(&self, id: TableId) -> Table {
@@ -377,10 +404,7 @@ impl Session {
 
     /// Gets an item. `Ok(None)`: the key is absent.
     pub fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<Item>> {
-        let id = self.check_table("get", table)?;
-        let found = self.fetch("get", id, key)?.map(|_| self.make_item("get")).transpose()?;
-        self.still("get")?;
-        Ok(found)
+        self.read_table("get", table, |session, id| session.fetch_item(id, key))
     }
 
     /// Gets the value of a plain item (or the unnamed attribute) into the caller's buffer, without allocating.
@@ -393,15 +417,12 @@ impl Session {
         key: &[u8],
         buffer: &mut [u8],
     ) -> Result<Option<(usize, Version)>> {
-        let id = self.check_table("get_into", table)?;
-        let found = self.read_into(id, key, buffer)?;
-        self.still("get_into")?;
-        Ok(found)
+        self.read_table("get_into", table, |session, id| session.read_into(id, key, buffer))
     }
 
     #[inline(always)]
     fn read_into(&mut self, id: TableId, key: &[u8], buffer: &mut [u8]) -> Result<Option<(usize, Version)>> {
-        self.begin("get_into", id, key)?;
+        self.begin(id, key)?;
         if self.core.begins_with_index() && !id.kind().is_ordered() {
             let hash = self.core.hash(id, key);
             let found = self.core.read_direct(id, hash, key, |item| {
@@ -454,7 +475,7 @@ impl Session {
             }
         }
         let wanted = Wanted { table, key, pointer: None };
-        let Some(version) = self.fetch_wanted("get_into", wanted)? else { return Ok(None) };
+        let Some(version) = self.fetch_wanted(wanted)? else { return Ok(None) };
         let value = self.landing.value();
         match buffer.get_mut(..value.len()) {
             Some(target) => target.copy_from_slice(value),
@@ -465,23 +486,17 @@ impl Session {
 
     /// Fetches an item into `self.landing`.
     #[inline]
-    pub(crate) fn fetch(
-        &mut self,
-        operation: &'static str,
-        table: TableId,
-        key: &[u8],
-    ) -> Result<Option<Version>> {
-        self.fetch_wanted(operation, Wanted { table, key, pointer: None })
+    pub(crate) fn fetch(&mut self, table: TableId, key: &[u8]) -> Result<Option<Version>> {
+        self.fetch_wanted(Wanted { table, key, pointer: None })
     }
 
     /// The same, beginning with a pointer if one is known.
     #[inline]
     pub(crate) fn fetch_wanted(
         &mut self,
-        operation: &'static str,
         Wanted { table, key, pointer }: Wanted<'_>,
     ) -> Result<Option<Version>> {
-        self.begin(operation, table, key)?;
+        self.begin(table, key)?;
         let route = self.core.route(table, key);
         if self.core.path != Path::Message {
             let mut known = pointer.or_else(|| self.core.known_pointer(route.0));
@@ -498,18 +513,15 @@ impl Session {
                 }
             }
             if known.is_none() && table.kind().is_ordered() {
-                self.copy_models(operation, table, route.1)?;
+                self.copy_models(table, route.1)?;
             }
-            let found =
-                self.within_budget(|session| session.read_or_ask(operation, (table, key), route, known));
+            let found = self.within_budget(|session| session.read_or_ask((table, key), route, known));
             return match found {
-                Err(error) if self.is_alone(table, &error) => {
-                    self.fetch_alone(operation, (table, key), route, error)
-                }
+                Err(error) if self.is_alone(table, &error) => self.fetch_alone((table, key), route, error),
                 found => found,
             };
         }
-        self.ask(operation, table, key, route)
+        self.ask(table, key, route)
     }
 
     /// Looks for a key of an ordered table, whose item is in `self.landing` if it was found, and goes on from its place if only
@@ -542,36 +554,29 @@ impl Session {
     #[inline]
     pub(crate) fn read_or_ask(
         &mut self,
-        operation: &'static str,
         (table, key): (TableId, &[u8]),
         route: (KeyHash, usize),
         known: Option<Pointer>,
     ) -> Result<Option<Version>> {
         let mut op = self.core.start_read(0, (table, key), route, known);
-        match self.read(operation, &mut op, key, known)? {
+        match self.read(&mut op, key, known)? {
             End::Found => return Ok(Some(self.landing.view().version())),
             End::Absent => return Ok(None),
             End::Ask => self.core.total.fallbacks += 1,
         }
-        self.ask(operation, table, key, route)
+        self.ask(table, key, route)
     }
 
     /// What every operation on one key begins with.
     #[inline(always)]
-    pub(crate) fn begin(&mut self, operation: &'static str, table: TableId, key: &[u8]) -> Result<()> {
-        check_key(operation, table, key)?;
+    pub(crate) fn begin(&mut self, table: TableId, key: &[u8]) -> Result<()> {
+        check_key(table, key)?;
         self.note_operation()
     }
 
     /// Drives a one-sided read to its end.
     #[inline]
-    pub(crate) fn read(
-        &mut self,
-        operation: &'static str,
-        op: &mut ReadOp,
-        key: &[u8],
-        known: Option<Pointer>,
-    ) -> Result<End> {
+    pub(crate) fn read(&mut self, op: &mut ReadOp, key: &[u8], known: Option<Pointer>) -> Result<End> {
         let mut patience = Patience::default();
         let mut anew = false;
         let found = loop {
@@ -584,7 +589,7 @@ impl Session {
                 Step::Pending => {
                     // What was asked for before has arrived.
                     patience.note_read(op.cost().read_bytes);
-                    anew = self.until_progress(operation, &mut patience)?;
+                    anew = self.until_progress(&mut patience)?;
                 }
                 Step::Valid => break End::Found,
                 Step::Absent => break End::Absent,
@@ -594,8 +599,8 @@ impl Session {
                         break End::Ask;
                     }
                 }
-                Step::Superseded => return Err(self.superseded(operation)),
-                Step::NoMemory => return Err(no_memory(operation)),
+                Step::Superseded => return Err(self.superseded()),
+                Step::NoMemory => return Err(no_memory()),
             }
         };
         self.core.finish_read(op, known);
@@ -623,41 +628,37 @@ impl Session {
     #[cold]
     pub(crate) fn ask(
         &mut self,
-        operation: &'static str,
         table: TableId,
         key: &[u8],
         (hash, shard): (KeyHash, usize),
     ) -> Result<Option<Version>> {
-        let answer = self.call(operation, shard, self.get_head(table), key, &[])?;
-        self.take_item_from(operation, table, key, (hash, shard), answer)
+        let answer = self.call(shard, self.get_head(table), key, &[])?;
+        self.take_item_from(table, key, (hash, shard), answer)
     }
 
     /// Brings the item of an answer into `self.landing`.
     pub(crate) fn take_item(
         &mut self,
-        operation: &'static str,
         table: TableId,
         key: &[u8],
         answer: Answer,
     ) -> Result<Option<Version>> {
         let route = self.core.route(table, key);
-        self.take_item_from(operation, table, key, route, answer)
+        self.take_item_from(table, key, route, answer)
     }
 
     fn take_item_from(
         &mut self,
-        operation: &'static str,
         table: TableId,
         key: &[u8],
         (hash, shard): (KeyHash, usize),
         answer: Answer,
     ) -> Result<Option<Version>> {
-        self.within_budget(|session| session.take_by_rounds(operation, table, key, (hash, shard), answer))
+        self.within_budget(|session| session.take_by_rounds(table, key, (hash, shard), answer))
     }
 
     fn take_by_rounds(
         &mut self,
-        operation: &'static str,
         table: TableId,
         key: &[u8],
         (hash, shard): (KeyHash, usize),
@@ -665,7 +666,7 @@ impl Session {
     ) -> Result<Option<Version>> {
         let (mut rounds, mut patience) = (0, Patience::default());
         loop {
-            check_answer(operation, &answer)?;
+            check_answer(&answer)?;
             self.core.take_model(table, shard, &mut answer);
             if answer.status != Status::Ok {
                 return Ok(None);
@@ -678,7 +679,7 @@ impl Session {
             }
             // A long item stays where it is and is read from there.
             let mut op = self.core.start_read(0, (table, key), (hash, shard), pointer);
-            match self.read(operation, &mut op, key, pointer)? {
+            match self.read(&mut op, key, pointer)? {
                 End::Found => return Ok(Some(self.landing.view().version())),
                 End::Absent => return Ok(None),
                 End::Ask => {}
@@ -686,9 +687,9 @@ impl Session {
             rounds += 1;
             if rounds >= ROUNDS_MAX && !self.may_become_readable(&mut patience) {
                 let context = "the item changed each time it was read, or stands in memory that is not registered; try again";
-                return Err(Error::new(ErrorKind::TimedOut, operation, context));
+                return Err(Error::unnamed(ErrorKind::TimedOut, context));
             }
-            answer = self.call(operation, shard, self.get_head(table), key, &[])?;
+            answer = self.call(shard, self.get_head(table), key, &[])?;
         }
     }
 
@@ -702,19 +703,16 @@ impl Session {
     }
 
     /// Makes an owned item of what was fetched.
-    pub(crate) fn make_item(&mut self, operation: &'static str) -> Result<Item> {
+    pub(crate) fn make_item(&mut self) -> Result<Item> {
         let words = self.landing.item.clone();
         let large = self.landing.take_large();
-        self.name_attributes(
-            operation,
-            Item::of(words, large, &self.named, (self.views.bound, self.core.handles())),
-        )
+        self.name_attributes(Item::of(words, large, &self.named, (self.views.bound, self.core.handles())))
     }
 
     /// Gives an item the names of its attributes.
-    pub(crate) fn name_attributes(&mut self, operation: &'static str, mut item: Item) -> Result<Item> {
+    pub(crate) fn name_attributes(&mut self, mut item: Item) -> Result<Item> {
         if !item.is_named() {
-            item.names = self.names_for(operation, item.layout.table(), &item)?;
+            item.names = self.names_for(item.layout.table(), &item)?;
             item.names_of = item.layout.table();
             self.named = (item.names_of, item.names.clone());
         }
@@ -777,53 +775,46 @@ impl Drop for Session {
 #[cold]
 fn too_small(value_bytes: usize, buffer: &[u8]) -> Error {
     let context = format!("the value has {value_bytes} bytes, the buffer {}", buffer.len());
-    Error::new(ErrorKind::BufferTooSmall, "get_into", context)
+    Error::unnamed(ErrorKind::BufferTooSmall, context)
 }
 
 /// What a value is called that this process has no memory for.
-pub(crate) fn no_memory(operation: &'static str) -> Error {
+pub(crate) fn no_memory() -> Error {
     let context = "the value is larger than the memory that this process can get; check `ulimit -v`";
-    Error::new(ErrorKind::System, operation, context)
+    Error::unnamed(ErrorKind::System, context)
 }
 
 /// Turns refusals into errors.
-pub(crate) fn check_answer(operation: &'static str, answer: &Answer) -> Result<()> {
+pub(crate) fn check_answer(answer: &Answer) -> Result<()> {
     match answer.status {
         Status::Ok | Status::Absent | Status::Mismatch => Ok(()),
-        Status::NoRoom => Err(Error::new(
+        Status::NoRoom => Err(Error::unnamed(
             ErrorKind::OutOfMemory,
-            operation,
             "the shard's memory is full and none comes back; delete something, or serve with more --memory",
         )),
-        Status::Refused => {
-            Err(Error::new(ErrorKind::InvalidArgument, operation, "the server refused the request"))
+        Status::Refused => Err(Error::unnamed(ErrorKind::InvalidArgument, "the server refused the request")),
+        Status::Denied => {
+            Err(Error::unnamed(ErrorKind::Denied, "this client may read this namespace, and not write"))
         }
-        Status::Denied => Err(Error::new(
-            ErrorKind::Denied,
-            operation,
-            "this client may read this namespace, and not write",
-        )),
         Status::Gone => {
             let context =
                 "the table was dropped, or the generation of it is not there any more; open it again";
-            Err(Error::new(ErrorKind::ViewExpired, operation, context))
+            Err(Error::unnamed(ErrorKind::ViewExpired, context))
         }
         Status::Loaded => {
             let context = "the table was loaded: it takes no writes but those of the next load, and goes with its dataset only";
-            Err(Error::new(ErrorKind::Denied, operation, context))
+            Err(Error::unnamed(ErrorKind::Denied, context))
         }
         Status::Frozen => {
             let context =
                 "the table's next generation is coming into force; write by the table's name, and try again";
-            Err(Error::new(ErrorKind::Frozen, operation, context))
+            Err(Error::unnamed(ErrorKind::Frozen, context))
         }
-        Status::Taken => {
-            Err(Error::new(ErrorKind::InvalidArgument, operation, "a loaded table has that name"))
-        }
+        Status::Taken => Err(Error::unnamed(ErrorKind::InvalidArgument, "a loaded table has that name")),
         Status::Forgotten => {
             let context =
                 "the server no longer knows whether it was done: too many other clients came and went";
-            Err(Error::new(ErrorKind::Unavailable, operation, context).with_effect(Effect::Unknown))
+            Err(Error::unnamed(ErrorKind::Unavailable, context).with_effect(Effect::Unknown))
         }
     }
 }

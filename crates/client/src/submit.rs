@@ -73,9 +73,16 @@ pub(crate) struct Reading {
 const SUBMITTED: u32 = SESSION_READS_MAX as u32;
 
 impl Session {
-    fn submit(&mut self, head: RequestHead, key: &[u8], value: Vec<u8>) -> Result<Ticket> {
-        check_key("submit", head.table, key)?;
-        check_value("submit", &head, &value)?;
+    fn submit(&mut self, op: Op, table: Table, key: &[u8], value: &[u8]) -> Result<Ticket> {
+        self.operate("submit", |session| {
+            let head = RequestHead::new(op, 0, session.check_table(table)?);
+            session.enqueue(head, key, value.to_vec())
+        })
+    }
+
+    fn enqueue(&mut self, head: RequestHead, key: &[u8], value: Vec<u8>) -> Result<Ticket> {
+        check_key(head.table, key)?;
+        check_value(&head, &value)?;
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         let generation = self.views.bound;
@@ -83,34 +90,29 @@ impl Session {
         Ok(ticket)
     }
 
-    fn submit_head(&mut self, op: Op, table: Table) -> Result<RequestHead> {
-        Ok(RequestHead::new(op, 0, self.check_table("submit", table)?))
-    }
-
     /// Submits a get. It begins with the next [`Session::poll`], together with all others submitted until then.
     pub fn submit_get(&mut self, table: Table, key: &[u8]) -> Result<Ticket> {
-        let head = self.submit_head(Op::Get, table)?;
-        self.submit(head, key, Vec::new())
+        self.submit(Op::Get, table, key, &[])
     }
 
     /// Submits a put.
     pub fn submit_put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<Ticket> {
-        let head = self.submit_head(Op::Put, table)?;
-        self.submit(head, key, value.to_vec())
+        self.submit(Op::Put, table, key, value)
     }
 
     /// Submits a put of an item with attributes and links. Waits only where the server has yet to be asked for the
     /// number of an attribute's name.
     pub fn submit_item(&mut self, table: Table, key: &[u8], item: &NewItem) -> Result<Ticket> {
-        let table = self.check_table("submit", table)?;
-        let (head, body) = self.encode_item("submit", table, None, item)?;
-        self.submit(head, key, body.into_owned())
+        self.operate("submit", |session| {
+            let table = session.check_table(table)?;
+            let (head, body) = session.encode_item(table, None, item)?;
+            session.enqueue(head, key, body.into_owned())
+        })
     }
 
     /// Submits a delete.
     pub fn submit_delete(&mut self, table: Table, key: &[u8]) -> Result<Ticket> {
-        let head = self.submit_head(Op::Delete, table)?;
-        self.submit(head, key, Vec::new())
+        self.submit(Op::Delete, table, key, &[])
     }
 
     /// Begins what was submitted and moves what has ended to `completions`; returns how many. Waits only to send a
@@ -134,7 +136,7 @@ impl Session {
         self.note_moved(now_ns);
         self.connect_for_poll();
         loop {
-            self.move_on()?;
+            self.operate("poll", Session::move_on)?;
             completions.extend(self.finished.drain(..));
             if completions.len() > before || self.outstanding() == 0 {
                 break;
@@ -199,7 +201,7 @@ impl Session {
         let (table, since_ns) = (queued.head.table, self.core.fabric.now_ns());
         let route = self.core.route(table, &queued.key);
         if table.kind().is_ordered() {
-            if let Err(error) = self.copy_models("poll", table, route.1) {
+            if let Err(error) = self.copy_models(table, route.1) {
                 return self.finish(queued.ticket, Err(error));
             }
         }
@@ -258,15 +260,15 @@ impl Session {
             Step::Valid => {
                 std::mem::swap(&mut self.landing, landing);
                 self.views.bound = queued.generation;
-                let item = self.make_item("get").and_then(|item| self.still("poll").map(|()| item));
+                let item = self.make_item().and_then(|item| self.still().map(|()| item));
                 item.map(|item| Some(Outcome::Item(Some(item))))
             }
             Step::Absent => {
                 self.views.bound = queued.generation;
-                self.still("poll").map(|()| Some(Outcome::Item(None)))
+                self.still().map(|()| Some(Outcome::Item(None)))
             }
-            Step::Superseded => Err(self.superseded("poll")),
-            Step::NoMemory => Err(no_memory("poll")),
+            Step::Superseded => Err(self.superseded()),
+            Step::NoMemory => Err(no_memory()),
             _ => {
                 self.core.total.fallbacks += 1;
                 Ok(None)
@@ -278,14 +280,14 @@ impl Session {
     pub(crate) fn give_up_submitted(&mut self) {
         for Waiting { queued, id, .. } in std::mem::take(&mut self.waiting) {
             let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
-            let error = self.gone("poll").with_effect(effect);
+            let error = self.gone().with_effect(effect);
             self.finish(queued.ticket, Err(error));
         }
         let readings = std::mem::take(&mut self.readings).into_iter().flatten().map(|reading| reading.queued);
         let unsent = self.unsent.iter_mut().flat_map(std::mem::take);
         let queue = std::mem::take(&mut self.queue);
         for queued in readings.chain(unsent).chain(queue).collect::<Vec<_>>() {
-            let error = self.gone("poll");
+            let error = self.gone();
             self.finish(queued.ticket, Err(error));
         }
     }
@@ -293,16 +295,17 @@ impl Session {
     /// Why something is not waited for any longer, which was begun then.
     fn given_up(&mut self, since_ns: u64, now_ns: u64) -> Option<Error> {
         let waited = Duration::from_nanos(now_ns.saturating_sub(since_ns.max(self.moved_ns)));
-        match self.check_server("poll") {
+        match self.check_server() {
             // A server that is superseded gives no more answers; one that has gone may be found again.
             Err(error) if self.caller.is_none() || error.kind() == ErrorKind::Superseded => Some(error),
             Err(error) if self.has_tried_enough(now_ns) => Some(error),
-            _ if waited >= self.limit() => Some(self.timed_out("poll")),
+            _ if waited >= self.limit() => Some(self.timed_out()),
             _ => None,
         }
     }
 
     fn finish(&mut self, ticket: Ticket, outcome: Result<Outcome>) {
+        let outcome = outcome.map_err(|error| error.of("poll"));
         self.finished.push_back(Completion { ticket, outcome });
     }
 
@@ -316,7 +319,7 @@ impl Session {
         if self.unsent.iter().all(VecDeque::is_empty) {
             return;
         }
-        let lost = self.check_server("poll").err();
+        let lost = self.check_server().err();
         if lost.is_some() && self.caller.is_some() {
             return self.end_unsent();
         }
@@ -325,12 +328,12 @@ impl Session {
             while let Some(queued) = self.unsent[shard].pop_front() {
                 let large = queued.value.len() > MESSAGE_VALUE_BYTES_MAX;
                 let posted = if let Some(error) = &lost {
-                    Err(PostError::Failed(Error::new(error.kind(), "poll", error.context())))
+                    Err(PostError::Failed(Error::unnamed(error.kind(), error.context())))
                 } else if !large {
                     self.try_post(shard, queued.head, &queued.key, &queued.value)
                 } else if !sent_large {
                     sent_large = true;
-                    let answer = self.write("put", queued.head, &queued.key, &queued.value);
+                    let answer = self.write(queued.head, &queued.key, &queued.value);
                     // Those behind have waited for this one, which had patience of its own. If that was used up, so is theirs.
                     if answer.is_ok() {
                         self.sending = Patience::default();
@@ -375,7 +378,7 @@ impl Session {
         let gone = self.has_tried_enough(now_ns);
         if gone || self.sending.waited(now_ns) >= self.limit() {
             for queued in self.unsent.iter_mut().flat_map(std::mem::take).collect::<Vec<_>>() {
-                let error = if gone { self.gone("poll") } else { self.timed_out("poll") };
+                let error = if gone { self.gone() } else { self.timed_out() };
                 self.fail(queued, error);
             }
         }
@@ -386,7 +389,7 @@ impl Session {
         let (table, key) = (queued.head.table, &queued.key[..]);
         let outcome = if queued.head.op == Op::Get && self.is_alone(table, &error) {
             let route = self.core.route(table, key);
-            let found = self.fetch_alone("get", (table, key), route, error);
+            let found = self.fetch_alone((table, key), route, error);
             found.and_then(|found| self.item_of(&queued, found.is_some()))
         } else {
             Err(error)
@@ -397,8 +400,8 @@ impl Session {
     /// The outcome of a get that has fetched its item, if there is one.
     fn item_of(&mut self, queued: &Queued, exists: bool) -> Result<Outcome> {
         self.views.bound = queued.generation;
-        let item = exists.then(|| self.make_item("get")).transpose()?;
-        self.still("poll")?;
+        let item = exists.then(|| self.make_item()).transpose()?;
+        self.still()?;
         Ok(Outcome::Item(item))
     }
 
@@ -413,7 +416,7 @@ impl Session {
         for Waiting { queued, id, since_ns } in std::mem::take(&mut self.waiting) {
             let outcome = if let Some(answer) = self.core.take(id) {
                 self.sending = Patience::default();
-                self.believe("poll", answer).and_then(|answer| self.outcome_of(&queued, answer))
+                self.believe(answer).and_then(|answer| self.outcome_of(&queued, answer))
             } else if let Some(error) = self.given_up(since_ns, now_ns) {
                 let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
                 self.fail(queued, error.with_effect(effect));
@@ -428,14 +431,14 @@ impl Session {
     }
 
     fn outcome_of(&mut self, queued: &Queued, answer: Answer) -> Result<Outcome> {
-        check_answer("poll", &answer)?;
+        check_answer(&answer)?;
         let route = self.core.route(queued.head.table, &queued.key);
         self.core.learn(route.0, &answer);
         match queued.head.op {
             Op::Put => Ok(Outcome::Written(Version(answer.version))),
             Op::Delete => Ok(Outcome::Deleted(answer.status == Status::Ok)),
             _ => {
-                let found = self.take_item("get", queued.head.table, &queued.key, answer)?;
+                let found = self.take_item(queued.head.table, &queued.key, answer)?;
                 self.item_of(queued, found.is_some())
             }
         }

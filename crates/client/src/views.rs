@@ -127,25 +127,27 @@ pub(crate) fn is_between(error: &Error) -> bool {
 
 fn no_dataset(dataset: &str) -> Error {
     let context = format!("there is no dataset \"{dataset}\"; load it with `kelix load`");
-    Error::new(ErrorKind::NoSuchTable, "view", context)
+    Error::unnamed(ErrorKind::NoSuchTable, context)
 }
 
-fn expired(operation: &'static str, generation: u64) -> Error {
+fn expired(generation: u64) -> Error {
     let context = format!("generation {generation} is not there any more; open another view");
-    Error::new(ErrorKind::ViewExpired, operation, context)
+    Error::unnamed(ErrorKind::ViewExpired, context)
 }
 
 impl Session {
     /// Opens a view of the generation of a dataset that is in force.
     pub fn view(&mut self, dataset: &str) -> Result<View> {
-        const OPERATION: &str = "view";
+        self.operate("view", |session| session.hold_in_force(dataset))
+    }
+
+    fn hold_in_force(&mut self, dataset: &str) -> Result<View> {
         self.heal()?;
         loop {
-            let generation =
-                self.generation_in_force(OPERATION, dataset)?.ok_or_else(|| no_dataset(dataset))?;
-            let Some(tables) = self.tables_of(OPERATION, generation)? else { continue };
+            let generation = self.generation_in_force(dataset)?.ok_or_else(|| no_dataset(dataset))?;
+            let Some(tables) = self.tables_of(generation)? else { continue };
             // Another one may have come into force meanwhile, and this one gone.
-            if !self.hold(OPERATION, generation)? {
+            if !self.hold(generation)? {
                 continue;
             }
             let known = self.views.holds.iter().find(|hold| hold.generation == generation);
@@ -164,12 +166,8 @@ impl Session {
         }
     }
 
-    pub(crate) fn generation_in_force(
-        &mut self,
-        operation: &'static str,
-        dataset: &str,
-    ) -> Result<Option<u64>> {
-        let Some(body) = self.catalogue_body(operation, &catalogue::dataset_key(dataset.as_bytes()))? else {
+    pub(crate) fn generation_in_force(&mut self, dataset: &str) -> Result<Option<u64>> {
+        let Some(body) = self.catalogue_body(&catalogue::dataset_key(dataset.as_bytes()))? else {
             return Ok(None);
         };
         let word = |at: usize| {
@@ -180,12 +178,8 @@ impl Session {
     }
 
     /// The tables of a generation. `None`: it is not listed.
-    pub(crate) fn tables_of(
-        &mut self,
-        operation: &'static str,
-        generation: u64,
-    ) -> Result<Option<Vec<LoadedTable>>> {
-        let body = self.catalogue_body(operation, &catalogue::generation_key(generation))?;
+    pub(crate) fn tables_of(&mut self, generation: u64) -> Result<Option<Vec<LoadedTable>>> {
+        let body = self.catalogue_body(&catalogue::generation_key(generation))?;
         let tables = body.and_then(|body| decode_tables(&body));
         for LoadedTable { table, name_id, .. } in tables.iter().flatten() {
             self.views.name_ids.insert(*table, *name_id);
@@ -194,7 +188,7 @@ impl Session {
     }
 
     /// The table that a table's name leads to now, which is of a dataset.
-    pub(crate) fn bind(&mut self, operation: &'static str, table: Table) -> Result<TableId> {
+    pub(crate) fn bind(&mut self, table: Table) -> Result<TableId> {
         if table.generation != IN_FORCE {
             self.views.bound = table.generation;
             return Ok(table.id);
@@ -206,25 +200,31 @@ impl Session {
         }
         let led = match self.views.names.get(&table.id) {
             Some(led) => *led,
-            None => self.look_up(operation, table)?,
+            None => self.look_up(table)?,
         };
         self.views.bound = led.generation;
         Ok(led.table)
     }
 
-    /// Writes to a table. By its name, and another generation comes into force meanwhile: to that.
+    /// Runs a public call that writes to a table, and names it in its error. By the table's name, and another generation comes into force
+    /// meanwhile: it writes to that.
     #[inline(always)]
-    pub(crate) fn write_by_name<T>(
+    pub(crate) fn write_table<T>(
         &mut self,
+        operation: &'static str,
         table: Table,
-        mut write: impl FnMut(&mut Session) -> Result<T>,
+        mut write: impl FnMut(&mut Session, TableId) -> Result<T>,
     ) -> Result<T> {
-        match write(self) {
+        let mut write = |session: &mut Session| {
+            let id = session.check_table(table)?;
+            write(session, id)
+        };
+        self.operate(operation, |session| match write(session) {
             Err(error) if table.generation == IN_FORCE && is_between(&error) => {
-                self.write_after_switch(&mut write)
+                session.write_after_switch(&mut write)
             }
             result => result,
-        }
+        })
     }
 
     #[cold]
@@ -262,20 +262,20 @@ impl Session {
     }
 
     #[cold]
-    fn look_up(&mut self, operation: &'static str, table: Table) -> Result<Led> {
+    fn look_up(&mut self, table: Table) -> Result<Led> {
         mark!("table of a dataset looked up");
         let gone = || {
             let context = "the table is in its dataset no more; open another";
-            Error::new(ErrorKind::NoSuchTable, operation, context)
+            Error::unnamed(ErrorKind::NoSuchTable, context)
         };
         let key = catalogue::name_key(TableId::CATALOGUE, NameId(table.id.0));
-        let name = self.catalogue_body(operation, &key)?.ok_or_else(gone)?;
-        let leads = self.catalogue_body(operation, &catalogue::id_key(TableId::CATALOGUE, &name))?;
+        let name = self.catalogue_body(&key)?.ok_or_else(gone)?;
+        let leads = self.catalogue_body(&catalogue::id_key(TableId::CATALOGUE, &name))?;
         let leads = leads.filter(|leads| leads.len() > 2).ok_or_else(gone)?;
         let dataset = String::from_utf8_lossy(&leads[2..]).into_owned();
         loop {
-            let generation = self.generation_in_force(operation, &dataset)?.ok_or_else(gone)?;
-            let Some(tables) = self.tables_of(operation, generation)? else { continue };
+            let generation = self.generation_in_force(&dataset)?.ok_or_else(gone)?;
+            let Some(tables) = self.tables_of(generation)? else { continue };
             for LoadedTable { table, name_id, .. } in tables {
                 self.views.names.insert(name_id, Led { table, generation });
             }
@@ -285,11 +285,11 @@ impl Session {
 
     /// Looks, at the end of an operation, whether what it read can still be read.
     #[inline]
-    pub(crate) fn still(&mut self, operation: &'static str) -> Result<()> {
-        if self.views.bound == 0 { Ok(()) } else { self.still_listed(operation) }
+    pub(crate) fn still(&mut self) -> Result<()> {
+        if self.views.bound == 0 { Ok(()) } else { self.still_listed() }
     }
 
-    fn still_listed(&mut self, operation: &'static str) -> Result<()> {
+    fn still_listed(&mut self) -> Result<()> {
         let generation = self.views.bound;
         // What was read was read before.
         load_fence();
@@ -306,7 +306,7 @@ impl Session {
                 _ => {}
             }
         }
-        self.look_whether_listed(operation, generation)
+        self.look_whether_listed(generation)
     }
 
     fn words_are_noted(&self) -> bool {
@@ -315,7 +315,7 @@ impl Session {
     }
 
     #[cold]
-    fn look_whether_listed(&mut self, operation: &'static str, generation: u64) -> Result<()> {
+    fn look_whether_listed(&mut self, generation: u64) -> Result<()> {
         if self.is_detached() {
             // Nothing changes there any more.
             return Ok(());
@@ -324,10 +324,10 @@ impl Session {
         self.let_go();
         let held = self.views.holds.iter().any(|hold| hold.generation == generation);
         let listed = if held {
-            self.hold(operation, generation)?
+            self.hold(generation)?
         } else {
             let sent_ns = self.core.fabric.now_ns();
-            let listed = self.tables_of(operation, generation)?.is_some();
+            let listed = self.tables_of(generation)?.is_some();
             if listed {
                 self.views.listed.insert(generation, sent_ns + self.views.lease_ns / 2);
             }
@@ -337,20 +337,20 @@ impl Session {
             return Ok(());
         }
         self.views.holds.retain(|hold| hold.generation != generation);
-        Err(expired(operation, generation))
+        Err(expired(generation))
     }
 
     /// Says that a generation is being read. `false`: it is too late for that.
-    fn hold(&mut self, operation: &'static str, generation: u64) -> Result<bool> {
+    fn hold(&mut self, generation: u64) -> Result<bool> {
         self.note_generations();
         let sent_ns = self.core.fabric.now_ns();
         let head =
             RequestHead { argument: Some(generation), ..RequestHead::new(Op::Hold, 0, TableId::CATALOGUE) };
-        let answer = self.call(operation, 0, head, &[], &[])?;
+        let answer = self.call(0, head, &[], &[])?;
         if answer.status == Status::Gone {
             return Ok(false);
         }
-        check_answer(operation, &answer)?;
+        check_answer(&answer)?;
         let in_force = answer.version == 1 && self.core.reads_directly();
         let until_ns = if in_force { u64::MAX } else { sent_ns + self.views.lease_ns / 2 };
         self.views.listed.insert(generation, until_ns);
@@ -379,14 +379,14 @@ impl Session {
     }
 
     /// The table whose attribute names a table has: that which stands for its name, where it is of a generation.
-    pub(crate) fn names_table(&mut self, operation: &'static str, table: TableId) -> Result<TableId> {
+    pub(crate) fn names_table(&mut self, table: TableId) -> Result<TableId> {
         if let Some(name_id) = self.views.name_ids.get(&table) {
             return Ok(*name_id);
         }
         let key = catalogue::name_key(TableId::CATALOGUE, NameId(table.0));
-        let name = self.catalogue_body(operation, &key)?.filter(|name| !name.is_empty());
+        let name = self.catalogue_body(&key)?.filter(|name| !name.is_empty());
         let Some(name) = name else { return Ok(table) };
-        let leads = self.catalogue_body(operation, &catalogue::id_key(TableId::CATALOGUE, &name))?;
+        let leads = self.catalogue_body(&catalogue::id_key(TableId::CATALOGUE, &name))?;
         let name_id = leads.map_or(table, |leads| TableId(u16::from_le_bytes([leads[0], leads[1]])));
         // A table made by hand never becomes one of a generation, nor changes its name.
         self.views.name_ids.insert(table, name_id);

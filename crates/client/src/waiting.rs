@@ -69,13 +69,13 @@ pub(crate) fn is_passing(error: &Error) -> bool {
 
 impl Session {
     /// Whether there is still a server to ask.
-    pub(crate) fn check_server(&mut self, operation: &'static str) -> Result<()> {
+    pub(crate) fn check_server(&mut self) -> Result<()> {
         match self.core.in_force() {
-            Some(false) => Err(self.superseded(operation)),
+            Some(false) => Err(self.superseded()),
             Some(true) if !self.detached => Ok(()),
             _ => {
                 self.detached = true;
-                Err(self.gone(operation))
+                Err(self.gone())
             }
         }
     }
@@ -99,7 +99,6 @@ impl Session {
     /// Posts a request, waiting for room in the ring if need be.
     pub(crate) fn post(
         &mut self,
-        operation: &'static str,
         shard: usize,
         head: RequestHead,
         key: &[u8],
@@ -107,21 +106,21 @@ impl Session {
         patience: &mut Patience,
     ) -> Result<RequestId> {
         loop {
-            let posted = match self.check_server(operation) {
+            let posted = match self.check_server() {
                 Ok(()) => self.try_post(shard, head, key, body),
                 Err(error) => Err(PostError::Failed(error)),
             };
             match posted {
                 Ok(id) => return Ok(id),
-                Err(PostError::Failed(error)) => self.recover(operation, patience, error)?,
-                Err(PostError::Full) => self.make_room(operation, shard, patience)?,
+                Err(PostError::Failed(error)) => self.recover(patience, error)?,
+                Err(PostError::Full) => self.make_room(shard, patience)?,
             }
         }
     }
 
     /// Waits a little for room in the ring of a shard.
     #[cold]
-    fn make_room(&mut self, operation: &'static str, shard: usize, patience: &mut Patience) -> Result<()> {
+    fn make_room(&mut self, shard: usize, patience: &mut Patience) -> Result<()> {
         self.core.send(shard);
         self.core.fabric.progress();
         self.core.poll_replies()?;
@@ -136,8 +135,8 @@ impl Session {
         self.note_progress(patience, waited);
         if waited > self.options.timeout && patience.since_ns.is_some() {
             let context = "the server does not take requests";
-            let error = Error::new(ErrorKind::TimedOut, operation, context);
-            self.recover(operation, patience, error)?;
+            let error = Error::unnamed(ErrorKind::TimedOut, context);
+            self.recover(patience, error)?;
         }
         Ok(())
     }
@@ -145,16 +144,15 @@ impl Session {
     /// A request and its answer.
     pub(crate) fn call(
         &mut self,
-        operation: &'static str,
         shard: usize,
         head: RequestHead,
         key: &[u8],
         body: &[u8],
     ) -> Result<Answer> {
         let mut patience = Patience::default();
-        let id = self.post(operation, shard, head, key, body, &mut patience)?;
+        let id = self.post(shard, head, key, body, &mut patience)?;
         self.core.send(shard);
-        self.wait_for(operation, id, &mut patience)
+        self.wait_for(id, &mut patience)
     }
 
     /// Lets whoever is to make room have the core: for a moment, or asleep where others would take it for long.
@@ -168,20 +166,15 @@ impl Session {
     }
 
     /// Waits for one answer.
-    pub(crate) fn wait_for(
-        &mut self,
-        operation: &'static str,
-        id: RequestId,
-        patience: &mut Patience,
-    ) -> Result<Answer> {
+    pub(crate) fn wait_for(&mut self, id: RequestId, patience: &mut Patience) -> Result<Answer> {
         loop {
-            if let Some(answer) = self.arrived(operation, id)? {
+            if let Some(answer) = self.arrived(id)? {
                 *patience = Patience::default();
                 return Ok(answer);
             }
-            if let Err(error) = self.pause(operation, patience) {
+            if let Err(error) = self.pause(patience) {
                 // It may have come in the last moment.
-                if let Some(answer) = self.arrived(operation, id)? {
+                if let Some(answer) = self.arrived(id)? {
                     return Ok(answer);
                 }
                 let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
@@ -193,7 +186,7 @@ impl Session {
     /// Between two looks for what has to arrive: takes in what has come, and if that lasts gives the core away, and then
     /// sleeps. `Ok(false)`: certainly nothing has come yet. An error if there is nothing to wait for any more.
     #[inline]
-    pub(crate) fn pause(&mut self, operation: &'static str, patience: &mut Patience) -> Result<bool> {
+    pub(crate) fn pause(&mut self, patience: &mut Patience) -> Result<bool> {
         let progress = self.core.fabric.await_progress();
         patience.looks = patience.looks.wrapping_add(1);
         // A pause of the processor takes as long as a cache line on its way, so not every look has one.
@@ -202,37 +195,37 @@ impl Session {
         }
         // One that slept is worth a look at the clock.
         if patience.looks % LOOKS_A_CLOCK == 0 || !progress && self.core.fabric.is_contended() {
-            self.wait_a_little(operation, patience)?;
+            self.wait_a_little(patience)?;
         }
         Ok(progress)
     }
 
     /// The answer to a request, if it has come: alone or together with an earlier one.
     #[inline]
-    fn arrived(&mut self, operation: &'static str, id: RequestId) -> Result<Option<Answer>> {
+    fn arrived(&mut self, id: RequestId) -> Result<Option<Answer>> {
         if self.core.has_news() {
             self.core.poll_replies()?;
         }
-        self.core.take(id).map(|answer| self.believe(operation, answer)).transpose()
+        self.core.take(id).map(|answer| self.believe(answer)).transpose()
     }
 
     /// Check (c) for answers: only the server in force may give them.
-    pub(crate) fn believe(&mut self, operation: &'static str, answer: Answer) -> Result<Answer> {
+    pub(crate) fn believe(&mut self, answer: Answer) -> Result<Answer> {
         match self.core.in_force() {
-            Some(false) => Err(self.superseded(operation).with_effect(Effect::Unknown)),
+            Some(false) => Err(self.superseded().with_effect(Effect::Unknown)),
             // If it cannot be told any more, it could when the answer was taken.
             Some(true) | None => Ok(answer),
         }
     }
 
-    pub(crate) fn timed_out(&self, operation: &'static str) -> Error {
+    pub(crate) fn timed_out(&self) -> Error {
         let deadline = self.limit().as_millis();
         let context = format!("no answer within {deadline} ms; is the server stopped?");
-        Error::new(ErrorKind::TimedOut, operation, context)
+        Error::unnamed(ErrorKind::TimedOut, context)
     }
 
     #[cold]
-    fn wait_a_little(&mut self, operation: &'static str, patience: &mut Patience) -> Result<()> {
+    fn wait_a_little(&mut self, patience: &mut Patience) -> Result<()> {
         let waited = patience.waited(self.core.fabric.now_ns());
         let spins = !patience.spun && waited < SPIN && patience.looks < LOOKS_MAX;
         if spins && !self.core.fabric.shares_core() {
@@ -243,14 +236,14 @@ impl Session {
         patience.looks = LOOKS_A_CLOCK - 1;
         let deadline = self.options.timeout;
         if self.core.in_force() == Some(false) {
-            return Err(self.superseded(operation));
+            return Err(self.superseded());
         }
         if waited >= deadline {
             self.note_progress(patience, waited);
             if patience.since_ns.is_none() {
                 return Ok(());
             }
-            return self.recover(operation, patience, self.timed_out(operation));
+            return self.recover(patience, self.timed_out());
         }
         if waited < YIELD && !self.core.fabric.is_contended() {
             self.core.fabric.yield_now();
@@ -267,8 +260,8 @@ impl Session {
         let took = self.core.has_news() && self.core.poll_replies()?;
         if self.core.fabric.is_broken(self.core.peer(0)) && !took {
             self.detached = true;
-            let error = self.gone(operation);
-            return self.recover(operation, patience, error);
+            let error = self.gone();
+            return self.recover(patience, error);
         }
         Ok(())
     }
@@ -301,25 +294,16 @@ impl Session {
 
     /// Waits until something has come. `true`: a new connection, and READs that were under way are lost.
     #[inline]
-    pub(crate) fn until_progress(
-        &mut self,
-        operation: &'static str,
-        patience: &mut Patience,
-    ) -> Result<bool> {
+    pub(crate) fn until_progress(&mut self, patience: &mut Patience) -> Result<bool> {
         let connections = self.connections;
-        while !self.pause(operation, patience)? && self.connections == connections {}
+        while !self.pause(patience)? && self.connections == connections {}
         Ok(self.connections != connections)
     }
 
     /// What becomes of waiting for a server that does not answer, or cannot be reached: it ends with the error; or this
     /// session is one that goes on, and tries to connect again.
     #[cold]
-    pub(crate) fn recover(
-        &mut self,
-        operation: &'static str,
-        patience: &mut Patience,
-        error: Error,
-    ) -> Result<()> {
+    pub(crate) fn recover(&mut self, patience: &mut Patience, error: Error) -> Result<()> {
         let Some(caller) = self.caller.filter(|_| is_passing(&error)) else { return Err(error) };
         let now_ns = self.core.fabric.now_ns();
         // A connection that is lost early leaves nothing of the time for the answer.
@@ -329,7 +313,7 @@ impl Session {
         if now_ns >= until_ns {
             return Err(error);
         }
-        match self.connect_again(operation, caller) {
+        match self.connect_again(caller) {
             Ok(()) => (patience.since_ns, patience.moved) = (Some(self.core.fabric.now_ns()), None),
             Err(error) if is_passing(&error) => self.setup.nap(BETWEEN_TRIES),
             Err(error) => return Err(error),
@@ -338,11 +322,11 @@ impl Session {
     }
 
     /// Connects once more to the server that was lost, and asks again for what it has not answered.
-    pub(crate) fn connect_again(&mut self, operation: &'static str, caller: u64) -> Result<()> {
+    pub(crate) fn connect_again(&mut self, caller: u64) -> Result<()> {
         let caller = Caller { number: caller, again: true };
         let (setup, core) = self.setup.connect_again(&self.client, &self.options, caller)?;
         if !core.is_of_the_server_of(&self.core) {
-            return Err(self.superseded(operation));
+            return Err(self.superseded());
         }
         mark!("session went on over another connection");
         self.setup = setup;
@@ -362,7 +346,7 @@ impl Session {
             let waited = patience.waited(self.core.fabric.now_ns());
             self.note_progress(&mut patience, waited);
             if self.detached || waited > self.options.timeout && patience.since_ns.is_some() {
-                return Err(self.gone(operation));
+                return Err(self.gone());
             }
         }
         self.send_all();
@@ -391,7 +375,7 @@ impl Session {
         } else if now_ns < self.next_try_ns {
             return;
         }
-        match self.connect_again("poll", caller) {
+        match self.connect_again(caller) {
             Ok(()) => self.lost_ns = None,
             // What is under way ends as it does without a caller.
             Err(error) if !is_passing(&error) => self.caller = None,
@@ -425,10 +409,10 @@ impl Session {
         self.options.timeout.saturating_add(self.options.retry_for).min(LIMIT_MAX)
     }
 
-    pub(crate) fn gone(&mut self, operation: &'static str) -> Error {
+    pub(crate) fn gone(&mut self) -> Error {
         self.server = LOST;
         let context =
             "the server has gone; in shared memory reads go on from its last state, writes need a server";
-        Error::new(ErrorKind::Unavailable, operation, context)
+        Error::unnamed(ErrorKind::Unavailable, context)
     }
 }

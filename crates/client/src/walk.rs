@@ -112,33 +112,38 @@ impl Session {
         walk: &Walk<'_>,
         visit: impl FnMut(Visited<'_>) -> Visit,
     ) -> Result<Walked> {
-        self.heal()?;
         let seen = Seen { seed: self.core.seed(), ..Seen::default() };
-        let mut walker = Walker { walk, visit, seen, walked: Walked::default() };
-        let mut begin = Frontier::new();
-        // Depth-first they are a stack.
-        let ordered: Vec<_> = match walk.depth_first {
-            true => from.iter().rev().collect(),
-            false => from.iter().collect(),
-        };
-        for (table, key) in ordered {
-            let id = self.check_further_table("walk", *table)?;
-            check_key("walk", id, key)?;
-            // All of it is of one generation, whatever comes into force meanwhile.
-            let table = Table { id, generation: self.views.bound, server: self.core.handles() };
-            if walk.depth_first || walker.seen.insert(id, key) {
-                begin.add(table, key);
-            }
-        }
-        match walk.depth_first {
-            true => walker.deep(self, begin)?,
-            false => walker.wide(self, begin)?,
-        }
-        Ok(walker.walked)
+        let walker = Walker { walk, visit, seen, walked: Walked::default() };
+        self.operate("walk", |session| walker.run(session, from))
     }
 }
 
 impl<F: FnMut(Visited<'_>) -> Visit> Walker<'_, F> {
+    /// Walks from these items.
+    fn run(mut self, session: &mut Session, from: &[(Table, &[u8])]) -> Result<Walked> {
+        session.heal()?;
+        let mut begin = Frontier::new();
+        // Depth-first they are a stack.
+        let ordered: Vec<_> = match self.walk.depth_first {
+            true => from.iter().rev().collect(),
+            false => from.iter().collect(),
+        };
+        for (table, key) in ordered {
+            let id = session.check_further_table(*table)?;
+            check_key(id, key)?;
+            // All of it is of one generation, whatever comes into force meanwhile.
+            let table = Table { id, generation: session.views.bound, server: session.core.handles() };
+            if self.walk.depth_first || self.seen.insert(id, key) {
+                begin.add(table, key);
+            }
+        }
+        match self.walk.depth_first {
+            true => self.deep(session, begin)?,
+            false => self.wide(session, begin)?,
+        }
+        Ok(self.walked)
+    }
+
     /// Shows an item. How the walk goes on from there.
     fn show(&mut self, item: &Item, Step { from, depth }: Step) -> Visit {
         let number = self.walked.items;

@@ -27,20 +27,16 @@ pub enum CompareAndSet {
 impl Session {
     /// Puts a plain item. Returns its version.
     pub fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<Version> {
-        const OPERATION: &str = "put";
-        let answer = self.write_by_name(table, |session| {
-            let head = RequestHead::new(Op::Put, 0, session.check_table(OPERATION, table)?);
-            session.write(OPERATION, head, key, value)
+        let answer = self.write_table("put", table, |session, id| {
+            session.write(RequestHead::new(Op::Put, 0, id), key, value)
         })?;
         Ok(Version(answer.version))
     }
 
     /// Deletes a key. Returns whether it was there.
     pub fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool> {
-        const OPERATION: &str = "delete";
-        let answer = self.write_by_name(table, |session| {
-            let head = RequestHead::new(Op::Delete, 0, session.check_table(OPERATION, table)?);
-            session.write(OPERATION, head, key, &[])
+        let answer = self.write_table("delete", table, |session, id| {
+            session.write(RequestHead::new(Op::Delete, 0, id), key, &[])
         })?;
         Ok(answer.status == Status::Ok)
     }
@@ -53,11 +49,9 @@ impl Session {
         expected: Option<Version>,
         value: &[u8],
     ) -> Result<CompareAndSet> {
-        const OPERATION: &str = "compare_and_set";
-        let answer = self.write_by_name(table, |session| {
-            let id = session.check_table(OPERATION, table)?;
+        let answer = self.write_table("compare_and_set", table, |session, id| {
             let head = RequestHead { expect: Some(expected), ..RequestHead::new(Op::Put, 0, id) };
-            session.write(OPERATION, head, key, value)
+            session.write(head, key, value)
         })?;
         Ok(outcome(&answer))
     }
@@ -69,32 +63,24 @@ impl Session {
         key: &[u8],
         expected: Version,
     ) -> Result<CompareAndSet> {
-        const OPERATION: &str = "compare_and_delete";
-        let answer = self.write_by_name(table, |session| {
-            let id = session.check_table(OPERATION, table)?;
+        let answer = self.write_table("compare_and_delete", table, |session, id| {
             let head = RequestHead { expect: Some(Some(expected)), ..RequestHead::new(Op::Delete, 0, id) };
-            session.write(OPERATION, head, key, &[])
+            session.write(head, key, &[])
         })?;
         Ok(if answer.status == Status::Ok { CompareAndSet::Done(None) } else { outcome(&answer) })
     }
 
     /// A write and its answer. A refusal becomes an error.
-    pub(crate) fn write(
-        &mut self,
-        operation: &'static str,
-        head: RequestHead,
-        key: &[u8],
-        body: &[u8],
-    ) -> Result<Answer> {
-        self.begin(operation, head.table, key)?;
-        check_value(operation, &head, body)?;
+    pub(crate) fn write(&mut self, head: RequestHead, key: &[u8], body: &[u8]) -> Result<Answer> {
+        self.begin(head.table, key)?;
+        check_value(&head, body)?;
         let (hash, shard) = self.core.route(head.table, key);
         let answer = if body.len() > MESSAGE_VALUE_BYTES_MAX {
-            self.write_in_pieces(operation, shard, head, key, body)?
+            self.write_in_pieces(shard, head, key, body)?
         } else {
-            self.call(operation, shard, head, key, body)?
+            self.call(shard, head, key, body)?
         };
-        check_answer(operation, &answer)?;
+        check_answer(&answer)?;
         self.core.learn(hash, &answer);
         Ok(answer)
     }
@@ -103,21 +89,17 @@ impl Session {
     /// shard had of the value, unless the last answer shows that it was all there.
     fn write_in_pieces(
         &mut self,
-        operation: &'static str,
         shard: usize,
         head: RequestHead,
         key: &[u8],
         body: &[u8],
     ) -> Result<Answer> {
         let mut patience = Patience::default();
-        self.within_budget(|session| {
-            session.write_in_pieces_until(operation, (shard, head), key, body, &mut patience)
-        })
+        self.within_budget(|session| session.write_in_pieces_until((shard, head), key, body, &mut patience))
     }
 
     fn write_in_pieces_until(
         &mut self,
-        operation: &'static str,
         (shard, head): (usize, RequestHead),
         key: &[u8],
         body: &[u8],
@@ -125,7 +107,7 @@ impl Session {
     ) -> Result<Answer> {
         loop {
             let connections = self.connections;
-            let outcome = self.write_in_pieces_once(operation, shard, head, key, body);
+            let outcome = self.write_in_pieces_once(shard, head, key, body);
             let cut = match &outcome {
                 Ok(answer) => answer.status == Status::Refused,
                 Err(error) => error.kind() == ErrorKind::InvalidArgument,
@@ -134,14 +116,13 @@ impl Session {
                 return outcome;
             }
             if patience.waited(self.core.fabric.now_ns()) >= self.limit() {
-                return Err(self.timed_out(operation));
+                return Err(self.timed_out());
             }
         }
     }
 
     fn write_in_pieces_once(
         &mut self,
-        operation: &'static str,
         shard: usize,
         head: RequestHead,
         key: &[u8],
@@ -150,29 +131,28 @@ impl Session {
         if body.len() as u64 > VALUE_BYTES_MAX {
             let context =
                 format!("a value of {} bytes; the longest allowed is {VALUE_BYTES_MAX}", body.len());
-            return Err(Error::new(ErrorKind::InvalidArgument, operation, context));
+            return Err(Error::unnamed(ErrorKind::InvalidArgument, context));
         }
         let begin =
             RequestHead { op: Op::LargeBegin, argument: Some(body.len() as u64), expect: None, ..head };
-        let answer = self.call(operation, shard, begin, key, &[])?;
+        let answer = self.call(shard, begin, key, &[])?;
         if answer.status != Status::Ok {
             return Ok(answer);
         }
         let mut under_way = VecDeque::new();
-        let sent = self.send_pieces(operation, shard, head.table, body, &mut under_way);
+        let sent = self.send_pieces(shard, head.table, body, &mut under_way);
         for id in under_way {
             self.core.abandon(id);
         }
         sent?;
         let commit = RequestHead { op: Op::LargeCommit, expiry: None, client_flags: 0, ..head };
-        self.call(operation, shard, commit, key, &[])
+        self.call(shard, commit, key, &[])
     }
 
     /// Sends the pieces of a value, a few under way at once, so that sending and storing overlap. After an error those
     /// in `under_way` are still unanswered.
     fn send_pieces(
         &mut self,
-        operation: &'static str,
         shard: usize,
         table: TableId,
         body: &[u8],
@@ -184,12 +164,12 @@ impl Session {
             if let Some((number, piece)) = pieces.next() {
                 let at = (number * MESSAGE_VALUE_BYTES_MAX) as u64;
                 let head = RequestHead { argument: Some(at), ..RequestHead::new(Op::LargePiece, 0, table) };
-                under_way.push_back(self.post(operation, shard, head, &[], piece, &mut patience)?);
+                under_way.push_back(self.post(shard, head, &[], piece, &mut patience)?);
                 self.core.send(shard);
             }
             if under_way.len() > PIECES_UNDER_WAY || pieces.peek().is_none() {
                 let id = under_way.pop_front().expect("some");
-                check_answer(operation, &self.wait_for(operation, id, &mut patience)?)?;
+                check_answer(&self.wait_for(id, &mut patience)?)?;
             }
         }
         Ok(())
@@ -197,7 +177,7 @@ impl Session {
 }
 
 /// Whether a table can hold what is to be put.
-pub(crate) fn check_value(operation: &'static str, head: &RequestHead, body: &[u8]) -> Result<()> {
+pub(crate) fn check_value(head: &RequestHead, body: &[u8]) -> Result<()> {
     let put = head.op == Op::Put && !head.table.kind().has_items();
     let is_plain = !head.attributes && head.expiry.is_none() && head.client_flags == 0;
     if !put || (body.len() == 8 && is_plain) {
@@ -209,7 +189,7 @@ pub(crate) fn check_value(operation: &'static str, head: &RequestHead, body: &[u
         _ if head.client_flags != 0 => "the values of this table have no flags".to_string(),
         _ => format!("a value of {} bytes; those of this table have 8", body.len()),
     };
-    Err(Error::new(ErrorKind::InvalidArgument, operation, context))
+    Err(Error::unnamed(ErrorKind::InvalidArgument, context))
 }
 
 pub(crate) fn outcome(answer: &Answer) -> CompareAndSet {

@@ -130,6 +130,19 @@ impl Error {
         Error::new(ErrorKind::System, operation, context).with_source(source)
     }
 
+    /// An error of whatever operation it ends: the one that fails names itself where the error leaves it ([`Error::of`]).
+    pub fn unnamed(kind: ErrorKind, context: impl Into<String>) -> Error {
+        Error::new(kind, "", context)
+    }
+
+    /// Names the operation that ended by this error, unless an inner one has.
+    pub fn of(mut self, operation: &'static str) -> Error {
+        if self.0.operation.is_empty() {
+            self.0.operation = operation;
+        }
+        self
+    }
+
     /// Says whether the operation took effect.
     pub fn with_effect(mut self, effect: Effect) -> Error {
         self.0.effect = effect;

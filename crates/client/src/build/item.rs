@@ -122,7 +122,7 @@ impl<'b, 's> ItemWriter<'b, 's> {
     pub fn end(self) -> Result<()> {
         let ItemWriter { build, index, key, expiry, flags: client_flags, wrong } = self;
         if let Some(error) = wrong {
-            return Err(error);
+            return Err(error.of(OPERATION));
         }
         let section = std::mem::take(&mut build.writing.section);
         let attributes = section.plain().is_none();
@@ -132,7 +132,7 @@ impl<'b, 's> ItemWriter<'b, 's> {
             None => build.pack(index, item, section.section_bytes(), |body| section.write(body)),
         };
         build.writing.section = section;
-        packed
+        packed.map_err(|error| error.of(OPERATION))
     }
 
     #[cold]
@@ -155,8 +155,8 @@ impl<'b, 's> ItemWriter<'b, 's> {
     fn new_name(&mut self, name: &str) -> Result<NameId> {
         let Build { session, tables, writing, .. } = &mut *self.build;
         let LoadedTable { name_id, .. } = tables[self.index];
-        let names = session.names_table(OPERATION, name_id)?;
-        let id = session.name_id(OPERATION, names, name)?;
+        let names = session.names_table(name_id)?;
+        let id = session.name_id(names, name)?;
         writing.names[self.index].known.push((name.to_string(), id));
         Ok(id)
     }
@@ -164,8 +164,8 @@ impl<'b, 's> ItemWriter<'b, 's> {
     /// The table of a link's target.
     #[inline]
     fn target(&mut self, table: Table, key: &[u8]) -> Result<TableId> {
-        let id = self.build.session.check_further_table(OPERATION, table)?;
-        check_key(OPERATION, id, key)?;
+        let id = self.build.session.check_further_table(table)?;
+        check_key(id, key)?;
         Ok(id)
     }
 }

@@ -10,7 +10,7 @@ use kelix_types::{Error, ErrorKind, Result, TableId, Version};
 use kelix_wire::generation::{LoadedTable, take_listed};
 use kelix_wire::{Expiry, Op, RequestHead, Status};
 
-use super::{Build, OPERATION};
+use super::Build;
 use crate::item::Item;
 use crate::session::check_answer;
 
@@ -41,10 +41,10 @@ impl Overlays {
     /// Those of the generation that is in force, if there is one.
     pub fn of(build: &mut Build<'_>) -> Result<Overlays> {
         let session = &mut *build.session;
-        let Some(generation) = session.generation_in_force(OPERATION, &build.dataset)? else {
+        let Some(generation) = session.generation_in_force(&build.dataset)? else {
             return Ok(Overlays::default());
         };
-        let before = session.tables_of(OPERATION, generation)?.unwrap_or_default();
+        let before = session.tables_of(generation)?.unwrap_or_default();
         let mut overlays = Overlays { generation, ..Overlays::default() };
         for LoadedTable { table, name_id, overlay, .. } in before {
             let number = build.tables.iter().position(|new| new.name_id == name_id);
@@ -62,8 +62,8 @@ impl Overlays {
         for (table, _) in &self.tables {
             for shard in 0..build.session.core.shards() {
                 let head = build.head(Op::Freeze, *table);
-                let answer = build.session.call(OPERATION, shard, head, &[], &[])?;
-                check_answer(OPERATION, &answer)?;
+                let answer = build.session.call(shard, head, &[], &[])?;
+                check_answer(&answer)?;
             }
         }
         self.take_over(build)
@@ -93,13 +93,13 @@ impl Overlays {
         (table, number): (TableId, usize),
         shard: usize,
     ) -> Result<bool> {
-        let answer = build.session.call(OPERATION, shard, build.head(Op::Overlays, table), &[], &[])?;
-        check_answer(OPERATION, &answer)?;
+        let answer = build.session.call(shard, build.head(Op::Overlays, table), &[], &[])?;
+        check_answer(&answer)?;
         let mut words = &answer.item[..];
         while !words.is_empty() {
             let Some((version, key)) = take_listed(&mut words) else {
                 let context = "a list of keys that makes no sense";
-                return Err(Error::new(ErrorKind::Protocol, OPERATION, context));
+                return Err(Error::unnamed(ErrorKind::Protocol, context));
             };
             let key = (number, key.to_vec());
             match self.taken.get_mut(&key) {
@@ -120,9 +120,9 @@ impl Overlays {
     /// Puts an item into its new table, unless that has its key from the source. Returns its version; `None`: it is gone.
     fn take(&self, build: &mut Build<'_>, table: TableId, (number, key): &Key) -> Result<Option<Version>> {
         build.session.views.bound = self.generation;
-        let Some(item) = build.session.fetch_item(OPERATION, table, key)? else { return Ok(None) };
+        let Some(item) = build.session.fetch_item(table, key)? else { return Ok(None) };
         build.session.views.bound = self.generation;
-        build.session.still(OPERATION)?;
+        build.session.still()?;
         let section = self.attributes(&item);
         let head = RequestHead {
             expect: Some(None),
@@ -132,7 +132,7 @@ impl Overlays {
             ..build.head(Op::Put, build.tables[*number].table)
         };
         let body = section.as_deref().unwrap_or(item.body());
-        let answer = build.session.write(OPERATION, head, key, body)?;
+        let answer = build.session.write(head, key, body)?;
         build.built.items += u64::from(answer.status == Status::Ok);
         build.built.overlays += u64::from(answer.status == Status::Ok);
         Ok(Some(item.version()))
@@ -160,7 +160,7 @@ impl Overlays {
     /// Deletes an item from its new table that was taken over.
     fn take_back(&self, build: &mut Build<'_>, (number, key): &Key) -> Result<()> {
         let head = build.head(Op::Delete, build.tables[*number].table);
-        let answer = build.session.write(OPERATION, head, key, &[])?;
+        let answer = build.session.write(head, key, &[])?;
         build.built.items -= u64::from(answer.status == Status::Ok);
         build.built.overlays -= u64::from(answer.status == Status::Ok);
         Ok(())

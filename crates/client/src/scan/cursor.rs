@@ -86,8 +86,8 @@ pub(super) fn after_string(key: &[u8]) -> Option<Vec<u8>> {
     if key.len() == KEY_BYTES_MAX { after_prefix(key) } else { Some([key, &[0][..]].concat()) }
 }
 
-pub(super) fn nonsense(operation: &'static str) -> Error {
-    Error::new(ErrorKind::Protocol, operation, "a page of a scan that makes no sense")
+pub(super) fn nonsense() -> Error {
+    Error::unnamed(ErrorKind::Protocol, "a page of a scan that makes no sense")
 }
 
 impl Cursor {
@@ -137,17 +137,10 @@ impl Cursor {
     }
 
     /// Goes on behind a page of a hash table. `Ok(false)`: it is of another.
-    pub fn pass_page(
-        &mut self,
-        operation: &'static str,
-        session: &Session,
-        reply: &ScanReply<'_>,
-    ) -> Result<bool> {
+    pub fn pass_page(&mut self, session: &Session, reply: &ScanReply<'_>) -> Result<bool> {
         match &mut self.range {
             // A page may be empty, but leads on.
-            Range::Unordered { position, .. } if !reply.end && reply.position <= *position => {
-                Err(nonsense(operation))
-            }
+            Range::Unordered { position, .. } if !reply.end && reply.position <= *position => Err(nonsense()),
             Range::Unordered { position, .. } if !reply.end => {
                 *position = reply.position;
                 Ok(true)
@@ -204,13 +197,7 @@ impl Cursor {
     }
 
     /// Asks the shard for the next page, or the next count.
-    pub fn ask(
-        &self,
-        session: &mut Session,
-        operation: &'static str,
-        most: u64,
-        wanted: ScanArgument,
-    ) -> Result<Answer> {
+    pub fn ask(&self, session: &mut Session, most: u64, wanted: ScanArgument) -> Result<Answer> {
         let (lower, upper) = self.ends();
         let (from, end) = if self.backwards { (upper, lower) } else { (lower, upper) };
         // Where both are so long that they do not go into one message, the end is looked for here.
@@ -231,8 +218,8 @@ impl Cursor {
             Range::Unordered { shard, .. } => shard,
             _ => session.core.route(self.table, &from).1,
         };
-        let answer = session.call(operation, shard, head, &from, &end)?;
-        check_answer(operation, &answer)?;
+        let answer = session.call(shard, head, &from, &end)?;
+        check_answer(&answer)?;
         Ok(answer)
     }
 
@@ -240,16 +227,15 @@ impl Cursor {
     pub fn ask_page(
         &mut self,
         session: &mut Session,
-        operation: &'static str,
         most: u64,
         take: &mut impl FnMut(&mut Session, Found<'_>) -> Result<u64>,
     ) -> Result<()> {
-        let answer = self.ask(session, operation, most, ScanArgument::default())?;
-        let reply = self.reply(operation, &answer)?;
+        let answer = self.ask(session, most, ScanArgument::default())?;
+        let reply = self.reply(&answer)?;
         let mut any = false;
         self.in_vain = 0;
         for entry in reply {
-            let entry = entry.ok_or_else(|| nonsense(operation))?;
+            let entry = entry.ok_or_else(|| nonsense())?;
             any = true;
             let value;
             let (key, found) = match &entry {
@@ -267,13 +253,13 @@ impl Cursor {
             self.pass(key);
             self.left -= take(session, found)?.min(self.left);
         }
-        if !self.pass_page(operation, session, &reply)? {
+        if !self.pass_page(session, &reply)? {
             self.done |= reply.end || !any;
         }
         Ok(())
     }
 
-    pub fn reply<'a>(&self, operation: &'static str, answer: &'a Answer) -> Result<ScanReply<'a>> {
-        ScanReply::new(self.table, &answer.item).ok_or_else(|| nonsense(operation))
+    pub fn reply<'a>(&self, answer: &'a Answer) -> Result<ScanReply<'a>> {
+        ScanReply::new(self.table, &answer.item).ok_or_else(|| nonsense())
     }
 }

@@ -37,7 +37,6 @@ impl Session {
     /// next is to be asked for.
     pub(super) fn read_pages(
         &mut self,
-        operation: &'static str,
         cursor: &mut Cursor,
         most: u64,
         take: &mut impl FnMut(&mut Session, Found<'_>) -> Result<u64>,
@@ -54,12 +53,10 @@ impl Session {
             buffers.items.clear();
             read = match cursor.range {
                 _ if cursor.in_vain > READ_RETRIES_MAX => Ok(false),
-                Range::Numbers(low, high) => {
-                    self.read_numbers(operation, cursor, (low, high, most), &mut buffers, take)
-                }
+                Range::Numbers(low, high) => self.read_numbers(cursor, (low, high, most), &mut buffers, take),
                 // The strings below an end may be in the leaf before the one that the end leads to, which no leaf names.
                 Range::Strings(..) if cursor.backwards => Ok(false),
-                Range::Strings(..) => self.read_strings(operation, cursor, most, &mut buffers, take),
+                Range::Strings(..) => self.read_strings(cursor, most, &mut buffers, take),
                 Range::Unordered { .. } => unreachable!("asked for before"),
             };
         }
@@ -73,7 +70,6 @@ impl Session {
     #[inline]
     fn read_numbers(
         &mut self,
-        operation: &'static str,
         cursor: &mut Cursor,
         (low, high, most): (u64, u64, u64),
         buffers: &mut Buffers,
@@ -81,7 +77,7 @@ impl Session {
     ) -> Result<bool> {
         let table = cursor.table;
         let begin = if cursor.backwards { high } else { low };
-        if !self.bring_leaves(operation, cursor, &begin.to_be_bytes(), most, buffers)? {
+        if !self.bring_leaves(cursor, &begin.to_be_bytes(), most, buffers)? {
             return Ok(false);
         }
         let Buffers { page, items, .. } = buffers;
@@ -103,7 +99,7 @@ impl Session {
         }
         let mut passed = last_number.or(wanted.last().map(|entry| entry[0]));
         if table.kind().has_items() {
-            self.bring_items(operation, table, page, wanted, items)?;
+            self.bring_items(table, page, wanted, items)?;
             for words in items.iter() {
                 cursor.left -= take(self, found_in(words))?;
             }
@@ -125,7 +121,6 @@ impl Session {
 
     fn read_strings(
         &mut self,
-        operation: &'static str,
         cursor: &mut Cursor,
         most: u64,
         buffers: &mut Buffers,
@@ -133,12 +128,12 @@ impl Session {
     ) -> Result<bool> {
         let table = cursor.table;
         let Range::Strings(lower, upper) = cursor.range.clone() else { unreachable!("a table of strings") };
-        if !self.bring_leaves(operation, cursor, &lower, most, buffers)? {
+        if !self.bring_leaves(cursor, &lower, most, buffers)? {
             return Ok(false);
         }
         let Buffers { page, items, .. } = buffers;
         let entries = std::mem::take(&mut page.entries);
-        self.bring_items(operation, table, page, &entries, items)?;
+        self.bring_items(table, page, &entries, items)?;
         let all = items.ends.len() == entries.len();
         page.entries = entries;
         if !all || !page.holds(table, &lower) {
@@ -174,14 +169,13 @@ impl Session {
     #[inline]
     fn bring_leaves(
         &mut self,
-        operation: &'static str,
         cursor: &mut Cursor,
         key: &[u8],
         keys: u64,
         buffers: &mut Buffers,
     ) -> Result<bool> {
         if !self.core.reads_directly() {
-            return self.read_leaves(operation, cursor, key, keys, buffers);
+            return self.read_leaves(cursor, key, keys, buffers);
         }
         if cursor.backwards {
             cursor.hint = Hint::default();
@@ -193,7 +187,6 @@ impl Session {
     /// Brings the items of entries of a page, as many as are valid.
     fn bring_items(
         &mut self,
-        operation: &'static str,
         table: TableId,
         page: &mut Page,
         entries: &[[u64; 2]],
@@ -216,7 +209,7 @@ impl Session {
                 page.bounds.room(fences.class().words());
                 places.push(fences.place());
             }
-            let sampled = self.read_spans(operation, shard, &places, &mut page.bounds)?;
+            let sampled = self.read_spans(shard, &places, &mut page.bounds)?;
             let all_valid = |sampled| page.bounds.iter().all(|words| is_valid(Guardian(words[0]), sampled));
             if !sampled.is_some_and(all_valid) {
                 page.bounds.clear();
@@ -228,7 +221,7 @@ impl Session {
             items.room(location.class().words());
             places.push(location.place());
         }
-        match self.read_spans(operation, shard, &places, items)? {
+        match self.read_spans(shard, &places, items)? {
             Some(sampled) => items.keep_valid(table, entries, |guardian| is_valid(guardian, sampled)),
             None => items.clear(),
         }
@@ -238,7 +231,6 @@ impl Session {
     /// READs the leaf of a key and those beside it.
     fn read_leaves(
         &mut self,
-        operation: &'static str,
         cursor: &Cursor,
         key: &[u8],
         keys: u64,
@@ -246,27 +238,26 @@ impl Session {
     ) -> Result<bool> {
         let table = cursor.table;
         let route = self.core.route(table, key);
-        self.copy_models(operation, table, route.1)?;
+        self.copy_models(table, route.1)?;
         if !self.core.reader(route.1).ordered.has_copy(table) {
             return Ok(false);
         }
-        if let Some((index, guess)) = self.way_to_leaf(operation, table, route.1, key, leaves)? {
+        if let Some((index, guess)) = self.way_to_leaf(table, route.1, key, leaves)? {
             let places = self.places_beside(cursor, route.1, index, guess, keys);
-            if self.read_run(operation, cursor, route.1, &places, key, (leaves, page))? {
+            if self.read_run(cursor, route.1, &places, key, (leaves, page))? {
                 return Ok(true);
             }
             self.core.reader(route.1).ordered.forget_table(table, index);
         }
         // The answer brings the sub-model as it is now.
         mark!("scan led astray");
-        self.ask(operation, table, key, route)?;
+        self.ask(table, key, route)?;
         Ok(false)
     }
 
     /// The sub-model and the guess of a key, by the copy of the models.
     fn way_to_leaf(
         &mut self,
-        operation: &'static str,
         table: TableId,
         shard: usize,
         key: &[u8],
@@ -281,7 +272,7 @@ impl Session {
             let (place, count) = here.span();
             words.clear();
             words.room(count);
-            if self.read_spans(operation, shard, &[place], words)?.is_none() {
+            if self.read_spans(shard, &[place], words)?.is_none() {
                 return Ok(None);
             }
             look = self.core.reader(shard).ordered.go_on(table, key, here, &words.words);
@@ -311,7 +302,6 @@ impl Session {
     /// hold the key.
     fn read_run(
         &mut self,
-        operation: &'static str,
         cursor: &Cursor,
         shard: usize,
         places: &[Place],
@@ -324,7 +314,7 @@ impl Session {
             for _ in places {
                 words.room(Kind::LEAF_WORDS);
             }
-            let Some(sampled) = self.read_spans(operation, shard, places, words)? else { return Ok(false) };
+            let Some(sampled) = self.read_spans(shard, places, words)? else { return Ok(false) };
             let window = self.core.fabric.stamp_window();
             let reader = self.core.reader(shard);
             let is_valid = |leaf: &&LeafWords| {
@@ -361,7 +351,6 @@ impl Session {
     /// READs what stands at these places into the room there is for each. `None`: not all of it could be had.
     pub(crate) fn read_spans(
         &mut self,
-        operation: &'static str,
         shard: usize,
         places: &[Place],
         into: &mut Items,
@@ -405,7 +394,7 @@ impl Session {
                             break;
                         }
                         // READs over a connection that broke are lost; there is another time.
-                        ReadState::Pending if self.until_progress(operation, &mut patience)? => {
+                        ReadState::Pending if self.until_progress(&mut patience)? => {
                             return Ok(None);
                         }
                         ReadState::Pending => {}
