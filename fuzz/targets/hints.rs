@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 
 use kelix_fuzz::Mailboxes;
-use kelix_shard::alone::Alone;
+use kelix_shard::harness::Harness;
 use kelix_types::TableId;
 use kelix_types::limits::SHARD_BYTES_MIN;
 use kelix_wire::{Op, RequestHead};
@@ -15,8 +15,8 @@ use libfuzzer_sys::fuzz_target;
 const ITEMS: u64 = 200;
 
 thread_local! {
-    static CACHE: RefCell<Alone> = RefCell::new({
-        let mut cache = Alone::cache(SHARD_BYTES_MIN, &Mailboxes::default());
+    static CACHE: RefCell<Harness> = RefCell::new({
+        let mut cache = Harness::cache(SHARD_BYTES_MIN, &Mailboxes::default());
         for key in 0..ITEMS {
             let put = RequestHead::new(Op::Put, 0, TableId(1));
             cache.call(put, &key.to_be_bytes(), &vec![1; key as usize * 40]);

@@ -10,7 +10,7 @@ use kelix_fuzz::{Input, Mailboxes, PEER};
 use kelix_image::words::Words;
 use kelix_image::{AttributeBuilder, Header, MemoryMap, Span, header_word};
 use kelix_index::root_word;
-use kelix_shard::alone::Alone;
+use kelix_shard::harness::Harness;
 use kelix_types::limits::GRANULE_BYTES;
 use kelix_types::{Guardian, Incarnation, Location, NameId, Place, TableId, TableKind, key_hash};
 use kelix_wire::{Op, ReplyHead, RequestHead};
@@ -62,7 +62,7 @@ struct Image {
 
 impl Image {
     fn new() -> Image {
-        let mut server = Alone::new(1, &MAILBOXES);
+        let mut server = Harness::new(1, &MAILBOXES);
         let mut keys: Vec<Vec<u8>> = (0..60u8).map(|number| vec![b'k'; 1 + usize::from(number)]).collect();
         let mut pointers = Vec::new();
         for (number, key) in keys.iter().enumerate() {
@@ -144,7 +144,7 @@ impl Changes {
             // As a value is changed in a copy of the whole item.
             5 => was.rotate_left(8),
             6 => return fabric.stamp += u64::from(input.u8() & 3),
-            _ => return fabric.term = Alone::TERM + u64::from(what >> 7),
+            _ => return fabric.term = Harness::TERM + u64::from(what >> 7),
         };
         self.0.push((place, was));
         IMAGE.word(place).store(0, is);
@@ -161,8 +161,8 @@ fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     let mut changes = Changes::default();
     let mut fabric = MAILBOXES.clone();
-    (fabric.memory, fabric.stamp, fabric.term) = (Some(IMAGE.map.clone()), 7, Alone::TERM);
-    let mut shard = ShardReader::new(PEER, Alone::TERM, None);
+    (fabric.memory, fabric.stamp, fabric.term) = (Some(IMAGE.map.clone()), 7, Harness::TERM);
+    let mut shard = ShardReader::new(PEER, Harness::TERM, None);
     let mut landing = Landing::default();
     let budget = [1 << 20, 3 << 10, 700, 0][usize::from(input.u8()) & 3];
     for table in ORDERED {
@@ -171,9 +171,9 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let authority = Span::private(64);
-    authority.words().store(0, Alone::TERM);
+    authority.words().store(0, Harness::TERM);
     let direct = Direct::new(IMAGE.map.clone(), &IMAGE.header, authority.word(0));
-    let mut near = ShardReader::new(PEER, Alone::TERM, Some(direct));
+    let mut near = ShardReader::new(PEER, Harness::TERM, Some(direct));
     while !input.is_empty() {
         let what = input.u8();
         if what & 3 != 0 {
@@ -182,7 +182,7 @@ fuzz_target!(|data: &[u8]| {
         }
         let number = usize::from(input.u16()) % IMAGE.keys.len();
         let (table, key) = (IMAGE.keys[number].0, &IMAGE.keys[number].1[..]);
-        let hash = key_hash(Alone::SEED, table, key);
+        let hash = key_hash(Harness::SEED, table, key);
         if table != TABLE && what & 16 != 0 {
             let untouched = changes.0.is_empty();
             let looked = near.look_in_order(table, key, |item| landing.copy(item));
@@ -204,7 +204,7 @@ fuzz_target!(|data: &[u8]| {
             continue;
         }
         let pointer = IMAGE.pointers.get(number).copied().filter(|_| what & 4 != 0);
-        let untouched = changes.0.is_empty() && fabric.term == Alone::TERM;
+        let untouched = changes.0.is_empty() && fabric.term == Harness::TERM;
         // Bits that say before which steps something is changed.
         let mut between = if what & 8 != 0 { input.u8() } else { 0 };
         let steady = between == 0;

@@ -10,7 +10,7 @@ use kelix_fuzz::{Input, Mailboxes, words};
 use kelix_image::words::bytes_of;
 use kelix_image::{AttributeBuilder, ItemFlags, ItemView};
 use kelix_shard::Order;
-use kelix_shard::alone::Alone;
+use kelix_shard::harness::Harness;
 use kelix_types::{Location, NameId, TableId, TableKind, Version};
 use kelix_wire::control::Caller;
 use kelix_wire::generation::{
@@ -79,7 +79,7 @@ const STEPS_MAX: usize = 20_000;
 const SHARDS: usize = 2;
 
 struct World {
-    server: Alone,
+    server: Harness,
     /// The connection there is.
     connection: u64,
     /// The generation begun last, and its tables.
@@ -93,7 +93,7 @@ struct World {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let server = Alone::new(SHARDS, &MAILBOXES);
+    let server = Harness::new(SHARDS, &MAILBOXES);
     let mut world = World {
         server,
         connection: 1,
@@ -140,7 +140,7 @@ impl World {
     fn do_as_others(&mut self) {
         for order in std::mem::take(&mut self.server.orders) {
             assert_eq!(order.is_for(0, SHARDS), 1..SHARDS);
-            self.server.shard.obey(match order {
+            self.server.shard.handle_order(match order {
                 Order::Drop { generation: 0, .. } | Order::Begin { .. } => continue,
                 Order::Drop { generation, .. } => Order::Dropped { generation },
                 Order::Ask { generation, from, question, .. } => {

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use kelix_fabric::Fabric;
 use kelix_fabric::shm::{Memfd, MemfdSegments};
 use kelix_image::{Header, ImageConfig};
-use kelix_shard::{Guest, Now, Shard, ShardConfig};
+use kelix_shard::{ClientParameters, Now, Shard, ShardConfig};
 use kelix_types::limits::{EPOCH_NS, SEGMENT_BYTES_FIRST, VIEW_LEASE_NS, segment_bytes_max};
 use kelix_wire::View;
 
@@ -42,7 +42,10 @@ pub(super) fn make_shard(memory_bytes: u64) -> Result<Shard, String> {
         Shard::create(config, header, Box::new(MemfdSegments::default()))
     };
     let mut shard = make().map_err(|error: kelix_types::Error| error.to_string())?;
-    shard.join(PEER, Guest { ordered_placement: true, connection: 1, caller: None, may_write: true });
+    shard.join(
+        PEER,
+        ClientParameters { ordered_placement: true, connection: 1, caller: None, may_write: true },
+    );
     Ok(shard)
 }
 

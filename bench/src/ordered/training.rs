@@ -58,7 +58,7 @@ impl Trained {
             inserted.map_err(no_room)?;
         }
         let began = Instant::now();
-        while index.tend(image).map_err(no_room)? {}
+        while index.maintain(image).map_err(no_room)? {}
         let took = began.elapsed();
         // What was given up may be used again.
         *now_ns += EPOCH_NS;

@@ -432,7 +432,7 @@ impl Session {
                 session.end_puts(&mut puts, REQUESTS_A_WAVE);
             }
             session.end_puts(&mut puts, 0);
-            match outcome.and_then(|()| session.still()) {
+            match outcome.and_then(|()| session.check_generation()) {
                 Ok(()) => Ok(session.put_after_switch(table, items, puts.results)),
                 Err(error) if puts.results.is_empty() => Err(error),
                 Err(error) => Err(error.with_effect(Effect::Unknown)),

@@ -24,7 +24,7 @@ use crate::shelf::Shelf;
 use crate::views::GENERATIONS;
 
 mod many;
-mod told;
+mod read_hints;
 
 /// How gets look for their item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -113,7 +113,7 @@ struct ShardState {
 }
 
 /// What the server said of itself, and of this client.
-pub(crate) struct OfServer {
+pub(crate) struct ServerIdentity {
     pub term: u64,
     pub may_write: bool,
     /// Its shards want to know what is read.
@@ -138,7 +138,7 @@ pub(crate) struct Core<F> {
     /// Costs since the session began, but for those of direct reads, which are counted more cheaply.
     pub total: Cost,
     direct_item_bytes: u64,
-    server: OfServer,
+    server: ServerIdentity,
     /// How often handles and items that are got now were to differ from earlier ones.
     pub age: u64,
     shards: Vec<ShardState>,
@@ -189,7 +189,7 @@ fn guess_item<'a>(direct: &'a Direct, directory: &Directory, hash: KeyHash) -> O
 impl<F: Fabric> Core<F> {
     pub fn new(
         fabric: F,
-        server: OfServer,
+        server: ServerIdentity,
         peers: &[PeerId],
         pointers: PointerCache,
         shelf: Shelf,
@@ -625,7 +625,7 @@ impl<F: Fabric> Core<F> {
     }
 
     /// Goes on over another connection to the same server, where what was not answered is to be asked again.
-    pub fn go_on_over(&mut self, other: Core<F>) {
+    pub fn resume_on(&mut self, other: Core<F>) {
         self.fabric = other.fabric;
         for (state, ShardState { mut reader, writer, ring, .. }) in self.shards.iter_mut().zip(other.shards) {
             reader.direct_gets = state.reader.direct_gets;

@@ -258,7 +258,7 @@ impl Session {
             if found {
                 session.take_landed(item)?;
             }
-            session.still()?;
+            session.check_generation()?;
             Ok(found)
         })
     }
@@ -357,7 +357,7 @@ impl Session {
                 items[first + index] = Some(session.make_item()?);
                 Ok(())
             })?;
-            self.still()?;
+            self.check_generation()?;
             first += here.len();
         }
         Ok(())

@@ -68,7 +68,7 @@ impl Session {
             session.check_life(item.life)?;
             let found = session.land_first(item, name)?;
             let target = if found { Some(session.make_item()?) } else { None };
-            session.still()?;
+            session.check_generation()?;
             Ok(target)
         })
     }
@@ -96,7 +96,7 @@ impl Session {
                 session.take_landed(item)?;
                 session.look_ahead(item, at);
             }
-            session.still()?;
+            session.check_generation()?;
             Ok(found)
         })
     }
@@ -143,7 +143,7 @@ impl Session {
                 items[index] = Some(session.make_item()?);
                 Ok(())
             })?;
-            session.still()?;
+            session.check_generation()?;
             Ok(items)
         })
     }

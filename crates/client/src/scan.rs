@@ -256,7 +256,7 @@ impl Scanner<'_> {
                 }
                 Ok((page.len() - before) as u64)
             })?;
-            session.still()?;
+            session.check_generation()?;
         }
     }
 }

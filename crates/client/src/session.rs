@@ -391,7 +391,7 @@ impl Session {
         self.operate(operation, |session| {
             let id = session.check_table(table)?;
             let found = call(session, id)?;
-            session.still()?;
+            session.check_generation()?;
             Ok(found)
         })
     }

@@ -12,7 +12,7 @@ use kelix_wire::View;
 use kelix_wire::control::Caller;
 
 use crate::connect::{Address, Setup};
-use crate::core::{Core, OfServer};
+use crate::core::{Core, ServerIdentity};
 use crate::pointers::PointerCache;
 use crate::shelf::Shelf;
 use crate::{Client, Item, Session, SessionOptions};
@@ -64,7 +64,7 @@ impl Default for Host {
 impl Connected {
     pub(crate) fn open(self) -> (Setup, Core<Endpoint>) {
         let Connected { fabric, view, term, life, peers, source, host } = self;
-        let server = OfServer { term, view, life, may_write: true, wants_hints: false };
+        let server = ServerIdentity { term, view, life, may_write: true, wants_hints: false };
         let (pointers, shelf) = (PointerCache::new(host.pointers), Shelf::Simulated(host.models));
         let core = Core::new(Endpoint::Sim(fabric), server, &peers, pointers, shelf);
         (Setup::Sim(source), core)

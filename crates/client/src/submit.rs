@@ -260,12 +260,12 @@ impl Session {
             Step::Valid => {
                 std::mem::swap(&mut self.landing, landing);
                 self.views.bound = queued.generation;
-                let item = self.make_item().and_then(|item| self.still().map(|()| item));
+                let item = self.make_item().and_then(|item| self.check_generation().map(|()| item));
                 item.map(|item| Some(Outcome::Item(Some(item))))
             }
             Step::Absent => {
                 self.views.bound = queued.generation;
-                self.still().map(|()| Some(Outcome::Item(None)))
+                self.check_generation().map(|()| Some(Outcome::Item(None)))
             }
             Step::Superseded => Err(self.superseded()),
             Step::NoMemory => Err(no_memory()),
@@ -401,7 +401,7 @@ impl Session {
     fn item_of(&mut self, queued: &Queued, exists: bool) -> Result<Outcome> {
         self.views.bound = queued.generation;
         let item = exists.then(|| self.make_item()).transpose()?;
-        self.still()?;
+        self.check_generation()?;
         Ok(Outcome::Item(item))
     }
 
@@ -416,7 +416,7 @@ impl Session {
         for Waiting { queued, id, since_ns } in std::mem::take(&mut self.waiting) {
             let outcome = if let Some(answer) = self.core.take(id) {
                 self.sending = Patience::default();
-                self.believe(answer).and_then(|answer| self.outcome_of(&queued, answer))
+                self.check_authority(answer).and_then(|answer| self.outcome_of(&queued, answer))
             } else if let Some(error) = self.given_up(since_ns, now_ns) {
                 let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
                 self.fail(queued, error.with_effect(effect));

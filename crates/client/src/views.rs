@@ -285,11 +285,11 @@ impl Session {
 
     /// Looks, at the end of an operation, whether what it read can still be read.
     #[inline]
-    pub(crate) fn still(&mut self) -> Result<()> {
-        if self.views.bound == 0 { Ok(()) } else { self.still_listed() }
+    pub(crate) fn check_generation(&mut self) -> Result<()> {
+        if self.views.bound == 0 { Ok(()) } else { self.check_listed() }
     }
 
-    fn still_listed(&mut self) -> Result<()> {
+    fn check_listed(&mut self) -> Result<()> {
         let generation = self.views.bound;
         // What was read was read before.
         load_fence();

@@ -206,11 +206,11 @@ impl Session {
         if self.core.has_news() {
             self.core.poll_replies()?;
         }
-        self.core.take(id).map(|answer| self.believe(answer)).transpose()
+        self.core.take(id).map(|answer| self.check_authority(answer)).transpose()
     }
 
     /// Check (c) for answers: only the server in force may give them.
-    pub(crate) fn believe(&mut self, answer: Answer) -> Result<Answer> {
+    pub(crate) fn check_authority(&mut self, answer: Answer) -> Result<Answer> {
         match self.core.in_force() {
             Some(false) => Err(self.superseded().with_effect(Effect::Unknown)),
             // If it cannot be told any more, it could when the answer was taken.
@@ -330,7 +330,7 @@ impl Session {
         }
         mark!("session went on over another connection");
         self.setup = setup;
-        self.core.go_on_over(core);
+        self.core.resume_on(core);
         (self.detached, self.announced) = (false, false);
         self.server = self.core.handles();
         self.connections += 1;

@@ -179,14 +179,14 @@ impl Index {
 
     /// Trains models of ordered tables, some at a time. `Ok(true)`: there are more to be trained. `Err`: there is no room for
     /// them now.
-    pub fn tend(&mut self, image: &mut Image) -> Result<bool, NoRoom> {
+    pub fn maintain(&mut self, image: &mut Image) -> Result<bool, NoRoom> {
         let mut outcome = Ok(());
         let Index { work, ordered, roots, .. } = self;
         work.retain(|table| {
             let index = ordered[table.kind() as usize][usize::from(table.which())].as_deref_mut();
             let index = index.expect("a table that was made");
-            let tended = index.tend(image, Self::root_of(*roots, *table));
-            outcome = outcome.and(tended);
+            let maintained = index.maintain(image, Self::root_of(*roots, *table));
+            outcome = outcome.and(maintained);
             index.has_work()
         });
         outcome.map(|()| !self.work.is_empty())

@@ -638,7 +638,7 @@ fn pass_on(shared: &Shared, news: &Receiver<News>) {
             News::Order { namespace, shard, order } => {
                 let shards = &shared.namespaces[namespace].shards;
                 let others = &shards[order.is_for(shard, shards.len())];
-                others.iter().for_each(|other| other.command(Command::Obey(order.clone())));
+                others.iter().for_each(|other| other.command(Command::Order(order.clone())));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The thread that runs one shard: polls, yields, sleeps.
 
 mod drain;
-mod told;
+mod snapshot_feed;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -15,7 +15,7 @@ use kelix_fabric::verbs::{HostShard, VerbsLink};
 use kelix_fabric::{Fabric, Nearness, PeerId};
 use kelix_image::{Header, Image, ImageState, KindUse, MemoryUse, SegmentSource, Span, header_word};
 use kelix_shard::{
-    GenerationReport, Guest, ModelCounts, Now, NumberCounts, Order, Progress, Shard, ShardConfig,
+    ClientParameters, GenerationReport, ModelCounts, Now, NumberCounts, Order, Progress, Shard, ShardConfig,
     ShardCounters,
 };
 use kelix_snapshot::{Snapshot, Which};
@@ -98,7 +98,7 @@ pub(crate) enum Command {
     },
     /// Those who connect from now on are in another life of the store.
     BeginLife,
-    Obey(Order),
+    Order(Order),
     /// Tell all changes from now on.
     Follow(Follow),
     /// Tell no more, and what there is at this moment.
@@ -349,7 +349,7 @@ impl ShardThread {
         let mut steps = 0;
         let mut reported = Instant::now();
         while !self.stop.load(Ordering::Relaxed) && self.authority.in_force() {
-            self.obey();
+            self.handle_commands();
             if self.is_over {
                 break;
             }
@@ -369,7 +369,7 @@ impl ShardThread {
             if progress.requests > 0 && steps % STEPS_A_CLOCK != 0 {
                 continue;
             }
-            self.endpoint.tend();
+            self.endpoint.maintain();
             now = self.now();
             if reported.elapsed() > REPORT {
                 self.publish_report(cpu_time());
@@ -434,7 +434,7 @@ impl ShardThread {
                     std::hint::spin_loop();
                 }
             }
-            self.endpoint.tend();
+            self.endpoint.maintain();
             let waited = began.elapsed();
             let due = next_ns.is_some_and(|next| self.endpoint.now_ns() >= next);
             if due || self.stop.load(Ordering::Relaxed) || !self.authority.in_force() {
@@ -507,14 +507,14 @@ impl ShardThread {
     }
 
     /// Does what those who set connections up ask for.
-    fn obey(&mut self) {
+    fn handle_commands(&mut self) {
         if self.pending.load(Ordering::Relaxed) == 0 {
             return;
         }
         while let Ok(command) = self.received.try_recv() {
             self.pending.fetch_sub(1, Ordering::SeqCst);
             match command {
-                Command::Obey(order) => self.shard.obey(order),
+                Command::Order(order) => self.shard.handle_order(order),
                 Command::Follow(follow) => self.begin_to_tell(follow),
                 Command::Cut(moment) => self.cut(&moment),
                 // Whoever asked may have stopped waiting.
@@ -566,7 +566,7 @@ impl ShardThread {
         };
         let peer = self.endpoint.add(ShmPeer { memory: None, inbox, way });
         let ordered_placement = self.endpoint.promises(peer).ordered_placement;
-        let guest = Guest { ordered_placement, connection, caller, may_write };
+        let guest = ClientParameters { ordered_placement, connection, caller, may_write };
         if let Some(old) = self.shard.join(peer, guest) {
             self.report_fault(old, "it has connected anew");
         }

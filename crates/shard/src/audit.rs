@@ -88,10 +88,10 @@ mod tests {
     use kelix_wire::mailboxes::Mailboxes;
     use kelix_wire::{Op, RequestHead};
 
-    use crate::alone::Alone;
+    use crate::harness::Harness;
 
     /// Begins a generation, and puts an item with a link into its only table.
-    fn build(alone: &mut Alone) -> RequestHead {
+    fn build(alone: &mut Harness) -> RequestHead {
         let name_id = any_of(TableKind::Hash);
         let asked = LoadedTable { table: TableId(0), name_id, name: "table".to_string(), overlay: false };
         let head = RequestHead::new(Op::Build, 0, TableId::CATALOGUE);
@@ -112,7 +112,7 @@ mod tests {
     /// each of up to 8 million items, stayed when a generation was given up, or complete, before its links were resolved.
     #[test]
     fn nothing_is_left_of_who_has_gone() {
-        let mut alone = Alone::new(1, &Mailboxes::new());
+        let mut alone = Harness::new(1, &Mailboxes::new());
         for completes in [false, true] {
             alone.leave();
             alone.join(2, Some(Caller { number: 7, again: completes }), true);

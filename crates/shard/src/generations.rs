@@ -23,11 +23,11 @@ use kelix_types::{TableId, TableKind, mark};
 use kelix_wire::generation::{BuildRefusal, LoadedTable, decode_tables, encode_tables};
 use kelix_wire::{Expiry, FrameBuffer, Op, ReplyHead, Request, RequestHead, Status, catalogue, encode_reply};
 
-use crate::asked::{LinkPlace, Question, Questions, Target};
 use crate::execute::Answer;
-use crate::leaving::Leaving;
 use crate::overlay::Listing;
+use crate::remote_links::{LinkPlace, Question, Questions, Target};
 use crate::shard::{Now, Shard};
+use crate::table_purge::TablePurge;
 
 /// What one shard has to tell others.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -194,7 +194,7 @@ pub(crate) struct Generations {
     pub owners: HashMap<u64, String>,
     /// Generations for which tables were frozen.
     pub followers: HashSet<u64>,
-    pub leaving: VecDeque<Leaving>,
+    pub leaving: VecDeque<TablePurge>,
     /// Tables whose items the walk of the index under way takes away, in their order, and how far it is.
     pub walked: Vec<TableId>,
     pub cursor: u64,
@@ -416,7 +416,7 @@ impl Shard {
     }
 
     /// Does what another shard has to tell.
-    pub fn obey(&mut self, order: Order) {
+    pub fn handle_order(&mut self, order: Order) {
         match order {
             Order::Begin { generation, connection, tables } => {
                 self.begin_here(generation, connection, &tables)
@@ -830,7 +830,7 @@ impl Shard {
         }
         // Whoever reads on sees that before anything is gone.
         self.note_generations();
-        self.generations.leaving.push_back(Leaving::new(generation, tables));
+        self.generations.leaving.push_back(TablePurge::new(generation, tables));
     }
 
     /// Nothing of a generation is left on this shard.

@@ -13,25 +13,25 @@
 
 #![forbid(unsafe_code)]
 
-mod again;
-pub mod alone;
-mod asked;
 mod audit;
 mod cache;
 mod catalogue;
+mod deduplication;
 mod execute;
 mod generations;
-mod kept;
+pub mod harness;
 mod large;
-mod leaving;
+mod linked_items;
 mod load;
-mod noted;
+mod manifest;
 mod numbers;
 mod ordered;
 mod overlay;
 mod places;
+mod remote_links;
 mod restore;
 mod shard;
+mod table_purge;
 mod unordered;
 mod upkeep;
 mod waiting;
@@ -39,4 +39,4 @@ mod waiting;
 pub use generations::{GenerationReport, Order, Stage};
 pub use kelix_index::{ModelCounts, OrderedCounts};
 pub use numbers::NumberCounts;
-pub use shard::{Guest, Now, Progress, Shard, ShardConfig, ShardCounters};
+pub use shard::{ClientParameters, Now, Progress, Shard, ShardConfig, ShardCounters};

@@ -7,10 +7,10 @@ use kelix_types::{KeyHash, Location, Place, TableId, mark};
 use kelix_wire::generation::{Arrived, RESOLVED, take_item};
 use kelix_wire::{FrameBuffer, ReplyHead, Request, Status, encode_reply};
 
-use crate::asked::{LinkPlace, Question};
 use crate::execute::{Answer, NewItem, item_flags};
-use crate::noted::Noted;
+use crate::linked_items::LinkedItems;
 use crate::overlay::Overlay;
+use crate::remote_links::{LinkPlace, Question};
 use crate::shard::{Now, Shard};
 
 /// Items between the one that is put and the one whose bucket is asked for.
@@ -149,7 +149,7 @@ impl Shard {
         (cursor, after): (u64, &[u8]),
         last_key: &mut Vec<u8>,
     ) -> (Vec<Location>, u64) {
-        let (mut items, mut cursor) = (Vec::new(), Noted::swept_from(cursor));
+        let (mut items, mut cursor) = (Vec::new(), LinkedItems::swept_from(cursor));
         if table.kind().is_ordered() {
             cursor = u64::from(self.next_in_order(table, after, &mut items, last_key));
             return (items, cursor);

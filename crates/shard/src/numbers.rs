@@ -564,19 +564,19 @@ mod tests {
     use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Status, encode_request};
 
     use super::*;
-    use crate::alone::Alone;
-    use crate::shard::{Guest, Progress};
+    use crate::harness::Harness;
+    use crate::shard::{ClientParameters, Progress};
 
     const MEMORY: u64 = 64 << 20;
 
     struct World {
-        alone: Alone,
+        alone: Harness,
         renewed: Vec<Vec<u64>>,
     }
 
     impl World {
         fn new(mailboxes: &Mailboxes) -> World {
-            World { alone: Alone::with(1, MEMORY, mailboxes), renewed: Vec::new() }
+            World { alone: Harness::with(1, MEMORY, mailboxes), renewed: Vec::new() }
         }
 
         /// Does what a server does.
@@ -688,7 +688,8 @@ mod tests {
         let mailboxes = Mailboxes::default();
         let mut world = World::new(&mailboxes);
         let other = kelix_fabric::PeerId(PEER.0 + 1);
-        let guest = Guest { ordered_placement: true, connection: 2, caller: None, may_write: true };
+        let guest =
+            ClientParameters { ordered_placement: true, connection: 2, caller: None, may_write: true };
         world.alone.shard.join(other, guest);
         let mut seen = BTreeSet::new();
         for round in 0.. {

@@ -203,13 +203,13 @@ mod tests {
     use kelix_wire::mailboxes::Mailboxes;
     use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Status, encode_request};
 
-    use crate::alone::Alone;
+    use crate::harness::Harness;
 
     const MEMORY: u64 = 64 << 20;
     const KINDS: [TableKind; 4] = TableKind::ALL;
 
     struct World {
-        alone: Alone,
+        alone: Harness,
         model: HashMap<(TableId, Vec<u8>), Vec<u8>>,
         random: u64,
     }
@@ -290,7 +290,7 @@ mod tests {
     fn an_image_that_was_copied_while_it_changed_is_whole() {
         for seed in 1..4 {
             let mailboxes = Mailboxes::default();
-            let alone = Alone::with(1, MEMORY, &mailboxes);
+            let alone = Harness::with(1, MEMORY, &mailboxes);
             let mut world = World { alone, model: HashMap::new(), random: seed };
             for _ in 0..20_000 {
                 world.act();
@@ -331,12 +331,12 @@ mod tests {
                 Ok(())
             };
             let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
-            let config = Alone::config(1, MEMORY);
+            let config = Harness::config(1, MEMORY);
             let shard =
                 Shard::restore(config, header.clone(), Box::new(segments.clone()), (&books, &kept), fill);
             let mailboxes = Mailboxes::default();
             let now_ns = world.alone.now_ns;
-            world.alone = Alone::of(shard.unwrap(), (header, segments), &mailboxes);
+            world.alone = Harness::of(shard.unwrap(), (header, segments), &mailboxes);
             world.alone.now_ns = now_ns + EPOCH_NS;
             world.check();
             for _ in 0..5000 {

@@ -13,11 +13,11 @@ use kelix_wire::{
     control::Caller,
 };
 
-use crate::again::History;
 use crate::cache::Cache;
+use crate::deduplication::History;
 use crate::generations::{Generations, Order};
 use crate::large::Upload;
-use crate::noted::Noted;
+use crate::linked_items::LinkedItems;
 use crate::numbers::{LinkSearch, Numbers};
 use crate::places::Places;
 use crate::unordered::Counts;
@@ -68,7 +68,7 @@ pub struct ShardConfig {
 
 /// A client that joins.
 #[derive(Clone, Copy, Debug)]
-pub struct Guest {
+pub struct ClientParameters {
     /// What its fabric promises.
     pub ordered_placement: bool,
     /// The number of its connection, which all shards of a server know it by.
@@ -212,7 +212,7 @@ pub struct Shard {
     pub(crate) numbers: Numbers,
     pub(crate) link_search: Option<LinkSearch>,
     pub(crate) generations: Generations,
-    pub(crate) noted: Noted,
+    pub(crate) noted: LinkedItems,
     /// If items may be let go.
     pub(crate) cache: Option<Cache>,
     pub(crate) places: Places,
@@ -267,7 +267,7 @@ impl Shard {
             numbers: Numbers::default(),
             link_search: None,
             generations: Generations::new(config.view_lease_ns),
-            noted: Noted::default(),
+            noted: LinkedItems::default(),
             cache: config.is_cache.then(|| Cache::new(&config.image)),
             places: Places::new(config.image.segment_bytes_max),
             parked_retry_ns: 0,
@@ -290,8 +290,8 @@ impl Shard {
     }
 
     /// A client's mailboxes are connected. Returns the connection that the same client had until now, which ends.
-    pub fn join(&mut self, peer: PeerId, guest: Guest) -> Option<PeerId> {
-        let Guest { ordered_placement, connection, caller, may_write } = guest;
+    pub fn join(&mut self, peer: PeerId, guest: ClientParameters) -> Option<PeerId> {
+        let ClientParameters { ordered_placement, connection, caller, may_write } = guest;
         let (history, old) = caller.map(|caller| self.history_of(caller)).unzip();
         let new = self.numbers.known_to_a_newcomer();
         let knows = history.as_ref().map_or(new, |history: &History| history.knows.unwrap_or(new));

@@ -8,7 +8,7 @@ use kelix_image::{ItemFlags, ItemHeader, Kind, NoRoom};
 use kelix_types::limits::EPOCH_NS;
 use kelix_types::{Guardian, Incarnation, Location, Place, TableId, mark};
 
-use crate::cache::Leaving;
+use crate::cache::TablePurge;
 use crate::shard::{Now, Shard};
 
 /// A segment is emptied for its memory's sake when at most this share of it is in use, or of one of many that waste some.
@@ -42,7 +42,7 @@ impl Shard {
         // First what gives memory back, then the writes that wait for it, oldest first, then the emptying, which takes
         // some itself.
         let expiry_due = self.expire(now);
-        let training_due = match self.index.tend(&mut self.image) {
+        let training_due = match self.index.maintain(&mut self.image) {
             Ok(more) => more.then_some(now.monotonic_ns),
             Err(_) => Some(now.monotonic_ns + EPOCH_NS),
         };
@@ -233,9 +233,9 @@ impl Shard {
         let mut place = None;
         for stuck in [false, true] {
             match self.end_leaving(from, moved.item_bytes(), stuck) {
-                Leaving::Ended => return Ok(()),
-                Leaving::Waits => return Err(NoRoom { wait: true }),
-                Leaving::Moves => {}
+                TablePurge::Ended => return Ok(()),
+                TablePurge::Waits => return Err(NoRoom { wait: true }),
+                TablePurge::Moves => {}
             }
             place = self.image.allocate_item(moved.item_bytes()).ok();
             if place.is_some() {

@@ -203,7 +203,7 @@ mod tests {
 
     use super::PARKED_MAX;
     use crate::places::Places;
-    use crate::shard::{Guest, Now, Shard, ShardConfig, Task};
+    use crate::shard::{ClientParameters, Now, Shard, ShardConfig, Task};
 
     const MIB: u64 = 1 << 20;
     const TABLE: TableId = TableId(1);
@@ -246,7 +246,10 @@ mod tests {
         let mut shard =
             Shard::create(config, Span::private(Header::BYTES), Box::new(PrivateSegments::default()))
                 .unwrap();
-        shard.join(PEER, Guest { ordered_placement: true, connection: 1, caller: None, may_write: true });
+        shard.join(
+            PEER,
+            ClientParameters { ordered_placement: true, connection: 1, caller: None, may_write: true },
+        );
         // So that segments are emptied for writes that wait, and for nothing else.
         while shard.places.spend(1, LONG) {}
         let mut fabric = Mailboxes::new();

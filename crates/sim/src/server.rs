@@ -7,7 +7,7 @@ use std::rc::Rc;
 use kelix::sim::{Connected, Host, Source};
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, ImageConfig, PrivateSegments, Span, header_word};
-use kelix_shard::{Guest, Now, Order, Shard, ShardConfig};
+use kelix_shard::{ClientParameters, Now, Order, Shard, ShardConfig};
 use kelix_types::{Result, mark};
 use kelix_wire::control::Caller;
 use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
@@ -249,7 +249,7 @@ impl Node {
         endpoint.add_sleep_word(SleepWord(self.header.clone(), header_word::SLEEPING));
         let mut peers: Vec<PeerId> = Vec::new();
         while self.authority.words().load_acquire(AUTHORITY_TERM) == self.term {
-            self.obey(&mut endpoint, &mut peers);
+            self.handle_orders(&mut endpoint, &mut peers);
             let now_ns = endpoint.now_ns();
             let progress = self.shard.step(Now { monotonic_ns: now_ns, wall_ns: now_ns }, &mut endpoint);
             for (_, what) in progress.faulty.iter().filter(|(peer, _)| !endpoint.is_broken(*peer)) {
@@ -291,9 +291,9 @@ impl Node {
         }
     }
 
-    fn obey(&mut self, endpoint: &mut SimEndpoint, peers: &mut Vec<PeerId>) {
+    fn handle_orders(&mut self, endpoint: &mut SimEndpoint, peers: &mut Vec<PeerId>) {
         let orders: Vec<Order> = self.orders[self.number].0.borrow_mut().drain(..).collect();
-        orders.into_iter().for_each(|order| self.shard.obey(order));
+        orders.into_iter().for_each(|order| self.shard.handle_order(order));
         let joins: Vec<Join> = self.joins.borrow_mut().drain(..).collect();
         for Join { server_mailbox, client_mailbox, client_bell, wire, connection, caller } in joins {
             let peer = endpoint.add(Peer {
@@ -307,7 +307,7 @@ impl Node {
             });
             let old = self.shard.join(
                 peer,
-                Guest {
+                ClientParameters {
                     ordered_placement: endpoint.promises(peer).ordered_placement,
                     connection,
                     caller,

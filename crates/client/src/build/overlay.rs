@@ -122,7 +122,7 @@ impl Overlays {
         build.session.views.bound = self.generation;
         let Some(item) = build.session.fetch_item(table, key)? else { return Ok(None) };
         build.session.views.bound = self.generation;
-        build.session.still()?;
+        build.session.check_generation()?;
         let section = self.attributes(&item);
         let head = RequestHead {
             expect: Some(None),

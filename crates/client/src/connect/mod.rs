@@ -22,7 +22,7 @@ use kelix_wire::SPOKEN;
 use kelix_wire::control::{Caller, DENIED, FEATURE_HINTS, FEATURES_NEEDED, Frame, Purpose};
 
 use crate::client::Client;
-use crate::core::{Core, OfServer};
+use crate::core::{Core, ServerIdentity};
 use crate::session::SessionOptions;
 use crate::waiting;
 use shm::Link;
@@ -416,7 +416,7 @@ fn understand(kind: u16, bytes: &[u8]) -> Result<Frame> {
 }
 
 /// Understands the answer to a greeting.
-fn greeted(answer: Frame) -> Result<OfServer> {
+fn greeted(answer: Frame) -> Result<ServerIdentity> {
     let Frame::Welcome { version, features, term, may_write, view, life, .. } = answer else {
         return Err(protocol("the server did not greet"));
     };
@@ -426,7 +426,7 @@ fn greeted(answer: Frame) -> Result<OfServer> {
         );
         return Err(Error::new(ErrorKind::Incompatible, "connect", context));
     }
-    Ok(OfServer { term, may_write, wants_hints: features & FEATURE_HINTS != 0, view, life })
+    Ok(ServerIdentity { term, may_write, wants_hints: features & FEATURE_HINTS != 0, view, life })
 }
 
 #[cfg(test)]

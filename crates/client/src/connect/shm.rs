@@ -22,7 +22,7 @@ use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use super::{answer_within, greeted, protocol, understand};
-use crate::core::{Core, OfServer};
+use crate::core::{Core, ServerIdentity};
 use crate::pointers::PointerCache;
 use crate::session::SessionOptions;
 use crate::shelf::Shelf;
@@ -106,7 +106,7 @@ impl Link {
     }
 
     /// Greets, and returns what the server says of itself, with descriptors.
-    fn greet(&self, greeting: &Frame) -> Result<(OfServer, Vec<OwnedFd>)> {
+    fn greet(&self, greeting: &Frame) -> Result<(ServerIdentity, Vec<OwnedFd>)> {
         // A server that refuses whoever comes may have said why, and be gone by now.
         self.send(greeting).map_err(|error| self.receive().err().unwrap_or(error))?;
         let (answer, descriptors) = self.receive()?;

@@ -10,7 +10,7 @@ use kelix_wire::MAILBOX_BYTES;
 use kelix_wire::control::{Frame, Purpose};
 
 use super::{Credentials, answer_within, greeted, greeting, protocol, understand};
-use crate::core::{Core, OfServer};
+use crate::core::{Core, ServerIdentity};
 use crate::pointers::PointerCache;
 use crate::session::SessionOptions;
 use crate::shelf::Shelf;
@@ -45,7 +45,7 @@ pub(super) fn greet(
     credentials: &Credentials,
     greeting: &Frame,
     answer: Duration,
-) -> Result<(Greeting, OfServer)> {
+) -> Result<(Greeting, ServerIdentity)> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let tls = credentials.tls.as_ref().map(|tls| (tls, host));
     let mut server = Greeting::new(open(address, answer)?, tls, MAILBOX_BYTES as usize / 8, answer)?;

@@ -7,7 +7,7 @@ use kelix_image::model::{explore, share, spawn};
 use kelix_image::words::Words;
 use kelix_image::{Header, PlainItem, Span, header_word};
 use kelix_index::{BUCKET_WORDS, DirectoryRoot, guess};
-use kelix_shard::alone::Alone;
+use kelix_shard::alone::Harness;
 use kelix_types::{KeyHash, Location, Place, TableId, key_hash};
 use kelix_wire::mailboxes::Mailboxes;
 use kelix_wire::{Op, RequestHead};
@@ -26,7 +26,7 @@ fn value(number: u64) -> [u8; 8] {
     (number << 32 | number).to_le_bytes()
 }
 
-fn put(server: &mut Alone, key: &[u8; 8], number: u64) -> Place {
+fn put(server: &mut Harness, key: &[u8; 8], number: u64) -> Place {
     let reply = server.call(RequestHead::new(Op::Put, 0, TABLE), key, &value(number));
     Location::from_word(reply.location).expect("where it stands").place()
 }
@@ -40,9 +40,9 @@ struct Reader {
 
 impl Reader {
     /// A reader of what the shard has in memory now.
-    fn new(server: &Alone, authority: &Span) -> Reader {
+    fn new(server: &Harness, authority: &Span) -> Reader {
         let map = server.map();
-        let hash = key_hash(Alone::SEED, TABLE, &KEY);
+        let hash = key_hash(Harness::SEED, TABLE, &KEY);
         let header = Header::open(server.header().clone()).expect("a header page");
         let direct = Direct::new(map.clone(), &header, authority.word(0));
         // A directory of one subtable: its only entry follows its guardian.
@@ -61,7 +61,7 @@ impl Reader {
         let place = self.direct.map.view().words_from(Location::place_of(slot))?;
         let mut bytes = [0; 8];
         let copy = |item: PlainItem<'_>| item.copy_value(&mut bytes);
-        take_direct(&self.direct, Alone::TERM, place, (TABLE, &KEY), copy)?;
+        take_direct(&self.direct, Harness::TERM, place, (TABLE, &KEY), copy)?;
         let word = u64::from_le_bytes(bytes);
         assert_eq!(bytes, value(word >> 32), "a value that nobody wrote");
         Some(word >> 32)
@@ -88,8 +88,8 @@ fn authority(term: u64) -> Span {
 
 /// Lets one thread do something to the server while another reads; what that has seen.
 fn race<T: Send + 'static>(
-    mut server: Alone,
-    write: impl FnOnce(&mut Alone) + Send + 'static,
+    mut server: Harness,
+    write: impl FnOnce(&mut Harness) + Send + 'static,
     read: impl FnOnce() -> T + Send + 'static,
 ) -> T {
     let writer = spawn(move || {
@@ -109,12 +109,12 @@ fn race<T: Send + 'static>(
 fn a_value_is_replaced() {
     let mailboxes = Mailboxes::new();
     explore("reads of a value that is replaced", 3, move || {
-        let mut server = Alone::new(1, &mailboxes);
+        let mut server = Harness::new(1, &mailboxes);
         let older = put(&mut server, &KEY, 1);
         let old = put(&mut server, &KEY, 2);
         server.pass_epoch();
         server.pass_epoch();
-        let reader = Reader::new(&server, &authority(Alone::TERM));
+        let reader = Reader::new(&server, &authority(Harness::TERM));
         reader.share(&[older, old]);
         let seen = race(
             server,
@@ -135,13 +135,13 @@ fn a_value_is_replaced() {
 fn a_slot_is_used_again() {
     let mailboxes = Mailboxes::new();
     explore("a read of a slot that is used again", 4, move || {
-        let mut server = Alone::new(1, &mailboxes);
+        let mut server = Harness::new(1, &mailboxes);
         let old = put(&mut server, &KEY, 1);
-        let reader = Reader::new(&server, &authority(Alone::TERM));
+        let reader = Reader::new(&server, &authority(Harness::TERM));
         // Fresh memory is used in order.
         let new = old.plus(ITEM_WORDS as u64 * 8);
         reader.share(&[old, new]);
-        let write = move |server: &mut Alone| {
+        let write = move |server: &mut Harness| {
             assert_eq!(put(server, &KEY, 2), new);
             server.pass_epoch();
             server.pass_epoch();
@@ -159,14 +159,14 @@ fn a_slot_is_used_again() {
 fn a_server_is_superseded() {
     let mailboxes = Mailboxes::new();
     explore("a read of an image that is superseded", 4, move || {
-        let mut server = Alone::new(1, &mailboxes);
+        let mut server = Harness::new(1, &mailboxes);
         put(&mut server, &KEY, 1);
-        let (page, answer) = (authority(Alone::TERM), Span::private(64));
+        let (page, answer) = (authority(Harness::TERM), Span::private(64));
         let reader = Reader::new(&server, &page);
         share(page.words().part(0, 1));
         share(answer.words().part(0, 1));
         let answered = answer.clone();
-        let succeed = move |_: &mut Alone| {
+        let succeed = move |_: &mut Harness| {
             // As `Authority::take` does.
             page.words().add(0, 1);
             answered.words().publish(0, 1);

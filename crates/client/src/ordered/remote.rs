@@ -328,7 +328,7 @@ impl ModelCopy {
 mod tests {
     use kelix_image::{MemoryMap, header_word};
     use kelix_index::root_word;
-    use kelix_shard::alone::Alone;
+    use kelix_shard::harness::Harness;
     use kelix_types::{Location, TableId, TableKind};
     use kelix_wire::mailboxes::{Mailboxes, PEER};
     use kelix_wire::{Op, RequestHead};
@@ -339,7 +339,7 @@ mod tests {
     const TABLE: TableId = TableId::new(TableKind::Inline, 1);
 
     /// The top model of the table, and what a copy of it is of.
-    fn top_of<'a>(map: &'a MemoryMap, server: &Alone, budget: usize, shelf: &Shelf) -> (Words<'a>, Origin) {
+    fn top_of<'a>(map: &'a MemoryMap, server: &Harness, budget: usize, shelf: &Shelf) -> (Words<'a>, Origin) {
         let word = |place: Place| map.words(place, 1).unwrap().load(0);
         let list = Location::place_of(server.header().words().load(header_word::ROOTS));
         let place = Location::place_of(word(list.plus(root_word(TABLE) as u64 * 8)));
@@ -349,13 +349,13 @@ mod tests {
         (words.part(0, Top::open_shape(words).unwrap().all_words()), origin)
     }
 
-    fn copy_of(server: &Alone) -> ModelCopy {
+    fn copy_of(server: &Harness) -> ModelCopy {
         let map = server.map();
         let (top, origin) = top_of(&map, server, 1 << 20, &Shelf::Private);
         ModelCopy::new(origin, top).unwrap()
     }
 
-    fn put(server: &mut Alone, number: u64) {
+    fn put(server: &mut Harness, number: u64) {
         server.call(RequestHead::new(Op::Put, 0, TABLE), &number.to_be_bytes(), &number.to_le_bytes());
     }
 
@@ -372,7 +372,7 @@ mod tests {
     fn copies_of_two_sessions_are_one_until_it_is_replaced() {
         let folder = std::env::temp_dir().join(format!("kelix-copies-{}", std::process::id()));
         let shelf = Shelf::OfUser(kelix_fabric::shm::Shelf::at(folder.clone()).unwrap());
-        let mut server = Alone::new(1, &Mailboxes::new());
+        let mut server = Harness::new(1, &Mailboxes::new());
         (0..40_000).for_each(|number| put(&mut server, number * 100));
         let map = server.map();
         let (top, origin) = top_of(&map, &server, 1 << 20, &shelf);
@@ -407,7 +407,7 @@ mod tests {
 
     #[test]
     fn a_copy_keeps_to_its_budget() {
-        let mut server = Alone::new(1, &Mailboxes::new());
+        let mut server = Harness::new(1, &Mailboxes::new());
         (0..40_000).for_each(|number| put(&mut server, number * 100));
         let map = server.map();
         let mut kinds = Vec::new();
@@ -432,11 +432,11 @@ mod tests {
     /// written meanwhile, so it counts only when it is read again.
     #[test]
     fn a_leaf_younger_than_what_led_to_it_is_read_again() {
-        let mut server = Alone::new(1, &Mailboxes::new());
+        let mut server = Harness::new(1, &Mailboxes::new());
         (0..400).for_each(|number| put(&mut server, number * 100));
         let mut fabric = Mailboxes::new();
-        (fabric.memory, fabric.term) = (Some(server.map()), Alone::TERM);
-        let mut shard = ShardReader::new(PEER, Alone::TERM, None);
+        (fabric.memory, fabric.term) = (Some(server.map()), Harness::TERM);
+        let mut shard = ShardReader::new(PEER, Harness::TERM, None);
         shard.ordered.keep_copy(TABLE, copy_of(&server));
         let mut landing = Landing::default();
         let mut read = |shard: &mut ShardReader, number: u64| {

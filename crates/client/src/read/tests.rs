@@ -1,6 +1,6 @@
 use kelix_image::words::bytes_of_mut;
 use kelix_image::{Header, ItemHeader, LargeBody, Span};
-use kelix_shard::alone::Alone;
+use kelix_shard::harness::Harness;
 use kelix_types::{Version, key_hash};
 use kelix_wire::mailboxes::{Mailboxes, PEER};
 
@@ -13,13 +13,13 @@ const BYTES: usize = 3 << 20;
 /// How long a value is was believed before any of it had come: an item that said 4 TiB ended its reader.
 #[test]
 fn a_value_that_is_shorter_than_it_says_takes_no_more_memory_than_there_is() {
-    let mut server = Alone::new(1, &Mailboxes::new());
+    let mut server = Harness::new(1, &Mailboxes::new());
     server.put_in_pieces(TABLE, KEY, &[1; BYTES]);
     let mut fabric = Mailboxes::new();
-    (fabric.memory, fabric.term) = (Some(server.map()), Alone::TERM);
-    let mut shard = ShardReader::new(PEER, Alone::TERM, None);
+    (fabric.memory, fabric.term) = (Some(server.map()), Harness::TERM);
+    let mut shard = ShardReader::new(PEER, Harness::TERM, None);
     let mut landing = Landing::default();
-    let hash = key_hash(Alone::SEED, TABLE, KEY);
+    let hash = key_hash(Harness::SEED, TABLE, KEY);
     let mut read = |landing: &mut Landing| {
         let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash, KEY), None);
         loop {
@@ -45,7 +45,7 @@ fn a_value_that_is_shorter_than_it_says_takes_no_more_memory_than_there_is() {
 }
 
 /// Puts others until one of them has the memory of a value of [`KEY`], which has been replaced.
-fn use_its_memory_again(server: &mut Alone) {
+fn use_its_memory_again(server: &mut Harness) {
     // Pages are given out in turn, so the last one gets its memory.
     for (key, byte) in [(KEY, 2), (b"a", 3), (b"b", 4), (b"c", 5), (b"d", 6)] {
         server.put_in_pieces(TABLE, key, &vec![byte; BYTES]);
@@ -55,25 +55,25 @@ fn use_its_memory_again(server: &mut Alone) {
 }
 
 /// A server's header, and its memory as a reader has it who loads it himself.
-fn within_reach(server: &Alone) -> (Header, Direct) {
+fn within_reach(server: &Harness) -> (Header, Direct) {
     let header = Header::open(server.header().clone()).unwrap();
     let authority = Span::private(64);
-    authority.words().store(0, Alone::TERM);
+    authority.words().store(0, Harness::TERM);
     let direct = Direct::new(server.map(), &header, authority.word(0));
     (header, direct)
 }
 
 #[test]
 fn a_large_value_dies_while_it_is_copied_straight() {
-    let mut server = Alone::new(1, &Mailboxes::new());
+    let mut server = Harness::new(1, &Mailboxes::new());
     server.put_in_pieces(TABLE, KEY, &[1; BYTES]);
     let (header, direct) = within_reach(&server);
     let mut buffer = vec![0; BYTES];
     let location = {
         let mut fabric = Mailboxes::new();
-        (fabric.memory, fabric.term, fabric.stamp) = (Some(server.map()), Alone::TERM, header.epoch());
-        let mut shard = ShardReader::new(PEER, Alone::TERM, None);
-        let hash = key_hash(Alone::SEED, TABLE, KEY);
+        (fabric.memory, fabric.term, fabric.stamp) = (Some(server.map()), Harness::TERM, header.epoch());
+        let mut shard = ShardReader::new(PEER, Harness::TERM, None);
+        let hash = key_hash(Harness::SEED, TABLE, KEY);
         let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash, KEY), None);
         let mut landing = Landing::default();
         while op.advance(&mut fabric, &mut shard, KEY, &mut landing) == Step::Pending {}
@@ -81,13 +81,13 @@ fn a_large_value_dies_while_it_is_copied_straight() {
     };
     let map = server.map();
     let place = map.view().words_from(location.place()).unwrap();
-    let find = || find_large_direct(&direct, Alone::TERM, place, (TABLE, KEY), &mut Vec::new());
+    let find = || find_large_direct(&direct, Harness::TERM, place, (TABLE, KEY), &mut Vec::new());
     let found = find().expect("a large value");
-    assert_eq!((found.length(), found.copy(&direct, Alone::TERM, &mut buffer)), (BYTES, Some(())));
+    assert_eq!((found.length(), found.copy(&direct, Harness::TERM, &mut buffer)), (BYTES, Some(())));
     assert!(buffer == [1; BYTES]);
-    assert_eq!(found.copy(&direct, Alone::TERM + 1, &mut buffer), None, "another term is in force");
+    assert_eq!(found.copy(&direct, Harness::TERM + 1, &mut buffer), None, "another term is in force");
     use_its_memory_again(&mut server);
-    assert_eq!(found.copy(&direct, Alone::TERM, &mut buffer), None);
+    assert_eq!(found.copy(&direct, Harness::TERM, &mut buffer), None);
     assert!(buffer[0] > 2, "its memory was used by others when it was copied");
     assert!(find().is_none(), "it is dead");
 }
@@ -96,7 +96,7 @@ fn a_large_value_dies_while_it_is_copied_straight() {
 /// by it failed.
 #[test]
 fn a_large_value_that_was_moved_has_the_version_that_it_had() {
-    let mut server = Alone::new(1, &Mailboxes::new());
+    let mut server = Harness::new(1, &Mailboxes::new());
     server.put_in_pieces(TABLE, KEY, &[1; BYTES]);
     let (_, direct) = within_reach(&server);
     let (version, body) = (7, LargeBody { bytes: 20, runs: vec![(Place(1 << 16), 20)] });
@@ -108,7 +108,7 @@ fn a_large_value_that_was_moved_has_the_version_that_it_had() {
     words.extend(body.words());
     let span = Span::private(words.len() as u64 * 8);
     words.iter().enumerate().for_each(|(index, word)| span.words().store(index, *word));
-    let found = find_large_direct(&direct, Alone::TERM, span.words(), (TABLE, KEY), &mut Vec::new());
+    let found = find_large_direct(&direct, Harness::TERM, span.words(), (TABLE, KEY), &mut Vec::new());
     assert_eq!(found.expect("a large value").version, Version(version));
 }
 
@@ -116,14 +116,14 @@ fn a_large_value_that_was_moved_has_the_version_that_it_had() {
 /// its memory. However long ago that was, the guardian tells.
 #[test]
 fn a_large_value_dies_while_it_is_read() {
-    let mut server = Alone::new(1, &Mailboxes::new());
+    let mut server = Harness::new(1, &Mailboxes::new());
     server.put_in_pieces(TABLE, KEY, &[1; BYTES]);
     let header = Header::open(server.header().clone()).unwrap();
     let mut fabric = Mailboxes::new();
-    (fabric.memory, fabric.term) = (Some(server.map()), Alone::TERM);
-    let mut shard = ShardReader::new(PEER, Alone::TERM, None);
+    (fabric.memory, fabric.term) = (Some(server.map()), Harness::TERM);
+    let mut shard = ShardReader::new(PEER, Harness::TERM, None);
     let mut landing = Landing::default();
-    let hash = key_hash(Alone::SEED, TABLE, KEY);
+    let hash = key_hash(Harness::SEED, TABLE, KEY);
     let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash, KEY), None);
     while !matches!(op.state, State::Pieces { .. }) {
         assert_eq!(op.advance(&mut fabric, &mut shard, KEY, &mut landing), Step::Pending);

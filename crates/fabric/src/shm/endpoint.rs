@@ -85,7 +85,7 @@ pub struct ShmEndpoint {
     /// Peers for whom something is to be sent off.
     posted: Vec<PeerId>,
     /// Peers over verbs to whom something is on its way.
-    tended: Vec<PeerId>,
+    to_maintain: Vec<PeerId>,
     /// Whom something was sent last.
     last: PeerId,
     rung: bool,
@@ -102,7 +102,7 @@ impl ShmEndpoint {
             own_sleep_words: Vec::new(),
             sleeps: 0,
             posted: Vec::new(),
-            tended: Vec::new(),
+            to_maintain: Vec::new(),
             last: PeerId(0),
             rung: false,
             broken: false,
@@ -140,17 +140,17 @@ impl ShmEndpoint {
         std::mem::take(&mut self.rung)
     }
 
-    /// Whether something is on its way that wants [`ShmEndpoint::tend`].
+    /// Whether something is on its way that wants [`ShmEndpoint::maintain`].
     #[inline]
     pub fn is_tending(&self) -> bool {
-        !self.tended.is_empty()
+        !self.to_maintain.is_empty()
     }
 
     /// Goes on with what is on its way over verbs.
-    pub fn tend(&mut self) {
+    pub fn maintain(&mut self) {
         let peers = &mut self.peers;
-        self.tended.retain(|peer| match peers.get_mut(peer.0 as usize) {
-            Some(Some(ShmPeer { way: Way::Verbs(link), .. })) => link.tend(),
+        self.to_maintain.retain(|peer| match peers.get_mut(peer.0 as usize) {
+            Some(Some(ShmPeer { way: Way::Verbs(link), .. })) => link.maintain(),
             _ => false,
         });
     }
@@ -187,7 +187,7 @@ impl ShmEndpoint {
     fn wait(&mut self, timeout_ns: Option<u64>) -> bool {
         let mut left_ns = timeout_ns;
         loop {
-            self.tend();
+            self.maintain();
             if !self.is_tending() {
                 return self.waker.wait(left_ns).hung_up;
             }
@@ -311,8 +311,8 @@ impl Fabric for ShmEndpoint {
                 }
                 Some(ShmPeer { way: Way::Verbs(link), .. }) => {
                     link.post();
-                    if !self.tended.contains(&peer) {
-                        self.tended.push(peer);
+                    if !self.to_maintain.contains(&peer) {
+                        self.to_maintain.push(peer);
                     }
                 }
                 _ => {}
@@ -327,7 +327,7 @@ impl Fabric for ShmEndpoint {
 
     fn look(&mut self) {
         self.broken |= self.waker.wait(Some(0)).hung_up;
-        self.tend();
+        self.maintain();
     }
 
     fn is_broken(&self, _: PeerId) -> bool {

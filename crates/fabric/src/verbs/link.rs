@@ -51,7 +51,7 @@ impl VerbsLink {
         Err(Broken)
     }
 
-    /// Posts what was written, and wakes the session if it sleeps. What there is no room for waits for [`VerbsLink::tend`].
+    /// Posts what was written, and wakes the session if it sleeps. What there is no room for waits for [`VerbsLink::maintain`].
     pub fn post(&mut self) {
         self.sender.give();
         self.look();
@@ -77,7 +77,7 @@ impl VerbsLink {
 
     /// Goes on with what could not be posted, and looks once more whether the session sleeps when everything has arrived
     /// there. `true`: there is still something to do.
-    pub fn tend(&mut self) -> bool {
+    pub fn maintain(&mut self) -> bool {
         self.sender.lane.poll();
         if self.sender.lane.is_broken() {
             return false;

@@ -143,7 +143,7 @@ fn sessions_share_a_few_queue_pairs() {
             let began = Instant::now();
             while client.endpoint.inbox(SERVER).load_acquire(100) != round << 32 | index as u64 {
                 client.endpoint.sleep(Some(1_000_000_000));
-                bed.shard.tend();
+                bed.shard.maintain();
                 assert!(began.elapsed() < SOON, "client {index} sleeps on in round {round}");
                 client.endpoint.announce_sleep();
             }

@@ -201,7 +201,7 @@ impl<S: Separator> Models<S> {
 
     /// Trains some of what is to be trained. The root of the table stands in the word `root`. `Err`: there is no room for it
     /// now.
-    pub fn tend(&mut self, image: &mut Image, blocks: &Blocks<S>, root: Place) -> Result<(), NoRoom> {
+    pub fn maintain(&mut self, image: &mut Image, blocks: &Blocks<S>, root: Place) -> Result<(), NoRoom> {
         for _ in 0..TRAINED_A_STEP {
             let Some(index) = self.dirty.first().copied() else { break };
             if index < self.trained.len() {

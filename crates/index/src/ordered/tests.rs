@@ -109,9 +109,9 @@ impl World {
     }
 
     /// Trains all models that are to be trained.
-    fn tend(&mut self) {
+    fn maintain(&mut self) {
         while self.index.has_work() {
-            self.index.tend(&mut self.image, self.root).unwrap();
+            self.index.maintain(&mut self.image, self.root).unwrap();
         }
     }
 
@@ -249,7 +249,7 @@ fn models_lead_to_every_key() {
         for set in 0..3 {
             let mut world = world(kind);
             let mut state = set;
-            world.tend();
+            world.maintain();
             for step in 0..2 * count {
                 let key = key(kind, set, random(&mut state) % count);
                 if step < count || step % 3 == 0 {
@@ -257,7 +257,7 @@ fn models_lead_to_every_key() {
                 } else {
                     world.delete(&key)
                 }
-                world.tend();
+                world.maintain();
                 if step % 16 == 0 {
                     world.pass_epoch();
                 }
@@ -275,10 +275,10 @@ fn models_lead_to_every_key() {
             let counts = world.index.model_counts();
             // With few keys too.
             let mut few = self::world(kind);
-            few.tend();
+            few.maintain();
             for number in 0..count.min(500) {
                 few.put(&self::key(kind, set, number), number);
-                few.tend();
+                few.maintain();
             }
             for key in few.model.keys() {
                 assert!(few.leaf_reads(key).is_some(), "{kind}, {set}: {key:?} of few is not found");
@@ -340,7 +340,7 @@ fn the_index_of_leaves_is_what_their_chain_says() {
         for number in 0..count {
             world.put(&key(kind, 0, number * 7919 % count), number);
         }
-        world.tend();
+        world.maintain();
         let first = first_leaf(&world);
         let table = world.table;
         let rebuilt = OrderedIndex::of_chain(&world.image, table, first).expect("a chain");

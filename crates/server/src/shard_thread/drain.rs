@@ -13,9 +13,9 @@ impl ShardThread {
     pub(super) fn drain(&mut self) {
         let began = Instant::now();
         while self.authority.in_force() && began.elapsed() < DRAIN {
-            self.obey();
+            self.handle_commands();
             let progress = self.step(self.now());
-            self.endpoint.tend();
+            self.endpoint.maintain();
             if progress.requests > 0 {
                 continue;
             }

@@ -282,34 +282,34 @@ impl Shard {
 
     /// An item stands in a segment that is being emptied, and needs so many bytes elsewhere. If its class loses what stands there, or there is
     /// no room (`stuck`), it stays only if it is worth more than what went lately, and others make room for it.
-    pub(crate) fn end_leaving(&mut self, location: Location, moved_bytes: usize, stuck: bool) -> Leaving {
+    pub(crate) fn end_leaving(&mut self, location: Location, moved_bytes: usize, stuck: bool) -> TablePurge {
         let (Some(cache), Some(class)) = (&mut self.cache, SizeClass::for_bytes(moved_bytes)) else {
-            return Leaving::Moves;
+            return TablePurge::Moves;
         };
         let segment = self.image.segment_of(location.place()).first_granule;
         let clearing = cache.balance.clearing.as_ref().filter(|clearing| clearing.first_granule == segment);
         let loses = clearing.is_some_and(|clearing| clearing.loses[usize::from(location.class().0)]);
         let mark = cache.marks.get(location);
         if !stuck && (!loses || mark.is_none()) {
-            return Leaving::Moves;
+            return TablePurge::Moves;
         }
         let bar = cache.classes[usize::from(location.class().0)].bar;
         if mark.is_none_or(|mark| cache.worth(mark) > bar) {
             if !stuck && self.image.has_slot(Kind::item(class)) {
-                return Leaving::Moves;
+                return TablePurge::Moves;
             }
             if self.make_way_for_leaving(location, class) {
-                return Leaving::Waits;
+                return TablePurge::Waits;
             }
         }
         // It may have gone already, to make room for another.
         match self.cache.as_mut().and_then(|cache| cache.marks.get(location)) {
             Some(mark) => self.let_go(location, mark, true),
             // It may not go, and there is no room.
-            None if mark.is_none() => return Leaving::Moves,
+            None if mark.is_none() => return TablePurge::Moves,
             None => {}
         }
-        Leaving::Ended
+        TablePurge::Ended
     }
 
     /// Lets as many items of a class go as are to move there, if there is time to wait for their room.
@@ -339,7 +339,7 @@ impl Shard {
 }
 
 /// What becomes of an object of a segment that is being emptied.
-pub(crate) enum Leaving {
+pub(crate) enum TablePurge {
     /// It is gone.
     Ended,
     /// It is to be moved.

@@ -23,7 +23,7 @@ use kelix_types::{Location, Place, SizeClass, TableId};
 
 use crate::shard::Shard;
 use balance::Balance;
-pub(crate) use balance::Leaving;
+pub(crate) use balance::TablePurge;
 use density::{AGES, Densities};
 use marks::{Mark, Marks};
 

@@ -7,20 +7,20 @@ use kelix_types::{TableId, TableKind};
 use kelix_wire::mailboxes::Mailboxes;
 use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Status, encode_request};
 
-use crate::alone::Alone;
+use crate::harness::Harness;
 
 const TABLE: TableId = TableId(1);
 const MIB: u64 = 1 << 20;
 
 struct World {
-    alone: Alone,
+    alone: Harness,
     random: u64,
     asked: usize,
 }
 
 impl World {
     fn new(memory_bytes: u64) -> World {
-        World { alone: Alone::cache(memory_bytes, &Mailboxes::default()), random: 1, asked: 0 }
+        World { alone: Harness::cache(memory_bytes, &Mailboxes::default()), random: 1, asked: 0 }
     }
 
     fn random(&mut self) -> u64 {

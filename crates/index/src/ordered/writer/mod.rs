@@ -160,8 +160,8 @@ impl OrderedIndex {
 
     /// Trains models of leaves that have changed, some at a time. The root of the table stands in the word `root`. `Err`:
     /// there is no room for them now.
-    pub fn tend(&mut self, image: &mut Image, root: Place) -> Result<(), NoRoom> {
-        chain!(&mut self.leaves, chain => chain.models.tend(image, &chain.blocks, root))
+    pub fn maintain(&mut self, image: &mut Image, root: Place) -> Result<(), NoRoom> {
+        chain!(&mut self.leaves, chain => chain.models.maintain(image, &chain.blocks, root))
     }
 
     /// Moves the models that stand in a segment being emptied.

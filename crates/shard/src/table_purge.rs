@@ -12,7 +12,7 @@ use crate::shard::{Now, Shard};
 const KEYS_A_STEP: usize = 64;
 
 /// Tables that are being emptied.
-pub(crate) struct Leaving {
+pub(crate) struct TablePurge {
     generation: u64,
     /// Those without order.
     hash: Vec<TableId>,
@@ -21,11 +21,11 @@ pub(crate) struct Leaving {
     ordered: VecDeque<TableId>,
 }
 
-impl Leaving {
-    pub fn new(generation: u64, tables: Vec<TableId>) -> Leaving {
+impl TablePurge {
+    pub fn new(generation: u64, tables: Vec<TableId>) -> TablePurge {
         let (ordered, hash): (Vec<_>, Vec<_>) =
             tables.into_iter().partition(|table| table.kind().is_ordered());
-        Leaving { generation, hash, walked: false, ordered: ordered.into() }
+        TablePurge { generation, hash, walked: false, ordered: ordered.into() }
     }
 
     fn has(&self, table: TableId) -> bool {

@@ -25,12 +25,12 @@ struct OfTable {
 
 /// What is noted of all tables.
 #[derive(Default)]
-pub(crate) struct Noted {
+pub(crate) struct LinkedItems {
     tables: Vec<OfTable>,
     count: usize,
 }
 
-impl Noted {
+impl LinkedItems {
     /// Begins with a table, unless that is done.
     pub fn begin(&mut self, table: TableId, generation: u64, generations: &Generations) {
         let is_it = |of: &OfTable| of.table == table && of.generation == generation;
@@ -136,8 +136,8 @@ mod tests {
         Location::new(Place(64 * number), SizeClass::for_bytes(64).expect("a class"))
     }
 
-    fn noted(items: u64) -> Noted {
-        let mut noted = Noted::default();
+    fn noted(items: u64) -> LinkedItems {
+        let mut noted = LinkedItems::default();
         noted.begin(TABLE, 1, &Generations::new(0));
         (0..items).for_each(|number| noted.add(TABLE, location(number)));
         noted
@@ -149,7 +149,7 @@ mod tests {
         let (first, cursor) = noted.next(TABLE, 0, 3).unwrap();
         let (second, end) = noted.next(TABLE, cursor, 3).unwrap();
         assert_eq!([first, second].concat(), (0..5).map(location).collect::<Vec<_>>());
-        assert_eq!((end, Noted::swept_from(cursor), Noted::swept_from(9)), (0, 0, 9));
+        assert_eq!((end, LinkedItems::swept_from(cursor), LinkedItems::swept_from(9)), (0, 0, 9));
         assert!(noted.next(TABLE, 9, 3).is_none() && noted.next(TableId(8), 0, 3).is_none());
         noted.end(TABLE);
         assert!(noted.tables.is_empty() && noted.count == 0);

@@ -13,7 +13,7 @@ use kelix_wire::{
 };
 
 use crate::generations::Order;
-use crate::shard::{Guest, Now, Progress, Shard, ShardConfig};
+use crate::shard::{ClientParameters, Now, Progress, Shard, ShardConfig};
 
 /// Steps after which a request is answered, whatever it waits for: an epoch each.
 const STEPS_MAX: usize = 100;
@@ -22,7 +22,7 @@ const STEPS_MAX: usize = 100;
 const PIECE_BYTES: usize = 32 << 10;
 
 /// The first shard of a server, with the smallest memory there is, and the client's end of its rings.
-pub struct Alone {
+pub struct Harness {
     /// It.
     pub shard: Shard,
     header: Span,
@@ -38,38 +38,39 @@ pub struct Alone {
 }
 
 /// The client that is there from the beginning.
-const GUEST: Guest = Guest { ordered_placement: true, connection: 1, caller: None, may_write: true };
+const CLIENT: ClientParameters =
+    ClientParameters { ordered_placement: true, connection: 1, caller: None, may_write: true };
 
-impl Alone {
+impl Harness {
     /// Seed of the key hash.
     pub const SEED: u64 = 42;
     /// Term of the image.
     pub const TERM: u64 = 3;
 
     /// The first of so many shards, over mailboxes that are empty.
-    pub fn new(shards: usize, mailboxes: &Mailboxes) -> Alone {
-        Alone::with(shards, SHARD_BYTES_MIN, mailboxes)
+    pub fn new(shards: usize, mailboxes: &Mailboxes) -> Harness {
+        Harness::with(shards, SHARD_BYTES_MIN, mailboxes)
     }
 
     /// The same with so much memory.
-    pub fn with(shards: usize, memory_bytes: u64, mailboxes: &Mailboxes) -> Alone {
+    pub fn with(shards: usize, memory_bytes: u64, mailboxes: &Mailboxes) -> Harness {
         let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
-        let config = Alone::config(shards, memory_bytes);
+        let config = Harness::config(shards, memory_bytes);
         let shard = Shard::create(config, header.clone(), Box::new(segments.clone()));
-        Alone::of(shard.expect("an empty shard"), (header, segments), mailboxes)
+        Harness::of(shard.expect("an empty shard"), (header, segments), mailboxes)
     }
 
     /// The only shard of a cache of so much memory.
-    pub fn cache(memory_bytes: u64, mailboxes: &Mailboxes) -> Alone {
+    pub fn cache(memory_bytes: u64, mailboxes: &Mailboxes) -> Harness {
         let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
         let shard =
-            Shard::create(Alone::cache_config(memory_bytes), header.clone(), Box::new(segments.clone()));
-        Alone::of(shard.expect("an empty shard"), (header, segments), mailboxes)
+            Shard::create(Harness::cache_config(memory_bytes), header.clone(), Box::new(segments.clone()));
+        Harness::of(shard.expect("an empty shard"), (header, segments), mailboxes)
     }
 
     /// How it is made.
     pub fn cache_config(memory_bytes: u64) -> ShardConfig {
-        let config = Alone::config(1, memory_bytes);
+        let config = Harness::config(1, memory_bytes);
         let segment_bytes = segment_bytes_max(memory_bytes);
         let image = ImageConfig {
             epoch_ns: EPOCH_NS_MIN,
@@ -84,23 +85,27 @@ impl Alone {
     pub fn config(shards: usize, memory_bytes: u64) -> ShardConfig {
         let image = ImageConfig {
             image_id: 1,
-            hash_seed: Alone::SEED,
-            term: Alone::TERM,
-            incarnation: kelix_types::Incarnation::first_of_term(Alone::TERM),
+            hash_seed: Harness::SEED,
+            term: Harness::TERM,
+            incarnation: kelix_types::Incarnation::first_of_term(Harness::TERM),
             epoch_ns: EPOCH_NS,
             epoch_ns_usual: EPOCH_NS,
             memory_bytes,
             segment_bytes_first: SHARD_BYTES_MIN,
             segment_bytes_max: SHARD_BYTES_MIN,
         };
-        let view = View::of_shards(1, Alone::SEED, shards);
+        let view = View::of_shards(1, Harness::SEED, shards);
         ShardConfig { number: 0, view, image, view_lease_ns: VIEW_LEASE_NS, is_cache: false }
     }
 
     /// A shard that was made elsewhere.
-    pub fn of(mut shard: Shard, (header, segments): (Span, PrivateSegments), mailboxes: &Mailboxes) -> Alone {
-        shard.join(PEER, GUEST);
-        Alone {
+    pub fn of(
+        mut shard: Shard,
+        (header, segments): (Span, PrivateSegments),
+        mailboxes: &Mailboxes,
+    ) -> Harness {
+        shard.join(PEER, CLIENT);
+        Harness {
             shard,
             header,
             segments,
@@ -142,7 +147,7 @@ impl Alone {
 
     /// Another one comes in its place, over this connection.
     pub fn join(&mut self, connection: u64, caller: Option<Caller>, may_write: bool) {
-        self.shard.join(PEER, Guest { connection, caller, may_write, ..GUEST });
+        self.shard.join(PEER, ClientParameters { connection, caller, may_write, ..CLIENT });
     }
 
     /// Lets an epoch pass.
