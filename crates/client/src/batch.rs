@@ -15,7 +15,7 @@ use crate::item::{Item, Values};
 use crate::pointers::Pointer;
 use crate::read::{Landing, ReadOp, Step};
 use crate::session::{Session, check_answer, check_key, no_memory};
-use crate::views::{IN_FORCE, is_between};
+use crate::views::{BoundTable, IN_FORCE, is_between};
 use crate::waiting::Patience;
 use crate::writes::check_value;
 
@@ -308,11 +308,11 @@ impl Session {
 
     /// Gets many items. The result has one entry a key, in order; `None`: absent.
     pub fn multi_get(&mut self, table: Table, keys: &[&[u8]]) -> Result<Vec<Option<Item>>> {
-        self.read_table("multi_get", table, |session, table| {
+        self.read_table("multi_get", table, |session, BoundTable { id: table, generation }| {
             let mut items = vec![None; keys.len()];
             let wanted = |index: usize| Wanted { table, key: keys[index], pointer: None };
             session.fetch_many(keys.len(), wanted, |session, index| {
-                items[index] = Some(session.make_item()?);
+                items[index] = Some(session.make_item(generation)?);
                 Ok(())
             })?;
             Ok(items)
@@ -324,7 +324,7 @@ impl Session {
     pub fn multi_get_into(&mut self, table: Table, keys: &[&[u8]], values: &mut Values) -> Result<()> {
         self.read_table("multi_get_into", table, |session, table| {
             values.reset(keys.len());
-            session.get_values(table, keys, (values, 0), &mut Patience::default())
+            session.get_values(table.id, keys, (values, 0), &mut Patience::default())
         })
     }
 
@@ -368,7 +368,7 @@ impl Session {
     pub fn multi_put(&mut self, table: Table, items: &[(&[u8], &[u8])]) -> Result<Vec<Result<Version>>> {
         const OPERATION: &str = "multi_put";
         self.operate(OPERATION, |session| {
-            let id = session.check_table(table)?;
+            let BoundTable { id, .. } = session.check_table(table)?;
             let mut puts = Puts::new(OPERATION, id, items)?;
             session.note_operation()?;
             while session.send_puts(&mut puts) {
@@ -410,7 +410,7 @@ impl Session {
     ) -> Result<Vec<Result<Version>>> {
         const OPERATION: &str = "multi_get_put";
         self.operate(OPERATION, |session| {
-            let id = session.check_table(table)?;
+            let BoundTable { id, generation } = session.check_table(table)?;
             let mut puts = Puts::new(OPERATION, id, items)?;
             keys.iter().try_for_each(|key| check_key(id, key))?;
             session.note_operation()?;
@@ -432,7 +432,7 @@ impl Session {
                 session.end_puts(&mut puts, REQUESTS_A_WAVE);
             }
             session.end_puts(&mut puts, 0);
-            match outcome.and_then(|()| session.check_generation()) {
+            match outcome.and_then(|()| session.check_generation(generation)) {
                 Ok(()) => Ok(session.put_after_switch(table, items, puts.results)),
                 Err(error) if puts.results.is_empty() => Err(error),
                 Err(error) => Err(error.with_effect(Effect::Unknown)),

@@ -253,32 +253,32 @@ impl Session {
         self.operate("visit", |session| {
             session.heal()?;
             let target = &frontier.targets[index];
-            let wanted = session.bind_target(frontier, target)?;
+            let (wanted, generation) = session.bind_target(frontier, target)?;
             let found = if session.lands(wanted)? { true } else { session.land_target(frontier, target)? };
             if found {
-                session.take_landed(item)?;
+                session.take_landed(item, generation)?;
             }
-            session.check_generation()?;
+            session.check_generation(generation)?;
             Ok(found)
         })
     }
 
     #[cold]
     fn land_target(&mut self, frontier: &Frontier, target: &Target) -> Result<bool> {
-        let wanted = self.bind_target(frontier, target)?;
+        let (wanted, _) = self.bind_target(frontier, target)?;
         self.land(wanted, frontier.origin(target))
     }
 
-    /// What is wanted of a target. Its generation is the one that is read from now on.
+    /// What is wanted of a target, and the generation that it is read in.
     #[inline(always)]
-    fn bind_target<'f>(&mut self, frontier: &'f Frontier, target: &Target) -> Result<Wanted<'f>> {
+    fn bind_target<'f>(&mut self, frontier: &'f Frontier, target: &Target) -> Result<(Wanted<'f>, u64)> {
         let (wanted, source) = (frontier.link(target.link), &frontier.sources[target.source as usize]);
         if !source.is_item {
-            return Ok(Wanted { table: self.check_further_table(source.table)?, ..wanted });
+            let table = self.check_further_table(source.table)?;
+            return Ok((Wanted { table: table.id, ..wanted }, table.generation));
         }
         self.check_life(source.table.server)?;
-        self.views.bound = source.table.generation;
-        Ok(wanted)
+        Ok((wanted, source.table.generation))
     }
 
     fn visit_directly(
@@ -340,24 +340,23 @@ impl Session {
     ) -> Result<()> {
         let mut first = 0;
         while first < targets.len() {
-            let mut wanted = vec![self.bind_target(frontier, &targets[first])?];
-            let generation = self.views.bound;
+            let (begin, generation) = self.bind_target(frontier, &targets[first])?;
+            let mut wanted = vec![begin];
             for target in &targets[first + 1..] {
-                let another = self.bind_target(frontier, target)?;
-                if self.views.bound != generation {
+                let (another, its_generation) = self.bind_target(frontier, target)?;
+                if its_generation != generation {
                     break;
                 }
                 wanted.push(another);
             }
-            self.views.bound = generation;
             let here = &targets[first..first + wanted.len()];
             let wanted = |index: usize| wanted[index];
             self.fetch_many(here.len(), wanted, |session, index| {
                 session.repair(frontier.origin(&here[index]), wanted(index).pointer)?;
-                items[first + index] = Some(session.make_item()?);
+                items[first + index] = Some(session.make_item(generation)?);
                 Ok(())
             })?;
-            self.check_generation()?;
+            self.check_generation(generation)?;
             first += here.len();
         }
         Ok(())

@@ -67,8 +67,8 @@ impl Session {
             session.heal()?;
             session.check_life(item.life)?;
             let found = session.land_first(item, name)?;
-            let target = if found { Some(session.make_item()?) } else { None };
-            session.check_generation()?;
+            let target = if found { Some(session.make_item(item.generation)?) } else { None };
+            session.check_generation(item.generation)?;
             Ok(target)
         })
     }
@@ -88,15 +88,14 @@ impl Session {
         self.operate("follow_into", |session| {
             session.check_life(item.life)?;
             let link = item.raw_links(name).next().ok_or_else(|| item.has_no_link(name))?;
-            session.views.bound = item.generation;
-            let at = item.layout.body_words().start + link.position / 8;
+            let (at, generation) = (item.layout.body_words().start + link.position / 8, item.generation);
             let found =
                 if session.lands(item.target(&link))? { true } else { session.land_first(item, name)? };
             if found {
-                session.take_landed(item)?;
+                session.take_landed(item, generation)?;
                 session.look_ahead(item, at);
             }
-            session.check_generation()?;
+            session.check_generation(generation)?;
             Ok(found)
         })
     }
@@ -135,15 +134,14 @@ impl Session {
             if links.is_empty() {
                 return Err(item.has_no_link(name));
             }
-            session.views.bound = item.generation;
             let mut items = vec![None; links.len()];
             let wanted = |index: usize| item.target(&links[index]);
             session.fetch_many(links.len(), wanted, |session, index| {
                 session.repair(item.origin(&links[index]), wanted(index).pointer)?;
-                items[index] = Some(session.make_item()?);
+                items[index] = Some(session.make_item(item.generation)?);
                 Ok(())
             })?;
-            session.check_generation()?;
+            session.check_generation(item.generation)?;
             Ok(items)
         })
     }
@@ -173,19 +171,18 @@ impl Session {
     #[inline(never)]
     fn land_first(&mut self, item: &Item, name: &str) -> Result<bool> {
         let link = item.raw_links(name).next().ok_or_else(|| item.has_no_link(name))?;
-        self.views.bound = item.generation;
         Ok(self.lands(item.target(&link))? || self.land(item.target(&link), item.origin(&link))?)
     }
 
-    /// Puts the item that landed in the place of another, in whose memory the next one will land.
+    /// Puts the item that landed, of a generation (0: of none), in the place of another, in whose memory the next one will land.
     #[inline(always)]
-    pub(crate) fn take_landed(&mut self, item: &mut Item) -> Result<()> {
+    pub(crate) fn take_landed(&mut self, item: &mut Item, generation: u64) -> Result<()> {
         item.layout = self.landing.layout();
         std::mem::swap(&mut self.landing.item, &mut item.words);
         if item.large.is_some() || item.layout.has_any(ItemFlags::LARGE) {
             item.large = self.landing.take_large();
         }
-        (item.generation, item.life) = (self.views.bound, self.core.handles());
+        (item.generation, item.life) = (generation, self.core.handles());
         if item.is_named() { Ok(()) } else { self.name_landed(item) }
     }
 

@@ -19,6 +19,7 @@ use crate::item::Item;
 use crate::ordered::Hint;
 use crate::rows::Rows;
 use crate::session::{Session, check_key};
+use crate::views::BoundTable;
 pub(crate) use leaves::Buffers;
 
 use cursor::{Cursor, Found, Range, after_prefix, after_string, nonsense, number_of};
@@ -239,7 +240,6 @@ impl Scanner<'_> {
             }
             let Scanner { session, cursor, page, generation } = self;
             let (table, generation) = (cursor.table, *generation);
-            session.views.bound = generation;
             session.next_page(cursor, PAGE_KEYS, &mut |session: &mut Session, found: Found<'_>| {
                 let before = page.len();
                 let item = |words: &[u64]| {
@@ -252,11 +252,13 @@ impl Scanner<'_> {
                             .map(|value| item(&inline_item(table, value[0].to_be_bytes(), value[1]))),
                     ),
                     Found::Item(view) => page.push_back(item(view.words())),
-                    Found::Key(key) => page.extend(session.fetch_item(table, key)?),
+                    Found::Key(key) => {
+                        page.extend(session.fetch_item(BoundTable { id: table, generation }, key)?)
+                    }
                 }
                 Ok((page.len() - before) as u64)
             })?;
-            session.check_generation()?;
+            session.check_generation(generation)?;
         }
     }
 }
@@ -282,8 +284,8 @@ impl Session {
     /// Scans a table: the items come one after another, and are fetched in pages.
     pub fn scan(&mut self, table: Table, scan: &Scan) -> Result<Scanner<'_>> {
         let (cursor, generation) = self.operate("scan", |session| {
-            let id = session.check_table(table)?;
-            Ok((scan.resolve(id, session.core.seed())?, session.views.bound))
+            let BoundTable { id, generation } = session.check_table(table)?;
+            Ok((scan.resolve(id, session.core.seed())?, generation))
         })?;
         Ok(Scanner { session: self, cursor, page: VecDeque::new(), generation })
     }
@@ -291,7 +293,7 @@ impl Session {
     /// Scans a table into a buffer that is reused from scan to scan: keys, and plain values (or the unnamed
     /// attributes).
     pub fn scan_into(&mut self, table: Table, scan: &Scan, rows: &mut Rows) -> Result<()> {
-        self.read_table("scan_into", table, |session, id| {
+        self.read_table("scan_into", table, |session, BoundTable { id, .. }| {
             let cursor = scan.resolve(id, session.core.seed())?;
             session.scan_range(cursor, rows)
         })
@@ -300,7 +302,7 @@ impl Session {
     /// Scans a table many times: does with each scan, and the buffer of the same number, what [`Session::scan_into`] does.
     /// Where memory is within reach of loads, all of them begin at once.
     pub fn multi_scan_into(&mut self, table: Table, scans: &[Scan], rows: &mut [Rows]) -> Result<()> {
-        self.read_table("multi_scan_into", table, |session, id| {
+        self.read_table("multi_scan_into", table, |session, BoundTable { id, .. }| {
             if scans.len() != rows.len() {
                 let context =
                     format!("{} scans, and {} buffers for what they bring", scans.len(), rows.len());
@@ -338,7 +340,7 @@ impl Session {
                     rows.push(item.key(), item.value(), item.version());
                 }
                 Found::Key(key) => {
-                    if let Some(item) = session.fetch_item(id, key)? {
+                    if let Some(item) = session.fetch_item(BoundTable { id, generation: 0 }, key)? {
                         rows.push(item.key(), item.value(), item.version());
                     }
                 }
@@ -375,9 +377,9 @@ impl Session {
     }
 
     /// Fetches an item of a scan. `None`: it was deleted meanwhile.
-    pub(crate) fn fetch_item(&mut self, table: TableId, key: &[u8]) -> Result<Option<Item>> {
-        let found = self.fetch(table, key)?;
-        found.map(|_| self.make_item()).transpose()
+    pub(crate) fn fetch_item(&mut self, table: BoundTable, key: &[u8]) -> Result<Option<Item>> {
+        let found = self.fetch(table.id, key)?;
+        found.map(|_| self.make_item(table.generation)).transpose()
     }
 
     /// The item with the least key of an ordered table.
@@ -392,7 +394,7 @@ impl Session {
 
     /// Counts the keys of a range, each once.
     pub fn count(&mut self, table: Table, scan: &Scan) -> Result<u64> {
-        self.read_table("count", table, |session, id| {
+        self.read_table("count", table, |session, BoundTable { id, .. }| {
             let mut cursor = scan.resolve(id, session.core.seed())?;
             if !cursor.fits_one_message() {
                 return session.scan(table, scan)?.try_fold(0, |all, item| item.map(|_| all + 1));
@@ -419,7 +421,7 @@ impl Session {
     /// About how many keys a range has, without looking at each: exact for a few, and for more what leaves have on average. Of a hash
     /// table how many there are.
     pub fn estimate(&mut self, table: Table, scan: &Scan) -> Result<u64> {
-        self.read_table("estimate", table, |session, id| {
+        self.read_table("estimate", table, |session, BoundTable { id, .. }| {
             let mut cursor = Scan { backwards: false, ..scan.clone() }.resolve(id, session.core.seed())?;
             if !cursor.fits_one_message() {
                 let context = "the end of the range is too long for an estimate; count the keys instead";

@@ -27,7 +27,7 @@ use crate::pointers::Pointer;
 use crate::read::{Cost, Landing, ReadOp, Step};
 use crate::scan::Buffers;
 use crate::submit::{Queued, Reading, Waiting};
-use crate::views::Views;
+use crate::views::{BoundTable, Views};
 use crate::waiting::Patience;
 
 /// Operations between two looks at what rarely changes: the server's life, the set of segments, the counters.
@@ -351,7 +351,7 @@ impl Session {
     }
 
     #[inline]
-    pub(crate) fn check_table(&mut self, table: Table) -> Result<TableId> {
+    pub(crate) fn check_table(&mut self, table: Table) -> Result<BoundTable> {
         if table.server != self.server {
             self.heal()?;
         }
@@ -360,13 +360,12 @@ impl Session {
 
     /// The same of a table that is not the first of its operation: what was looked up for the first is good still.
     #[inline]
-    pub(crate) fn check_further_table(&mut self, table: Table) -> Result<TableId> {
+    pub(crate) fn check_further_table(&mut self, table: Table) -> Result<BoundTable> {
         let table = if table.server == self.server { table } else { self.led_on(table)? };
         if table.generation != 0 {
             return self.bind(table);
         }
-        self.views.bound = 0;
-        Ok(table.id)
+        Ok(BoundTable { id: table.id, generation: 0 })
     }
 
     /// Runs a public call and names it in its error. So nothing below has to know for what it is done.
@@ -386,12 +385,12 @@ impl Session {
         &mut self,
         operation: &'static str,
         table: Table,
-        call: impl FnOnce(&mut Session, TableId) -> Result<T>,
+        call: impl FnOnce(&mut Session, BoundTable) -> Result<T>,
     ) -> Result<T> {
         self.operate(operation, |session| {
-            let id = session.check_table(table)?;
-            let found = call(session, id)?;
-            session.check_generation()?;
+            let table = session.check_table(table)?;
+            let found = call(session, table)?;
+            session.check_generation(table.generation)?;
             Ok(found)
         })
     }
@@ -404,7 +403,7 @@ impl Session {
 
     /// Gets an item. `Ok(None)`: the key is absent.
     pub fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<Item>> {
-        self.read_table("get", table, |session, id| session.fetch_item(id, key))
+        self.read_table("get", table, |session, table| session.fetch_item(table, key))
     }
 
     /// Gets the value of a plain item (or the unnamed attribute) into the caller's buffer, without allocating.
@@ -417,7 +416,7 @@ impl Session {
         key: &[u8],
         buffer: &mut [u8],
     ) -> Result<Option<(usize, Version)>> {
-        self.read_table("get_into", table, |session, id| session.read_into(id, key, buffer))
+        self.read_table("get_into", table, |session, table| session.read_into(table.id, key, buffer))
     }
 
     #[inline(always)]
@@ -702,11 +701,11 @@ impl Session {
         waits && patience.waited(self.core.fabric.now_ns()) < self.options.timeout
     }
 
-    /// Makes an owned item of what was fetched.
-    pub(crate) fn make_item(&mut self) -> Result<Item> {
+    /// Makes an owned item, of a generation (0: of none), of what was fetched.
+    pub(crate) fn make_item(&mut self, generation: u64) -> Result<Item> {
         let words = self.landing.item.clone();
         let large = self.landing.take_large();
-        self.name_attributes(Item::of(words, large, &self.named, (self.views.bound, self.core.handles())))
+        self.name_attributes(Item::of(words, large, &self.named, (generation, self.core.handles())))
     }
 
     /// Gives an item the names of its attributes.

@@ -14,6 +14,7 @@ use crate::item::{Item, NewItem};
 use crate::pointers::Pointer;
 use crate::read::{Landing, ReadOp, Step};
 use crate::session::{Session, check_answer, check_key, no_memory};
+use crate::views::BoundTable;
 use crate::waiting::{Patience, is_passing};
 use crate::writes::check_value;
 
@@ -75,17 +76,16 @@ const SUBMITTED: u32 = SESSION_READS_MAX as u32;
 impl Session {
     fn submit(&mut self, op: Op, table: Table, key: &[u8], value: &[u8]) -> Result<Ticket> {
         self.operate("submit", |session| {
-            let head = RequestHead::new(op, 0, session.check_table(table)?);
-            session.enqueue(head, key, value.to_vec())
+            let BoundTable { id, generation } = session.check_table(table)?;
+            session.enqueue(RequestHead::new(op, 0, id), key, value.to_vec(), generation)
         })
     }
 
-    fn enqueue(&mut self, head: RequestHead, key: &[u8], value: Vec<u8>) -> Result<Ticket> {
+    fn enqueue(&mut self, head: RequestHead, key: &[u8], value: Vec<u8>, generation: u64) -> Result<Ticket> {
         check_key(head.table, key)?;
         check_value(&head, &value)?;
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        let generation = self.views.bound;
         self.queue.push_back(Queued { ticket, head, key: key.to_vec(), value, generation });
         Ok(ticket)
     }
@@ -104,9 +104,9 @@ impl Session {
     /// number of an attribute's name.
     pub fn submit_item(&mut self, table: Table, key: &[u8], item: &NewItem) -> Result<Ticket> {
         self.operate("submit", |session| {
-            let table = session.check_table(table)?;
-            let (head, body) = session.encode_item(table, None, item)?;
-            session.enqueue(head, key, body.into_owned())
+            let BoundTable { id, generation } = session.check_table(table)?;
+            let (head, body) = session.encode_item(id, None, item)?;
+            session.enqueue(head, key, body.into_owned(), generation)
         })
     }
 
@@ -259,14 +259,9 @@ impl Session {
         Some(match step {
             Step::Valid => {
                 std::mem::swap(&mut self.landing, landing);
-                self.views.bound = queued.generation;
-                let item = self.make_item().and_then(|item| self.check_generation().map(|()| item));
-                item.map(|item| Some(Outcome::Item(Some(item))))
+                self.item_of(queued, true).map(Some)
             }
-            Step::Absent => {
-                self.views.bound = queued.generation;
-                self.check_generation().map(|()| Some(Outcome::Item(None)))
-            }
+            Step::Absent => self.item_of(queued, false).map(Some),
             Step::Superseded => Err(self.superseded()),
             Step::NoMemory => Err(no_memory()),
             _ => {
@@ -399,9 +394,8 @@ impl Session {
 
     /// The outcome of a get that has fetched its item, if there is one.
     fn item_of(&mut self, queued: &Queued, exists: bool) -> Result<Outcome> {
-        self.views.bound = queued.generation;
-        let item = exists.then(|| self.make_item()).transpose()?;
-        self.check_generation()?;
+        let item = exists.then(|| self.make_item(queued.generation)).transpose()?;
+        self.check_generation(queued.generation)?;
         Ok(Outcome::Item(item))
     }
 

@@ -131,7 +131,7 @@ impl Session {
     pub fn attribute_names(&mut self, table: Table) -> Result<Vec<String>> {
         self.operate("attribute_names", |session| {
             let table = session.check_table(table)?;
-            let table = session.names_table(table)?;
+            let table = session.names_table(table.id)?;
             let names = session.learn_names(table, u16::MAX)?;
             Ok(names.all().map(String::from).collect())
         })
@@ -283,7 +283,7 @@ impl Session {
             match attribute {
                 NewAttribute::Bytes(bytes) => section.bytes(name, bytes),
                 NewAttribute::Link { table, key, bytes } => {
-                    let target = self.check_further_table(*table)?;
+                    let target = self.check_further_table(*table)?.id;
                     check_key(target, key)?;
                     section.link(name, target, key, bytes);
                 }

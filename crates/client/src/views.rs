@@ -80,11 +80,12 @@ impl View {
 /// Between two tries to write to a table whose next generation is about to come into force.
 const BETWEEN_WRITES: Duration = Duration::from_micros(500);
 
-/// What the name of a table leads to.
+/// A table as an operation reads it: its number, and the generation that it is of (0: it was not loaded). The operation's result counts if
+/// that is still listed in the end ([`Session::check_generation`]), and the items that it brings carry it.
 #[derive(Clone, Copy)]
-struct Led {
-    table: TableId,
-    generation: u64,
+pub(crate) struct BoundTable {
+    pub id: TableId,
+    pub generation: u64,
 }
 
 /// A generation that is held.
@@ -96,9 +97,7 @@ struct Hold {
 /// What a session knows of generations.
 #[derive(Default)]
 pub(crate) struct Views {
-    /// The generation that the operation under way reads; 0: none.
-    pub bound: u64,
-    names: HashMap<TableId, Led>,
+    names: HashMap<TableId, BoundTable>,
     /// Generations that were listed, and until when that is good; `u64::MAX`: as long as the shards' words stay what they are.
     listed: HashMap<u64, u64>,
     /// One of those that are good for as long as the words stay; 0: none.
@@ -188,22 +187,19 @@ impl Session {
     }
 
     /// The table that a table's name leads to now, which is of a dataset.
-    pub(crate) fn bind(&mut self, table: Table) -> Result<TableId> {
+    pub(crate) fn bind(&mut self, table: Table) -> Result<BoundTable> {
         if table.generation != IN_FORCE {
-            self.views.bound = table.generation;
-            return Ok(table.id);
+            return Ok(BoundTable { id: table.id, generation: table.generation });
         }
         if !self.names_are_good() {
             self.views.names.clear();
             self.note_generations();
             self.views.looked_ns = self.core.fabric.now_ns();
         }
-        let led = match self.views.names.get(&table.id) {
-            Some(led) => *led,
-            None => self.look_up(table)?,
-        };
-        self.views.bound = led.generation;
-        Ok(led.table)
+        match self.views.names.get(&table.id) {
+            Some(bound) => Ok(*bound),
+            None => self.look_up(table),
+        }
     }
 
     /// Runs a public call that writes to a table, and names it in its error. By the table's name, and another generation comes into force
@@ -216,7 +212,7 @@ impl Session {
         mut write: impl FnMut(&mut Session, TableId) -> Result<T>,
     ) -> Result<T> {
         let mut write = |session: &mut Session| {
-            let id = session.check_table(table)?;
+            let BoundTable { id, .. } = session.check_table(table)?;
             write(session, id)
         };
         self.operate(operation, |session| match write(session) {
@@ -262,7 +258,7 @@ impl Session {
     }
 
     #[cold]
-    fn look_up(&mut self, table: Table) -> Result<Led> {
+    fn look_up(&mut self, table: Table) -> Result<BoundTable> {
         mark!("table of a dataset looked up");
         let gone = || {
             let context = "the table is in its dataset no more; open another";
@@ -276,8 +272,8 @@ impl Session {
         loop {
             let generation = self.generation_in_force(&dataset)?.ok_or_else(gone)?;
             let Some(tables) = self.tables_of(generation)? else { continue };
-            for LoadedTable { table, name_id, .. } in tables {
-                self.views.names.insert(name_id, Led { table, generation });
+            for LoadedTable { table: id, name_id, .. } in tables {
+                self.views.names.insert(name_id, BoundTable { id, generation });
             }
             return self.views.names.get(&table.id).copied().ok_or_else(gone);
         }
@@ -285,12 +281,11 @@ impl Session {
 
     /// Looks, at the end of an operation, whether what it read can still be read.
     #[inline]
-    pub(crate) fn check_generation(&mut self) -> Result<()> {
-        if self.views.bound == 0 { Ok(()) } else { self.check_listed() }
+    pub(crate) fn check_generation(&mut self, generation: u64) -> Result<()> {
+        if generation == 0 { Ok(()) } else { self.check_listed(generation) }
     }
 
-    fn check_listed(&mut self) -> Result<()> {
-        let generation = self.views.bound;
+    fn check_listed(&mut self, generation: u64) -> Result<()> {
         // What was read was read before.
         load_fence();
         if self.words_are_noted() {

@@ -10,6 +10,7 @@ use crate::Table;
 use crate::frontier::Frontier;
 use crate::item::Item;
 use crate::session::{Session, check_key};
+use crate::views::BoundTable;
 
 /// Where a walk goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,10 +130,10 @@ impl<F: FnMut(Visited<'_>) -> Visit> Walker<'_, F> {
             false => from.iter().collect(),
         };
         for (table, key) in ordered {
-            let id = session.check_further_table(*table)?;
+            let BoundTable { id, generation } = session.check_further_table(*table)?;
             check_key(id, key)?;
             // All of it is of one generation, whatever comes into force meanwhile.
-            let table = Table { id, generation: session.views.bound, server: session.core.handles() };
+            let table = Table { id, generation, server: session.core.handles() };
             if self.walk.depth_first || self.seen.insert(id, key) {
                 begin.add(table, key);
             }

@@ -164,7 +164,7 @@ impl<'b, 's> ItemWriter<'b, 's> {
     /// The table of a link's target.
     #[inline]
     fn target(&mut self, table: Table, key: &[u8]) -> Result<TableId> {
-        let id = self.build.session.check_further_table(table)?;
+        let id = self.build.session.check_further_table(table)?.id;
         check_key(id, key)?;
         Ok(id)
     }

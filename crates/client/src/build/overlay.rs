@@ -13,6 +13,7 @@ use kelix_wire::{Expiry, Op, RequestHead, Status};
 use super::Build;
 use crate::item::Item;
 use crate::session::check_answer;
+use crate::views::BoundTable;
 
 /// A key of one of the tables that are built, by its number.
 type Key = (usize, Vec<u8>);
@@ -119,10 +120,9 @@ impl Overlays {
 
     /// Puts an item into its new table, unless that has its key from the source. Returns its version; `None`: it is gone.
     fn take(&self, build: &mut Build<'_>, table: TableId, (number, key): &Key) -> Result<Option<Version>> {
-        build.session.views.bound = self.generation;
+        let table = BoundTable { id: table, generation: self.generation };
         let Some(item) = build.session.fetch_item(table, key)? else { return Ok(None) };
-        build.session.views.bound = self.generation;
-        build.session.check_generation()?;
+        build.session.check_generation(self.generation)?;
         let section = self.attributes(&item);
         let head = RequestHead {
             expect: Some(None),
