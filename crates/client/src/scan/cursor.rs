@@ -235,7 +235,7 @@ impl Cursor {
         let mut any = false;
         self.in_vain = 0;
         for entry in reply {
-            let entry = entry.ok_or_else(|| nonsense())?;
+            let entry = entry.ok_or_else(nonsense)?;
             any = true;
             let value;
             let (key, found) = match &entry {
@@ -260,6 +260,6 @@ impl Cursor {
     }
 
     pub fn reply<'a>(&self, answer: &'a Answer) -> Result<ScanReply<'a>> {
-        ScanReply::new(self.table, &answer.item).ok_or_else(|| nonsense())
+        ScanReply::new(self.table, &answer.item).ok_or_else(nonsense)
     }
 }

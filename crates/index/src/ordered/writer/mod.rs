@@ -152,7 +152,7 @@ impl OrderedIndex {
         Ok(index)
     }
 
-    /// Whether [`OrderedIndex::tend`] has something to do.
+    /// Whether [`OrderedIndex::maintain`] has something to do.
     #[inline]
     pub fn has_work(&self) -> bool {
         chain!(&self.leaves, chain => chain.models.has_work())
