@@ -194,7 +194,7 @@ impl<S: Separator> Models<S> {
         dirty.extend((first..trained.len()).take_while(reaches));
     }
 
-    /// Whether [`Models::tend`] has something to do.
+    /// Whether [`Models::maintain`] has something to do.
     pub fn has_work(&self) -> bool {
         !self.dirty.is_empty() || self.growing.is_some() || self.top.is_none()
     }
