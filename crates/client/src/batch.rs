@@ -81,13 +81,21 @@ const REQUESTS_A_WAVE: usize = 64;
 
 /// One of the reads of a batch.
 #[derive(Default)]
-pub(crate) struct ReadSlot {
+struct ReadSlot {
     /// Which item of the batch.
     index: usize,
     op: Option<ReadOp>,
     known: Option<Pointer>,
     found: Option<Pointer>,
     landing: Landing,
+}
+
+/// What batches read into and what is left of them, kept from batch to batch.
+#[derive(Default)]
+pub(crate) struct BatchBuffers {
+    slots: Vec<ReadSlot>,
+    rest: Vec<usize>,
+    missing: Vec<usize>,
 }
 
 impl Session {
@@ -118,7 +126,7 @@ impl Session {
             let Wanted { table, key, .. } = wanted(0);
             self.copy_models(table, self.core.route(table, key).1)?;
         }
-        let mut slots = std::mem::take(&mut self.slots);
+        let mut slots = std::mem::take(&mut self.batch.slots);
         let at_once = count.min(SESSION_READS_MAX);
         if slots.len() < at_once {
             slots.resize_with(at_once, ReadSlot::default);
@@ -192,7 +200,7 @@ impl Session {
                 result = progress.map(drop);
             }
         }
-        self.slots = slots;
+        self.batch.slots = slots;
         result
     }
 
@@ -217,7 +225,7 @@ impl Session {
             let patience = &mut Patience::default();
             self.read_many(here, wanted, &mut missing, patience, |slot| valid.push(slot.index))?;
             for index in valid {
-                let slot = &mut self.slots[index];
+                let slot = &mut self.batch.slots[index];
                 std::mem::swap(&mut self.landing, &mut slot.landing);
                 self.pointer = slot.found;
                 found(self, base + index)?;
@@ -337,7 +345,8 @@ impl Session {
         patience: &mut Patience,
     ) -> Result<()> {
         self.note_operation()?;
-        let (mut rest, mut missing) = (std::mem::take(&mut self.rest), std::mem::take(&mut self.missing));
+        let (mut rest, mut missing) =
+            (std::mem::take(&mut self.batch.rest), std::mem::take(&mut self.batch.missing));
         rest.clear();
         if self.core.begins_with_index() && table.kind().is_ordered() {
             self.core.reader_in_order(table).look_for_many(table, keys, (&mut *values, base), &mut rest);
@@ -359,7 +368,7 @@ impl Session {
                 Ok(())
             })?;
         }
-        (self.rest, self.missing) = (rest, missing);
+        (self.batch.rest, self.batch.missing) = (rest, missing);
         Ok(())
     }
 

@@ -211,7 +211,7 @@ impl<'s> Build<'s> {
             let context = "the server's shards do not answer each other";
             return Err(Error::unnamed(ErrorKind::TimedOut, context));
         }
-        self.session.setup.nap(BETWEEN_LOOKS);
+        self.session.connection.setup.nap(BETWEEN_LOOKS);
         Ok(())
     }
 

@@ -18,7 +18,7 @@ const GETS_A_TRY: u32 = 256;
 impl Session {
     /// Sees to it that there is a copy of the models of a table, if there can be one and it is of use.
     pub(crate) fn copy_models(&mut self, table: TableId, shard: usize) -> Result<()> {
-        let budget = self.options.model_bytes;
+        let budget = self.connection.options.model_bytes;
         if self.core.path == Path::Message || self.core.reads_directly() || budget == 0 {
             return Ok(());
         }

@@ -243,7 +243,7 @@ impl Scanner<'_> {
             session.next_page(cursor, PAGE_KEYS, &mut |session: &mut Session, found: Found<'_>| {
                 let before = page.len();
                 let item = |words: &[u64]| {
-                    Item::of(words.to_vec(), None, &session.named, (generation, session.core.handles()))
+                    Item::of(words.to_vec(), None, &session.names.last, (generation, session.core.handles()))
                 };
                 match found {
                     Found::Values(values) => page.extend(

@@ -1,7 +1,6 @@
 //! Sessions: one thread's way to the store, and the plain operations.
 
 use std::collections::hash_map::RandomState;
-use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
@@ -16,17 +15,18 @@ use kelix_wire::{Op, RequestHead, Status};
 use rustix::fd::{AsRawFd, RawFd};
 
 use crate::Table;
-use crate::batch::Wanted;
+use crate::batch::{BatchBuffers, Wanted};
 use crate::client::{Client, until_there};
 use crate::connect::{self, FabricChoice, Setup};
 use crate::core::{Answer, Core, Path};
-use crate::healing::LOST;
-use crate::item::{Item, Names};
+use crate::healing::{Handles, LOST};
+use crate::item::Item;
 use crate::ordered::Looked;
 use crate::pointers::Pointer;
 use crate::read::{Cost, Landing, ReadOp, Step};
 use crate::scan::Buffers;
-use crate::submit::{Queued, Reading, Waiting};
+use crate::submit::Submitted;
+use crate::tables::NameCache;
 use crate::views::{BoundTable, Views};
 use crate::waiting::Patience;
 
@@ -97,66 +97,42 @@ impl Default for SessionOptions {
 /// long as no other server takes over; [`Session::is_detached`] tells.
 pub struct Session {
     pub(crate) core: Core<Endpoint>,
+    pub(crate) connection: Connection,
+    pub(crate) handles: Handles,
+    pub(crate) views: Views,
+    pub(crate) names: NameCache,
+    pub(crate) submitted: Submitted,
     pub(crate) landing: Landing,
     /// Where the item just fetched stands.
     pub(crate) pointer: Option<Pointer>,
-    pub(crate) names: HashMap<TableId, Arc<Names>>,
-    /// Those of the table of an item that was made not long ago, and that table.
-    pub(crate) named: (TableId, Arc<Names>),
-    /// Submitted, and not looked at yet.
-    pub(crate) queue: VecDeque<Queued>,
-    /// Submitted gets that are being read.
-    pub(crate) readings: Vec<Option<Reading>>,
-    /// Submitted operations that the shards are to be asked for, by shard, and how long none could be sent.
-    pub(crate) unsent: Vec<VecDeque<Queued>>,
-    pub(crate) sending: Patience,
-    pub(crate) waiting: Vec<Waiting>,
-    /// Whether [`Session::poll`] has announced that its caller may sleep.
-    pub(crate) announced: bool,
-    pub(crate) finished: VecDeque<crate::submit::Completion>,
-    pub(crate) next_ticket: u64,
-    pub(crate) slots: Vec<crate::batch::ReadSlot>,
-    /// Where items land that are shown.
-    pub(crate) visited: Option<Item>,
-    pub(crate) rest: Vec<usize>,
-    pub(crate) missing: Vec<usize>,
+    pub(crate) batch: BatchBuffers,
     /// What scans read into.
     pub(crate) scanned: Buffers,
-    pub(crate) client: Client,
-    pub(crate) setup: Setup,
-    /// Tells this server from every other, before and after it and elsewhere.
-    pub(crate) server: u64,
-    /// The age ([`crate::core::Core::handles`]) below which handles are looked up by their names, and the ages of this session at which it dropped tables.
-    pub(crate) oldest: u64,
-    pub(crate) dropped: HashMap<TableId, u64>,
-    /// The names by which handles of tables were got, and where those of servers before this one lead now.
-    pub(crate) opened: HashMap<Table, String>,
-    pub(crate) led_on: HashMap<Table, Table>,
-    pub(crate) options: SessionOptions,
-    pub(crate) views: Views,
-    /// The number under which it goes on when it has lost its connection, if it is to.
-    pub(crate) caller: Option<u64>,
-    /// Connections that it had before this one, when it got this one, and when it may try for the next between two polls.
-    pub(crate) connections: u32,
-    pub(crate) connected_ns: u64,
-    pub(crate) next_try_ns: u64,
-    /// Since when polls have had no connection that answers.
-    pub(crate) lost_ns: Option<u64>,
-    /// Bytes that had moved when enough of them had last moved for what is under way between polls, and when that was.
-    pub(crate) moved: u64,
-    pub(crate) moved_ns: u64,
-    /// When somebody last looked at them.
-    pub(crate) looked_ns: u64,
+    /// Where items land that are shown.
+    pub(crate) visited: Option<Item>,
+}
+
+/// How a session is connected, and what becomes of that: what a new connection needs, and what the next look at the server needs.
+pub(crate) struct Connection {
+    pub client: Client,
+    pub setup: Setup,
+    pub options: SessionOptions,
+    /// The number under which the session goes on when it has lost its connection, if it is to.
+    pub caller: Option<u64>,
+    /// Connections that the session had before this one, when it got this one, and when it may try for the next.
+    pub connections: u32,
+    pub connected_ns: u64,
+    pub next_try_ns: u64,
     /// Of an operation that asks several times for the same: when its trying to connect again ends, once that has begun.
-    pub(crate) budget: Option<Option<u64>>,
+    pub budget: Option<Option<u64>>,
+    pub detached: bool,
+    pub segments_versions: Vec<u64>,
+    /// How many operations there were, of which each so many-th looks at what rarely changes: a number less than a power of two, or 0, where what is
+    /// known of the memory must not be too old.
     operations: u32,
-    /// Bits of that number which are zero when there is something to look at: now and then, or each time, where what is known of the memory must not be
-    /// too old.
     between_looks: u32,
     /// When it was looked at last, there.
     looked_around_ns: u64,
-    pub(crate) segments_versions: Vec<u64>,
-    pub(crate) detached: bool,
 }
 
 pub(crate) fn check_key(table: TableId, key: &[u8]) -> Result<()> {
@@ -196,51 +172,35 @@ impl Session {
         core.set_path(options.path);
         core.keeps_requests = caller.is_some();
         let server = core.handles();
-        let segments_versions = vec![0; core.shards()];
-        let unsent = (0..core.shards()).map(|_| VecDeque::new()).collect();
+        let shards = core.shards();
         let between_looks = if core.fabric.map_age_max_ns().is_some() { 0 } else { OPERATIONS_A_LOOK - 1 };
-        let mut session = Session {
-            core,
-            landing: Landing::default(),
-            pointer: None,
-            names: HashMap::new(),
-            named: Default::default(),
-            queue: VecDeque::new(),
-            readings: Vec::new(),
-            unsent,
-            sending: Patience::default(),
-            waiting: Vec::new(),
-            announced: false,
-            finished: VecDeque::new(),
-            next_ticket: 0,
-            slots: Vec::new(),
-            visited: None,
-            rest: Vec::new(),
-            missing: Vec::new(),
-            scanned: Buffers::default(),
+        let connection = Connection {
             client: client.clone(),
             setup,
-            server,
-            oldest: 0,
-            dropped: HashMap::new(),
-            opened: HashMap::new(),
-            led_on: HashMap::new(),
             options,
-            views: Views::default(),
             caller,
             connections: 0,
             connected_ns: 0,
             next_try_ns: 0,
-            lost_ns: None,
-            moved: 0,
-            moved_ns: 0,
-            looked_ns: 0,
             budget: None,
+            detached: false,
+            segments_versions: vec![0; shards],
             operations: 0,
             between_looks,
             looked_around_ns: 0,
-            segments_versions,
-            detached: false,
+        };
+        let mut session = Session {
+            core,
+            connection,
+            handles: Handles::of(server),
+            views: Views::default(),
+            names: NameCache::default(),
+            submitted: Submitted::to(shards),
+            landing: Landing::default(),
+            pointer: None,
+            batch: BatchBuffers::default(),
+            scanned: Buffers::default(),
+            visited: None,
         };
         session.look_around()?;
         Ok(session)
@@ -249,9 +209,9 @@ impl Session {
     /// Connects to whichever server is at the address now, as operations do by themselves that come after one which met the end of the server.
     /// Handles of tables go on standing for the tables of their names; views do not. Requests under way are given up.
     pub fn reconnect(&mut self) -> Result<()> {
-        let fresh = Session::open(&self.client, self.options.clone())?;
+        let fresh = Session::open(&self.connection.client, self.connection.options.clone())?;
         self.adopt(fresh);
-        self.finished.clear();
+        self.submitted.finished.clear();
         Ok(())
     }
 
@@ -273,33 +233,39 @@ impl Session {
     /// Whether the server is known to have gone. Reads in shared memory then go on from its last state, and writes fail, until there is a server
     /// again: the session connects to that by itself, and looks its tables up there by their names.
     pub fn is_detached(&self) -> bool {
-        self.detached
+        self.connection.detached
     }
 
     /// Counts operations and now and then looks at what rarely changes.
     #[inline]
     pub(crate) fn note_operation(&mut self) -> Result<()> {
-        self.operations = self.operations.wrapping_add(1);
-        if self.operations & self.between_looks == 0 { self.look_around() } else { Ok(()) }
+        self.connection.operations = self.connection.operations.wrapping_add(1);
+        if self.connection.operations & self.connection.between_looks == 0 {
+            self.look_around()
+        } else {
+            Ok(())
+        }
     }
 
     #[cold]
     fn look_around(&mut self) -> Result<()> {
         if let Some(age_ns) = self.core.fabric.map_age_max_ns() {
             let now_ns = self.core.fabric.now_ns();
-            if self.operations % OPERATIONS_A_LOOK != 0 && now_ns - self.looked_around_ns <= age_ns {
+            if self.connection.operations % OPERATIONS_A_LOOK != 0
+                && now_ns - self.connection.looked_around_ns <= age_ns
+            {
                 return Ok(());
             }
-            self.looked_around_ns = now_ns;
+            self.connection.looked_around_ns = now_ns;
         }
         self.core.fabric.look();
         self.note_broken();
         self.core.publish_counters();
         for shard in 0..self.core.shards() {
             let version = self.core.fabric.map_version(self.core.peer(shard));
-            if version != self.segments_versions[shard] && !self.detached {
+            if version != self.connection.segments_versions[shard] && !self.connection.detached {
                 match self.refresh_map(shard, true) {
-                    Ok(()) => self.segments_versions[shard] = version,
+                    Ok(()) => self.connection.segments_versions[shard] = version,
                     // A stopped server, or no memory for what came: there is another look, and what needs it says so.
                     Err(error) if [ErrorKind::TimedOut, ErrorKind::System].contains(&error.kind()) => break,
                     Err(error) => return Err(error),
@@ -311,20 +277,20 @@ impl Session {
 
     pub(crate) fn note_broken(&mut self) {
         if self.core.fabric.is_broken(self.core.peer(0)) {
-            self.detached = true;
-            self.server = LOST;
+            self.connection.detached = true;
+            self.handles.server = LOST;
         }
     }
 
     /// Maps the segments that came, unmaps those that went.
     fn refresh_map(&mut self, shard: usize, briefly: bool) -> Result<()> {
         let peer = self.core.peer(shard);
-        match self.setup.refresh_map(shard as u16, peer, &mut self.core.fabric, briefly) {
+        match self.connection.setup.refresh_map(shard as u16, peer, &mut self.core.fabric, briefly) {
             Ok(true) => {}
             Ok(false) => return Ok(()),
             // A dead server's segments stay as they are.
             Err(error) if error.kind() == ErrorKind::Unavailable => {
-                self.detached = true;
+                self.connection.detached = true;
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -339,7 +305,7 @@ impl Session {
     }
 
     pub(crate) fn superseded(&mut self) -> Error {
-        self.server = LOST;
+        self.handles.server = LOST;
         let context = "another server has taken over; the session goes over to it with the next call";
         Error::unnamed(ErrorKind::Superseded, context)
     }
@@ -352,7 +318,7 @@ impl Session {
 
     #[inline]
     pub(crate) fn check_table(&mut self, table: Table) -> Result<BoundTable> {
-        if table.server != self.server {
+        if table.server != self.handles.server {
             self.heal()?;
         }
         self.check_further_table(table)
@@ -361,7 +327,7 @@ impl Session {
     /// The same of a table that is not the first of its operation: what was looked up for the first is good still.
     #[inline]
     pub(crate) fn check_further_table(&mut self, table: Table) -> Result<BoundTable> {
-        let table = if table.server == self.server { table } else { self.led_on(table)? };
+        let table = if table.server == self.handles.server { table } else { self.led_on(table)? };
         if table.generation != 0 {
             return self.bind(table);
         }
@@ -610,7 +576,7 @@ impl Session {
     /// After a read met a segment it does not know: maps it and begins the read again. `false`: ask the shard.
     #[cold]
     pub(crate) fn renew_map(&mut self, op: &mut ReadOp, key: &[u8]) -> Result<bool> {
-        if !self.detached {
+        if !self.connection.detached {
             self.refresh_map(op.shard, false)?;
         }
         Ok(self.core.restart_read(op, key) == Step::Pending)
@@ -618,7 +584,9 @@ impl Session {
 
     /// A get by message. Of an ordered table whose models are copied it asks for the key's sub-model too.
     pub(crate) fn get_head(&self, table: TableId) -> RequestHead {
-        let copied = !self.core.reads_directly() && self.core.reads_itself() && self.options.model_bytes > 0;
+        let copied = !self.core.reads_directly()
+            && self.core.reads_itself()
+            && self.connection.options.model_bytes > 0;
         let argument = (table.kind().is_ordered() && copied).then_some(1);
         RequestHead { argument, ..RequestHead::new(Op::Get, 0, table) }
     }
@@ -694,18 +662,18 @@ impl Session {
 
     /// Over verbs a segment cannot be READ before the server has registered it: waits a little, if that may yet be.
     fn may_become_readable(&mut self, patience: &mut Patience) -> bool {
-        let waits = self.setup.waits_for_segments();
+        let waits = self.connection.setup.waits_for_segments();
         if waits {
-            self.setup.nap(ROUND);
+            self.connection.setup.nap(ROUND);
         }
-        waits && patience.waited(self.core.fabric.now_ns()) < self.options.timeout
+        waits && patience.waited(self.core.fabric.now_ns()) < self.connection.options.timeout
     }
 
     /// Makes an owned item, of a generation (0: of none), of what was fetched.
     pub(crate) fn make_item(&mut self, generation: u64) -> Result<Item> {
         let words = self.landing.item.clone();
         let large = self.landing.take_large();
-        self.name_attributes(Item::of(words, large, &self.named, (generation, self.core.handles())))
+        self.name_attributes(Item::of(words, large, &self.names.last, (generation, self.core.handles())))
     }
 
     /// Gives an item the names of its attributes.
@@ -713,7 +681,7 @@ impl Session {
         if !item.is_named() {
             item.names = self.names_for(item.layout.table(), &item)?;
             item.names_of = item.layout.table();
-            self.named = (item.names_of, item.names.clone());
+            self.names.last = (item.names_of, item.names.clone());
         }
         Ok(item)
     }
@@ -765,7 +733,7 @@ impl Session {
 /// What it has cost is told, also by a process that ends after a few reads.
 impl Drop for Session {
     fn drop(&mut self) {
-        if !self.detached && !std::thread::panicking() {
+        if !self.connection.detached && !std::thread::panicking() {
             self.core.publish_counters();
         }
     }

@@ -43,7 +43,7 @@ pub enum Outcome {
 }
 
 /// A submitted operation.
-pub(crate) struct Queued {
+struct Queued {
     ticket: Ticket,
     head: RequestHead,
     key: Vec<u8>,
@@ -73,6 +73,35 @@ pub(crate) struct Reading {
 /// Tags of the READs of submitted gets begin here; below are those of whoever waits.
 const SUBMITTED: u32 = SESSION_READS_MAX as u32;
 
+/// All that was submitted and has not been returned yet.
+#[derive(Default)]
+pub(crate) struct Submitted {
+    /// Not looked at yet.
+    queue: VecDeque<Queued>,
+    /// Gets that are being read.
+    pub readings: Vec<Option<Reading>>,
+    /// What the shards are to be asked for, by shard, and how long none of it could be sent.
+    unsent: Vec<VecDeque<Queued>>,
+    sending: Patience,
+    pub waiting: Vec<Waiting>,
+    /// Whether [`Session::poll`] has announced that its caller may sleep.
+    pub announced: bool,
+    pub finished: VecDeque<Completion>,
+    pub next_ticket: u64,
+    /// Since when polls have had no connection that answers.
+    pub lost_ns: Option<u64>,
+    /// Bytes that had moved when enough of them had last moved, when that was, and when somebody last looked.
+    pub moved: u64,
+    pub moved_ns: u64,
+    pub looked_ns: u64,
+}
+
+impl Submitted {
+    pub fn to(shards: usize) -> Submitted {
+        Submitted { unsent: (0..shards).map(|_| VecDeque::new()).collect(), ..Submitted::default() }
+    }
+}
+
 impl Session {
     fn submit(&mut self, op: Op, table: Table, key: &[u8], value: &[u8]) -> Result<Ticket> {
         self.operate("submit", |session| {
@@ -84,9 +113,9 @@ impl Session {
     fn enqueue(&mut self, head: RequestHead, key: &[u8], value: Vec<u8>, generation: u64) -> Result<Ticket> {
         check_key(head.table, key)?;
         check_value(&head, &value)?;
-        let ticket = Ticket(self.next_ticket);
-        self.next_ticket += 1;
-        self.queue.push_back(Queued { ticket, head, key: key.to_vec(), value, generation });
+        let ticket = Ticket(self.submitted.next_ticket);
+        self.submitted.next_ticket += 1;
+        self.submitted.queue.push_back(Queued { ticket, head, key: key.to_vec(), value, generation });
         Ok(ticket)
     }
 
@@ -126,27 +155,27 @@ impl Session {
     /// [`SessionOptions::retry_for`]: crate::SessionOptions::retry_for
     pub fn poll(&mut self, completions: &mut Vec<Completion>) -> Result<usize> {
         let before = completions.len();
-        if self.announced {
+        if self.submitted.announced {
             // Wake-ups that came are over now, and so is a server that went.
             self.core.fabric.look();
             self.core.fabric.sleep(Some(0));
-            self.announced = false;
+            self.submitted.announced = false;
         }
         let now_ns = self.core.fabric.now_ns();
         self.note_moved(now_ns);
         self.connect_for_poll();
         loop {
             self.operate("poll", Session::move_on)?;
-            completions.extend(self.finished.drain(..));
+            completions.extend(self.submitted.finished.drain(..));
             if completions.len() > before || self.outstanding() == 0 {
                 break;
             }
             // What came before the announcement wakes nobody, so there is one more look after it.
-            if self.announced && !self.core.fabric.unseen() {
+            if self.submitted.announced && !self.core.fabric.unseen() {
                 break;
             }
             self.core.fabric.announce_sleep();
-            self.announced = true;
+            self.submitted.announced = true;
         }
         Ok(completions.len() - before)
     }
@@ -162,22 +191,26 @@ impl Session {
 
     /// How many submitted operations have not been returned by [`Session::poll`] yet.
     pub fn outstanding(&self) -> usize {
-        let unsent: usize = self.unsent.iter().map(VecDeque::len).sum();
-        let reading = self.readings.iter().flatten().count();
-        self.queue.len() + reading + unsent + self.waiting.len() + self.finished.len()
+        let unsent: usize = self.submitted.unsent.iter().map(VecDeque::len).sum();
+        let reading = self.submitted.readings.iter().flatten().count();
+        self.submitted.queue.len()
+            + reading
+            + unsent
+            + self.submitted.waiting.len()
+            + self.submitted.finished.len()
     }
 
     /// Begins what was submitted, as far as there is room: gets are read one-sidedly, the rest is to be sent. Returns whether
     /// that was anything.
     fn begin_queued(&mut self) -> bool {
         let mut began = false;
-        while let Some(queued) = self.queue.pop_front() {
+        while let Some(queued) = self.submitted.queue.pop_front() {
             if queued.head.op != Op::Get || self.core.path == Path::Message {
                 self.ask_for(queued);
             } else if let Some(index) = self.room_for_reading() {
                 self.begin_reading(index, queued);
             } else {
-                self.queue.push_front(queued);
+                self.submitted.queue.push_front(queued);
                 break;
             }
             began = true;
@@ -186,10 +219,10 @@ impl Session {
     }
 
     fn room_for_reading(&mut self) -> Option<usize> {
-        let free = self.readings.iter().position(Option::is_none);
-        if free.is_none() && self.readings.len() < SESSION_READS_MAX {
-            self.readings.push(None);
-            return Some(self.readings.len() - 1);
+        let free = self.submitted.readings.iter().position(Option::is_none);
+        if free.is_none() && self.submitted.readings.len() < SESSION_READS_MAX {
+            self.submitted.readings.push(None);
+            return Some(self.submitted.readings.len() - 1);
         }
         free
     }
@@ -207,18 +240,18 @@ impl Session {
         }
         let known = self.core.known_pointer(route.0);
         let op = self.core.start_read(SUBMITTED + index as u32, (table, &queued.key), route, known);
-        let (landing, connection) = (Landing::default(), self.connections);
-        self.readings[index] = Some(Reading { queued, op, known, landing, since_ns, connection });
+        let (landing, connection) = (Landing::default(), self.connection.connections);
+        self.submitted.readings[index] = Some(Reading { queued, op, known, landing, since_ns, connection });
     }
 
     /// Goes on with the gets that are being read. Returns whether one of them has ended, so that there is room for another.
     fn advance_readings(&mut self) -> bool {
         let mut ended = false;
         let now_ns = self.core.fabric.now_ns();
-        for index in 0..self.readings.len() {
-            let Some(mut reading) = self.readings[index].take() else { continue };
+        for index in 0..self.submitted.readings.len() {
+            let Some(mut reading) = self.submitted.readings[index].take() else { continue };
             match self.advance_reading(&mut reading, now_ns) {
-                None => self.readings[index] = Some(reading),
+                None => self.submitted.readings[index] = Some(reading),
                 Some(outcome) => {
                     ended = true;
                     match outcome.transpose() {
@@ -234,7 +267,8 @@ impl Session {
     /// Goes on with one of them. `None`: it is still under way; `Ok(None)`: the shard must be asked.
     fn advance_reading(&mut self, reading: &mut Reading, now_ns: u64) -> Option<Result<Option<Outcome>>> {
         let Reading { queued, op, known, landing, since_ns, connection } = reading;
-        let mut lost = std::mem::replace(connection, self.connections) != self.connections;
+        let mut lost =
+            std::mem::replace(connection, self.connection.connections) != self.connection.connections;
         let step = loop {
             let posted = op.cost().reads;
             let step = match std::mem::take(&mut lost) {
@@ -273,14 +307,15 @@ impl Session {
 
     /// Ends everything that was submitted and has not ended: its server is gone for good.
     pub(crate) fn give_up_submitted(&mut self) {
-        for Waiting { queued, id, .. } in std::mem::take(&mut self.waiting) {
+        for Waiting { queued, id, .. } in std::mem::take(&mut self.submitted.waiting) {
             let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
             let error = self.gone().with_effect(effect);
             self.finish(queued.ticket, Err(error));
         }
-        let readings = std::mem::take(&mut self.readings).into_iter().flatten().map(|reading| reading.queued);
-        let unsent = self.unsent.iter_mut().flat_map(std::mem::take);
-        let queue = std::mem::take(&mut self.queue);
+        let readings =
+            std::mem::take(&mut self.submitted.readings).into_iter().flatten().map(|reading| reading.queued);
+        let unsent = self.submitted.unsent.iter_mut().flat_map(std::mem::take);
+        let queue = std::mem::take(&mut self.submitted.queue);
         for queued in readings.chain(unsent).chain(queue).collect::<Vec<_>>() {
             let error = self.gone();
             self.finish(queued.ticket, Err(error));
@@ -289,10 +324,12 @@ impl Session {
 
     /// Why something is not waited for any longer, which was begun then.
     fn given_up(&mut self, since_ns: u64, now_ns: u64) -> Option<Error> {
-        let waited = Duration::from_nanos(now_ns.saturating_sub(since_ns.max(self.moved_ns)));
+        let waited = Duration::from_nanos(now_ns.saturating_sub(since_ns.max(self.submitted.moved_ns)));
         match self.check_server() {
             // A server that is superseded gives no more answers; one that has gone may be found again.
-            Err(error) if self.caller.is_none() || error.kind() == ErrorKind::Superseded => Some(error),
+            Err(error) if self.connection.caller.is_none() || error.kind() == ErrorKind::Superseded => {
+                Some(error)
+            }
             Err(error) if self.has_tried_enough(now_ns) => Some(error),
             _ if waited >= self.limit() => Some(self.timed_out()),
             _ => None,
@@ -301,26 +338,26 @@ impl Session {
 
     fn finish(&mut self, ticket: Ticket, outcome: Result<Outcome>) {
         let outcome = outcome.map_err(|error| error.of("poll"));
-        self.finished.push_back(Completion { ticket, outcome });
+        self.submitted.finished.push_back(Completion { ticket, outcome });
     }
 
     fn ask_for(&mut self, queued: Queued) {
         let (_, shard) = self.core.route(queued.head.table, &queued.key);
-        self.unsent[shard].push_back(queued);
+        self.submitted.unsent[shard].push_back(queued);
     }
 
     /// Sends as much as finds room.
     fn send_unsent(&mut self) {
-        if self.unsent.iter().all(VecDeque::is_empty) {
+        if self.submitted.unsent.iter().all(VecDeque::is_empty) {
             return;
         }
         let lost = self.check_server().err();
-        if lost.is_some() && self.caller.is_some() {
+        if lost.is_some() && self.connection.caller.is_some() {
             return self.end_unsent();
         }
         let mut sent_large = false;
-        for shard in 0..self.unsent.len() {
-            while let Some(queued) = self.unsent[shard].pop_front() {
+        for shard in 0..self.submitted.unsent.len() {
+            while let Some(queued) = self.submitted.unsent[shard].pop_front() {
                 let large = queued.value.len() > MESSAGE_VALUE_BYTES_MAX;
                 let posted = if let Some(error) = &lost {
                     Err(PostError::Failed(Error::unnamed(error.kind(), error.context())))
@@ -331,7 +368,7 @@ impl Session {
                     let answer = self.write(queued.head, &queued.key, &queued.value);
                     // Those behind have waited for this one, which had patience of its own. If that was used up, so is theirs.
                     if answer.is_ok() {
-                        self.sending = Patience::default();
+                        self.submitted.sending = Patience::default();
                     }
                     self.finish(
                         queued.ticket,
@@ -343,17 +380,19 @@ impl Session {
                 };
                 match posted {
                     Ok(id) => {
-                        self.sending = Patience::default();
+                        self.submitted.sending = Patience::default();
                         let since_ns = self.core.fabric.now_ns();
-                        self.waiting.push(Waiting { queued, id, since_ns });
+                        self.submitted.waiting.push(Waiting { queued, id, since_ns });
                     }
-                    Err(PostError::Failed(error)) if self.caller.is_some() && is_passing(&error) => {
+                    Err(PostError::Failed(error))
+                        if self.connection.caller.is_some() && is_passing(&error) =>
+                    {
                         // The next poll sees to the connection.
-                        self.unsent[shard].push_front(queued);
+                        self.submitted.unsent[shard].push_front(queued);
                         break;
                     }
                     Err(PostError::Full) => {
-                        self.unsent[shard].push_front(queued);
+                        self.submitted.unsent[shard].push_front(queued);
                         break;
                     }
                     Err(PostError::Failed(error)) => self.fail(queued, error),
@@ -366,13 +405,13 @@ impl Session {
 
     /// Gives up what could not be sent for too long.
     fn end_unsent(&mut self) {
-        if self.unsent.iter().all(VecDeque::is_empty) {
+        if self.submitted.unsent.iter().all(VecDeque::is_empty) {
             return;
         }
         let now_ns = self.core.fabric.now_ns();
         let gone = self.has_tried_enough(now_ns);
-        if gone || self.sending.waited(now_ns) >= self.limit() {
-            for queued in self.unsent.iter_mut().flat_map(std::mem::take).collect::<Vec<_>>() {
+        if gone || self.submitted.sending.waited(now_ns) >= self.limit() {
+            for queued in self.submitted.unsent.iter_mut().flat_map(std::mem::take).collect::<Vec<_>>() {
                 let error = if gone { self.gone() } else { self.timed_out() };
                 self.fail(queued, error);
             }
@@ -401,22 +440,22 @@ impl Session {
 
     /// Turns answers that have arrived into completions.
     fn collect(&mut self) -> Result<()> {
-        if self.waiting.is_empty() {
+        if self.submitted.waiting.is_empty() {
             return Ok(());
         }
         self.core.poll_replies()?;
         self.note_broken();
         let now_ns = self.core.fabric.now_ns();
-        for Waiting { queued, id, since_ns } in std::mem::take(&mut self.waiting) {
+        for Waiting { queued, id, since_ns } in std::mem::take(&mut self.submitted.waiting) {
             let outcome = if let Some(answer) = self.core.take(id) {
-                self.sending = Patience::default();
+                self.submitted.sending = Patience::default();
                 self.check_authority(answer).and_then(|answer| self.outcome_of(&queued, answer))
             } else if let Some(error) = self.given_up(since_ns, now_ns) {
                 let effect = if self.core.abandon(id) { Effect::Unknown } else { Effect::No };
                 self.fail(queued, error.with_effect(effect));
                 continue;
             } else {
-                self.waiting.push(Waiting { queued, id, since_ns });
+                self.submitted.waiting.push(Waiting { queued, id, since_ns });
                 continue;
             };
             self.finish(queued.ticket, outcome);

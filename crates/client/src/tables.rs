@@ -1,6 +1,7 @@
 //! Tables and attribute names: the catalogue as a session sees it.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use kelix_types::limits::{NAME_BYTES_MAX, NAMES_MAX, TABLES_MAX};
@@ -19,6 +20,14 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
         return Err(Error::unnamed(ErrorKind::InvalidArgument, context));
     }
     Ok(())
+}
+
+/// Names of attributes and links, by table.
+#[derive(Default)]
+pub(crate) struct NameCache {
+    pub of_tables: HashMap<TableId, Arc<Names>>,
+    /// Those of the table of an item that was made not long ago, and that table.
+    pub last: (TableId, Arc<Names>),
 }
 
 impl Session {
@@ -192,13 +201,13 @@ impl Session {
 
     /// The names of a table, with all up to an id.
     fn learn_names(&mut self, table: TableId, last: u16) -> Result<Arc<Names>> {
-        let mut names = self.names.entry(table).or_default().clone();
+        let mut names = self.names.of_tables.entry(table).or_default().clone();
         while names.known() < last {
             let id = NameId(names.known() + 1);
             let Some(name) = self.catalogue_body(&catalogue::name_key(table, id))? else { break };
             Arc::make_mut(&mut names).push(String::from_utf8_lossy(&name).into_owned());
         }
-        self.names.insert(table, names.clone());
+        self.names.of_tables.insert(table, names.clone());
         Ok(names)
     }
 
@@ -207,7 +216,7 @@ impl Session {
             return Ok(NameId(0));
         }
         check_name(name)?;
-        let names = self.names.entry(table).or_default();
+        let names = self.names.of_tables.entry(table).or_default();
         if let Some(id) = names.id(name) {
             return Ok(id);
         }

@@ -228,7 +228,7 @@ impl Session {
         mark!("write waited for another generation");
         let mut patience = Patience::default();
         loop {
-            self.setup.nap(BETWEEN_WRITES);
+            self.connection.setup.nap(BETWEEN_WRITES);
             self.views.names.clear();
             match write(self) {
                 Err(error)

@@ -72,9 +72,9 @@ impl Session {
     pub(crate) fn check_server(&mut self) -> Result<()> {
         match self.core.in_force() {
             Some(false) => Err(self.superseded()),
-            Some(true) if !self.detached => Ok(()),
+            Some(true) if !self.connection.detached => Ok(()),
             _ => {
-                self.detached = true;
+                self.connection.detached = true;
                 Err(self.gone())
             }
         }
@@ -133,7 +133,7 @@ impl Session {
         }
         let waited = patience.waited(self.core.fabric.now_ns());
         self.note_progress(patience, waited);
-        if waited > self.options.timeout && patience.since_ns.is_some() {
+        if waited > self.connection.options.timeout && patience.since_ns.is_some() {
             let context = "the server does not take requests";
             let error = Error::unnamed(ErrorKind::TimedOut, context);
             self.recover(patience, error)?;
@@ -234,7 +234,7 @@ impl Session {
         patience.spun = true;
         // From now on each look is worth a while.
         patience.looks = LOOKS_A_CLOCK - 1;
-        let deadline = self.options.timeout;
+        let deadline = self.connection.options.timeout;
         if self.core.in_force() == Some(false) {
             return Err(self.superseded());
         }
@@ -259,7 +259,7 @@ impl Session {
         // sleep nor see that the connection is over.
         let took = self.core.has_news() && self.core.poll_replies()?;
         if self.core.fabric.is_broken(self.core.peer(0)) && !took {
-            self.detached = true;
+            self.connection.detached = true;
             let error = self.gone();
             return self.recover(patience, error);
         }
@@ -269,25 +269,25 @@ impl Session {
     /// Looks whether enough has moved on a slow way while this was waited for: then waiting begins anew. Most requests end long before the first look,
     /// and cost no call of the system for this.
     fn note_progress(&self, patience: &mut Patience, waited: Duration) {
-        if waited < self.options.timeout / 4 {
+        if waited < self.connection.options.timeout / 4 {
             return;
         }
         let Some(now) = self.core.fabric.moved_bytes() else { return };
         match patience.moved {
             Some(before) if now < before + PROGRESS_BYTES => {}
             // Whoever had no time to look until it was too late has not waited.
-            None if waited < self.options.timeout => patience.moved = Some(now),
+            None if waited < self.connection.options.timeout => patience.moved = Some(now),
             _ => (patience.moved, patience.since_ns) = (Some(now), None),
         }
     }
 
     /// Runs an operation that may ask several times for the same: all of it has one budget for connecting again.
     pub(crate) fn within_budget<T>(&mut self, operation: impl FnOnce(&mut Session) -> T) -> T {
-        let outermost = self.budget.is_none();
-        self.budget.get_or_insert(None);
+        let outermost = self.connection.budget.is_none();
+        self.connection.budget.get_or_insert(None);
         let result = operation(self);
         if outermost {
-            self.budget = None;
+            self.connection.budget = None;
         }
         result
     }
@@ -295,27 +295,27 @@ impl Session {
     /// Waits until something has come. `true`: a new connection, and READs that were under way are lost.
     #[inline]
     pub(crate) fn until_progress(&mut self, patience: &mut Patience) -> Result<bool> {
-        let connections = self.connections;
-        while !self.pause(patience)? && self.connections == connections {}
-        Ok(self.connections != connections)
+        let connections = self.connection.connections;
+        while !self.pause(patience)? && self.connection.connections == connections {}
+        Ok(self.connection.connections != connections)
     }
 
     /// What becomes of waiting for a server that does not answer, or cannot be reached: it ends with the error; or this
     /// session is one that goes on, and tries to connect again.
     #[cold]
     pub(crate) fn recover(&mut self, patience: &mut Patience, error: Error) -> Result<()> {
-        let Some(caller) = self.caller.filter(|_| is_passing(&error)) else { return Err(error) };
+        let Some(caller) = self.connection.caller.filter(|_| is_passing(&error)) else { return Err(error) };
         let now_ns = self.core.fabric.now_ns();
         // A connection that is lost early leaves nothing of the time for the answer.
-        let ends_ns = now_ns.saturating_add(nanoseconds(self.options.retry_for));
-        let budget = self.budget.as_mut().map_or(&mut patience.until_ns, |budget| budget);
+        let ends_ns = now_ns.saturating_add(nanoseconds(self.connection.options.retry_for));
+        let budget = self.connection.budget.as_mut().map_or(&mut patience.until_ns, |budget| budget);
         let until_ns = *budget.get_or_insert(ends_ns);
         if now_ns >= until_ns {
             return Err(error);
         }
         match self.connect_again(caller) {
             Ok(()) => (patience.since_ns, patience.moved) = (Some(self.core.fabric.now_ns()), None),
-            Err(error) if is_passing(&error) => self.setup.nap(BETWEEN_TRIES),
+            Err(error) if is_passing(&error) => self.connection.setup.nap(BETWEEN_TRIES),
             Err(error) => return Err(error),
         }
         Ok(())
@@ -324,18 +324,19 @@ impl Session {
     /// Connects once more to the server that was lost, and asks again for what it has not answered.
     pub(crate) fn connect_again(&mut self, caller: u64) -> Result<()> {
         let caller = Caller { number: caller, again: true };
-        let (setup, core) = self.setup.connect_again(&self.client, &self.options, caller)?;
+        let (setup, core) =
+            self.connection.setup.connect_again(&self.connection.client, &self.connection.options, caller)?;
         if !core.is_of_the_server_of(&self.core) {
             return Err(self.superseded());
         }
         mark!("session went on over another connection");
-        self.setup = setup;
+        self.connection.setup = setup;
         self.core.resume_on(core);
-        (self.detached, self.announced) = (false, false);
-        self.server = self.core.handles();
-        self.connections += 1;
-        self.connected_ns = self.core.fabric.now_ns();
-        self.segments_versions.fill(0);
+        (self.connection.detached, self.submitted.announced) = (false, false);
+        self.handles.server = self.core.handles();
+        self.connection.connections += 1;
+        self.connection.connected_ns = self.core.fabric.now_ns();
+        self.connection.segments_versions.fill(0);
         let mut patience = Patience::default();
         while !self.core.post_again()? {
             self.send_all();
@@ -345,7 +346,9 @@ impl Session {
             self.note_broken();
             let waited = patience.waited(self.core.fabric.now_ns());
             self.note_progress(&mut patience, waited);
-            if self.detached || waited > self.options.timeout && patience.since_ns.is_some() {
+            if self.connection.detached
+                || waited > self.connection.options.timeout && patience.since_ns.is_some()
+            {
                 return Err(self.gone());
             }
         }
@@ -355,62 +358,67 @@ impl Session {
 
     /// The same between polls, of which each may only try once in a while.
     pub(crate) fn connect_for_poll(&mut self) {
-        let Some(caller) = self.caller.filter(|_| self.outstanding() > 0) else { return };
+        let Some(caller) = self.connection.caller.filter(|_| self.outstanding() > 0) else { return };
         self.core.fabric.look();
         self.note_broken();
         let now_ns = self.core.fabric.now_ns();
-        let timeout_ns = nanoseconds(self.options.timeout);
-        let waiting = self.waiting.iter().map(|waiting| waiting.since_ns);
-        let mut since = waiting.chain(self.readings.iter().flatten().map(|reading| reading.since_ns));
-        let is_late =
-            |since_ns: u64| now_ns - since_ns.max(self.connected_ns).max(self.moved_ns) >= timeout_ns;
-        if !self.detached && !since.any(is_late) {
-            self.lost_ns = None;
+        let timeout_ns = nanoseconds(self.connection.options.timeout);
+        let waiting = self.submitted.waiting.iter().map(|waiting| waiting.since_ns);
+        let mut since =
+            waiting.chain(self.submitted.readings.iter().flatten().map(|reading| reading.since_ns));
+        let is_late = |since_ns: u64| {
+            now_ns - since_ns.max(self.connection.connected_ns).max(self.submitted.moved_ns) >= timeout_ns
+        };
+        if !self.connection.detached && !since.any(is_late) {
+            self.submitted.lost_ns = None;
             return;
         }
-        self.lost_ns.get_or_insert(now_ns);
-        if self.detached {
+        self.submitted.lost_ns.get_or_insert(now_ns);
+        if self.connection.detached {
             // The descriptor of a connection that is over is always readable, and its caller would come again at once.
-            self.setup.nap(Duration::from_nanos(self.next_try_ns.saturating_sub(now_ns)));
-        } else if now_ns < self.next_try_ns {
+            self.connection
+                .setup
+                .nap(Duration::from_nanos(self.connection.next_try_ns.saturating_sub(now_ns)));
+        } else if now_ns < self.connection.next_try_ns {
             return;
         }
         match self.connect_again(caller) {
-            Ok(()) => self.lost_ns = None,
+            Ok(()) => self.submitted.lost_ns = None,
             // What is under way ends as it does without a caller.
-            Err(error) if !is_passing(&error) => self.caller = None,
+            Err(error) if !is_passing(&error) => self.connection.caller = None,
             Err(_) => {}
         }
-        self.next_try_ns = self.core.fabric.now_ns() + BETWEEN_TRIES.as_nanos() as u64;
+        self.connection.next_try_ns = self.core.fabric.now_ns() + BETWEEN_TRIES.as_nanos() as u64;
     }
 
     /// Whether polls have tried to connect again for as long as they may.
     pub(crate) fn has_tried_enough(&self, now_ns: u64) -> bool {
-        let since_ns = self.lost_ns.unwrap_or(now_ns);
-        self.detached && now_ns.saturating_sub(since_ns) >= nanoseconds(self.options.retry_for)
+        let since_ns = self.submitted.lost_ns.unwrap_or(now_ns);
+        self.connection.detached
+            && now_ns.saturating_sub(since_ns) >= nanoseconds(self.connection.options.retry_for)
     }
 
     /// The same as [`Session::note_progress`] for all that is under way between polls.
     pub(crate) fn note_moved(&mut self, now_ns: u64) {
-        if now_ns - self.looked_ns < nanoseconds(self.options.timeout / 4) {
+        if now_ns - self.submitted.looked_ns < nanoseconds(self.connection.options.timeout / 4) {
             return;
         }
-        self.looked_ns = now_ns;
+        self.submitted.looked_ns = now_ns;
         let Some(now) = self.core.fabric.moved_bytes() else { return };
         // Another connection counts from its beginning.
-        if now < self.moved || now >= self.moved + PROGRESS_BYTES {
-            (self.moved, self.moved_ns) = (now, now_ns);
+        if now < self.submitted.moved || now >= self.submitted.moved + PROGRESS_BYTES {
+            (self.submitted.moved, self.submitted.moved_ns) = (now, now_ns);
         }
     }
 
     /// How long after a request was posted its outcome is awaited.
     pub(crate) fn limit(&self) -> Duration {
-        let Some(_) = self.caller else { return self.options.timeout };
-        self.options.timeout.saturating_add(self.options.retry_for).min(LIMIT_MAX)
+        let Some(_) = self.connection.caller else { return self.connection.options.timeout };
+        self.connection.options.timeout.saturating_add(self.connection.options.retry_for).min(LIMIT_MAX)
     }
 
     pub(crate) fn gone(&mut self) -> Error {
-        self.server = LOST;
+        self.handles.server = LOST;
         let context =
             "the server has gone; in shared memory reads go on from its last state, writes need a server";
         Error::unnamed(ErrorKind::Unavailable, context)

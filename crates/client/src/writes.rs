@@ -106,13 +106,13 @@ impl Session {
         patience: &mut Patience,
     ) -> Result<Answer> {
         loop {
-            let connections = self.connections;
+            let connections = self.connection.connections;
             let outcome = self.write_in_pieces_once(shard, head, key, body);
             let cut = match &outcome {
                 Ok(answer) => answer.status == Status::Refused,
                 Err(error) => error.kind() == ErrorKind::InvalidArgument,
             };
-            if !cut || self.connections == connections {
+            if !cut || self.connection.connections == connections {
                 return outcome;
             }
             if patience.waited(self.core.fabric.now_ns()) >= self.limit() {
