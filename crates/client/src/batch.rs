@@ -13,8 +13,8 @@ use crate::Table;
 use crate::core::{Answer, Path, RequestId};
 use crate::item::{Item, Values};
 use crate::pointers::Pointer;
-use crate::read::{Landing, ReadOp, Step};
-use crate::session::{Session, check_answer, check_key, no_memory};
+use crate::read::{Landing, ReadOp};
+use crate::session::{End, Session, check_answer, check_key};
 use crate::views::{BoundTable, IN_FORCE, is_between};
 use crate::waiting::Patience;
 use crate::writes::check_value;
@@ -153,36 +153,31 @@ impl Session {
             let mut read_nothing = false;
             for (tag, slot) in slots[..at_once].iter_mut().enumerate() {
                 let Some(op) = slot.op.as_mut() else { continue };
-                let step = match anew {
-                    false => self.core.advance_read(op, wanted(slot.index).key, &mut slot.landing),
-                    true => self.core.restart_read(op, wanted(slot.index).key),
+                let Session { core, connection, handles, .. } = &mut *self;
+                let key = wanted(slot.index).key;
+                let advanced =
+                    connection.advance(core, handles, op, key, &mut slot.landing, (slot.known, anew));
+                let end = match advanced {
+                    Ok(None) => continue,
+                    Ok(Some(end)) => end,
+                    Err(error) => {
+                        result = Err(error);
+                        break;
+                    }
                 };
-                let (mut valid, mut absent) = (false, false);
-                match step {
-                    Step::Pending => continue,
-                    Step::Valid => valid = true,
-                    Step::Absent => absent = true,
-                    Step::Ask => {}
-                    Step::UnknownSegment => match self.renew_map(op, wanted(slot.index).key) {
-                        Ok(true) => continue,
-                        Ok(false) => {}
-                        Err(error) => result = Err(error),
-                    },
-                    Step::Superseded => result = Err(self.superseded()),
-                    Step::NoMemory => result = Err(no_memory()),
-                }
                 ended += 1;
                 read_nothing |= op.cost().reads == 0;
-                self.core.finish_read(op, slot.known);
                 slot.found = op.pointer;
                 slot.op = None;
-                if valid {
-                    found(slot);
-                } else if !absent {
-                    self.core.total.fallbacks += 1;
-                    missing.push(slot.index);
+                match end {
+                    End::Found => found(slot),
+                    End::Absent => {}
+                    End::Ask => {
+                        self.core.total.fallbacks += 1;
+                        missing.push(slot.index);
+                    }
                 }
-                if begun < count && result.is_ok() {
+                if begun < count {
                     prefetch(self, begun + PREFETCHED);
                     self.begin_read(tag, slot, begun, wanted(begun));
                     begun += 1;

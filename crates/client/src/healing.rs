@@ -37,6 +37,13 @@ impl Handles {
     pub fn of(server: u64) -> Handles {
         Handles { server, oldest: 0, dropped: HashMap::new(), opened: HashMap::new(), led_on: HashMap::new() }
     }
+
+    /// Another server has taken over.
+    pub fn superseded(&mut self) -> Error {
+        self.server = LOST;
+        let context = "another server has taken over; the session goes over to it with the next call";
+        Error::unnamed(ErrorKind::Superseded, context)
+    }
 }
 
 impl Session {

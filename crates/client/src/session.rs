@@ -135,6 +135,68 @@ pub(crate) struct Connection {
     looked_around_ns: u64,
 }
 
+impl Connection {
+    /// Goes on with a one-sided read as far as it goes without waiting. `None`: a READ of it is under way. `known` is the pointer that it
+    /// began with; `anew` says that what was under way was lost with a connection.
+    #[inline]
+    pub fn advance(
+        &mut self,
+        core: &mut Core<Endpoint>,
+        handles: &mut Handles,
+        op: &mut ReadOp,
+        key: &[u8],
+        landing: &mut Landing,
+        (known, anew): (Option<Pointer>, bool),
+    ) -> Result<Option<End>> {
+        let step = if anew { core.restart_read(op, key) } else { core.advance_read(op, key, landing) };
+        let end = match step {
+            Step::Pending => return Ok(None),
+            Step::Valid => End::Found,
+            Step::Absent => End::Absent,
+            Step::Ask => End::Ask,
+            Step::UnknownSegment => {
+                if self.renew_map(core, op, key)? {
+                    return Ok(None);
+                }
+                End::Ask
+            }
+            Step::Superseded => return Err(handles.superseded()),
+            Step::NoMemory => return Err(no_memory()),
+        };
+        core.finish_read(op, known);
+        Ok(Some(end))
+    }
+
+    /// After a read met a segment it does not know: maps it and begins the read again. `false`: ask the shard.
+    #[cold]
+    fn renew_map(&mut self, core: &mut Core<Endpoint>, op: &mut ReadOp, key: &[u8]) -> Result<bool> {
+        if !self.detached {
+            self.refresh_map(core, op.shard, false)?;
+        }
+        Ok(core.restart_read(op, key) == Step::Pending)
+    }
+
+    /// Maps the segments that came, unmaps those that went.
+    fn refresh_map(&mut self, core: &mut Core<Endpoint>, shard: usize, briefly: bool) -> Result<()> {
+        let peer = core.peer(shard);
+        match self.setup.refresh_map(shard as u16, peer, &mut core.fabric, briefly) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            // A dead server's segments stay as they are.
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                self.detached = true;
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        core.note_map(shard);
+        let segments = |shard| core.fabric.map(core.peer(shard)).map_or(0, |map| map.firsts().len() - 1);
+        let mapped: usize = (0..core.shards()).map(segments).sum();
+        core.set_segments_mapped(mapped as u64);
+        Ok(())
+    }
+}
+
 pub(crate) fn check_key(table: TableId, key: &[u8]) -> Result<()> {
     if table.kind().takes_key(key) { Ok(()) } else { Err(no_key(table, key)) }
 }
@@ -264,7 +326,7 @@ impl Session {
         for shard in 0..self.core.shards() {
             let version = self.core.fabric.map_version(self.core.peer(shard));
             if version != self.connection.segments_versions[shard] && !self.connection.detached {
-                match self.refresh_map(shard, true) {
+                match self.connection.refresh_map(&mut self.core, shard, true) {
                     Ok(()) => self.connection.segments_versions[shard] = version,
                     // A stopped server, or no memory for what came: there is another look, and what needs it says so.
                     Err(error) if [ErrorKind::TimedOut, ErrorKind::System].contains(&error.kind()) => break,
@@ -280,34 +342,6 @@ impl Session {
             self.connection.detached = true;
             self.handles.server = LOST;
         }
-    }
-
-    /// Maps the segments that came, unmaps those that went.
-    fn refresh_map(&mut self, shard: usize, briefly: bool) -> Result<()> {
-        let peer = self.core.peer(shard);
-        match self.connection.setup.refresh_map(shard as u16, peer, &mut self.core.fabric, briefly) {
-            Ok(true) => {}
-            Ok(false) => return Ok(()),
-            // A dead server's segments stay as they are.
-            Err(error) if error.kind() == ErrorKind::Unavailable => {
-                self.connection.detached = true;
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        }
-        self.core.note_map(shard);
-        let shards = 0..self.core.shards();
-        let mapped: usize = shards
-            .map(|shard| self.core.fabric.map(self.core.peer(shard)).map_or(0, |map| map.firsts().len() - 1))
-            .sum();
-        self.core.set_segments_mapped(mapped as u64);
-        Ok(())
-    }
-
-    pub(crate) fn superseded(&mut self) -> Error {
-        self.handles.server = LOST;
-        let context = "another server has taken over; the session goes over to it with the next call";
-        Error::unnamed(ErrorKind::Superseded, context)
     }
 
     /// Tells the server from all others: the random number of its store, which snapshots keep, and that of this life of the store, which no
@@ -544,42 +578,16 @@ impl Session {
     pub(crate) fn read(&mut self, op: &mut ReadOp, key: &[u8], known: Option<Pointer>) -> Result<End> {
         let mut patience = Patience::default();
         let mut anew = false;
-        let found = loop {
-            let step = match anew {
-                false => self.core.advance_read(op, key, &mut self.landing),
-                true => self.core.restart_read(op, key),
-            };
-            anew = false;
-            match step {
-                Step::Pending => {
-                    // What was asked for before has arrived.
-                    patience.note_read(op.cost().read_bytes);
-                    anew = self.until_progress(&mut patience)?;
-                }
-                Step::Valid => break End::Found,
-                Step::Absent => break End::Absent,
-                Step::Ask => break End::Ask,
-                Step::UnknownSegment => {
-                    if !self.renew_map(op, key)? {
-                        break End::Ask;
-                    }
-                }
-                Step::Superseded => return Err(self.superseded()),
-                Step::NoMemory => return Err(no_memory()),
+        loop {
+            let Session { core, connection, handles, landing, .. } = self;
+            if let Some(end) = connection.advance(core, handles, op, key, landing, (known, anew))? {
+                self.pointer = op.pointer;
+                return Ok(end);
             }
-        };
-        self.core.finish_read(op, known);
-        self.pointer = op.pointer;
-        Ok(found)
-    }
-
-    /// After a read met a segment it does not know: maps it and begins the read again. `false`: ask the shard.
-    #[cold]
-    pub(crate) fn renew_map(&mut self, op: &mut ReadOp, key: &[u8]) -> Result<bool> {
-        if !self.connection.detached {
-            self.refresh_map(op.shard, false)?;
+            // What was asked for before has arrived.
+            patience.note_read(op.cost().read_bytes);
+            anew = self.until_progress(&mut patience)?;
         }
-        Ok(self.core.restart_read(op, key) == Step::Pending)
     }
 
     /// A get by message. Of an ordered table whose models are copied it asks for the key's sub-model too.
@@ -746,7 +754,7 @@ fn too_small(value_bytes: usize, buffer: &[u8]) -> Error {
 }
 
 /// What a value is called that this process has no memory for.
-pub(crate) fn no_memory() -> Error {
+fn no_memory() -> Error {
     let context = "the value is larger than the memory that this process can get; check `ulimit -v`";
     Error::unnamed(ErrorKind::System, context)
 }

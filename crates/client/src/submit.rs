@@ -12,8 +12,8 @@ use crate::Table;
 use crate::core::{Answer, Path, PostError, RequestId};
 use crate::item::{Item, NewItem};
 use crate::pointers::Pointer;
-use crate::read::{Landing, ReadOp, Step};
-use crate::session::{Session, check_answer, check_key, no_memory};
+use crate::read::{Landing, ReadOp};
+use crate::session::{End, Session, check_answer, check_key};
 use crate::views::BoundTable;
 use crate::waiting::{Patience, is_passing};
 use crate::writes::check_value;
@@ -269,36 +269,25 @@ impl Session {
         let Reading { queued, op, known, landing, since_ns, connection } = reading;
         let mut lost =
             std::mem::replace(connection, self.connection.connections) != self.connection.connections;
-        let step = loop {
+        let end = loop {
             let posted = op.cost().reads;
-            let step = match std::mem::take(&mut lost) {
-                false => self.core.advance_read(op, &queued.key, landing),
-                true => self.core.restart_read(op, &queued.key),
-            };
-            match step {
-                Step::UnknownSegment => match self.renew_map(op, &queued.key) {
-                    Ok(true) => {}
-                    Ok(false) => break Step::Ask,
-                    Err(error) => return Some(Err(error)),
-                },
+            let Session { core, connection, handles, .. } = &mut *self;
+            let from = (*known, std::mem::take(&mut lost));
+            match connection.advance(core, handles, op, &queued.key, landing, from) {
+                Ok(Some(end)) => break end,
                 // What was posted may be done already: nothing tells of it then.
-                Step::Pending if op.cost().reads != posted => {}
-                step => break step,
+                Ok(None) if op.cost().reads != posted => {}
+                Ok(None) => return self.given_up(*since_ns, now_ns).map(Err),
+                Err(error) => return Some(Err(error)),
             }
         };
-        if step == Step::Pending {
-            return self.given_up(*since_ns, now_ns).map(Err);
-        }
-        self.core.finish_read(op, *known);
-        Some(match step {
-            Step::Valid => {
+        Some(match end {
+            End::Found => {
                 std::mem::swap(&mut self.landing, landing);
                 self.item_of(queued, true).map(Some)
             }
-            Step::Absent => self.item_of(queued, false).map(Some),
-            Step::Superseded => Err(self.superseded()),
-            Step::NoMemory => Err(no_memory()),
-            _ => {
+            End::Absent => self.item_of(queued, false).map(Some),
+            End::Ask => {
                 self.core.total.fallbacks += 1;
                 Ok(None)
             }

@@ -71,7 +71,7 @@ impl Session {
     /// Whether there is still a server to ask.
     pub(crate) fn check_server(&mut self) -> Result<()> {
         match self.core.in_force() {
-            Some(false) => Err(self.superseded()),
+            Some(false) => Err(self.handles.superseded()),
             Some(true) if !self.connection.detached => Ok(()),
             _ => {
                 self.connection.detached = true;
@@ -212,7 +212,7 @@ impl Session {
     /// Check (c) for answers: only the server in force may give them.
     pub(crate) fn check_authority(&mut self, answer: Answer) -> Result<Answer> {
         match self.core.in_force() {
-            Some(false) => Err(self.superseded().with_effect(Effect::Unknown)),
+            Some(false) => Err(self.handles.superseded().with_effect(Effect::Unknown)),
             // If it cannot be told any more, it could when the answer was taken.
             Some(true) | None => Ok(answer),
         }
@@ -236,7 +236,7 @@ impl Session {
         patience.looks = LOOKS_A_CLOCK - 1;
         let deadline = self.connection.options.timeout;
         if self.core.in_force() == Some(false) {
-            return Err(self.superseded());
+            return Err(self.handles.superseded());
         }
         if waited >= deadline {
             self.note_progress(patience, waited);
@@ -327,7 +327,7 @@ impl Session {
         let (setup, core) =
             self.connection.setup.connect_again(&self.connection.client, &self.connection.options, caller)?;
         if !core.is_of_the_server_of(&self.core) {
-            return Err(self.superseded());
+            return Err(self.handles.superseded());
         }
         mark!("session went on over another connection");
         self.connection.setup = setup;
