@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A number rests on while a session that may know it goes on, or an item that links to it exists. Only whoever drops a table itself may go on:
-//! it says so by its request (docs/wire-format.md, "Drop").
+//! it says so by its request (docs/wire-format.md, request 19, Drop).
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 

@@ -164,7 +164,7 @@ impl Shard {
     fn is_catalogue_item(&mut self, key: &[u8]) -> bool {
         let Some(body) = self.catalogue_body(key) else { return false };
         match key.first() {
-            // An id by its name, and generations by their datasets: see docs/wire-format.md, "The catalogue".
+            // An id by its name, and generations by their datasets: see docs/wire-format.md, "Catalogue".
             Some(1 | 3) => body.len() >= 2,
             Some(5) => body.len() == 16,
             _ => true,

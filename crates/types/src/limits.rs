@@ -174,5 +174,4 @@ const _: () = {
     assert!(SHARDS_MAX <= RING_ARCS);
     // A set of shards is a word.
     assert!(SHARDS_MAX <= 64);
-    // A request that waits for room is answered before its client gives up.
 };

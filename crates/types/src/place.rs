@@ -3,7 +3,7 @@
 //! ```text
 //! location word   63      48 47  46      40 39                    0
 //!                 [ spare  ][ s ][ class  ][ place / 16            ]   s: spare, used by index slots
-//! guardian word   63   62            40 39                        0
+//! guardian word   63   62            32 31                        0
 //!                 [live][ term         ][ counter                  ]
 //! ```
 

@@ -1,7 +1,7 @@
 //! Keys of the catalogue, the table in which Kelix keeps the names of tables and attributes.
 //!
-//! The catalogue is an ordinary table (number 0) of shard 0, so clients read it one-sidedly like any other. Ids are
-//! given once and never change their meaning while a server lives.
+//! The catalogue is an ordinary table (number 0) of shard 0, so clients read it one-sidedly like any other. Ids of attributes are given once
+//! and never change their meaning while a server lives; those of tables are given again when nobody can know the table that was dropped.
 //!
 //! ```text
 //! key  [ 1 ] name                           -> id of the table, 16 bits
