@@ -368,9 +368,8 @@ impl World {
         if self.random.once_in(2) {
             let items = self.sessions[session].multi_get(table, &slices).unwrap();
             assert_eq!(items.len(), keys.len());
-            for (key, item) in keys.into_iter().zip(items) {
-                self.check_item(session, &(number, key), item.as_ref());
-            }
+            let places = keys.into_iter().map(|key| (number, key));
+            self.check_items(session, places.zip(&items));
             return;
         }
         let mut values = std::mem::take(&mut self.values);
@@ -379,9 +378,25 @@ impl World {
         self.values = values;
     }
 
-    /// Checks what a batch found.
+    /// Checks what a batch found. A key may be in it twice, and gets of a batch have no order: one of them may have read the item before
+    /// its end that the other one found gone. So what was found is checked first.
+    fn check_items<'i>(
+        &mut self,
+        session: usize,
+        items: impl Iterator<Item = (Place, &'i Option<Item>)> + Clone,
+    ) {
+        for found in [true, false] {
+            for (place, item) in items.clone().filter(|(_, item)| item.is_some() == found) {
+                self.check_item(session, &place, item.as_ref());
+            }
+        }
+    }
+
+    /// The same of values.
     fn check_values(&mut self, session: usize, number: usize, keys: Vec<Vec<u8>>, values: &Values) {
-        for (index, key) in keys.into_iter().enumerate() {
+        let (there, absent): (Vec<_>, Vec<_>) =
+            keys.into_iter().enumerate().partition(|(index, _)| values.get(*index).is_some());
+        for (index, key) in there.into_iter().chain(absent) {
             let place = (number, key);
             match (values.get(index), self.model.get(&place)) {
                 (Some(value), Some(known)) => {
@@ -472,9 +487,7 @@ impl World {
             self.check_item(session, &targets[0], first.as_ref());
             let all = self.sessions[session].follow_all(&source, name).unwrap();
             assert_eq!(all.len(), targets.len());
-            for (target, item) in targets.iter().zip(&all) {
-                self.check_item(session, target, item.as_ref());
-            }
+            self.check_items(session, targets.iter().cloned().zip(&all));
         }
     }
 

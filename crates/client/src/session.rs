@@ -387,10 +387,22 @@ impl Session {
         table: Table,
         call: impl FnOnce(&mut Session, BoundTable) -> Result<T>,
     ) -> Result<T> {
+        let table = match self.check_table(table) {
+            Ok(table) => table,
+            Err(error) => return Err(error.of(operation)),
+        };
+        match call(self, table) {
+            // The common case, with nothing more to do: a get is some hundred instructions.
+            Ok(found) if table.generation == 0 => Ok(found),
+            result => self.end_read(operation, table.generation, result),
+        }
+    }
+
+    #[inline(never)]
+    fn end_read<T>(&mut self, operation: &'static str, generation: u64, result: Result<T>) -> Result<T> {
         self.operate(operation, |session| {
-            let table = session.check_table(table)?;
-            let found = call(session, table)?;
-            session.check_generation(table.generation)?;
+            let found = result?;
+            session.check_generation(generation)?;
             Ok(found)
         })
     }
