@@ -7,7 +7,7 @@ use kelix_image::model::{explore, share, spawn};
 use kelix_image::words::Words;
 use kelix_image::{Header, PlainItem, Span, header_word};
 use kelix_index::{BUCKET_WORDS, DirectoryRoot, guess};
-use kelix_shard::alone::Harness;
+use kelix_shard::harness::Harness;
 use kelix_types::{KeyHash, Location, Place, TableId, key_hash};
 use kelix_wire::mailboxes::Mailboxes;
 use kelix_wire::{Op, RequestHead};
