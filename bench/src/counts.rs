@@ -167,12 +167,8 @@ fn chase(session: &mut Session, count: usize) -> Result<(), String> {
     // Each link leads to an item that is there already, but for that of the first.
     for record in (0..RECORDS).rev().chain([RECORDS - 1]) {
         let mut item = NewItem::new();
-        item.bytes("value", &record.to_le_bytes());
-        if record + 1 < RECORDS {
-            item.link("next", table, &key_of(record + 1));
-        } else {
-            item.link("next", table, &key_of(0));
-        }
+        let next = (record + 1) % RECORDS;
+        item.bytes("value", &record.to_le_bytes()).link("next", table, &key_of(next));
         session.put_item(table, &key_of(record), &item).map_err(text)?;
     }
     let mut item = session.get(table, &key_of(0)).map_err(text)?.ok_or("the first item is absent")?;

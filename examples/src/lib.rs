@@ -17,8 +17,7 @@ use kelix::{Client, Result};
 /// The server of the first argument, a run directory or HOST:PORT; without one, that of the default directory.
 pub fn connect() -> Result<Client> {
     match std::env::args().nth(1) {
-        Some(address) if address.contains(':') => Client::connect(address.parse::<kelix::Address>()?),
-        Some(directory) => Client::connect(std::path::PathBuf::from(directory)),
+        Some(address) => Client::connect(address.parse::<kelix::Address>()?),
         None => Client::connect(Client::default_directory()),
     }
 }

@@ -392,7 +392,7 @@ impl World {
         }
     }
 
-    /// The same of values.
+    /// Checks the values that a batch found, in the order of [`World::check_items`].
     fn check_values(&mut self, session: usize, number: usize, keys: Vec<Vec<u8>>, values: &Values) {
         let (there, absent): (Vec<_>, Vec<_>) =
             keys.into_iter().enumerate().partition(|(index, _)| values.get(*index).is_some());

@@ -10,11 +10,12 @@ use kelix_types::{Effect, Error, ErrorKind, KeyHash, Result, TableId, Version};
 use kelix_wire::{Op, RequestHead};
 
 use crate::Table;
+use crate::connection::End;
 use crate::core::{Answer, Path, RequestId};
 use crate::item::{Item, Values};
 use crate::pointers::Pointer;
 use crate::read::{Landing, ReadOp};
-use crate::session::{End, Session, check_answer, check_key};
+use crate::session::{Session, check_answer, check_key};
 use crate::views::{BoundTable, IN_FORCE, is_between};
 use crate::waiting::Patience;
 use crate::writes::check_value;

@@ -269,7 +269,7 @@ impl Session {
         self.land(wanted, frontier.origin(target))
     }
 
-    /// What is wanted of a target, and the generation that it is read in.
+    /// Where a target is looked for, and the generation in which the session reads there.
     #[inline(always)]
     fn bind_target<'f>(&mut self, frontier: &'f Frontier, target: &Target) -> Result<(Wanted<'f>, u64)> {
         let (wanted, source) = (frontier.link(target.link), &frontier.sources[target.source as usize]);

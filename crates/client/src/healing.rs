@@ -21,11 +21,12 @@ use crate::waiting::{BETWEEN_TRIES, is_passing, nanoseconds};
 pub(crate) const LOST: u64 = 0;
 
 /// Which server handles of tables are of, and where those of servers before it lead.
+#[derive(Default)]
 pub(crate) struct Handles {
     /// Tells this server from every other, before and after it and elsewhere; [`LOST`], when it has gone.
     pub server: u64,
-    /// The age ([`crate::core::Core::handles`]) below which handles are looked up by their names, and the ages of the session at which it
-    /// dropped tables.
+    /// The age ([`crate::core::Core::handles`]) below which handles are looked up by their names, and the ages of
+    /// the session at which it dropped tables.
     pub oldest: u64,
     pub dropped: HashMap<TableId, u64>,
     /// The names by which handles were got, and where those of servers before this one lead now.
@@ -35,7 +36,7 @@ pub(crate) struct Handles {
 
 impl Handles {
     pub fn of(server: u64) -> Handles {
-        Handles { server, oldest: 0, dropped: HashMap::new(), opened: HashMap::new(), led_on: HashMap::new() }
+        Handles { server, ..Handles::default() }
     }
 
     /// Another server has taken over.

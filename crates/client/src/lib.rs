@@ -52,6 +52,7 @@ mod batch;
 mod build;
 mod client;
 mod connect;
+mod connection;
 mod core;
 mod frontier;
 mod healing;

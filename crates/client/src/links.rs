@@ -61,15 +61,27 @@ impl Item {
 }
 
 impl Session {
-    /// Follows the first link under this name. `Ok(None)`: its target does not exist (any more).
-    pub fn follow(&mut self, item: &Item, name: &str) -> Result<Option<Item>> {
-        self.operate("follow", |session| {
+    /// Runs a public call that begins at an item, as [`Session::read_table`] does at a table.
+    fn read_from<T>(
+        &mut self,
+        operation: &'static str,
+        item: &Item,
+        call: impl FnOnce(&mut Session) -> Result<T>,
+    ) -> Result<T> {
+        self.operate(operation, |session| {
             session.heal()?;
             session.check_life(item.life)?;
-            let found = session.land_first(item, name)?;
-            let target = if found { Some(session.make_item(item.generation)?) } else { None };
+            let found = call(session)?;
             session.check_generation(item.generation)?;
-            Ok(target)
+            Ok(found)
+        })
+    }
+
+    /// Follows the first link under this name. `Ok(None)`: its target does not exist (any more).
+    pub fn follow(&mut self, item: &Item, name: &str) -> Result<Option<Item>> {
+        self.read_from("follow", item, |session| {
+            let found = session.land_first(item, name)?;
+            if found { session.make_item(item.generation).map(Some) } else { Ok(None) }
         })
     }
 
@@ -127,9 +139,7 @@ impl Session {
     /// Follows all links under this name, their READs overlapping. One entry a link, in order; `None`: its target
     /// does not exist (any more).
     pub fn follow_all(&mut self, item: &Item, name: &str) -> Result<Vec<Option<Item>>> {
-        self.operate("follow_all", |session| {
-            session.heal()?;
-            session.check_life(item.life)?;
+        self.read_from("follow_all", item, |session| {
             let links: Vec<LinkView<'_>> = item.raw_links(name).collect();
             if links.is_empty() {
                 return Err(item.has_no_link(name));
@@ -141,7 +151,6 @@ impl Session {
                 items[index] = Some(session.make_item(item.generation)?);
                 Ok(())
             })?;
-            session.check_generation(item.generation)?;
             Ok(items)
         })
     }

@@ -18,12 +18,13 @@ use crate::Table;
 use crate::batch::{BatchBuffers, Wanted};
 use crate::client::{Client, until_there};
 use crate::connect::{self, FabricChoice, Setup};
+use crate::connection::{Connection, End};
 use crate::core::{Answer, Core, Path};
 use crate::healing::{Handles, LOST};
 use crate::item::Item;
 use crate::ordered::Looked;
 use crate::pointers::Pointer;
-use crate::read::{Cost, Landing, ReadOp, Step};
+use crate::read::{Cost, Landing, ReadOp};
 use crate::scan::Buffers;
 use crate::submit::Submitted;
 use crate::tables::NameCache;
@@ -36,15 +37,6 @@ const OPERATIONS_A_LOOK: u32 = 1 << 10;
 const ROUNDS_MAX: u32 = 16;
 /// Between two more, where the item may stand in a segment that is not registered yet.
 const ROUND: Duration = Duration::from_millis(2);
-
-/// How a one-sided read ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    Found,
-    Absent,
-    /// The shard has to be asked.
-    Ask,
-}
 
 /// How to open a session.
 #[derive(Clone, Debug)]
@@ -110,91 +102,6 @@ pub struct Session {
     pub(crate) scanned: Buffers,
     /// Where items land that are shown.
     pub(crate) visited: Option<Item>,
-}
-
-/// How a session is connected, and what becomes of that: what a new connection needs, and what the next look at the server needs.
-pub(crate) struct Connection {
-    pub client: Client,
-    pub setup: Setup,
-    pub options: SessionOptions,
-    /// The number under which the session goes on when it has lost its connection, if it is to.
-    pub caller: Option<u64>,
-    /// Connections that the session had before this one, when it got this one, and when it may try for the next.
-    pub connections: u32,
-    pub connected_ns: u64,
-    pub next_try_ns: u64,
-    /// Of an operation that asks several times for the same: when its trying to connect again ends, once that has begun.
-    pub budget: Option<Option<u64>>,
-    pub detached: bool,
-    pub segments_versions: Vec<u64>,
-    /// How many operations there were, of which each so many-th looks at what rarely changes: a number less than a power of two, or 0, where what is
-    /// known of the memory must not be too old.
-    operations: u32,
-    between_looks: u32,
-    /// When it was looked at last, there.
-    looked_around_ns: u64,
-}
-
-impl Connection {
-    /// Goes on with a one-sided read as far as it goes without waiting. `None`: a READ of it is under way. `known` is the pointer that it
-    /// began with; `anew` says that what was under way was lost with a connection.
-    #[inline]
-    pub fn advance(
-        &mut self,
-        core: &mut Core<Endpoint>,
-        handles: &mut Handles,
-        op: &mut ReadOp,
-        key: &[u8],
-        landing: &mut Landing,
-        (known, anew): (Option<Pointer>, bool),
-    ) -> Result<Option<End>> {
-        let step = if anew { core.restart_read(op, key) } else { core.advance_read(op, key, landing) };
-        let end = match step {
-            Step::Pending => return Ok(None),
-            Step::Valid => End::Found,
-            Step::Absent => End::Absent,
-            Step::Ask => End::Ask,
-            Step::UnknownSegment => {
-                if self.renew_map(core, op, key)? {
-                    return Ok(None);
-                }
-                End::Ask
-            }
-            Step::Superseded => return Err(handles.superseded()),
-            Step::NoMemory => return Err(no_memory()),
-        };
-        core.finish_read(op, known);
-        Ok(Some(end))
-    }
-
-    /// After a read met a segment it does not know: maps it and begins the read again. `false`: ask the shard.
-    #[cold]
-    fn renew_map(&mut self, core: &mut Core<Endpoint>, op: &mut ReadOp, key: &[u8]) -> Result<bool> {
-        if !self.detached {
-            self.refresh_map(core, op.shard, false)?;
-        }
-        Ok(core.restart_read(op, key) == Step::Pending)
-    }
-
-    /// Maps the segments that came, unmaps those that went.
-    fn refresh_map(&mut self, core: &mut Core<Endpoint>, shard: usize, briefly: bool) -> Result<()> {
-        let peer = core.peer(shard);
-        match self.setup.refresh_map(shard as u16, peer, &mut core.fabric, briefly) {
-            Ok(true) => {}
-            Ok(false) => return Ok(()),
-            // A dead server's segments stay as they are.
-            Err(error) if error.kind() == ErrorKind::Unavailable => {
-                self.detached = true;
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        }
-        core.note_map(shard);
-        let segments = |shard| core.fabric.map(core.peer(shard)).map_or(0, |map| map.firsts().len() - 1);
-        let mapped: usize = (0..core.shards()).map(segments).sum();
-        core.set_segments_mapped(mapped as u64);
-        Ok(())
-    }
 }
 
 pub(crate) fn check_key(table: TableId, key: &[u8]) -> Result<()> {
@@ -368,7 +275,7 @@ impl Session {
         Ok(BoundTable { id: table.id, generation: 0 })
     }
 
-    /// Runs a public call and names it in its error. So nothing below has to know for what it is done.
+    /// Runs a public call and names the call in its error, so that nothing below has to know its caller.
     #[inline(always)]
     pub(crate) fn operate<T>(
         &mut self,
@@ -378,8 +285,8 @@ impl Session {
         call(self).map_err(|error| error.of(operation))
     }
 
-    /// The same of a call that reads a table: it begins with where the table's handle leads, and what was read counts only if it could still
-    /// be read in the end.
+    /// Runs a public call that reads a table, as [`Session::operate`] does. Its beginning is where the table's handle
+    /// leads, and what was read counts only if the table's generation could still be read in the end.
     #[inline(always)]
     pub(crate) fn read_table<T>(
         &mut self,
@@ -387,22 +294,10 @@ impl Session {
         table: Table,
         call: impl FnOnce(&mut Session, BoundTable) -> Result<T>,
     ) -> Result<T> {
-        let table = match self.check_table(table) {
-            Ok(table) => table,
-            Err(error) => return Err(error.of(operation)),
-        };
-        match call(self, table) {
-            // The common case, with nothing more to do: a get is some hundred instructions.
-            Ok(found) if table.generation == 0 => Ok(found),
-            result => self.end_read(operation, table.generation, result),
-        }
-    }
-
-    #[inline(never)]
-    fn end_read<T>(&mut self, operation: &'static str, generation: u64, result: Result<T>) -> Result<T> {
         self.operate(operation, |session| {
-            let found = result?;
-            session.check_generation(generation)?;
+            let table = session.check_table(table)?;
+            let found = call(session, table)?;
+            session.check_generation(table.generation)?;
             Ok(found)
         })
     }
@@ -763,12 +658,6 @@ impl Drop for Session {
 fn too_small(value_bytes: usize, buffer: &[u8]) -> Error {
     let context = format!("the value has {value_bytes} bytes, the buffer {}", buffer.len());
     Error::unnamed(ErrorKind::BufferTooSmall, context)
-}
-
-/// What a value is called that this process has no memory for.
-fn no_memory() -> Error {
-    let context = "the value is larger than the memory that this process can get; check `ulimit -v`";
-    Error::unnamed(ErrorKind::System, context)
 }
 
 /// Turns refusals into errors.

@@ -9,11 +9,12 @@ use kelix_types::{Effect, Error, ErrorKind, Result, Version};
 use kelix_wire::{Op, RequestHead, Status};
 
 use crate::Table;
+use crate::connection::End;
 use crate::core::{Answer, Path, PostError, RequestId};
 use crate::item::{Item, NewItem};
 use crate::pointers::Pointer;
 use crate::read::{Landing, ReadOp};
-use crate::session::{End, Session, check_answer, check_key};
+use crate::session::{Session, check_answer, check_key};
 use crate::views::BoundTable;
 use crate::waiting::{Patience, is_passing};
 use crate::writes::check_value;

@@ -9,8 +9,9 @@ use kelix_types::{Effect, Error, ErrorKind, NameId, Result, TableId, TableKind, 
 use kelix_wire::{Op, RequestHead, Status, catalogue};
 
 use crate::Table;
+use crate::connection::End;
 use crate::item::{Item, Names, NewAttribute, NewItem};
-use crate::session::{End, Session, check_answer, check_key};
+use crate::session::{Session, check_answer, check_key};
 use crate::views::IN_FORCE;
 use crate::writes::{CompareAndSet, outcome};
 
@@ -26,7 +27,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 #[derive(Default)]
 pub(crate) struct NameCache {
     pub of_tables: HashMap<TableId, Arc<Names>>,
-    /// Those of the table of an item that was made not long ago, and that table.
+    /// The table of an item that was made not long ago, and the names of that table.
     pub last: (TableId, Arc<Names>),
 }
 

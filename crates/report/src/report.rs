@@ -113,9 +113,9 @@ pub struct Report {
 /// A table of a benchmark's own, before the rows.
 #[derive(Debug)]
 pub struct Detail {
-    /// Its name in JSON.
+    /// The table's name in JSON.
     pub name: &'static str,
-    /// What stands there in JSON.
+    /// The table in JSON.
     pub json: Value,
     /// What is said before it.
     pub words: String,

@@ -113,7 +113,9 @@ impl std::fmt::Debug for Origin {
 
 /// What an address names.
 pub(crate) enum Kind {
+    #[cfg(feature = "postgres")]
     Postgres,
+    #[cfg(feature = "sqlite")]
     Sqlite(PathBuf),
     Directory(PathBuf),
     File(PathBuf),
@@ -124,14 +126,21 @@ impl Origin {
     pub(crate) fn kind(&self) -> Result<Kind, Problem> {
         let address = &self.address;
         if address.starts_with("postgres://") || address.starts_with("postgresql://") {
+            #[cfg(feature = "postgres")]
             return Ok(Kind::Postgres);
+            #[cfg(not(feature = "postgres"))]
+            return Err(left_out("PostgreSQL", "postgres"));
         }
         if self.password_file.is_some() || self.ca.is_some() {
             return Err(Problem::Source(format!("{address} is no database with passwords and certificates")));
         }
+        #[cfg(feature = "sqlite")]
         if let Some(path) = address.strip_prefix("sqlite:") {
-            let path = path.strip_prefix("//").unwrap_or(path);
-            return Ok(Kind::Sqlite(path.into()));
+            return Ok(Kind::Sqlite(path.strip_prefix("//").unwrap_or(path).into()));
+        }
+        #[cfg(not(feature = "sqlite"))]
+        if address.starts_with("sqlite:") {
+            return Err(left_out("SQLite", "sqlite"));
         }
         if let Some((scheme, _)) = address.split_once("://") {
             return Err(Problem::Source(format!(
@@ -151,12 +160,8 @@ impl Origin {
         match self.kind()? {
             #[cfg(feature = "postgres")]
             Kind::Postgres => Ok(Box::new(postgres::Database::connect(self)?)),
-            #[cfg(not(feature = "postgres"))]
-            Kind::Postgres => Err(left_out("PostgreSQL", "postgres")),
             #[cfg(feature = "sqlite")]
             Kind::Sqlite(path) => Ok(Box::new(sqlite::Database::open(&path)?)),
-            #[cfg(not(feature = "sqlite"))]
-            Kind::Sqlite(_) => Err(left_out("SQLite", "sqlite")),
             Kind::Directory(path) => Ok(Box::new(files::Files::directory(path))),
             #[cfg(feature = "osm")]
             Kind::File(path) if is_map(&path) => Ok(Box::new(osm::StreetMap::open(path)?)),
@@ -174,7 +179,7 @@ fn is_map(path: &Path) -> bool {
 
 /// What this program was built without, and how it is built with all.
 #[cfg(not(all(feature = "osm", feature = "postgres", feature = "sqlite")))]
-pub(crate) fn left_out(what: &str, feature: &str) -> Problem {
+fn left_out(what: &str, feature: &str) -> Problem {
     Problem::Source(format!(
         "{what}: left out of this program, which was built without the feature {feature}; `make build` builds all of it"
     ))

@@ -9,7 +9,7 @@ mod sqlite;
 use crate::problem::Problem;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use crate::source::Source;
-use crate::source::{self, Kind, Origin};
+use crate::source::{Kind, Origin};
 
 /// What a database says of itself.
 #[derive(Clone, Default, Debug)]
@@ -126,20 +126,16 @@ fn schema(origin: &Origin) -> Result<Schema, Problem> {
     match origin.kind()? {
         #[cfg(feature = "postgres")]
         Kind::Postgres => {
-            let mut database = source::postgres::Database::connect(origin)?;
+            let mut database = crate::source::postgres::Database::connect(origin)?;
             database.begin()?;
             postgres::schema(&database)
         }
-        #[cfg(not(feature = "postgres"))]
-        Kind::Postgres => Err(source::left_out("PostgreSQL", "postgres")),
         #[cfg(feature = "sqlite")]
         Kind::Sqlite(path) => {
-            let mut database = source::sqlite::Database::open(&path)?;
+            let mut database = crate::source::sqlite::Database::open(&path)?;
             database.begin()?;
             sqlite::schema(&database, &path)
         }
-        #[cfg(not(feature = "sqlite"))]
-        Kind::Sqlite(_) => Err(source::left_out("SQLite", "sqlite")),
         Kind::Directory(_) | Kind::File(_) => Err(Problem::Source(
             "files do not tell what leads where; a map is suggested for postgres://... and sqlite:FILE"
                 .into(),

@@ -1,0 +1,113 @@
+//! The connection of a session, and the reads that go over it: plain calls, batches and submitted gets drive theirs here.
+
+use kelix_fabric::{Endpoint, Fabric};
+use kelix_types::{Error, ErrorKind, Result};
+
+use crate::client::Client;
+use crate::connect::Setup;
+use crate::core::Core;
+use crate::healing::Handles;
+use crate::pointers::Pointer;
+use crate::read::{Landing, ReadOp, Step};
+use crate::session::SessionOptions;
+
+/// How a one-sided read ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Found,
+    Absent,
+    /// The shard has to be asked.
+    Ask,
+}
+
+/// How a session is connected: what another connection needs, and what is known of this one.
+pub(crate) struct Connection {
+    pub client: Client,
+    pub setup: Setup,
+    pub options: SessionOptions,
+    /// The number under which the session goes on when it has lost its connection, if it is to.
+    pub caller: Option<u64>,
+    /// Connections that the session had before this one, when the session got this one, and when it may try for the next.
+    pub connections: u32,
+    pub connected_ns: u64,
+    pub next_try_ns: u64,
+    /// Of an operation that asks several times for the same: when its trying to connect again ends, once that has begun.
+    pub budget: Option<Option<u64>>,
+    pub detached: bool,
+    pub segments_versions: Vec<u64>,
+    /// Number of operations so far.
+    pub operations: u32,
+    /// Bits of that number which are zero when the session looks at what rarely changes: now and then, or with each
+    /// operation, where what is known of the memory must not be too old.
+    pub between_looks: u32,
+    /// When the session looked last, where each operation may look.
+    pub looked_around_ns: u64,
+}
+
+impl Connection {
+    /// Goes on with a one-sided read as far as the read goes without waiting. `None`: a READ is under way. `known` is
+    /// the pointer that the read began with; `anew` says that what was under way was lost with a connection.
+    #[inline]
+    pub fn advance(
+        &mut self,
+        core: &mut Core<Endpoint>,
+        handles: &mut Handles,
+        op: &mut ReadOp,
+        key: &[u8],
+        landing: &mut Landing,
+        (known, anew): (Option<Pointer>, bool),
+    ) -> Result<Option<End>> {
+        let step = if anew { core.restart_read(op, key) } else { core.advance_read(op, key, landing) };
+        let end = match step {
+            Step::Pending => return Ok(None),
+            Step::Valid => End::Found,
+            Step::Absent => End::Absent,
+            Step::Ask => End::Ask,
+            Step::UnknownSegment => {
+                if self.renew_map(core, op, key)? {
+                    return Ok(None);
+                }
+                End::Ask
+            }
+            Step::Superseded => return Err(handles.superseded()),
+            Step::NoMemory => return Err(no_memory()),
+        };
+        core.finish_read(op, known);
+        Ok(Some(end))
+    }
+
+    /// After a read met a segment it does not know: maps it and begins the read again. `false`: ask the shard.
+    #[cold]
+    fn renew_map(&mut self, core: &mut Core<Endpoint>, op: &mut ReadOp, key: &[u8]) -> Result<bool> {
+        if !self.detached {
+            self.refresh_map(core, op.shard, false)?;
+        }
+        Ok(core.restart_read(op, key) == Step::Pending)
+    }
+
+    /// Maps the segments that came, unmaps those that went.
+    pub fn refresh_map(&mut self, core: &mut Core<Endpoint>, shard: usize, briefly: bool) -> Result<()> {
+        let peer = core.peer(shard);
+        match self.setup.refresh_map(shard as u16, peer, &mut core.fabric, briefly) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            // A dead server's segments stay as they are.
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                self.detached = true;
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+        core.note_map(shard);
+        let segments = |shard| core.fabric.map(core.peer(shard)).map_or(0, |map| map.firsts().len() - 1);
+        let mapped: usize = (0..core.shards()).map(segments).sum();
+        core.set_segments_mapped(mapped as u64);
+        Ok(())
+    }
+}
+
+/// What a value is called that this process has no memory for.
+fn no_memory() -> Error {
+    let context = "the value is larger than the memory that this process can get; check `ulimit -v`";
+    Error::unnamed(ErrorKind::System, context)
+}
