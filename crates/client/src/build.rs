@@ -1,23 +1,20 @@
 //! Building a generation of a dataset: new tables, filled beside those that are read, and put in force at once.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use kelix_fabric::Fabric;
 use kelix_types::limits::{DATASET_TABLES_MAX, FRAME_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX, TABLES_MAX};
 use kelix_types::{Error, ErrorKind, Result, TableId, TableKind};
 use kelix_wire::generation::{
-    BuildRefusal, DROP_DATASET, LoadedTable, NewItem as Packed, RESOLVED, any_of, decode_tables,
-    encode_tables,
+    BuildRefusal, LoadedTable, NewItem as Packed, RESOLVED, any_of, decode_tables, encode_tables,
 };
 use kelix_wire::{Op, RequestHead, Status};
 
 use crate::Table;
-use crate::core::RequestId;
+use crate::catalogue::check_name;
+use crate::engine::{Patience, Pipeline, check_answer, check_key};
 use crate::item::{NewAttribute, NewItem};
-use crate::session::{Session, check_answer, check_key};
-use crate::tables::check_name;
-use crate::waiting::Patience;
+use crate::session::Session;
 
 mod item;
 mod overlay;
@@ -62,15 +59,36 @@ pub struct Built {
 /// A generation that is being built. Dropped without [`Build::finish`], it leaves nothing behind.
 pub struct Build<'s> {
     session: &'s mut Session,
+    state: BuildState,
+}
+
+/// A build that was set aside: it holds no borrow of its session, which can do something else meanwhile. Dropped, it is
+/// given up by the server when the session ends.
+pub struct PausedBuild {
+    state: BuildState,
+}
+
+impl PausedBuild {
+    /// Goes on with the build, in the session that began it. An error: that session's server has gone, and the build with it.
+    pub fn resume(self, session: &mut Session) -> Result<Build<'_>> {
+        session.catalogue.check_life(&session.engine, self.state.life, "build", "begin anew")?;
+        Ok(Build { session, state: self.state })
+    }
+}
+
+/// How far a build is. The one without a generation has been set aside, or is over.
+#[derive(Default)]
+struct BuildState {
     dataset: String,
+    /// The life of the store that it is of.
+    life: u64,
     tables: Vec<LoadedTable>,
     built: Built,
     /// Items that are not sent yet, by table and shard.
     packed: Vec<Vec<u64>>,
     writing: Writing,
-    under_way: VecDeque<RequestId>,
+    under_way: Pipeline<()>,
     patience: Patience,
-    in_force: bool,
 }
 
 const OPERATION: &str = "build";
@@ -93,13 +111,31 @@ fn refusal(dataset: &str, tables: &[LoadedTable], why: Option<BuildRefusal>) -> 
     Error::unnamed(ErrorKind::InvalidArgument, context)
 }
 
-impl Session {
-    /// Begins to build a generation of a dataset. Nobody sees it until [`Build::finish`].
-    pub fn build(&mut self, dataset: &str, tables: &[NewTable<'_>]) -> Result<Build<'_>> {
-        self.begin_build(dataset, tables).map_err(|error| error.of(OPERATION))
+impl Drop for Build<'_> {
+    fn drop(&mut self) {
+        let engine = &mut self.session.engine;
+        self.state.under_way.abandon(engine);
+        if self.state.built.generation != 0 {
+            let head = self.head(Op::Abandon, TableId::CATALOGUE);
+            let transport = &mut self.session.engine.transport;
+            if transport.post(0, head, &[], &[], false).is_ok() {
+                transport.send(0);
+            }
+        }
+    }
+}
+
+impl<'s> Build<'s> {
+    /// Begins to build, in a session whose server is there.
+    pub(crate) fn begin(
+        session: &'s mut Session,
+        dataset: &str,
+        tables: &[NewTable<'_>],
+    ) -> Result<Build<'s>> {
+        Build::begin_unnamed(session, dataset, tables).map_err(|error| error.of(OPERATION))
     }
 
-    fn begin_build(&mut self, dataset: &str, tables: &[NewTable<'_>]) -> Result<Build<'_>> {
+    fn begin_unnamed(session: &'s mut Session, dataset: &str, tables: &[NewTable<'_>]) -> Result<Build<'s>> {
         check_name(dataset)?;
         tables.iter().try_for_each(|table| check_name(table.name))?;
         if tables.len() > DATASET_TABLES_MAX {
@@ -107,7 +143,7 @@ impl Session {
                 format!("a dataset has {DATASET_TABLES_MAX} tables at most, \"{dataset}\" {}", tables.len());
             return Err(Error::unnamed(ErrorKind::InvalidArgument, context));
         }
-        self.heal()?;
+        session.heal()?;
         let wanted: Vec<LoadedTable> = tables
             .iter()
             .map(|table| LoadedTable {
@@ -118,7 +154,7 @@ impl Session {
             })
             .collect();
         let head = RequestHead::new(Op::Build, 0, TableId::CATALOGUE);
-        let answer = self.call(0, head, dataset.as_bytes(), &encode_tables(&wanted))?;
+        let answer = session.engine.call(0, head, dataset.as_bytes(), &encode_tables(&wanted))?;
         if answer.status == Status::Taken {
             return Err(refusal(dataset, &wanted, BuildRefusal::of_word(answer.version)));
         }
@@ -129,72 +165,37 @@ impl Session {
         let tables = told.ok_or_else(|| {
             Error::unnamed(ErrorKind::Protocol, "the server did not say which tables it has made")
         })?;
-        let packed = vec![Vec::new(); tables.len() * self.core.shards()];
-        let new_tables = tables.len();
-        let built = Built { generation: answer.version, ..Built::default() };
-        let mut build = Build {
-            session: self,
+        let state = BuildState {
             dataset: dataset.to_string(),
+            life: session.engine.transport.handles(),
+            built: Built { generation: answer.version, ..Built::default() },
+            packed: vec![Vec::new(); tables.len() * session.engine.transport.shards()],
+            writing: Writing::of(tables.len()),
             tables,
-            built,
-            packed,
-            writing: Writing::of(new_tables),
-            under_way: VecDeque::new(),
-            patience: Patience::default(),
-            in_force: false,
+            ..BuildState::default()
         };
+        let mut build = Build { session, state };
         build.meet_others()?;
         Ok(build)
     }
 
-    /// Takes a dataset out of the store. The names of its tables are free at once, and what is in them goes when nobody reads it any more.
-    /// `false`: there is no such dataset.
-    pub fn drop_dataset(&mut self, dataset: &str) -> Result<bool> {
-        self.operate("drop_dataset", |session| {
-            session.heal()?;
-            let head = RequestHead {
-                argument: Some(DROP_DATASET),
-                ..RequestHead::new(Op::Drop, 0, TableId::CATALOGUE)
-            };
-            let answer = session.call(0, head, dataset.as_bytes(), &[])?;
-            match answer.status {
-                Status::Absent => Ok(false),
-                Status::Taken => Err(Error::unnamed(
-                    ErrorKind::InvalidArgument,
-                    format!("a generation of \"{dataset}\" is being built: wait for its end"),
-                )),
-                _ => check_answer(&answer).map(|()| true),
-            }
-        })
+    /// Sets the build aside, so that its session can do something else until [`PausedBuild::resume`].
+    pub fn pause(mut self) -> PausedBuild {
+        // What is dropped here has nothing to be given up.
+        PausedBuild { state: std::mem::take(&mut self.state) }
     }
-}
 
-impl Drop for Build<'_> {
-    fn drop(&mut self) {
-        for id in self.under_way.drain(..) {
-            self.session.core.abandon(id);
-        }
-        if !self.in_force {
-            let head = self.head(Op::Abandon, TableId::CATALOGUE);
-            if self.session.core.post(0, head, &[], &[], false).is_ok() {
-                self.session.core.send(0);
-            }
-        }
-    }
-}
-
-impl<'s> Build<'s> {
     fn head(&self, op: Op, table: TableId) -> RequestHead {
-        RequestHead { argument: Some(self.built.generation), ..RequestHead::new(op, 0, table) }
+        RequestHead { argument: Some(self.state.built.generation), ..RequestHead::new(op, 0, table) }
     }
 
     /// Waits until the other shards know of the generation, which shard 0 tells them.
     fn meet_others(&mut self) -> Result<()> {
-        for shard in 1..self.session.core.shards() {
+        for shard in 1..self.session.engine.transport.shards() {
             let mut patience = Patience::default();
             loop {
                 let head = self.head(Op::Build, TableId::CATALOGUE);
-                let answer = self.session.call(shard, head, &[], &[])?;
+                let answer = self.session.engine.call(shard, head, &[], &[])?;
                 if answer.status != Status::Frozen {
                     check_answer(&answer)?;
                     break;
@@ -207,18 +208,18 @@ impl<'s> Build<'s> {
 
     /// Waits a little for what shards tell each other; an error, if that has lasted too long.
     fn wait_for_shards(&mut self, patience: &mut Patience) -> Result<()> {
-        if patience.waited(self.session.core.fabric.now_ns()) > self.session.limit() {
+        if patience.waited(self.session.engine.transport.fabric.now_ns()) > self.session.engine.limit() {
             let context = "the server's shards do not answer each other";
             return Err(Error::unnamed(ErrorKind::TimedOut, context));
         }
-        self.session.connection.setup.nap(BETWEEN_LOOKS);
+        self.session.engine.connection.setup.nap(BETWEEN_LOOKS);
         Ok(())
     }
 
     /// One of the tables, in their order: to name it in links, and to read it before others can.
     pub fn table(&self, index: usize) -> Table {
-        let server = self.session.core.handles();
-        Table { id: self.tables[index].table, server, generation: self.built.generation }
+        let server = self.session.engine.transport.handles();
+        Table { id: self.state.tables[index].table, server, generation: self.state.built.generation }
     }
 
     /// Puts a plain item into a table.
@@ -256,19 +257,19 @@ impl<'s> Build<'s> {
         body_bytes: usize,
         write: impl FnOnce(&mut [u8]),
     ) -> Result<()> {
-        let table = self.tables[index].table;
+        let table = self.state.tables[index].table;
         check_key(table, item.key)?;
         if body_bytes > MESSAGE_VALUE_BYTES_MAX {
             let mut body = vec![0; body_bytes];
             write(&mut body);
             return self.put_large(table, item, &body);
         }
-        let (_, shard) = self.session.core.route(table, item.key);
-        let at = index * self.session.core.shards() + shard;
-        if self.packed[at].len() + item.words_with(body_bytes) > FRAME_WORDS {
+        let (_, shard) = self.session.engine.transport.route(table, item.key);
+        let at = index * self.session.engine.transport.shards() + shard;
+        if self.state.packed[at].len() + item.words_with(body_bytes) > FRAME_WORDS {
             self.send(at)?;
         }
-        item.push_by(&mut self.packed[at], body_bytes, write);
+        item.push_by(&mut self.state.packed[at], body_bytes, write);
         Ok(())
     }
 
@@ -280,30 +281,33 @@ impl<'s> Build<'s> {
             attributes: item.attributes,
             ..self.head(Op::Put, table)
         };
-        self.session.write(head, item.key, body)?;
-        self.built.items += 1;
+        self.session.engine.write(head, item.key, body)?;
+        self.state.built.items += 1;
         Ok(())
     }
 
     fn send(&mut self, at: usize) -> Result<()> {
-        let shards = self.session.core.shards();
-        let head = self.head(Op::Load, self.tables[at / shards].table);
-        let words = std::mem::take(&mut self.packed[at]);
+        let shards = self.session.engine.transport.shards();
+        let head = self.head(Op::Load, self.state.tables[at / shards].table);
+        let words = std::mem::take(&mut self.state.packed[at]);
         let bytes = kelix_image::words::bytes_of(&words);
-        let id = self.session.post(at % shards, head, &[], bytes, &mut self.patience)?;
-        self.session.core.send(at % shards);
-        self.under_way.push_back(id);
-        self.packed[at] = words;
-        self.packed[at].clear();
+        let id = self.session.engine.post(at % shards, head, &[], bytes, &mut self.state.patience)?;
+        self.session.engine.transport.send(at % shards);
+        self.state.under_way.push(id, ());
+        self.state.packed[at] = words;
+        self.state.packed[at].clear();
         self.take_answers(UNDER_WAY)
     }
 
     fn take_answers(&mut self, left: usize) -> Result<()> {
-        while self.under_way.len() > left {
-            let id = self.under_way.pop_front().expect("some");
-            let answer = self.session.wait_for(id, &mut self.patience)?;
+        let Build { session, state } = self;
+        while state.under_way.len() > left {
+            let Some((answer, ())) = state.under_way.next(&mut session.engine, &mut state.patience) else {
+                break;
+            };
+            let answer = answer?;
             check_answer(&answer)?;
-            self.built.items += answer.version;
+            state.built.items += answer.version;
         }
         Ok(())
     }
@@ -314,21 +318,23 @@ impl<'s> Build<'s> {
     }
 
     fn put_in_force(mut self) -> Result<Built> {
-        for at in 0..self.packed.len() {
-            if !self.packed[at].is_empty() {
+        for at in 0..self.state.packed.len() {
+            if !self.state.packed[at].is_empty() {
                 self.send(at)?;
             }
         }
         self.take_answers(0)?;
         let mut overlays = Overlays::of(&mut self)?;
         overlays.take_over(&mut self)?;
-        for shard in 0..self.session.core.shards() {
-            for index in 0..self.tables.len() {
-                self.resolve(shard, self.tables[index].table)?;
+        for shard in 0..self.session.engine.transport.shards() {
+            for index in 0..self.state.tables.len() {
+                self.resolve(shard, self.state.tables[index].table)?;
             }
         }
-        let any = self.tables.first().map(|first| first.table);
-        for (shard, table) in (0..self.session.core.shards()).filter_map(|shard| Some((shard, any?))) {
+        let any = self.state.tables.first().map(|first| first.table);
+        for (shard, table) in
+            (0..self.session.engine.transport.shards()).filter_map(|shard| Some((shard, any?)))
+        {
             let (mut left, mut patience) = (u64::MAX, Patience::default());
             loop {
                 let now = self.ask_about_links(shard, table, RESOLVED, &[])?.0;
@@ -343,13 +349,12 @@ impl<'s> Build<'s> {
         }
         overlays.freeze(&mut self)?;
         // Shard 0 last: with it the generation is in force.
-        for shard in (0..self.session.core.shards()).rev() {
+        for shard in (0..self.session.engine.transport.shards()).rev() {
             let head = self.head(Op::Switch, TableId::CATALOGUE);
-            let answer = self.session.call(shard, head, &[], &[])?;
+            let answer = self.session.engine.call(shard, head, &[], &[])?;
             check_answer(&answer)?;
         }
-        self.in_force = true;
-        Ok(self.built)
+        Ok(std::mem::take(&mut self.state.built))
     }
 
     /// Lets a shard write the locations of the links in a table.
@@ -380,14 +385,14 @@ impl<'s> Build<'s> {
         after: &[u8],
     ) -> Result<(u64, Vec<u8>)> {
         let head = RequestHead { argument: Some(cursor), ..RequestHead::new(Op::Resolve, 0, table) };
-        let answer = self.session.call(shard, head, after, &[])?;
+        let answer = self.session.engine.call(shard, head, after, &[])?;
         check_answer(&answer)?;
         let [links, dangling, bytes, rest @ ..] = &answer.item[..] else {
             let context = "an answer about links that makes no sense";
             return Err(Error::unnamed(ErrorKind::Protocol, context));
         };
-        self.built.links += links;
-        self.built.dangling += dangling;
+        self.state.built.links += links;
+        self.state.built.dangling += dangling;
         let behind = kelix_image::words::bytes_of(rest).get(..*bytes as usize).unwrap_or_default();
         Ok((answer.version, behind.to_vec()))
     }

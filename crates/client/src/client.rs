@@ -9,8 +9,8 @@ use kelix_fabric::WAIT_MAX;
 use kelix_types::Result;
 
 use crate::connect::{self, Address, Credentials};
+use crate::engine::{BETWEEN_TRIES, is_passing};
 use crate::session::{Session, SessionOptions};
-use crate::waiting::{BETWEEN_TRIES, is_passing};
 
 /// A server's clients in this process. Cheap to clone and shared by threads, each of which opens its own
 /// [`Session`].

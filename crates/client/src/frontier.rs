@@ -1,22 +1,13 @@
 //! Many items at once, by the links that lead to them.
 
-use std::ops::ControlFlow;
-
 use kelix_image::words::{bytes_of, bytes_of_mut};
 use kelix_image::{LinkView, link_target};
-use kelix_types::limits::SESSION_READS_MAX;
-use kelix_types::{Location, Result, TableId, Version};
+use kelix_types::{TableId, Version};
 
 use crate::Table;
-use crate::batch::Wanted;
-use crate::core::Path;
+use crate::engine::Wanted;
 use crate::item::{Item, Link};
 use crate::links::Origin;
-use crate::session::Session;
-
-/// Links that are asked for before the first is looked at, where memory is within reach of loads. With twice as many it takes longer: a
-/// processor has only so many lines of memory on their way at once.
-const ASKED_AHEAD: usize = 16;
 
 /// Where to go next: links out of any number of items, and keys. Their targets are read together, by [`Session::visit`]. What it holds stands in
 /// buffers that are kept when it is cleared.
@@ -44,32 +35,32 @@ const ASKED_AHEAD: usize = 16;
 /// ```
 #[derive(Clone, Default, Debug)]
 pub struct Frontier {
-    targets: Vec<Target>,
-    sources: Vec<Source>,
+    pub(crate) targets: Vec<Target>,
+    pub(crate) sources: Vec<Source>,
     /// Links to the targets, as they stand in items, but for their own bytes; and before those of an item one to itself.
-    links: Vec<u64>,
+    pub(crate) links: Vec<u64>,
 }
 
 /// Somewhere to go.
 #[derive(Clone, Copy, Debug)]
-struct Target {
+pub(crate) struct Target {
     /// Where the link that leads there begins.
-    link: usize,
+    pub link: usize,
     /// What leads there.
-    source: u32,
+    pub source: u32,
     position: u32,
 }
 
 /// What leads to targets.
 #[derive(Clone, Copy, Debug)]
-struct Source {
+pub(crate) struct Source {
     /// The table of the item with the links; or that of the keys.
-    table: Table,
+    pub table: Table,
     /// Where the link to the item begins.
     link: usize,
     /// The version of the item, if shards repair its links.
     version: Option<Version>,
-    is_item: bool,
+    pub is_item: bool,
 }
 
 impl Frontier {
@@ -175,7 +166,7 @@ impl Frontier {
 
     /// Where a link leads.
     #[inline(always)]
-    fn link(&self, link: usize) -> Wanted<'_> {
+    pub(crate) fn link(&self, link: usize) -> Wanted<'_> {
         let whole = self.links[link..].split_first_chunk();
         let link = whole.and_then(|(head, rest)| LinkView::of(0, *head, bytes_of(rest)));
         Wanted::of(&link.expect("it was added as a whole"))
@@ -197,7 +188,7 @@ impl Frontier {
         }
     }
 
-    fn origin(&self, target: &Target) -> Option<Origin<'_>> {
+    pub(crate) fn origin(&self, target: &Target) -> Option<Origin<'_>> {
         let Source { link, version, .. } = self.sources[target.source as usize];
         let Wanted { table, key, .. } = self.link(link);
         let position = u64::from(target.position);
@@ -209,156 +200,4 @@ impl Frontier {
 #[inline(always)]
 fn link_words(key: &[u8]) -> usize {
     3 + key.len().div_ceil(8)
-}
-
-impl Session {
-    /// Reads what all links and keys of a frontier lead to, their READs overlapping, and shows it, in their order. `None`: the target does not
-    /// exist (any more). Ends early when told to break off. The item that is shown is a buffer's; clone what is to stay.
-    pub fn visit(
-        &mut self,
-        frontier: &Frontier,
-        mut each: impl FnMut(usize, Option<&Item>) -> ControlFlow<()>,
-    ) -> Result<()> {
-        self.operate("visit", |session| {
-            session.heal()?;
-            let mut item = std::mem::take(&mut session.visited).unwrap_or_else(Item::empty);
-            let result = if session.core.reads_directly() && session.core.path != Path::Message {
-                session.visit_directly(frontier, &mut item, &mut each)
-            } else {
-                session.visit_in_batches(frontier, &mut each)
-            };
-            session.visited = Some(item);
-            result
-        })
-    }
-
-    /// Goes to a target of a frontier, which takes the item's place, in the memory that it has. `Ok(false)`: it does not exist (any more), and
-    /// the item stays. So whoever looks for the best way notes targets as they come, and goes to the one that is next. After an error the
-    /// item is of no use.
-    ///
-    /// ```no_run
-    /// # fn main() -> kelix::Result<()> {
-    /// # let (mut session, mut item): (kelix::Session, kelix::Item) = unimplemented!();
-    /// let mut roads = kelix::Frontier::new();
-    /// roads.add_links(&item, "to", |_| true);
-    /// let nearest = 0; // as the links' own bytes tell
-    /// if session.arrive(&roads, nearest, &mut item)? {
-    ///     roads.add_links(&item, "to", |_| true);
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[inline(always)]
-    pub fn arrive(&mut self, frontier: &Frontier, index: usize, item: &mut Item) -> Result<bool> {
-        self.operate("visit", |session| {
-            session.heal()?;
-            let target = &frontier.targets[index];
-            let (wanted, generation) = session.bind_target(frontier, target)?;
-            let found = if session.lands(wanted)? { true } else { session.land_target(frontier, target)? };
-            if found {
-                session.take_landed(item, generation)?;
-            }
-            session.check_generation(generation)?;
-            Ok(found)
-        })
-    }
-
-    #[cold]
-    fn land_target(&mut self, frontier: &Frontier, target: &Target) -> Result<bool> {
-        let (wanted, _) = self.bind_target(frontier, target)?;
-        self.land(wanted, frontier.origin(target))
-    }
-
-    /// Where a target is looked for, and the generation in which the session reads there.
-    #[inline(always)]
-    fn bind_target<'f>(&mut self, frontier: &'f Frontier, target: &Target) -> Result<(Wanted<'f>, u64)> {
-        let (wanted, source) = (frontier.link(target.link), &frontier.sources[target.source as usize]);
-        if !source.is_item {
-            let table = self.check_further_table(source.table)?;
-            return Ok((Wanted { table: table.id, ..wanted }, table.generation));
-        }
-        self.check_life(source.table.server)?;
-        Ok((wanted, source.table.generation))
-    }
-
-    fn visit_directly(
-        &mut self,
-        frontier: &Frontier,
-        item: &mut Item,
-        each: &mut impl FnMut(usize, Option<&Item>) -> ControlFlow<()>,
-    ) -> Result<()> {
-        frontier.targets.iter().take(ASKED_AHEAD).for_each(|target| self.prefetch(frontier, target));
-        for index in 0..frontier.len() {
-            if let Some(target) = frontier.targets.get(index + ASKED_AHEAD) {
-                self.prefetch(frontier, target);
-            }
-            let found = self.arrive(frontier, index, item)?;
-            if each(index, found.then_some(&*item)).is_break() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Asks the processor for a target.
-    #[inline(always)]
-    fn prefetch(&self, frontier: &Frontier, target: &Target) {
-        let word = frontier.links[target.link];
-        let Some(location) = Location::from_word(word).filter(|_| word != 0) else { return };
-        self.core.prefetch_item(location, || {
-            let Wanted { table, key, .. } = frontier.link(target.link);
-            Some((table, key))
-        });
-    }
-
-    fn visit_in_batches(
-        &mut self,
-        frontier: &Frontier,
-        each: &mut impl FnMut(usize, Option<&Item>) -> ControlFlow<()>,
-    ) -> Result<()> {
-        let mut items = Vec::new();
-        for first in (0..frontier.len()).step_by(SESSION_READS_MAX) {
-            let targets = &frontier.targets[first..frontier.len().min(first + SESSION_READS_MAX)];
-            items.clear();
-            items.resize(targets.len(), None);
-            self.read_batch(frontier, targets, &mut items)?;
-            for (index, item) in items.iter().enumerate() {
-                if each(first + index, item.as_ref()).is_break() {
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads some targets, those of each generation at once.
-    fn read_batch(
-        &mut self,
-        frontier: &Frontier,
-        targets: &[Target],
-        items: &mut [Option<Item>],
-    ) -> Result<()> {
-        let mut first = 0;
-        while first < targets.len() {
-            let (begin, generation) = self.bind_target(frontier, &targets[first])?;
-            let mut wanted = vec![begin];
-            for target in &targets[first + 1..] {
-                let (another, its_generation) = self.bind_target(frontier, target)?;
-                if its_generation != generation {
-                    break;
-                }
-                wanted.push(another);
-            }
-            let here = &targets[first..first + wanted.len()];
-            let wanted = |index: usize| wanted[index];
-            self.fetch_many(here.len(), wanted, |session, index| {
-                session.repair(frontier.origin(&here[index]), wanted(index).pointer)?;
-                items[first + index] = Some(session.make_item(generation)?);
-                Ok(())
-            })?;
-            self.check_generation(generation)?;
-            first += here.len();
-        }
-        Ok(())
-    }
 }

@@ -9,8 +9,8 @@ use kelix_types::{NameId, TableId, Version};
 use kelix_wire::Expiry;
 
 use crate::Table;
+use crate::engine::nanoseconds;
 use crate::read::Landing;
-use crate::waiting::nanoseconds;
 
 /// Attribute names of one table, as far as they are known here: those with the ids from 1 on, which are given in this order.
 #[derive(Clone, Default, Debug)]

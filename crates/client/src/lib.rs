@@ -50,18 +50,16 @@
 
 mod batch;
 mod build;
+mod catalogue;
 mod client;
 mod connect;
-mod connection;
-mod core;
+mod engine;
 mod frontier;
-mod healing;
 mod hints;
 mod item;
 mod links;
 #[cfg(all(test, loom))]
 mod model;
-mod model_copies;
 mod ordered;
 mod pointers;
 mod read;
@@ -73,27 +71,24 @@ mod shelf;
 pub mod sim;
 mod submit;
 mod tables;
-mod views;
-mod waiting;
+mod transport;
 mod walk;
-mod writes;
 
-pub use build::{Build, Built, ItemWriter, NewTable};
+pub use build::{Build, Built, ItemWriter, NewTable, PausedBuild};
 pub use client::{Client, ConnectOptions};
 pub use connect::{Address, Credentials, FabricChoice};
-pub use core::Path;
 pub use frontier::Frontier;
 pub use item::{Attribute, Item, Link, NewItem, Values};
 pub use kelix_fabric::tcp::{ClientTls, Identity};
 pub use kelix_types::{Effect, Error, ErrorKind, Result, TableId, TableKind, Version};
 pub use read::Cost;
 pub use rows::Rows;
-pub use scan::{Scan, Scanner};
-pub use session::{Session, SessionOptions};
+pub use scan::{PausedScan, Scan, Scanner};
+pub use session::{CompareAndSet, Session, SessionOptions};
 pub use submit::{Completion, Outcome, Ticket};
-pub use views::View;
-pub use walk::{Visit, Visited, Walk, Walked};
-pub use writes::CompareAndSet;
+pub use tables::View;
+pub use transport::Path;
+pub use walk::{Arrival, Visit, Visited, Walk, Walked, Walker};
 
 /// A table of the server that a session is connected to. With a server started later it leads, in the session that opened it by name, to that server's table of
 /// the same name and kind; where there is none, and in other sessions, it is refused.

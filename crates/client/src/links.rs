@@ -1,17 +1,24 @@
 //! Following links: one READ each while the link is fresh (KELI, section 3.2).
 
-use std::sync::Arc;
+use std::ops::{ControlFlow, Range};
 
+use kelix_image::LinkView;
 use kelix_image::words::bytes_of;
-use kelix_image::{ItemFlags, LinkView};
-use kelix_types::{Error, ErrorKind, Location, Result, TableId, Version, mark};
-use kelix_wire::{Op, RequestHead};
+use kelix_types::limits::SESSION_READS_MAX;
+use kelix_types::{Error, ErrorKind, Location, Result, TableId, Version};
 
-use crate::batch::Wanted;
-use crate::core::Path;
+use crate::Table;
+use crate::engine::Wanted;
+use crate::frontier::{Frontier, Target};
 use crate::item::Item;
 use crate::pointers::Pointer;
 use crate::session::Session;
+use crate::transport::Path;
+use crate::walk::{self, Visit, Visited, Walk, Walked, Walker};
+
+/// Links that are asked for before the first is looked at, where memory is within reach of loads. With twice as many it takes longer: a
+/// processor has only so many lines of memory on their way at once.
+const ASKED_AHEAD: usize = 16;
 
 /// Where a link stands, for its repair.
 #[derive(Clone, Copy)]
@@ -70,7 +77,7 @@ impl Session {
     ) -> Result<T> {
         self.operate(operation, |session| {
             session.heal()?;
-            session.check_life(item.life)?;
+            session.catalogue.check_item(&session.engine, item.life)?;
             let found = call(session)?;
             session.check_generation(item.generation)?;
             Ok(found)
@@ -81,7 +88,8 @@ impl Session {
     pub fn follow(&mut self, item: &Item, name: &str) -> Result<Option<Item>> {
         self.read_from("follow", item, |session| {
             let found = session.land_first(item, name)?;
-            if found { session.make_item(item.generation).map(Some) } else { Ok(None) }
+            let Session { engine, catalogue, landing, .. } = session;
+            found.then(|| catalogue.make_item(engine, landing, item.generation)).transpose()
         })
     }
 
@@ -98,13 +106,14 @@ impl Session {
     #[inline]
     pub fn follow_into(&mut self, item: &mut Item, name: &str) -> Result<bool> {
         self.operate("follow_into", |session| {
-            session.check_life(item.life)?;
+            session.catalogue.check_item(&session.engine, item.life)?;
             let link = item.raw_links(name).next().ok_or_else(|| item.has_no_link(name))?;
             let (at, generation) = (item.layout.body_words().start + link.position / 8, item.generation);
-            let found =
-                if session.lands(item.target(&link))? { true } else { session.land_first(item, name)? };
+            let landed = session.engine.lands(item.target(&link), &mut session.landing)?;
+            let found = if landed { true } else { session.land_first(item, name)? };
             if found {
-                session.take_landed(item, generation)?;
+                let Session { engine, catalogue, landing, .. } = session;
+                catalogue.take_landed(engine, landing, item, generation)?;
                 session.look_ahead(item, at);
             }
             session.check_generation(generation)?;
@@ -117,7 +126,7 @@ impl Session {
     #[inline(always)]
     fn look_ahead(&self, item: &Item, at: usize) {
         let Some(location) = item.words.get(at).and_then(|word| Location::from_word(*word)) else { return };
-        self.core.prefetch_item(location, || {
+        self.engine.transport.prefetch_item(location, || {
             let (head, rest) = item.words[at..].split_first_chunk()?;
             LinkView::of(0, *head, bytes_of(rest)).map(|link| (link.table, link.key))
         });
@@ -146,87 +155,228 @@ impl Session {
             }
             let mut items = vec![None; links.len()];
             let wanted = |index: usize| item.target(&links[index]);
-            session.fetch_many(links.len(), wanted, |session, index| {
-                session.repair(item.origin(&links[index]), wanted(index).pointer)?;
-                items[index] = Some(session.make_item(item.generation)?);
+            let Session { engine, catalogue, batch, .. } = session;
+            batch.fetch_many(engine, links.len(), wanted, |engine, index, landing| {
+                engine.repair(item.origin(&links[index]), wanted(index).pointer, landing.pointer)?;
+                items[index] = Some(catalogue.make_item(engine, landing, item.generation)?);
                 Ok(())
             })?;
             Ok(items)
         })
     }
 
-    /// Brings an item into `self.landing`, if it stands where its pointer says, and that is within reach of loads. Whoever goes on to
-    /// [`Session::land`] where it is not should make up anew what that is given, so that here all can stay in registers.
-    #[inline(always)]
-    pub(crate) fn lands(&mut self, Wanted { table, key, pointer }: Wanted<'_>) -> Result<bool> {
-        let Some(pointer) = pointer.filter(|_| self.core.path != Path::Message) else { return Ok(false) };
-        let landed = self.core.read_pointed((table, key), pointer, &mut self.landing);
-        if landed {
-            self.note_operation()?;
-        }
-        Ok(landed)
-    }
-
-    /// Brings an item into `self.landing`, and repairs the link that led there if it was stale.
-    pub(crate) fn land(&mut self, wanted: Wanted<'_>, origin: Option<Origin<'_>>) -> Result<bool> {
-        let found = self.fetch_wanted(wanted)?.is_some();
-        if found {
-            self.repair(origin, wanted.pointer)?;
-        }
-        Ok(found)
-    }
-
-    /// Brings the target of an item's first link under a name into `self.landing`.
+    /// Brings the target of an item's first link under a name where plain calls land.
     #[inline(never)]
     fn land_first(&mut self, item: &Item, name: &str) -> Result<bool> {
         let link = item.raw_links(name).next().ok_or_else(|| item.has_no_link(name))?;
-        Ok(self.lands(item.target(&link))? || self.land(item.target(&link), item.origin(&link))?)
+        let Session { engine, landing, .. } = self;
+        Ok(engine.lands(item.target(&link), landing)?
+            || engine.land(item.target(&link), item.origin(&link), landing)?)
     }
 
-    /// Puts the item that landed, of a generation (0: of none), in the place of another, in whose memory the next one will land.
+    /// Reads what all links and keys of a frontier lead to, their READs overlapping, and shows it, in their order. `None`: the target does not
+    /// exist (any more). Ends early when told to break off. The item that is shown is a buffer's; clone what is to stay.
+    pub fn visit(
+        &mut self,
+        frontier: &Frontier,
+        mut each: impl FnMut(usize, Option<&Item>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.operate("visit", |session| {
+            session.heal()?;
+            let mut item = std::mem::take(&mut session.visited).unwrap_or_else(Item::empty);
+            let transport = &session.engine.transport;
+            let result = if transport.reads_directly() && transport.path != Path::Message {
+                session.visit_directly(frontier, &mut item, &mut each)
+            } else {
+                session.visit_in_batches(frontier, &mut each)
+            };
+            session.visited = Some(item);
+            result
+        })
+    }
+
+    /// Goes to a target of a frontier, which takes the item's place, in the memory that it has. `Ok(false)`: it does not exist (any more), and
+    /// the item stays. So whoever looks for the best way notes targets as they come, and goes to the one that is next. After an error the
+    /// item is of no use.
+    ///
+    /// ```no_run
+    /// # fn main() -> kelix::Result<()> {
+    /// # let (mut session, mut item): (kelix::Session, kelix::Item) = unimplemented!();
+    /// let mut roads = kelix::Frontier::new();
+    /// roads.add_links(&item, "to", |_| true);
+    /// let nearest = 0; // as the links' own bytes tell
+    /// if session.arrive(&roads, nearest, &mut item)? {
+    ///     roads.add_links(&item, "to", |_| true);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[inline(always)]
-    pub(crate) fn take_landed(&mut self, item: &mut Item, generation: u64) -> Result<()> {
-        item.layout = self.landing.layout();
-        std::mem::swap(&mut self.landing.item, &mut item.words);
-        if item.large.is_some() || item.layout.has_any(ItemFlags::LARGE) {
-            item.large = self.landing.take_large();
-        }
-        (item.generation, item.life) = (generation, self.core.handles());
-        if item.is_named() { Ok(()) } else { self.name_landed(item) }
+    pub fn arrive(&mut self, frontier: &Frontier, index: usize, item: &mut Item) -> Result<bool> {
+        self.operate("visit", |session| {
+            session.heal()?;
+            let target = &frontier.targets[index];
+            let (wanted, generation) = session.bind_target(frontier, target)?;
+            let landed = session.engine.lands(wanted, &mut session.landing)?;
+            let found = if landed { true } else { session.land_target(frontier, target)? };
+            if found {
+                let Session { engine, catalogue, landing, .. } = session;
+                catalogue.take_landed(engine, landing, item, generation)?;
+            }
+            session.check_generation(generation)?;
+            Ok(found)
+        })
     }
 
     #[cold]
-    fn name_landed(&mut self, item: &mut Item) -> Result<()> {
-        item.names_of = item.layout.table();
-        item.names = Arc::default();
-        item.names = self.names_for(item.names_of, item)?;
+    fn land_target(&mut self, frontier: &Frontier, target: &Target) -> Result<bool> {
+        let (wanted, _) = self.bind_target(frontier, target)?;
+        self.engine.land(wanted, frontier.origin(target), &mut self.landing)
+    }
+
+    /// Where a target is looked for, and the generation in which the session reads there.
+    #[inline(always)]
+    fn bind_target<'f>(&mut self, frontier: &'f Frontier, target: &Target) -> Result<(Wanted<'f>, u64)> {
+        let (wanted, source) = (frontier.link(target.link), &frontier.sources[target.source as usize]);
+        if !source.is_item {
+            let table = self.catalogue.bind(&mut self.engine, source.table)?;
+            return Ok((Wanted { table: table.id, ..wanted }, table.generation));
+        }
+        self.catalogue.check_item(&self.engine, source.table.server)?;
+        Ok((wanted, source.table.generation))
+    }
+
+    fn visit_directly(
+        &mut self,
+        frontier: &Frontier,
+        item: &mut Item,
+        each: &mut impl FnMut(usize, Option<&Item>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        frontier.targets.iter().take(ASKED_AHEAD).for_each(|target| self.prefetch(frontier, target));
+        for index in 0..frontier.len() {
+            if let Some(target) = frontier.targets.get(index + ASKED_AHEAD) {
+                self.prefetch(frontier, target);
+            }
+            let found = self.arrive(frontier, index, item)?;
+            if each(index, found.then_some(&*item)).is_break() {
+                break;
+            }
+        }
         Ok(())
     }
 
-    /// If what was fetched last was not where a link said, tells the shard that has the link where it stands now. Nobody waits for
-    /// the answer.
-    pub(crate) fn repair(&mut self, origin: Option<Origin<'_>>, said: Option<Pointer>) -> Result<()> {
-        let Some(Pointer { location, incarnation }) = self.pointer.filter(|_| self.pointer != said) else {
-            return Ok(());
-        };
-        let Some(Origin { table, key, version, position }) = origin else { return Ok(()) };
-        if self.is_detached() || !self.core.may_write() {
-            return Ok(());
+    /// Asks the processor for a target.
+    #[inline(always)]
+    fn prefetch(&self, frontier: &Frontier, target: &Target) {
+        let word = frontier.links[target.link];
+        let Some(location) = Location::from_word(word).filter(|_| word != 0) else { return };
+        self.engine.transport.prefetch_item(location, || {
+            let Wanted { table, key, .. } = frontier.link(target.link);
+            Some((table, key))
+        });
+    }
+
+    fn visit_in_batches(
+        &mut self,
+        frontier: &Frontier,
+        each: &mut impl FnMut(usize, Option<&Item>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let mut items = Vec::new();
+        for first in (0..frontier.len()).step_by(SESSION_READS_MAX) {
+            let targets = first..frontier.len().min(first + SESSION_READS_MAX);
+            items.clear();
+            items.resize(targets.len(), None);
+            self.read_targets(frontier, targets, &mut items)?;
+            for (index, item) in items.iter().enumerate() {
+                if each(first + index, item.as_ref()).is_break() {
+                    return Ok(());
+                }
+            }
         }
-        let (_, shard) = self.core.route(table, key);
-        let head = RequestHead {
-            expect: Some(Some(version)),
-            argument: Some(position),
-            ..RequestHead::new(Op::RepairLink, 0, table)
+        Ok(())
+    }
+
+    /// Reads some targets, those of each generation at once.
+    pub(crate) fn read_targets(
+        &mut self,
+        frontier: &Frontier,
+        targets: Range<usize>,
+        items: &mut [Option<Item>],
+    ) -> Result<()> {
+        let Some(targets) = frontier.targets.get(targets) else {
+            let context = format!("a frontier has {} targets", frontier.len());
+            return Err(Error::unnamed(ErrorKind::InvalidArgument, context));
         };
-        let mut claim = [0; 16];
-        claim[..8].copy_from_slice(&location.word().to_le_bytes());
-        claim[8..].copy_from_slice(&incarnation.0.to_le_bytes());
-        mark!("link repaired by a reader");
-        // If the ring is full the next reader will try again; it stays so as long as nobody takes the answers.
-        if self.core.post(shard, head, key, &claim, false).is_ok() {
-            self.core.send(shard);
+        let mut first = 0;
+        while first < targets.len() {
+            let (begin, generation) = self.bind_target(frontier, &targets[first])?;
+            let mut wanted = vec![begin];
+            for target in &targets[first + 1..] {
+                let (another, its_generation) = self.bind_target(frontier, target)?;
+                if its_generation != generation {
+                    break;
+                }
+                wanted.push(another);
+            }
+            let here = &targets[first..first + wanted.len()];
+            let wanted = |index: usize| wanted[index];
+            let Session { engine, catalogue, batch, .. } = self;
+            batch.fetch_many(engine, here.len(), wanted, |engine, index, landing| {
+                engine.repair(frontier.origin(&here[index]), wanted(index).pointer, landing.pointer)?;
+                items[first + index] = Some(catalogue.make_item(engine, landing, generation)?);
+                Ok(())
+            })?;
+            self.check_generation(generation)?;
+            first += here.len();
         }
-        self.core.poll_replies().map(drop)
+        Ok(())
+    }
+
+    /// Walks along links from some items, and shows each item that it comes to once. Each is read when the walk is there, so in a walk beside
+    /// writers every item is as it was at some moment during it, and not all at the same; in a view of a loaded dataset nothing changes.
+    /// A walk that begins by a loaded table's name keeps to the generation that is in force then, and fails when that is gone; a view holds it.
+    ///
+    /// ```no_run
+    /// use kelix::{Visit, Walk};
+    ///
+    /// # fn main() -> kelix::Result<()> {
+    /// # let mut session: kelix::Session = unimplemented!();
+    /// let people = session.table("people")?;
+    /// let friends_of_friends = Walk::along(&["friend"]).to_depth(2);
+    /// session.walk(&[(people, b"ada")], &friends_of_friends, |visited| {
+    ///     println!("{} links away: {}", visited.depth, String::from_utf8_lossy(visited.item.key()));
+    ///     if visited.item.bytes("name") == Some(b"Grace") { Visit::Stop } else { Visit::On }
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn walk(
+        &mut self,
+        from: &[(Table, &[u8])],
+        walk: &Walk<'_>,
+        visit: impl FnMut(Visited<'_>) -> Visit,
+    ) -> Result<Walked> {
+        self.operate("walk", |session| walk::walk_all(session, from, walk, visit))
+    }
+
+    /// Begins a walk that is stepped in batches, for callers that cannot be called back.
+    pub fn begin_walk(&mut self, from: &[(Table, &[u8])], walk: &Walk<'_>) -> Result<Walker> {
+        self.operate("walk", |session| walk::begin(session, from, walk))
+    }
+
+    /// Reads what some links and keys of a frontier lead to, their READs overlapping: into an entry each, in order; `None`: the
+    /// target does not exist (any more). [`Session::visit`] does so for all, and allocates nothing.
+    pub fn visit_batch(
+        &mut self,
+        frontier: &Frontier,
+        targets: Range<usize>,
+        items: &mut Vec<Option<Item>>,
+    ) -> Result<()> {
+        self.operate("visit", |session| {
+            session.heal()?;
+            items.clear();
+            items.resize(frontier.targets.get(targets.clone()).map_or(0, <[_]>::len), None);
+            session.read_targets(frontier, targets, items)
+        })
     }
 }

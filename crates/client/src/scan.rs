@@ -5,7 +5,6 @@
 //! once.
 
 mod cursor;
-mod leaves;
 
 use std::collections::VecDeque;
 
@@ -15,14 +14,16 @@ use kelix_types::{Error, ErrorKind, Result, TableId};
 use kelix_wire::ScanArgument;
 
 use crate::Table;
+use crate::catalogue::{BoundTable, Catalogue};
+use crate::engine::{Engine, Wanted, check_key};
 use crate::item::Item;
 use crate::ordered::Hint;
+use crate::read::Landing;
 use crate::rows::Rows;
-use crate::session::{Session, check_key};
-use crate::views::BoundTable;
-pub(crate) use leaves::Buffers;
+use crate::session::Session;
 
-use cursor::{Cursor, Found, Range, after_prefix, after_string, nonsense, number_of};
+pub(crate) use cursor::{Cursor, Found, Range};
+use cursor::{after_prefix, after_string, nonsense, number_of};
 
 /// Keys of one page of a [`Scanner`].
 const PAGE_KEYS: u64 = 256;
@@ -218,10 +219,29 @@ impl Scan {
 /// A scan that brings one item after another, and asks for the next page when one has been used up.
 pub struct Scanner<'s> {
     session: &'s mut Session,
+    scan: PausedScan,
+}
+
+/// A scan that was set aside: it holds no borrow of its session, which can do something else meanwhile.
+#[derive(Clone)]
+pub struct PausedScan {
     cursor: Cursor,
     page: VecDeque<Item>,
     /// That of the table; 0: none.
     generation: u64,
+    /// The life of the store that it is of.
+    life: u64,
+}
+
+impl PausedScan {
+    /// Goes on with the scan. An error: it is of another server than the session.
+    pub fn resume(self, session: &mut Session) -> Result<Scanner<'_>> {
+        session.operate("scan", |session| {
+            session.heal()?;
+            session.catalogue.check_life(&session.engine, self.life, "scan", "begin anew")
+        })?;
+        Ok(Scanner { session, scan: self })
+    }
 }
 
 impl Scanner<'_> {
@@ -231,20 +251,21 @@ impl Scanner<'_> {
     }
 
     fn next_of_page(&mut self) -> Result<Option<Item>> {
+        let Scanner { session, scan: PausedScan { cursor, page, generation, .. } } = self;
+        let Session { engine, catalogue, landing, scanned, .. } = &mut **session;
+        let (table, generation) = (cursor.table, *generation);
         loop {
-            if let Some(item) = self.page.pop_front() {
-                return self.session.name_attributes(item).map(Some);
+            if let Some(item) = page.pop_front() {
+                return catalogue.name_attributes(engine, item).map(Some);
             }
-            if self.cursor.is_over() {
+            if cursor.is_over() {
                 return Ok(None);
             }
-            let Scanner { session, cursor, page, generation } = self;
-            let (table, generation) = (cursor.table, *generation);
-            session.next_page(cursor, PAGE_KEYS, &mut |session: &mut Session, found: Found<'_>| {
+            cursor.next_page(engine, scanned, PAGE_KEYS, &mut |engine: &mut Engine, found: Found<'_>| {
                 let before = page.len();
-                let item = |words: &[u64]| {
-                    Item::of(words.to_vec(), None, &session.names.last, (generation, session.core.handles()))
-                };
+                let life = engine.transport.handles();
+                let item =
+                    |words: &[u64]| Item::of(words.to_vec(), None, &catalogue.names.last, (generation, life));
                 match found {
                     Found::Values(values) => page.extend(
                         values
@@ -253,23 +274,39 @@ impl Scanner<'_> {
                     ),
                     Found::Item(view) => page.push_back(item(view.words())),
                     Found::Key(key) => {
-                        page.extend(session.fetch_item(BoundTable { id: table, generation }, key)?)
+                        page.extend(fetch_item(engine, catalogue, landing, (table, generation), key)?)
                     }
                 }
                 Ok((page.len() - before) as u64)
             })?;
-            session.check_generation(generation)?;
+            catalogue.check_generation(engine, generation)?;
         }
     }
-}
 
-impl Scanner<'_> {
     /// Where another scan goes on behind what this one has brought, for [`Scan::go_on`]. `None`: in the middle of a page, and
     /// downwards.
     pub fn place(&self) -> Option<Vec<u8>> {
-        let told = self.page.is_empty() && !self.cursor.backwards && !self.cursor.is_over();
-        told.then(|| self.cursor.range.place(self.session.core.seed()))
+        let PausedScan { cursor, page, .. } = &self.scan;
+        let told = page.is_empty() && !cursor.backwards && !cursor.is_over();
+        told.then(|| cursor.range.place(self.session.engine.transport.seed()))
     }
+
+    /// Sets the scan aside, so that its session can do something else until [`PausedScan::resume`].
+    pub fn pause(self) -> PausedScan {
+        self.scan
+    }
+}
+
+/// Fetches an item of a scan. `None`: it was deleted meanwhile.
+fn fetch_item(
+    engine: &mut Engine,
+    catalogue: &mut Catalogue,
+    landing: &mut Landing,
+    (table, generation): (TableId, u64),
+    key: &[u8],
+) -> Result<Option<Item>> {
+    let found = engine.fetch(Wanted { table, key, pointer: None }, landing)?;
+    found.map(|_| catalogue.make_item(engine, landing, generation)).transpose()
 }
 
 impl Iterator for Scanner<'_> {
@@ -283,18 +320,20 @@ impl Iterator for Scanner<'_> {
 impl Session {
     /// Scans a table: the items come one after another, and are fetched in pages.
     pub fn scan(&mut self, table: Table, scan: &Scan) -> Result<Scanner<'_>> {
-        let (cursor, generation) = self.operate("scan", |session| {
+        let scan = self.operate("scan", |session| {
             let BoundTable { id, generation } = session.check_table(table)?;
-            Ok((scan.resolve(id, session.core.seed())?, generation))
+            let transport = &session.engine.transport;
+            let (cursor, life) = (scan.resolve(id, transport.seed())?, transport.handles());
+            Ok(PausedScan { cursor, page: VecDeque::new(), generation, life })
         })?;
-        Ok(Scanner { session: self, cursor, page: VecDeque::new(), generation })
+        Ok(Scanner { session: self, scan })
     }
 
     /// Scans a table into a buffer that is reused from scan to scan: keys, and plain values (or the unnamed
     /// attributes).
     pub fn scan_into(&mut self, table: Table, scan: &Scan, rows: &mut Rows) -> Result<()> {
         self.read_table("scan_into", table, |session, BoundTable { id, .. }| {
-            let cursor = scan.resolve(id, session.core.seed())?;
+            let cursor = scan.resolve(id, session.engine.transport.seed())?;
             session.scan_range(cursor, rows)
         })
     }
@@ -309,13 +348,13 @@ impl Session {
                 return Err(Error::unnamed(ErrorKind::InvalidArgument, context));
             }
             for (scans, rows) in scans.chunks(SCANS_AT_ONCE).zip(rows.chunks_mut(SCANS_AT_ONCE)) {
-                let seed = session.core.seed();
+                let seed = session.engine.transport.seed();
                 let cursors: Vec<Cursor> =
                     scans.iter().map(|scan| scan.resolve(id, seed)).collect::<Result<_>>()?;
                 let begins: Vec<[u8; 8]> = cursors.iter().filter_map(Cursor::first_number).collect();
                 let begins: Vec<&[u8]> = begins.iter().map(|begin| &begin[..]).collect();
-                if session.core.begins_with_index() && id.kind().is_ordered() {
-                    session.core.reader_in_order(id).bring_near(id, &begins);
+                if session.engine.transport.begins_with_index() && id.kind().is_ordered() {
+                    session.engine.transport.reader_in_order(id).bring_near(id, &begins);
                 }
                 for (cursor, rows) in cursors.into_iter().zip(rows) {
                     session.scan_range(cursor, rows)?;
@@ -326,9 +365,10 @@ impl Session {
     }
 
     fn scan_range(&mut self, mut cursor: Cursor, rows: &mut Rows) -> Result<()> {
-        let id = cursor.table;
+        let table = cursor.table;
+        let Session { engine, catalogue, landing, scanned, .. } = self;
         rows.clear();
-        let mut take = |session: &mut Session, found: Found<'_>| {
+        let mut take = |engine: &mut Engine, found: Found<'_>| {
             let before = rows.len();
             match found {
                 Found::Values(values) => rows.extend(values),
@@ -340,7 +380,7 @@ impl Session {
                     rows.push(item.key(), item.value(), item.version());
                 }
                 Found::Key(key) => {
-                    if let Some(item) = session.fetch_item(BoundTable { id, generation: 0 }, key)? {
+                    if let Some(item) = fetch_item(engine, catalogue, landing, (table, 0), key)? {
                         rows.push(item.key(), item.value(), item.version());
                     }
                 }
@@ -348,38 +388,9 @@ impl Session {
             Ok((rows.len() - before) as u64)
         };
         while !cursor.is_over() {
-            self.next_page(&mut cursor, SCAN_KEYS_MAX as u64, &mut take)?;
+            cursor.next_page(engine, scanned, SCAN_KEYS_MAX as u64, &mut take)?;
         }
         Ok(())
-    }
-
-    /// Brings the next keys of a scan, at most so many, by itself or from the shard.
-    #[inline]
-    fn next_page(
-        &mut self,
-        cursor: &mut Cursor,
-        most: u64,
-        take: &mut impl FnMut(&mut Session, Found<'_>) -> Result<u64>,
-    ) -> Result<()> {
-        self.note_operation()?;
-        if self.read_pages(cursor, most, take)? {
-            return Ok(());
-        }
-        match cursor.ask_page(self, most, take) {
-            // Where nobody can be asked it looks further for a leaf by itself.
-            Err(error) if self.is_alone(cursor.table, &error) => {
-                cursor.in_vain = 0;
-                let found = self.read_pages(cursor, most, take)?;
-                if found { Ok(()) } else { Err(error) }
-            }
-            asked => asked,
-        }
-    }
-
-    /// Fetches an item of a scan. `None`: it was deleted meanwhile.
-    pub(crate) fn fetch_item(&mut self, table: BoundTable, key: &[u8]) -> Result<Option<Item>> {
-        let found = self.fetch(table.id, key)?;
-        found.map(|_| self.make_item(table.generation)).transpose()
     }
 
     /// The item with the least key of an ordered table.
@@ -395,18 +406,18 @@ impl Session {
     /// Counts the keys of a range, each once.
     pub fn count(&mut self, table: Table, scan: &Scan) -> Result<u64> {
         self.read_table("count", table, |session, BoundTable { id, .. }| {
-            let mut cursor = scan.resolve(id, session.core.seed())?;
+            let mut cursor = scan.resolve(id, session.engine.transport.seed())?;
             if !cursor.fits_one_message() {
                 return session.scan(table, scan)?.try_fold(0, |all, item| item.map(|_| all + 1));
             }
             let mut all = 0;
             let counted = ScanArgument { count: true, ..ScanArgument::default() };
             while !cursor.is_over() {
-                let answer = cursor.ask(session, u64::MAX, counted)?;
+                let answer = cursor.ask(&mut session.engine, u64::MAX, counted)?;
                 let reply = cursor.reply(&answer)?;
                 all += answer.version;
                 cursor.left -= answer.version.min(cursor.left);
-                if cursor.pass_page(session, &reply)? {
+                if cursor.pass_page(&session.engine, &reply)? {
                     continue;
                 }
                 cursor.done |= reply.end || answer.version == 0;
@@ -422,7 +433,8 @@ impl Session {
     /// table how many there are.
     pub fn estimate(&mut self, table: Table, scan: &Scan) -> Result<u64> {
         self.read_table("estimate", table, |session, BoundTable { id, .. }| {
-            let mut cursor = Scan { backwards: false, ..scan.clone() }.resolve(id, session.core.seed())?;
+            let mut cursor =
+                Scan { backwards: false, ..scan.clone() }.resolve(id, session.engine.transport.seed())?;
             if !cursor.fits_one_message() {
                 let context = "the end of the range is too long for an estimate; count the keys instead";
                 return Err(Error::unnamed(ErrorKind::InvalidArgument, context));
@@ -431,9 +443,9 @@ impl Session {
             if cursor.is_over() {
                 return Ok(0);
             }
-            let mut all = cursor.ask(session, u64::MAX, about)?.version;
-            while cursor.pass_shard(session) {
-                all += cursor.ask(session, u64::MAX, about)?.version;
+            let mut all = cursor.ask(&mut session.engine, u64::MAX, about)?.version;
+            while cursor.pass_shard(&session.engine) {
+                all += cursor.ask(&mut session.engine, u64::MAX, about)?.version;
             }
             Ok(all.min(cursor.left))
         })

@@ -12,9 +12,9 @@ use kelix_wire::View;
 use kelix_wire::control::Caller;
 
 use crate::connect::{Address, Setup};
-use crate::core::{Core, ServerIdentity};
 use crate::pointers::PointerCache;
 use crate::shelf::Shelf;
+use crate::transport::{ServerIdentity, Transport};
 use crate::{Client, Item, Session, SessionOptions};
 
 /// Tells a shard's segments as they are now.
@@ -62,12 +62,12 @@ impl Default for Host {
 }
 
 impl Connected {
-    pub(crate) fn open(self) -> (Setup, Core<Endpoint>) {
+    pub(crate) fn open(self) -> (Setup, Transport<Endpoint>) {
         let Connected { fabric, view, term, life, peers, source, host } = self;
         let server = ServerIdentity { term, view, life, may_write: true, wants_hints: false };
         let (pointers, shelf) = (PointerCache::new(host.pointers), Shelf::Simulated(host.models));
-        let core = Core::new(Endpoint::Sim(fabric), server, &peers, pointers, shelf);
-        (Setup::Sim(source), core)
+        let transport = Transport::new(Endpoint::Sim(fabric), server, &peers, pointers, shelf);
+        (Setup::Sim(source), transport)
     }
 }
 

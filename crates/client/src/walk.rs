@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use kelix_types::{Result, TableId, key_hash};
 
 use crate::Table;
+use crate::catalogue::BoundTable;
+use crate::engine::check_key;
 use crate::frontier::Frontier;
 use crate::item::Item;
-use crate::session::{Session, check_key};
-use crate::views::BoundTable;
+use crate::session::Session;
 
 /// Where a walk goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,12 +74,101 @@ pub struct Walked {
     pub gone: usize,
 }
 
-/// A walk under way.
-struct Walker<'w, F> {
-    walk: &'w Walk<'w>,
-    visit: F,
-    seen: Seen,
-    walked: Walked,
+/// A walk that is stepped in batches, and holds no borrow of its session: [`Session::begin_walk`] begins one. Breadth-first
+/// items are read together; depth-first they come one at a time, since what comes next depends on each.
+///
+/// ```no_run
+/// # fn main() -> kelix::Result<()> {
+/// # let mut session: kelix::Session = unimplemented!();
+/// let people = session.table("people")?;
+/// let mut walker = session.begin_walk(&[(people, b"ada")], &kelix::Walk::along(&["friend"]))?;
+/// while let batch @ [_, ..] = walker.next_batch(&mut session, 100)? {
+///     let strangers: Vec<usize> =
+///         batch.iter().filter(|arrival| arrival.depth > 2).map(|arrival| arrival.number).collect();
+///     strangers.into_iter().for_each(|number| walker.turn_back(number));
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Walker {
+    path: WalkPath,
+    /// The names of the links that it goes along.
+    links: Vec<String>,
+    /// The last batch, along whose links the walk goes on.
+    arrivals: Vec<Arrival>,
+    turned_back: Vec<bool>,
+    /// What is read together.
+    items: Vec<Option<Item>>,
+}
+
+/// An item that a [`Walker`] has come to, for the first time.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// The item.
+    pub item: Item,
+    /// How many items were visited before.
+    pub number: usize,
+    /// The number of the item whose link led here; `None` where the walk began.
+    pub from: Option<usize>,
+    /// How many links from where the walk began.
+    pub depth: u32,
+}
+
+impl Walker {
+    /// The next items, no more than so many; none: the walk is over. The walk goes on along the links of each, but for those
+    /// that [`Walker::turn_back`] names before the next batch.
+    pub fn next_batch(&mut self, session: &mut Session, most: usize) -> Result<&[Arrival]> {
+        let links: Vec<&str> = self.links.iter().map(String::as_str).collect();
+        for (arrival, turned_back) in self.arrivals.drain(..).zip(self.turned_back.drain(..)) {
+            if !turned_back {
+                self.path.go_along(&arrival.item, &links, Step { from: Some(arrival.number), depth: arrival.depth });
+            }
+        }
+        let most = if self.path.depth_first { 1 } else { most.max(1) };
+        session.operate("walk", |session| {
+            session.heal()?;
+            while self.arrivals.is_empty() && self.path.goes_on() {
+                self.read_batch(session, most)?;
+            }
+            Ok(())
+        })?;
+        self.turned_back.resize(self.arrivals.len(), false);
+        Ok(&self.arrivals)
+    }
+
+    fn read_batch(&mut self, session: &mut Session, most: usize) -> Result<()> {
+        let Walker { path, items, arrivals, .. } = self;
+        let targets = path.take(most);
+        items.clear();
+        items.resize(targets.len(), None);
+        session.read_targets(&path.here, targets.clone(), items)?;
+        for (target, item) in targets.zip(items.drain(..)) {
+            let step = path.steps[target];
+            match item {
+                Some(item) => {
+                    let number = path.walked.items;
+                    path.walked.items += 1;
+                    arrivals.push(Arrival { item, number, from: step.from, depth: step.depth });
+                }
+                None => path.walked.gone += 1,
+            }
+        }
+        path.drop_taken();
+        Ok(())
+    }
+
+    /// The walk does not go along the links of an item of the last batch, which has this number.
+    pub fn turn_back(&mut self, number: usize) {
+        let at = self.arrivals.iter().position(|arrival| arrival.number == number);
+        if let Some(turned_back) = at.and_then(|at| self.turned_back.get_mut(at)) {
+            *turned_back = true;
+        }
+    }
+
+    /// What the walk has come to so far.
+    pub fn walked(&self) -> Walked {
+        self.path.walked
+    }
 }
 
 /// How a target was come by: the number of the item whose link leads there, and how many links away it is.
@@ -88,141 +178,161 @@ struct Step {
     depth: u32,
 }
 
-impl Session {
-    /// Walks along links from some items, and shows each item that it comes to once. Each is read when the walk is there, so in a walk beside
-    /// writers every item is as it was at some moment during it, and not all at the same; in a view of a loaded dataset nothing changes.
-    /// A walk that begins by a loaded table's name keeps to the generation that is in force then, and fails when that is gone; a view holds it.
-    ///
-    /// ```no_run
-    /// use kelix::{Visit, Walk};
-    ///
-    /// # fn main() -> kelix::Result<()> {
-    /// # let mut session: kelix::Session = unimplemented!();
-    /// let people = session.table("people")?;
-    /// let friends_of_friends = Walk::along(&["friend"]).to_depth(2);
-    /// session.walk(&[(people, b"ada")], &friends_of_friends, |visited| {
-    ///     println!("{} links away: {}", visited.depth, String::from_utf8_lossy(visited.item.key()));
-    ///     if visited.item.bytes("name") == Some(b"Grace") { Visit::Stop } else { Visit::On }
-    /// })?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn walk(
-        &mut self,
-        from: &[(Table, &[u8])],
-        walk: &Walk<'_>,
-        visit: impl FnMut(Visited<'_>) -> Visit,
-    ) -> Result<Walked> {
-        let seen = Seen { seed: self.core.seed(), ..Seen::default() };
-        let walker = Walker { walk, visit, seen, walked: Walked::default() };
-        self.operate("walk", |session| walker.run(session, from))
-    }
+/// Where a walk has been, and where it is to go.
+struct WalkPath {
+    depth_max: u32,
+    depth_first: bool,
+    seen: Seen,
+    walked: Walked,
+    /// What is to be read: breadth-first from `taken` on, and then what is behind it; depth-first the last first.
+    here: Frontier,
+    steps: Vec<Step>,
+    taken: usize,
+    next: Frontier,
+    next_steps: Vec<Step>,
 }
 
-impl<F: FnMut(Visited<'_>) -> Visit> Walker<'_, F> {
-    /// Walks from these items.
-    fn run(mut self, session: &mut Session, from: &[(Table, &[u8])]) -> Result<Walked> {
+impl WalkPath {
+    /// A walk that begins at these items.
+    fn begin(session: &mut Session, from: &[(Table, &[u8])], walk: &Walk<'_>) -> Result<WalkPath> {
         session.heal()?;
-        let mut begin = Frontier::new();
+        let mut path = WalkPath {
+            depth_max: walk.depth,
+            depth_first: walk.depth_first,
+            seen: Seen { seed: session.engine.transport.seed(), ..Seen::default() },
+            walked: Walked::default(),
+            here: Frontier::new(),
+            steps: Vec::new(),
+            taken: 0,
+            next: Frontier::new(),
+            next_steps: Vec::new(),
+        };
         // Depth-first they are a stack.
-        let ordered: Vec<_> = match self.walk.depth_first {
+        let ordered: Vec<_> = match path.depth_first {
             true => from.iter().rev().collect(),
             false => from.iter().collect(),
         };
         for (table, key) in ordered {
-            let BoundTable { id, generation } = session.check_further_table(*table)?;
+            let BoundTable { id, generation } = session.catalogue.bind(&mut session.engine, *table)?;
             check_key(id, key)?;
             // All of it is of one generation, whatever comes into force meanwhile.
-            let table = Table { id, generation, server: session.core.handles() };
-            if self.walk.depth_first || self.seen.insert(id, key) {
-                begin.add(table, key);
+            let table = Table { id, generation, server: session.engine.transport.handles() };
+            if path.depth_first || path.seen.insert(id, key) {
+                path.here.add(table, key);
             }
         }
-        match self.walk.depth_first {
-            true => self.deep(session, begin)?,
-            false => self.wide(session, begin)?,
-        }
-        Ok(self.walked)
+        path.steps = vec![Step { from: None, depth: 0 }; path.here.len()];
+        Ok(path)
     }
 
-    /// Shows an item. How the walk goes on from there.
-    fn show(&mut self, item: &Item, Step { from, depth }: Step) -> Visit {
-        let number = self.walked.items;
-        self.walked.items += 1;
-        match (self.visit)(Visited { item, number, from, depth }) {
-            Visit::On if depth >= self.walk.depth => Visit::Back,
-            visit => visit,
+    /// Whether there is anything left to read. Breadth-first the next frontier takes the place of one that has been read.
+    fn goes_on(&mut self) -> bool {
+        if !self.depth_first && self.taken == self.here.len() {
+            std::mem::swap(&mut self.here, &mut self.next);
+            std::mem::swap(&mut self.steps, &mut self.next_steps);
+            self.next.clear();
+            self.next_steps.clear();
+            self.taken = 0;
+        }
+        self.taken < self.here.len()
+    }
+
+    /// The targets that are read next, no more than so many. Depth-first it is one that was not visited, or none.
+    fn take(&mut self, most: usize) -> Range<usize> {
+        if !self.depth_first {
+            let first = self.taken;
+            self.taken = self.here.len().min(first + most);
+            return first..self.taken;
+        }
+        let last = self.here.len() - 1;
+        let (table, key) = self.here.target(last);
+        // What is still to come may be there several times.
+        if self.seen.insert(table, key) { last..last + 1 } else { last..last }
+    }
+
+    /// Depth-first, what was taken goes before the links from there are added.
+    fn drop_taken(&mut self) {
+        if self.depth_first {
+            self.here.pop();
+            self.steps.pop();
         }
     }
 
-    /// Breadth-first. What is in the next frontier has been seen.
-    fn wide(&mut self, session: &mut Session, begin: Frontier) -> Result<()> {
-        let (mut here, mut next) = (begin, Frontier::new());
-        let (mut from, mut next_from) = (vec![None; here.len()], Vec::new());
-        let mut depth = 0;
-        let mut stopped = false;
-        while !here.is_empty() && !stopped {
-            session.visit(&here, |index, item| {
-                let Some(item) = item else {
-                    self.walked.gone += 1;
-                    return ControlFlow::Continue(());
-                };
-                let number = self.walked.items;
-                match self.show(item, Step { from: from[index], depth }) {
-                    Visit::On => {}
-                    Visit::Back => return ControlFlow::Continue(()),
-                    Visit::Stop => {
-                        stopped = true;
-                        return ControlFlow::Break(());
-                    }
-                }
-                for name in self.walk.links {
-                    next.add_links(item, name, |link| self.seen.insert(link.table, link.key));
-                }
-                next_from.resize(next.len(), Some(number));
-                ControlFlow::Continue(())
-            })?;
-            std::mem::swap(&mut here, &mut next);
-            std::mem::swap(&mut from, &mut next_from);
-            next.clear();
-            next_from.clear();
-            depth += 1;
+    /// Goes on along the links of an item that was visited. Breadth-first what is in the next frontier has been seen;
+    /// depth-first what has been visited.
+    fn go_along(&mut self, item: &Item, links: &[&str], Step { from, depth }: Step) {
+        if depth >= self.depth_max {
+            return;
         }
-        Ok(())
+        let step = Step { from, depth: depth + 1 };
+        if !self.depth_first {
+            for name in links {
+                self.next.add_links(item, name, |link| self.seen.insert(link.table, link.key));
+            }
+            self.next_steps.resize(self.next.len(), step);
+            return;
+        }
+        let last = self.here.len();
+        for name in links {
+            self.here.add_links(item, name, |link| !self.seen.has(link.table, link.key));
+        }
+        self.here.reverse(last);
+        self.steps.resize(self.here.len(), step);
     }
+}
 
-    /// Depth-first. What has been visited has been seen; what is still to come may be there several times.
-    fn deep(&mut self, session: &mut Session, begin: Frontier) -> Result<()> {
-        let mut stack = begin;
-        let mut steps = vec![Step { from: None, depth: 0 }; stack.len()];
-        let mut item = Item::empty();
-        while let Some(step) = steps.pop() {
-            let last = steps.len();
-            let (table, key) = stack.target(last);
-            let found = self.seen.insert(table, key).then(|| session.arrive(&stack, last, &mut item));
-            stack.pop();
+/// Walks from some items, and shows each that it comes to.
+pub(crate) fn walk_all(
+    session: &mut Session,
+    from: &[(Table, &[u8])],
+    walk: &Walk<'_>,
+    mut visit: impl FnMut(Visited<'_>) -> Visit,
+) -> Result<Walked> {
+    let mut path = WalkPath::begin(session, from, walk)?;
+    let mut show = |path: &mut WalkPath, item: &Item, Step { from, depth }: Step| {
+        let number = path.walked.items;
+        path.walked.items += 1;
+        let verdict = visit(Visited { item, number, from, depth });
+        if verdict == Visit::On {
+            path.go_along(item, walk.links, Step { from: Some(number), depth });
+        }
+        verdict
+    };
+    let mut stopped = false;
+    let mut item = Item::empty();
+    while !stopped && path.goes_on() {
+        if path.depth_first {
+            let target = path.take(1);
+            let step = path.steps[path.steps.len() - 1];
+            let found = (!target.is_empty()).then(|| session.arrive(&path.here, target.start, &mut item));
+            path.drop_taken();
             match found.transpose()? {
-                None => continue,
-                Some(false) => {
-                    self.walked.gone += 1;
-                    continue;
-                }
-                Some(true) => {}
+                Some(true) => stopped = show(&mut path, &item, step) == Visit::Stop,
+                Some(false) => path.walked.gone += 1,
+                None => {}
             }
-            let from = Some(self.walked.items);
-            match self.show(&item, step) {
-                Visit::On => {}
-                Visit::Back => continue,
-                Visit::Stop => break,
-            }
-            for name in self.walk.links {
-                stack.add_links(&item, name, |link| !self.seen.has(link.table, link.key));
-            }
-            stack.reverse(last);
-            steps.resize(stack.len(), Step { from, depth: step.depth + 1 });
+            continue;
         }
-        Ok(())
+        path.taken = path.here.len();
+        let here = std::mem::take(&mut path.here);
+        session.visit(&here, |index, item| {
+            let step = path.steps[index];
+            match item {
+                Some(item) => stopped = show(&mut path, item, step) == Visit::Stop,
+                None => path.walked.gone += 1,
+            }
+            if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        path.here = here;
     }
+    Ok(path.walked)
+}
+
+/// Begins a walk that is stepped.
+pub(crate) fn begin(session: &mut Session, from: &[(Table, &[u8])], walk: &Walk<'_>) -> Result<Walker> {
+    let path = WalkPath::begin(session, from, walk)?;
+    let links = walk.links.iter().map(|link| link.to_string()).collect();
+    Ok(Walker { path, links, arrivals: Vec::new(), turned_back: Vec::new(), items: Vec::new() })
 }
 
 /// Which items a walk has come to: by hash, and where hashes are equal by table and key.

@@ -7,12 +7,14 @@ use kelix_types::{Error, NameId, Result, TableId};
 use kelix_wire::Expiry;
 use kelix_wire::generation::{LoadedTable, NewItem as Packed};
 
-use super::{Build, OPERATION};
+use super::{Build, BuildState, OPERATION};
 use crate::Table;
+use crate::engine::check_key;
 use crate::item::{ends_at, ends_in};
-use crate::session::check_key;
+use crate::session::Session;
 
 /// What is kept from item to item.
+#[derive(Default)]
 pub(super) struct Writing {
     /// The names of each table's attributes so far.
     names: Vec<Names>,
@@ -68,7 +70,7 @@ pub struct ItemWriter<'b, 's> {
 
 impl<'b, 's> ItemWriter<'b, 's> {
     pub(super) fn begin(build: &'b mut Build<'s>, index: usize, key: &'b [u8]) -> ItemWriter<'b, 's> {
-        let Writing { names, section } = &mut build.writing;
+        let Writing { names, section } = &mut build.state.writing;
         section.clear();
         names[index].next = 0;
         ItemWriter { build, index, key, expiry: None, flags: 0, wrong: None }
@@ -78,7 +80,7 @@ impl<'b, 's> ItemWriter<'b, 's> {
     #[inline]
     pub fn bytes(&mut self, name: &str, bytes: &[u8]) -> &mut Self {
         match self.name_id(name) {
-            Ok(name) => self.build.writing.section.bytes(name, bytes),
+            Ok(name) => self.build.state.writing.section.bytes(name, bytes),
             Err(error) => self.note(error),
         }
         self
@@ -94,7 +96,7 @@ impl<'b, 's> ItemWriter<'b, 's> {
     pub fn link_with(&mut self, name: &str, table: Table, key: &[u8], bytes: &[u8]) -> &mut Self {
         let ids = self.name_id(name).and_then(|name| Ok((name, self.target(table, key)?)));
         match ids {
-            Ok((name, table)) => self.build.writing.section.link(name, table, key, bytes),
+            Ok((name, table)) => self.build.state.writing.section.link(name, table, key, bytes),
             Err(error) => self.note(error),
         }
         self
@@ -124,14 +126,14 @@ impl<'b, 's> ItemWriter<'b, 's> {
         if let Some(error) = wrong {
             return Err(error.of(OPERATION));
         }
-        let section = std::mem::take(&mut build.writing.section);
+        let section = std::mem::take(&mut build.state.writing.section);
         let attributes = section.plain().is_none();
         let item = Packed { key, body: &[], attributes, expiry, client_flags };
         let packed = match section.plain() {
             Some(value) => build.pack(index, item, value.len(), |body| body.copy_from_slice(value)),
             None => build.pack(index, item, section.section_bytes(), |body| section.write(body)),
         };
-        build.writing.section = section;
+        build.state.writing.section = section;
         packed.map_err(|error| error.of(OPERATION))
     }
 
@@ -145,7 +147,7 @@ impl<'b, 's> ItemWriter<'b, 's> {
         if name.is_empty() {
             return Ok(NameId(0));
         }
-        match self.build.writing.names[self.index].find(name) {
+        match self.build.state.writing.names[self.index].find(name) {
             Some(id) => Ok(id),
             None => self.new_name(name),
         }
@@ -153,10 +155,11 @@ impl<'b, 's> ItemWriter<'b, 's> {
 
     #[cold]
     fn new_name(&mut self, name: &str) -> Result<NameId> {
-        let Build { session, tables, writing, .. } = &mut *self.build;
+        let Build { session, state: BuildState { tables, writing, .. } } = &mut *self.build;
+        let Session { engine, catalogue, .. } = &mut **session;
         let LoadedTable { name_id, .. } = tables[self.index];
-        let names = session.names_table(name_id)?;
-        let id = session.name_id(names, name)?;
+        let names = catalogue.names_table(engine, name_id)?;
+        let id = catalogue.name_id(engine, names, name)?;
         writing.names[self.index].known.push((name.to_string(), id));
         Ok(id)
     }
@@ -164,7 +167,8 @@ impl<'b, 's> ItemWriter<'b, 's> {
     /// The table of a link's target.
     #[inline]
     fn target(&mut self, table: Table, key: &[u8]) -> Result<TableId> {
-        let id = self.build.session.check_further_table(table)?.id;
+        let Session { engine, catalogue, .. } = &mut *self.build.session;
+        let id = catalogue.bind(engine, table)?.id;
         check_key(id, key)?;
         Ok(id)
     }

@@ -11,9 +11,9 @@ use kelix_wire::generation::{LoadedTable, take_listed};
 use kelix_wire::{Expiry, Op, RequestHead, Status};
 
 use super::Build;
+use crate::engine::{Wanted, check_answer};
 use crate::item::Item;
-use crate::session::check_answer;
-use crate::views::BoundTable;
+use crate::session::Session;
 
 /// A key of one of the tables that are built, by its number.
 type Key = (usize, Vec<u8>);
@@ -41,15 +41,16 @@ struct Taken {
 impl Overlays {
     /// Those of the generation that is in force, if there is one.
     pub fn of(build: &mut Build<'_>) -> Result<Overlays> {
-        let session = &mut *build.session;
-        let Some(generation) = session.generation_in_force(&build.dataset)? else {
+        let Build { session, state } = build;
+        let Session { engine, catalogue, .. } = &mut **session;
+        let Some(generation) = catalogue.generation_in_force(engine, &state.dataset)? else {
             return Ok(Overlays::default());
         };
-        let before = session.tables_of(generation)?.unwrap_or_default();
+        let before = catalogue.tables_of(engine, generation)?.unwrap_or_default();
         let mut overlays = Overlays { generation, ..Overlays::default() };
         for LoadedTable { table, name_id, overlay, .. } in before {
-            let number = build.tables.iter().position(|new| new.name_id == name_id);
-            let new = number.map(|number| &build.tables[number]);
+            let number = state.tables.iter().position(|new| new.name_id == name_id);
+            let new = number.map(|number| &state.tables[number]);
             overlays.follow.insert(table, new.map(|new| new.table));
             if overlay && new.is_some_and(|new| new.overlay) {
                 overlays.tables.extend(number.map(|number| (table, number)));
@@ -61,9 +62,9 @@ impl Overlays {
     /// Lets nobody write to these tables any more, and takes over what has changed.
     pub fn freeze(&mut self, build: &mut Build<'_>) -> Result<()> {
         for (table, _) in &self.tables {
-            for shard in 0..build.session.core.shards() {
+            for shard in 0..build.session.engine.transport.shards() {
                 let head = build.head(Op::Freeze, *table);
-                let answer = build.session.call(shard, head, &[], &[])?;
+                let answer = build.session.engine.call(shard, head, &[], &[])?;
                 check_answer(&answer)?;
             }
         }
@@ -74,7 +75,7 @@ impl Overlays {
     pub fn take_over(&mut self, build: &mut Build<'_>) -> Result<()> {
         self.taken.values_mut().for_each(|taken| taken.is_there = false);
         for (table, number) in self.tables.clone() {
-            for shard in 0..build.session.core.shards() {
+            for shard in 0..build.session.engine.transport.shards() {
                 while self.take_listed(build, (table, number), shard)? {}
             }
         }
@@ -94,7 +95,7 @@ impl Overlays {
         (table, number): (TableId, usize),
         shard: usize,
     ) -> Result<bool> {
-        let answer = build.session.call(shard, build.head(Op::Overlays, table), &[], &[])?;
+        let answer = build.session.engine.call(shard, build.head(Op::Overlays, table), &[], &[])?;
         check_answer(&answer)?;
         let mut words = &answer.item[..];
         while !words.is_empty() {
@@ -120,21 +121,24 @@ impl Overlays {
 
     /// Puts an item into its new table, unless that has its key from the source. Returns its version; `None`: it is gone.
     fn take(&self, build: &mut Build<'_>, table: TableId, (number, key): &Key) -> Result<Option<Version>> {
-        let table = BoundTable { id: table, generation: self.generation };
-        let Some(item) = build.session.fetch_item(table, key)? else { return Ok(None) };
-        build.session.check_generation(self.generation)?;
+        let Session { engine, catalogue, landing, .. } = &mut *build.session;
+        if engine.fetch(Wanted { table, key, pointer: None }, landing)?.is_none() {
+            return Ok(None);
+        }
+        let item = catalogue.make_item(engine, landing, self.generation)?;
+        catalogue.check_generation(engine, self.generation)?;
         let section = self.attributes(&item);
         let head = RequestHead {
             expect: Some(None),
             expiry: item.view().expiry().map(Expiry::At),
             client_flags: item.flags(),
             attributes: section.is_some(),
-            ..build.head(Op::Put, build.tables[*number].table)
+            ..build.head(Op::Put, build.state.tables[*number].table)
         };
         let body = section.as_deref().unwrap_or(item.body());
-        let answer = build.session.write(head, key, body)?;
-        build.built.items += u64::from(answer.status == Status::Ok);
-        build.built.overlays += u64::from(answer.status == Status::Ok);
+        let answer = build.session.engine.write(head, key, body)?;
+        build.state.built.items += u64::from(answer.status == Status::Ok);
+        build.state.built.overlays += u64::from(answer.status == Status::Ok);
         Ok(Some(item.version()))
     }
 
@@ -159,10 +163,10 @@ impl Overlays {
 
     /// Deletes an item from its new table that was taken over.
     fn take_back(&self, build: &mut Build<'_>, (number, key): &Key) -> Result<()> {
-        let head = build.head(Op::Delete, build.tables[*number].table);
-        let answer = build.session.write(head, key, &[])?;
-        build.built.items -= u64::from(answer.status == Status::Ok);
-        build.built.overlays -= u64::from(answer.status == Status::Ok);
+        let head = build.head(Op::Delete, build.state.tables[*number].table);
+        let answer = build.session.engine.write(head, key, &[])?;
+        build.state.built.items -= u64::from(answer.status == Status::Ok);
+        build.state.built.overlays -= u64::from(answer.status == Status::Ok);
         Ok(())
     }
 }

@@ -22,9 +22,9 @@ use kelix_wire::SPOKEN;
 use kelix_wire::control::{Caller, DENIED, FEATURE_HINTS, FEATURES_NEEDED, Frame, Purpose};
 
 use crate::client::Client;
-use crate::core::{Core, ServerIdentity};
+use crate::engine;
 use crate::session::SessionOptions;
-use crate::waiting;
+use crate::transport::{ServerIdentity, Transport};
 use shm::Link;
 
 /// How long the server may take to answer a set-up frame.
@@ -222,7 +222,7 @@ impl Setup {
         client: &Client,
         options: &SessionOptions,
         caller: Caller,
-    ) -> Result<(Setup, Core<Endpoint>)> {
+    ) -> Result<(Setup, Transport<Endpoint>)> {
         match self {
             #[cfg(kelix_sim)]
             Setup::Sim(source) => (source.again)(caller).map(crate::sim::Connected::open),
@@ -310,11 +310,12 @@ pub(crate) fn session(
     client: &Client,
     options: &SessionOptions,
     caller: Option<Caller>,
-) -> Result<(Setup, Core<Endpoint>)> {
+) -> Result<(Setup, Transport<Endpoint>)> {
     match route(&client.address, options.fabric)? {
         Route::Shm(directory) => {
             let greeting = greeting(Purpose::Session, caller, &client.credentials);
-            Link::session(directory, &greeting, options).map(|(link, core)| (Setup::Shm(link), core))
+            Link::session(directory, &greeting, options)
+                .map(|(link, transport)| (Setup::Shm(link), transport))
         }
         Route::Verbs(address) => verbs_session(&address, client, options, caller),
         Route::Tcp(address) => tcp_session(&address, client, options, caller),
@@ -322,7 +323,7 @@ pub(crate) fn session(
             // Where there is no way over verbs, for whatever reason, there is one over TCP.
             if may_have_way(&address) {
                 match verbs_session(&address, client, options, caller) {
-                    Err(error) if waiting::is_passing(&error) || error.kind() == ErrorKind::System => {
+                    Err(error) if engine::is_passing(&error) || error.kind() == ErrorKind::System => {
                         let mut known = NO_WAY.lock().unwrap_or_else(PoisonError::into_inner);
                         known.push((address.clone(), Instant::now()));
                     }
@@ -339,10 +340,10 @@ fn tcp_session(
     client: &Client,
     options: &SessionOptions,
     caller: Option<Caller>,
-) -> Result<(Setup, Core<Endpoint>)> {
+) -> Result<(Setup, Transport<Endpoint>)> {
     let greeting = greeting(Purpose::Session, caller, &client.credentials);
-    let core = tcp::session(address, &client.credentials, &greeting, options)?;
-    Ok((Setup::Tcp, core))
+    let transport = tcp::session(address, &client.credentials, &greeting, options)?;
+    Ok((Setup::Tcp, transport))
 }
 
 #[cfg(target_os = "linux")]
@@ -351,10 +352,10 @@ fn verbs_session(
     client: &Client,
     options: &SessionOptions,
     caller: Option<Caller>,
-) -> Result<(Setup, Core<Endpoint>)> {
+) -> Result<(Setup, Transport<Endpoint>)> {
     let greeting = greeting(Purpose::Verbs, caller, &client.credentials);
-    let (asked, core) = verbs::session(address, &client.credentials, &greeting, options)?;
-    Ok((Setup::Verbs(asked), core))
+    let (asked, transport) = verbs::session(address, &client.credentials, &greeting, options)?;
+    Ok((Setup::Verbs(asked), transport))
 }
 
 /// Servers that could not be reached over verbs, though both sides have it, and when that was tried.
@@ -380,7 +381,7 @@ fn verbs_session(
     _: &Client,
     _: &SessionOptions,
     _: Option<Caller>,
-) -> Result<(Setup, Core<Endpoint>)> {
+) -> Result<(Setup, Transport<Endpoint>)> {
     Err(Error::new(ErrorKind::InvalidArgument, "connect", "RDMA is there on Linux only"))
 }
 

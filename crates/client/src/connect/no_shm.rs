@@ -9,8 +9,8 @@ use kelix_image::MemoryMap;
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::control::Frame;
 
-use crate::core::Core;
 use crate::session::SessionOptions;
+use crate::transport::Transport;
 
 /// A set-up connection over shared memory: there is none.
 pub(crate) enum Link {}
@@ -44,7 +44,7 @@ impl Link {
         match *self {}
     }
 
-    pub fn session(directory: &Path, _: &Frame, _: &SessionOptions) -> Result<(Link, Core<Endpoint>)> {
+    pub fn session(directory: &Path, _: &Frame, _: &SessionOptions) -> Result<(Link, Transport<Endpoint>)> {
         Err(refused(directory))
     }
 }

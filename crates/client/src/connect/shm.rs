@@ -22,10 +22,10 @@ use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 use super::{answer_within, greeted, protocol, understand};
-use crate::core::{Core, ServerIdentity};
 use crate::pointers::PointerCache;
 use crate::session::SessionOptions;
 use crate::shelf::Shelf;
+use crate::transport::{ServerIdentity, Transport};
 
 /// Frames that belong together may take as long as so many answers: those of a session come at once, and are many where there are many shards.
 const ANSWERS_MAX: u32 = 10;
@@ -202,7 +202,7 @@ impl Link {
         directory: &Path,
         greeting: &Frame,
         options: &SessionOptions,
-    ) -> Result<(Link, Core<Endpoint>)> {
+    ) -> Result<(Link, Transport<Endpoint>)> {
         let mut link = Link::open(directory, answer_within(options))?;
         let (server, mut descriptors) = link.greet(greeting)?;
         let (Some(pointers), Some(authority)) = (descriptors.pop(), descriptors.pop()) else {
@@ -224,9 +224,14 @@ impl Link {
         for shard in 0..server.view.shards() {
             peers.push(link.join_shard(&mut endpoint, shard as u16, &authority, &server.view)?);
         }
-        let core =
-            Core::new(Endpoint::Shm(endpoint), server, &peers, PointerCache::new(pointers), Shelf::Private);
-        Ok((link, core))
+        let transport = Transport::new(
+            Endpoint::Shm(endpoint),
+            server,
+            &peers,
+            PointerCache::new(pointers),
+            Shelf::Private,
+        );
+        Ok((link, transport))
     }
 
     fn join_shard(

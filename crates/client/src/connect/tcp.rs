@@ -10,10 +10,10 @@ use kelix_wire::MAILBOX_BYTES;
 use kelix_wire::control::{Frame, Purpose};
 
 use super::{Credentials, answer_within, greeted, greeting, protocol, understand};
-use crate::core::{Core, ServerIdentity};
 use crate::pointers::PointerCache;
 use crate::session::SessionOptions;
 use crate::shelf::Shelf;
+use crate::transport::{ServerIdentity, Transport};
 
 fn unavailable(address: &str, hint: &str, source: std::io::Error) -> Error {
     let kind = match source.kind() {
@@ -82,7 +82,7 @@ pub(super) fn session(
     credentials: &Credentials,
     greeting: &Frame,
     options: &SessionOptions,
-) -> Result<Core<Endpoint>> {
+) -> Result<Transport<Endpoint>> {
     let (server, of_server) = greet(address, credentials, greeting, answer_within(options))?;
     let shards = of_server.view.shards();
     let endpoint = server.endpoint(of_server.term, shards, MAILBOX_BYTES)?;
@@ -90,5 +90,5 @@ pub(super) fn session(
     // A table of this size is made at once where it is shared, which is much for a process that ends soon.
     let pointers = PointerCache::new(PointerCache::private()?);
     let shelf = if options.private_caches { Shelf::Private } else { Shelf::of_user() };
-    Ok(Core::new(Endpoint::Tcp(endpoint), of_server, &peers, pointers, shelf))
+    Ok(Transport::new(Endpoint::Tcp(endpoint), of_server, &peers, pointers, shelf))
 }

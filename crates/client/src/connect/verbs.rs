@@ -11,10 +11,10 @@ use kelix_wire::{MAILBOX_BYTES, mailbox_word};
 
 use super::tcp::{ask, greet};
 use super::{ANSWER, Credentials, answer_within, protocol, understand};
-use crate::core::Core;
 use crate::pointers::PointerCache;
 use crate::session::SessionOptions;
 use crate::shelf::Shelf;
+use crate::transport::Transport;
 
 /// Between two questions for the segments of a shard that the server has not said have changed: those that are not registered
 /// yet are asked for by every READ.
@@ -54,7 +54,7 @@ pub(super) fn session(
     credentials: &Credentials,
     greeting: &Frame,
     options: &SessionOptions,
-) -> Result<(Asked, Core<Endpoint>)> {
+) -> Result<(Asked, Transport<Endpoint>)> {
     let (mut server, of_server) = greet(address, credentials, greeting, answer_within(options))?;
     let count = of_server.view.shards();
     let offer = offer(address, ask(&mut server, &Frame::AskVerbs)?)?;
@@ -92,7 +92,7 @@ pub(super) fn session(
     }
     let pointers = PointerCache::new(PointerCache::private()?);
     let shelf = if options.private_caches { Shelf::Private } else { Shelf::of_user() };
-    Ok((asked, Core::new(Endpoint::Verbs(Box::new(endpoint)), of_server, &peers, pointers, shelf)))
+    Ok((asked, Transport::new(Endpoint::Verbs(Box::new(endpoint)), of_server, &peers, pointers, shelf)))
 }
 
 impl Asked {

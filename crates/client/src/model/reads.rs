@@ -31,7 +31,7 @@ fn put(server: &mut Harness, key: &[u8; 8], number: u64) -> Place {
     Location::from_word(reply.location).expect("where it stands").place()
 }
 
-/// Who reads the key, as `Core::read_direct` does.
+/// Who reads the key, as `Transport::read_direct` does.
 struct Reader {
     direct: Direct,
     bucket: Place,

@@ -183,6 +183,8 @@ pub(crate) struct Landing {
     layout: ItemLayout,
     /// The value, where it is too large to stand in the item.
     pub value: Vec<u64>,
+    /// Where the item stands, if that is known.
+    pub pointer: Option<Pointer>,
     bucket: [u64; BUCKET_WORDS],
     /// A leaf, or what was looked at on the way there.
     block: Vec<u64>,
@@ -195,6 +197,7 @@ impl Default for Landing {
             item: vec![0; 2],
             layout: ItemLayout::from_word(0).expect("an item of nothing"),
             value: Vec::new(),
+            pointer: None,
             bucket: [0; BUCKET_WORDS],
             block: Vec::new(),
             runs: Vec::new(),

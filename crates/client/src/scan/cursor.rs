@@ -5,15 +5,15 @@ use kelix_types::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX};
 use kelix_types::{Error, ErrorKind, Result, TableId};
 use kelix_wire::{Op, RequestHead, ScanArgument, ScanEntry, ScanReply};
 
-use crate::core::Answer;
+use crate::engine::{Buffers, Engine, check_answer};
 use crate::ordered::Hint;
-use crate::session::{Session, check_answer};
+use crate::transport::Answer;
 
 /// Bytes of both ends of a range in one message.
 const BOUNDS_BYTES_MAX: usize = FRAME_BYTES_MAX - 256;
 
 /// What a scan has found.
-pub(super) enum Found<'a> {
+pub(crate) enum Found<'a> {
     /// Numbers and their values.
     Values(&'a [[u64; 2]]),
     Item(ItemView<'a>),
@@ -23,7 +23,7 @@ pub(super) enum Found<'a> {
 
 /// The keys that are still to come.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Range {
+pub(crate) enum Range {
     /// From the first of two numbers to the second.
     Numbers(u64, u64),
     /// From a string on to below another; none: to the end.
@@ -54,7 +54,7 @@ impl Range {
 
 /// A scan under way.
 #[derive(Clone, Debug)]
-pub(super) struct Cursor {
+pub(crate) struct Cursor {
     pub table: TableId,
     pub range: Range,
     pub backwards: bool,
@@ -66,12 +66,12 @@ pub(super) struct Cursor {
     pub in_vain: u64,
 }
 
-pub(super) fn number_of(key: &[u8]) -> u64 {
+pub(crate) fn number_of(key: &[u8]) -> u64 {
     u64::from_be_bytes(key.try_into().expect("a key of this table"))
 }
 
 /// The first key behind all those that begin with these bytes; `None`: they are the last.
-pub(super) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let mut key = prefix.to_vec();
     while key.last() == Some(&u8::MAX) {
         key.pop();
@@ -81,12 +81,12 @@ pub(super) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The first string above another.
-pub(super) fn after_string(key: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn after_string(key: &[u8]) -> Option<Vec<u8>> {
     // No key is longer.
     if key.len() == KEY_BYTES_MAX { after_prefix(key) } else { Some([key, &[0][..]].concat()) }
 }
 
-pub(super) fn nonsense() -> Error {
+pub(crate) fn nonsense() -> Error {
     Error::unnamed(ErrorKind::Protocol, "a page of a scan that makes no sense")
 }
 
@@ -137,7 +137,7 @@ impl Cursor {
     }
 
     /// Goes on behind a page of a hash table. `Ok(false)`: it is of another.
-    pub fn pass_page(&mut self, session: &Session, reply: &ScanReply<'_>) -> Result<bool> {
+    pub fn pass_page(&mut self, engine: &Engine, reply: &ScanReply<'_>) -> Result<bool> {
         match &mut self.range {
             // A page may be empty, but leads on.
             Range::Unordered { position, .. } if !reply.end && reply.position <= *position => Err(nonsense()),
@@ -146,7 +146,7 @@ impl Cursor {
                 Ok(true)
             }
             Range::Unordered { .. } => {
-                self.done = !self.pass_shard(session);
+                self.done = !self.pass_shard(engine);
                 Ok(true)
             }
             _ => Ok(false),
@@ -154,9 +154,9 @@ impl Cursor {
     }
 
     /// Goes on with the next shard of a hash table. `false`: there is none.
-    pub fn pass_shard(&mut self, session: &Session) -> bool {
+    pub fn pass_shard(&mut self, engine: &Engine) -> bool {
         match &mut self.range {
-            Range::Unordered { shard, position } if *shard + 1 < session.core.shards() => {
+            Range::Unordered { shard, position } if *shard + 1 < engine.transport.shards() => {
                 (*shard, *position) = (*shard + 1, 0);
                 true
             }
@@ -197,7 +197,7 @@ impl Cursor {
     }
 
     /// Asks the shard for the next page, or the next count.
-    pub fn ask(&self, session: &mut Session, most: u64, wanted: ScanArgument) -> Result<Answer> {
+    pub fn ask(&self, engine: &mut Engine, most: u64, wanted: ScanArgument) -> Result<Answer> {
         let (lower, upper) = self.ends();
         let (from, end) = if self.backwards { (upper, lower) } else { (lower, upper) };
         // Where both are so long that they do not go into one message, the end is looked for here.
@@ -216,21 +216,45 @@ impl Cursor {
         let (from, end) = (from.unwrap_or_default(), end.unwrap_or_default());
         let shard = match self.range {
             Range::Unordered { shard, .. } => shard,
-            _ => session.core.route(self.table, &from).1,
+            _ => engine.transport.route(self.table, &from).1,
         };
-        let answer = session.call(shard, head, &from, &end)?;
+        let answer = engine.call(shard, head, &from, &end)?;
         check_answer(&answer)?;
         Ok(answer)
+    }
+
+    /// Brings the next keys, at most so many, from memory or from the shard.
+    #[inline]
+    pub fn next_page(
+        &mut self,
+        engine: &mut Engine,
+        buffers: &mut Buffers,
+        most: u64,
+        take: &mut impl FnMut(&mut Engine, Found<'_>) -> Result<u64>,
+    ) -> Result<()> {
+        engine.note_operation()?;
+        if engine.read_pages(self, most, buffers, take)? {
+            return Ok(());
+        }
+        match self.ask_page(engine, most, take) {
+            // Where nobody can be asked it looks further for a leaf by itself.
+            Err(error) if engine.is_alone(self.table, &error) => {
+                self.in_vain = 0;
+                let found = engine.read_pages(self, most, buffers, take)?;
+                if found { Ok(()) } else { Err(error) }
+            }
+            asked => asked,
+        }
     }
 
     /// Asks the shard for the next page, and hands what it brings to `take`, which says how many of them count.
     pub fn ask_page(
         &mut self,
-        session: &mut Session,
+        engine: &mut Engine,
         most: u64,
-        take: &mut impl FnMut(&mut Session, Found<'_>) -> Result<u64>,
+        take: &mut impl FnMut(&mut Engine, Found<'_>) -> Result<u64>,
     ) -> Result<()> {
-        let answer = self.ask(session, most, ScanArgument::default())?;
+        let answer = self.ask(engine, most, ScanArgument::default())?;
         let reply = self.reply(&answer)?;
         let mut any = false;
         self.in_vain = 0;
@@ -251,9 +275,9 @@ impl Cursor {
                 return Ok(());
             }
             self.pass(key);
-            self.left -= take(session, found)?.min(self.left);
+            self.left -= take(engine, found)?.min(self.left);
         }
-        if !self.pass_page(session, &reply)? {
+        if !self.pass_page(engine, &reply)? {
             self.done |= reply.end || !any;
         }
         Ok(())

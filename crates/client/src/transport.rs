@@ -1,30 +1,27 @@
 //! The part of a session that waits for nothing: routing, requests and replies, one-sided reads. Generic over the
 //! fabric, and so what a simulator drives.
 
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use kelix_fabric::{Direct, Fabric, PeerId};
 use kelix_image::words::Words;
 use kelix_image::{ItemHeader, Kind, PlainItem};
 use kelix_index::{BUCKET_WORDS, Directory, guess};
-use kelix_types::limits::SEQUENCES_KEPT;
-use kelix_types::{
-    Error, ErrorKind, Guardian, Incarnation, KeyHash, Location, TableId, Version, key_hash, mark,
-};
-use kelix_wire::{
-    FrameBuffer, ModelWords, Op, Reply, RequestHead, RingFault, RingReader, RingWriter, Sequence, Status,
-    View, encode_request, mailbox_word,
-};
+use kelix_types::{Error, ErrorKind, Incarnation, KeyHash, Location, TableId, Version, key_hash};
+use kelix_wire::{ModelWords, RingFault, RingReader, RingWriter, View, mailbox_word};
 
+use crate::catalogue::GENERATIONS;
 use crate::hints::Hints;
 use crate::pointers::{Pointer, PointerCache};
 use crate::read::{Cost, Landing, ReadOp, ShardReader, find_large_direct, take_direct, take_item};
 use crate::shelf::Shelf;
-use crate::views::GENERATIONS;
 
 mod many;
 mod read_hints;
+mod requests;
+
+use requests::Requests;
+pub(crate) use requests::{Answer, PostError, RequestId};
 
 /// How gets look for their item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,66 +37,6 @@ pub enum Path {
     /// A message to the shard.
     Message,
 }
-
-/// The answer to a request.
-#[derive(Clone, Debug)]
-pub(crate) struct Answer {
-    pub status: Status,
-    pub version: u64,
-    /// Whether the key is there.
-    present: bool,
-    pub location: Option<Location>,
-    /// Words of the item, if it was sent.
-    pub item: Vec<u64>,
-    /// It answers a write.
-    write: bool,
-}
-
-impl Answer {
-    /// Where the item stands and which one it is, if the answer tells: a put's version is the new item's
-    /// incarnation; a get sends the item itself.
-    pub fn pointer(&self) -> Option<Pointer> {
-        if self.status != Status::Ok {
-            return None;
-        }
-        let incarnation = match self.item.first() {
-            Some(guardian) => Guardian(*guardian).incarnation(),
-            None if self.write => Incarnation(self.version),
-            None => return None,
-        };
-        self.location.map(|location| Pointer { location, incarnation })
-    }
-
-    pub fn version(&self) -> Option<Version> {
-        self.present.then_some(Version(self.version))
-    }
-}
-
-/// A request under way.
-struct Pending {
-    /// High half of the request's id; replies to abandoned requests carry another.
-    generation: u16,
-    state: PendingState,
-    /// Of a session that may ask again: the request, to which shard it went, and when among all requests.
-    kept: FrameBuffer,
-    shard: u16,
-    order: u64,
-}
-
-enum PendingState {
-    Free,
-    Waiting {
-        write: bool,
-        wanted: bool,
-    },
-    /// Given up, and not answered yet: until then no other request has its id, which comes again after 65,536 others.
-    Abandoned,
-    Answered(Answer),
-}
-
-/// Names a request under way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct RequestId(u32);
 
 struct ShardState {
     reader: ShardReader,
@@ -123,10 +60,8 @@ pub(crate) struct ServerIdentity {
     pub life: u64,
 }
 
-/// Most requests under way.
-const REQUESTS_MAX: usize = 1 << 12;
-
-pub(crate) struct Core<F> {
+/// The way of a session to its shards.
+pub(crate) struct Transport<F> {
     pub fabric: F,
     pub pointers: PointerCache,
     /// What copies of models share.
@@ -142,25 +77,10 @@ pub(crate) struct Core<F> {
     /// How often handles and items that are got now were to differ from earlier ones.
     pub age: u64,
     shards: Vec<ShardState>,
-    pending: Vec<Pending>,
-    free: Vec<u16>,
-    frame: FrameBuffer,
-    payload: Vec<u64>,
+    requests: Requests,
     segments_mapped: u64,
-    /// Requests are kept until they are answered, so that they can be asked again.
-    pub keeps_requests: bool,
-    posted: u64,
-    /// Those that are to be asked again, the first at the end.
-    again: Vec<u16>,
     /// What was read, where shards want to know.
     hints: Option<Hints>,
-}
-
-/// Why a request could not be posted.
-pub(crate) enum PostError {
-    /// The ring or the table of requests is full: look for replies first.
-    Full,
-    Failed(Error),
 }
 
 fn fault(fault: RingFault) -> Error {
@@ -186,14 +106,14 @@ fn guess_item<'a>(direct: &'a Direct, directory: &Directory, hash: KeyHash) -> O
     Some((slot, map.words_from(Location::place_of(slot))?))
 }
 
-impl<F: Fabric> Core<F> {
+impl<F: Fabric> Transport<F> {
     pub fn new(
         fabric: F,
         server: ServerIdentity,
         peers: &[PeerId],
         pointers: PointerCache,
         shelf: Shelf,
-    ) -> Core<F> {
+    ) -> Transport<F> {
         let ordered = fabric.promises(peers[0]).ordered_placement;
         let shards = peers.iter().map(|peer| ShardState {
             reader: ShardReader::new(*peer, server.term, fabric.direct(*peer)),
@@ -205,7 +125,7 @@ impl<F: Fabric> Core<F> {
         });
         let shards = shards.collect();
         let hints = server.wants_hints.then(|| Hints::new(peers.len()));
-        let mut core = Core {
+        let mut transport = Transport {
             fabric,
             pointers,
             shelf,
@@ -217,18 +137,12 @@ impl<F: Fabric> Core<F> {
             server,
             age: 0,
             shards,
-            pending: Vec::new(),
-            free: Vec::new(),
-            frame: FrameBuffer::default(),
-            payload: Vec::new(),
+            requests: Requests::default(),
             segments_mapped: 0,
-            keeps_requests: false,
-            posted: 0,
-            again: Vec::new(),
             hints,
         };
-        core.set_path(Path::Auto);
-        core
+        transport.set_path(Path::Auto);
+        transport
     }
 
     /// The hash of a key and the shard that owns it.
@@ -280,11 +194,12 @@ impl<F: Fabric> Core<F> {
         self.shards[shard].reader.peer
     }
 
-    /// Whether the server that made the images is still the one in force. `None`: its connection is gone, and nobody can tell.
+    /// Whether the server that made a shard's image is still the one in force. `None`: its connection is gone, and nobody
+    /// can tell.
     #[inline]
-    pub fn in_force(&mut self) -> Option<bool> {
-        let term = self.fabric.authority(self.shards[0].reader.peer)?;
-        Some(term == self.server.term)
+    pub fn in_force(&mut self, shard: usize) -> Option<bool> {
+        let ShardReader { peer, term, .. } = self.shards[shard].reader;
+        Some(self.fabric.authority(peer)? == term)
     }
 
     /// Begins a one-sided read. `tag` tells it from the others under way.
@@ -540,228 +455,9 @@ impl<F: Fabric> Core<F> {
         self.keep_pointer(op.hash, op.pointer.filter(|pointer| Some(*pointer) != known));
     }
 
-    /// Posts a request. With `wanted` false nobody will ask for the answer.
-    pub fn post(
-        &mut self,
-        shard: usize,
-        mut head: RequestHead,
-        key: &[u8],
-        body: &[u8],
-        wanted: bool,
-    ) -> Result<RequestId, PostError> {
-        // A write can be told from others only while it is among the last.
-        let counts = self.keeps_requests
-            && matches!(
-                head.op,
-                Op::Put | Op::Delete | Op::LargeCommit | Op::Drop | Op::Intern | Op::Switch | Op::Abandon
-            );
-        if counts && !self.may_count(shard) {
-            return Err(PostError::Full);
-        }
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None if self.pending.len() < REQUESTS_MAX => {
-                self.pending.push(Pending {
-                    generation: 0,
-                    state: PendingState::Free,
-                    kept: FrameBuffer::default(),
-                    shard: 0,
-                    order: 0,
-                });
-                (self.pending.len() - 1) as u16
-            }
-            None => return Err(PostError::Full),
-        };
-        let pending = &mut self.pending[usize::from(slot)];
-        pending.generation = pending.generation.wrapping_add(1);
-        head.id = u32::from(slot) | u32::from(pending.generation) << 16;
-        let state = &mut self.shards[shard];
-        head.sequence = counts.then(|| Sequence { number: state.sequence + 1, again: false });
-        let frame = if self.keeps_requests { &mut pending.kept } else { &mut self.frame };
-        encode_request(frame, head, key, body);
-        match state.writer.push(&mut self.fabric, state.reader.peer, frame) {
-            Ok(true) => {}
-            Ok(false) => {
-                self.free.push(slot);
-                return Err(PostError::Full);
-            }
-            Err(ring_fault) => {
-                self.free.push(slot);
-                return Err(PostError::Failed(fault(ring_fault)));
-            }
-        }
-        // The pieces of a large value change nothing until they are committed.
-        let write =
-            !matches!(head.op, Op::Get | Op::Scan | Op::Ping | Op::Used | Op::LargeBegin | Op::LargePiece);
-        pending.state = PendingState::Waiting { write, wanted };
-        if counts {
-            state.sequence += 1;
-            state.unanswered.push_back((state.sequence, slot, pending.generation));
-        }
-        (pending.shard, pending.order) = (shard as u16, self.posted);
-        self.posted += 1;
-        state.outstanding += 1;
-        self.total.messages += 1;
-        Ok(RequestId(head.id))
-    }
-
-    /// Whether one more write may be under way to a shard which is to know the answer to each.
-    fn may_count(&mut self, shard: usize) -> bool {
-        let ShardState { sequence, unanswered, .. } = &mut self.shards[shard];
-        while let Some((first, slot, generation)) = unanswered.front() {
-            let pending = &self.pending[usize::from(*slot)];
-            let waits = matches!(pending.state, PendingState::Waiting { .. });
-            if waits && pending.generation == *generation {
-                return *sequence - first < SEQUENCES_KEPT as u64 - 1;
-            }
-            unanswered.pop_front();
-        }
-        true
-    }
-
     /// Whether this is another connection to the same server.
-    pub fn is_of_the_server_of(&self, other: &Core<F>) -> bool {
+    pub fn is_of_the_server_of(&self, other: &Transport<F>) -> bool {
         self.life() == other.life()
-    }
-
-    /// Goes on over another connection to the same server, where what was not answered is to be asked again.
-    pub fn resume_on(&mut self, other: Core<F>) {
-        self.fabric = other.fabric;
-        for (state, ShardState { mut reader, writer, ring, .. }) in self.shards.iter_mut().zip(other.shards) {
-            reader.direct_gets = state.reader.direct_gets;
-            std::mem::swap(&mut reader.ordered, &mut state.reader.ordered);
-            (state.reader, state.writer, state.ring, state.outstanding) = (reader, writer, ring, 0);
-        }
-        self.again.clear();
-        self.hints.iter_mut().for_each(Hints::begin_anew);
-        for (slot, pending) in self.pending.iter_mut().enumerate() {
-            match pending.state {
-                PendingState::Waiting { wanted: true, .. } => {
-                    self.again.push(slot as u16);
-                    pending.kept.ask_again();
-                }
-                PendingState::Waiting { wanted: false, .. } | PendingState::Abandoned => {
-                    pending.state = PendingState::Free;
-                    self.free.push(slot as u16);
-                }
-                PendingState::Free | PendingState::Answered(_) => {}
-            }
-        }
-        let Core { again, pending, .. } = self;
-        again.sort_by_key(|slot| Reverse(pending[usize::from(*slot)].order));
-    }
-
-    /// Asks again, as far as there is room. `true`: for all.
-    pub fn post_again(&mut self) -> Result<bool, Error> {
-        while let Some(slot) = self.again.last() {
-            let pending = &mut self.pending[usize::from(*slot)];
-            let state = &mut self.shards[usize::from(pending.shard)];
-            let peer = state.reader.peer;
-            if !state.writer.push(&mut self.fabric, peer, &mut pending.kept).map_err(fault)? {
-                return Ok(false);
-            }
-            state.outstanding += 1;
-            self.total.messages += 1;
-            self.again.pop();
-        }
-        Ok(true)
-    }
-
-    /// Sends off what was posted to a shard.
-    pub fn send(&mut self, shard: usize) {
-        self.fabric.send(self.shards[shard].reader.peer);
-    }
-
-    /// Whether an answer has begun to arrive.
-    #[inline]
-    pub fn has_news(&self) -> bool {
-        self.shards
-            .iter()
-            .any(|shard| shard.outstanding > 0 && shard.ring.has_news(&self.fabric, shard.reader.peer))
-    }
-
-    /// Takes the answers that have arrived, as long as it can be told whose word they are. Returns whether there were any.
-    pub fn poll_replies(&mut self) -> Result<bool, Error> {
-        let mut took = false;
-        if self.in_force().is_none() {
-            return Ok(took);
-        }
-        for (shard, state) in self.shards.iter_mut().enumerate() {
-            while state.outstanding > 0 {
-                if !state.ring.pop(&mut self.fabric, state.reader.peer, &mut self.payload).map_err(fault)? {
-                    break;
-                }
-                took = true;
-                let Some(reply) = Reply::parse(&self.payload) else {
-                    return Err(Error::new(
-                        ErrorKind::Protocol,
-                        "talk to the server",
-                        "a reply that makes no sense",
-                    ));
-                };
-                let (slot, generation) = (reply.head.id as u16, (reply.head.id >> 16) as u16);
-                let Some(pending) = self.pending.get_mut(usize::from(slot)) else { continue };
-                // Replies to requests that were given up still count as no longer outstanding.
-                state.outstanding -= 1;
-                if pending.generation != generation {
-                    continue;
-                }
-                match pending.state {
-                    PendingState::Waiting { wanted: true, write } => {
-                        pending.state = PendingState::Answered(Answer {
-                            write,
-                            status: reply.head.status,
-                            version: reply.head.version,
-                            present: reply.head.location != 0,
-                            location: reply.location(),
-                            item: reply.item.to_vec(),
-                        });
-                    }
-                    PendingState::Waiting { wanted: false, .. } => {
-                        pending.state = PendingState::Free;
-                        self.free.push(slot);
-                        if let Some(hints) = &mut self.hints {
-                            hints.answered(shard, reply.head.id, reply.head.version);
-                        }
-                    }
-                    PendingState::Abandoned => {
-                        mark!("answer to a request that was given up");
-                        pending.state = PendingState::Free;
-                        self.free.push(slot);
-                    }
-                    PendingState::Free | PendingState::Answered(_) => {}
-                }
-            }
-        }
-        Ok(took)
-    }
-
-    /// The answer to a request, if it has arrived.
-    pub fn take(&mut self, id: RequestId) -> Option<Answer> {
-        let slot = id.0 as u16;
-        let pending = &mut self.pending[usize::from(slot)];
-        if !matches!(pending.state, PendingState::Answered(_)) {
-            return None;
-        }
-        let PendingState::Answered(answer) = std::mem::replace(&mut pending.state, PendingState::Free) else {
-            unreachable!("just seen")
-        };
-        self.free.push(slot);
-        Some(answer)
-    }
-
-    /// Gives a request up. Returns whether it may have changed something.
-    pub fn abandon(&mut self, id: RequestId) -> bool {
-        let slot = id.0 as u16;
-        let pending = &mut self.pending[usize::from(slot)];
-        let write = matches!(pending.state, PendingState::Waiting { write: true, .. });
-        if matches!(pending.state, PendingState::Waiting { .. }) {
-            pending.state = PendingState::Abandoned;
-        } else {
-            pending.state = PendingState::Free;
-            self.free.push(slot);
-        }
-        write
     }
 
     /// Remembers where an item was written or found.

@@ -5,11 +5,13 @@ use kelix_types::{Error, ErrorKind, Result};
 
 use crate::client::Client;
 use crate::connect::Setup;
-use crate::core::Core;
-use crate::healing::Handles;
 use crate::pointers::Pointer;
 use crate::read::{Landing, ReadOp, Step};
 use crate::session::SessionOptions;
+use crate::transport::Transport;
+
+/// In place of the number of the store's life: the server has gone, or another one has taken over. No life has it.
+pub(crate) const LOST: u64 = 0;
 
 /// How a one-sided read ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,7 +35,11 @@ pub(crate) struct Connection {
     pub next_try_ns: u64,
     /// Of an operation that asks several times for the same: when its trying to connect again ends, once that has begun.
     pub budget: Option<Option<u64>>,
+    /// Tells the server of this connection from every other, before and after it and elsewhere; [`LOST`], when it has gone.
+    pub server: u64,
     pub detached: bool,
+    /// Whether a poll has announced that its caller may sleep.
+    pub announced: bool,
     pub segments_versions: Vec<u64>,
     /// Number of operations so far.
     pub operations: u32,
@@ -45,50 +51,67 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    /// Another server has taken over.
+    pub fn superseded(&mut self) -> Error {
+        self.server = LOST;
+        let context = "another server has taken over; the session goes over to it with the next call";
+        Error::unnamed(ErrorKind::Superseded, context)
+    }
+
     /// Goes on with a one-sided read as far as the read goes without waiting. `None`: a READ is under way. `known` is
     /// the pointer that the read began with; `anew` says that what was under way was lost with a connection.
     #[inline]
     pub fn advance(
         &mut self,
-        core: &mut Core<Endpoint>,
-        handles: &mut Handles,
+        transport: &mut Transport<Endpoint>,
         op: &mut ReadOp,
         key: &[u8],
         landing: &mut Landing,
         (known, anew): (Option<Pointer>, bool),
     ) -> Result<Option<End>> {
-        let step = if anew { core.restart_read(op, key) } else { core.advance_read(op, key, landing) };
+        let step =
+            if anew { transport.restart_read(op, key) } else { transport.advance_read(op, key, landing) };
         let end = match step {
             Step::Pending => return Ok(None),
             Step::Valid => End::Found,
             Step::Absent => End::Absent,
             Step::Ask => End::Ask,
             Step::UnknownSegment => {
-                if self.renew_map(core, op, key)? {
+                if self.renew_map(transport, op, key)? {
                     return Ok(None);
                 }
                 End::Ask
             }
-            Step::Superseded => return Err(handles.superseded()),
+            Step::Superseded => return Err(self.superseded()),
             Step::NoMemory => return Err(no_memory()),
         };
-        core.finish_read(op, known);
+        transport.finish_read(op, known);
         Ok(Some(end))
     }
 
     /// After a read met a segment it does not know: maps it and begins the read again. `false`: ask the shard.
     #[cold]
-    fn renew_map(&mut self, core: &mut Core<Endpoint>, op: &mut ReadOp, key: &[u8]) -> Result<bool> {
+    fn renew_map(
+        &mut self,
+        transport: &mut Transport<Endpoint>,
+        op: &mut ReadOp,
+        key: &[u8],
+    ) -> Result<bool> {
         if !self.detached {
-            self.refresh_map(core, op.shard, false)?;
+            self.refresh_map(transport, op.shard, false)?;
         }
-        Ok(core.restart_read(op, key) == Step::Pending)
+        Ok(transport.restart_read(op, key) == Step::Pending)
     }
 
     /// Maps the segments that came, unmaps those that went.
-    pub fn refresh_map(&mut self, core: &mut Core<Endpoint>, shard: usize, briefly: bool) -> Result<()> {
-        let peer = core.peer(shard);
-        match self.setup.refresh_map(shard as u16, peer, &mut core.fabric, briefly) {
+    pub fn refresh_map(
+        &mut self,
+        transport: &mut Transport<Endpoint>,
+        shard: usize,
+        briefly: bool,
+    ) -> Result<()> {
+        let peer = transport.peer(shard);
+        match self.setup.refresh_map(shard as u16, peer, &mut transport.fabric, briefly) {
             Ok(true) => {}
             Ok(false) => return Ok(()),
             // A dead server's segments stay as they are.
@@ -98,10 +121,11 @@ impl Connection {
             }
             Err(error) => return Err(error),
         }
-        core.note_map(shard);
-        let segments = |shard| core.fabric.map(core.peer(shard)).map_or(0, |map| map.firsts().len() - 1);
-        let mapped: usize = (0..core.shards()).map(segments).sum();
-        core.set_segments_mapped(mapped as u64);
+        transport.note_map(shard);
+        let segments =
+            |shard| transport.fabric.map(transport.peer(shard)).map_or(0, |map| map.firsts().len() - 1);
+        let mapped: usize = (0..transport.shards()).map(segments).sum();
+        transport.set_segments_mapped(mapped as u64);
         Ok(())
     }
 }

@@ -1,87 +1,29 @@
-//! Puts, deletes and compare-and-set, one at a time; values that do not fit a message go in pieces.
-
-use std::collections::VecDeque;
+//! A write and its answer; values that do not fit a message go in pieces.
 
 use kelix_fabric::Fabric;
 use kelix_types::limits::{MESSAGE_VALUE_BYTES_MAX, VALUE_BYTES_MAX};
-use kelix_types::{Error, ErrorKind, Result, TableId, Version};
+use kelix_types::{Error, ErrorKind, Result, TableId};
 use kelix_wire::{Op, RequestHead, Status};
 
-use crate::Table;
-use crate::core::{Answer, RequestId};
-use crate::session::{Session, check_answer};
-use crate::waiting::Patience;
+use super::{Engine, Patience, Pipeline, check_answer};
+use crate::transport::Answer;
 
 /// Pieces of a large value that are sent before the first is answered.
 const PIECES_UNDER_WAY: usize = 4;
 
-/// How a compare-and-set ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CompareAndSet {
-    /// It was done; the key's version is now this one (`None` after a delete).
-    Done(Option<Version>),
-    /// The key has another version than expected: this one (`None`: it is absent).
-    Mismatch(Option<Version>),
-}
-
-impl Session {
-    /// Puts a plain item. Returns its version.
-    pub fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<Version> {
-        let answer = self.write_table("put", table, |session, id| {
-            session.write(RequestHead::new(Op::Put, 0, id), key, value)
-        })?;
-        Ok(Version(answer.version))
-    }
-
-    /// Deletes a key. Returns whether it was there.
-    pub fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool> {
-        let answer = self.write_table("delete", table, |session, id| {
-            session.write(RequestHead::new(Op::Delete, 0, id), key, &[])
-        })?;
-        Ok(answer.status == Status::Ok)
-    }
-
-    /// Puts a plain item if the key's version is still the expected one (`None`: if it is absent).
-    pub fn compare_and_set(
-        &mut self,
-        table: Table,
-        key: &[u8],
-        expected: Option<Version>,
-        value: &[u8],
-    ) -> Result<CompareAndSet> {
-        let answer = self.write_table("compare_and_set", table, |session, id| {
-            let head = RequestHead { expect: Some(expected), ..RequestHead::new(Op::Put, 0, id) };
-            session.write(head, key, value)
-        })?;
-        Ok(outcome(&answer))
-    }
-
-    /// Deletes a key if its version is still the expected one.
-    pub fn compare_and_delete(
-        &mut self,
-        table: Table,
-        key: &[u8],
-        expected: Version,
-    ) -> Result<CompareAndSet> {
-        let answer = self.write_table("compare_and_delete", table, |session, id| {
-            let head = RequestHead { expect: Some(Some(expected)), ..RequestHead::new(Op::Delete, 0, id) };
-            session.write(head, key, &[])
-        })?;
-        Ok(if answer.status == Status::Ok { CompareAndSet::Done(None) } else { outcome(&answer) })
-    }
-
+impl Engine {
     /// A write and its answer. A refusal becomes an error.
-    pub(crate) fn write(&mut self, head: RequestHead, key: &[u8], body: &[u8]) -> Result<Answer> {
+    pub fn write(&mut self, head: RequestHead, key: &[u8], body: &[u8]) -> Result<Answer> {
         self.begin(head.table, key)?;
         check_value(&head, body)?;
-        let (hash, shard) = self.core.route(head.table, key);
+        let (hash, shard) = self.transport.route(head.table, key);
         let answer = if body.len() > MESSAGE_VALUE_BYTES_MAX {
             self.write_in_pieces(shard, head, key, body)?
         } else {
             self.call(shard, head, key, body)?
         };
         check_answer(&answer)?;
-        self.core.learn(hash, &answer);
+        self.transport.learn(hash, &answer);
         Ok(answer)
     }
 
@@ -95,7 +37,7 @@ impl Session {
         body: &[u8],
     ) -> Result<Answer> {
         let mut patience = Patience::default();
-        self.within_budget(|session| session.write_in_pieces_until((shard, head), key, body, &mut patience))
+        self.within_budget(|engine| engine.write_in_pieces_until((shard, head), key, body, &mut patience))
     }
 
     fn write_in_pieces_until(
@@ -115,7 +57,7 @@ impl Session {
             if !cut || self.connection.connections == connections {
                 return outcome;
             }
-            if patience.waited(self.core.fabric.now_ns()) >= self.limit() {
+            if patience.waited(self.transport.fabric.now_ns()) >= self.limit() {
                 return Err(self.timed_out());
             }
         }
@@ -139,40 +81,38 @@ impl Session {
         if answer.status != Status::Ok {
             return Ok(answer);
         }
-        let mut under_way = VecDeque::new();
-        let sent = self.send_pieces(shard, head.table, body, &mut under_way);
-        for id in under_way {
-            self.core.abandon(id);
-        }
+        let mut pieces = Pipeline::default();
+        let sent = self.send_pieces(shard, head.table, body, &mut pieces);
+        pieces.abandon(self);
         sent?;
         let commit = RequestHead { op: Op::LargeCommit, expiry: None, client_flags: 0, ..head };
         self.call(shard, commit, key, &[])
     }
 
     /// Sends the pieces of a value, a few under way at once, so that sending and storing overlap. After an error those
-    /// in `under_way` are still unanswered.
+    /// in the pipeline are still unanswered.
     fn send_pieces(
         &mut self,
         shard: usize,
         table: TableId,
         body: &[u8],
-        under_way: &mut VecDeque<RequestId>,
+        under_way: &mut Pipeline<()>,
     ) -> Result<()> {
         let mut patience = Patience::default();
-        let mut pieces = body.chunks(MESSAGE_VALUE_BYTES_MAX).enumerate().peekable();
-        while pieces.peek().is_some() || !under_way.is_empty() {
-            if let Some((number, piece)) = pieces.next() {
+        let mut pieces = body.chunks(MESSAGE_VALUE_BYTES_MAX).enumerate();
+        loop {
+            let piece = pieces.next();
+            if let Some((number, piece)) = piece {
                 let at = (number * MESSAGE_VALUE_BYTES_MAX) as u64;
                 let head = RequestHead { argument: Some(at), ..RequestHead::new(Op::LargePiece, 0, table) };
-                under_way.push_back(self.post(shard, head, &[], piece, &mut patience)?);
-                self.core.send(shard);
+                under_way.push(self.post(shard, head, &[], piece, &mut patience)?, ());
+                self.transport.send(shard);
             }
-            if under_way.len() > PIECES_UNDER_WAY || pieces.peek().is_none() {
-                let id = under_way.pop_front().expect("some");
-                check_answer(&self.wait_for(id, &mut patience)?)?;
+            if under_way.len() > PIECES_UNDER_WAY || piece.is_none() {
+                let Some((answer, ())) = under_way.next(self, &mut patience) else { return Ok(()) };
+                check_answer(&answer?)?;
             }
         }
-        Ok(())
     }
 }
 
@@ -190,11 +130,4 @@ pub(crate) fn check_value(head: &RequestHead, body: &[u8]) -> Result<()> {
         _ => format!("a value of {} bytes; those of this table have 8", body.len()),
     };
     Err(Error::unnamed(ErrorKind::InvalidArgument, context))
-}
-
-pub(crate) fn outcome(answer: &Answer) -> CompareAndSet {
-    match answer.status {
-        Status::Ok => CompareAndSet::Done(answer.version()),
-        _ => CompareAndSet::Mismatch(answer.version()),
-    }
 }

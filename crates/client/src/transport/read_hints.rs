@@ -4,9 +4,9 @@ use kelix_fabric::Fabric;
 use kelix_types::{KeyHash, Location, TableId};
 use kelix_wire::{Op, RequestHead};
 
-use super::Core;
+use super::Transport;
 
-impl<F: Fabric> Core<F> {
+impl<F: Fabric> Transport<F> {
     /// Takes note that an item of a table without order was read, for a shard that wants to know.
     #[inline(always)]
     pub(super) fn hint(&mut self, shard: usize, table: TableId, location: Location) {

@@ -4,9 +4,9 @@ use kelix_image::{Span, header_word};
 use kelix_index::{DirectoryRoot, TOP_HEADER_WORDS, Top, root_word};
 use kelix_types::{Guardian, Location, Place, Result, TableId, mark};
 
-use crate::core::Path;
+use super::Engine;
 use crate::ordered::{Items, ModelCopy, Origin};
-use crate::session::Session;
+use crate::transport::Path;
 
 /// Words of a top model in one READ.
 const PIECE_WORDS: usize = 1 << 16;
@@ -15,20 +15,20 @@ const LAYOUT: u32 = 1;
 /// Gets between two tries to copy models that could not be copied.
 const GETS_A_TRY: u32 = 256;
 
-impl Session {
+impl Engine {
     /// Sees to it that there is a copy of the models of a table, if there can be one and it is of use.
-    pub(crate) fn copy_models(&mut self, table: TableId, shard: usize) -> Result<()> {
+    pub fn copy_models(&mut self, table: TableId, shard: usize) -> Result<()> {
         let budget = self.connection.options.model_bytes;
-        if self.core.path == Path::Message || self.core.reads_directly() || budget == 0 {
+        if self.transport.path == Path::Message || self.transport.reads_directly() || budget == 0 {
             return Ok(());
         }
-        let ordered = &mut self.core.reader(shard).ordered;
+        let ordered = &mut self.transport.reader(shard).ordered;
         if ordered.has_copy(table) || !ordered.may_try(table, GETS_A_TRY) {
             return Ok(());
         }
         if let Some(copy) = self.read_models(table, shard, budget)? {
             mark!("models copied");
-            self.core.reader(shard).ordered.keep_copy(table, copy);
+            self.transport.reader(shard).ordered.keep_copy(table, copy);
         }
         Ok(())
     }
@@ -61,7 +61,7 @@ impl Session {
             return Ok(None);
         };
         let name = format!("models-{LAYOUT}-{image:016x}-{}-{:016x}-{budget}", table.0, guardian.0);
-        let origin = Origin { place, guardian, budget, shelf: self.core.shelf.clone(), name };
+        let origin = Origin { place, guardian, budget, shelf: self.transport.shelf.clone(), name };
         if let Some(copy) = ModelCopy::find(origin.clone()) {
             mark!("models copied by another session");
             return Ok(Some(copy));

@@ -6,7 +6,7 @@ use kelix_image::words::Words;
 use kelix_index::{BUCKET_WORDS, guess};
 use kelix_types::{KeyHash, Location, TableId, TableKind, Version, mark};
 
-use super::{Core, guess_item};
+use super::{Transport, guess_item};
 use crate::item::Values;
 use crate::ordered::{AT_ONCE, Looked, Step, in_time};
 use crate::read::{ShardReader, take_direct};
@@ -22,7 +22,7 @@ struct Look<'a> {
 /// Keys of a batch whose memory accesses overlap.
 const DIRECT_READS: usize = 64;
 
-impl<F: Fabric> Core<F> {
+impl<F: Fabric> Transport<F> {
     /// The same for many keys, the memory accesses of [`DIRECT_READS`] of them overlapping: first all buckets, then all
     /// items. The values go into `values` from entry `base` on; `rest` receives the indices of the keys that are not the
     /// common case.
@@ -108,7 +108,7 @@ impl<F: Fabric> Core<F> {
     }
 }
 
-impl<F: Fabric> Core<F> {
+impl<F: Fabric> Transport<F> {
     /// Takes note that these keys were read. What was found is close by yet.
     #[cold]
     fn hint_wave(&mut self, table: TableId, keys: &[&[u8]]) {

@@ -9,12 +9,11 @@ use kelix_index::{Guess, LeafHeader};
 use kelix_types::limits::{READ_RETRIES_MAX, SESSION_READS_MAX};
 use kelix_types::{Guardian, Incarnation, Location, Place, Result, TableId, mark};
 
-use super::cursor::{Cursor, Found, Range};
-use crate::core::Path;
+use super::{Engine, Patience};
 use crate::ordered::{Hint, Items, LeafWords, Look, Page, Wanted};
-use crate::read::{Verdict, judge};
-use crate::session::Session;
-use crate::waiting::Patience;
+use crate::read::{Landing, Verdict, judge};
+use crate::scan::{Cursor, Found, Range};
+use crate::transport::Path;
 
 /// Most leaves that are READ at once.
 const LEAVES_AT_ONCE: u64 = 24;
@@ -32,20 +31,20 @@ pub(crate) struct Buffers {
     leaves: Items,
 }
 
-impl Session {
+impl Engine {
     /// Reads the next keys of a scan, and hands what it brings to `take`, which says how many of them count. `false`: what comes
     /// next is to be asked for.
-    pub(super) fn read_pages(
+    pub fn read_pages(
         &mut self,
         cursor: &mut Cursor,
         most: u64,
-        take: &mut impl FnMut(&mut Session, Found<'_>) -> Result<u64>,
+        buffers: &mut Buffers,
+        take: &mut impl FnMut(&mut Engine, Found<'_>) -> Result<u64>,
     ) -> Result<bool> {
         // What stands in a subtable may move while it is read.
-        if self.core.path == Path::Message || !cursor.table.kind().is_ordered() {
+        if self.transport.path == Path::Message || !cursor.table.kind().is_ordered() {
             return Ok(false);
         }
-        let mut buffers = std::mem::take(&mut self.scanned);
         let left = cursor.left.saturating_sub(most);
         let mut read = Ok(true);
         while let (Ok(true), false) = (&read, cursor.is_over() || cursor.left <= left) {
@@ -53,16 +52,15 @@ impl Session {
             buffers.items.clear();
             read = match cursor.range {
                 _ if cursor.in_vain > READ_RETRIES_MAX => Ok(false),
-                Range::Numbers(low, high) => self.read_numbers(cursor, (low, high, most), &mut buffers, take),
+                Range::Numbers(low, high) => self.read_numbers(cursor, (low, high, most), buffers, take),
                 // The strings below an end may be in the leaf before the one that the end leads to, which no leaf names.
                 Range::Strings(..) if cursor.backwards => Ok(false),
-                Range::Strings(..) => self.read_strings(cursor, most, &mut buffers, take),
+                Range::Strings(..) => self.read_strings(cursor, most, buffers, take),
                 Range::Unordered { .. } => unreachable!("asked for before"),
             };
         }
-        self.scanned = buffers;
         if let Ok(false) = read {
-            self.core.total.fallbacks += 1;
+            self.transport.total.fallbacks += 1;
         }
         read
     }
@@ -73,7 +71,7 @@ impl Session {
         cursor: &mut Cursor,
         (low, high, most): (u64, u64, u64),
         buffers: &mut Buffers,
-        take: &mut impl FnMut(&mut Session, Found<'_>) -> Result<u64>,
+        take: &mut impl FnMut(&mut Engine, Found<'_>) -> Result<u64>,
     ) -> Result<bool> {
         let table = cursor.table;
         let begin = if cursor.backwards { high } else { low };
@@ -124,7 +122,7 @@ impl Session {
         cursor: &mut Cursor,
         most: u64,
         buffers: &mut Buffers,
-        take: &mut impl FnMut(&mut Session, Found<'_>) -> Result<u64>,
+        take: &mut impl FnMut(&mut Engine, Found<'_>) -> Result<u64>,
     ) -> Result<bool> {
         let table = cursor.table;
         let Range::Strings(lower, upper) = cursor.range.clone() else { unreachable!("a table of strings") };
@@ -174,14 +172,18 @@ impl Session {
         keys: u64,
         buffers: &mut Buffers,
     ) -> Result<bool> {
-        if !self.core.reads_directly() {
+        if !self.transport.reads_directly() {
             return self.read_leaves(cursor, key, keys, buffers);
         }
         if cursor.backwards {
             cursor.hint = Hint::default();
         }
         let wanted = Wanted { table: cursor.table, key, keys };
-        Ok(self.core.reader_in_order(cursor.table).read_page(wanted, &mut cursor.hint, &mut buffers.page))
+        Ok(self.transport.reader_in_order(cursor.table).read_page(
+            wanted,
+            &mut cursor.hint,
+            &mut buffers.page,
+        ))
     }
 
     /// Brings the items of entries of a page, as many as are valid.
@@ -192,13 +194,13 @@ impl Session {
         entries: &[[u64; 2]],
         items: &mut Items,
     ) -> Result<()> {
-        if self.core.reads_directly() {
-            self.core.reader_in_order(table).read_items(table, page, entries, items);
+        if self.transport.reads_directly() {
+            self.transport.reader_in_order(table).read_items(table, page, entries, items);
             return Ok(());
         }
-        let shard = self.core.route(table, &[]).1;
+        let shard = self.transport.route(table, &[]).1;
         let (before, window, term) =
-            (page.before, self.core.fabric.stamp_window(), self.core.reader(shard).term);
+            (page.before, self.transport.fabric.stamp_window(), self.transport.reader(shard).term);
         let is_valid = |guardian: Guardian, sampled: Sampled| {
             judge(guardian, Sampled { before, ..sampled }, window, term) == Verdict::Valid
         };
@@ -237,9 +239,9 @@ impl Session {
         Buffers { page, leaves, .. }: &mut Buffers,
     ) -> Result<bool> {
         let table = cursor.table;
-        let route = self.core.route(table, key);
+        let route = self.transport.route(table, key);
         self.copy_models(table, route.1)?;
-        if !self.core.reader(route.1).ordered.has_copy(table) {
+        if !self.transport.reader(route.1).ordered.has_copy(table) {
             return Ok(false);
         }
         if let Some((index, guess)) = self.way_to_leaf(table, route.1, key, leaves)? {
@@ -247,11 +249,11 @@ impl Session {
             if self.read_run(cursor, route.1, &places, key, (leaves, page))? {
                 return Ok(true);
             }
-            self.core.reader(route.1).ordered.forget_table(table, index);
+            self.transport.reader(route.1).ordered.forget_table(table, index);
         }
         // The answer brings the sub-model as it is now.
         mark!("scan led astray");
-        self.ask(table, key, route)?;
+        self.ask((table, key), route, &mut Landing::default())?;
         Ok(false)
     }
 
@@ -263,7 +265,7 @@ impl Session {
         key: &[u8],
         words: &mut Items,
     ) -> Result<Option<(usize, Guess)>> {
-        let mut look = self.core.reader(shard).ordered.begin(table, key);
+        let mut look = self.transport.reader(shard).ordered.begin(table, key);
         loop {
             let Some(here) = look else { return Ok(None) };
             if let Look::Leaf { index, guess, .. } = here {
@@ -275,7 +277,7 @@ impl Session {
             if self.read_spans(shard, &[place], words)?.is_none() {
                 return Ok(None);
             }
-            look = self.core.reader(shard).ordered.go_on(table, key, here, &words.words);
+            look = self.transport.reader(shard).ordered.go_on(table, key, here, &words.words);
         }
     }
 
@@ -289,7 +291,7 @@ impl Session {
         keys: u64,
     ) -> Vec<Place> {
         let count = (keys / LEAF_KEYS + 1).min(LEAVES_AT_ONCE) as usize;
-        let ordered = &self.core.reader(shard).ordered;
+        let ordered = &self.transport.reader(shard).ordered;
         let leaf_at = |rank: Option<usize>| ordered.leaf_at(cursor.table, index, rank?);
         let beside = |step: usize| match cursor.backwards {
             false => leaf_at(Some(guess.rank + step)),
@@ -309,14 +311,14 @@ impl Session {
         (words, page): (&mut Items, &mut Page),
     ) -> Result<bool> {
         for _ in 0..YOUNG_MAX {
-            let seen = self.core.reader(shard).ordered.seen();
+            let seen = self.transport.reader(shard).ordered.seen();
             words.clear();
             for _ in places {
                 words.room(Kind::LEAF_WORDS);
             }
             let Some(sampled) = self.read_spans(shard, places, words)? else { return Ok(false) };
-            let window = self.core.fabric.stamp_window();
-            let reader = self.core.reader(shard);
+            let window = self.transport.fabric.stamp_window();
+            let reader = self.transport.reader(shard);
             let is_valid = |leaf: &&LeafWords| {
                 LeafHeader(*leaf.first_chunk().expect("a header")).table() == cursor.table
                     && judge(Guardian(leaf[0]), sampled, window, reader.term) == Verdict::Valid
@@ -349,13 +351,13 @@ impl Session {
     }
 
     /// READs what stands at these places into the room there is for each. `None`: not all of it could be had.
-    pub(crate) fn read_spans(
+    pub fn read_spans(
         &mut self,
         shard: usize,
         places: &[Place],
         into: &mut Items,
     ) -> Result<Option<Sampled>> {
-        let peer = self.core.peer(shard);
+        let peer = self.transport.peer(shard);
         let mut all: Option<Sampled> = None;
         let mut whole = true;
         let mut patience = Patience::default();
@@ -370,16 +372,16 @@ impl Session {
             };
             for index in here.clone() {
                 let words = into.span(index).len();
-                self.core.fabric.post_read(read(index, words));
-                self.core.total.reads += 1;
-                self.core.total.read_bytes += words as u64 * 8;
+                self.transport.fabric.post_read(read(index, words));
+                self.transport.total.reads += 1;
+                self.transport.total.read_bytes += words as u64 * 8;
             }
-            self.core.fabric.doorbell();
+            self.transport.fabric.doorbell();
             for index in here {
                 let span = into.span(index);
                 let read = read(index, span.len());
                 loop {
-                    match self.core.fabric.poll_read(read, &mut into.words[span.clone()]) {
+                    match self.transport.fabric.poll_read(read, &mut into.words[span.clone()]) {
                         ReadState::Done(sampled) => {
                             landed += span.len() as u64 * 8;
                             patience.note_read(landed);

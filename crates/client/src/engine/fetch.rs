@@ -1,0 +1,499 @@
+//! Gets: from memory in straight code where that is possible, else by a [`Fetch`], an operation that reads one-sidedly
+//! and asks the shard for what cannot be had so. A plain call waits for one, a batch for many, and polls advance those
+//! that were submitted.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use kelix_fabric::Fabric;
+use kelix_types::limits::KEY_BYTES_MAX;
+use kelix_types::{Error, ErrorKind, KeyHash, Result, TableId, Version, mark};
+use kelix_wire::{Op, RequestHead, Status};
+
+use super::{Connection, End, Engine, LOST, Patience, check_answer};
+use crate::ordered::Looked;
+use crate::pointers::Pointer;
+use crate::read::{Landing, ReadOp};
+use crate::transport::{Answer, Path, PostError, RequestId};
+
+/// Rounds of asking and reading before a get gives up on an item that is never the same twice.
+const ROUNDS_MAX: u32 = 16;
+/// Between two more, where the item may stand in a segment that is not registered yet.
+const ROUND: Duration = Duration::from_millis(2);
+/// The tag of the READs of a plain call, of which one is under way.
+const PLAIN: u32 = 0;
+
+/// An item that is looked for: by key, and first by a pointer if one is known.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'k> {
+    pub table: TableId,
+    pub key: &'k [u8],
+    pub pointer: Option<Pointer>,
+}
+
+/// A get under way. [`Fetch::advance`] takes it as far as it goes without waiting.
+pub(crate) struct Fetch {
+    table: TableId,
+    hash: KeyHash,
+    shard: usize,
+    /// Tells its READs from those of others under way.
+    tag: u32,
+    state: State,
+    /// The pointer that the read began with.
+    known: Option<Pointer>,
+    /// The connection of the session, counted up, over which its READs were posted.
+    connection: u32,
+    /// Answers so far that named an item which was another when it was read.
+    rounds: u32,
+    registering: Patience,
+}
+
+#[expect(clippy::large_enum_variant, reason = "most are reads, and a box would be an allocation for each")]
+enum State {
+    Reading(ReadOp),
+    /// The shard is to be asked, once there is room for the request.
+    Unsent,
+    Asked(RequestId),
+}
+
+impl Fetch {
+    /// A get by message, not sent yet.
+    fn unsent(tag: u32, table: TableId, (hash, shard): (KeyHash, usize)) -> Fetch {
+        let (state, registering) = (State::Unsent, Patience::default());
+        Fetch { table, hash, shard, tag, state, known: None, connection: 0, rounds: 0, registering }
+    }
+
+    /// Whether the shard is to be asked: by [`Fetch::ask`], since a get does not know what else is sent with it.
+    pub fn is_unsent(&self) -> bool {
+        matches!(self.state, State::Unsent)
+    }
+
+    /// Whether the shard was asked and has not answered yet.
+    pub fn is_asked(&self) -> bool {
+        matches!(self.state, State::Asked(_))
+    }
+
+    /// Tells its READs from those of others under way.
+    pub fn tag(&self) -> u32 {
+        self.tag
+    }
+
+    /// The shard that has the key.
+    pub fn shard(&self) -> usize {
+        self.shard
+    }
+
+    /// READs and bytes of the read under way.
+    pub fn read_cost(&self) -> (u64, u64) {
+        match &self.state {
+            State::Reading(read) => (read.cost().reads, read.cost().read_bytes),
+            _ => (0, 0),
+        }
+    }
+
+    /// Asks the shard, if there is room for the request now.
+    pub fn ask(&mut self, engine: &mut Engine, key: &[u8]) -> std::result::Result<(), PostError> {
+        let head = engine.get_head(self.table);
+        self.state = State::Asked(engine.try_post(self.shard, head, key, &[])?);
+        Ok(())
+    }
+
+    /// Goes on as far as that takes no waiting. Whether the item exists, which is in `landing` then; `None`: a READ or an
+    /// answer is under way, or the shard is to be asked.
+    #[inline]
+    pub fn advance(
+        &mut self,
+        engine: &mut Engine,
+        key: &[u8],
+        landing: &mut Landing,
+    ) -> Result<Option<bool>> {
+        loop {
+            match &mut self.state {
+                State::Reading(read) => {
+                    let Engine { transport, connection: Connection { connections, .. }, .. } = engine;
+                    // READs over a connection that broke are lost.
+                    let anew = std::mem::replace(&mut self.connection, *connections) != *connections;
+                    let from = (self.known, anew);
+                    let Some(end) = engine.connection.advance(transport, read, key, landing, from)? else {
+                        return Ok(None);
+                    };
+                    landing.pointer = read.pointer;
+                    match end {
+                        End::Found => return Ok(Some(true)),
+                        End::Absent => return Ok(Some(false)),
+                        End::Ask => self.end_round(engine)?,
+                    }
+                }
+                State::Unsent => return Ok(None),
+                State::Asked(id) => {
+                    let Some(answer) = engine.arrived(*id)? else { return Ok(None) };
+                    if let Some(exists) = self.take(engine, key, landing, answer)? {
+                        return Ok(Some(exists));
+                    }
+                }
+            }
+        }
+    }
+
+    /// After a read that came to nothing: the shard is to be asked, unless that was done often enough.
+    fn end_round(&mut self, engine: &mut Engine) -> Result<()> {
+        self.state = State::Unsent;
+        if self.rounds == 0 {
+            engine.transport.total.fallbacks += 1;
+        }
+        if self.rounds >= ROUNDS_MAX && !engine.may_become_readable(&mut self.registering) {
+            let context = "the item changed each time it was read, or stands in memory that is not registered; try again";
+            return Err(Error::unnamed(ErrorKind::TimedOut, context));
+        }
+        Ok(())
+    }
+
+    /// Takes the shard's answer. A long item stays where it is and is read from there: `None`, and the read has begun.
+    fn take(
+        &mut self,
+        engine: &mut Engine,
+        key: &[u8],
+        landing: &mut Landing,
+        mut answer: Answer,
+    ) -> Result<Option<bool>> {
+        check_answer(&answer)?;
+        engine.transport.take_model(self.table, self.shard, &mut answer);
+        if answer.status != Status::Ok {
+            return Ok(Some(false));
+        }
+        engine.transport.learn(self.hash, &answer);
+        let pointer = answer.pointer();
+        if landing.accept(&answer.item, self.table, key) {
+            landing.pointer = pointer;
+            return Ok(Some(true));
+        }
+        self.rounds += 1;
+        self.begin_read(engine, key, pointer);
+        Ok(None)
+    }
+
+    fn begin_read(&mut self, engine: &mut Engine, key: &[u8], known: Option<Pointer>) {
+        let route = (self.hash, self.shard);
+        (self.known, self.connection) = (known, engine.connection.connections);
+        self.state = State::Reading(engine.transport.start_read(self.tag, (self.table, key), route, known));
+    }
+
+    /// Gives the get up.
+    pub fn abandon(&mut self, engine: &mut Engine) {
+        if let State::Asked(id) = self.state {
+            engine.transport.abandon(id);
+        }
+        self.state = State::Unsent;
+    }
+}
+
+impl Engine {
+    /// Begins a get, whose READs have this tag: by reading, by a pointer if one is known, where the path is not that by
+    /// message.
+    pub fn begin_fetch(
+        &mut self,
+        tag: u32,
+        (table, key): (TableId, &[u8]),
+        (hash, shard): (KeyHash, usize),
+        known: Option<Pointer>,
+    ) -> Fetch {
+        let mut fetch = Fetch::unsent(tag, table, (hash, shard));
+        if self.transport.path != Path::Message {
+            fetch.begin_read(self, key, known);
+        }
+        fetch
+    }
+
+    /// Fetches an item.
+    #[inline]
+    pub fn fetch(&mut self, wanted: Wanted<'_>, landing: &mut Landing) -> Result<Option<Version>> {
+        let Wanted { table, key, pointer } = wanted;
+        self.begin(table, key)?;
+        let route = self.transport.route(table, key);
+        let mut known = pointer;
+        if self.transport.path != Path::Message {
+            known = pointer.or_else(|| self.transport.known_pointer(route.0));
+            if known.is_none() && table.kind().is_ordered() {
+                match self.look_in_order(table, key, route.0, landing) {
+                    ControlFlow::Break(found) => return Ok(found),
+                    ControlFlow::Continue(place) => known = place,
+                }
+            } else if known.is_none() {
+                landing.pointer = self.transport.read_guessed(table, route.0, key, landing);
+                if landing.pointer.is_some() {
+                    self.transport.keep_pointer(route.0, landing.pointer);
+                    return Ok(Some(landing.view().version()));
+                }
+            }
+        }
+        self.fetch_from((table, key), route, known, landing)
+    }
+
+    /// Fetches an item, beginning with a pointer if one is known, by an operation that is waited for.
+    fn fetch_from(
+        &mut self,
+        (table, key): (TableId, &[u8]),
+        route: (KeyHash, usize),
+        known: Option<Pointer>,
+        landing: &mut Landing,
+    ) -> Result<Option<Version>> {
+        if known.is_none() && table.kind().is_ordered() {
+            self.copy_models(table, route.1)?;
+        }
+        let mut fetch = self.begin_fetch(PLAIN, (table, key), route, known);
+        match self.finish(&mut fetch, key, landing) {
+            Err(error) if self.is_alone(table, &error) => {
+                self.fetch_alone((table, key), route, error, landing)
+            }
+            found => found,
+        }
+    }
+
+    /// Waits for the end of a get.
+    pub fn finish(
+        &mut self,
+        fetch: &mut Fetch,
+        key: &[u8],
+        landing: &mut Landing,
+    ) -> Result<Option<Version>> {
+        self.within_budget(|engine| {
+            let exists = engine.finish_in_time(fetch, key, landing)?;
+            Ok(exists.then(|| landing.view().version()))
+        })
+    }
+
+    fn finish_in_time(&mut self, fetch: &mut Fetch, key: &[u8], landing: &mut Landing) -> Result<bool> {
+        let mut patience = Patience::default();
+        loop {
+            match fetch.state {
+                State::Unsent => {
+                    patience = Patience::default();
+                    let head = self.get_head(fetch.table);
+                    let id = self.post(fetch.shard, head, key, &[], &mut patience)?;
+                    self.transport.send(fetch.shard);
+                    fetch.state = State::Asked(id);
+                }
+                State::Asked(id) => {
+                    let answer = self.wait_for(id, &mut patience)?;
+                    if let Some(exists) = fetch.take(self, key, landing, answer)? {
+                        return Ok(exists);
+                    }
+                }
+                State::Reading(_) => {
+                    if let Some(exists) = fetch.advance(self, key, landing)? {
+                        return Ok(exists);
+                    }
+                    if !fetch.is_unsent() {
+                        // What was asked for before has arrived.
+                        patience.note_read(fetch.read_cost().1);
+                        self.until_progress(&mut patience)?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Asks the shard for an item.
+    pub fn ask(
+        &mut self,
+        (table, key): (TableId, &[u8]),
+        route: (KeyHash, usize),
+        landing: &mut Landing,
+    ) -> Result<Option<Version>> {
+        let mut fetch = Fetch::unsent(PLAIN, table, route);
+        self.finish(&mut fetch, key, landing)
+    }
+
+    /// The body of an item of the catalogue, which lives on shard 0, wherever the ring would put its keys.
+    pub fn catalogue_body(&mut self, key: &[u8], landing: &mut Landing) -> Result<Option<Vec<u8>>> {
+        let hash = self.transport.route(TableId::CATALOGUE, key).0;
+        let mut fetch = Fetch::unsent(PLAIN, TableId::CATALOGUE, (hash, 0));
+        fetch.begin_read(self, key, None);
+        let found = self.finish(&mut fetch, key, landing)?;
+        Ok(found.map(|_| landing.view().body().to_vec()))
+    }
+
+    /// Looks for a key of an ordered table, whose item has landed if it was found, and goes on from its place if only
+    /// that is known.
+    #[inline]
+    fn look_in_order(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        hash: KeyHash,
+        landing: &mut Landing,
+    ) -> ControlFlow<Option<Version>, Option<Pointer>> {
+        let reader = self.transport.reader_in_order(table);
+        match reader.look_in_order(table, key, |item| landing.copy(item)) {
+            Looked::Copied(pointer, ()) => {
+                landing.pointer = Some(pointer);
+                self.transport.keep_pointer(hash, landing.pointer);
+                ControlFlow::Break(Some(Version(pointer.incarnation.0)))
+            }
+            Looked::Inline(value) => {
+                landing.set_inline(table, key, value);
+                landing.pointer = None;
+                ControlFlow::Break(Some(Version(value)))
+            }
+            Looked::Absent => ControlFlow::Break(None),
+            Looked::At(pointer) => ControlFlow::Continue(Some(pointer)),
+            Looked::Unknown => ControlFlow::Continue(None),
+        }
+    }
+
+    /// A get by message. Of an ordered table whose models are copied the answer brings the key's sub-model too.
+    fn get_head(&self, table: TableId) -> RequestHead {
+        let copied = !self.transport.reads_directly()
+            && self.transport.reads_itself()
+            && self.connection.options.model_bytes > 0;
+        let argument = (table.kind().is_ordered() && copied).then_some(1);
+        RequestHead { argument, ..RequestHead::new(Op::Get, 0, table) }
+    }
+
+    /// Over verbs a segment cannot be READ before the server has registered it: waits a little, if that may yet be.
+    fn may_become_readable(&mut self, patience: &mut Patience) -> bool {
+        let waits = self.connection.setup.waits_for_segments();
+        if waits {
+            self.connection.setup.nap(ROUND);
+        }
+        waits && patience.waited(self.transport.fabric.now_ns()) < self.connection.options.timeout
+    }
+
+    /// Gets a value into a buffer: its length and version.
+    #[inline(always)]
+    pub fn fetch_into(
+        &mut self,
+        id: TableId,
+        key: &[u8],
+        buffer: &mut [u8],
+        landing: &mut Landing,
+    ) -> Result<Option<(usize, Version)>> {
+        self.begin(id, key)?;
+        if self.transport.begins_with_index() && !id.kind().is_ordered() {
+            let hash = self.transport.hash(id, key);
+            let found = self.transport.read_direct(id, hash, key, |item| {
+                if let Some(target) = buffer.get_mut(..item.value_bytes()) {
+                    item.copy_value(target)?;
+                }
+                Some(item.value_bytes())
+            });
+            if let Some((_, incarnation, length)) = found {
+                let fits = length <= buffer.len();
+                let version = Version(incarnation.0);
+                return if fits { Ok(Some((length, version))) } else { Err(too_small(length, buffer)) };
+            }
+        } else if self.transport.begins_with_index() {
+            let looked = self.transport.reader_in_order(id).look_in_order(id, key, |item| {
+                if let Some(target) = buffer.get_mut(..item.value_bytes()) {
+                    item.copy_value(target)?;
+                }
+                Some(item.value_bytes())
+            });
+            let (length, version) = match looked {
+                Looked::Inline(value) => {
+                    if let Some(target) = buffer.get_mut(..8) {
+                        target.copy_from_slice(&value.to_le_bytes());
+                    }
+                    (8, Version(value))
+                }
+                Looked::Copied(pointer, length) => (length, Version(pointer.incarnation.0)),
+                Looked::Absent => return Ok(None),
+                Looked::At(_) | Looked::Unknown => return self.fetch_into_slowly(id, key, buffer, landing),
+            };
+            let fits = length <= buffer.len();
+            return if fits { Ok(Some((length, version))) } else { Err(too_small(length, buffer)) };
+        }
+        self.fetch_into_slowly(id, key, buffer, landing)
+    }
+
+    #[cold]
+    fn fetch_into_slowly(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        buffer: &mut [u8],
+        landing: &mut Landing,
+    ) -> Result<Option<(usize, Version)>> {
+        if self.transport.begins_with_index() && !table.kind().is_ordered() {
+            let slot = &mut landing.item;
+            if let Some((version, length)) = self.transport.read_large_direct(table, key, slot, buffer) {
+                let fits = length <= buffer.len();
+                return if fits { Ok(Some((length, version))) } else { Err(too_small(length, buffer)) };
+            }
+        }
+        let wanted = Wanted { table, key, pointer: None };
+        let Some(version) = self.fetch(wanted, landing)? else { return Ok(None) };
+        let value = landing.value();
+        match buffer.get_mut(..value.len()) {
+            Some(target) => target.copy_from_slice(value),
+            None => return Err(too_small(value.len(), buffer)),
+        }
+        Ok(Some((value.len(), version)))
+    }
+
+    /// Brings an item into `landing`, if it stands where its pointer says, and that is within reach of loads. Whoever goes
+    /// on to a [`Fetch`] where it is not should make up anew what that is given, so that here all can stay in registers.
+    #[inline(always)]
+    pub fn lands(&mut self, wanted: Wanted<'_>, landing: &mut Landing) -> Result<bool> {
+        let Wanted { table, key, pointer } = wanted;
+        let Some(pointer) = pointer.filter(|_| self.transport.path != Path::Message) else {
+            return Ok(false);
+        };
+        let landed = self.transport.read_pointed((table, key), pointer, landing);
+        if landed {
+            self.note_operation()?;
+        }
+        Ok(landed)
+    }
+
+    /// Whether an error of an operation says that its server has gone, and the last state of an ordered table is within reach. Reads look
+    /// further from then on.
+    pub fn is_alone(&mut self, table: TableId, error: &Error) -> bool {
+        let gone = self.connection.server == LOST && error.kind() == ErrorKind::Unavailable;
+        let alone = gone
+            && table.kind().is_ordered()
+            && self.transport.reads_directly()
+            && self.transport.path != Path::Message;
+        if alone {
+            self.transport.reader_in_order(table).ordered.alone = true;
+        }
+        alone
+    }
+
+    /// Fetches an item that no model leads to yet, in place of a shard that has gone; `lost` says so.
+    #[cold]
+    pub fn fetch_alone(
+        &mut self,
+        (table, key): (TableId, &[u8]),
+        route: (KeyHash, usize),
+        lost: Error,
+        landing: &mut Landing,
+    ) -> Result<Option<Version>> {
+        let known = match self.look_in_order(table, key, route.0, landing) {
+            ControlFlow::Break(found) => return Ok(found),
+            ControlFlow::Continue(known) => known.ok_or(lost)?,
+        };
+        mark!("item of a server that has gone found without models");
+        let mut fetch = self.begin_fetch(PLAIN, (table, key), route, Some(known));
+        self.finish(&mut fetch, key, landing)
+    }
+}
+
+pub(crate) fn check_key(table: TableId, key: &[u8]) -> Result<()> {
+    if table.kind().takes_key(key) { Ok(()) } else { Err(no_key(table, key)) }
+}
+
+#[cold]
+fn no_key(table: TableId, key: &[u8]) -> Error {
+    let allowed = match table.kind().has_numbers() {
+        true => "the keys of this table are numbers of 8 bytes, highest first".to_string(),
+        false => format!("the longest allowed is {KEY_BYTES_MAX}"),
+    };
+    Error::unnamed(ErrorKind::InvalidArgument, format!("a key of {} bytes; {allowed}", key.len()))
+}
+
+#[cold]
+fn too_small(value_bytes: usize, buffer: &[u8]) -> Error {
+    let context = format!("the value has {value_bytes} bytes, the buffer {}", buffer.len());
+    Error::unnamed(ErrorKind::BufferTooSmall, context)
+}

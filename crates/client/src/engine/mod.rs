@@ -1,0 +1,171 @@
+//! The engine of a session: reads of memory, requests and their answers, the waiting for both, and the connection that
+//! all of them go over. What a table's name leads to, and which generation is read, is the [`crate::catalogue`]'s.
+
+mod connection;
+mod fetch;
+mod leaves;
+mod models;
+mod repairs;
+mod requests;
+mod waiting;
+mod writes;
+
+use kelix_fabric::{Endpoint, Fabric};
+use std::time::Duration;
+
+use kelix_types::{Error, ErrorKind, Result, TableId};
+
+use waiting::LIMIT_MAX;
+
+use crate::Table;
+use crate::client::Client;
+use crate::connect::Setup;
+use crate::session::SessionOptions;
+use crate::transport::Transport;
+pub(crate) use connection::{Connection, End, LOST};
+pub(crate) use fetch::{Fetch, Wanted, check_key};
+pub(crate) use leaves::Buffers;
+pub(crate) use requests::{Pipeline, check_answer};
+pub(crate) use waiting::{BETWEEN_TRIES, Patience, is_passing, nanoseconds};
+pub(crate) use writes::check_value;
+
+/// Operations between two looks at what rarely changes: the server's life, the set of segments, the counters.
+const OPERATIONS_A_LOOK: u32 = 1 << 10;
+
+/// What operations of a session run on.
+pub(crate) struct Engine {
+    pub transport: Transport<Endpoint>,
+    pub connection: Connection,
+}
+
+impl Engine {
+    /// An engine over what has been set up, of a session with a number if the session is to go on over other connections.
+    pub fn over(
+        client: &Client,
+        (setup, mut transport): (Setup, Transport<Endpoint>),
+        options: SessionOptions,
+        caller: Option<u64>,
+    ) -> Result<Engine> {
+        transport.set_path(options.path);
+        if caller.is_some() {
+            transport.keep_requests();
+        }
+        let looks_often = transport.fabric.map_age_max_ns().is_some();
+        let between_looks = if looks_often { 0 } else { OPERATIONS_A_LOOK - 1 };
+        let connection = Connection {
+            client: client.clone(),
+            setup,
+            options,
+            caller,
+            server: transport.handles(),
+            connections: 0,
+            connected_ns: 0,
+            next_try_ns: 0,
+            budget: None,
+            detached: false,
+            announced: false,
+            segments_versions: vec![0; transport.shards()],
+            operations: 0,
+            between_looks,
+            looked_around_ns: 0,
+        };
+        let mut engine = Engine { transport, connection };
+        engine.look_around()?;
+        Ok(engine)
+    }
+
+    /// What every operation on one key begins with.
+    #[inline(always)]
+    pub fn begin(&mut self, table: TableId, key: &[u8]) -> Result<()> {
+        check_key(table, key)?;
+        self.note_operation()
+    }
+
+    /// Counts operations and now and then looks at what rarely changes.
+    #[inline]
+    pub fn note_operation(&mut self) -> Result<()> {
+        self.connection.operations = self.connection.operations.wrapping_add(1);
+        if self.connection.operations & self.connection.between_looks == 0 {
+            self.look_around()
+        } else {
+            Ok(())
+        }
+    }
+
+    #[cold]
+    fn look_around(&mut self) -> Result<()> {
+        if let Some(age_ns) = self.transport.fabric.map_age_max_ns() {
+            let now_ns = self.transport.fabric.now_ns();
+            if self.connection.operations % OPERATIONS_A_LOOK != 0
+                && now_ns - self.connection.looked_around_ns <= age_ns
+            {
+                return Ok(());
+            }
+            self.connection.looked_around_ns = now_ns;
+        }
+        self.transport.fabric.look();
+        self.note_broken();
+        self.transport.publish_counters();
+        for shard in 0..self.transport.shards() {
+            let version = self.transport.fabric.map_version(self.transport.peer(shard));
+            if version != self.connection.segments_versions[shard] && !self.connection.detached {
+                match self.connection.refresh_map(&mut self.transport, shard, true) {
+                    Ok(()) => self.connection.segments_versions[shard] = version,
+                    // A stopped server, or no memory for what came: there is another look, and what needs it says so.
+                    Err(error) if [ErrorKind::TimedOut, ErrorKind::System].contains(&error.kind()) => break,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub fn note_broken(&mut self) {
+        if self.transport.fabric.is_broken(self.transport.peer(0)) {
+            self.connection.detached = true;
+            self.connection.server = LOST;
+        }
+    }
+
+    /// Whether there is still a server to ask for what a shard has.
+    pub fn check_server(&mut self, shard: usize) -> Result<()> {
+        match self.transport.in_force(shard) {
+            Some(false) => Err(self.connection.superseded()),
+            Some(true) if !self.connection.detached => Ok(()),
+            _ => {
+                self.connection.detached = true;
+                Err(self.gone())
+            }
+        }
+    }
+
+    pub fn gone(&mut self) -> Error {
+        self.connection.server = LOST;
+        let context =
+            "the server has gone; in shared memory reads go on from its last state, writes need a server";
+        Error::unnamed(ErrorKind::Unavailable, context)
+    }
+
+    pub fn timed_out(&self) -> Error {
+        let deadline = self.limit().as_millis();
+        let context = format!("no answer within {deadline} ms; is the server stopped?");
+        Error::unnamed(ErrorKind::TimedOut, context)
+    }
+
+    /// How long after a request was posted its outcome is awaited.
+    pub fn limit(&self) -> Duration {
+        let Some(_) = self.connection.caller else { return self.connection.options.timeout };
+        self.connection.options.timeout.saturating_add(self.connection.options.retry_for).min(LIMIT_MAX)
+    }
+
+    /// A handle of a table that was not loaded.
+    pub fn table_handle(&self, id: TableId) -> Table {
+        Table { id, server: self.transport.handles(), generation: 0 }
+    }
+
+    pub fn send_all(&mut self) {
+        for shard in 0..self.transport.shards() {
+            self.transport.send(shard);
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Requests under way, from the ring to the answer.
+
+use std::cmp::Reverse;
+
+use kelix_fabric::Fabric;
+use kelix_types::limits::SEQUENCES_KEPT;
+use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Location, Version, mark};
+use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Sequence, Status, encode_request};
+
+use super::{ShardState, Transport, fault};
+use crate::hints::Hints;
+use crate::pointers::Pointer;
+
+/// The answer to a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub status: Status,
+    pub version: u64,
+    /// Whether the key is there.
+    pub(super) present: bool,
+    pub location: Option<Location>,
+    /// Words of the item, if it was sent.
+    pub item: Vec<u64>,
+    /// It answers a write.
+    write: bool,
+    /// The shard that has answered.
+    pub shard: usize,
+}
+
+impl Answer {
+    /// Where the item stands and which one it is, if the answer tells: a put's version is the new item's
+    /// incarnation; a get sends the item itself.
+    pub fn pointer(&self) -> Option<Pointer> {
+        if self.status != Status::Ok {
+            return None;
+        }
+        let incarnation = match self.item.first() {
+            Some(guardian) => Guardian(*guardian).incarnation(),
+            None if self.write => Incarnation(self.version),
+            None => return None,
+        };
+        self.location.map(|location| Pointer { location, incarnation })
+    }
+
+    pub fn version(&self) -> Option<Version> {
+        self.present.then_some(Version(self.version))
+    }
+}
+
+/// A request under way.
+struct Pending {
+    /// High half of the request's id; replies to abandoned requests carry another.
+    generation: u16,
+    state: PendingState,
+    /// Of a session that may ask again: the request, to which shard it went, and when among all requests.
+    kept: FrameBuffer,
+    shard: u16,
+    order: u64,
+}
+
+enum PendingState {
+    Free,
+    Waiting {
+        write: bool,
+        wanted: bool,
+    },
+    /// Given up, and not answered yet: until then no other request has its id, which comes again after 65,536 others.
+    Abandoned,
+    Answered(Answer),
+}
+
+/// Names a request under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RequestId(pub u32);
+
+/// Why a request could not be posted.
+pub(crate) enum PostError {
+    /// The ring or the table of requests is full: look for replies first.
+    Full,
+    Failed(Error),
+}
+
+/// Most requests under way.
+const REQUESTS_MAX: usize = 1 << 12;
+
+/// The requests of a session.
+#[derive(Default)]
+pub(super) struct Requests {
+    pending: Vec<Pending>,
+    free: Vec<u16>,
+    frame: FrameBuffer,
+    payload: Vec<u64>,
+    /// Requests are kept until they are answered, so that they can be asked again.
+    kept: bool,
+    /// How many were posted.
+    posted: u64,
+    /// Those that are to be asked again, the first at the end.
+    again: Vec<u16>,
+}
+
+impl<F: Fabric> Transport<F> {
+    /// Keeps requests from now on until they are answered, so that they can be asked again over another connection.
+    pub fn keep_requests(&mut self) {
+        self.requests.kept = true;
+    }
+
+    /// Posts a request. With `wanted` false nobody will ask for the answer.
+    pub fn post(
+        &mut self,
+        shard: usize,
+        mut head: RequestHead,
+        key: &[u8],
+        body: &[u8],
+        wanted: bool,
+    ) -> Result<RequestId, PostError> {
+        // A write can be told from others only while it is among the last.
+        let counts = self.requests.kept
+            && matches!(
+                head.op,
+                Op::Put | Op::Delete | Op::LargeCommit | Op::Drop | Op::Intern | Op::Switch | Op::Abandon
+            );
+        if counts && !self.may_count(shard) {
+            return Err(PostError::Full);
+        }
+        let slot = match self.requests.free.pop() {
+            Some(slot) => slot,
+            None if self.requests.pending.len() < REQUESTS_MAX => {
+                self.requests.pending.push(Pending {
+                    generation: 0,
+                    state: PendingState::Free,
+                    kept: FrameBuffer::default(),
+                    shard: 0,
+                    order: 0,
+                });
+                (self.requests.pending.len() - 1) as u16
+            }
+            None => return Err(PostError::Full),
+        };
+        let pending = &mut self.requests.pending[usize::from(slot)];
+        pending.generation = pending.generation.wrapping_add(1);
+        head.id = u32::from(slot) | u32::from(pending.generation) << 16;
+        let state = &mut self.shards[shard];
+        head.sequence = counts.then(|| Sequence { number: state.sequence + 1, again: false });
+        let frame = if self.requests.kept { &mut pending.kept } else { &mut self.requests.frame };
+        encode_request(frame, head, key, body);
+        match state.writer.push(&mut self.fabric, state.reader.peer, frame) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.requests.free.push(slot);
+                return Err(PostError::Full);
+            }
+            Err(ring_fault) => {
+                self.requests.free.push(slot);
+                return Err(PostError::Failed(fault(ring_fault)));
+            }
+        }
+        // The pieces of a large value change nothing until they are committed.
+        let write =
+            !matches!(head.op, Op::Get | Op::Scan | Op::Ping | Op::Used | Op::LargeBegin | Op::LargePiece);
+        pending.state = PendingState::Waiting { write, wanted };
+        if counts {
+            state.sequence += 1;
+            state.unanswered.push_back((state.sequence, slot, pending.generation));
+        }
+        (pending.shard, pending.order) = (shard as u16, self.requests.posted);
+        self.requests.posted += 1;
+        state.outstanding += 1;
+        self.total.messages += 1;
+        Ok(RequestId(head.id))
+    }
+
+    /// Whether one more write may be under way to a shard which is to know the answer to each.
+    fn may_count(&mut self, shard: usize) -> bool {
+        let ShardState { sequence, unanswered, .. } = &mut self.shards[shard];
+        while let Some((first, slot, generation)) = unanswered.front() {
+            let pending = &self.requests.pending[usize::from(*slot)];
+            let waits = matches!(pending.state, PendingState::Waiting { .. });
+            if waits && pending.generation == *generation {
+                return *sequence - first < SEQUENCES_KEPT as u64 - 1;
+            }
+            unanswered.pop_front();
+        }
+        true
+    }
+
+    /// Goes on over another connection to the same server, where what was not answered is to be asked again.
+    pub fn resume_on(&mut self, other: Transport<F>) {
+        self.fabric = other.fabric;
+        for (state, ShardState { mut reader, writer, ring, .. }) in self.shards.iter_mut().zip(other.shards) {
+            reader.direct_gets = state.reader.direct_gets;
+            std::mem::swap(&mut reader.ordered, &mut state.reader.ordered);
+            (state.reader, state.writer, state.ring, state.outstanding) = (reader, writer, ring, 0);
+        }
+        self.requests.again.clear();
+        self.hints.iter_mut().for_each(Hints::begin_anew);
+        for (slot, pending) in self.requests.pending.iter_mut().enumerate() {
+            match pending.state {
+                PendingState::Waiting { wanted: true, .. } => {
+                    self.requests.again.push(slot as u16);
+                    pending.kept.ask_again();
+                }
+                PendingState::Waiting { wanted: false, .. } | PendingState::Abandoned => {
+                    pending.state = PendingState::Free;
+                    self.requests.free.push(slot as u16);
+                }
+                PendingState::Free | PendingState::Answered(_) => {}
+            }
+        }
+        let Requests { again, pending, .. } = &mut self.requests;
+        again.sort_by_key(|slot| Reverse(pending[usize::from(*slot)].order));
+    }
+
+    /// Asks again, as far as there is room. `true`: for all.
+    pub fn post_again(&mut self) -> Result<bool, Error> {
+        while let Some(slot) = self.requests.again.last() {
+            let pending = &mut self.requests.pending[usize::from(*slot)];
+            let state = &mut self.shards[usize::from(pending.shard)];
+            let peer = state.reader.peer;
+            if !state.writer.push(&mut self.fabric, peer, &mut pending.kept).map_err(fault)? {
+                return Ok(false);
+            }
+            state.outstanding += 1;
+            self.total.messages += 1;
+            self.requests.again.pop();
+        }
+        Ok(true)
+    }
+
+    /// Takes the answers that have arrived, as long as it can be told whose word they are. Returns whether there were any.
+    pub fn poll_replies(&mut self) -> Result<bool, Error> {
+        let mut took = false;
+        for shard in 0..self.shards.len() {
+            if self.shards[shard].outstanding == 0 || self.in_force(shard).is_none() {
+                continue;
+            }
+            let state = &mut self.shards[shard];
+            while state.outstanding > 0 {
+                if !state
+                    .ring
+                    .pop(&mut self.fabric, state.reader.peer, &mut self.requests.payload)
+                    .map_err(fault)?
+                {
+                    break;
+                }
+                took = true;
+                let Some(reply) = Reply::parse(&self.requests.payload) else {
+                    return Err(Error::new(
+                        ErrorKind::Protocol,
+                        "talk to the server",
+                        "a reply that makes no sense",
+                    ));
+                };
+                let (slot, generation) = (reply.head.id as u16, (reply.head.id >> 16) as u16);
+                let Some(pending) = self.requests.pending.get_mut(usize::from(slot)) else { continue };
+                // Replies to requests that were given up still count as no longer outstanding.
+                state.outstanding -= 1;
+                if pending.generation != generation {
+                    continue;
+                }
+                match pending.state {
+                    PendingState::Waiting { wanted: true, write } => {
+                        pending.state = PendingState::Answered(Answer {
+                            write,
+                            shard,
+                            status: reply.head.status,
+                            version: reply.head.version,
+                            present: reply.head.location != 0,
+                            location: reply.location(),
+                            item: reply.item.to_vec(),
+                        });
+                    }
+                    PendingState::Waiting { wanted: false, .. } => {
+                        pending.state = PendingState::Free;
+                        self.requests.free.push(slot);
+                        if let Some(hints) = &mut self.hints {
+                            hints.answered(shard, reply.head.id, reply.head.version);
+                        }
+                    }
+                    PendingState::Abandoned => {
+                        mark!("answer to a request that was given up");
+                        pending.state = PendingState::Free;
+                        self.requests.free.push(slot);
+                    }
+                    PendingState::Free | PendingState::Answered(_) => {}
+                }
+            }
+        }
+        Ok(took)
+    }
+
+    /// The answer to a request, if it has arrived.
+    pub fn take(&mut self, id: RequestId) -> Option<Answer> {
+        let slot = id.0 as u16;
+        let pending = &mut self.requests.pending[usize::from(slot)];
+        if !matches!(pending.state, PendingState::Answered(_)) {
+            return None;
+        }
+        let PendingState::Answered(answer) = std::mem::replace(&mut pending.state, PendingState::Free) else {
+            unreachable!("just seen")
+        };
+        self.requests.free.push(slot);
+        Some(answer)
+    }
+
+    /// Gives a request up, if it is not over. Returns whether it may have changed something.
+    pub fn abandon(&mut self, id: RequestId) -> bool {
+        let (slot, generation) = (id.0 as u16, (id.0 >> 16) as u16);
+        let pending = &mut self.requests.pending[usize::from(slot)];
+        if pending.generation != generation || matches!(pending.state, PendingState::Free) {
+            return false;
+        }
+        let write = matches!(pending.state, PendingState::Waiting { write: true, .. });
+        if matches!(pending.state, PendingState::Waiting { .. }) {
+            pending.state = PendingState::Abandoned;
+        } else {
+            pending.state = PendingState::Free;
+            self.requests.free.push(slot);
+        }
+        write
+    }
+
+    /// Whether an answer has begun to arrive.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.shards
+            .iter()
+            .any(|shard| shard.outstanding > 0 && shard.ring.has_news(&self.fabric, shard.reader.peer))
+    }
+
+    /// Sends off what was posted to a shard.
+    pub fn send(&mut self, shard: usize) {
+        self.fabric.send(self.shards[shard].reader.peer);
+    }
+}
