@@ -194,7 +194,7 @@ fn fetch_all<'k>(
     while under_way.ended < count {
         let before = *under_way;
         let mut room = if under_way.asked > REQUESTS_A_WAVE { 0 } else { REQUESTS_A_WAVE };
-        let (mut posted, mut full, mut read_nothing) = (false, None, false);
+        let (mut posted, mut unsent, mut full, mut read_nothing) = (false, false, None, false);
         for (tag, slot) in slots.iter_mut().enumerate() {
             let Some(fetch) = slot.fetch.as_mut() else { continue };
             let key = wanted(slot.index).key;
@@ -213,6 +213,7 @@ fn fetch_all<'k>(
                         prefetch(engine, under_way.begun + PREFETCHED);
                         begin(engine, tag, slot, under_way.begun, wanted(under_way.begun));
                         under_way.begun += 1;
+                        unsent |= slot.fetch.as_ref().is_some_and(Fetch::is_unsent);
                         if under_way.begun % READS_A_BELL == 0 {
                             engine.transport.fabric.doorbell();
                         }
@@ -220,13 +221,18 @@ fn fetch_all<'k>(
                     continue;
                 }
             }
-            if fetch.is_unsent() && room > 0 && full.is_none() {
+            if fetch.is_unsent() && (room == 0 || full.is_some()) {
+                unsent = true;
+            } else if fetch.is_unsent() {
                 match fetch.ask(engine, key) {
                     Ok(()) => {
                         (under_way.asked, room, posted) = (under_way.asked + 1, room - 1, true);
                     }
                     Err(PostError::Full) => full = Some(fetch.shard()),
-                    Err(PostError::Failed(error)) => engine.recover(patience, error)?,
+                    Err(PostError::Failed(error)) => {
+                        engine.recover(patience, error)?;
+                        unsent = true;
+                    }
                 }
             }
         }
@@ -236,7 +242,9 @@ fn fetch_all<'k>(
         if under_way.ended > before.ended {
             *patience = Patience::default();
         }
-        if under_way.ended == count || read_nothing {
+        // Others may be sent, now that so many were answered.
+        let is_next_wave = unsent && full.is_none() && under_way.asked <= REQUESTS_A_WAVE;
+        if under_way.ended == count || read_nothing || is_next_wave {
             continue;
         }
         match full {

@@ -121,7 +121,11 @@ impl Walker {
         let links: Vec<&str> = self.links.iter().map(String::as_str).collect();
         for (arrival, turned_back) in self.arrivals.drain(..).zip(self.turned_back.drain(..)) {
             if !turned_back {
-                self.path.go_along(&arrival.item, &links, Step { from: Some(arrival.number), depth: arrival.depth });
+                self.path.go_along(
+                    &arrival.item,
+                    &links,
+                    Step { from: Some(arrival.number), depth: arrival.depth },
+                );
             }
         }
         let most = if self.path.depth_first { 1 } else { most.max(1) };
