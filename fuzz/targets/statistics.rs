@@ -250,12 +250,11 @@ impl World {
 fn told_when(client: &Client, of_that: impl Fn(&Value) -> bool) -> Value {
     let began = Instant::now();
     loop {
-        let text = client.statistics().expect("an answer within bounds");
-        let told = serde_json::from_str(&text).expect("JSON");
+        let told = json!(client.statistics().expect("an answer within bounds"));
         if of_that(&told) {
             return told;
         }
-        assert!(began.elapsed() < PATIENCE, "it is not told: {text}");
+        assert!(began.elapsed() < PATIENCE, "it is not told: {told}");
         std::thread::yield_now();
     }
 }

@@ -122,9 +122,7 @@ fn over_a_way(run: &RunDir) -> (ServerProcess, Arc<Way>, Session, Table) {
 
 fn repeated(server: &ServerProcess) -> u64 {
     let statistics = server.client().statistics().unwrap();
-    let statistics: serde_json::Value = serde_json::from_str(&statistics).unwrap();
-    let shards = statistics["shards"].as_array().unwrap();
-    shards.iter().map(|shard| shard["writes_repeated"].as_u64().unwrap()).sum()
+    statistics.shards.iter().map(|shard| shard.writes_repeated).sum()
 }
 
 fn number(session: &mut Session, table: Table, key: &[u8]) -> (u64, Option<Version>) {

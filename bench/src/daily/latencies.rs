@@ -66,15 +66,8 @@ struct Snapshot {
 }
 
 fn take(server: &Served) -> Result<Snapshot, String> {
-    let told = server.client()?.snapshot().map_err(text)?;
-    let told: Value = serde_json::from_str(&told).map_err(text)?;
-    match told["error"].as_str() {
-        Some(why) => Err(format!("no snapshot was taken: {why}")),
-        None => Ok(Snapshot {
-            bytes: told["bytes"].as_u64().ok_or("a snapshot without a length")?,
-            time: Duration::from_secs_f64(told["seconds"].as_f64().ok_or("a snapshot without a time")?),
-        }),
-    }
+    let taken = server.client()?.snapshot().map_err(text)?;
+    Ok(Snapshot { bytes: taken.bytes, time: Duration::from_secs_f64(taken.seconds) })
 }
 
 fn during(stored: &mut Stored, asker: &mut Asker, server: &Served) -> Result<(Measured, Snapshot), String> {

@@ -113,7 +113,7 @@ impl Served {
 
     /// The first shard's part of the statistics.
     pub fn shard(&self) -> Result<Value, String> {
-        let told: Value = serde_json::from_str(&self.client()?.statistics().map_err(text)?).map_err(text)?;
+        let told = serde_json::json!(self.client()?.statistics().map_err(text)?);
         Ok(told["shards"][0].clone())
     }
 

@@ -371,9 +371,8 @@ pub(super) fn quarantine(records: u64, time: Duration) -> Result<Row, String> {
         puts += 64;
         if looked.elapsed() > Duration::from_millis(60) {
             looked = Instant::now();
-            let text = client.statistics().map_err(|error| error.to_string())?;
-            let all: serde_json::Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-            most = most.max(all["shards"][0]["memory"]["quarantined_bytes"].as_u64().unwrap_or(0));
+            let all = client.statistics().map_err(|error| error.to_string())?;
+            most = most.max(all.shards[0].memory.quarantined_bytes);
         }
     }
     let rate = puts as f64 / began.elapsed().as_secs_f64();

@@ -56,19 +56,12 @@ pub(crate) fn run(context: &Context, command: &SnapshotCommand) -> Result<(), Fa
 }
 
 fn take(context: &Context) -> Result<(), Failure> {
-    let text = context.client()?.snapshot()?;
-    let taken: Value = serde_json::from_str(&text).map_err(|error| {
-        Failure::new(Exit::Other, "snapshot take", format!("the server's answer makes no sense: {error}"))
-    })?;
-    if let Some(why) = taken["error"].as_str() {
-        return Err(Failure::new(Exit::Other, "snapshot take", why));
-    }
+    let taken = context.client()?.snapshot()?;
     if context.json {
-        return context.print_json(&taken);
+        return context.print_json(&json!(taken));
     }
-    let (bytes, seconds) = (taken["bytes"].as_u64().unwrap_or(0), taken["seconds"].as_f64().unwrap_or(0.0));
-    let path = taken["path"].as_str().unwrap_or_default();
-    Ok(writeln!(std::io::stdout(), "{path}: a file of {} in {seconds:.1} s", show_size(bytes))?)
+    let (path, size) = (taken.path.display(), show_size(taken.bytes));
+    Ok(writeln!(std::io::stdout(), "{path}: a file of {size} in {:.1} s", taken.seconds)?)
 }
 
 /// What is known of a snapshot without reading all of it.

@@ -11,6 +11,7 @@ use kelix_types::Result;
 use crate::connect::{self, Address, Credentials};
 use crate::engine::{BETWEEN_TRIES, is_passing};
 use crate::session::{Session, SessionOptions};
+use crate::statistics::{SnapshotTaken, Statistics};
 
 /// A server's clients in this process. Cheap to clone and shared by threads, each of which opens its own
 /// [`Session`].
@@ -93,16 +94,17 @@ impl Client {
         Session::open(self, options)
     }
 
-    /// Has the server take a snapshot, and waits for it: where it is, or why there is none, as JSON. For the user whose the server is, on
-    /// its host.
-    pub fn snapshot(&self) -> Result<String> {
-        connect::snapshot(&self.address, &self.credentials, self.patience.answer())
+    /// Has the server take a snapshot, and waits for it. For the user whose the server is, on its host.
+    pub fn snapshot(&self) -> Result<SnapshotTaken> {
+        let answer = connect::snapshot(&self.address, &self.credentials, self.patience.answer())?;
+        SnapshotTaken::of_json(&answer)
     }
 
-    /// What the server tells of itself, its shards and its clients, as JSON.
-    pub fn statistics(&self) -> Result<String> {
-        until_there(self.patience.retry_for, || {
+    /// What the server tells of itself, its shards and its clients.
+    pub fn statistics(&self) -> Result<Statistics> {
+        let answer = until_there(self.patience.retry_for, || {
             connect::statistics(&self.address, &self.credentials, self.patience.answer())
-        })
+        })?;
+        Statistics::of_json(&answer)
     }
 }

@@ -67,6 +67,7 @@ mod rows;
 mod scan;
 mod session;
 mod shelf;
+pub mod statistics;
 #[cfg(kelix_sim)]
 pub mod sim;
 mod submit;
@@ -85,6 +86,7 @@ pub use read::Cost;
 pub use rows::Rows;
 pub use scan::{PausedScan, Scan, Scanner};
 pub use session::{CompareAndSet, Session, SessionOptions};
+pub use statistics::{SnapshotTaken, Statistics};
 pub use submit::{Completion, Outcome, Ticket};
 pub use tables::View;
 pub use transport::Path;

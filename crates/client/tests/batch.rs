@@ -16,10 +16,7 @@ fn serve(test: &str) -> (PathBuf, Server) {
 
 /// How often the shard has gone to sleep so far, and so how often it was woken.
 fn sleeps(client: &Client) -> u64 {
-    let statistics = client.statistics().expect("the server answers");
-    let (_, number) = statistics.split_once("\"sleeps\":").expect("it tells");
-    let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().expect("a number")
+    client.statistics().expect("the server answers").shards[0].sleeps
 }
 
 /// `kelix demo` showed a server that used up to a quarter of a core while nobody sent it anything: a batch that had

@@ -19,32 +19,22 @@ impl SessionStore {
         let session = client.session_with(options)?;
         Ok(SessionStore { client, session })
     }
-
-    fn statistics(&self) -> Result<serde_json::Value> {
-        serde_json::from_str(&self.client.statistics()?).map_err(|_| wrong_statistics("are no JSON"))
-    }
-}
-
-fn wrong_statistics(what: &str) -> Error {
-    Error::new(ErrorKind::Protocol, "load", format!("the server's statistics {what}"))
 }
 
 impl Store for SessionStore {
     fn free_bytes(&mut self) -> Result<u64> {
-        let statistics = self.statistics()?;
-        let shards = statistics["shards"].as_array().ok_or_else(|| wrong_statistics("tell of no shards"))?;
-        let free = shards.iter().map(|shard| {
-            let bytes = |name: &str| shard["memory"][name].as_u64().unwrap_or(0);
-            bytes("limit_bytes")
-                .saturating_sub(bytes("live_bytes").saturating_add(bytes("quarantined_bytes")))
+        let statistics = self.client.statistics()?;
+        let free = statistics.shards.iter().map(|shard| {
+            let memory = &shard.memory;
+            memory.limit_bytes.saturating_sub(memory.live_bytes.saturating_add(memory.quarantined_bytes))
         });
         // Whatever the server tells.
         Ok(free.fold(0, u64::saturating_add))
     }
 
     fn in_force(&mut self, dataset: &str) -> Result<InForce> {
-        let statistics = self.statistics()?;
-        let store = format!("term {} process {}", statistics["term"], statistics["pid"]);
+        let statistics = self.client.statistics()?;
+        let store = format!("term {} process {}", statistics.term, statistics.pid);
         let generation = match self.session.view(dataset) {
             Ok(view) => Some(view.generation()),
             Err(error) if error.kind() == ErrorKind::NoSuchTable => None,

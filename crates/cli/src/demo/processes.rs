@@ -142,11 +142,8 @@ impl RunningServer {
 
     /// Bytes of memory its items and index take.
     pub fn used_bytes(&self) -> Result<u64, Failure> {
-        let text = Client::connect(&self.directory)?.statistics()?;
-        let statistics: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
-        let shards = statistics["shards"].as_array();
-        let used = shards.into_iter().flatten().map(|shard| shard["memory"]["used_bytes"].as_u64());
-        used.sum::<Option<u64>>().ok_or_else(|| failed("the server's statistics tell no memory"))
+        let statistics = Client::connect(&self.directory)?.statistics()?;
+        Ok(statistics.shards.iter().map(|shard| shard.memory.used_bytes).sum())
     }
 }
 

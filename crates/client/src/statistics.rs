@@ -1,0 +1,325 @@
+//! What a server tells of itself: as values here, and as JSON on the way.
+//!
+//! What a server of another release does not tell is empty or zero, and what it tells beyond this is passed over.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use kelix_types::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+
+/// Statistics of a namespace, and of the server what is everybody's.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// The server's release.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Its term: each start of a server in a run directory has the next one.
+    pub term: u64,
+    /// The namespace; empty: the default one.
+    pub namespace: String,
+    /// Whether items are let go when memory is used up.
+    pub cache: bool,
+    /// Where it listens for TCP.
+    pub tcp: Option<String>,
+    /// The addresses of its RDMA devices.
+    pub rdma: Vec<String>,
+    /// Bytes of a page of its shared memory.
+    pub page_bytes: u64,
+    /// Seconds since its start.
+    pub uptime_s: f64,
+    /// How it goes with snapshots, where the server takes any.
+    pub snapshots: Option<SnapshotStatistics>,
+    /// Each shard.
+    pub shards: Vec<ShardStatistics>,
+    /// What the memory of all shards together is used for.
+    pub memory_by_kind: Vec<MemoryUse>,
+    /// The numbers of tables, of which there are so many of a kind.
+    pub table_numbers: Vec<TableNumbers>,
+    /// Generations of datasets.
+    pub generations: Vec<GenerationStatistics>,
+    /// How many more there are.
+    pub generations_not_listed: u64,
+    /// What sessions have cost so far, by the fabric's name: shm, verbs, tcp.
+    pub fabrics: BTreeMap<String, FabricStatistics>,
+    /// Sessions that are connected.
+    pub clients: Vec<ClientStatistics>,
+    /// How many more there are.
+    pub clients_not_listed: u64,
+}
+
+/// How it goes with the snapshots of a server.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct SnapshotStatistics {
+    /// Seconds between two; none: only when asked for.
+    pub every_seconds: Option<f64>,
+    /// How many are kept.
+    pub keep: u64,
+    /// Seconds since the newest was made.
+    pub age_seconds: Option<f64>,
+    /// Its bytes.
+    pub bytes: Option<u64>,
+    /// Seconds that it took.
+    pub seconds: Option<f64>,
+    /// Snapshots taken since the server's start.
+    pub taken: u64,
+    /// Snapshots that failed.
+    pub failed: u64,
+}
+
+/// What a shard has done since the server's start, and what is in it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ShardStatistics {
+    /// Its number.
+    pub shard: u64,
+    /// Items now.
+    pub items: u64,
+    /// All requests taken.
+    pub requests: u64,
+    /// Gets answered by message.
+    pub gets: u64,
+    /// Scans answered by message, each reply counted.
+    pub scans: u64,
+    /// Sub-models sent to clients whose copies were old.
+    pub sub_models_told: u64,
+    /// Items put.
+    pub puts: u64,
+    /// Keys deleted.
+    pub deletes: u64,
+    /// Items that expired.
+    pub expired: u64,
+    /// Items that were let go for lack of memory, in a cache.
+    pub evicted: u64,
+    /// Reads that clients told of, in a cache.
+    pub hints: u64,
+    /// Links repaired in place.
+    pub links_repaired: u64,
+    /// Writes that wait for memory now.
+    pub writes_waiting: u64,
+    /// Writes that have waited for memory.
+    pub writes_waited: u64,
+    /// Writes refused for lack of memory.
+    pub writes_refused: u64,
+    /// Writes asked for again that had been done, and were answered as before.
+    pub writes_repeated: u64,
+    /// Items moved out of sparse segments.
+    pub items_evacuated: u64,
+    /// Splits of the hash index.
+    pub index_splits: u64,
+    /// Merges of the hash index.
+    pub index_merges: u64,
+    /// Ordered tables.
+    pub ordered: Vec<OrderedStatistics>,
+    /// How many more there are.
+    pub ordered_not_listed: u64,
+    /// Counts the epochs by which freed memory is kept from reuse.
+    pub epoch: u64,
+    /// Seconds of processor time of the shard's thread.
+    pub cpu_s: f64,
+    /// How often the thread slept.
+    pub sleeps: u64,
+    /// Its memory.
+    pub memory: MemoryStatistics,
+}
+
+/// An ordered table of a shard.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct OrderedStatistics {
+    /// The table's number.
+    pub table: u64,
+    /// Its keys.
+    pub keys: u64,
+    /// Its leaves.
+    pub leaves: u64,
+    /// Leaves split so far.
+    pub splits: u64,
+    /// Leaves merged so far.
+    pub merges: u64,
+    /// Sub-models of its learned index.
+    pub sub_models: u64,
+    /// By how many leaves their guesses are off on average.
+    pub model_error: f64,
+    /// Bytes of the top model.
+    pub model_bytes: u64,
+    /// Bytes of translation tables.
+    pub table_bytes: u64,
+    /// Sub-models trained so far.
+    pub sub_models_trained: u64,
+    /// Top models made so far.
+    pub top_models_made: u64,
+}
+
+/// Bytes of a shard's memory.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct MemoryStatistics {
+    /// As many as it may have.
+    pub limit_bytes: u64,
+    /// In segments that it has.
+    pub segment_bytes: u64,
+    /// In pages that are in use.
+    pub used_bytes: u64,
+    /// In objects that are in use.
+    pub live_bytes: u64,
+    /// Freed, and not to be used again yet.
+    pub quarantined_bytes: u64,
+    /// Segments given back so far.
+    pub segments_retired: u64,
+}
+
+/// Memory of one use.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct MemoryUse {
+    /// Which use.
+    pub what: String,
+    /// Bytes of a slot, where it has slots.
+    pub slot_bytes: Option<u64>,
+    /// Slots in use.
+    pub slots: Option<u64>,
+    /// Bytes of objects that are in use.
+    pub live_bytes: u64,
+    /// Bytes of the pages in which they stand.
+    pub used_bytes: u64,
+}
+
+/// Numbers of tables of a kind.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct TableNumbers {
+    /// Which kind.
+    pub kind: String,
+    /// Numbers of tables that exist.
+    pub used: u64,
+    /// Numbers of dropped tables that somebody may know yet.
+    pub resting: u64,
+    /// Numbers that a new table can have.
+    pub left: u64,
+}
+
+/// A generation of a dataset.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct GenerationStatistics {
+    /// The dataset.
+    pub dataset: String,
+    /// The generation's number.
+    pub generation: u64,
+    /// Where it stands: being built, in force, superseded, unlisted, being dropped.
+    pub stage: String,
+    /// How many tables it has.
+    pub tables: u64,
+    /// Clients that hold a view of it.
+    pub holders: Vec<String>,
+    /// How many more there are.
+    pub holders_not_listed: u64,
+}
+
+/// What sessions over a fabric have cost since the server's start.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct FabricStatistics {
+    /// Sessions now.
+    pub connected: u64,
+    /// Remote READs.
+    pub reads: u64,
+    /// Bytes READ.
+    pub read_bytes: u64,
+    /// Messages sent.
+    pub messages: u64,
+    /// READs that turned out invalid and were done again.
+    pub retries: u64,
+    /// Times a one-sided path gave up and asked the shard.
+    pub fallbacks: u64,
+}
+
+/// A session that is connected.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ClientStatistics {
+    /// The number of its connection.
+    pub connection: u64,
+    /// The fabric's name.
+    pub fabric: String,
+    /// Its process, on this host.
+    pub pid: Option<i64>,
+    /// Its user, on this host.
+    pub uid: Option<u32>,
+    /// Its address, over TCP and verbs.
+    pub address: Option<String>,
+    /// Remote READs.
+    pub reads: u64,
+    /// Bytes READ.
+    pub read_bytes: u64,
+    /// Messages sent.
+    pub messages: u64,
+    /// READs that turned out invalid and were done again.
+    pub retries: u64,
+    /// Times a one-sided path gave up and asked the shard.
+    pub fallbacks: u64,
+    /// Segments of shared memory that it has mapped.
+    pub segments_mapped: u64,
+    /// Bytes of models that it has copied.
+    pub model_bytes: u64,
+}
+
+impl Statistics {
+    /// As a server sends them.
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).expect("numbers and strings")
+    }
+
+    /// What a server has sent.
+    pub(crate) fn of_json(text: &str) -> Result<Statistics> {
+        serde_json::from_str(text).map_err(|error| makes_no_sense("statistics", &error))
+    }
+}
+
+/// A snapshot that a server has taken.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SnapshotTaken {
+    /// The file, on the server's host.
+    pub path: PathBuf,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Seconds that it took.
+    pub seconds: f64,
+}
+
+/// What came of a snapshot.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum SnapshotAnswer {
+    Taken(SnapshotTaken),
+    Failed { error: String },
+}
+
+impl SnapshotTaken {
+    /// What a server has sent.
+    pub(crate) fn of_json(text: &str) -> Result<SnapshotTaken> {
+        match serde_json::from_str(text).map_err(|error| makes_no_sense("snapshot", &error))? {
+            SnapshotAnswer::Taken(taken) => Ok(taken),
+            SnapshotAnswer::Failed { error } => Err(Error::new(ErrorKind::Unavailable, "snapshot", error)),
+        }
+    }
+}
+
+fn makes_no_sense(operation: &'static str, error: &serde_json::Error) -> Error {
+    Error::new(ErrorKind::Protocol, operation, format!("the server's answer makes no sense: {error}"))
+}
