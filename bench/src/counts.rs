@@ -168,7 +168,7 @@ fn chase(session: &mut Session, count: usize) -> Result<(), String> {
     for record in (0..RECORDS).rev().chain([RECORDS - 1]) {
         let mut item = NewItem::new();
         let next = (record + 1) % RECORDS;
-        item.bytes("value", &record.to_le_bytes()).link("next", table, &key_of(next));
+        item = item.bytes("value", &record.to_le_bytes()).link("next", table, &key_of(next));
         session.put_item(table, &key_of(record), &item).map_err(text)?;
     }
     let mut item = session.get(table, &key_of(0)).map_err(text)?.ok_or("the first item is absent")?;
@@ -191,7 +191,7 @@ fn scan(session: &mut Session, count: usize) -> Result<(), String> {
     }
     let firsts = Numbers(9).records(RECORDS - BATCH as u64, DRAWN / BATCH);
     let scans: Vec<Scan> =
-        firsts.iter().map(|first| Scan::all().from(&first.to_be_bytes()).limit(BATCH as u64)).collect();
+        firsts.iter().map(|first| Scan::all().numbers(first..).limit(BATCH as u64)).collect();
     let mut rows = Rows::new();
     for at in (0..count / BATCH).map(|done| done % scans.len()) {
         session.scan_into(table, &scans[at], &mut rows).map_err(text)?;

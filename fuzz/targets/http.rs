@@ -130,7 +130,7 @@ impl World {
         };
         let server = Server::start(&config).expect("a server");
         let mut session = Client::connect(&directory).and_then(|client| client.session()).expect("a session");
-        let new = NewTable { name: "numbers", kind: TableKind::Numbers, overlay: false };
+        let new = NewTable::new("numbers", TableKind::Numbers);
         let mut build = session.build("loaded", &[new]).expect("a generation");
         build.put(0, &7u64.to_be_bytes(), b"value").expect("room");
         build.finish().expect("a generation in force");

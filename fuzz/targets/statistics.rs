@@ -139,7 +139,7 @@ impl World {
         for key in 0..20u8 {
             session.put(table, &[key], b"value").expect("room");
         }
-        let new = NewTable { name: "loaded", kind: TableKind::Hash, overlay: false };
+        let new = NewTable::new("loaded", TableKind::Hash);
         let build = session.build("dataset", &[new]).expect("a generation");
         build.finish().expect("a generation in force");
         let address = Address::Tcp(server.tcp_address().expect("a port").to_string());
@@ -171,7 +171,7 @@ impl World {
         let (dataset, names) = (name(), [name(), name()]);
         let kinds = [TableKind::Hash, TableKind::Strings];
         let new = names.each_ref().map(|name| &name[..]);
-        let new = [0, 1].map(|at| NewTable { name: new[at], kind: kinds[at], overlay: how & 8 != 0 });
+        let new = [0, 1].map(|at| NewTable::new(new[at], kinds[at]).overlay(how & 8 != 0));
         let build = session.build(&dataset, &new[..1 + usize::from(how >> 7)]);
         let told = told_when(client, |told| {
             let is_listed = |part: &str, name: &str, wanted: &str| {

@@ -45,9 +45,9 @@ static WORLD: LazyLock<Mutex<World>> = LazyLock::new(|| {
     // Nobody looks for it there.
     std::fs::remove_dir_all(directory).expect("its directory");
     let address = Address::Tcp(server.tcp_address().expect("a port").to_string());
-    let credentials = Credentials { token: Some(TOKEN.into()), ..Credentials::default() };
+    let credentials = Credentials::default().token(TOKEN.to_string());
     let client = Client::connect_with(address, credentials).expect("a server that serves");
-    let options = SessionOptions { path: Path::Pointer, timeout: PATIENCE, ..SessionOptions::default() };
+    let options = SessionOptions::default().path(Path::Pointer).timeout(PATIENCE);
     let mut session = client.session_with(options).expect("a session");
     let table = session.create_table("t").expect("a table");
     session.put(table, b"key", b"value").expect("room");

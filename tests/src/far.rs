@@ -91,7 +91,7 @@ pub fn client_at(address: impl Into<Address>) -> Client {
 /// A client with credentials, which has as much time.
 pub fn client_with(address: impl Into<Address>, credentials: Credentials) -> Result<Client, Error> {
     let retry_for = if breaks() { CARRY_ON } else { Duration::ZERO };
-    Client::connect_within(address, credentials, ConnectOptions { retry_for, ..ConnectOptions::default() })
+    Client::connect_within(address, credentials, ConnectOptions::default().retry_for(retry_for))
 }
 
 /// Where a server takes clients over verbs: nowhere, if the tests are not about them.
@@ -105,7 +105,7 @@ pub fn rdma() -> Vec<SocketAddr> {
 /// Opens a session over a fabric, and over no other.
 #[track_caller]
 pub fn session_over(fabric: FabricChoice, client: &Client, options: SessionOptions) -> Session {
-    let mut options = SessionOptions { fabric: Some(fabric), ..options };
+    let mut options = options.fabric(fabric);
     if breaks() && fabric != FabricChoice::Shm && options.retry_for.is_zero() {
         options.retry_for = CARRY_ON;
     }

@@ -156,7 +156,7 @@ impl Drop for Process {
 
 /// Options of a session that waits for as long as a process may be without the processor on a busy machine.
 pub fn patient() -> SessionOptions {
-    SessionOptions { timeout: Duration::from_secs(20), ..SessionOptions::default() }
+    SessionOptions::default().timeout(Duration::from_secs(20))
 }
 
 /// The program that serves, next to the tests.
@@ -227,7 +227,7 @@ impl ServerProcess {
 
     /// A session that looks items up in this way, with cached pointers of its own.
     pub fn session_by(&self, path: kelix::Path) -> Session {
-        let options = SessionOptions { path, private_caches: true, ..patient() };
+        let options = patient().path(path).private_caches(true);
         self.client().session_with(options).expect("a server that serves")
     }
 
@@ -243,7 +243,7 @@ impl ServerProcess {
 
     /// A session over TCP that looks items up in this way.
     pub fn tcp_session_by(&self, path: kelix::Path) -> Session {
-        session_over(FabricChoice::Tcp, &self.tcp_client(), SessionOptions { path, ..patient() })
+        session_over(FabricChoice::Tcp, &self.tcp_client(), patient().path(path))
     }
 
     /// A session over the fabric that is not shared memory.
@@ -255,7 +255,7 @@ impl ServerProcess {
     /// A session over it that looks items up in this way.
     #[track_caller]
     pub fn far_session_by(&self, path: kelix::Path) -> Session {
-        self.far_session(SessionOptions { path, ..patient() })
+        self.far_session(patient().path(path))
     }
 
     /// Asks it to stop in good order and waits for its end; returns how it says that it ended.

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use kelix::{FabricChoice, Path, SessionOptions};
+use kelix::{FabricChoice, Path};
 use kelix_fabric::tcp::Greeting;
 use kelix_tests::process::{ServerProcess, ServerProgram, patient};
 use kelix_tests::raw::hello;
@@ -39,7 +39,7 @@ fn an_exchange_beside_one_who_computes_takes_no_ticks() {
         });
         let middles = [FabricChoice::Tcp, FabricChoice::Shm].map(|fabric| {
             let client = if fabric == FabricChoice::Tcp { server.tcp_client() } else { server.client() };
-            let options = SessionOptions { path: Path::Message, ..patient() };
+            let options = patient().path(Path::Message);
             let mut session = session_over(fabric, &client, options);
             let table = session.create_table("t").expect("a table");
             session.put(table, b"key", b"value").expect("a put");

@@ -58,9 +58,9 @@ fn along_links(session: &mut Session, table: Table, keys: &[[u8; 8]]) -> usize {
 /// An item with a value, and a link to another one if links are to be followed.
 fn put(session: &mut Session, table: Table, key: u64, linked: bool) {
     let mut item = NewItem::new();
-    item.bytes("", &vec![key as u8; VALUE_BYTES]);
+    item = item.bytes("", &vec![key as u8; VALUE_BYTES]);
     if linked {
-        item.link("other", table, &(key + KEPT / 2).to_be_bytes());
+        item = item.link("other", table, &(key + KEPT / 2).to_be_bytes());
     }
     session.put_item(table, &key.to_be_bytes(), &item).unwrap();
 }

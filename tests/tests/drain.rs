@@ -132,7 +132,7 @@ fn serve(run: &RunDir) -> ServerProcess {
 
 /// A session that waits for ever.
 fn session(server: &ServerProcess, fabric: FabricChoice) -> Session {
-    let options = SessionOptions { timeout: NEVER, ..SessionOptions::default() };
+    let options = SessionOptions::default().timeout(NEVER);
     match fabric {
         FabricChoice::Shm => server.client().session_with(options).expect("a server that serves"),
         _ => server.far_session(options),

@@ -21,7 +21,7 @@ fn serve(run: &RunDir, take_over: bool) -> ServerProcess {
 
 /// An impatient session.
 fn session(server: &ServerProcess, path: Path) -> Session {
-    server.far_session(SessionOptions { path, ..SessionOptions::default() })
+    server.far_session(SessionOptions::default().path(path))
 }
 
 /// Runs an operation that must fail in time.

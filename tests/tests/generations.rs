@@ -44,9 +44,9 @@ fn person(number: u64) -> Vec<u8> {
 
 fn tables(overlay: bool) -> [NewTable<'static>; 3] {
     [
-        NewTable { name: "people", kind: TableKind::Hash, overlay },
-        NewTable { name: "departments", kind: TableKind::Strings, overlay },
-        NewTable { name: "salaries", kind: TableKind::Inline, overlay },
+        NewTable::new("people", TableKind::Hash).overlay(overlay),
+        NewTable::new("departments", TableKind::Strings).overlay(overlay),
+        NewTable::new("salaries", TableKind::Inline).overlay(overlay),
     ]
 }
 
@@ -57,8 +57,8 @@ fn fill(build: &mut Build<'_>, mark: u64) -> Result<()> {
         // Links lead to what comes later, and in circles.
         let department = format!("dept:{}", number % DEPARTMENTS).into_bytes();
         let mut item = NewItem::new();
-        item.bytes("mark", &mark.to_le_bytes());
-        item.link("department", departments, &department).link(
+        item = item.bytes("mark", &mark.to_le_bytes());
+        item = item.link("department", departments, &department).link(
             "next",
             people,
             &person((number + 1) % PEOPLE),
@@ -68,7 +68,7 @@ fn fill(build: &mut Build<'_>, mark: u64) -> Result<()> {
     }
     for number in 0..DEPARTMENTS {
         let mut item = NewItem::new();
-        item.bytes("mark", &mark.to_le_bytes()).link("head", people, &person(number));
+        item = item.bytes("mark", &mark.to_le_bytes()).link("head", people, &person(number));
         build.put_item(1, format!("dept:{number}").as_bytes(), &item)?;
     }
     Ok(())
@@ -248,7 +248,7 @@ fn loaded_tables_take_no_writes_and_names_are_one_thing_only() {
     let error = session.build("company", &tables(false)).map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
     let long = "n".repeat(256);
-    let table = |name| NewTable { name, kind: TableKind::Hash, overlay: false };
+    let table = |name| NewTable::new(name, TableKind::Hash);
     for (dataset, tables) in
         [("d", vec![table(&long)]), (&long, vec![table("t")]), ("d", vec![table("t"); 257])]
     {
@@ -256,7 +256,7 @@ fn loaded_tables_take_no_writes_and_names_are_one_thing_only() {
         assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
         assert!(error.to_string().contains("256"), "{error}");
     }
-    let names = [NewTable { name: "cities", kind: TableKind::Hash, overlay: false }];
+    let names = [NewTable::new("cities", TableKind::Hash)];
     let mut build = session.build("world", &names).unwrap();
     for number in 0..100u64 {
         build.put(0, &number.to_le_bytes(), b"city").unwrap();
@@ -284,20 +284,20 @@ fn items_are_written_as_they_come() {
     let people = build.table(0);
     let mut ada = build.item(0, b"ada");
     let ends = SystemTime::now() + Duration::from_secs(3600);
-    ada.bytes("name", b"Ada").link("next", people, b"bob").expires_at(ends).flags(7);
+    ada = ada.bytes("name", b"Ada").link("next", people, b"bob").expires_at(ends).flags(7);
     ada.end().unwrap();
     // The same names in another order, and one of them twice.
     let mut bob = build.item(0, b"bob");
-    bob.link("next", people, b"eve").bytes("", b"plain").bytes("name", b"Bob");
-    bob.link_with("next", elsewhere, b"rome", b"by train");
+    bob = bob.link("next", people, b"eve").bytes("", b"plain").bytes("name", b"Bob");
+    bob = bob.link_with("next", elsewhere, b"rome", b"by train");
     bob.end().unwrap();
-    build.item(0, b"eve").bytes("", b"nothing else");
+    drop(build.item(0, b"eve").bytes("", b"nothing else"));
     let mut wrong = build.item(0, b"eve");
-    wrong.bytes("name", b"Eve").link("next", people, &[0; 70_000]).bytes("late", b"x");
+    wrong = wrong.bytes("name", b"Eve").link("next", people, &[0; 70_000]).bytes("late", b"x");
     assert_eq!(wrong.end().unwrap_err().kind(), ErrorKind::InvalidArgument);
     // Longer than what is sent with others.
     let mut long = build.item(0, b"long");
-    long.bytes("name", &[7; 100_000]).link("next", people, b"ada").flags(8);
+    long = long.bytes("name", &[7; 100_000]).link("next", people, b"ada").flags(8);
     long.end().unwrap();
     let built = build.finish().unwrap();
     assert_eq!((built.items, built.links), (3, 4));
@@ -325,7 +325,7 @@ fn links_are_found_too_after_items_were_put_again() {
         fill(&mut build, 1).unwrap();
         for number in 0..again {
             let (people, mut item) = (build.table(0), NewItem::new());
-            item.bytes("mark", &2u64.to_le_bytes()).link("next", people, b"person:none");
+            item = item.bytes("mark", &2u64.to_le_bytes()).link("next", people, b"person:none");
             build.put_item(0, &person(number), &item).unwrap();
         }
         let built = build.finish().unwrap();

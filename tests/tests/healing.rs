@@ -17,7 +17,7 @@ fn each(mut test: impl FnMut(FabricChoice, SessionOptions)) {
     let times = if breaks() { &[2000][..] } else { &[0, 200] };
     for fabric in fabrics() {
         for retry_for in times.iter().copied().map(Duration::from_millis) {
-            test(fabric, SessionOptions { retry_for, ..SessionOptions::default() });
+            test(fabric, SessionOptions::default().retry_for(retry_for));
         }
     }
 }
@@ -90,7 +90,7 @@ fn items_of_a_server_that_has_gone_lead_nowhere() {
         let (people, bosses) =
             (session.create_table("people").unwrap(), session.create_table("bosses").unwrap());
         session.put(bosses, b"grace", b"a boss").unwrap();
-        session.put_item(people, b"ada", NewItem::new().link("boss", bosses, b"grace")).unwrap();
+        session.put_item(people, b"ada", &NewItem::new().link("boss", bosses, b"grace")).unwrap();
         let ada = session.get(people, b"ada").unwrap().expect("put");
         let mut frontier = kelix::Frontier::new();
         frontier.add_links(&ada, "boss", |_| true);

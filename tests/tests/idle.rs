@@ -123,7 +123,7 @@ fn a_wait_of_any_length_is_a_sleep() {
         for (way, milliseconds) in [(1u64 << shift) - 1, 1 << shift, (1 << shift) + 1].into_iter().enumerate()
         {
             let mut item = kelix::NewItem::new();
-            item.bytes("", b"value").expires_in(Duration::from_millis(milliseconds));
+            item = item.bytes("", b"value").expires_in(Duration::from_millis(milliseconds));
             session.put_item(table, &[number as u8, way as u8], &item).unwrap();
         }
         next_to_nothing(&[server.process.pid()], || std::thread::sleep(Duration::from_millis(50)));

@@ -31,9 +31,9 @@ fn key(number: u64) -> Vec<u8> {
 impl World {
     fn put_node(&mut self, number: u64, targets: &[u64]) {
         let mut item = NewItem::new();
-        item.bytes("name", &number.to_le_bytes());
+        item = item.bytes("name", &number.to_le_bytes());
         for target in targets {
-            item.link_with("next", self.table, &key(*target), &target.to_le_bytes());
+            item = item.link_with("next", self.table, &key(*target), &target.to_le_bytes());
         }
         self.session.put_item(self.table, &key(number), &item).unwrap();
     }
@@ -252,7 +252,7 @@ fn links_in_a_value_too_large_for_one_slot_lead_to_their_targets() {
         let mut world = world(1, fabric);
         world.put_node(1, &[]);
         let mut item = NewItem::new();
-        item.link("next", world.table, &key(1)).bytes("rest", &vec![5; 2 << 20]);
+        item = item.link("next", world.table, &key(1)).bytes("rest", &vec![5; 2 << 20]);
         world.session.put_item(world.table, &key(2), &item).unwrap();
         for _ in 0..3 {
             let node = world.node(2);

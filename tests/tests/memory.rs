@@ -311,7 +311,7 @@ fn renewing_an_expiry_costs_no_memory() {
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
     };
     let mut item = NewItem::new();
-    item.bytes("", b"session").expires_in(Duration::from_secs(3600));
+    item = item.bytes("", b"session").expires_in(Duration::from_secs(3600));
     let mut renew = |times: u32| {
         let mut completions = Vec::new();
         for _ in 0..times / 1000 {

@@ -5,6 +5,7 @@
 //! `KELIX_TEST_SEED=n` runs one seed.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, SystemTime};
 
@@ -227,11 +228,11 @@ impl World {
             let name = NAMES[self.random.below(4) as usize];
             let bytes = if self.random.once_in(12) { self.value(0) } else { self.bytes(20) };
             if self.random.once_in(2) {
-                item.bytes(name, &bytes);
+                item = item.bytes(name, &bytes);
                 attributes.push((name, Value::Bytes(bytes)));
             } else {
                 let (table, key) = self.place();
-                item.link_with(name, self.tables[session][table], &key, &bytes);
+                item = item.link_with(name, self.tables[session][table], &key, &bytes);
                 attributes.push((name, Value::Link { table, key, bytes }));
             }
         }
@@ -240,7 +241,7 @@ impl World {
             attributes.push(("", Value::Bytes(Vec::new())));
         }
         let flags = if self.random.once_in(3) { self.random.below(1 << 32) as u32 } else { 0 };
-        item.flags(flags);
+        item = item.flags(flags);
         (item, Known { attributes, version: Version(0), ends: None, flags })
     }
 
@@ -254,9 +255,9 @@ impl World {
             let ends = SystemTime::now() + time;
             known.ends = Some(ends);
             if self.random.once_in(2) {
-                item.expires_in(time)
+                item = item.expires_in(time)
             } else {
-                item.expires_at(ends)
+                item = item.expires_at(ends)
             };
         }
         let table = self.tables[session][place.0];
@@ -503,14 +504,16 @@ impl World {
             lower = Some(prefix);
         } else {
             let (from, until) = (self.key(number), self.key(number));
+            let (mut low, mut high) = (Bound::Unbounded, Bound::Unbounded);
             if !self.random.once_in(4) {
-                scan = if self.random.once_in(2) { scan.from(&from) } else { scan.after(&from) };
-                lower = Some(from);
+                low = if self.random.once_in(2) { Bound::Included(&from) } else { Bound::Excluded(&from) };
+                lower = Some(from.clone());
             }
             if !self.random.once_in(4) {
-                scan = if self.random.once_in(2) { scan.until(&until) } else { scan.to(&until) };
-                upper = Some(until);
+                high = if self.random.once_in(2) { Bound::Excluded(&until) } else { Bound::Included(&until) };
+                upper = Some(until.clone());
             }
+            scan = scan.range((low, high));
         }
         let (mut limit, backwards) = (u64::MAX, self.random.once_in(2));
         if self.random.once_in(2) {
@@ -526,10 +529,10 @@ impl World {
         let inside = |key: &Vec<u8>| {
             let above = lower.as_ref().is_none_or(|lower| match is_prefix {
                 true => key.starts_with(lower),
-                false if words.contains("lower: After") => key > lower,
+                false if words.contains("lower: Excluded") => key > lower,
                 false => key >= lower,
             });
-            let below = upper.as_ref().is_none_or(|upper| match words.contains("upper: After") {
+            let below = upper.as_ref().is_none_or(|upper| match words.contains("upper: Included") {
                 true => key <= upper,
                 false => key < upper,
             });
@@ -661,7 +664,7 @@ fn run(seed: u64, shards: usize) {
         let key = if kind.has_numbers() { &[0; 8][..] } else { b"" };
         let mut item = NewItem::new();
         for name in NAMES {
-            item.bytes(name, b"");
+            item = item.bytes(name, b"");
         }
         world.sessions[0].put_item(table, key, &item).unwrap();
         world.sessions[0].delete(table, key).unwrap();

@@ -43,7 +43,7 @@ fn serve(run: &RunDir) -> Server {
 
 fn client(run: &RunDir, who: &str, namespace: &str) -> Result<Client, Error> {
     let token = Some(token(who).word);
-    let credentials = Credentials { namespace: namespace.into(), token, ..Credentials::default() };
+    let credentials = Credentials::default().namespace(namespace).token(token);
     client_with(Address::Tcp(tcp_address(run.path())), credentials)
 }
 
@@ -58,7 +58,7 @@ const WRITES: [(&str, Writing); 8] = [
     ("a large put", |session, table| session.put(table, b"k", &[1; 100_000]).map(drop)),
     ("delete", |session, table| session.delete(table, b"k").map(drop)),
     ("compare_and_set", |session, table| session.compare_and_set(table, b"new", None, b"w").map(drop)),
-    ("put_item", |session, table| session.put_item(table, b"k", NewItem::new().bytes("a", b"w")).map(drop)),
+    ("put_item", |session, table| session.put_item(table, b"k", &NewItem::new().bytes("a", b"w")).map(drop)),
     ("create_table", |session, _| session.create_table("new").map(drop)),
     ("multi_put", |session, table| session.multi_put(table, &[(b"k", b"w")])?.pop().expect("one").map(drop)),
     ("submit_put", |session, table| {
@@ -91,8 +91,7 @@ fn who_may_only_read_cannot_write() {
         assert!(looker.get(table, b"new").unwrap().is_none());
     }
     // A reader whose session may ask again is no writer either.
-    let options =
-        SessionOptions { retry_for: std::time::Duration::from_secs(5), ..SessionOptions::default() };
+    let options = SessionOptions::default().retry_for(std::time::Duration::from_secs(5));
     let mut again = session_over(far(), &client(&run, "looker", "people").unwrap(), options);
     assert_eq!(again.put(table, b"k", b"w").unwrap_err().kind(), ErrorKind::Denied);
     server.stop();
@@ -174,9 +173,9 @@ fn namespaces_do_not_see_each_other() {
         assert_eq!((told.shards.len(), told.clients.len()), (shards, 1));
     }
     // The user that the server runs as may do everything, in shared memory too.
-    let credentials = Credentials { namespace: "secret".into(), ..Credentials::default() };
+    let credentials = Credentials::default().namespace("secret");
     let own = Client::connect_with(run.path(), credentials).unwrap();
-    let options = SessionOptions { fabric: Some(FabricChoice::Shm), ..patient() };
+    let options = patient().fabric(FabricChoice::Shm);
     let mut own = own.session_with(options).unwrap();
     let table = own.table("t").unwrap();
     own.put(table, b"k", b"own").unwrap();

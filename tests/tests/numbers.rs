@@ -27,7 +27,7 @@ fn make_and_drop(session: &mut Session, round: usize) -> Table {
     if round % 50 == 0 {
         session.put(table, b"key", b"another table's").unwrap();
         let mut item = NewItem::new();
-        item.bytes("attribute of another", b"1");
+        item = item.bytes("attribute of another", b"1");
         session.put_item(table, b"item", &item).unwrap();
     }
     assert!(session.drop_table("scratch").unwrap());
@@ -60,7 +60,7 @@ fn numbers_come_back_while_sessions_go_on() {
     let doomed = owner.create_table("doomed").unwrap();
     owner.put(doomed, b"key", b"doomed").unwrap();
     let far = |options| session_over(FabricChoice::Tcp, &server.client(), options);
-    let again = SessionOptions { retry_for: std::time::Duration::from_secs(60), ..SessionOptions::default() };
+    let again = SessionOptions::default().retry_for(std::time::Duration::from_secs(60));
     let mut sessions = [server.session(), far(SessionOptions::default()), far(again)];
     let handles: Vec<(Table, Table)> = sessions
         .iter_mut()

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kelix::{Path, Rows, Scan, Session, SessionOptions, Table, TableKind, Values};
+use kelix::{Path, Rows, Scan, Session, Table, TableKind, Values};
 use kelix_tests::process::{ServerProcess, ServerProgram, patient};
 use kelix_tests::{Random, RunDir, breaks, check_one_sided, fewer, until, watchdog};
 
@@ -78,7 +78,7 @@ fn gets_leave_the_shard_alone() {
                     assert!(session.get_into(table, &7u64.to_be_bytes(), &mut buffer).unwrap().is_none());
                 }
                 // Scans are read too; of strings only upwards.
-                let half = Scan::all().from(&keys[count as usize / 2]);
+                let half = Scan::all().range(&keys[count as usize / 2]..);
                 let mut scans = vec![Scan::all(), half.clone().limit(7), half];
                 if kind.has_numbers() {
                     scans.push(Scan::all().backwards());
@@ -113,7 +113,7 @@ fn less_room_for_models_means_more_reads() {
     load(&mut near, table, 0..count);
     let mut reads = Vec::new();
     for model_bytes in [1 << 20, 2500, 400, 0] {
-        let options = SessionOptions { model_bytes, path: Path::Index, ..patient() };
+        let options = patient().model_bytes(model_bytes).path(Path::Index);
         let mut session = server.far_session(options);
         let table = session.table("numbers").unwrap();
         let mut random = Random(5);
@@ -149,7 +149,7 @@ fn sessions_share_copies_of_models() {
         let count = 20_000;
         load(&mut near, table, 0..count);
         let open = |private_caches: bool| {
-            let options = SessionOptions { path: Path::Index, private_caches, ..patient() };
+            let options = patient().path(Path::Index).private_caches(private_caches);
             server.far_session(options)
         };
         // READs beside those of leaves and items.

@@ -29,7 +29,7 @@ fn serve(run: &RunDir, shards: usize) -> (Server, Client) {
 }
 
 fn tables() -> [NewTable<'static>; 2] {
-    KINDS.map(|(name, kind)| NewTable { name, kind, overlay: true })
+    KINDS.map(|(name, kind)| NewTable::new(name, kind).overlay(true))
 }
 
 /// Loads these keys into both tables, with this value.
@@ -110,8 +110,11 @@ fn all_of_an_item_is_taken_over() {
     load(&mut loader, &[b"a"], b"one");
     let (carts, prices) = (session.table("carts").unwrap(), session.table("prices").unwrap());
     let mut item = NewItem::new();
-    item.bytes("note", b"hers").link_with("price", prices, b"a", b"2 pieces").link("plain", plain, b"target");
-    item.expires_in(Duration::from_secs(3600)).flags(u32::MAX);
+    item = item
+        .bytes("note", b"hers")
+        .link_with("price", prices, b"a", b"2 pieces")
+        .link("plain", plain, b"target");
+    item = item.expires_in(Duration::from_secs(3600)).flags(u32::MAX);
     session.put_item(carts, b"cart", &item).unwrap();
     let ends = session.get(carts, b"cart").unwrap().unwrap().expires().unwrap();
     let medium: Vec<u8> = (0..100_000u32).map(|byte| byte as u8).collect();
@@ -143,7 +146,7 @@ fn tables_without_room_for_a_mark_are_no_overlays() {
     let run = RunDir::new();
     let (_server, client) = serve(&run, 1);
     let mut session = client.session().unwrap();
-    let table = NewTable { name: "numbers", kind: TableKind::Inline, overlay: true };
+    let table = NewTable::new("numbers", TableKind::Inline).overlay(true);
     let error = session.build(DATASET, &[table]).err().expect("refused");
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
 }
@@ -228,7 +231,7 @@ fn write(client: &Client, fabric: FabricChoice, writer: u64, over: &AtomicBool, 
             }
             _ => {
                 let mut item = NewItem::new();
-                item.bytes("", &text).bytes("more", b"more");
+                item = item.bytes("", &text).bytes("more", b"more");
                 session.put_item(handle, &key(number), &item).unwrap();
                 known[slot] = Some(count);
             }

@@ -80,7 +80,7 @@ impl Writer {
     fn put_links(&mut self, key: u64) {
         let mut item = NewItem::new();
         for step in 0..3 {
-            item.link("to", self.table, &((key + step) % self.keys()).to_le_bytes());
+            item = item.link("to", self.table, &((key + step) % self.keys()).to_le_bytes());
         }
         self.session.put_item(self.links, &key.to_le_bytes(), &item).unwrap();
     }

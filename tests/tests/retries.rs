@@ -23,7 +23,7 @@ const A_SECOND: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// A session that asks again for as long as a busy machine may need.
 fn options() -> SessionOptions {
-    SessionOptions { retry_for: Duration::from_secs(30), ..SessionOptions::default() }
+    SessionOptions::default().retry_for(Duration::from_secs(30))
 }
 
 /// A way to a server that breaks: after each so many bytes of an answer or a request, chosen at random, or when told to. Over
@@ -249,7 +249,7 @@ fn a_server_that_is_gone_for_good_leaves_the_outcome_unknown() {
         let run = RunDir::new();
         let mut server = serve(&run, false);
         let retry_for = Duration::from_millis(300);
-        let options = SessionOptions { retry_for, ..SessionOptions::default() };
+        let options = SessionOptions::default().retry_for(retry_for);
         let mut session = session_over(fabric, &server.client(), options);
         let table = session.create_table("t").unwrap();
         server.process.stop_still();
@@ -283,7 +283,7 @@ fn a_full_ring_hides_no_end() {
     for fabric in fabrics() {
         let run = RunDir::new();
         let mut server = serve(&run, false);
-        let options = SessionOptions { timeout: Duration::from_secs(200), ..SessionOptions::default() };
+        let options = SessionOptions::default().timeout(Duration::from_secs(200));
         let mut session = session_over(fabric, &server.client(), options);
         let table = session.create_table("t").unwrap();
         let keys: Vec<[u8; 8]> = (0..200u64).map(u64::to_le_bytes).collect();
@@ -314,7 +314,7 @@ fn a_server_that_is_gone_is_looked_for_as_long_as_told_and_no_longer() {
             let run = RunDir::new();
             let mut server = serve(&run, false);
             let (timeout, retry_for) = (Duration::from_secs(100_000), Duration::from_secs(2));
-            let options = SessionOptions { timeout, retry_for, ..SessionOptions::default() };
+            let options = SessionOptions::default().timeout(timeout).retry_for(retry_for);
             let mut session = session_over(fabric, &server.client(), options);
             let table = session.create_table("t").unwrap();
             server.process.stop_still();

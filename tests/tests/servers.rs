@@ -85,7 +85,7 @@ const OPERATIONS: [(&str, Operation, Effect); 12] = [
     ("compare_and_set", |s, table| s.compare_and_set(table, b"k", None, b"v").map(drop), Effect::Unknown),
     (
         "put_item",
-        |session, table| session.put_item(table, b"k", NewItem::new().bytes("", b"v")).map(drop),
+        |session, table| session.put_item(table, b"k", &NewItem::new().bytes("", b"v")).map(drop),
         Effect::Unknown,
     ),
     ("create_table", |session, _| session.create_table("new").map(drop), Effect::Unknown),
@@ -300,7 +300,7 @@ const WAYS: [(&str, Way); 6] = [
     }),
     ("scan_into", |session, table, keys| {
         let mut rows = Rows::new();
-        session.scan_into(table, &Scan::all().from(keys[0]), &mut rows)?;
+        session.scan_into(table, &Scan::all().range(keys[0]..), &mut rows)?;
         Ok((0..rows.len()).map(|row| rows.value(row).to_vec()).collect())
     }),
 ];

@@ -38,8 +38,7 @@ fn whatever_arrives_steadily_is_got() {
         near.put(ordered, &key.to_be_bytes(), &value::make(key, 1, 100_000)).unwrap();
     }
     for path in [Path::Auto, Path::Message] {
-        let mut far =
-            session(&way, SessionOptions { path, private_caches: true, ..SessionOptions::default() });
+        let mut far = session(&way, SessionOptions::default().path(path).private_caches(true));
         let (table, ordered) = (far.table("t").unwrap(), far.table("o").unwrap());
         let began = Instant::now();
         let item = far.get(table, b"large").unwrap().expect("put");
@@ -115,11 +114,11 @@ fn a_slow_way_that_breaks_is_gone_on_over() {
         let run = RunDir::new();
         let server = serve(&run);
         let way = SlowWay::to(server.tcp_address(), 4 * BYTES_A_SECOND, Some((200_000, Random(seed))));
-        let options = SessionOptions { retry_for: Duration::from_secs(60), ..SessionOptions::default() };
+        let options = SessionOptions::default().retry_for(Duration::from_secs(60));
         let client = Client::connect_within(
             &way.address,
             kelix::Credentials::default(),
-            kelix::ConnectOptions { retry_for: options.retry_for, ..kelix::ConnectOptions::default() },
+            kelix::ConnectOptions::default().retry_for(options.retry_for),
         );
         let mut far = session_over(FabricChoice::Tcp, &client.unwrap(), options);
         let table = far.create_table("t").unwrap();
@@ -155,10 +154,9 @@ fn connecting_again_has_one_budget() {
     // No connection lives for as long as the value takes.
     let way = SlowWay::to(server.tcp_address(), 8 * BYTES_A_SECOND, Some((200_000, Random(1))));
     let retry_for = Duration::from_secs(2);
-    let patience = kelix::ConnectOptions { retry_for, ..kelix::ConnectOptions::default() };
+    let patience = kelix::ConnectOptions::default().retry_for(retry_for);
     let client = Client::connect_within(&way.address, kelix::Credentials::default(), patience).unwrap();
-    let mut far =
-        session_over(FabricChoice::Tcp, &client, SessionOptions { retry_for, ..SessionOptions::default() });
+    let mut far = session_over(FabricChoice::Tcp, &client, SessionOptions::default().retry_for(retry_for));
     let table = far.table("t").unwrap();
     let began = Instant::now();
     let error = far.get(table, b"large").unwrap_err();
@@ -198,7 +196,7 @@ fn a_server_that_is_not_there_yet_is_waited_for() {
     let _watchdog = watchdog("a server to come");
     let run = RunDir::new();
     let retry_for = Duration::from_secs(30);
-    let patience = kelix::ConnectOptions { retry_for, ..kelix::ConnectOptions::default() };
+    let patience = kelix::ConnectOptions::default().retry_for(retry_for);
     let directory = run.path().to_path_buf();
     let waiting = std::thread::spawn(move || {
         Client::connect_within(directory, kelix::Credentials::default(), patience)

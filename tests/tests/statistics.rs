@@ -23,7 +23,12 @@ fn what_a_server_tells_has_its_place_in_the_types() {
     let config = ServerConfig {
         directory: run.path().to_path_buf(),
         memory_bytes: 64 << 20,
-        snapshots: Some(SnapshotConfig { directory: run.path().join("kept"), every: None, keep: 2, fresh: false }),
+        snapshots: Some(SnapshotConfig {
+            directory: run.path().join("kept"),
+            every: None,
+            keep: 2,
+            fresh: false,
+        }),
         ..ServerConfig::default()
     };
     let server = Server::start(&config).unwrap();
@@ -31,7 +36,7 @@ fn what_a_server_tells_has_its_place_in_the_types() {
     let mut session = client.session().unwrap();
     let ordered = session.create_table_of(TableKind::Numbers, "ordered").unwrap();
     session.put(ordered, &7u64.to_be_bytes(), b"v").unwrap();
-    let table = NewTable { name: "loaded", kind: TableKind::Hash, overlay: false };
+    let table = NewTable::new("loaded", TableKind::Hash);
     let mut build = session.build("dataset", &[table]).unwrap();
     build.put(0, b"k", b"v").unwrap();
     build.finish().unwrap();

@@ -229,7 +229,7 @@ fn short_time_outs_are_kept() {
     let _watchdog = watchdog("short time-outs");
     let run = RunDir::new();
     let server = server(&run);
-    let options = SessionOptions { timeout: Duration::from_millis(50), ..SessionOptions::default() };
+    let options = SessionOptions::default().timeout(Duration::from_millis(50));
     let mut session = server.client().session_with(options).unwrap();
     let table = session.create_table("t").unwrap();
     server.process.stop_still();

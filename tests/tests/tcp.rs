@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use kelix::{Address, Client, ErrorKind, FabricChoice, NewItem, Path, SessionOptions};
+use kelix::{Address, Client, ErrorKind, FabricChoice, NewItem, Path};
 use kelix_tests::bystander::Bystander;
 use kelix_tests::filled::{check, fill};
 use kelix_tests::process::{ServerProcess, ServerProgram, patient};
@@ -289,7 +289,7 @@ fn an_answer_that_nobody_awaits_hides_no_end() {
     let mut near = server.session();
     let of_near = near.create_table("t").unwrap();
     near.put(of_near, b"target", b"one").unwrap();
-    near.put_item(of_near, b"source", NewItem::new().link("to", of_near, b"target")).unwrap();
+    near.put_item(of_near, b"source", &NewItem::new().link("to", of_near, b"target")).unwrap();
     let mut session = server.tcp_session_by(Path::Pointer);
     let table = session.table("t").unwrap();
     let source = session.get(table, b"source").unwrap().expect("put");
@@ -316,7 +316,7 @@ fn the_fabric_is_visible_and_can_be_insisted_on() {
     let run = RunDir::new();
     let server = serve(&run, false);
     let over = |address: Address, fabric| {
-        let options = SessionOptions { fabric, ..patient() };
+        let options = patient().fabric(fabric);
         Client::connect(address).unwrap().session_with(options)
     };
     let (directory, tcp) = (Address::from(run.path()), Address::Tcp(server.tcp_address()));

@@ -84,7 +84,7 @@ fn write(client: &Client, over: &AtomicBool) -> u64 {
 
 /// A session over verbs, and the table, once all keys are there.
 fn reader(client: &Client, path: Path) -> (Session, Table) {
-    let options = SessionOptions { fabric: Some(FabricChoice::Verbs), path, ..patient() };
+    let options = patient().fabric(FabricChoice::Verbs).path(path);
     let mut session = client.session_with(options).expect("a device for RDMA");
     assert_eq!(session.fabric(), "verbs");
     let table = session.create_table("t").unwrap();

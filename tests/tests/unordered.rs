@@ -115,7 +115,9 @@ fn a_hash_table_has_no_ranges() {
     let server = server(&run, 1);
     let mut session = server.session();
     let table = session.create_table("things").unwrap();
-    for scan in [Scan::prefix(b"a"), Scan::all().from(b"a"), Scan::all().to(b"b"), Scan::all().backwards()] {
+    for scan in
+        [Scan::prefix(b"a"), Scan::all().range(b"a"..), Scan::all().range(..=b"b"), Scan::all().backwards()]
+    {
         let error = session.scan(table, &scan).err().expect("no range");
         assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     }
@@ -134,7 +136,7 @@ fn a_table_that_is_dropped_is_gone_and_its_memory_comes_back() {
             let table = session.create_table(name).unwrap();
             fill(&mut session, table, 0..20_000);
             let mut item = NewItem::new();
-            item.bytes("of", name.as_bytes());
+            item = item.bytes("of", name.as_bytes());
             session.put_item(table, b"attributed", &item).unwrap();
         }
         let (users, others) = (session.table("users").unwrap(), session.table("others").unwrap());

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use kelix::{
-    Client, ErrorKind, FabricChoice, Frontier, Item, NewItem, NewTable, Path, Session, SessionOptions, Table,
-    TableKind, Visit, Walk, Walked,
+    Client, ErrorKind, FabricChoice, Frontier, Item, NewItem, NewTable, Path, Session, Table, TableKind,
+    Visit, Walk, Walked,
 };
 use kelix_server::{Server, ServerConfig};
 use kelix_tests::process::patient;
@@ -30,7 +30,7 @@ fn serve(run: &RunDir, shards: usize) -> (Server, Client) {
 }
 
 fn session(client: &Client, fabric: FabricChoice, path: Path) -> Session {
-    session_over(fabric, client, SessionOptions { path, ..patient() })
+    session_over(fabric, client, patient().path(path))
 }
 
 /// Whom each knows, some of whom are not there.
@@ -112,9 +112,9 @@ fn number(item: &Item) -> u64 {
 
 fn person(graph: &Graph, people: Table, number: u64) -> NewItem {
     let mut item = NewItem::new();
-    item.bytes("number", &number.to_le_bytes());
+    item = item.bytes("number", &number.to_le_bytes());
     for other in &graph.knows[number as usize] {
-        item.link_with("knows", people, &key(*other), &other.to_le_bytes());
+        item = item.link_with("knows", people, &key(*other), &other.to_le_bytes());
     }
     item
 }
@@ -139,7 +139,7 @@ fn walk(
     session: &mut Session,
     people: Table,
     walk: Walk<'_>,
-    mut visit: impl FnMut(u64) -> Visit,
+    mut visit: impl FnMut(u64) -> ControlFlow<(), Visit>,
 ) -> (Vec<Came>, Walked) {
     let mut came = Vec::new();
     let walked = session
@@ -175,14 +175,17 @@ fn walks_come_to_what_walks_on_lists_come_to() {
             let knows = Walk::along(&["knows"]);
             for depth in [0, 1, 2, 3, u32::MAX] {
                 let (came, gone) = graph.wide(depth, |_| true);
-                let found = walk(&mut session, people, knows.to_depth(depth), |_| Visit::On);
+                let found =
+                    walk(&mut session, people, knows.to_depth(depth), |_| ControlFlow::Continue(Visit::On));
                 assert_eq!(
                     (found.0, found.1.gone),
                     (came, gone),
                     "seed {seed}, {fabric:?}, {path:?}, depth {depth}"
                 );
                 let (came, gone) = graph.deep(depth);
-                let found = walk(&mut session, people, knows.to_depth(depth).depth_first(), |_| Visit::On);
+                let found = walk(&mut session, people, knows.to_depth(depth).depth_first(), |_| {
+                    ControlFlow::Continue(Visit::On)
+                });
                 assert_eq!(
                     (found.0, found.1.gone),
                     (came, gone),
@@ -191,14 +194,20 @@ fn walks_come_to_what_walks_on_lists_come_to() {
             }
             // Not on from those with odd numbers; and not beyond the tenth.
             let goes_on = |number: u64| number % 2 == 0;
-            let back = |number: u64| if goes_on(number) { Visit::On } else { Visit::Back };
+            let back = |number: u64| {
+                if goes_on(number) {
+                    ControlFlow::Continue(Visit::On)
+                } else {
+                    ControlFlow::Continue(Visit::Back)
+                }
+            };
             assert_eq!(walk(&mut session, people, knows, back).0, graph.wide(u32::MAX, goes_on).0);
             let (all, _) = graph.wide(u32::MAX, |_| true);
             let mut left = 10.min(all.len());
             let limit = left;
             let (came, _) = walk(&mut session, people, knows, |_| {
                 left -= 1;
-                if left == 0 { Visit::Stop } else { Visit::On }
+                if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(Visit::On) }
             });
             assert_eq!(came, all[..limit]);
         }
@@ -219,12 +228,13 @@ fn walks_repair_links() {
     for fabric in fabrics() {
         let mut session = session(&client, fabric, Path::Auto);
         for depth_first in [false, true] {
-            let knows = Walk { depth_first, ..Walk::along(&["knows"]) };
+            let knows = Walk::along(&["knows"]);
+            let knows = if depth_first { knows.depth_first() } else { knows };
             for round in 0.. {
                 // READs that were too slow, as others had the core, are read again and say nothing of the link.
                 assert!(round < 500, "links that were followed again and again are not good");
                 let before = session.cost();
-                let (came, _) = walk(&mut session, people, knows, |_| Visit::On);
+                let (came, _) = walk(&mut session, people, knows, |_| ControlFlow::Continue(Visit::On));
                 let cost = session.cost().since(before);
                 // The first one is found by its key.
                 if breaks() || cost.messages == 0 && cost.reads <= came.len() as u64 + 2 {
@@ -292,23 +302,23 @@ fn chunks_and_paths_of_a_dataset() {
     let (_server, client) = serve(&run, 2);
     let mut writer = client.session().unwrap();
     let load = |writer: &mut Session, mark: u8| {
-        let tables =
-            ["people", "chunks"].map(|name| NewTable { name, kind: TableKind::Hash, overlay: false });
+        let tables = ["people", "chunks"].map(|name| NewTable::new(name, TableKind::Hash));
         let mut build = writer.build("circle", &tables).unwrap();
         let (people, chunks) = (build.table(0), build.table(1));
         for number in 0..20u64 {
             let mut item = NewItem::new();
-            item.bytes("number", &number.to_le_bytes()).bytes("mark", &[mark]);
-            item.link("friends", chunks, &[number as u8, 0]).link("boss", people, &key(number / 2));
+            item = item.bytes("number", &number.to_le_bytes()).bytes("mark", &[mark]);
+            item = item.link("friends", chunks, &[number as u8, 0]).link("boss", people, &key(number / 2));
             build.put_item(0, &key(number), &item).unwrap();
             for chunk in 0..4u8 {
                 let mut item = NewItem::new();
-                item.bytes("mark", &[mark]);
+                item = item.bytes("mark", &[mark]);
                 for at in 0..CHUNK {
-                    item.link("item", people, &key((number + 1 + u64::from(chunk) * 3 + at as u64) % 20));
+                    item =
+                        item.link("item", people, &key((number + 1 + u64::from(chunk) * 3 + at as u64) % 20));
                 }
                 if chunk < 3 {
-                    item.link("next", chunks, &[number as u8, chunk + 1]);
+                    item = item.link("next", chunks, &[number as u8, chunk + 1]);
                 }
                 build.put_item(1, &[number as u8, chunk], &item).unwrap();
             }
@@ -328,7 +338,11 @@ fn chunks_and_paths_of_a_dataset() {
                 if is_person && visited.depth > 0 {
                     friends.push(number(visited.item));
                 }
-                if is_person && visited.depth > 0 { Visit::Back } else { Visit::On }
+                if is_person && visited.depth > 0 {
+                    ControlFlow::Continue(Visit::Back)
+                } else {
+                    ControlFlow::Continue(Visit::On)
+                }
             })
             .unwrap();
         friends.sort_unstable();
@@ -352,7 +366,8 @@ fn chunks_and_paths_of_a_dataset() {
         fresh.get(people_there, &key(4)).unwrap().unwrap();
         let before = fresh.cost();
         let links = Walk::along(&["friends", "next", "item", "boss"]);
-        let walked = fresh.walk(&[(people_there, &key(4))], &links, |_| Visit::On).unwrap();
+        let walked =
+            fresh.walk(&[(people_there, &key(4))], &links, |_| ControlFlow::Continue(Visit::On)).unwrap();
         let cost = fresh.cost().since(before);
         assert_eq!((walked.items, walked.gone), (20 + 20 * 4, 0));
         // The first item is looked up by its key; names of attributes are read once.
@@ -366,7 +381,7 @@ fn chunks_and_paths_of_a_dataset() {
                     load(&mut writer, mark + 1);
                 }
                 marks.push(visited.item.bytes("mark").unwrap()[0]);
-                Visit::On
+                ControlFlow::Continue(Visit::On)
             })
             .unwrap();
         assert_eq!(marks, vec![mark; 20 + 20 * 4]);
@@ -384,10 +399,8 @@ fn a_link_to_what_is_gone_leaves_the_item_where_it_is() {
     let (_server, client) = serve(&run, 1);
     let mut session = client.session().unwrap();
     let table = session.create_table("chain").unwrap();
-    let mut item = NewItem::new();
-    session.put_item(table, b"a", item.link("next", table, b"b")).unwrap();
-    let mut item = NewItem::new();
-    session.put_item(table, b"b", item.link("next", table, b"c")).unwrap();
+    session.put_item(table, b"a", &NewItem::new().link("next", table, b"b")).unwrap();
+    session.put_item(table, b"b", &NewItem::new().link("next", table, b"c")).unwrap();
     let mut at = session.get(table, b"a").unwrap().unwrap();
     assert!(session.follow_path(&at, &["next", "next"]).unwrap().is_none());
     assert_eq!(session.follow_path(&at, &[]).unwrap().unwrap().key(), b"a");
@@ -399,7 +412,7 @@ fn a_link_to_what_is_gone_leaves_the_item_where_it_is() {
     session.put(table, b"c", &large).unwrap();
     assert!(session.follow_into(&mut at, "next").unwrap());
     assert_eq!((at.key(), at.value() == large), (&b"c"[..], true));
-    session.put_item(table, b"c", NewItem::new().link("next", table, b"a")).unwrap();
+    session.put_item(table, b"c", &NewItem::new().link("next", table, b"a")).unwrap();
     let mut at = session.get(table, b"c").unwrap().unwrap();
     for key in [b"a", b"b", b"c", b"a"] {
         assert!(session.follow_into(&mut at, "next").unwrap());
@@ -422,7 +435,7 @@ fn depth_first_along_links_of_several_names_from_keys_of_several_tables() {
         let mut item = NewItem::new();
         if number < 32 {
             for (name, child) in [("right", 2 * number + 1), ("left", 2 * number)] {
-                item.link(name, table_of(child), &key(child));
+                item = item.link(name, table_of(child), &key(child));
             }
         }
         session.put_item(table_of(number), &key(number), &item).unwrap();
@@ -444,7 +457,7 @@ fn depth_first_along_links_of_several_names_from_keys_of_several_tables() {
         session
             .walk(&keys, &walk, |visited| {
                 came.push(u64::from_le_bytes(visited.item.key().try_into().unwrap()));
-                Visit::On
+                ControlFlow::Continue(Visit::On)
             })
             .unwrap();
         assert_eq!(came, wanted, "from {from:?}");

@@ -54,14 +54,14 @@ impl Links {
         let walk = Walk::along(&["list", "follows", "next"]).depth_first();
         let walked = self.session.walk(&[(self.users, &user_key(from))], &walk, |visited| {
             if visited.item.table() == lists {
-                return Visit::On;
+                return ControlFlow::Continue(Visit::On);
             }
             if count == limit {
-                return Visit::Stop;
+                return ControlFlow::Break(());
             }
             count += 1;
             see(user_of(visited.item.key()));
-            Visit::On
+            ControlFlow::Continue(Visit::On)
         });
         walked?;
         Ok(count)

@@ -46,7 +46,7 @@ pub fn memory_for(edges: &Edges) -> u64 {
 
 /// Loads the graph: a new generation of it, which takes the place of one before.
 pub fn load(session: &mut Session, edges: &Edges) -> Result<(), Failure> {
-    let table = |name| NewTable { name, kind: TableKind::Hash, overlay: false };
+    let table = |name| NewTable::new(name, TableKind::Hash);
     let mut build = session.build(DATASET, &[table(USERS), table(LISTS)])?;
     let (users, lists) = (build.table(0), build.table(1));
     let (mut done, mut shown) = (0, 0);
@@ -54,19 +54,19 @@ pub fn load(session: &mut Session, edges: &Edges) -> Result<(), Failure> {
         let follows = edges.from(user);
         let key = user_key(user);
         let mut item = build.item(0, &key);
-        item.bytes("name", name(user).as_bytes());
+        item = item.bytes("name", name(user).as_bytes());
         if !follows.is_empty() {
-            item.link("list", lists, &list_key(user, 0));
+            item = item.link("list", lists, &list_key(user, 0));
         }
         item.end()?;
         for (list, chunk) in follows.chunks(LIST_LINKS).enumerate() {
             let key = list_key(user, list);
             let mut item = build.item(1, &key);
             for to in chunk {
-                item.link("follows", users, &user_key(*to));
+                item = item.link("follows", users, &user_key(*to));
             }
             if (list + 1) * LIST_LINKS < follows.len() {
-                item.link("next", lists, &list_key(user, list + 1));
+                item = item.link("next", lists, &list_key(user, list + 1));
             }
             item.end()?;
         }

@@ -144,9 +144,9 @@ impl Live {
             let sum = more.and(known);
             let mut item = NewItem::new();
             for (name, word) in [("length", sum.length), ("time", sum.time), ("count", sum.count)] {
-                item.bytes(name, &word.to_le_bytes());
+                item = item.bytes(name, &word.to_le_bytes());
             }
-            item.link("segment", self.segments, &self::key(more.segment.into())).expires_in(KEPT);
+            item = item.link("segment", self.segments, &self::key(more.segment.into())).expires_in(KEPT);
             let version = before.map(|item| item.version());
             let set = session.compare_and_set_item(self.speeds, &key, version, &item)?;
             if matches!(set, CompareAndSet::Done(_)) {
@@ -158,13 +158,16 @@ impl Live {
     /// Keeps a point, as the one of this number.
     pub fn keep(&self, session: &mut Session, number: u32, seen: &Seen) -> Result<(), Failure> {
         let mut item = NewItem::new();
-        item.bytes("vehicle", seen.vehicle.as_bytes()).bytes("milliseconds", &seen.at_ms.to_le_bytes());
-        item.bytes("latitude", &seen.at.lat.to_le_bytes()).bytes("longitude", &seen.at.lon.to_le_bytes());
+        item =
+            item.bytes("vehicle", seen.vehicle.as_bytes()).bytes("milliseconds", &seen.at_ms.to_le_bytes());
+        item =
+            item.bytes("latitude", &seen.at.lat.to_le_bytes()).bytes("longitude", &seen.at.lon.to_le_bytes());
         if let Some((place, segment)) = seen.place {
-            item.bytes("placelat", &place.lat.to_le_bytes()).bytes("placelon", &place.lon.to_le_bytes());
-            item.link("segment", self.segments, &key(segment.into()));
+            item =
+                item.bytes("placelat", &place.lat.to_le_bytes()).bytes("placelon", &place.lon.to_le_bytes());
+            item = item.link("segment", self.segments, &key(segment.into()));
         }
-        item.expires_in(KEPT);
+        item = item.expires_in(KEPT);
         let key = key(u64::from(minute_of(seen.at_ms)) << 32 | u64::from(number));
         session.put_item(self.points, &key, &item).map(drop).map_err(Failure::from)
     }
@@ -184,7 +187,7 @@ impl Live {
     ) -> Result<Vec<Item>, Failure> {
         let bound = |minute: u64| key(minute << 32);
         let (first, last) = (u64::from(*minutes.start()), u64::from(*minutes.end()));
-        let scan = Scan::all().from(&bound(first)).until(&bound(last + 1));
+        let scan = Scan::all().range(&bound(first)..&bound(last + 1));
         session.scan(table, &scan)?.collect::<kelix::Result<_>>().map_err(Failure::from)
     }
 

@@ -87,7 +87,7 @@ pub fn memory_bytes(network: &Network) -> u64 {
 
 /// Loads a map, in the place of the one that was there.
 pub fn load(session: &mut Session, network: &Network) -> Result<Built, Failure> {
-    let tables = TABLES.map(|name| NewTable { name, kind: TableKind::Hash, overlay: false });
+    let tables = TABLES.map(|name| NewTable::new(name, TableKind::Hash));
     let mut build = session.build(DATASET, &tables)?;
     let mut put = || -> kelix::Result<()> {
         put_about(&mut build, network)?;
@@ -114,12 +114,12 @@ fn put_about(build: &mut Build<'_>, network: &Network) -> kelix::Result<()> {
     let About { title, grid, bounds: Bounds { low, high }, counts: [nodes, segments, streets] } =
         About::network(network);
     let mut item = build.item(ABOUT_TABLE, ABOUT);
-    item.bytes("title", title.as_bytes()).bytes("columns", &grid.columns().to_le_bytes());
+    item = item.bytes("title", title.as_bytes()).bytes("columns", &grid.columns().to_le_bytes());
     for (name, units) in [("south", low.lat), ("west", low.lon), ("north", high.lat), ("east", high.lon)] {
-        item.bytes(name, &units.to_le_bytes());
+        item = item.bytes(name, &units.to_le_bytes());
     }
     for (name, count) in [("nodes", nodes), ("segments", segments), ("streets", streets)] {
-        item.bytes(name, &count.to_le_bytes());
+        item = item.bytes(name, &count.to_le_bytes());
     }
     item.end()
 }
@@ -133,10 +133,10 @@ fn put_cells(build: &mut Build<'_>, network: &Network) -> kelix::Result<()> {
         let own = key(cell.number());
         let mut item = build.item(CELL, &own);
         for segment in segments {
-            item.link("segment", to, &key((*segment).into()));
+            item = item.link("segment", to, &key((*segment).into()));
         }
         for beside in network.grid.beside(*cell).filter(|cell| there.contains(cell)) {
-            item.link("beside", cells, &key(beside.number()));
+            item = item.link("beside", cells, &key(beside.number()));
         }
         item.end()?;
     }
@@ -150,14 +150,16 @@ fn put_segments(build: &mut Build<'_>, network: &Network) -> kelix::Result<()> {
         let own = key(number as u64);
         let mut item = build.item(SEGMENT, &own);
         for end in segment.ends {
-            item.link("node", nodes, &key(end.into()));
+            item = item.link("node", nodes, &key(end.into()));
         }
-        item.link("street", streets, &key(segment.street.into()));
-        item.bytes("length", &segment.length.to_le_bytes()).bytes("time", &segment.time.to_le_bytes());
-        item.bytes("oneway", &[segment.oneway.into()]);
-        network.grid.along(network.line(number as u32), |cell| {
-            item.link("cell", cells, &key(cell.number()));
-        });
+        item = item.link("street", streets, &key(segment.street.into()));
+        item = item.bytes("length", &segment.length.to_le_bytes()).bytes("time", &segment.time.to_le_bytes());
+        item = item.bytes("oneway", &[segment.oneway.into()]);
+        let mut crossed = Vec::new();
+        network.grid.along(network.line(number as u32), |cell| crossed.push(cell.number()));
+        for cell in crossed {
+            item = item.link("cell", cells, &key(cell));
+        }
         item.end()?;
     }
     Ok(())
@@ -169,9 +171,9 @@ fn put_nodes(build: &mut Build<'_>, network: &Network) -> kelix::Result<()> {
         progress("nodes", number, network.nodes.len());
         let own = key(number as u64);
         let mut item = build.item(NODE, &own);
-        item.bytes("latitude", &at.lat.to_le_bytes()).bytes("longitude", &at.lon.to_le_bytes());
+        item = item.bytes("latitude", &at.lat.to_le_bytes()).bytes("longitude", &at.lon.to_le_bytes());
         for neighbour in network.neighbours(number as u32) {
-            item.link_with("to", nodes, &key(neighbour.node.into()), &neighbour_bytes(neighbour));
+            item = item.link_with("to", nodes, &key(neighbour.node.into()), &neighbour_bytes(neighbour));
         }
         item.end()?;
     }
@@ -188,14 +190,15 @@ fn put_streets(build: &mut Build<'_>, network: &Network) -> kelix::Result<()> {
             let own = key(part_key(number, part));
             let mut item = build.item(STREET, &own);
             let Street { name, kind, maxspeed } = street;
-            item.bytes("name", name.as_bytes())
+            item = item
+                .bytes("name", name.as_bytes())
                 .bytes("kind", kind.as_bytes())
                 .bytes("maxspeed", &[*maxspeed]);
             for segment in chunk {
-                item.link("segment", segments, &key((*segment).into()));
+                item = item.link("segment", segments, &key((*segment).into()));
             }
             if part + 1 < parts {
-                item.link("next", streets, &key(part_key(number, part + 1)));
+                item = item.link("next", streets, &key(part_key(number, part + 1)));
             }
             item.end()?;
         }

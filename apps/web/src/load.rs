@@ -100,13 +100,19 @@ fn shown(catalogue: &Catalogue) -> Vec<Shown> {
     shown
 }
 
-fn add_links(item: &mut NewItem, tables: Tables, shown: &[(Vec<u8>, &'static [u8])], more: Option<&[u8]>) {
+fn add_links(
+    mut item: NewItem,
+    tables: Tables,
+    shown: &[(Vec<u8>, &'static [u8])],
+    more: Option<&[u8]>,
+) -> NewItem {
     for (key, bytes) in shown {
-        item.link_with(SHOWN, tables.fragments, key, bytes);
+        item = item.link_with(SHOWN, tables.fragments, key, bytes);
     }
     if let Some(more) = more {
-        item.link(MORE, tables.lists, more);
+        item = item.link(MORE, tables.lists, more);
     }
+    item
 }
 
 struct Loader<'s> {
@@ -140,19 +146,18 @@ impl Loader<'_> {
     }
 
     /// Adds links to the fragments that show an object: a list's worth to itself, and to the rest by a chain of lists.
-    fn add_shown(&mut self, object: &mut NewItem, owner: &str, shown: &Shown) -> Result<(), Failure> {
+    fn add_shown(&mut self, object: NewItem, owner: &str, shown: &Shown) -> Result<NewItem, Failure> {
         let mut chunks: Vec<&[(Vec<u8>, &'static [u8])]> = shown.chunks(LIST_LINKS).collect();
         let own = if chunks.is_empty() { &[] } else { chunks.remove(0) };
         let mut more: Option<Vec<u8>> = None;
         for (number, chunk) in chunks.into_iter().enumerate().rev() {
             let mut list = NewItem::new();
-            add_links(&mut list, self.tables, chunk, more.as_deref());
+            list = add_links(list, self.tables, chunk, more.as_deref());
             let key = format!("{owner}/shown/{number}").into_bytes();
             self.put(self.tables.lists, &key, &list)?;
             more = Some(key);
         }
-        add_links(object, self.tables, own, more.as_deref());
-        Ok(())
+        Ok(add_links(object, self.tables, own, more.as_deref()))
     }
 
     fn users(&mut self, catalogue: &Catalogue, keys: &[ReviewKeys]) -> Result<(), Failure> {
@@ -162,8 +167,8 @@ impl Loader<'_> {
         }
         for (user, shown) in catalogue.users.iter().zip(&shown) {
             let mut item = NewItem::new();
-            item.bytes(NAME, user.name.as_bytes());
-            self.add_shown(&mut item, &format!("user/{}", user.id), shown)?;
+            item = item.bytes(NAME, user.name.as_bytes());
+            item = self.add_shown(item, &format!("user/{}", user.id), shown)?;
             self.put(self.tables.users, user.id.as_bytes(), &item)?;
         }
         Ok(())
@@ -173,7 +178,8 @@ impl Loader<'_> {
         let tables = self.tables;
         let product = &catalogue.products[review.product].id;
         let mut item = NewItem::new();
-        item.bytes(RATING, review.rating.to_string().as_bytes())
+        item = item
+            .bytes(RATING, review.rating.to_string().as_bytes())
             .bytes(DATE, day(review.time).as_bytes())
             .bytes(SUMMARY, review.summary.as_bytes())
             .bytes(TEXT, review.text.as_bytes())
@@ -194,10 +200,10 @@ impl Loader<'_> {
             let newer = reviews.len().saturating_sub((number + 1) * LIST_LINKS);
             let mut list = NewItem::new();
             for key in &reviews[newer..reviews.len() - number * LIST_LINKS] {
-                list.link(REVIEW, table, key);
+                list = list.link(REVIEW, table, key);
             }
             if number > 0 {
-                list.link(NEXT, lists, &list_key(&product.id, number - 1));
+                list = list.link(NEXT, lists, &list_key(&product.id, number - 1));
             }
             self.put(lists, &list_key(&product.id, number), &list)?;
         }
@@ -213,15 +219,16 @@ impl Loader<'_> {
     ) -> Result<(), Failure> {
         let tables = self.tables;
         let mut item = NewItem::new();
-        item.bytes(TITLE, product.title.as_bytes())
+        item = item
+            .bytes(TITLE, product.title.as_bytes())
             .bytes(BRAND, product.brand.as_bytes())
             .bytes(PRICE, product.price.as_bytes())
             .bytes(DESCRIPTION, product.description.as_bytes())
             .link(REVIEWS, tables.lists, newest);
         for other in &product.bought {
-            item.link(BOUGHT, tables.products, catalogue.products[*other].id.as_bytes());
+            item = item.link(BOUGHT, tables.products, catalogue.products[*other].id.as_bytes());
         }
-        self.add_shown(&mut item, &format!("product/{}", product.id), shown)?;
+        item = self.add_shown(item, &format!("product/{}", product.id), shown)?;
         self.put(tables.products, product.id.as_bytes(), &item)
     }
 
@@ -235,21 +242,21 @@ impl Loader<'_> {
         let tables = self.tables;
         for kind in Kind::OF_PAGE {
             let mut fragment = NewItem::new();
-            fragment.link(OF, tables.products, product.id.as_bytes());
+            fragment = fragment.link(OF, tables.products, product.id.as_bytes());
             for other in product.bought.iter().take(PAGE_BOUGHT).filter(|_| kind == Kind::Bought) {
-                fragment.link(OF, tables.products, catalogue.products[*other].id.as_bytes());
+                fragment = fragment.link(OF, tables.products, catalogue.products[*other].id.as_bytes());
             }
             self.put(tables.fragments, &kind.key(&product.id), &fragment)?;
         }
         for (review, user) in reviews {
             let mut fragment = NewItem::new();
-            fragment.link(OF, tables.reviews, review).link(OF, tables.users, user.as_bytes());
+            fragment = fragment.link(OF, tables.reviews, review).link(OF, tables.users, user.as_bytes());
             self.put(tables.fragments, review, &fragment)?;
         }
         let newest: Vec<Vec<u8>> = reviews.iter().take(PAGE_REVIEWS).map(|(key, _)| key.to_vec()).collect();
         self.put(tables.pages, product.id.as_bytes(), &page_of(tables.fragments, &product.id, &newest))?;
         let mut title = NewItem::new();
-        title.link(PRODUCT, tables.products, product.id.as_bytes());
+        title = title.link(PRODUCT, tables.products, product.id.as_bytes());
         self.put(tables.titles, &title_key(&product.title, &product.id), &title)
     }
 }

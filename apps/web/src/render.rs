@@ -23,18 +23,18 @@ pub(crate) fn with(session: &Session, item: &Item, bytes: &[(&str, Option<&[u8]>
     for (name, attribute) in item.attributes() {
         match attribute {
             kelix::Attribute::Link(link) => {
-                new.link_with(name, session.table_by_id(link.table), link.key, link.bytes);
+                new = new.link_with(name, session.table_by_id(link.table), link.key, link.bytes);
             }
             kelix::Attribute::Bytes(old) => {
                 if bytes.iter().all(|(changed, _)| *changed != name) {
-                    new.bytes(name, old);
+                    new = new.bytes(name, old);
                 }
             }
         }
     }
     for (name, bytes) in bytes {
         if let Some(bytes) = bytes {
-            new.bytes(name, bytes);
+            new = new.bytes(name, bytes);
         }
     }
     new

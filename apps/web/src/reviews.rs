@@ -42,13 +42,13 @@ impl Shop {
         let key = self.take_number(product)?;
         let tables = self.tables;
         let mut user = NewItem::new();
-        user.bytes(NAME, new.name.as_bytes()).link_with(SHOWN, tables.fragments, &key, OF_USER);
+        user = user.bytes(NAME, new.name.as_bytes()).link_with(SHOWN, tables.fragments, &key, OF_USER);
         self.session.put_item(tables.users, &key, &user)?;
 
         let list = self.add_to_list(product, &key)?;
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() as i64);
         let mut review = NewItem::new();
-        review
+        review = review
             .bytes(RATING, new.rating.to_string().as_bytes())
             .bytes(DATE, day(seconds).as_bytes())
             .bytes(SUMMARY, new.summary.as_bytes())
@@ -72,7 +72,7 @@ impl Shop {
         for number in likely..usize::MAX {
             let key = review_key(product, number);
             let mut fragment = NewItem::new();
-            fragment.link(OF, self.tables.reviews, &key).link(OF, self.tables.users, &key);
+            fragment = fragment.link(OF, self.tables.reviews, &key).link(OF, self.tables.users, &key);
             if self.put_new(self.tables.fragments, &key, &fragment)? {
                 return Ok(key);
             }
@@ -101,12 +101,12 @@ impl Shop {
                 continue;
             }
             let mut new = NewItem::new();
-            new.link(REVIEW, self.tables.reviews, review);
+            new = new.link(REVIEW, self.tables.reviews, review);
             for link in list.links(REVIEW) {
-                new.link(REVIEW, self.tables.reviews, link.key);
+                new = new.link(REVIEW, self.tables.reviews, link.key);
             }
             for link in list.links(NEXT) {
-                new.link(NEXT, self.tables.lists, link.key);
+                new = new.link(NEXT, self.tables.lists, link.key);
             }
             if self.put_over(self.tables.lists, &list, &new)? {
                 return Ok(list.key().to_vec());
@@ -119,13 +119,13 @@ impl Shop {
     fn begin_list(&mut self, product: &str, full: &Item) -> Result<(), Failure> {
         let key = list_key(product, list_number(full.key()) + 1);
         let mut list = NewItem::new();
-        list.link(NEXT, self.tables.lists, full.key());
+        list = list.link(NEXT, self.tables.lists, full.key());
         self.put_new(self.tables.lists, &key, &list)?;
         let tables = self.tables;
         let Some(item) = self.get(tables.products, product.as_bytes())? else { return Ok(()) };
         let mut new = NewItem::new();
         for (name, attribute) in item.attributes() {
-            match attribute {
+            new = match attribute {
                 kelix::Attribute::Bytes(bytes) => new.bytes(name, bytes),
                 // Only if nobody has gone on from there.
                 kelix::Attribute::Link(link) if name == REVIEWS && link.key == full.key() => {
@@ -193,10 +193,10 @@ fn list_number(key: &[u8]) -> usize {
 pub(crate) fn page_of(fragments: Table, product: &str, reviews: &[Vec<u8>]) -> NewItem {
     let mut page = NewItem::new();
     for kind in Kind::OF_PAGE {
-        page.link(FRAGMENT, fragments, &kind.key(product));
+        page = page.link(FRAGMENT, fragments, &kind.key(product));
     }
     for review in reviews {
-        page.link(FRAGMENT, fragments, review);
+        page = page.link(FRAGMENT, fragments, review);
     }
     page
 }

@@ -1,6 +1,6 @@
 //! Pages by links.
 
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 use std::time::Duration;
 
 use kelix::{Client, CompareAndSet, Cost, Frontier, Item, NewItem, Scan, Session, SessionOptions, Table};
@@ -32,7 +32,7 @@ pub struct Shop {
 impl Shop {
     /// Opens the shop that is in a store; one without products, if there is none.
     pub fn open(client: &Client) -> Result<Shop, Failure> {
-        let options = SessionOptions { timeout: TIMEOUT, ..SessionOptions::default() };
+        let options = SessionOptions::default().timeout(TIMEOUT);
         let mut session = client.session_with(options)?;
         let tables = Tables::open(&mut session)?;
         Ok(Shop { session, tables, page: Frontier::new(), fragments: Frontier::new() })
@@ -57,7 +57,7 @@ impl Shop {
         let prefix = folded(prefix);
         let mut scan = Scan::prefix(prefix.as_bytes()).limit(most as u64 + 1);
         if let Some(after) = after {
-            scan = scan.after(after.as_bytes());
+            scan = scan.range((Bound::Excluded(after), Bound::Unbounded));
         }
         let mut found = Vec::new();
         for entry in self.session.scan(self.tables.titles, &scan)? {

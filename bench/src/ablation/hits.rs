@@ -89,8 +89,7 @@ impl Side {
     fn open(store: &Store, mix: &Mix, private: bool, operations: usize) -> Result<Side, String> {
         let half = store.records / 2;
         let each = operations.div_ceil(CLIENTS);
-        let options =
-            SessionOptions { path: Path::Pointer, private_caches: private, ..SessionOptions::default() };
+        let options = SessionOptions::default().path(Path::Pointer).private_caches(private);
         let client = |seed| {
             let mut numbers = Numbers(seed);
             let drawn = if mix.zipf { numbers.popular(half, each) } else { numbers.records(half, each) };

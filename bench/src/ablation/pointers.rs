@@ -42,8 +42,7 @@ pub(super) fn cached(store: &Store) -> Result<Vec<Row>, String> {
     .into_iter()
     .map(|(id, name, wanted)| {
         let open = |path| {
-            let options =
-                SessionOptions { fabric: Some(FabricChoice::Tcp), path, ..SessionOptions::default() };
+            let options = SessionOptions::default().fabric(FabricChoice::Tcp).path(path);
             let mut client = Client::open(store, options, wanted.clone())?;
             // Pointers and the directory are known from here on.
             for first in (0..store.records).step_by(BATCH as usize) {
@@ -73,8 +72,7 @@ impl Host {
             let records = Numbers(seed).popular(store.records / PARTS, SAMPLES / READERS);
             records.into_iter().map(|record| part * (store.records / PARTS) + record).collect()
         };
-        let options =
-            SessionOptions { path: Path::Pointer, private_caches: private, ..SessionOptions::default() };
+        let options = SessionOptions::default().path(Path::Pointer).private_caches(private);
         let readers = (0..READERS as u64).map(|seed| Client::open(store, options.clone(), wanted(seed)));
         Ok(Host {
             readers: readers.collect::<Result<_, String>>()?,
@@ -113,8 +111,8 @@ impl Host {
 
 /// One cache of pointers for ten readers, against one for each.
 pub(super) fn shared(store: &Store) -> Result<Vec<Row>, String> {
-    let elsewhere = SessionOptions { path: Path::Message, ..SessionOptions::default() };
-    let here = SessionOptions { path: Path::Pointer, ..SessionOptions::default() };
+    let elsewhere = SessionOptions::default().path(Path::Message);
+    let here = SessionOptions::default().path(Path::Pointer);
     [
         (
             0,

@@ -33,7 +33,7 @@ const ONE_THREAD: Names = [
 ];
 
 fn options(path: Path) -> SessionOptions {
-    SessionOptions { path, ..SessionOptions::default() }
+    SessionOptions::default().path(path)
 }
 
 /// Messages through rings, executed by the thread that finds them: against a socket, and against two threads. Each record

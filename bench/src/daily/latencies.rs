@@ -6,8 +6,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
 use super::records::{Asker, Stored};
 use super::server::Served;
 use super::text;

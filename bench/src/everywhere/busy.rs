@@ -96,7 +96,7 @@ struct Ours {
 
 impl Ours {
     fn open(store: &Store, fabric: FabricChoice, path: Path, puts: bool) -> Result<Ours, String> {
-        let options = SessionOptions { fabric: Some(fabric), path, ..SessionOptions::default() };
+        let options = SessionOptions::default().fabric(fabric).path(path);
         let mut session = store.client.session_with(options).map_err(text)?;
         let table = session.table("records").map_err(text)?;
         if path == Path::Auto {

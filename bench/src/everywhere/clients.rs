@@ -38,8 +38,7 @@ impl Crowd {
                 0 => FabricChoice::Shm,
                 _ => FabricChoice::Tcp,
             };
-            let options =
-                SessionOptions { fabric: Some(fabric), path: Path::Index, ..SessionOptions::default() };
+            let options = SessionOptions::default().fabric(fabric).path(Path::Index);
             store.client.session_with(options).map_err(text)
         };
         let mut busy = (0..clients).map(open).collect::<Result<Vec<Session>, String>>()?;

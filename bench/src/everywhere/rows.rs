@@ -29,7 +29,7 @@ pub(super) fn text(error: impl std::fmt::Display) -> String {
 }
 
 fn session(store: &Store, path: Path) -> Result<(Session, Table), String> {
-    let options = SessionOptions { fabric: Some(FabricChoice::Tcp), path, ..SessionOptions::default() };
+    let options = SessionOptions::default().fabric(FabricChoice::Tcp).path(path);
     let mut session = store.client.session_with(options).map_err(text)?;
     let table = session.table("records").map_err(text)?;
     Ok((session, table))
@@ -100,7 +100,7 @@ pub(super) fn tcp(store: &mut Store) -> Result<Vec<Row>, String> {
 pub(super) fn retries(store: &mut Store) -> Result<Row, String> {
     let (records, rounds, table, walk) = (store.records, store.rounds, store.table, store.walk);
     let put = |retry_for: Duration| {
-        let options = SessionOptions { retry_for, ..SessionOptions::default() };
+        let options = SessionOptions::default().retry_for(retry_for);
         let mut session = store.client.session_with(options).map_err(text)?;
         let (wanted, mut batch) = (Numbers(3).records(records, 1 << 16), 0);
         Ok::<_, String>(move || {
@@ -141,8 +141,7 @@ pub(super) fn tls(plain: &mut Store, records: u64) -> Result<Row, String> {
     };
     let mut store = Store::start("tls", config)?;
     store.load(records)?;
-    let credentials =
-        Credentials { tls: Some(ClientTls::load(&authority, None).map_err(text)?), ..Credentials::default() };
+    let credentials = Credentials::default().tls(Some(ClientTls::load(&authority, None).map_err(text)?));
     store.client = Client::connect_with(&store.directory, credentials).map_err(text)?;
     let hot = records.min(100_000);
     let (mut sealed, mut open) = (Batches::new(&store, hot)?, Batches::new(plain, hot)?);

@@ -46,7 +46,7 @@ fn read_back(store: &mut Store, table: Table, walk: Walk, items: u64) -> Result<
 fn build(items: &[Pair], walk: Walk) -> Result<f64, String> {
     let mut store = server(items)?;
     let time = timed(items.len() as u64, || {
-        let new = [NewTable { name: "built", kind: TableKind::Hash, overlay: false }];
+        let new = [NewTable::new("built", TableKind::Hash)];
         let mut build = store.session.build("built", &new).map_err(text)?;
         items.iter().try_for_each(|(key, value)| build.put(0, key, value)).map_err(text)?;
         let built = build.finish().map_err(text)?.items;

@@ -47,7 +47,7 @@ impl Chain {
             value.clear();
             records.write_value(record, &mut value);
             let mut item = NewItem::new();
-            item.bytes("", &value).link(NEXT, store.table, &key(verify(&value, record)));
+            item = item.bytes("", &value).link(NEXT, store.table, &key(verify(&value, record)));
             store.session.put_item(store.table, &key(record), &item).map_err(text)?;
         }
         self.walker(FabricChoice::Shm, Way::Follow)?.walk_until_links_are_good()
@@ -60,7 +60,7 @@ impl Chain {
 
     /// Another session.
     pub fn session_over(&self, fabric: FabricChoice, path: Path) -> Result<Session, String> {
-        let options = SessionOptions { fabric: Some(fabric), path, ..SessionOptions::default() };
+        let options = SessionOptions::default().fabric(fabric).path(path);
         self.store.client.session_with(options).map_err(text)
     }
 

@@ -131,7 +131,7 @@ fn together(chain: &mut Chain, size: Size, fabric: FabricChoice) -> Result<Row, 
     for owner in 0..owners {
         let mut item = NewItem::new();
         for link in 0..LINKS {
-            item.link(TO, table, &key(target(owner, link, records)));
+            item = item.link(TO, table, &key(target(owner, link, records)));
         }
         session.put_item(table, &key(records.count + owner), &item).map_err(text)?;
     }

@@ -43,7 +43,7 @@ impl Builder<'_> {
     /// Builds a generation and puts it in force. How long it took until only the last step was to be done.
     fn build(&mut self, switch: usize, generation: u64) -> Result<Duration, String> {
         let began = Instant::now();
-        let new = [NewTable { name: NAME, kind: TableKind::Hash, overlay: false }];
+        let new = [NewTable::new(NAME, TableKind::Hash)];
         let mut build = self.session.build(NAME, &new).map_err(text)?;
         for record in 0..self.items {
             build.put(0, &key_of(record), &numbered_value(record, generation)).map_err(text)?;

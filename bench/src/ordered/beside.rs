@@ -91,7 +91,7 @@ fn scans(size: &Size, ours: &mut Reader, environment: &Environment, numbers: &[u
     let mut rows = Rows::new();
     let mut scan = |first: usize| {
         let wanted = &numbers[first..first + SCAN_KEYS];
-        let scan = Scan::all().from(&key_of(wanted[0])).limit(SCAN_KEYS as u64);
+        let scan = Scan::all().numbers(wanted[0]..).limit(SCAN_KEYS as u64);
         ours.session.scan_into(ours.table, &scan, &mut rows).map_err(text)?;
         if rows.len() != wanted.len() {
             return Err(format!("a scan from {} brought {} keys", wanted[0], rows.len()));

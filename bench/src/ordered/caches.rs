@@ -175,7 +175,7 @@ impl Stores<'_> {
 
     /// A session with room for so many bytes of models, once it has copied what it will.
     fn ours(&self, fabric: FabricChoice, model_bytes: usize) -> Result<Side<'_>, String> {
-        let options = SessionOptions { fabric: Some(fabric), model_bytes, ..SessionOptions::default() };
+        let options = SessionOptions::default().fabric(fabric).model_bytes(model_bytes);
         let before = self.tree.copied_bytes()?;
         let mut side = self.side(Box::new(Ours(self.tree.reader_with(options)?, 0)), 0);
         // Often enough for it to tell the server.

@@ -155,7 +155,7 @@ impl Tree {
 
     /// A reader of it.
     pub fn reader(&self, fabric: FabricChoice, path: Path) -> Result<Reader, String> {
-        self.reader_with(SessionOptions { fabric: Some(fabric), path, ..SessionOptions::default() })
+        self.reader_with(SessionOptions::default().fabric(fabric).path(path))
     }
 
     /// A reader of it by a session of these options.

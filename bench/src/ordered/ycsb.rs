@@ -104,7 +104,7 @@ impl Engine for Kelix {
         if batch.modifies > 0 {
             self.reader.get_and_put(&[], &[], batch.modified().iter().copied(), generation)?;
         }
-        let scan = |(first, count): &(u64, usize)| Scan::all().from(&key_of(*first)).limit(*count as u64);
+        let scan = |(first, count): &(u64, usize)| Scan::all().numbers(*first..).limit(*count as u64);
         let scans: Vec<Scan> = batch.scans.iter().map(scan).collect();
         self.rows.resize_with(scans.len().max(self.rows.len()), Rows::new);
         let rows = &mut self.rows[..scans.len()];

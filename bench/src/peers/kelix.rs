@@ -97,7 +97,7 @@ impl Kelix {
         let store = Store::start("peers", config)?;
         let fabric = if tcp { FabricChoice::Tcp } else { FabricChoice::Shm };
         let call = |_| {
-            let options = SessionOptions { fabric: Some(fabric), ..SessionOptions::default() };
+            let options = SessionOptions::default().fabric(fabric);
             let mut session = store.client.session_with(options).map_err(text)?;
             let table = session.table("records").map_err(text)?;
             let value = vec![0; records.value_bytes];

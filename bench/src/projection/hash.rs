@@ -188,9 +188,9 @@ fn links(store: &mut Store, records: u64) -> Result<[Way; 2], String> {
     let count = records.min(COUNTED as u64 + 1);
     for record in 0..count {
         let mut item = NewItem::new();
-        item.bytes("", &store.walk.value_of(record));
+        item = item.bytes("", &store.walk.value_of(record));
         if record > 0 {
-            item.link("before", table, &key_of(record - 1));
+            item = item.link("before", table, &key_of(record - 1));
         }
         store.session.put_item(table, &key_of(record), &item).map_err(text)?;
     }

@@ -52,7 +52,7 @@ impl Tapped {
             std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
         let tap = Tap::before(server.trim())?;
         let client = Client::connect(Address::Tcp(tap.address())).map_err(text)?;
-        let options = SessionOptions { path, private_caches: true, ..SessionOptions::default() };
+        let options = SessionOptions::default().path(path).private_caches(true);
         let mut session = client.session_with(options).map_err(text)?;
         let table = session.table(table).map_err(text)?;
         Ok(Tapped { session, table, tap })
@@ -108,7 +108,7 @@ pub(super) struct Timed {
 
 impl Timed {
     pub fn open(store: &Store, table: &str, path: Path) -> Result<Timed, String> {
-        let options = SessionOptions { path, private_caches: true, ..SessionOptions::default() };
+        let options = SessionOptions::default().path(path).private_caches(true);
         let mut session = store.client.session_with(options).map_err(text)?;
         let table = session.table(table).map_err(text)?;
         Ok(Timed { session, table, values: Values::new() })
@@ -137,7 +137,7 @@ impl Timed {
 
 /// A scan of [`ROWS`] from a key on.
 pub(super) fn scan_from(key: &[u8]) -> Scan {
-    Scan::all().from(key).limit(ROWS)
+    Scan::all().range(key..).limit(ROWS)
 }
 
 /// Work with processor times: of the shard only where it is asked.

@@ -314,7 +314,7 @@ pub(super) fn cpu(store: &mut Store) -> Result<Vec<Row>, String> {
         sense: Sense::AtMost,
         note: format!("processor time of the whole process over {:.1} s", store.time.as_secs_f64()),
     };
-    let options = SessionOptions { path: Path::Index, ..SessionOptions::default() };
+    let options = SessionOptions::default().path(Path::Index);
     let mut session = store.client.session_with(options).map_err(|error| error.to_string())?;
     let wanted = Numbers(1).records(store.records, 1 << 18);
     let mut buffer = [0; 32];

@@ -70,9 +70,13 @@ impl Context {
             }
             _ => self.trust.credentials()?,
         };
-        let credentials = Credentials { namespace: self.namespace.clone(), ..credentials };
+        let credentials = credentials.namespace(self.namespace.clone());
         let SessionOptions { timeout, retry_for, .. } = self.options();
-        Ok(Client::connect_within(&self.address, credentials, ConnectOptions { timeout, retry_for })?)
+        Ok(Client::connect_within(
+            &self.address,
+            credentials,
+            ConnectOptions::default().timeout(timeout).retry_for(retry_for),
+        )?)
     }
 
     /// The run directory, for commands that need one.
@@ -93,11 +97,10 @@ impl Context {
 
     /// How sessions are opened.
     pub fn options(&self) -> SessionOptions {
-        let retry_for = self.retry.unwrap_or_default();
-        let rdma_address = self.rdma_address;
         let usual = SessionOptions::default();
         let timeout = self.timeout.unwrap_or(usual.timeout);
-        SessionOptions { fabric: self.fabric, timeout, retry_for, rdma_address, ..usual }
+        let retry_for = self.retry.unwrap_or_default();
+        usual.fabric(self.fabric).timeout(timeout).retry_for(retry_for).rdma_address(self.rdma_address)
     }
 
     /// The same whose gets take one path.
@@ -110,7 +113,7 @@ impl Context {
                 session.set_path(path);
                 session
             }
-            None => self.client()?.session_with(SessionOptions { path, ..self.options() })?,
+            None => self.client()?.session_with(self.options().path(path))?,
         };
         Ok(Lent::new(session, self.kept.clone()))
     }

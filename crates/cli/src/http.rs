@@ -124,7 +124,7 @@ pub(crate) struct Answers {
 
 /// A session in a namespace of a run directory.
 fn session(directory: &Path, namespace: &str) -> Result<Lent, Failure> {
-    let credentials = Credentials { namespace: namespace.to_string(), ..Credentials::default() };
+    let credentials = Credentials::default().namespace(namespace);
     Ok(Lent::new(Client::connect_with(directory, credentials)?.session()?, None))
 }
 

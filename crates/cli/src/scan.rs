@@ -3,6 +3,7 @@
 //! Items are printed as they come, so that a table of any size can be scanned, and whoever has seen enough can stop reading.
 
 use std::io::{BufWriter, Write};
+use std::ops::Bound;
 
 use kelix::{Item, Scan, Session, Table};
 use serde_json::json;
@@ -77,18 +78,17 @@ fn range(args: &ScanArgs, table: Named<'_>) -> Result<Scan, Failure> {
         Some(prefix) => Scan::prefix(&prefix.0),
         None => Scan::all(),
     };
-    if let Some(from) = &args.from {
-        scan = scan.from(&key(from)?);
-    }
-    if let Some(after) = &args.after {
-        scan = scan.after(&key(after)?);
-    }
-    if let Some(until) = &args.until {
-        scan = scan.until(&key(until)?);
-    }
-    if let Some(to) = &args.to {
-        scan = scan.to(&key(to)?);
-    }
+    let lower = match (&args.from, &args.after) {
+        (_, Some(after)) => Bound::Excluded(key(after)?),
+        (Some(from), None) => Bound::Included(key(from)?),
+        (None, None) => Bound::Unbounded,
+    };
+    let upper = match (&args.until, &args.to) {
+        (_, Some(to)) => Bound::Included(key(to)?),
+        (Some(until), None) => Bound::Excluded(key(until)?),
+        (None, None) => Bound::Unbounded,
+    };
+    scan = scan.range((lower.as_ref(), upper.as_ref()));
     if args.backwards {
         scan = scan.backwards();
     }

@@ -63,7 +63,7 @@ impl TrustArgs {
             let context = "--tls-cert without --tls-ca: say whose certificate the server must have";
             return Err(Failure::usage("connect", context.to_string()));
         }
-        Ok(Credentials { token, tls, ..Credentials::default() })
+        Ok(Credentials::default().token(token).tls(tls))
     }
 
     /// What a server shows and wants to see.

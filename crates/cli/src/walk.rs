@@ -1,6 +1,7 @@
 //! `kelix walk`: from an item along its links, and on along theirs.
 
 use std::io::Write;
+use std::ops::ControlFlow;
 
 use kelix::{Cost, Item, Session, Visit, Walk, Walked};
 use serde_json::json;
@@ -69,7 +70,8 @@ fn walk(session: &mut Session, args: &WalkArgs) -> Result<(Vec<Come>, Walked, Ve
     let table = open_table(session, "walk", &args.table)?;
     let key = Named { name: &args.table, kind: table.kind() }.key("walk", &args.key)?;
     let links: Vec<&str> = args.links.iter().map(String::as_str).collect();
-    let walk = Walk { links: &links, depth: args.depth.unwrap_or(u32::MAX), depth_first: args.depth_first };
+    let walk = Walk::along(&links).to_depth(args.depth.unwrap_or(u32::MAX));
+    let walk = if args.depth_first { walk.depth_first() } else { walk };
     let mut come = Vec::new();
     let mut unseen = links.clone();
     let walked = session.walk(&[(table, &key)], &walk, |visited| {
@@ -77,7 +79,11 @@ fn walk(session: &mut Session, args: &WalkArgs) -> Result<(Vec<Come>, Walked, Ve
         if args.takes(visited.item) {
             come.push(Come { item: visited.item.clone(), depth: visited.depth });
         }
-        if args.limit == Some(come.len() as u64) { Visit::Stop } else { Visit::On }
+        if args.limit == Some(come.len() as u64) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(Visit::On)
+        }
     })?;
     if walked.items == 0 {
         let place = Named { name: &args.table, kind: table.kind() }.place(&key);

@@ -127,24 +127,23 @@ fn new_item(
     session: &mut Session,
 ) -> Result<NewItem, Failure> {
     let mut item = NewItem::new();
-    match value {
+    item = match value {
         Some(Given::Text(text)) => item.bytes("", &table.value("put", text)?),
         Some(Given::Bytes(bytes)) => item.bytes("", &bytes),
-        None => &mut item,
+        None => item,
     };
     for attribute in &args.attr {
-        item.bytes(&attribute.name, &attribute.value);
+        item = item.bytes(&attribute.name, &attribute.value);
     }
     for link in &args.link {
         let table = create_table(session, "put", &link.table)?;
         let key = Named { name: &link.table, kind: table.kind() }.key("put", &link.key)?;
-        item.link_with(&link.name, table, &key, &link.bytes);
+        item = item.link_with(&link.name, table, &key, &link.bytes);
     }
     if let Some(time) = args.expires {
-        item.expires_in(time);
+        item = item.expires_in(time);
     }
-    item.flags(args.flags);
-    Ok(item)
+    Ok(item.flags(args.flags))
 }
 
 pub(crate) fn put(context: &Context, args: &PutArgs) -> Result<(), Failure> {

@@ -99,7 +99,7 @@ fn a_handle_of_one_life_never_leads_to_a_table_of_another() {
     forget_run_directory(&place);
     let server = serve();
     let tcp = kelix::Address::Tcp(format!("127.0.0.1:{port}"));
-    let going_on = SessionOptions { retry_for: Duration::from_secs(20), ..SessionOptions::default() };
+    let going_on = SessionOptions::default().retry_for(Duration::from_secs(20));
     let mut sessions = [
         Client::connect(place.path()).expect("a server").session().expect("a session"),
         Client::connect(&tcp).expect("a server").session().expect("a session"),

@@ -67,7 +67,7 @@ impl Shape {
     fn put_item(&self, session: &mut kelix::Session, table: Table, key: &[u8]) {
         let mut item = NewItem::new();
         for number in 0..self.attributes {
-            item.bytes(&format!("a{number}"), &vec![7; self.value_bytes / self.attributes]);
+            item = item.bytes(&format!("a{number}"), &vec![7; self.value_bytes / self.attributes]);
         }
         session.put_item(table, key, &item).expect("a put");
     }

@@ -14,6 +14,7 @@ use crate::Table;
 use crate::catalogue::check_name;
 use crate::engine::{Patience, Pipeline, check_answer, check_key};
 use crate::item::{NewAttribute, NewItem};
+use crate::key::Key;
 use crate::session::Session;
 
 mod item;
@@ -32,6 +33,7 @@ const UNDER_WAY: usize = 4;
 
 /// A table of a generation that is to be built.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct NewTable<'a> {
     /// Its name.
     pub name: &'a str,
@@ -39,6 +41,18 @@ pub struct NewTable<'a> {
     pub kind: TableKind,
     /// Clients may write to it once it is in force.
     pub overlay: bool,
+}
+
+impl<'a> NewTable<'a> {
+    /// A table to which clients do not write.
+    pub fn new(name: &'a str, kind: TableKind) -> NewTable<'a> {
+        NewTable { name, kind, overlay: false }
+    }
+
+    /// Lets clients write to it once it is in force.
+    pub fn overlay(self, overlay: bool) -> NewTable<'a> {
+        NewTable { overlay, ..self }
+    }
 }
 
 /// What was built.
@@ -223,24 +237,26 @@ impl<'s> Build<'s> {
     }
 
     /// Puts a plain item into a table.
-    pub fn put(&mut self, index: usize, key: &[u8], value: &[u8]) -> Result<()> {
+    pub fn put(&mut self, index: usize, key: impl Key, value: &[u8]) -> Result<()> {
+        let key = key.into_bytes();
+        let key = key.as_ref();
         let item = Packed { key, body: value, attributes: false, expiry: None, client_flags: 0 };
         let packed = self.pack(index, item, value.len(), |body| body.copy_from_slice(value));
         packed.map_err(|error| error.of(OPERATION))
     }
 
     /// Puts an item with attributes and links. Targets of links may come later. [`Build::item`] does the same without an item that is made before.
-    pub fn put_item(&mut self, index: usize, key: &[u8], item: &NewItem) -> Result<()> {
-        let mut writer = self.item(index, key);
+    pub fn put_item(&mut self, index: usize, key: impl Key, item: &NewItem) -> Result<()> {
+        let key = key.into_bytes();
+        let mut writer = self.item(index, key.as_ref());
         for (name, attribute) in &item.attributes {
-            match attribute {
+            writer = match attribute {
                 NewAttribute::Bytes(bytes) => writer.bytes(name, bytes),
                 NewAttribute::Link { table, key, bytes } => writer.link_with(name, *table, key, bytes),
             };
         }
         writer.expiry = item.expiry;
-        writer.flags(item.flags);
-        writer.end()
+        writer.flags(item.flags).end()
     }
 
     /// Begins an item with attributes and links. It is put once it is ended.

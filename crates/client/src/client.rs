@@ -24,6 +24,7 @@ pub struct Client {
 
 /// How long to wait for a server.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct ConnectOptions {
     /// How long the server may take to answer, without anything coming meanwhile.
     pub timeout: Duration,
@@ -38,6 +39,16 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
+    /// Sets [`ConnectOptions::timeout`].
+    pub fn timeout(self, timeout: Duration) -> ConnectOptions {
+        ConnectOptions { timeout, ..self }
+    }
+
+    /// Sets [`ConnectOptions::retry_for`].
+    pub fn retry_for(self, retry_for: Duration) -> ConnectOptions {
+        ConnectOptions { retry_for, ..self }
+    }
+
     fn answer(&self) -> Duration {
         // The system refuses to wait for no time at all.
         self.timeout.clamp(Duration::from_millis(1), WAIT_MAX)

@@ -7,6 +7,7 @@ use kelix_types::{TableId, Version};
 use crate::Table;
 use crate::engine::Wanted;
 use crate::item::{Item, Link};
+use crate::key::Key;
 use crate::links::Origin;
 
 /// Where to go next: links out of any number of items, and keys. Their targets are read together, by [`Session::visit`]. What it holds stands in
@@ -93,13 +94,13 @@ impl Frontier {
     }
 
     /// Adds an item by its key.
-    pub fn add(&mut self, table: Table, key: &[u8]) {
+    pub fn add(&mut self, table: Table, key: impl Key) {
         let known = self.sources.last().is_some_and(|last| !last.is_item && last.table == table);
         if !known {
             self.sources.push(Source { table, link: self.links.len(), version: None, is_item: false });
         }
         let source = self.sources.len() as u32 - 1;
-        let link = self.add_link(table.id, key);
+        let link = self.add_link(table.id, key.into_bytes().as_ref());
         self.targets.push(Target { link, source, position: 0 });
     }
 

@@ -10,6 +10,7 @@ use kelix_wire::Expiry;
 
 use crate::Table;
 use crate::engine::nanoseconds;
+use crate::key::Key;
 use crate::read::Landing;
 
 /// Attribute names of one table, as far as they are known here: those with the ids from 1 on, which are given in this order.
@@ -263,8 +264,7 @@ pub(crate) fn ends_at(time: SystemTime) -> Expiry {
 /// ```
 /// use kelix::NewItem;
 /// # let table = kelix::Table::for_documentation();
-/// let mut student = NewItem::new();
-/// student.bytes("name", b"XYZ").link("supervisor", table, b"prof001");
+/// let student = NewItem::new().bytes("name", b"XYZ").link("supervisor", table, b"prof001");
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct NewItem {
@@ -287,39 +287,40 @@ impl NewItem {
 
     /// Adds bytes under a name. The empty name is the item's plain value; an item with nothing else is a plain
     /// key-value item.
-    pub fn bytes(&mut self, name: &str, bytes: &[u8]) -> &mut NewItem {
+    pub fn bytes(mut self, name: &str, bytes: &[u8]) -> NewItem {
         self.attributes.push((name.to_string(), NewAttribute::Bytes(bytes.to_vec())));
         self
     }
 
     /// Adds a link under a name. Several links under one name make a list. The target need not exist yet.
-    pub fn link(&mut self, name: &str, table: Table, key: &[u8]) -> &mut NewItem {
+    pub fn link(self, name: &str, table: Table, key: impl Key) -> NewItem {
         self.link_with(name, table, key, &[])
     }
 
     /// Adds a link that carries bytes of its own.
-    pub fn link_with(&mut self, name: &str, table: Table, key: &[u8], bytes: &[u8]) -> &mut NewItem {
-        let link = NewAttribute::Link { table, key: key.to_vec(), bytes: bytes.to_vec() };
+    pub fn link_with(mut self, name: &str, table: Table, key: impl Key, bytes: &[u8]) -> NewItem {
+        let link =
+            NewAttribute::Link { table, key: key.into_bytes().as_ref().to_vec(), bytes: bytes.to_vec() };
         self.attributes.push((name.to_string(), link));
         self
     }
 
     /// Lets the item end so long after it was put, by the server's clock; after 292 years at the latest.
-    pub fn expires_in(&mut self, time: Duration) -> &mut NewItem {
+    pub fn expires_in(mut self, time: Duration) -> NewItem {
         self.expiry = Some(ends_in(time));
         self
     }
 
     /// Lets the item end at a time, by the server's clock: at once if that is over, and in the year 2262 at the latest. An item that was read
     /// tells it ([`Item::expires`]).
-    pub fn expires_at(&mut self, time: SystemTime) -> &mut NewItem {
+    pub fn expires_at(mut self, time: SystemTime) -> NewItem {
         self.expiry = Some(ends_at(time));
         self
     }
 
     /// Gives the item 32 bits that mean something to those who put and get it (how its value is encoded, say), and nothing
     /// to the store. Without, they are 0.
-    pub fn flags(&mut self, flags: u32) -> &mut NewItem {
+    pub fn flags(mut self, flags: u32) -> NewItem {
         self.flags = flags;
         self
     }

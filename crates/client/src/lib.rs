@@ -16,16 +16,16 @@
 //! // Items have a key, attributes, and links to other items by key.
 //! let people = session.create_table("people")?;
 //! let departments = session.create_table("departments")?;
-//! session.put_item(departments, b"depcs", NewItem::new().bytes("website", b"www.cs.ac.co"))?;
+//! session.put_item(departments, b"depcs", &NewItem::new().bytes("website", b"www.cs.ac.co"))?;
 //! for (professor, name) in [(b"prof001", b"UVT"), (b"prof002", b"IJK")] {
 //!     let mut item = NewItem::new();
 //!     session.put_item(people, professor, item.bytes("name", name).link("department", departments, b"depcs"))?;
 //! }
 //! let mut student = NewItem::new();
-//! student.bytes("name", b"XYZ").bytes("tel", b"123456789").link("supervisor", people, b"prof001");
+//! student = student.bytes("name", b"XYZ").bytes("tel", b"123456789").link("supervisor", people, b"prof001");
 //! session.put_item(people, b"stu001", &student)?;
 //! let mut student = NewItem::new();
-//! student.bytes("name", b"DEF").link("supervisor", people, b"prof002").link("mentor", people, b"prof001");
+//! student = student.bytes("name", b"DEF").link("supervisor", people, b"prof002").link("mentor", people, b"prof001");
 //! session.put_item(people, b"stu002", &student)?;
 //!
 //! // Two lookups by key; from there on each link is one remote read, and the server does nothing.
@@ -57,6 +57,7 @@ mod engine;
 mod frontier;
 mod hints;
 mod item;
+mod key;
 mod links;
 #[cfg(all(test, loom))]
 mod model;
@@ -67,9 +68,9 @@ mod rows;
 mod scan;
 mod session;
 mod shelf;
-pub mod statistics;
 #[cfg(kelix_sim)]
 pub mod sim;
+pub mod statistics;
 mod submit;
 mod tables;
 mod transport;
@@ -82,6 +83,7 @@ pub use frontier::Frontier;
 pub use item::{Attribute, Item, Link, NewItem, Values};
 pub use kelix_fabric::tcp::{ClientTls, Identity};
 pub use kelix_types::{Effect, Error, ErrorKind, Result, TableId, TableKind, Version};
+pub use key::Key;
 pub use read::Cost;
 pub use rows::Rows;
 pub use scan::{PausedScan, Scan, Scanner};

@@ -337,6 +337,8 @@ impl Session {
     /// A walk that begins by a loaded table's name keeps to the generation that is in force then, and fails when that is gone; a view holds it.
     ///
     /// ```no_run
+    /// use std::ops::ControlFlow::{Break, Continue};
+    ///
     /// use kelix::{Visit, Walk};
     ///
     /// # fn main() -> kelix::Result<()> {
@@ -345,7 +347,7 @@ impl Session {
     /// let friends_of_friends = Walk::along(&["friend"]).to_depth(2);
     /// session.walk(&[(people, b"ada")], &friends_of_friends, |visited| {
     ///     println!("{} links away: {}", visited.depth, String::from_utf8_lossy(visited.item.key()));
-    ///     if visited.item.bytes("name") == Some(b"Grace") { Visit::Stop } else { Visit::On }
+    ///     if visited.item.bytes("name") == Some(b"Grace") { Break(()) } else { Continue(Visit::On) }
     /// })?;
     /// # Ok(())
     /// # }
@@ -354,7 +356,7 @@ impl Session {
         &mut self,
         from: &[(Table, &[u8])],
         walk: &Walk<'_>,
-        visit: impl FnMut(Visited<'_>) -> Visit,
+        visit: impl FnMut(Visited<'_>) -> ControlFlow<(), Visit>,
     ) -> Result<Walked> {
         self.operate("walk", |session| walk::walk_all(session, from, walk, visit))
     }

@@ -7,6 +7,8 @@
 mod cursor;
 
 use std::collections::VecDeque;
+use std::ops::Bound::{self, Excluded, Included, Unbounded};
+use std::ops::RangeBounds;
 
 use kelix_image::{ItemFlags, inline_item};
 use kelix_types::limits::{KEY_BYTES_MAX, SCAN_KEYS_MAX};
@@ -36,37 +38,32 @@ const SCANS_AT_ONCE: usize = 16;
 ///
 /// ```
 /// use kelix::Scan;
-/// let of_march = Scan::all().from(b"2026-03").until(b"2026-04").limit(100);
+/// let of_march = Scan::all().range(b"2026-03"..b"2026-04").limit(100);
+/// let small = Scan::all().numbers(..=1000);
 /// let newest = Scan::all().backwards().limit(10);
 /// let of_user = Scan::prefix(b"user17:");
 /// ```
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scan {
-    lower: Bound,
-    upper: Bound,
+    lower: Bound<Vec<u8>>,
+    upper: Bound<Vec<u8>>,
     prefix: Vec<u8>,
     backwards: bool,
     limit: Option<u64>,
-    goes_on: Option<Vec<u8>>,
+    place: Option<Vec<u8>>,
 }
 
-/// Where a range ends.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-enum Bound {
-    #[default]
-    None,
-    /// Between the keys below this one and this one.
-    Before(Vec<u8>),
-    /// Between this key and those above it.
-    After(Vec<u8>),
+impl Default for Scan {
+    fn default() -> Scan {
+        let prefix = Vec::new();
+        Scan { lower: Unbounded, upper: Unbounded, prefix, backwards: false, limit: None, place: None }
+    }
 }
 
-impl Bound {
-    fn key(&self) -> Option<&[u8]> {
-        match self {
-            Bound::None => None,
-            Bound::Before(key) | Bound::After(key) => Some(key),
-        }
+fn key_of(bound: &Bound<Vec<u8>>) -> Option<&[u8]> {
+    match bound {
+        Unbounded => None,
+        Included(key) | Excluded(key) => Some(key),
     }
 }
 
@@ -78,31 +75,21 @@ impl Scan {
 
     /// The keys that begin with these bytes.
     pub fn prefix(prefix: &[u8]) -> Scan {
-        Scan { prefix: prefix.to_vec(), ..Scan::default() }
+        Scan { prefix: prefix.to_vec(), ..Scan::all() }
     }
 
-    /// No keys below this one.
-    pub fn from(mut self, key: &[u8]) -> Scan {
-        self.lower = Bound::Before(key.to_vec());
+    /// The keys of a range: `b"2026-03"..b"2026-04"`, or a pair of [`Bound`]s where its ends are of another sort.
+    pub fn range<'k, K: AsRef<[u8]> + ?Sized + 'k>(mut self, range: impl RangeBounds<&'k K>) -> Scan {
+        self.lower = range.start_bound().map(|key| key.as_ref().to_vec());
+        self.upper = range.end_bound().map(|key| key.as_ref().to_vec());
         self
     }
 
-    /// No keys but those above this one.
-    pub fn after(mut self, key: &[u8]) -> Scan {
-        self.lower = Bound::After(key.to_vec());
-        self
-    }
-
-    /// No keys but those below this one.
-    pub fn until(mut self, key: &[u8]) -> Scan {
-        self.upper = Bound::Before(key.to_vec());
-        self
-    }
-
-    /// No keys above this one.
-    pub fn to(mut self, key: &[u8]) -> Scan {
-        self.upper = Bound::After(key.to_vec());
-        self
+    /// The keys of a range of numbers, in a table whose keys are numbers.
+    pub fn numbers(self, range: impl RangeBounds<u64>) -> Scan {
+        let bytes = |bound: Bound<&u64>| bound.map(|number| number.to_be_bytes());
+        let (lower, upper) = (bytes(range.start_bound()), bytes(range.end_bound()));
+        self.range((lower.as_ref(), upper.as_ref()))
     }
 
     /// From the greatest key downwards.
@@ -118,8 +105,8 @@ impl Scan {
     }
 
     /// Goes on where another scan upwards was, as [`Scanner::place`] told: also in another session, and at another time.
-    pub fn go_on(mut self, place: &[u8]) -> Scan {
-        self.goes_on = Some(place.to_vec());
+    pub fn resume_at(mut self, place: &[u8]) -> Scan {
+        self.place = Some(place.to_vec());
         self
     }
 
@@ -129,17 +116,17 @@ impl Scan {
         if !kind.is_ordered() {
             return self.resolve_unordered(table, seed);
         }
-        if let Some(place) = &self.goes_on {
-            let rest = Scan { lower: Bound::Before(place.clone()), goes_on: None, ..self.clone() };
+        if let Some(place) = &self.place {
+            let rest = Scan { lower: Included(place.clone()), place: None, ..self.clone() };
             return rest.resolve(table, seed);
         }
-        for key in [&self.lower, &self.upper].into_iter().filter_map(Bound::key) {
+        for key in [&self.lower, &self.upper].into_iter().filter_map(key_of) {
             check_key(table, key)?;
         }
         let longest = if kind.has_numbers() { 8 } else { KEY_BYTES_MAX };
         let range = match self.prefix.len() <= longest {
-            true if kind.has_numbers() => self.numbers(),
-            true => self.strings(),
+            true if kind.has_numbers() => self.number_range(),
+            true => self.string_range(),
             false => None,
         };
         Ok(Cursor {
@@ -155,14 +142,14 @@ impl Scan {
 
     /// What it means for a hash table.
     fn resolve_unordered(&self, table: TableId, seed: u64) -> Result<Cursor> {
-        let all = Scan { limit: self.limit, goes_on: self.goes_on.clone(), ..Scan::all() };
+        let all = Scan { limit: self.limit, place: self.place.clone(), ..Scan::all() };
         if *self != all {
             let context = "a hash table has no order, and is scanned as a whole; ranges are for tables made with `kelix table \
                            create --ordered`";
             return Err(Error::unnamed(ErrorKind::InvalidArgument, context));
         }
         let start = Range::Unordered { shard: 0, position: 0 };
-        let range = self.goes_on.as_ref().map_or(Some(start), |place| Range::of_place(place, seed));
+        let range = self.place.as_ref().map_or(Some(start), |place| Range::of_place(place, seed));
         let range = range.ok_or_else(|| {
             let context = "the scan that is to go on was of another store";
             Error::unnamed(ErrorKind::InvalidArgument, context)
@@ -179,16 +166,16 @@ impl Scan {
     }
 
     /// The numbers from the first to the last; `None`: there are none.
-    fn numbers(&self) -> Option<Range> {
+    fn number_range(&self) -> Option<Range> {
         let low = match &self.lower {
-            Bound::None => 0,
-            Bound::Before(key) => number_of(key),
-            Bound::After(key) => number_of(key).checked_add(1)?,
+            Unbounded => 0,
+            Included(key) => number_of(key),
+            Excluded(key) => number_of(key).checked_add(1)?,
         };
         let high = match &self.upper {
-            Bound::None => u64::MAX,
-            Bound::Before(key) => number_of(key).checked_sub(1)?,
-            Bound::After(key) => number_of(key),
+            Unbounded => u64::MAX,
+            Excluded(key) => number_of(key).checked_sub(1)?,
+            Included(key) => number_of(key),
         };
         let with_prefix = |byte: u8| {
             let mut key = [byte; 8];
@@ -199,16 +186,16 @@ impl Scan {
     }
 
     /// The strings from the first on to below the second; `None`: there are none.
-    fn strings(&self) -> Option<Range> {
+    fn string_range(&self) -> Option<Range> {
         let lower = match &self.lower {
-            Bound::None => Vec::new(),
-            Bound::Before(key) => key.clone(),
-            Bound::After(key) => after_string(key)?,
+            Unbounded => Vec::new(),
+            Included(key) => key.clone(),
+            Excluded(key) => after_string(key)?,
         };
         let upper = match &self.upper {
-            Bound::None => None,
-            Bound::Before(key) => Some(key.clone()),
-            Bound::After(key) => after_string(key),
+            Unbounded => None,
+            Excluded(key) => Some(key.clone()),
+            Included(key) => after_string(key),
         };
         let of_prefix = after_prefix(&self.prefix);
         let upper = [upper, of_prefix].into_iter().flatten().min();
@@ -283,7 +270,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Where another scan goes on behind what this one has brought, for [`Scan::go_on`]. `None`: in the middle of a page, and
+    /// Where another scan goes on behind what this one has brought, for [`Scan::resume_at`]. `None`: in the middle of a page, and
     /// downwards.
     pub fn place(&self) -> Option<Vec<u8>> {
         let PausedScan { cursor, page, .. } = &self.scan;

@@ -25,6 +25,7 @@ use crate::engine::{
     BETWEEN_TRIES, Buffers, Engine, LOST, Patience, Wanted, check_key, is_passing, nanoseconds,
 };
 use crate::item::{Item, NewItem};
+use crate::key::Key;
 use crate::read::{Cost, Landing};
 use crate::submit::Submitted;
 use crate::transport::{Answer, Path, Transport};
@@ -34,6 +35,7 @@ const BETWEEN_WRITES: Duration = Duration::from_micros(500);
 
 /// How to open a session.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct SessionOptions {
     /// How gets look for their item.
     pub path: Path,
@@ -73,6 +75,48 @@ impl Default for SessionOptions {
             rdma_address: None,
             model_bytes: 64 << 20,
         }
+    }
+}
+
+impl SessionOptions {
+    /// Sets [`SessionOptions::path`].
+    pub fn path(self, path: Path) -> SessionOptions {
+        SessionOptions { path, ..self }
+    }
+
+    /// Sets [`SessionOptions::fabric`].
+    pub fn fabric(self, fabric: impl Into<Option<FabricChoice>>) -> SessionOptions {
+        SessionOptions { fabric: fabric.into(), ..self }
+    }
+
+    /// Sets [`SessionOptions::private_caches`].
+    pub fn private_caches(self, private_caches: bool) -> SessionOptions {
+        SessionOptions { private_caches, ..self }
+    }
+
+    /// Sets [`SessionOptions::timeout`].
+    pub fn timeout(self, timeout: Duration) -> SessionOptions {
+        SessionOptions { timeout, ..self }
+    }
+
+    /// Sets [`SessionOptions::retry_for`].
+    pub fn retry_for(self, retry_for: Duration) -> SessionOptions {
+        SessionOptions { retry_for, ..self }
+    }
+
+    /// Sets [`SessionOptions::queue_pairs`].
+    pub fn queue_pairs(self, queue_pairs: usize) -> SessionOptions {
+        SessionOptions { queue_pairs, ..self }
+    }
+
+    /// Sets [`SessionOptions::rdma_address`].
+    pub fn rdma_address(self, rdma_address: impl Into<Option<IpAddr>>) -> SessionOptions {
+        SessionOptions { rdma_address: rdma_address.into(), ..self }
+    }
+
+    /// Sets [`SessionOptions::model_bytes`].
+    pub fn model_bytes(self, model_bytes: usize) -> SessionOptions {
+        SessionOptions { model_bytes, ..self }
     }
 }
 
@@ -324,7 +368,12 @@ impl Session {
     // ---- operations on one key ----
 
     /// Gets an item. `Ok(None)`: the key is absent.
-    pub fn get(&mut self, table: Table, key: &[u8]) -> Result<Option<Item>> {
+    #[inline]
+    pub fn get(&mut self, table: Table, key: impl Key) -> Result<Option<Item>> {
+        self.get_item(table, key.into_bytes().as_ref())
+    }
+
+    fn get_item(&mut self, table: Table, key: &[u8]) -> Result<Option<Item>> {
         self.read_table("get", table, |session, BoundTable { id: table, generation }| {
             let Session { engine, catalogue, landing, .. } = session;
             let found = engine.fetch(Wanted { table, key, pointer: None }, landing)?;
@@ -339,27 +388,26 @@ impl Session {
     pub fn get_into(
         &mut self,
         table: Table,
-        key: &[u8],
+        key: impl Key,
         buffer: &mut [u8],
     ) -> Result<Option<(usize, Version)>> {
+        let key = key.into_bytes();
         self.read_table("get_into", table, |session, table| {
-            session.engine.fetch_into(table.id, key, buffer, &mut session.landing)
+            session.engine.fetch_into(table.id, key.as_ref(), buffer, &mut session.landing)
         })
     }
 
     /// Puts a plain item. Returns its version.
-    pub fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<Version> {
-        let answer = self.write_table("put", table, |session, id| {
-            session.engine.write(RequestHead::new(Op::Put, 0, id), key, value)
-        })?;
+    #[inline]
+    pub fn put(&mut self, table: Table, key: impl Key, value: &[u8]) -> Result<Version> {
+        let answer = self.write_plain("put", table, Op::Put, (key.into_bytes().as_ref(), value), None)?;
         Ok(Version(answer.version))
     }
 
     /// Deletes a key. Returns whether it was there.
-    pub fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool> {
-        let answer = self.write_table("delete", table, |session, id| {
-            session.engine.write(RequestHead::new(Op::Delete, 0, id), key, &[])
-        })?;
+    #[inline]
+    pub fn delete(&mut self, table: Table, key: impl Key) -> Result<bool> {
+        let answer = self.write_plain("delete", table, Op::Delete, (key.into_bytes().as_ref(), &[]), None)?;
         Ok(answer.status == Status::Ok)
     }
 
@@ -367,14 +415,13 @@ impl Session {
     pub fn compare_and_set(
         &mut self,
         table: Table,
-        key: &[u8],
+        key: impl Key,
         expected: Option<Version>,
         value: &[u8],
     ) -> Result<CompareAndSet> {
-        let answer = self.write_table("compare_and_set", table, |session, id| {
-            let head = RequestHead { expect: Some(expected), ..RequestHead::new(Op::Put, 0, id) };
-            session.engine.write(head, key, value)
-        })?;
+        let key = key.into_bytes();
+        let item = (key.as_ref(), value);
+        let answer = self.write_plain("compare_and_set", table, Op::Put, item, Some(expected))?;
         Ok(outcome(&answer))
     }
 
@@ -382,19 +429,34 @@ impl Session {
     pub fn compare_and_delete(
         &mut self,
         table: Table,
-        key: &[u8],
+        key: impl Key,
         expected: Version,
     ) -> Result<CompareAndSet> {
-        let answer = self.write_table("compare_and_delete", table, |session, id| {
-            let head = RequestHead { expect: Some(Some(expected)), ..RequestHead::new(Op::Delete, 0, id) };
-            session.engine.write(head, key, &[])
-        })?;
+        let key = key.into_bytes();
+        let expect = Some(Some(expected));
+        let answer =
+            self.write_plain("compare_and_delete", table, Op::Delete, (key.as_ref(), &[]), expect)?;
         Ok(if answer.status == Status::Ok { CompareAndSet::Done(None) } else { outcome(&answer) })
     }
 
+    /// A write of a plain item, or of none, and its answer.
+    fn write_plain(
+        &mut self,
+        operation: &'static str,
+        table: Table,
+        op: Op,
+        (key, value): (&[u8], &[u8]),
+        expect: Option<Option<Version>>,
+    ) -> Result<Answer> {
+        self.write_table(operation, table, |session, id| {
+            let head = RequestHead { expect, ..RequestHead::new(op, 0, id) };
+            session.engine.write(head, key, value)
+        })
+    }
+
     /// Puts an item with attributes and links. Returns its version.
-    pub fn put_item(&mut self, table: Table, key: &[u8], item: &NewItem) -> Result<Version> {
-        match self.write_item("put_item", table, key, None, item)? {
+    pub fn put_item(&mut self, table: Table, key: impl Key, item: &NewItem) -> Result<Version> {
+        match self.write_item("put_item", table, key.into_bytes().as_ref(), None, item)? {
             CompareAndSet::Done(version) => Ok(version.unwrap_or(Version(0))),
             CompareAndSet::Mismatch(_) => unreachable!("nothing was expected"),
         }
@@ -404,11 +466,12 @@ impl Session {
     pub fn compare_and_set_item(
         &mut self,
         table: Table,
-        key: &[u8],
+        key: impl Key,
         expected: Option<Version>,
         item: &NewItem,
     ) -> Result<CompareAndSet> {
-        self.write_item("compare_and_set_item", table, key, Some(expected), item)
+        let key = key.into_bytes();
+        self.write_item("compare_and_set_item", table, key.as_ref(), Some(expected), item)
     }
 
     fn write_item(

@@ -14,6 +14,7 @@ use crate::engine::{
     BETWEEN_TRIES, Engine, Fetch, Patience, check_answer, check_key, check_value, is_passing, nanoseconds,
 };
 use crate::item::{Item, NewItem};
+use crate::key::Key;
 use crate::read::Landing;
 use crate::session::Session;
 use crate::transport::{Answer, PostError, RequestId};
@@ -448,29 +449,29 @@ impl Session {
     }
 
     /// Submits a get. It begins with the next [`Session::poll`], together with all others submitted until then.
-    pub fn submit_get(&mut self, table: Table, key: &[u8]) -> Result<Ticket> {
-        self.submit(Op::Get, table, key, &[])
+    pub fn submit_get(&mut self, table: Table, key: impl Key) -> Result<Ticket> {
+        self.submit(Op::Get, table, key.into_bytes().as_ref(), &[])
     }
 
     /// Submits a put.
-    pub fn submit_put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<Ticket> {
-        self.submit(Op::Put, table, key, value)
+    pub fn submit_put(&mut self, table: Table, key: impl Key, value: &[u8]) -> Result<Ticket> {
+        self.submit(Op::Put, table, key.into_bytes().as_ref(), value)
     }
 
     /// Submits a put of an item with attributes and links. Waits only where the server has yet to be asked for the
     /// number of an attribute's name.
-    pub fn submit_item(&mut self, table: Table, key: &[u8], item: &NewItem) -> Result<Ticket> {
+    pub fn submit_item(&mut self, table: Table, key: impl Key, item: &NewItem) -> Result<Ticket> {
         self.operate("submit", |session| {
             let BoundTable { id, generation } = session.check_table(table)?;
             let Session { engine, catalogue, .. } = session;
             let (head, body) = catalogue.encode_item(engine, id, None, item)?;
-            session.enqueue(head, key, body.into_owned(), generation)
+            session.enqueue(head, key.into_bytes().as_ref(), body.into_owned(), generation)
         })
     }
 
     /// Submits a delete.
-    pub fn submit_delete(&mut self, table: Table, key: &[u8]) -> Result<Ticket> {
-        self.submit(Op::Delete, table, key, &[])
+    pub fn submit_delete(&mut self, table: Table, key: impl Key) -> Result<Ticket> {
+        self.submit(Op::Delete, table, key.into_bytes().as_ref(), &[])
     }
 
     /// Begins what was submitted and moves what has ended to `completions`; returns how many. Waits only to send a

@@ -15,6 +15,7 @@ use crate::session::Session;
 
 /// Where a walk goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Walk<'w> {
     /// Names of the links that it goes along, from any item that has them.
     pub links: &'w [&'w str],
@@ -54,15 +55,13 @@ pub struct Visited<'a> {
     pub depth: u32,
 }
 
-/// How a walk goes on from an item.
+/// How a walk goes on from an item. Whoever shows it breaks off with [`ControlFlow::Break`], as in [`Session::visit`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Visit {
     /// Along its links.
     On,
     /// Not along this item's links.
     Back,
-    /// Not at all: what was looked for has been found.
-    Stop,
 }
 
 /// What a walk came to.
@@ -290,17 +289,17 @@ pub(crate) fn walk_all(
     session: &mut Session,
     from: &[(Table, &[u8])],
     walk: &Walk<'_>,
-    mut visit: impl FnMut(Visited<'_>) -> Visit,
+    mut visit: impl FnMut(Visited<'_>) -> ControlFlow<(), Visit>,
 ) -> Result<Walked> {
     let mut path = WalkPath::begin(session, from, walk)?;
     let mut show = |path: &mut WalkPath, item: &Item, Step { from, depth }: Step| {
         let number = path.walked.items;
         path.walked.items += 1;
         let verdict = visit(Visited { item, number, from, depth });
-        if verdict == Visit::On {
+        if verdict == ControlFlow::Continue(Visit::On) {
             path.go_along(item, walk.links, Step { from: Some(number), depth });
         }
-        verdict
+        verdict.is_break()
     };
     let mut stopped = false;
     let mut item = Item::empty();
@@ -311,7 +310,7 @@ pub(crate) fn walk_all(
             let found = (!target.is_empty()).then(|| session.arrive(&path.here, target.start, &mut item));
             path.drop_taken();
             match found.transpose()? {
-                Some(true) => stopped = show(&mut path, &item, step) == Visit::Stop,
+                Some(true) => stopped = show(&mut path, &item, step),
                 Some(false) => path.walked.gone += 1,
                 None => {}
             }
@@ -322,7 +321,7 @@ pub(crate) fn walk_all(
         session.visit(&here, |index, item| {
             let step = path.steps[index];
             match item {
-                Some(item) => stopped = show(&mut path, item, step) == Visit::Stop,
+                Some(item) => stopped = show(&mut path, item, step),
                 None => path.walked.gone += 1,
             }
             if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -60,16 +60,16 @@ fn submitted_items_have_their_attributes_and_links() {
     let mut tickets = Vec::new();
     for number in 0..ITEMS {
         let mut item = NewItem::new();
-        item.bytes("number", number.to_string().as_bytes());
+        item = item.bytes("number", number.to_string().as_bytes());
         if number > 0 {
-            item.link("before", table, (number - 1).to_string().as_bytes());
+            item = item.link("before", table, (number - 1).to_string().as_bytes());
         }
         let key = number.to_string();
         tickets.push(session.submit_item(table, key.as_bytes(), &item).expect("it is short"));
     }
     // A plain item takes another way through the library, a large one yet another.
     let large = vec![7; 3 << 20];
-    tickets.push(session.submit_item(table, b"large", NewItem::new().bytes("", &large)).expect("it fits"));
+    tickets.push(session.submit_item(table, b"large", &NewItem::new().bytes("", &large)).expect("it fits"));
     tickets.push(session.submit_item(table, b"empty", &NewItem::new()).expect("it is short"));
 
     let mut completions = Vec::new();

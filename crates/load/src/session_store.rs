@@ -65,7 +65,7 @@ impl Store for SessionStore {
     fn begin<'s>(&'s mut self, dataset: &str, tables: &[TableSpec]) -> Result<Box<dyn Building + 's>> {
         let mut new: Vec<NewTable<'_>> = Vec::new();
         for TableSpec { name, kind, overlay, .. } in tables {
-            new.push(NewTable { name, kind: *kind, overlay: *overlay });
+            new.push(NewTable::new(name, *kind).overlay(*overlay));
         }
         let build = self.session.build(dataset, &new)?;
         let handles = (0..tables.len()).map(|table| build.table(table)).collect();
@@ -88,7 +88,7 @@ impl Building for Generation<'_> {
         for row in rows.iter() {
             let mut item = build.item(table, row.key());
             for field in row.fields() {
-                match field {
+                item = match field {
                     Field::Bytes { name, bytes } => item.bytes(&names[usize::from(name)], bytes),
                     Field::Link { name, table, key, bytes } => {
                         item.link_with(&names[usize::from(name)], handles[usize::from(table)], key, bytes)
@@ -96,7 +96,7 @@ impl Building for Generation<'_> {
                 };
             }
             if let Some(time) = row.expires_in_ms() {
-                item.expires_in(Duration::from_millis(time));
+                item = item.expires_in(Duration::from_millis(time));
             }
             item.end()?;
         }

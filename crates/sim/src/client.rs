@@ -273,13 +273,12 @@ impl Client {
         let line = Line::default();
         let first = caller.map(|number| Caller { number, again: false });
         let connected = line.connect(&self.stage, self.drift_ppm, &host, first);
-        let options = SessionOptions {
-            timeout: Duration::from_nanos(self.stage.plan.timeout_ns),
-            retry_for: Duration::from_nanos(4 * self.stage.plan.timeout_ns),
-            // Room for all of the models of an ordered table, for some, for none.
-            model_bytes: [1 << 20, 1 << 20, 3 << 10, 700, 0][self.random.below(5) as usize],
-            ..SessionOptions::default()
-        };
+        // Room for all of the models of an ordered table, for some, for none.
+        let model_bytes = [1 << 20, 1 << 20, 3 << 10, 700, 0][self.random.below(5) as usize];
+        let options = SessionOptions::default()
+            .timeout(Duration::from_nanos(self.stage.plan.timeout_ns))
+            .retry_for(Duration::from_nanos(4 * self.stage.plan.timeout_ns))
+            .model_bytes(model_bytes);
         let mut session = Session::simulated(connected, options, caller).ok()?;
         if !self.stage.tables.borrow().contains(&term) {
             session.create_table_of(self.stage.plan.table, "table").ok()?;

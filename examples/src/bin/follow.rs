@@ -16,9 +16,9 @@ fn main() -> kelix::Result<()> {
     ];
     for (name, within) in chain {
         let mut item = NewItem::new();
-        item.bytes("name", name.to_uppercase().as_bytes());
+        item = item.bytes("name", name.to_uppercase().as_bytes());
         if let Some(within) = within {
-            item.link("within", places, within.as_bytes());
+            item = item.link("within", places, within.as_bytes());
         }
         session.put_item(places, name.as_bytes(), &item)?;
     }

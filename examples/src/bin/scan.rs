@@ -17,7 +17,7 @@ fn main() -> kelix::Result<()> {
 
     // The buffer is used again from scan to scan.
     let mut rows = Rows::new();
-    let week = Scan::prefix(b"cellar/").from(b"cellar/2026-11-08").until(b"cellar/2026-11-15");
+    let week = Scan::prefix(b"cellar/").range(b"cellar/2026-11-08"..b"cellar/2026-11-15");
     session.scan_into(readings, &week, &mut rows)?;
     for index in 0..rows.len() {
         println!(

@@ -101,7 +101,7 @@ struct Reader {
 
 impl Reader {
     fn new(server: &Server, table: &str, keys: u64, seed: u64) -> Reader {
-        let options = SessionOptions { private_caches: seed % 2 == 0, ..patient() };
+        let options = patient().private_caches(seed % 2 == 0);
         let mut session = server.session(options);
         let table = session.table(table).expect("a table");
         let links = session.table("links").expect("a table");
@@ -317,7 +317,7 @@ fn stream(server: &Server) {
 
 fn hoard(server: &Server, table: &str, keys: u64, gets: u64) {
     let told = || std::io::stdin().read_line(&mut String::new()).expect("a line");
-    let mut session = server.session(SessionOptions { path: Path::Message, ..patient() });
+    let mut session = server.session(patient().path(Path::Message));
     let table = session.table(table).expect("a table");
     println!("ready");
     told();

@@ -197,18 +197,19 @@ impl Loader<'_> {
     }
 
     /// Adds the link to the first piece of a list, unless the list is empty.
-    fn link_list(&self, item: &mut NewItem, holder: &str, name: &str, contained: &[usize]) {
-        if !contained.is_empty() {
-            item.link(name, self.tables.lists, list_key(holder, name, 1).as_bytes());
+    fn link_list(&self, item: NewItem, holder: &str, name: &str, contained: &[usize]) -> NewItem {
+        match contained.is_empty() {
+            true => item,
+            false => item.link(name, self.tables.lists, list_key(holder, name, 1).as_bytes()),
         }
     }
 
     fn countries(&mut self, world: &World, contents: &Contents) -> Result<(), Failure> {
         for (index, country) in world.countries.iter().enumerate() {
             let mut item = NewItem::new();
-            item.bytes("code", country.as_bytes());
-            self.link_list(&mut item, country, "regions", &contents.regions[index]);
-            self.link_list(&mut item, country, "places", &contents.in_country[index]);
+            item = item.bytes("code", country.as_bytes());
+            item = self.link_list(item, country, "regions", &contents.regions[index]);
+            item = self.link_list(item, country, "places", &contents.in_country[index]);
             self.put(self.tables.countries, country, &item)?;
         }
         Ok(())
@@ -217,10 +218,10 @@ impl Loader<'_> {
     fn regions(&mut self, world: &World, contents: &Contents) -> Result<(), Failure> {
         for (index, Division { key, name, parent }) in world.regions.iter().enumerate() {
             let mut item = NewItem::new();
-            item.bytes("name", name.as_bytes());
-            item.link("country", self.tables.countries, world.countries[*parent].as_bytes());
-            self.link_list(&mut item, key, "districts", &contents.districts[index]);
-            self.link_list(&mut item, key, "places", &contents.in_region[index]);
+            item = item.bytes("name", name.as_bytes());
+            item = item.link("country", self.tables.countries, world.countries[*parent].as_bytes());
+            item = self.link_list(item, key, "districts", &contents.districts[index]);
+            item = self.link_list(item, key, "places", &contents.in_region[index]);
             self.put(self.tables.regions, key, &item)?;
         }
         Ok(())
@@ -229,9 +230,9 @@ impl Loader<'_> {
     fn districts(&mut self, world: &World, contents: &Contents) -> Result<(), Failure> {
         for (index, Division { key, name, parent }) in world.districts.iter().enumerate() {
             let mut item = NewItem::new();
-            item.bytes("name", name.as_bytes());
-            item.link("region", self.tables.regions, world.regions[*parent].key.as_bytes());
-            self.link_list(&mut item, key, "places", &contents.in_district[index]);
+            item = item.bytes("name", name.as_bytes());
+            item = item.link("region", self.tables.regions, world.regions[*parent].key.as_bytes());
+            item = self.link_list(item, key, "places", &contents.in_district[index]);
             self.put(self.tables.districts, key, &item)?;
         }
         Ok(())
@@ -240,19 +241,20 @@ impl Loader<'_> {
     fn places(&mut self, world: &World) -> Result<(), Failure> {
         for (index, place) in world.places.iter().enumerate() {
             let mut item = NewItem::new();
-            item.bytes("name", place.name.as_bytes());
-            item.bytes("latitude", place.latitude.as_bytes());
-            item.bytes("longitude", place.longitude.as_bytes());
-            item.bytes("seen", b"0");
+            item = item.bytes("name", place.name.as_bytes());
+            item = item.bytes("latitude", place.latitude.as_bytes());
+            item = item.bytes("longitude", place.longitude.as_bytes());
+            item = item.bytes("seen", b"0");
             if let Some(district) = place.district {
-                item.link("district", self.tables.districts, world.districts[district].key.as_bytes());
+                item = item.link("district", self.tables.districts, world.districts[district].key.as_bytes());
             }
             match place.region {
                 Some(region) => {
-                    item.link("region", self.tables.regions, world.regions[region].key.as_bytes())
+                    item = item.link("region", self.tables.regions, world.regions[region].key.as_bytes())
                 }
                 None => {
-                    item.link("country", self.tables.countries, world.countries[place.country].as_bytes())
+                    item =
+                        item.link("country", self.tables.countries, world.countries[place.country].as_bytes())
                 }
             };
             self.put(self.tables.places, &place_key(index), &item)?;
@@ -291,10 +293,10 @@ impl Loader<'_> {
         for (number, piece) in contained.chunks(LIST_LINKS_MAX).enumerate().rev() {
             let mut item = NewItem::new();
             if number + 1 < pieces {
-                item.link("next", self.tables.lists, list_key(holder, name, number + 2).as_bytes());
+                item = item.link("next", self.tables.lists, list_key(holder, name, number + 2).as_bytes());
             }
             for index in piece {
-                item.link("item", table, key(index).as_bytes());
+                item = item.link("item", table, key(index).as_bytes());
             }
             self.put(self.tables.lists, &list_key(holder, name, number + 1), &item)?;
             self.lists += 1;

@@ -300,7 +300,7 @@ impl Worker {
         let seen = seen(&item).ok_or_else(|| wrong(format!("place {key} has no number of changes")))?;
         let mut new = NewItem::new();
         for (name, attribute) in item.attributes() {
-            match attribute {
+            new = match attribute {
                 Attribute::Bytes(_) if name == "seen" => new.bytes(name, (seen + 1).to_string().as_bytes()),
                 Attribute::Bytes(bytes) => new.bytes(name, bytes),
                 Attribute::Link(Link { table, key, bytes }) => {

@@ -253,7 +253,7 @@ impl Export<'_> {
                 out.seek(SeekFrom::End(0)).map_err(cannot)?;
                 from = known.items;
                 self.writer.columns.clone_from(&known.columns);
-                scan = scan.go_on(&parse(&known.place).map_err(|why| Failure::usage(OPERATION, why))?);
+                scan = scan.resume_at(&parse(&known.place).map_err(|why| Failure::usage(OPERATION, why))?);
                 say(&format!("going on behind {}", plural(from, "item")));
             }
             None => self.writer.begin(&mut out)?,

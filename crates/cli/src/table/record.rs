@@ -223,22 +223,22 @@ impl Record {
                 let why = "a time from 2001 to 2262 in milliseconds since 1970 is wanted";
                 return Err(wrong(format!("{EXPIRES} is {ends}: {why}")));
             }
-            item.expires_at(SystemTime::UNIX_EPOCH + Duration::from_millis(ends));
+            item = item.expires_at(SystemTime::UNIX_EPOCH + Duration::from_millis(ends));
         }
-        item.flags(self.client_flags);
+        item = item.flags(self.client_flags);
         let key = KeyArgument::from_str(&self.key.0).map_err(wrong)?;
         let key = table.key(OPERATION, &key)?;
         if let Some(value) = &self.value {
-            item.bytes("", &table.value(OPERATION, &value.0)?);
+            item = item.bytes("", &table.value(OPERATION, &value.0)?);
         }
         for NamedValue { name, value } in &self.attributes {
-            item.bytes(name, &parse(&value.0).map_err(wrong)?);
+            item = item.bytes(name, &parse(&value.0).map_err(wrong)?);
         }
         for NamedLink { name, table, key, bytes } in &self.links {
             let target = create_table(session, OPERATION, table)?;
             let key = KeyArgument::from_str(&key.0).map_err(wrong)?;
             let key = Named { name: table, kind: target.kind() }.key(OPERATION, &key)?;
-            item.link_with(name, target, &key, &parse(bytes).map_err(wrong)?);
+            item = item.link_with(name, target, &key, &parse(bytes).map_err(wrong)?);
         }
         if self.value.is_none() && self.attributes.is_empty() && self.links.is_empty() {
             return Err(wrong("it has neither a value nor attributes nor links".into()));

@@ -11,6 +11,7 @@ use super::{Build, BuildState, OPERATION};
 use crate::Table;
 use crate::engine::check_key;
 use crate::item::{ends_at, ends_in};
+use crate::key::Key;
 use crate::session::Session;
 
 /// What is kept from item to item.
@@ -52,9 +53,7 @@ impl Names {
 /// ```no_run
 /// # fn put(build: &mut kelix::Build<'_>, people: usize) -> kelix::Result<()> {
 /// let boss = build.table(people);
-/// let mut person = build.item(people, b"person:1");
-/// person.bytes("name", b"Ada").link("boss", boss, b"person:7");
-/// person.end()
+/// build.item(people, b"person:1").bytes("name", b"Ada").link("boss", boss, b"person:7").end()
 /// # }
 /// ```
 #[must_use = "an item is put once it is ended"]
@@ -78,7 +77,7 @@ impl<'b, 's> ItemWriter<'b, 's> {
 
     /// Adds bytes under a name, as [`NewItem::bytes`](crate::NewItem::bytes) does.
     #[inline]
-    pub fn bytes(&mut self, name: &str, bytes: &[u8]) -> &mut Self {
+    pub fn bytes(mut self, name: &str, bytes: &[u8]) -> Self {
         match self.name_id(name) {
             Ok(name) => self.build.state.writing.section.bytes(name, bytes),
             Err(error) => self.note(error),
@@ -87,13 +86,15 @@ impl<'b, 's> ItemWriter<'b, 's> {
     }
 
     /// Adds a link under a name. Several links under one name make a list. The target may come later.
-    pub fn link(&mut self, name: &str, table: Table, key: &[u8]) -> &mut Self {
+    pub fn link(self, name: &str, table: Table, key: impl Key) -> Self {
         self.link_with(name, table, key, &[])
     }
 
     /// Adds a link that carries bytes of its own.
     #[inline]
-    pub fn link_with(&mut self, name: &str, table: Table, key: &[u8], bytes: &[u8]) -> &mut Self {
+    pub fn link_with(mut self, name: &str, table: Table, key: impl Key, bytes: &[u8]) -> Self {
+        let key = key.into_bytes();
+        let key = key.as_ref();
         let ids = self.name_id(name).and_then(|name| Ok((name, self.target(table, key)?)));
         match ids {
             Ok((name, table)) => self.build.state.writing.section.link(name, table, key, bytes),
@@ -103,19 +104,19 @@ impl<'b, 's> ItemWriter<'b, 's> {
     }
 
     /// Lets the item end so long after it was put, as [`NewItem::expires_in`](crate::NewItem::expires_in) does.
-    pub fn expires_in(&mut self, time: Duration) -> &mut Self {
+    pub fn expires_in(mut self, time: Duration) -> Self {
         self.expiry = Some(ends_in(time));
         self
     }
 
     /// Lets the item end at a time, as [`NewItem::expires_at`](crate::NewItem::expires_at) does.
-    pub fn expires_at(&mut self, time: SystemTime) -> &mut Self {
+    pub fn expires_at(mut self, time: SystemTime) -> Self {
         self.expiry = Some(ends_at(time));
         self
     }
 
     /// Gives the item flags of its client's, as [`NewItem::flags`](crate::NewItem::flags) does.
-    pub fn flags(&mut self, flags: u32) -> &mut Self {
+    pub fn flags(mut self, flags: u32) -> Self {
         self.flags = flags;
         self
     }

@@ -118,6 +118,7 @@ impl fmt::Display for Address {
 
 /// What a client wants of its server, and has to say for itself over TCP.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Credentials {
     /// The namespace; empty: the default one.
     pub namespace: String,
@@ -125,6 +126,23 @@ pub struct Credentials {
     pub token: Option<String>,
     /// Speak TLS.
     pub tls: Option<ClientTls>,
+}
+
+impl Credentials {
+    /// Sets [`Credentials::namespace`].
+    pub fn namespace(self, namespace: impl Into<String>) -> Credentials {
+        Credentials { namespace: namespace.into(), ..self }
+    }
+
+    /// Sets [`Credentials::token`].
+    pub fn token(self, token: impl Into<Option<String>>) -> Credentials {
+        Credentials { token: token.into(), ..self }
+    }
+
+    /// Sets [`Credentials::tls`].
+    pub fn tls(self, tls: impl Into<Option<ClientTls>>) -> Credentials {
+        Credentials { tls: tls.into(), ..self }
+    }
 }
 
 /// A fabric to insist on.

@@ -72,13 +72,13 @@ impl Client {
 
     fn load_generation(&mut self, open: &mut Connection) -> Result<(), Error> {
         let said = self.stage.loads.borrow().len() as u64 + 1;
-        let tables = TABLES.map(|(name, kind)| NewTable { name, kind, overlay: OVERLAYS.contains(&name) });
+        let tables = TABLES.map(|(name, kind)| NewTable::new(name, kind).overlay(OVERLAYS.contains(&name)));
         let mut build = open.session.build(DATASET, &tables)?;
         let [hash, _, strings] = [0, 1, 2].map(|index| build.table(index));
         for number in 0..KEYS {
             let mut item = NewItem::new();
-            item.bytes("says", &said.to_be_bytes());
-            item.link("across", strings, &key(KEYS - 1 - number)).link(
+            item = item.bytes("says", &said.to_be_bytes());
+            item = item.link("across", strings, &key(KEYS - 1 - number)).link(
                 "next",
                 hash,
                 &key((number + 1) % KEYS),
@@ -86,7 +86,7 @@ impl Client {
             build.put_item(0, &key(number), &item)?;
             build.put(1, &key(number), &said.to_be_bytes())?;
             let mut item = NewItem::new();
-            item.bytes("says", &said.to_be_bytes()).link("back", hash, &key(number));
+            item = item.bytes("says", &said.to_be_bytes()).link("back", hash, &key(number));
             build.put_item(2, &key(number), &item)?;
         }
         if self.random.once_in(6) {

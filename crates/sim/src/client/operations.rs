@@ -79,7 +79,7 @@ impl Client {
             true => (COLD_KEYS.0 + self.random.below(COLD_KEYS.1), 1 + self.random.below(100)),
             false => (0, self.stage.plan.hot_keys),
         };
-        let mut scan = Scan::all().from(&bytes_of(first)).until(&bytes_of(first + count));
+        let mut scan = Scan::all().range(&bytes_of(first)..&bytes_of(first + count));
         if self.random.once_in(3) {
             scan = scan.backwards();
         }
@@ -330,12 +330,12 @@ impl Client {
             open.session.put(open.table, &bytes_of(key), &value::encode(id))
         } else {
             let mut item = NewItem::new();
-            item.bytes("", &value::encode(id));
+            item = item.bytes("", &value::encode(id));
             links.iter().for_each(|target| {
-                item.link(NEXT, open.table, &bytes_of(*target));
+                item = item.link(NEXT, open.table, &bytes_of(*target));
             });
             if let Some(time_ns) = time_ns {
-                item.expires_in(Duration::from_nanos(time_ns));
+                item = item.expires_in(Duration::from_nanos(time_ns));
             }
             open.session.put_item(open.table, &bytes_of(key), &item)
         };

@@ -70,7 +70,7 @@ impl Client {
             1 | 2 => {
                 let value = self.stage.loads.borrow().len() as u64 * 1000 + self.random.below(1000);
                 let mut item = NewItem::new();
-                item.bytes("mine", &value.to_be_bytes());
+                item = item.bytes("mine", &value.to_be_bytes());
                 let outcome = open.session.put_item(table, &key, &item);
                 note(slot, Some(value), outcome.map(drop))
             }
