@@ -5,7 +5,7 @@ use std::process::Command;
 use kelix_server::{Server, ServerConfig};
 
 /// Examples, and what each prints over shared memory.
-const EXAMPLES: [(&str, &str, &[&str]); 6] = [
+const EXAMPLES: [(&str, &str, &[&str]); 7] = [
     (
         "hello",
         env!("CARGO_BIN_EXE_hello"),
@@ -13,6 +13,16 @@ const EXAMPLES: [(&str, &str, &[&str]); 6] = [
     ),
     ("counter", env!("CARGO_BIN_EXE_counter"), &["visits: 1000, 0 writes"]),
     ("follow", env!("CARGO_BIN_EXE_follow"), &["HELSINKI", "(1 read, 0 messages)", "EARTH"]),
+    (
+        "people",
+        env!("CARGO_BIN_EXE_people"),
+        &[
+            "Grace, born 1906: 2 friends",
+            "Ada knows Grace",
+            "Charles knows Grace",
+            "Person.born needs a number",
+        ],
+    ),
     (
         "scan",
         env!("CARGO_BIN_EXE_scan"),
