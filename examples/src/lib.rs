@@ -10,6 +10,7 @@
 //! | `scan` | an ordered table, and a range of its keys |
 //! | `batches` | many keys in one call, into buffers that are used again |
 //! | `submit` | operations that go on while the program does something else |
+//! | `async_handler` | an HTTP server whose handlers await the store, with tokio and axum |
 
 #![forbid(unsafe_code)]
 

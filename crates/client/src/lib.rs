@@ -48,6 +48,8 @@
 //! [`Session::submit_get`] and its sisters with [`Session::poll`] and [`Session::fd`] do not. Every result can tell
 //! how it was obtained: see [`Session::cost`].
 
+#[cfg(all(feature = "aio", unix))]
+pub mod aio;
 mod batch;
 mod build;
 mod client;

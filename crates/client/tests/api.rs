@@ -10,7 +10,7 @@
 //! After a change that is meant: `KELIX_BLESS=1 cargo test --package kelix --test api`.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use syn::parse::Parser;
 use syn::punctuated::Punctuated;
@@ -558,7 +558,7 @@ const SMALL: [(&str, &str); 3] = [
 
 fn small(change: impl Fn(&str) -> String) -> String {
     let file = |path: &Path| {
-        let found = SMALL.iter().find(|(name, _)| PathBuf::from(name) == path);
+        let found = SMALL.iter().find(|(name, _)| Path::new(name) == path);
         found.map(|(_, text)| change(text))
     };
     Sources::read(&[("small", "/small"), ("other", "/other")], &file).list("small")
