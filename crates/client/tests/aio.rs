@@ -126,7 +126,7 @@ fn is_shared<T: Send + Sync>(_: &T) {}
 #[test]
 fn tasks_on_several_threads_share_a_session() {
     const TASKS: u32 = 4;
-    const KEYS: u32 = 500;
+    const KEYS: u32 = 100;
     let served = Served::new("tasks");
     for session in [served.session(SessionOptions::default()), served.tcp_session()] {
         let (session, driver, table) = share(session);
