@@ -385,26 +385,23 @@ impl RecordReader<'_> {
     fn mismatch(&self, index: usize, field: &str, expected: &str) -> Error {
         let (key, name) = (String::from_utf8_lossy(self.item.key()), self.names[index]);
         let id = self.id(index);
-        let found = match (id.and_then(|id| self.item.bytes_under(id)), id) {
+        let links = id.map_or(0, |id| self.item.links_under(id).count());
+        let found = match (id.and_then(|id| self.item.bytes_under(id)), links) {
             (Some(bytes), _) if bytes.len() <= SHOWN_BYTES_MAX => {
                 format!("{:?}", String::from_utf8_lossy(bytes))
             }
             (Some(bytes), _) => format!("{} bytes", bytes.len()),
-            (None, Some(id)) if self.item.links_under(id).next().is_some() => {
-                format!("{} links", self.item.links_under(id).count())
-            }
-            (None, _) => "nothing".to_string(),
+            (None, 0) => "nothing".to_string(),
+            (None, 1) => "a link".to_string(),
+            (None, links) => format!("{links} links"),
         };
         let context = format!("{field} needs {expected} under \"{name}\"; item \"{key}\" has {found} there");
-        Error::new(ErrorKind::NoSuchAttribute, "read a record", context)
+        Error::new(ErrorKind::NoSuchAttribute, "read", context)
     }
 }
 
 /// Bytes that an error shows as they are.
 const SHOWN_BYTES_MAX: usize = 64;
-
-/// What numbers of names belong to: a table, a life of the store, and how many names of the table were known.
-type Scope = (TableId, u64, u16);
 
 /// Records of one type in one table: puts and gets them without looking names up for an item. What is put is
 /// made in memory that the schema keeps.
@@ -451,11 +448,13 @@ type Scope = (TableId, u64, u16);
 /// ```
 pub struct Schema<R> {
     table: Table,
-    /// Numbers for puts, which the table gets if it does not have them.
-    put_scope: Option<Scope>,
+    /// Numbers for puts, which the table gets if it does not have them, and what they belong to: a table in a
+    /// life of the store.
+    put_scope: Option<(TableId, u64)>,
     put_ids: Vec<NameId>,
-    /// Numbers for reads, as far as the table has them.
-    read_scope: Option<Scope>,
+    /// Numbers for reads, as far as the table has them, and what they belong to: also to how many names of
+    /// the table were known.
+    read_scope: Option<(TableId, u64, u16)>,
     read_ids: Vec<Option<NameId>>,
     section: AttributeBuilder,
     scratch: Vec<u8>,
@@ -543,7 +542,7 @@ impl<R: Record> Schema<R> {
 
     /// Looks up the numbers of the names for puts, if they are not known.
     fn resolve(&mut self, session: &mut Session, table: TableId) -> Result<()> {
-        let scope = (table, session.core.handles(), 0);
+        let scope = (table, session.core.handles());
         if self.put_scope == Some(scope) {
             return Ok(());
         }

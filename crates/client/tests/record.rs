@@ -18,7 +18,15 @@ fn start(directory: &Path) -> Server {
         pin: false,
         ..ServerConfig::default()
     };
-    Server::start(&config).expect("it starts")
+    let began = Instant::now();
+    loop {
+        match Server::start(&config) {
+            Ok(server) => return server,
+            // The lock of the server before goes with the last of its threads.
+            Err(error) => assert!(began.elapsed() < Duration::from_secs(60), "{error}"),
+        }
+        std::thread::yield_now();
+    }
 }
 
 impl Served {
@@ -155,7 +163,7 @@ fn errors_name_the_field_and_what_the_item_has() {
     assert_eq!(said, "Point.y needs a number under \"y\"; item \"p\" has \"north\" there");
     let mut item = NewItem::new();
     let said = refused(&mut session, item.link("x", table, b"q").bytes("y", &[1; 65]));
-    assert_eq!(said, "Point.x needs a number under \"x\"; item \"p\" has 1 links there");
+    assert_eq!(said, "Point.x needs a number under \"x\"; item \"p\" has a link there");
     let said = refused(&mut session, NewItem::new().bytes("x", b"1").bytes("y", &[1; 65]));
     assert_eq!(said, "Point.y needs a number under \"y\"; item \"p\" has 65 bytes there");
 
