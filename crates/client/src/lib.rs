@@ -47,6 +47,9 @@
 //! [`Client`] is shared by threads; each thread has a [`Session`] of its own. The plain calls wait;
 //! [`Session::submit_get`] and its sisters with [`Session::poll`] and [`Session::fd`] do not. Every result can tell
 //! how it was obtained: see [`Session::cost`].
+//!
+//! Structs are items by [`Record`] and [`Schema`], with the feature `derive`. Tasks of an asynchronous runtime share a
+//! session by the module `aio`, with the feature of that name.
 
 #[cfg(all(feature = "aio", unix))]
 pub mod aio;
