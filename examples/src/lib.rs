@@ -6,9 +6,11 @@
 //! | `hello` | a table, a put, a get, and what the get cost |
 //! | `counter` | several processes that count in one item, by compare-and-set |
 //! | `follow` | items with links, followed with one read each |
+//! | `people` | structs as items: attributes and links by field |
 //! | `scan` | an ordered table, and a range of its keys |
 //! | `batches` | many keys in one call, into buffers that are used again |
 //! | `submit` | operations that go on while the program does something else |
+//! | `async_handler` | an HTTP server whose handlers await the store, with tokio and axum |
 
 #![forbid(unsafe_code)]
 

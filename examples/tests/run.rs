@@ -1,11 +1,14 @@
 //! Each example does what it says, in shared memory and over TCP.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 
 use kelix_server::{Server, ServerConfig};
 
 /// Examples, and what each prints over shared memory.
-const EXAMPLES: [(&str, &str, &[&str]); 6] = [
+const EXAMPLES: [(&str, &str, &[&str]); 7] = [
     (
         "hello",
         env!("CARGO_BIN_EXE_hello"),
@@ -13,6 +16,16 @@ const EXAMPLES: [(&str, &str, &[&str]); 6] = [
     ),
     ("counter", env!("CARGO_BIN_EXE_counter"), &["visits: 1000, 0 writes"]),
     ("follow", env!("CARGO_BIN_EXE_follow"), &["HELSINKI", "(1 read, 0 messages)", "EARTH"]),
+    (
+        "people",
+        env!("CARGO_BIN_EXE_people"),
+        &[
+            "Grace, born 1906: 2 friends",
+            "Ada knows Grace",
+            "Charles knows Grace",
+            "Person.born needs a number",
+        ],
+    ),
     (
         "scan",
         env!("CARGO_BIN_EXE_scan"),
@@ -28,9 +41,8 @@ fn run(program: &str, address: &str) -> String {
     String::from_utf8(done.stdout).expect("text")
 }
 
-#[test]
-fn each_example_does_what_it_says() {
-    let directory = std::env::temp_dir().join(format!("kelix-examples-{}", std::process::id()));
+fn serve(test: &str) -> (PathBuf, Server) {
+    let directory = std::env::temp_dir().join(format!("kelix-examples-{test}-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
     let config = ServerConfig {
         directory: directory.clone(),
@@ -40,6 +52,12 @@ fn each_example_does_what_it_says() {
         ..ServerConfig::default()
     };
     let server = Server::start(&config).expect("a server");
+    (directory, server)
+}
+
+#[test]
+fn each_example_does_what_it_says() {
+    let (directory, server) = serve("all");
     let here = directory.to_str().expect("a path");
     for (name, program, wanted) in EXAMPLES {
         let said = run(program, here);
@@ -57,6 +75,76 @@ fn each_example_does_what_it_says() {
     for (name, program, _) in EXAMPLES {
         let said = run(program, tcp.trim());
         assert!(!said.is_empty(), "{name}");
+    }
+    server.stop();
+    let _ = std::fs::remove_dir_all(&directory);
+}
+
+/// A program that serves HTTP, which ends with the test.
+struct Handlers {
+    child: Child,
+    address: String,
+}
+
+impl Handlers {
+    fn start(store: &str) -> Handlers {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_async_handler"));
+        let mut child = command.arg(store).stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut said = String::new();
+        let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
+        output.read_line(&mut said).expect("it says where it is");
+        let address = said.trim_start_matches("http://").split('/').next().expect("an address");
+        Handlers { address: address.to_string(), child }
+    }
+
+    /// The answer's status and body.
+    fn ask(&self, method: &str, key: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        let length = body.len();
+        write!(
+            stream,
+            "{method} /{key} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .expect("it listens");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        (status, body.to_string())
+    }
+}
+
+impl Drop for Handlers {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn pages_come_while_other_requests_are_under_way() {
+    let (directory, server) = serve("handlers");
+    let tcp = std::fs::read_to_string(directory.join("tcp")).expect("an address");
+    for store in [directory.to_str().expect("a path"), tcp.trim()] {
+        let handlers = Handlers::start(store);
+        assert_eq!(handlers.ask("PUT", "hello", "world").0, 200);
+        std::thread::scope(|scope| {
+            for task in 0..3 {
+                let handlers = &handlers;
+                scope.spawn(move || {
+                    for number in 0..50 {
+                        let key = format!("{task}-{number}");
+                        assert_eq!(handlers.ask("PUT", &key, &key).0, 200);
+                        assert_eq!(handlers.ask("GET", &key, ""), (200, key.clone()));
+                        assert_eq!(handlers.ask("DELETE", &key, "").0, 204);
+                        assert_eq!(handlers.ask("GET", &key, "").0, 404);
+                    }
+                });
+            }
+            for _ in 0..100 {
+                assert_eq!(handlers.ask("GET", "hello", ""), (200, "world".to_string()));
+            }
+        });
     }
     server.stop();
     let _ = std::fs::remove_dir_all(&directory);

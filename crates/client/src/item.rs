@@ -152,6 +152,29 @@ impl Item {
         section.links_of(id)
     }
 
+    /// The first bytes under the name with this number; the value, where it is a plain item.
+    pub(crate) fn bytes_under(&self, id: NameId) -> Option<&[u8]> {
+        match self.has_attributes() {
+            true => self.section()?.bytes_of(id),
+            false => (id == NameId(0)).then(|| self.body()),
+        }
+    }
+
+    /// The links under the name with this number, in order.
+    pub(crate) fn links_under(&self, id: NameId) -> impl Iterator<Item = Link<'_>> {
+        self.section().unwrap_or(Section::EMPTY).links_of(id).map(|link| Link::of(&link))
+    }
+
+    /// What numbers of names belong to that were looked up in this item: the table, the life of the store, and how many names were known.
+    pub(crate) fn names_scope(&self) -> (TableId, u64, u16) {
+        (self.names_of, self.life, self.names.known())
+    }
+
+    /// The handle of the table that a link of this item leads to.
+    pub(crate) fn table_of(&self, link: &Link<'_>) -> Table {
+        Table { id: link.table, server: self.life, generation: 0 }
+    }
+
     /// Whether the names of all its attributes are known.
     #[inline]
     pub(crate) fn is_named(&self) -> bool {

@@ -16,21 +16,19 @@
 //! // Items have a key, attributes, and links to other items by key.
 //! let people = session.create_table("people")?;
 //! let departments = session.create_table("departments")?;
-//! session.put_item(departments, b"depcs", &NewItem::new().bytes("website", b"www.cs.ac.co"))?;
-//! for (professor, name) in [(b"prof001", b"UVT"), (b"prof002", b"IJK")] {
-//!     let mut item = NewItem::new();
-//!     session.put_item(people, professor, item.bytes("name", name).link("department", departments, b"depcs"))?;
+//! session.put_item(departments, "depcs", &NewItem::new().bytes("website", b"www.cs.ac.co"))?;
+//! for (professor, name) in [("prof001", b"UVT"), ("prof002", b"IJK")] {
+//!     let item = NewItem::new().bytes("name", name).link("department", departments, "depcs");
+//!     session.put_item(people, professor, &item)?;
 //! }
-//! let mut student = NewItem::new();
-//! student = student.bytes("name", b"XYZ").bytes("tel", b"123456789").link("supervisor", people, b"prof001");
-//! session.put_item(people, b"stu001", &student)?;
-//! let mut student = NewItem::new();
-//! student = student.bytes("name", b"DEF").link("supervisor", people, b"prof002").link("mentor", people, b"prof001");
-//! session.put_item(people, b"stu002", &student)?;
+//! let student = NewItem::new().bytes("name", b"XYZ").bytes("tel", b"123456789");
+//! session.put_item(people, "stu001", &student.link("supervisor", people, "prof001"))?;
+//! let student = NewItem::new().bytes("name", b"DEF").link("supervisor", people, "prof002");
+//! session.put_item(people, "stu002", &student.link("mentor", people, "prof001"))?;
 //!
 //! // Two lookups by key; from there on each link is one remote read, and the server does nothing.
 //! let mut found = Vec::new();
-//! for student in [b"stu001", b"stu002"] {
+//! for student in ["stu001", "stu002"] {
 //!     let student = session.get(people, student)?.expect("just put");
 //!     let professor = session.follow(&student, "supervisor")?.expect("exists");
 //!     let before = session.cost();
@@ -47,7 +45,12 @@
 //! [`Client`] is shared by threads; each thread has a [`Session`] of its own. The plain calls wait;
 //! [`Session::submit_get`] and its sisters with [`Session::poll`] and [`Session::fd`] do not. Every result can tell
 //! how it was obtained: see [`Session::cost`].
+//!
+//! Structs are items by [`Record`] and [`Schema`], with the feature `derive`. Tasks of an asynchronous runtime share a
+//! session by the module `aio`, with the feature of that name.
 
+#[cfg(all(feature = "aio", unix))]
+pub mod aio;
 mod batch;
 mod build;
 mod catalogue;
@@ -64,6 +67,7 @@ mod model;
 mod ordered;
 mod pointers;
 mod read;
+mod record;
 mod rows;
 mod scan;
 mod session;
@@ -81,10 +85,13 @@ pub use client::{Client, ConnectOptions};
 pub use connect::{Address, Credentials, FabricChoice};
 pub use frontier::Frontier;
 pub use item::{Attribute, Item, Link, NewItem, Values};
+#[cfg(feature = "derive")]
+pub use kelix_derive::Record;
 pub use kelix_fabric::tcp::{ClientTls, Identity};
 pub use kelix_types::{Effect, Error, ErrorKind, Result, TableId, TableKind, Version};
 pub use key::Key;
 pub use read::Cost;
+pub use record::{AttributeValue, LinkTarget, LinkValue, Record, RecordReader, RecordWriter, Schema};
 pub use rows::Rows;
 pub use scan::{PausedScan, Scan, Scanner};
 pub use session::{CompareAndSet, Session, SessionOptions};

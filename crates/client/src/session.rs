@@ -552,7 +552,7 @@ impl Drop for Session {
     }
 }
 
-fn outcome(answer: &Answer) -> CompareAndSet {
+pub(crate) fn outcome(answer: &Answer) -> CompareAndSet {
     match answer.status {
         Status::Ok => CompareAndSet::Done(answer.version()),
         _ => CompareAndSet::Mismatch(answer.version()),
