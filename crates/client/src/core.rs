@@ -13,8 +13,8 @@ use kelix_types::{
     Error, ErrorKind, Guardian, Incarnation, KeyHash, Location, TableId, Version, key_hash, mark,
 };
 use kelix_wire::{
-    FrameBuffer, ModelWords, Op, Reply, RequestHead, RingFault, RingReader, RingWriter, Sequence, Status,
-    View, encode_request, mailbox_word,
+    FrameBuffer, ModelWords, Reply, RequestHead, RingFault, RingReader, RingWriter, Sequence, Status, View,
+    encode_request, mailbox_word,
 };
 
 use crate::hints::Hints;
@@ -550,11 +550,7 @@ impl<F: Fabric> Core<F> {
         wanted: bool,
     ) -> Result<RequestId, PostError> {
         // A write can be told from others only while it is among the last.
-        let counts = self.keeps_requests
-            && matches!(
-                head.op,
-                Op::Put | Op::Delete | Op::LargeCommit | Op::Drop | Op::Intern | Op::Switch | Op::Abandon
-            );
+        let counts = self.keeps_requests && head.op.properties().is_deduplicated;
         if counts && !self.may_count(shard) {
             return Err(PostError::Full);
         }
@@ -590,9 +586,7 @@ impl<F: Fabric> Core<F> {
                 return Err(PostError::Failed(fault(ring_fault)));
             }
         }
-        // The pieces of a large value change nothing until they are committed.
-        let write =
-            !matches!(head.op, Op::Get | Op::Scan | Op::Ping | Op::Used | Op::LargeBegin | Op::LargePiece);
+        let write = head.op.properties().has_effect;
         pending.state = PendingState::Waiting { write, wanted };
         if counts {
             state.sequence += 1;

@@ -260,7 +260,7 @@ impl Generations {
 
     /// Why a request cannot be done, where that is for its table's sake.
     fn forbid(&mut self, now: Now, connection: u64, head: &RequestHead) -> Option<Status> {
-        let writes = matches!(head.op, Op::Put | Op::Delete | Op::LargeCommit);
+        let writes = head.op.properties().changes_items;
         let used = self.uses.get_mut(&head.table)?;
         match *used {
             Use::Gone(_) if head.op != Op::Build => Some(Status::Gone),

@@ -89,7 +89,7 @@ impl Shard {
     fn deny(&mut self, fabric: &mut impl Fabric, task: &Task, frame: &mut FrameBuffer) -> bool {
         let RequestHead { id, op, .. } = task.shape.head;
         let client = self.clients[task.peer.0 as usize].as_ref();
-        let denied = op.writes() && client.is_some_and(|client| !client.may_write);
+        let denied = op.properties().needs_writer && client.is_some_and(|client| !client.may_write);
         if denied {
             encode_reply(frame, ReplyHead { id, status: Status::Denied, version: 0, location: 0 });
             self.reply(fabric, task.peer, frame);
