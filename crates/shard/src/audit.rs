@@ -38,7 +38,7 @@ impl Shard {
                 None => {}
             }
         }
-        for client in self.clients.iter().flatten() {
+        for client in self.clients.iter() {
             if let Some(Target::Runs(runs)) = client.upload.as_ref().map(|upload| &upload.target) {
                 used.runs.extend(runs);
             }
@@ -53,8 +53,6 @@ impl Shard {
         let is_loading = |used: &&Use| matches!(used, Use::Filled { .. } | Use::Frozen { .. });
         let generations = || of.datasets.values().flat_map(|dataset| &dataset.generations);
         let left = [
-            ("clients", self.clients.iter().flatten().count()),
-            ("places in turns", self.turns()),
             ("processes that may read on", self.numbers.lingering()),
             ("requests that wait for memory", self.parked.len()),
             ("generations that nobody reads", generations().filter(|of| of.stage != Stage::InForce).count()),
@@ -71,7 +69,8 @@ impl Shard {
             ("orders", of.orders.len()),
             ("notes of links", self.noted.tables()),
         ];
-        match left.iter().find(|(_, count)| *count > 0) {
+        let mut left = self.clients.remains().into_iter().chain(left);
+        match left.find(|(_, count)| *count > 0) {
             Some((what, count)) => Err(format!("{count} {what} are left")),
             None => Ok(()),
         }

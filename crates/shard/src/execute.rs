@@ -1,17 +1,15 @@
 //! The operations. Each runs whole before the next begins.
 
-use kelix_fabric::Fabric;
 use kelix_image::{
     Attributes, Changes, ItemFlags, ItemHeader, ItemLayout, ItemOptions, ItemView, LargeBody, NoRoom, Value,
 };
 use kelix_index::Found;
 use kelix_types::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX};
 use kelix_types::{Guardian, Incarnation, KeyHash, Location, TableId, Version, mark};
-use kelix_wire::generation::DROP_DATASET;
-use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, Status, encode_reply};
+use kelix_wire::{FrameBuffer, ReplyHead, Request, RequestHead, Status, encode_reply};
 
 use crate::overlay::Overlay;
-use crate::shard::{Now, Shard, Task};
+use crate::shard::Shard;
 
 /// An answer without an item.
 pub(crate) struct Answer {
@@ -44,69 +42,6 @@ pub(crate) struct NewItem<'a> {
 }
 
 impl Shard {
-    /// Executes a request and writes its reply into `frame`. `Err`: there is no room, and nothing was done.
-    pub(crate) fn execute(
-        &mut self,
-        now: Now,
-        fabric: &impl Fabric,
-        task: &Task,
-        frame: &mut FrameBuffer,
-    ) -> Result<(), NoRoom> {
-        let (peer, hash, head) = (task.peer, task.hash, &task.shape.head);
-        if let Some(status) = self.forbid(now, peer, head) {
-            encode_reply(frame, ReplyHead { id: head.id, status, version: 0, location: 0 });
-            return Ok(());
-        }
-        if head.table.kind().is_ordered() && self.execute_ordered(task, frame)? {
-            return Ok(());
-        }
-        // Each arm makes a request of its own, so that a put's is never stored: loading it again would wait until what was
-        // stored before it, into lines that others have, has got there.
-        let answer = match head.op {
-            Op::Get => {
-                if self.get(&task.request(), hash, frame) {
-                    self.tell_model(&task.request(), frame);
-                }
-                return Ok(());
-            }
-            Op::Put => self.put_request(now.options_of(head, fabric), &task.request(), hash),
-            Op::Delete => Ok(self.delete(&task.request(), hash)),
-            Op::Intern => self.intern(&task.request()),
-            Op::RepairLink => Ok(self.repair_link(&task.request(), hash)),
-            Op::LargeBegin => {
-                self.large_begin(now.options_of(head, fabric), (peer, task.order), &task.request())
-            }
-            Op::LargePiece => Ok(self.large_piece(peer, &task.request())),
-            Op::LargeCommit => self.large_commit((peer, task.order), &task.request(), hash),
-            Op::Ping => Ok(Answer::of(Status::Ok)),
-            Op::Used => {
-                let version = self.hear(task.request().body);
-                Ok(Answer { status: Status::Ok, version, location: 0 })
-            }
-            Op::Scan => {
-                self.scan(&task.request(), frame);
-                return Ok(());
-            }
-            Op::Drop if head.argument == Some(DROP_DATASET) && self.number == 0 => {
-                Ok(self.drop_dataset(now, task.request().key))
-            }
-            Op::Drop => self.drop_table(peer, &task.request()),
-            Op::Build
-            | Op::Load
-            | Op::Resolve
-            | Op::Switch
-            | Op::Abandon
-            | Op::Hold
-            | Op::Freeze
-            | Op::Overlays => {
-                return self.execute_generation(now, peer, &task.request(), frame);
-            }
-        };
-        let Answer { status, version, location } = answer?;
-        encode_reply(frame, ReplyHead { id: head.id, status, version, location });
-        Ok(())
-    }
-
     fn guardian(&self, location: Location) -> Guardian {
         Guardian(self.image.slot(location).load(0))
     }
@@ -121,7 +56,7 @@ impl Shard {
     }
 
     /// Replies to a get. `false`: the item is too long for that.
-    fn get(&mut self, request: &Request<'_>, hash: KeyHash, frame: &mut FrameBuffer) -> bool {
+    pub(crate) fn get(&mut self, request: &Request<'_>, hash: KeyHash, frame: &mut FrameBuffer) -> bool {
         self.counters.gets += 1;
         let RequestHead { id, table, .. } = request.head;
         let Some(found) = self.index.find(&self.image, hash, table, request.key) else {
@@ -152,7 +87,7 @@ impl Shard {
     }
 
     #[inline(always)]
-    fn put_request(
+    pub(crate) fn put_request(
         &mut self,
         options: ItemOptions,
         request: &Request<'_>,
@@ -312,7 +247,7 @@ impl Shard {
         result
     }
 
-    fn delete(&mut self, request: &Request<'_>, hash: KeyHash) -> Answer {
+    pub(crate) fn delete(&mut self, request: &Request<'_>, hash: KeyHash) -> Answer {
         let table = request.head.table;
         if table == TableId::CATALOGUE {
             return Answer::of(Status::Refused);
@@ -342,7 +277,7 @@ impl Shard {
 
     /// Writes the location words of a link. Where this shard owns the target it trusts only itself; another
     /// shard's target is taken on the client's word, which a reader checks against guardian, table and key anyway.
-    fn repair_link(&mut self, request: &Request<'_>, hash: KeyHash) -> Answer {
+    pub(crate) fn repair_link(&mut self, request: &Request<'_>, hash: KeyHash) -> Answer {
         let RequestHead { table, expect, argument, .. } = request.head;
         let (Some(position), Ok(claim)) = (argument, <[u8; 16]>::try_from(request.body)) else {
             return Answer::of(Status::Refused);

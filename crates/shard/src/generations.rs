@@ -484,7 +484,7 @@ impl Shard {
     }
 
     pub(crate) fn connection(&self, peer: PeerId) -> u64 {
-        self.clients[peer.0 as usize].as_ref().map_or(0, |client| client.connection)
+        self.clients.connection(peer)
     }
 
     /// Why a request about a generation that is being built is not done: only who builds it may ask for anything, on each shard alike.

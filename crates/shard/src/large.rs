@@ -190,7 +190,7 @@ impl Shard {
     }
 
     pub(crate) fn client_upload(&mut self, peer: PeerId) -> &mut Option<Upload> {
-        &mut self.clients[peer.0 as usize].as_mut().expect("a connected client").upload
+        self.clients.upload(peer)
     }
 
     pub(crate) fn abandon_upload(&mut self, upload: Upload) {

@@ -16,6 +16,7 @@
 mod audit;
 mod cache;
 mod catalogue;
+mod clients;
 mod deduplication;
 mod execute;
 mod generations;
@@ -29,6 +30,7 @@ mod ordered;
 mod overlay;
 mod places;
 mod remote_links;
+mod request;
 mod restore;
 mod shard;
 mod table_purge;

@@ -206,7 +206,7 @@ impl Shard {
 
     /// A connection has ended, but its process may read on until it says that it does not.
     pub fn linger(&mut self, connection: u64) {
-        let known = self.clients.iter().flatten().find(|client| client.connection == connection);
+        let known = self.clients.iter().find(|client| client.connection == connection);
         if let Some(client) = known.filter(|_| self.number == 0) {
             self.numbers.lingering.insert(connection, client.knows);
         }
@@ -284,7 +284,7 @@ impl Shard {
         mark!("numbers of dropped tables are looked for");
         // Tables that were dropped last stand first, so that a client which came late is done with at once.
         tables.sort_unstable_by_key(|of| std::cmp::Reverse(of.drop));
-        let clients = self.clients.iter().flatten().map(|client| (client.knows, client.connection));
+        let clients = self.clients.iter().map(|client| (client.knows, client.connection));
         let ending = clients.filter(|client| {
             tables.iter().take_while(|of| client.0 < of.drop).any(|of| of.is_known(*client))
         });
@@ -318,7 +318,7 @@ impl Shard {
 
     /// Goes on with those numbers that nobody may know any more, once all have gone or it is late.
     fn end_sessions(&mut self, now: Now, late: bool, until_ns: u64) -> Option<u64> {
-        let clients = self.clients.iter().flatten().map(|client| (client.knows, client.connection));
+        let clients = self.clients.iter().map(|client| (client.knows, client.connection));
         let lingering = self.numbers.lingering.iter().map(|(connection, knows)| (*knows, *connection));
         let mut known: Vec<(u64, u64)> = clients.chain(lingering).collect();
         known.sort_unstable();

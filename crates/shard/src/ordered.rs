@@ -10,7 +10,8 @@ use kelix_wire::{
 };
 
 use crate::execute::Answer;
-use crate::shard::{Shard, Task};
+use crate::request::Task;
+use crate::shard::Shard;
 
 /// Words of a scan's reply, so that a frame holds them.
 const SCAN_WORDS_MAX: usize = FRAME_BYTES_MAX / 8 - 16;

@@ -16,13 +16,14 @@
 
 use std::cmp::Reverse;
 
-use kelix_fabric::{Fabric, PeerId};
+use kelix_fabric::Fabric;
 use kelix_image::NoRoom;
 use kelix_types::limits::QUARANTINE_EPOCHS;
 use kelix_types::mark;
-use kelix_wire::{FrameBuffer, Op, ReplyHead, RequestHead, Status, encode_reply};
+use kelix_wire::{FrameBuffer, Op, ReplyHead, Status, encode_reply};
 
-use crate::shard::{Now, Shard, Task};
+use crate::request::Task;
+use crate::shard::{Now, Shard};
 
 /// Most requests of a client that wait for memory.
 pub(crate) const PARKED_MAX: usize = 256;
@@ -62,48 +63,31 @@ enum Fate {
 }
 
 impl Shard {
-    /// Executes one request and replies, or parks it.
-    pub(crate) fn handle(&mut self, now: Now, fabric: &mut impl Fabric, task: &mut Task) {
-        let mut frame = std::mem::take(&mut self.frame);
-        if self.deny(fabric, task, &mut frame) || self.answer_again(fabric, task, &mut frame) {
-            self.frame = frame;
-            return;
+    /// A write that came just now found no room: it is parked, or refused.
+    #[cold]
+    pub(crate) fn wait_for_room(
+        &mut self,
+        now: Now,
+        fabric: &mut impl Fabric,
+        task: &mut Task,
+        no_room: NoRoom,
+        frame: &mut FrameBuffer,
+    ) {
+        let wall_ns = now.wall_ns;
+        let came = Came { wall_ns, epoch: self.image.epoch(), openings: self.image.openings() };
+        if self.park_or_refuse(now, fabric, task, (no_room, came), frame) == Fate::Parked {
+            mark!("write waited for memory");
+            self.counters.waited += 1;
         }
-        self.tried += 1;
-        task.order = self.tried;
-        match self.execute(now, fabric, task, &mut frame) {
-            Ok(()) => self.answer(fabric, task, &mut frame),
-            Err(no_room) => {
-                let wall_ns = now.wall_ns;
-                let came = Came { wall_ns, epoch: self.image.epoch(), openings: self.image.openings() };
-                if self.park_or_refuse(now, fabric, task, (no_room, came), &mut frame) == Fate::Parked {
-                    mark!("write waited for memory");
-                    self.counters.waited += 1;
-                }
-            }
-        }
-        self.frame = frame;
-    }
-
-    /// Denies a write to who may not write.
-    fn deny(&mut self, fabric: &mut impl Fabric, task: &Task, frame: &mut FrameBuffer) -> bool {
-        let RequestHead { id, op, .. } = task.shape.head;
-        let client = self.clients[task.peer.0 as usize].as_ref();
-        let denied = op.properties().needs_writer && client.is_some_and(|client| !client.may_write);
-        if denied {
-            encode_reply(frame, ReplyHead { id, status: Status::Denied, version: 0, location: 0 });
-            self.reply(fabric, task.peer, frame);
-        }
-        denied
     }
 
     /// Tries what waits for memory once more.
     pub(crate) fn retry_parked(&mut self, now: Now, fabric: &mut impl Fabric) {
         let mut served = false;
-        let mut frame = std::mem::take(&mut self.frame);
+        let mut frame = std::mem::take(&mut self.requests.frame);
         for _ in 0..self.parked.len() {
             let Parked { mut task, mut came } = self.parked.pop_front().expect("counted");
-            self.parked_of(task.peer, |count| count - 1);
+            self.clients.note_unparked(task.peer);
             if served {
                 // An older one took what this one waited for, and left behind what it replaced.
                 came.epoch = self.image.epoch();
@@ -113,14 +97,14 @@ impl Shard {
             self.is_retrying = false;
             let fate = match tried {
                 Ok(()) => {
-                    self.answer(fabric, &task, &mut frame);
+                    self.clients.answer(fabric, &task, &mut frame);
                     Fate::Served
                 }
                 Err(no_room) => self.park_or_refuse(now, fabric, &mut task, (no_room, came), &mut frame),
             };
             served |= fate == Fate::Served;
         }
-        self.frame = frame;
+        self.requests.frame = frame;
     }
 
     #[cold]
@@ -135,12 +119,12 @@ impl Shard {
         let peer = task.peer;
         if !self.may_find_room(now, no_room, came) {
             self.refuse(task, frame);
-            self.answer(fabric, task, frame);
+            self.clients.answer(fabric, task, frame);
             return Fate::Refused;
         }
         self.image.hurry();
         self.parked.push_back(Parked { task: std::mem::replace(task, Task::idle(peer)), came });
-        self.parked_of(peer, |count| count + 1);
+        self.clients.note_parked(peer);
         Fate::Parked
     }
 
@@ -180,13 +164,6 @@ impl Shard {
         let head = ReplyHead { id: request.id, status: Status::NoRoom, version: 0, location: 0 };
         encode_reply(frame, head);
     }
-
-    fn parked_of(&mut self, peer: PeerId, change: impl FnOnce(usize) -> usize) {
-        // What a client that has gone had parked went with it.
-        if let Some(client) = &mut self.clients[peer.0 as usize] {
-            client.parked = change(client.parked);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -203,7 +180,8 @@ mod tests {
 
     use super::PARKED_MAX;
     use crate::places::Places;
-    use crate::shard::{ClientParameters, Now, Shard, ShardConfig, Task};
+    use crate::request::Task;
+    use crate::shard::{ClientParameters, Now, Shard, ShardConfig};
 
     const MIB: u64 = 1 << 20;
     const TABLE: TableId = TableId(1);

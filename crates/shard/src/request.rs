@@ -1,0 +1,190 @@
+//! What happens to a request, from its arrival to its reply.
+//!
+//! ```text
+//! serve         a batch is copied out of the rings, and asks for the memory that it leads to
+//! handle        each request of the batch, whole before the next begins:
+//!   authorise     may this client ask for that?
+//!   seen before   has it been answered over an earlier connection? (deduplication)
+//!   forbid        does the table take it now? (tables of generations)
+//!   execute       the operation
+//!   answer        into the client's ring, or its backlog; at the end of the step all is sent off
+//! ```
+//!
+//! A write that finds no room leaves this path behind `execute`, and comes back to it when there is some: [`crate::waiting`].
+
+use kelix_fabric::{Fabric, PeerId};
+use kelix_image::NoRoom;
+use kelix_types::{KeyHash, Place, TableId};
+use kelix_wire::generation::DROP_DATASET;
+use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, RequestShape, Status, encode_reply};
+
+use crate::clients::Fault;
+use crate::execute::Answer;
+use crate::shard::{Now, Shard};
+
+/// A request in a private copy.
+pub(crate) struct Task {
+    pub peer: PeerId,
+    pub payload: Vec<u64>,
+    pub shape: RequestShape,
+    /// Hash of its table and key.
+    pub hash: KeyHash,
+    /// Which of all requests it is, in the order in which they were first tried.
+    pub order: u64,
+    /// Where its main bucket stood when it came, or its leaf.
+    bucket: Place,
+}
+
+impl Task {
+    pub fn new(peer: PeerId, payload: Vec<u64>, shape: RequestShape, hash: KeyHash) -> Task {
+        Task { peer, payload, shape, hash, order: 0, bucket: Place(0) }
+    }
+
+    /// One that asks for nothing.
+    pub fn idle(peer: PeerId) -> Task {
+        let shape = RequestShape::of_head(RequestHead::new(Op::Ping, 0, TableId(0)));
+        Task::new(peer, Vec::new(), shape, KeyHash(0))
+    }
+
+    #[inline(always)]
+    pub fn request(&self) -> Request<'_> {
+        self.shape.of(&self.payload)
+    }
+}
+
+/// What is kept from one request to the next.
+#[derive(Default)]
+pub(crate) struct Requests {
+    /// The batch, whose tasks keep their memory.
+    batch: Vec<Task>,
+    /// Where a reply is written.
+    pub frame: FrameBuffer,
+    /// Requests taken so far.
+    taken: u64,
+    /// Requests tried so far.
+    tried: u64,
+}
+
+impl Requests {
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+}
+
+impl Shard {
+    /// Serves what has arrived. Returns how many requests that were.
+    pub(crate) fn serve(&mut self, now: Now, fabric: &mut impl Fabric, faulty: &mut Vec<Fault>) -> usize {
+        let mut batch = std::mem::take(&mut self.requests.batch);
+        let (index, image) = (&self.index, &self.image);
+        // The accesses of a batch overlap: all buckets are asked for, then all items.
+        let count = self.clients.take_requests(fabric, &mut batch, faulty, |task, ahead| {
+            let request = task.request();
+            let (table, key) = (request.head.table, request.key);
+            let hash = index.hash(table, key);
+            let bucket = index.prefetch(image, hash, table, key);
+            if request.head.op == Op::Put {
+                image.prefetch_free(16 + request.tail.len() * 8, ahead);
+            }
+            (task.hash, task.bucket) = (hash, bucket);
+        });
+        self.requests.taken += count as u64;
+        if count > 1 {
+            for task in &batch[..count] {
+                index.prefetch_item(image, task.bucket, task.hash, task.shape.head.table);
+            }
+        }
+        for task in &mut batch[..count] {
+            self.handle(now, fabric, task);
+        }
+        self.requests.batch = batch;
+        count
+    }
+
+    /// Takes one request from here to its reply, or parks it.
+    pub(crate) fn handle(&mut self, now: Now, fabric: &mut impl Fabric, task: &mut Task) {
+        let mut frame = std::mem::take(&mut self.requests.frame);
+        if let Some(answer) = self.denial(task).or_else(|| self.clients.answered_before(task)) {
+            encode_reply(&mut frame, answer);
+            self.clients.reply(fabric, task.peer, &mut frame);
+        } else {
+            self.requests.tried += 1;
+            task.order = self.requests.tried;
+            match self.execute(now, fabric, task, &mut frame) {
+                Ok(()) => self.clients.answer(fabric, task, &mut frame),
+                Err(no_room) => self.wait_for_room(now, fabric, task, no_room, &mut frame),
+            }
+        }
+        self.requests.frame = frame;
+    }
+
+    /// The answer to a client that may not ask for what it does.
+    fn denial(&self, task: &Task) -> Option<ReplyHead> {
+        let RequestHead { id, op, .. } = task.shape.head;
+        let denied = op.properties().needs_writer
+            && self.clients.get(task.peer).is_some_and(|client| !client.may_write);
+        denied.then_some(ReplyHead { id, status: Status::Denied, version: 0, location: 0 })
+    }
+
+    /// Executes a request and writes its reply into `frame`. `Err`: there is no room, and nothing was done.
+    pub(crate) fn execute(
+        &mut self,
+        now: Now,
+        fabric: &impl Fabric,
+        task: &Task,
+        frame: &mut FrameBuffer,
+    ) -> Result<(), NoRoom> {
+        let (peer, hash, head) = (task.peer, task.hash, &task.shape.head);
+        if let Some(status) = self.forbid(now, peer, head) {
+            encode_reply(frame, ReplyHead { id: head.id, status, version: 0, location: 0 });
+            return Ok(());
+        }
+        if head.table.kind().is_ordered() && self.execute_ordered(task, frame)? {
+            return Ok(());
+        }
+        // Each arm makes a request of its own, so that a put's is never stored: loading it again would wait until what was
+        // stored before it, into lines that others have, has got there.
+        let answer = match head.op {
+            Op::Get => {
+                if self.get(&task.request(), hash, frame) {
+                    self.tell_model(&task.request(), frame);
+                }
+                return Ok(());
+            }
+            Op::Put => self.put_request(now.options_of(head, fabric), &task.request(), hash),
+            Op::Delete => Ok(self.delete(&task.request(), hash)),
+            Op::Intern => self.intern(&task.request()),
+            Op::RepairLink => Ok(self.repair_link(&task.request(), hash)),
+            Op::LargeBegin => {
+                self.large_begin(now.options_of(head, fabric), (peer, task.order), &task.request())
+            }
+            Op::LargePiece => Ok(self.large_piece(peer, &task.request())),
+            Op::LargeCommit => self.large_commit((peer, task.order), &task.request(), hash),
+            Op::Ping => Ok(Answer::of(Status::Ok)),
+            Op::Used => {
+                let version = self.hear(task.request().body);
+                Ok(Answer { status: Status::Ok, version, location: 0 })
+            }
+            Op::Scan => {
+                self.scan(&task.request(), frame);
+                return Ok(());
+            }
+            Op::Drop if head.argument == Some(DROP_DATASET) && self.number == 0 => {
+                Ok(self.drop_dataset(now, task.request().key))
+            }
+            Op::Drop => self.drop_table(peer, &task.request()),
+            Op::Build
+            | Op::Load
+            | Op::Resolve
+            | Op::Switch
+            | Op::Abandon
+            | Op::Hold
+            | Op::Freeze
+            | Op::Overlays => {
+                return self.execute_generation(now, peer, &task.request(), frame);
+            }
+        };
+        let Answer { status, version, location } = answer?;
+        encode_reply(frame, ReplyHead { id: head.id, status, version, location });
+        Ok(())
+    }
+}
