@@ -22,9 +22,9 @@ use kelix_types::mark;
 use kelix_wire::control::Caller;
 use kelix_wire::{FrameBuffer, Reply, ReplyHead, RequestShape, RingFault, RingReader, RingWriter, Status};
 
+use crate::datasets::Numbers;
 use crate::deduplication::{Departed, History};
 use crate::large::Upload;
-use crate::numbers::Numbers;
 use crate::request::Task;
 use crate::shard::ClientParameters;
 use crate::waiting::PARKED_MAX;

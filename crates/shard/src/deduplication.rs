@@ -22,7 +22,7 @@ pub(crate) struct History {
     complete_from: u64,
     /// What was answered, a write with sequence S at S modulo their number. Nothing before the first.
     answers: Vec<Option<(u64, ReplyHead)>>,
-    /// What it may know of dropped tables: see [`crate::numbers`]. `None`: it is new.
+    /// What it may know of dropped tables: see `crate::datasets::numbers`. `None`: it is new.
     pub knows: Option<u64>,
 }
 

@@ -12,7 +12,7 @@ use kelix_wire::{
     FrameBuffer, Op, Reply, ReplyHead, RequestHead, RingReader, RingWriter, Status, View, encode_request,
 };
 
-use crate::generations::Order;
+use crate::datasets::Order;
 use crate::shard::{ClientParameters, Now, Progress, Shard, ShardConfig};
 
 /// Steps after which a request is answered, whatever it waits for: an epoch each.

@@ -15,30 +15,25 @@
 
 mod audit;
 mod cache;
-mod catalogue;
 mod clients;
+mod datasets;
 mod deduplication;
-mod execute;
-mod generations;
+mod evacuation;
+mod expiry;
 pub mod harness;
 mod large;
 mod linked_items;
-mod load;
-mod manifest;
-mod numbers;
 mod ordered;
-mod overlay;
 mod places;
-mod remote_links;
 mod request;
 mod restore;
 mod shard;
-mod table_purge;
+mod store;
+mod tables;
 mod unordered;
 mod upkeep;
 mod waiting;
 
-pub use generations::{GenerationReport, Order, Stage};
+pub use datasets::{GenerationReport, NumberCounts, Order, Stage};
 pub use kelix_index::{ModelCounts, OrderedCounts};
-pub use numbers::NumberCounts;
 pub use shard::{ClientParameters, Now, Progress, Shard, ShardConfig, ShardCounters};

@@ -19,8 +19,9 @@ use kelix_wire::generation::DROP_DATASET;
 use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, RequestShape, Status, encode_reply};
 
 use crate::clients::Fault;
-use crate::execute::Answer;
+use crate::large;
 use crate::shard::{Now, Shard};
+use crate::store::Answer;
 
 /// A request in a private copy.
 pub(crate) struct Task {
@@ -75,7 +76,7 @@ impl Shard {
     /// Serves what has arrived. Returns how many requests that were.
     pub(crate) fn serve(&mut self, now: Now, fabric: &mut impl Fabric, faulty: &mut Vec<Fault>) -> usize {
         let mut batch = std::mem::take(&mut self.requests.batch);
-        let (index, image) = (&self.index, &self.image);
+        let (index, image) = (&self.store.index, &self.store.image);
         // The accesses of a batch overlap: all buckets are asked for, then all items.
         let count = self.clients.take_requests(fabric, &mut batch, faulty, |task, ahead| {
             let request = task.request();
@@ -133,45 +134,49 @@ impl Shard {
         task: &Task,
         frame: &mut FrameBuffer,
     ) -> Result<(), NoRoom> {
+        let Shard { store, clients, datasets, .. } = self;
         let (peer, hash, head) = (task.peer, task.hash, &task.shape.head);
-        if let Some(status) = self.forbid(now, peer, head) {
-            encode_reply(frame, ReplyHead { id: head.id, status, version: 0, location: 0 });
-            return Ok(());
+        if !store.tables.is_empty() {
+            if let Some(status) = store.tables.forbid(now, clients.connection(peer), head) {
+                encode_reply(frame, ReplyHead { id: head.id, status, version: 0, location: 0 });
+                return Ok(());
+            }
         }
-        if head.table.kind().is_ordered() && self.execute_ordered(task, frame)? {
+        if head.table.kind().is_ordered() && store.execute_ordered(task, frame)? {
             return Ok(());
         }
         // Each arm makes a request of its own, so that a put's is never stored: loading it again would wait until what was
         // stored before it, into lines that others have, has got there.
         let answer = match head.op {
             Op::Get => {
-                if self.get(&task.request(), hash, frame) {
-                    self.tell_model(&task.request(), frame);
+                if store.get(&task.request(), hash, frame) {
+                    store.tell_model(&task.request(), frame);
                 }
                 return Ok(());
             }
-            Op::Put => self.put_request(now.options_of(head, fabric), &task.request(), hash),
-            Op::Delete => Ok(self.delete(&task.request(), hash)),
-            Op::Intern => self.intern(&task.request()),
-            Op::RepairLink => Ok(self.repair_link(&task.request(), hash)),
-            Op::LargeBegin => {
-                self.large_begin(now.options_of(head, fabric), (peer, task.order), &task.request())
-            }
-            Op::LargePiece => Ok(self.large_piece(peer, &task.request())),
-            Op::LargeCommit => self.large_commit((peer, task.order), &task.request(), hash),
-            Op::Ping => Ok(Answer::of(Status::Ok)),
-            Op::Used => {
-                let version = self.hear(task.request().body);
-                Ok(Answer { status: Status::Ok, version, location: 0 })
-            }
+            Op::Put => store.put_request(now.options_of(head, fabric), &task.request(), hash),
+            Op::Delete => Ok(store.delete(&task.request(), hash)),
             Op::Scan => {
-                self.scan(&task.request(), frame);
+                store.scan(&task.request(), frame);
                 return Ok(());
             }
-            Op::Drop if head.argument == Some(DROP_DATASET) && self.number == 0 => {
-                Ok(self.drop_dataset(now, task.request().key))
+            Op::RepairLink => Ok(store.repair_link(&task.request(), hash)),
+            Op::LargeBegin => {
+                let begun = (now.options_of(head, fabric), task.order);
+                large::begin(store, clients.upload(peer), begun, &task.request())
             }
-            Op::Drop => self.drop_table(peer, &task.request()),
+            Op::LargePiece => Ok(large::add_piece(store, clients.upload(peer), &task.request())),
+            Op::LargeCommit => large::commit(store, clients.upload(peer), task.order, &task.request(), hash),
+            Op::Ping => Ok(Answer::of(Status::Ok)),
+            Op::Used => {
+                let version = store.hear(task.request().body);
+                Ok(Answer { status: Status::Ok, version, location: 0 })
+            }
+            Op::Intern => datasets.intern(store, &task.request()),
+            Op::Drop if head.argument == Some(DROP_DATASET) && store.partition.is_first() => {
+                Ok(datasets.drop_dataset(now, store, task.request().key))
+            }
+            Op::Drop => datasets.drop_table(store, clients.connection(peer), &task.request()),
             Op::Build
             | Op::Load
             | Op::Resolve
@@ -180,7 +185,8 @@ impl Shard {
             | Op::Hold
             | Op::Freeze
             | Op::Overlays => {
-                return self.execute_generation(now, peer, &task.request(), frame);
+                let client = (peer, clients.connection(peer));
+                return datasets.execute(now, store, client, &task.request(), frame);
             }
         };
         let Answer { status, version, location } = answer?;

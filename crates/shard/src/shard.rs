@@ -1,23 +1,17 @@
 //! The shard's state and its step: take requests, execute, reply, keep house.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
-
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Image, ImageConfig, ItemOptions, MemoryUse, SegmentSource, Span};
 use kelix_index::{Index, ModelCounts, OrderedCounts};
 use kelix_types::{Error, ErrorKind, Result, TableId, TableKind, mark};
 use kelix_wire::{Expiry, RequestHead, View, control::Caller};
 
-use crate::cache::Cache;
 use crate::clients::{Clients, Departure};
-use crate::generations::{Generations, Order};
-use crate::linked_items::LinkedItems;
-use crate::numbers::{LinkSearch, Numbers};
-use crate::places::Places;
+use crate::datasets::{Datasets, GenerationReport, NumberCounts, Order};
+use crate::evacuation::Evacuation;
 use crate::request::Requests;
-use crate::unordered::Counts;
-use crate::waiting::Parked;
+use crate::store::Store;
+use crate::waiting::ParkedWrites;
 
 /// Time as the shell tells it.
 #[derive(Clone, Copy, Debug)]
@@ -125,35 +119,14 @@ pub struct ShardCounters {
     pub hints: u64,
 }
 
-/// One shard.
+/// One shard: its parts, each with a file that says what it owns.
 pub struct Shard {
-    pub(crate) number: usize,
-    pub(crate) view: View,
-    pub(crate) image: Image,
-    pub(crate) index: Index,
+    pub(crate) store: Store,
     pub(crate) clients: Clients,
     pub(crate) requests: Requests,
-    pub(crate) parked: VecDeque<Parked>,
-    /// (expiry, location word, incarnation) of items that expire; entries of replaced items are skipped.
-    pub(crate) expiries: BinaryHeap<Reverse<(u64, u64, u64)>>,
-    /// Notes at which the outdated ones are cleared out.
-    pub(crate) expiries_most: usize,
-    /// Names given so far, by table, and those of tables by their kind.
-    pub(crate) names: HashMap<(u16, TableKind), u16>,
-    pub(crate) numbers: Numbers,
-    pub(crate) link_search: Option<LinkSearch>,
-    pub(crate) generations: Generations,
-    pub(crate) noted: LinkedItems,
-    /// If items may be let go.
-    pub(crate) cache: Option<Cache>,
-    pub(crate) places: Places,
-    pub(crate) parked_retry_ns: u64,
-    /// A request that waits for memory is being tried once more.
-    pub(crate) is_retrying: bool,
-    pub(crate) slab_leaving: Option<crate::upkeep::LeavingSlab>,
-    pub(crate) counters: ShardCounters,
-    pub(crate) counts: Counts,
-    pub(crate) scratch: Vec<u64>,
+    pub(crate) parked: ParkedWrites,
+    pub(crate) evacuation: Evacuation,
+    pub(crate) datasets: Datasets,
 }
 
 impl Shard {
@@ -170,30 +143,16 @@ impl Shard {
     /// A shard of an image, without clients.
     pub(crate) fn of(config: ShardConfig, image: Image, index: Index) -> Shard {
         Shard {
-            number: config.number,
-            view: config.view,
-            image,
-            index,
             clients: Clients::default(),
             requests: Requests::default(),
-            parked: VecDeque::new(),
-            expiries: BinaryHeap::new(),
-            expiries_most: crate::upkeep::EXPIRY_NOTES_MIN,
-            names: HashMap::new(),
-            numbers: Numbers::default(),
-            link_search: None,
-            generations: Generations::new(config.view_lease_ns),
-            noted: LinkedItems::default(),
-            cache: config.is_cache.then(|| Cache::new(&config.image)),
-            places: Places::new(config.image.segment_bytes_max),
-            parked_retry_ns: 0,
-            is_retrying: false,
-            slab_leaving: None,
-            counters: ShardCounters::default(),
-            counts: Counts::default(),
-            scratch: Vec::new(),
+            parked: ParkedWrites::default(),
+            evacuation: Evacuation::new(config.image.segment_bytes_max),
+            datasets: Datasets::new(config.view_lease_ns),
+            store: Store::new(config, image, index),
         }
     }
+
+    // ---- clients ----
 
     /// A client's mailboxes are connected. Returns the connection that the same client had until now, which ends: a client has one at
     /// a time, and what it still had to say over the first is never looked at.
@@ -203,54 +162,40 @@ impl Shard {
             mark!("client connected anew before its old connection was over");
             self.leave(peer);
         }
-        self.clients.join(peer, parameters, &self.numbers);
+        self.clients.join(peer, parameters, self.datasets.numbers());
         old
     }
 
     /// A client has gone. Its unfinished requests go with it.
     pub fn leave(&mut self, peer: PeerId) {
         let Some(Departure { upload, comes_again }) = self.clients.leave(peer) else { return };
-        self.parked.retain(|parked| parked.task.peer != peer);
+        self.parked.forget(peer);
         if let Some(upload) = upload {
             mark!("client gone in the middle of an upload");
-            self.abandon_upload(upload);
+            upload.abandon(&mut self.store.image);
         }
-        self.let_generations_go(peer, comes_again);
-        self.numbers.note_gone();
+        self.datasets.leave(&mut self.store, peer, comes_again);
     }
 
-    /// What it has done so far.
-    pub fn counters(&self) -> ShardCounters {
-        // The catalogue's own items are nobody's who uses the store.
-        let items = self.counters.items - self.counts.of(TableId::CATALOGUE);
-        let (requests, repeated) = (self.requests.taken(), self.clients.repeated());
-        ShardCounters { items, requests, repeated, ..self.counters }
+    /// A connection has ended, but its process may read on until it says that it does not.
+    pub fn linger(&mut self, connection: u64) {
+        let known = self.clients.iter().find(|client| client.connection == connection);
+        if let Some(client) = known.filter(|_| self.store.partition.is_first()) {
+            self.datasets.numbers().linger(connection, client.knows);
+        }
     }
 
-    /// What its memory is used for.
-    pub fn memory_use(&self) -> MemoryUse {
-        self.image.memory_use()
+    /// A process whose connection has ended reads no more.
+    pub fn end_lingering(&mut self, connection: u64) {
+        self.datasets.numbers().end_lingering(connection);
     }
 
-    /// Writes that wait for memory now.
-    pub fn writes_waiting(&self) -> usize {
-        self.parked.len()
+    /// Sessions that begin from now on are in another life of the store, and others are ending.
+    pub fn begin_life(&mut self) {
+        self.datasets.numbers().begin_life();
     }
 
-    /// The image, for statistics and checks.
-    pub fn image(&self) -> &Image {
-        &self.image
-    }
-
-    /// What there is of each ordered table.
-    pub fn ordered_counts(&self) -> impl Iterator<Item = (TableId, OrderedCounts, ModelCounts)> {
-        self.index.ordered_counts()
-    }
-
-    /// Splits and merges of index blocks so far.
-    pub fn splits_and_merges(&self) -> (u64, u64) {
-        self.index.splits_and_merges()
-    }
+    // ---- steps ----
 
     /// Whether a request or room for a blocked reply waits: to be asked before sleeping. Costs one load a client.
     pub fn has_news(&self, fabric: &impl Fabric) -> bool {
@@ -270,7 +215,7 @@ impl Shard {
     /// Does what has arrived and what is due.
     pub fn step(&mut self, now: Now, fabric: &mut impl Fabric) -> Progress {
         let mut progress = Progress::default();
-        self.numbers.begin_step();
+        self.datasets.numbers().begin_step();
         for peer in self.clients.take_strangers() {
             self.leave(peer);
             progress.faulty.push((peer, "numbers of tables that it knows were given again"));
@@ -281,7 +226,78 @@ impl Shard {
         for (peer, _) in &progress.faulty {
             self.leave(*peer);
         }
-        progress.orders.append(&mut self.generations.orders);
+        self.datasets.take_orders(&mut progress.orders);
         progress
+    }
+
+    /// Does what another shard has to tell.
+    pub fn handle_order(&mut self, order: Order) {
+        self.datasets.handle_order(&mut self.store, order);
+    }
+
+    /// What is to be told to the one that goes on with its image ([`Shard::restore`]).
+    pub fn kept(&self) -> Vec<u64> {
+        self.datasets.keep(&self.store.tables)
+    }
+
+    // ---- statistics ----
+
+    /// What it has done so far.
+    pub fn counters(&self) -> ShardCounters {
+        let done = &self.store.counters;
+        let (waited, refused) = self.parked.counters();
+        ShardCounters {
+            gets: done.gets,
+            scans: done.scans,
+            models_told: done.models_told,
+            puts: done.puts,
+            deletes: done.deletes,
+            requests: self.requests.taken(),
+            // The catalogue's own items are nobody's who uses the store.
+            items: done.items - self.store.keys.of(TableId::CATALOGUE),
+            expired: done.expired,
+            links_repaired: done.links_repaired,
+            waited,
+            refused,
+            evacuated: done.evacuated,
+            repeated: self.clients.repeated(),
+            evicted: done.evicted,
+            hints: done.hints,
+        }
+    }
+
+    /// What its memory is used for.
+    pub fn memory_use(&self) -> MemoryUse {
+        self.store.image.memory_use()
+    }
+
+    /// Writes that wait for memory now.
+    pub fn writes_waiting(&self) -> usize {
+        self.parked.len()
+    }
+
+    /// The image, for statistics and checks.
+    pub fn image(&self) -> &Image {
+        &self.store.image
+    }
+
+    /// What there is of each ordered table.
+    pub fn ordered_counts(&self) -> impl Iterator<Item = (TableId, OrderedCounts, ModelCounts)> {
+        self.store.index.ordered_counts()
+    }
+
+    /// Splits and merges of index blocks so far.
+    pub fn splits_and_merges(&self) -> (u64, u64) {
+        self.store.index.splits_and_merges()
+    }
+
+    /// What there is of generations, the oldest of each dataset first.
+    pub fn generations(&self) -> impl Iterator<Item = GenerationReport> {
+        self.datasets.reports()
+    }
+
+    /// How many numbers there are of each kind of table.
+    pub fn number_counts(&self) -> [NumberCounts; TableKind::ALL.len()] {
+        self.datasets.number_counts()
     }
 }

@@ -11,19 +11,21 @@
 //! 4. none of the segments that were open when it came is worth emptying for it.
 //!
 //! No time is measured: a shard that was stopped, or is not given the processor, finds everything as it left it. Each
-//! of the four ends ([`Shard::may_find_room`] says why), so a write is answered after a bounded number of steps. Other
+//! of the four ends ([`may_find_room`] says why), so a write is answered after a bounded number of steps. Other
 //! requests are served meanwhile; only a client with [`PARKED_MAX`] parked writes has to wait for one to be answered.
 
-use std::cmp::Reverse;
+use std::collections::VecDeque;
 
-use kelix_fabric::Fabric;
+use kelix_fabric::{Fabric, PeerId};
 use kelix_image::NoRoom;
-use kelix_types::limits::QUARANTINE_EPOCHS;
+use kelix_types::limits::{EPOCH_NS, QUARANTINE_EPOCHS};
 use kelix_types::mark;
 use kelix_wire::{FrameBuffer, Op, ReplyHead, Status, encode_reply};
 
+use crate::large;
 use crate::request::Task;
 use crate::shard::{Now, Shard};
+use crate::store::Store;
 
 /// Most requests of a client that wait for memory.
 pub(crate) const PARKED_MAX: usize = 256;
@@ -31,17 +33,64 @@ pub(crate) const PARKED_MAX: usize = 256;
 const ROOM_PERCENT: u64 = 75;
 
 /// A request that waits for memory.
-pub(crate) struct Parked {
-    pub task: Task,
+struct ParkedWrite {
+    task: Task,
     came: Came,
 }
 
-impl Parked {
-    /// Something that a write of that time waits for came to its quarantine just now.
+/// Requests that wait for memory, the oldest first.
+#[derive(Default)]
+pub(crate) struct ParkedWrites {
+    writes: VecDeque<ParkedWrite>,
+    /// When they are tried once more, whatever happens.
+    retry_ns: u64,
+    /// Writes that waited so far.
+    waited: u64,
+    /// Writes that were refused.
+    refused: u64,
+}
+
+impl ParkedWrites {
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Writes that waited so far, and those that were refused.
+    pub fn counters(&self) -> (u64, u64) {
+        (self.waited, self.refused)
+    }
+
+    /// A client has gone, and what it had parked goes with it.
+    pub fn forget(&mut self, peer: PeerId) {
+        self.writes.retain(|parked| parked.task.peer != peer);
+    }
+
+    /// Something that writes wait for which came at that time or later went into quarantine in this epoch.
     pub fn wait_anew(&mut self, since_wall_ns: u64, epoch: u64) {
-        if self.came.wall_ns >= since_wall_ns {
-            self.came.epoch = epoch;
+        for ParkedWrite { came, .. } in &mut self.writes {
+            if came.wall_ns >= since_wall_ns {
+                came.epoch = epoch;
+            }
         }
+    }
+
+    /// When they are tried once more.
+    pub fn due(&self) -> Option<u64> {
+        (!self.is_empty()).then_some(self.retry_ns)
+    }
+
+    /// Whether they are tried once more though no epoch has begun.
+    pub fn is_due(&self, now: Now) -> bool {
+        now.monotonic_ns >= self.retry_ns
+    }
+
+    /// They are tried once more.
+    pub fn begin_retry(&mut self, now: Now) {
+        self.retry_ns = now.monotonic_ns + EPOCH_NS;
     }
 }
 
@@ -74,10 +123,10 @@ impl Shard {
         frame: &mut FrameBuffer,
     ) {
         let wall_ns = now.wall_ns;
-        let came = Came { wall_ns, epoch: self.image.epoch(), openings: self.image.openings() };
+        let came = Came { wall_ns, epoch: self.store.image.epoch(), openings: self.store.image.openings() };
         if self.park_or_refuse(now, fabric, task, (no_room, came), frame) == Fate::Parked {
             mark!("write waited for memory");
-            self.counters.waited += 1;
+            self.parked.waited += 1;
         }
     }
 
@@ -85,16 +134,16 @@ impl Shard {
     pub(crate) fn retry_parked(&mut self, now: Now, fabric: &mut impl Fabric) {
         let mut served = false;
         let mut frame = std::mem::take(&mut self.requests.frame);
-        for _ in 0..self.parked.len() {
-            let Parked { mut task, mut came } = self.parked.pop_front().expect("counted");
+        for _ in 0..self.parked.writes.len() {
+            let ParkedWrite { mut task, mut came } = self.parked.writes.pop_front().expect("counted");
             self.clients.note_unparked(task.peer);
             if served {
                 // An older one took what this one waited for, and left behind what it replaced.
-                came.epoch = self.image.epoch();
+                came.epoch = self.store.image.epoch();
             }
-            self.is_retrying = true;
+            self.store.set_retrying(true);
             let tried = self.execute(now, fabric, &task, &mut frame);
-            self.is_retrying = false;
+            self.store.set_retrying(false);
             let fate = match tried {
                 Ok(()) => {
                     self.clients.answer(fabric, &task, &mut frame);
@@ -117,53 +166,53 @@ impl Shard {
         frame: &mut FrameBuffer,
     ) -> Fate {
         let peer = task.peer;
-        if !self.may_find_room(now, no_room, came) {
+        if !may_find_room(&mut self.store, now, no_room, came) {
             self.refuse(task, frame);
             self.clients.answer(fabric, task, frame);
             return Fate::Refused;
         }
-        self.image.hurry();
-        self.parked.push_back(Parked { task: std::mem::replace(task, Task::idle(peer)), came });
+        self.store.image.hurry();
+        self.parked.writes.push_back(ParkedWrite { task: std::mem::replace(task, Task::idle(peer)), came });
         self.clients.note_parked(peer);
         Fate::Parked
-    }
-
-    /// Whether a write that just found no room is to wait. If only a segment that is still to be emptied can help,
-    /// begins to empty it.
-    ///
-    /// Each reason ends. The items whose time was over when it came become fewer with each step. The epoch steps as
-    /// long as anything is in quarantine, and what it waits for begins anew only with one of those items or with an
-    /// older write that leaves the queue. Emptying a segment waits for two epochs at most and else moves on with each
-    /// step; while a write waits only writes begin it, the oldest first, and each at most once a segment that was open
-    /// when it came.
-    fn may_find_room(&mut self, now: Now, no_room: NoRoom, came: Came) -> bool {
-        if self.may_make_room(no_room, came.openings) {
-            return true;
-        }
-        let over_by = came.wall_ns.min(now.wall_ns);
-        let ends = self.expiries.peek().is_some_and(|Reverse((expires, ..))| *expires <= over_by);
-        let quarantined = self.image.memory_use().quarantined > 0;
-        let ripens = quarantined && self.image.epoch() < came.epoch + QUARANTINE_EPOCHS;
-        no_room.wait
-            && (ends
-                || ripens
-                || self.image.is_evacuating()
-                || self.image.begin_evacuation_for_write(ROOM_PERCENT, came.openings))
     }
 
     /// The answer to a write that finds no room. Pieces of a value that cannot be committed go.
     fn refuse(&mut self, task: &Task, frame: &mut FrameBuffer) {
         let request = &task.shape.head;
         mark!("write refused for lack of memory");
-        self.counters.refused += 1;
+        self.parked.refused += 1;
         if request.op == Op::LargeCommit {
-            if let Some(upload) = self.take_upload(task.peer, task.order) {
-                self.abandon_upload(upload);
+            if let Some(upload) = large::take(self.clients.upload(task.peer), task.order) {
+                upload.abandon(&mut self.store.image);
             }
         }
         let head = ReplyHead { id: request.id, status: Status::NoRoom, version: 0, location: 0 };
         encode_reply(frame, head);
     }
+}
+
+/// Whether a write that just found no room is to wait. If only a segment that is still to be emptied can help,
+/// begins to empty it.
+///
+/// Each reason ends. The items whose time was over when it came become fewer with each step. The epoch steps as
+/// long as anything is in quarantine, and what it waits for begins anew only with one of those items or with an
+/// older write that leaves the queue. Emptying a segment waits for two epochs at most and else moves on with each
+/// step; while a write waits only writes begin it, the oldest first, and each at most once a segment that was open
+/// when it came.
+fn may_find_room(store: &mut Store, now: Now, no_room: NoRoom, came: Came) -> bool {
+    if store.may_make_room(no_room, came.openings) {
+        return true;
+    }
+    let over_by = came.wall_ns.min(now.wall_ns);
+    let ends = store.expiries.next().is_some_and(|expires| expires <= over_by);
+    let quarantined = store.image.memory_use().quarantined > 0;
+    let ripens = quarantined && store.image.epoch() < came.epoch + QUARANTINE_EPOCHS;
+    no_room.wait
+        && (ends
+            || ripens
+            || store.image.is_evacuating()
+            || store.image.begin_evacuation_for_write(ROOM_PERCENT, came.openings))
 }
 
 #[cfg(test)]
@@ -229,7 +278,7 @@ mod tests {
             ClientParameters { ordered_placement: true, connection: 1, caller: None, may_write: true },
         );
         // So that segments are emptied for writes that wait, and for nothing else.
-        while shard.places.spend(1, LONG) {}
+        while shard.evacuation.places.spend(1, LONG) {}
         let mut fabric = Mailboxes::new();
         fabric.now_ns = LONG;
         let (clients_side, replies) = (fabric.turned(), RingReader::new(true));
@@ -250,7 +299,7 @@ mod tests {
             encode_request(&mut frame, head, key, body);
             let payload = frame.payload().to_vec();
             let shape = RequestShape::parse(&payload).expect("a request");
-            let hash = self.shard.index.hash(head.table, key);
+            let hash = self.shard.store.index.hash(head.table, key);
             self.shard.handle(self.now, &mut self.fabric, &mut Task::new(PEER, payload, shape, hash));
             self.answer(head.id)
         }
@@ -560,8 +609,8 @@ mod tests {
         let flags = |key: u64| (key / 4 % 3) as u32;
         for (segments, comes_back) in [(2048, true), (0, false)] {
             let mut world = world(128 * MIB);
-            world.shard.places = Places::new(4 * MIB);
-            world.shard.places.spend(2048 - segments, LONG);
+            world.shard.evacuation.places = Places::new(4 * MIB);
+            world.shard.evacuation.places.spend(2048 - segments, LONG);
             for (round, bytes) in (0u64..).zip([1000, 100, 30_000]) {
                 for key in (round << 32..).take(20 * MIB as usize / bytes) {
                     let head = RequestHead { client_flags: flags(key), ..world.head(Op::Put) };
@@ -577,16 +626,23 @@ mod tests {
             }
             let now = world.shard.memory_use();
             assert_eq!(now.pages < now.live * 3 / 2, comes_back, "{now:?}");
-            assert_eq!(world.shard.image.is_wasteful(), !comes_back);
+            assert_eq!(world.shard.store.image.is_wasteful(), !comes_back);
             assert_eq!(now.segments_retired > 0, comes_back);
             // What was moved is what it was.
             assert_eq!(world.shard.counters().evacuated > 1000, comes_back);
             for key in (0u64..).step_by(4).take(1000) {
                 let bytes = key.to_le_bytes();
-                let hash = world.shard.index.hash(TABLE, &bytes);
-                let found =
-                    world.shard.index.find(&world.shard.image, hash, TABLE, &bytes).expect("it is kept");
-                assert_eq!(world.shard.copy_item(found.location, |item| item.client_flags()), flags(key));
+                let hash = world.shard.store.index.hash(TABLE, &bytes);
+                let found = world
+                    .shard
+                    .store
+                    .index
+                    .find(&world.shard.store.image, hash, TABLE, &bytes)
+                    .expect("it is kept");
+                assert_eq!(
+                    world.shard.store.copy_item(found.location, |item| item.client_flags()),
+                    flags(key)
+                );
             }
             world.shard.audit().unwrap();
         }
@@ -605,7 +661,7 @@ mod tests {
             let count = world.fill(1000);
             (0..count).filter(|key| key % keep != 0 || key / keep < spare).for_each(|key| world.delete(key));
             world.until_quiet();
-            let segments = world.shard.image.segments().count() as u64;
+            let segments = world.shard.store.image.segments().count() as u64;
             let mut came = HashMap::new();
             for asked in 0..10_000 {
                 if world.shard.parked.len() == PARKED_MAX {

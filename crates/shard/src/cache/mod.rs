@@ -2,7 +2,7 @@
 //!
 //! *Which* one: of 16 random items of the size class that needs room, and of the 16 that were next when such a choice was made last, the one
 //! with the least hit density ([`density`]). Each item has a mark of 32 bits beside the image ([`marks`]). Readers do not pass by the shard; they
-//! tell it what they read, each item once in an *epoch of use* ([`Shard::hear`]).
+//! tell it what they read, each item once in an *epoch of use* ([`Store::hear`]).
 //!
 //! *When*: before room is needed, since a slot is used again two epochs after its item went: as many slots of a class are kept free or in quarantine
 //! as were lately asked for in two epochs ([`Demand`]). Where the memory is small, long slots of rare sizes are not: their next write waits instead.
@@ -21,9 +21,9 @@ use kelix_image::{Image, ImageConfig, ItemFlags, ItemHeader, Kind, NoRoom};
 use kelix_types::limits::QUARANTINE_EPOCHS;
 use kelix_types::{Location, Place, SizeClass, TableId};
 
-use crate::shard::Shard;
+use crate::store::Store;
 use balance::Balance;
-pub(crate) use balance::TablePurge;
+pub(crate) use balance::MoveDecision;
 use density::{AGES, Densities};
 use marks::{Mark, Marks};
 
@@ -147,6 +147,8 @@ pub(crate) struct Cache {
     /// Items with values that stand in pages of their own; some may be gone.
     large: Vec<Location>,
     large_most: usize,
+    /// A write that waits for memory is being tried once more: what it asks for was counted when it came.
+    is_retrying: bool,
 }
 
 impl Cache {
@@ -174,6 +176,7 @@ impl Cache {
             ahead_bytes,
             large: Vec::new(),
             large_most: LARGE_MIN,
+            is_retrying: false,
         }
     }
 
@@ -297,12 +300,12 @@ fn wider(class: SizeClass) -> impl Iterator<Item = SizeClass> {
     (next..SizeClass::COUNT).take(WIDER_CLASSES).map(|class| SizeClass(class as u8))
 }
 
-impl Shard {
+impl Store {
     /// Whether an item of this table may be let go.
     fn may_end(&self, table: TableId) -> bool {
         !table.kind().is_ordered()
             && table != TableId::CATALOGUE
-            && (self.generations.has_no_tables() || self.generations.table_use(table).is_none())
+            && (self.tables.is_empty() || self.tables.table_use(table).is_none())
     }
 
     /// Takes note of an item that was put, in the place of another one or not.
@@ -391,7 +394,7 @@ impl Shard {
         let of_class = &mut cache.classes[usize::from(class.0)];
         of_class.asked = cache.clock;
         let demand = &mut of_class.demand;
-        if !self.is_retrying {
+        if !cache.is_retrying {
             demand.note(self.image.epoch());
         }
         let least = 1 + u64::from(class.bytes() as u64 <= cache.ahead_bytes);
@@ -417,14 +420,13 @@ impl Shard {
 
     /// Lets an item go: for another one, or (`cleared`) because its segment is emptied.
     fn let_go(&mut self, location: Location, mark: Mark, cleared: bool) {
-        let (table, key) = self.copy_item(location, |item| (item.header().table, item.key().to_vec()));
         let cache = self.cache.as_mut().expect("a cache lets it go");
         let age = cache.age(mark);
         cache.densities.note_end(mark.uses(), age);
         if !cleared {
             cache.balance.ended(location.class());
         }
-        self.remove_key(table, &key);
+        self.remove_at(location);
         self.counters.evicted += 1;
     }
 
@@ -445,12 +447,19 @@ impl Shard {
         Some(Location::new(self.image.allocate(Kind::item(class)).ok()?, class))
     }
 
+    /// Whether writes are being tried once more that found no room: what they ask for was counted when they came.
+    pub fn set_retrying(&mut self, is_retrying: bool) {
+        if let Some(cache) = &mut self.cache {
+            cache.is_retrying = is_retrying;
+        }
+    }
+
     /// A write of a cache found no slot for an item of so many bytes.
     #[cold]
     pub(crate) fn note_no_slot(&mut self, item_bytes: usize) {
         let (Some(cache), Some(class)) = (&mut self.cache, SizeClass::for_bytes(item_bytes)) else { return };
         // What may be had without pages is in quarantine, or goes there now: a slot for each write that waits.
-        let waiting = cache.classes[usize::from(class.0)].waiting.note(self.image.epoch(), self.is_retrying);
+        let waiting = cache.classes[usize::from(class.0)].waiting.note(self.image.epoch(), cache.is_retrying);
         let spare = self.image.spare(Kind::item(class));
         let comes = spare >= waiting
             || self.end_one(class)
