@@ -204,9 +204,10 @@ impl Clients {
         Some(Departure { upload: client.upload, comes_again })
     }
 
-    /// Clients that must not go on, since numbers of tables that they know were given again.
-    pub fn take_strangers(&mut self) -> Vec<PeerId> {
-        std::mem::take(&mut self.strangers)
+    /// A client that must not go on, since numbers of tables that it knows were given again.
+    #[inline]
+    pub fn next_stranger(&mut self) -> Option<PeerId> {
+        self.strangers.pop()
     }
 
     /// Whether a request or room for a blocked reply waits. Costs one load a client.
@@ -252,6 +253,7 @@ impl Clients {
 
     /// Copies waiting requests out of the rings, one client after another, beginning with another one each time, and has each
     /// prepared. Returns how many of the batch are new.
+    #[inline(always)]
     pub fn take_requests(
         &mut self,
         fabric: &mut impl Fabric,

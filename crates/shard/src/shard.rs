@@ -216,7 +216,7 @@ impl Shard {
     pub fn step(&mut self, now: Now, fabric: &mut impl Fabric) -> Progress {
         let mut progress = Progress::default();
         self.datasets.numbers().begin_step();
-        for peer in self.clients.take_strangers() {
+        while let Some(peer) = self.clients.next_stranger() {
             self.leave(peer);
             progress.faulty.push((peer, "numbers of tables that it knows were given again"));
         }

@@ -141,6 +141,7 @@ impl Store {
     }
 
     /// The version of a found item, 0 when it is absent.
+    #[inline]
     fn version(&self, found: Option<Found>) -> u64 {
         let Some(found) = found else { return 0 };
         let mut words = [0; 3];

@@ -25,6 +25,7 @@ impl Shard {
             Err(_) => Some(now.monotonic_ns + EPOCH_NS),
         };
         let datasets_due = self.datasets.maintain(now, &mut self.store, &self.clients, renewed);
+        let [retiring_due, purging_due, numbers_due] = datasets_due;
         let epoch = self.store.image.epoch();
         self.store.image.advance_epoch(now.monotonic_ns, || fabric.now_ns());
         let stepped = self.store.image.epoch() != epoch;
@@ -39,10 +40,19 @@ impl Shard {
         self.store.tend_cache(now.monotonic_ns, &mut self.evacuation.places);
         let evacuation_due = self.evacuate(now, fabric);
         let parked_due = self.parked.due();
-        [self.store.image.epoch_due(), expiry_due, training_due, datasets_due, evacuation_due, parked_due]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.store.image.epoch_due(),
+            expiry_due,
+            training_due,
+            retiring_due,
+            purging_due,
+            numbers_due,
+            evacuation_due,
+            parked_due,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Ends items whose time is over, some at a time. Writes that came when it was over wait for their memory.

@@ -32,6 +32,7 @@ mod table_purge;
 use kelix_fabric::PeerId;
 use kelix_image::NoRoom;
 use kelix_types::{TableId, TableKind, mark};
+use kelix_wire::catalogue::generation_key;
 use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, Status, encode_reply};
 
 pub(crate) use link_search::links_to_dropped;
@@ -197,20 +198,16 @@ impl Datasets {
 
     /// Goes on with what is not read any more, and with numbers that come back, and says when to go on. `renewed`: the connections that are
     /// to end for it.
+    #[inline]
     pub fn maintain(
         &mut self,
         now: Now,
         store: &mut Store,
         clients: &Clients,
         renewed: &mut Option<Vec<u64>>,
-    ) -> Option<u64> {
-        for number in self.registry.look(now) {
-            if self.registry.unlist(now, number) {
-                let key = kelix_wire::catalogue::generation_key(number);
-                store.remove_key(TableId::CATALOGUE, &key);
-            } else {
-                self.drop_generation(store, number);
-            }
+    ) -> [Option<u64>; 3] {
+        if self.registry.is_due(now) {
+            self.retire(now, store);
         }
         let retiring_due = self.registry.due_ns();
         if let Some(generation) = self.purges.advance(store) {
@@ -222,7 +219,18 @@ impl Datasets {
         } else {
             None
         };
-        [retiring_due, purging_due, numbers_due].into_iter().flatten().min()
+        [retiring_due, purging_due, numbers_due]
+    }
+
+    /// Unlists what nobody holds any more, and drops what has not been listed for a lease.
+    fn retire(&mut self, now: Now, store: &mut Store) {
+        for number in self.registry.look(now) {
+            if self.registry.unlist(now, number) {
+                store.remove_key(TableId::CATALOGUE, &generation_key(number));
+            } else {
+                self.drop_generation(store, number);
+            }
+        }
     }
 
     /// Drops what is in a generation that nobody reads, on all shards.

@@ -220,7 +220,7 @@ impl Registry {
 
     /// Whether there is something to look for.
     #[inline]
-    fn is_due(&self, now: Now) -> bool {
+    pub fn is_due(&self, now: Now) -> bool {
         self.changed || self.due_ns.is_some_and(|due| due <= now.monotonic_ns)
     }
 
@@ -230,12 +230,7 @@ impl Registry {
     }
 
     /// Looks for generations that are not read any more: superseded ones that nobody holds, and unlisted ones whose lease is over.
-    #[inline]
     pub fn look(&mut self, now: Now) -> Vec<u64> {
-        if self.is_due(now) { self.look_at_all(now) } else { Vec::new() }
-    }
-
-    fn look_at_all(&mut self, now: Now) -> Vec<u64> {
         self.changed = false;
         self.begin_leases(now);
         let lease_ns = self.lease_ns;
