@@ -1,4 +1,5 @@
-//! Whether a shard's memory and index agree, and what is left of clients. For tests; it looks at all there is.
+//! Whether a shard's memory and index agree, and what is left of clients. For tests; it looks at all there
+//! is.
 
 use kelix_image::{InUse, ItemFlags, Kind, LargeBody};
 use kelix_types::Guardian;
@@ -7,8 +8,8 @@ use crate::large::Upload;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Checks, between two steps, that every item the index names is live and found by its key, and that no memory leaks
-    /// or is used twice. `Err`: what is wrong.
+    /// Checks, between two steps, that every item the index names is live and found by its key, and that no
+    /// memory leaks or is used twice. `Err`: what is wrong.
     pub fn audit(&mut self) -> Result<(), String> {
         let store = &mut self.store;
         store.index.check(&store.image)?;
@@ -44,8 +45,8 @@ impl Shard {
         store.image.audit(&used)
     }
 
-    /// Checks, where all clients have gone and everything is done that was due, that nothing is left of them but what they stored, and what
-    /// is remembered of who may come again. `Err`: what is.
+    /// Checks, where all clients have gone and everything is done that was due, that nothing is left of them
+    /// but what they stored, and what is remembered of who may come again. `Err`: what is.
     pub fn audit_departed(&self) -> Result<(), String> {
         let left = [
             ("requests that wait for memory", self.parked.len()),
@@ -89,8 +90,9 @@ mod tests {
         of
     }
 
-    /// A client that may come again held the generation in force for ever when it had gone; and what was noted of links, 8 bytes for
-    /// each of up to 8 million items, stayed when a generation was given up, or complete, before its links were resolved.
+    /// A client that may come again held the generation in force for ever when it had gone; and what was
+    /// noted of links, 8 bytes for each of up to 8 million items, stayed when a generation was given up, or
+    /// complete, before its links were resolved.
     #[test]
     fn nothing_is_left_of_who_has_gone() {
         let mut alone = Harness::new(1, &Mailboxes::new());

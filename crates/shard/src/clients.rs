@@ -1,18 +1,19 @@
 //! Clients: their rings, what waits for room in these, and who is looked at in which step.
 //!
-//! Many clients may be connected of whom few do anything. Those that sent something not long ago are *recent* and looked at in each step;
-//! of the others a few are looked at each time, in turn:
+//! Many clients may be connected of whom few do anything. Those that sent something not long ago are *recent*
+//! and looked at in each step; of the others a few are looked at each time, in turn:
 //!
 //! ```text
 //! join -> others --- has sent something ---> recent
 //!           ^------ 4096 silent steps ---------'
 //! ```
 //!
-//! 1. A connected client is either recent or one of the others ([`Clients::join`], [`Clients::leave`], [`Turns`]).
-//! 2. A client is blocked exactly while replies wait in its backlog; nothing more is taken from its ring then ([`Clients::reply`],
-//!    [`Clients::flush`]).
-//! 3. Of who has gone nothing is left but the history of one that may come again ([`Clients::remains`], asserted by
-//!    [`Shard::audit_departed`](crate::Shard::audit_departed)).
+//! 1. A connected client is either recent or one of the others ([`Clients::join`], [`Clients::leave`],
+//!    [`Turns`]).
+//! 2. A client is blocked exactly while replies wait in its backlog; nothing more is taken from its ring then
+//!    ([`Clients::reply`], [`Clients::flush`]).
+//! 3. Of who has gone nothing is left but the history of one that may come again ([`Clients::remains`],
+//!    asserted by [`Shard::audit_departed`](crate::Shard::audit_departed)).
 
 use std::collections::VecDeque;
 
@@ -135,7 +136,8 @@ impl Clients {
         &mut self.get_mut(peer).expect("a connected client").upload
     }
 
-    /// Counts a request of a client that begins to wait for memory. What a client that has gone had parked went with it.
+    /// Counts a request of a client that begins to wait for memory. What a client that has gone had parked
+    /// went with it.
     pub fn note_parked(&mut self, peer: PeerId) {
         if let Some(client) = self.get_mut(peer) {
             client.parked += 1;
@@ -251,8 +253,8 @@ impl Clients {
         }
     }
 
-    /// Copies waiting requests out of the rings, one client after another, beginning with another one each time, and has each
-    /// prepared. Returns how many of the batch are new.
+    /// Copies waiting requests out of the rings, one client after another, beginning with another one each
+    /// time, and has each prepared. Returns how many of the batch are new.
     #[inline(always)]
     pub fn take_requests(
         &mut self,
@@ -269,7 +271,8 @@ impl Clients {
             let peer = turns.recent[(turns.next_recent + turn) % clients];
             let Some(client) = connected[peer.0 as usize].as_mut() else { continue };
             let before = count;
-            // While many writes of a client wait for memory nothing more is taken from it: its ring holds it back.
+            // While many writes of a client wait for memory nothing more is taken from it: its ring holds it
+            // back.
             while count < SHARD_BATCH && client.backlog.is_empty() && client.parked < PARKED_MAX {
                 if batch.len() == count {
                     batch.push(Task::idle(peer));
@@ -307,17 +310,18 @@ impl Clients {
         count
     }
 
-    /// What a request was answered before, if it was. `None`: it is to be done.
-    pub fn answered_before(&mut self, task: &Task) -> Option<ReplyHead> {
-        let sequence = task.shape.head.sequence?;
+    /// Whether a request is to be done. `Err`: what it was answered before.
+    #[inline]
+    pub fn deduplicate(&mut self, task: &Task) -> Result<(), ReplyHead> {
+        let Some(sequence) = task.shape.head.sequence else { return Ok(()) };
         let client = self.connected[task.peer.0 as usize].as_mut();
-        let history = client.and_then(|client| client.history.as_mut())?;
+        let Some(history) = client.and_then(|client| client.history.as_mut()) else { return Ok(()) };
         let known = match history.find(sequence) {
             Ok(None) => {
                 if sequence.again {
                     mark!("write asked for again that had not been done");
                 }
-                return None;
+                return Ok(());
             }
             Ok(Some(answer)) => {
                 mark!("write asked for again that had been done");
@@ -326,7 +330,7 @@ impl Clients {
             }
             Err(()) => ReplyHead { id: 0, status: Status::Forgotten, version: 0, location: 0 },
         };
-        Some(ReplyHead { id: task.shape.head.id, ..known })
+        Err(ReplyHead { id: task.shape.head.id, ..known })
     }
 
     /// Sends the answer to a request, and keeps it where it may be asked for again.

@@ -1,13 +1,14 @@
 //! Writes that are asked for again are done once.
 //!
-//! A client that wants its writes to be certain counts those to each shard, and gives itself a number. When its connection
-//! breaks it connects again under the same number, and asks once more for what was not answered. The shard knows what it
-//! answered to the last [`SEQUENCES_KEPT`] writes of such a client, also of some that have gone, and answers a write that
-//! it knows without doing it.
+//! A client that wants its writes to be certain counts those to each shard, and gives itself a number. When
+//! its connection breaks it connects again under the same number, and asks once more for what was not
+//! answered. The shard knows what it answered to the last [`SEQUENCES_KEPT`] writes of such a client, also of
+//! some that have gone, and answers a write that it knows without doing it.
 //!
-//! A client has one connection at a time: with the second the first ends, and what it still had to say is never looked at.
-//! So a write that is asked for again and is not known was never done, and never will be by its first request. Where too
-//! many others have come and gone in between, the shard has forgotten the client, knows that, and says so.
+//! A client has one connection at a time: with the second the first ends, and what it still had to say is
+//! never looked at. So a write that is asked for again and is not known was never done, and never will be by
+//! its first request. Where too many others have come and gone in between, the shard has forgotten the
+//! client, knows that, and says so.
 
 use std::collections::VecDeque;
 

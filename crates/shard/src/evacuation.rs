@@ -1,12 +1,14 @@
 //! Emptying segments, so that their memory serves other sizes of values, or the system.
 //!
 //! ```text
-//! idle --- begin (here for the memory's sake, `waiting` for a write, `cache` for other classes) ---> moving, some slots a step
-//!   ^                                                                                                   |
-//!   '--- retired, two epochs after its last object left; or abandoned: an object finds no room ---------'
+//! idle --- a segment is chosen ---> moving, some slots a step --- all have left ---> retired: idle
+//!                                     '--- an object finds no room ---> abandoned: idle
 //! ```
 //!
-//! 1. An object that moves gets a new incarnation, so that no pair of a place and an incarnation ever stands for two objects ([`move_object`]).
+//! Who chooses: this file, for the memory's sake; `waiting`, for a write; `cache`, for other size classes.
+//!
+//! 1. An object that moves gets a new incarnation, so that no pair of a place and an incarnation ever stands
+//!    for two objects ([`move_object`]).
 //! 2. Segments that no write needs are emptied as often as there are places to spend ([`Places`]).
 
 use kelix_image::{Image, ItemFlags, ItemHeader, Kind, NoRoom};
@@ -16,10 +18,12 @@ use crate::cache::MoveDecision;
 use crate::places::Places;
 use crate::store::Store;
 
-/// A segment is emptied for its memory's sake when at most this share of it is in use, or of one of many that waste some.
+/// A segment is emptied for its memory's sake when at most this share of it is in use, or of one of many that
+/// waste some.
 const SPARSE_PERCENT: u64 = 12;
 const SPARSE_PERCENT_OF_MANY: u64 = 80;
-/// Slots looked at in one step while a segment is emptied: little when others wait, more when a write waits for it.
+/// Slots looked at in one step while a segment is emptied: little when others wait, more when a write waits
+/// for it.
 const SLOTS_A_STEP: usize = 64;
 const SLOTS_A_STEP_URGENT: usize = 1024;
 
@@ -40,7 +44,6 @@ impl LeavingSlab {
 }
 
 /// How far the emptying of a segment is.
-#[derive(PartialEq, Eq)]
 pub(crate) enum Emptying {
     /// None is being emptied, or all have left one and it is not retired yet.
     Idle,
@@ -64,8 +67,8 @@ impl Evacuation {
         Evacuation { slab: None, places: Places::new(segment_bytes_max) }
     }
 
-    /// Begins to empty a segment that is sparse, so that its memory serves other sizes of values, or the system. In a cache
-    /// what is free is in use again soon.
+    /// Begins to empty a segment that is sparse, so that its memory serves other sizes of values, or the
+    /// system. In a cache what is free is in use again soon.
     pub fn compact(&mut self, store: &mut Store, now_ns: u64) {
         let is_sparse = store.cache.is_none() && store.image.is_wasteful();
         let share_percent = if is_sparse { SPARSE_PERCENT_OF_MANY } else { SPARSE_PERCENT };
@@ -98,7 +101,8 @@ impl Evacuation {
         Emptying::Ended
     }
 
-    /// Goes on with emptying where it ended last. Whether nothing is left to be moved; `Err`: an object finds no room.
+    /// Goes on with emptying where it ended last. Whether nothing is left to be moved; `Err`: an object finds
+    /// no room.
     fn move_some(&mut self, store: &mut Store, is_urgent: bool) -> Result<bool, NoRoom> {
         let mut budget = if is_urgent { SLOTS_A_STEP_URGENT } else { SLOTS_A_STEP };
         while budget > 0 {
@@ -125,8 +129,9 @@ impl Evacuation {
 
 /// Moves one object, if there is a live one at `place`.
 ///
-/// An item is moved like it is updated: it gets a new incarnation, so that no pair of a place and an incarnation
-/// ever stands for two objects. Its version, which a compare-and-set may still know, moves into a word of its own.
+/// An item is moved like it is updated: it gets a new incarnation, so that no pair of a place and an
+/// incarnation ever stands for two objects. Its version, which a compare-and-set may still know, moves into a
+/// word of its own.
 fn move_object(store: &mut Store, kind: Kind, place: Place) -> Result<(), NoRoom> {
     let Some(class) = kind.class() else { return store.index.relocate(&mut store.image, kind, place) };
     let from = Location::new(place, class);

@@ -1,7 +1,8 @@
 //! When items end.
 //!
-//! A note is made of each item that expires, and stays when the item is replaced or moved: the location and incarnation in it then say that it
-//! is outdated. Outdated notes are cleared out whenever the notes have doubled.
+//! A note is made of each item that expires, and stays when the item is replaced or moved: the location and
+//! incarnation in it then say that it is outdated. Outdated notes are cleared out whenever the notes have
+//! doubled.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

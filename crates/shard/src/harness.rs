@@ -1,5 +1,5 @@
-//! A shard with one client at a time and no threads, for tests of what it does and of what it leaves in memory: what is sent is
-//! handled at once, and time passes when it is told to.
+//! A shard with one client at a time and no threads, for tests of what it does and of what it leaves in
+//! memory: what is sent is handled at once, and time passes when it is told to.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Values that do not fit one message: sent in pieces, made live by one item at the end.
 //!
-//! Up to 1 MiB the pieces are gathered here and the item is put like any other. Beyond that they are written straight
-//! into page runs, which no pointer names until the item with their places is live.
+//! Up to 1 MiB the pieces are gathered here and the item is put like any other. Beyond that they are written
+//! straight into page runs, which no pointer names until the item with their places is live.
 
 use kelix_image::words::bytes_of_mut;
 use kelix_image::{Attributes, Image, ItemFlags, ItemHeader, ItemOptions, LargeBody, NoRoom};
@@ -203,7 +203,8 @@ impl Upload {
         }
     }
 
-    /// Whether the body is what it claims to be. Attribute sections in runs are checked by whoever reads them.
+    /// Whether the body is what it claims to be. Attribute sections in runs are checked by whoever reads
+    /// them.
     fn is_sound(&self) -> bool {
         match &self.target {
             Target::Gathered(tail) if self.attributes => {

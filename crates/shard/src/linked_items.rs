@@ -1,8 +1,9 @@
-//! Where the items with links stand of tables that are being filled, so that whoever resolves these links need not look for them
-//! in an index that has the items of all tables.
+//! Where the items with links stand of tables that are being filled, so that whoever resolves these links
+//! need not look for them in an index that has the items of all tables.
 //!
-//! A note is a location and nothing else. It is good for as long as nothing that was noted of its table has moved or gone, which is seldom while
-//! the table is filled: then all notes of the table are forgotten, and the index is swept instead. So they are if there are too many.
+//! A note is a location and nothing else. It is good for as long as nothing that was noted of its table has
+//! moved or gone, which is seldom while the table is filled: then all notes of the table are forgotten, and
+//! the index is swept instead. So they are if there are too many.
 
 use kelix_image::ItemFlags;
 use kelix_types::{Location, TableId, mark};
@@ -79,8 +80,8 @@ impl LinkedItems {
         }
     }
 
-    /// Up to so many items from a cursor on, and the next cursor; 0: these were all. `None`: there are no notes, and a cursor that counts
-    /// some counts for nothing.
+    /// Up to so many items from a cursor on, and the next cursor; 0: these were all. `None`: there are no
+    /// notes, and a cursor that counts some counts for nothing.
     pub fn next(&mut self, table: TableId, cursor: u64, most: usize) -> Option<(Vec<Location>, u64)> {
         if cursor != 0 && cursor & COUNTS_NOTES == 0 {
             return None;
@@ -97,7 +98,8 @@ impl LinkedItems {
         if cursor & COUNTS_NOTES == 0 { cursor } else { 0 }
     }
 
-    /// What is to be told of links that were resolved by notes, or else by a sweep, which comes by those again that were told by notes.
+    /// What is to be told of links that were resolved by notes, or else by a sweep, which comes by those
+    /// again that were told by notes.
     pub fn tell(&mut self, table: TableId, counts: [u64; 2], swept: bool) -> [u64; 2] {
         let Some(of) = self.of(table) else { return counts };
         let mut told = counts;

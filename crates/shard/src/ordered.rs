@@ -191,8 +191,8 @@ impl Store {
     }
 }
 
-/// Appends an item to the reply of a scan, if there is room. One that is too long comes alone, and without its body: the client gets
-/// it where it stands. `others`: it would not be alone.
+/// Appends an item to the reply of a scan, if there is room. One that is too long comes alone, and without
+/// its body: the client gets it where it stands. `others`: it would not be alone.
 pub(crate) fn push_scanned(image: &Image, location: Location, others: bool, frame: &mut FrameBuffer) -> bool {
     let room = SCAN_WORDS_MAX - frame.payload().len();
     let slot = image.slot(location);

@@ -1,16 +1,15 @@
 //! What happens to a request, from its arrival to its reply.
 //!
 //! ```text
-//! serve         a batch is copied out of the rings, and asks for the memory that it leads to
-//! handle        each request of the batch, whole before the next begins:
-//!   authorise     may this client ask for that?
-//!   seen before   has it been answered over an earlier connection? (deduplication)
-//!   forbid        does the table take it now? (tables of generations)
-//!   execute       the operation
-//!   answer        into the client's ring, or its backlog; at the end of the step all is sent off
+//! serve               a batch is copied out of the rings, and asks for the memory that it leads to
+//!   handle            then each request of the batch, whole before the next begins:
+//!     authorise       may this client ask for that?
+//!     deduplicate     was it answered before, over another connection?
+//!     try_once        what a write that found no room goes through again when there is some (`waiting`):
+//!       forbid        does the table take it now?
+//!       execute       the operation
+//!     answer          into the client's ring, or its backlog; all is sent off when the step ends
 //! ```
-//!
-//! A write that finds no room leaves this path behind `execute`, and comes back to it when there is some: [`crate::waiting`].
 
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::NoRoom;
@@ -101,33 +100,65 @@ impl Shard {
         count
     }
 
-    /// Takes one request from here to its reply, or parks it.
+    /// Handles one request: it is answered, or parked.
     pub(crate) fn handle(&mut self, now: Now, fabric: &mut impl Fabric, task: &mut Task) {
         let mut frame = std::mem::take(&mut self.requests.frame);
-        if let Some(answer) = self.denial(task).or_else(|| self.clients.answered_before(task)) {
-            encode_reply(&mut frame, answer);
-            self.clients.reply(fabric, task.peer, &mut frame);
-        } else {
-            self.requests.tried += 1;
-            task.order = self.requests.tried;
-            match self.execute(now, fabric, task, &mut frame) {
-                Ok(()) => self.clients.answer(fabric, task, &mut frame),
-                Err(no_room) => self.wait_for_room(now, fabric, task, no_room, &mut frame),
+        match self.authorise(task).and_then(|()| self.clients.deduplicate(task)) {
+            Err(answer) => {
+                encode_reply(&mut frame, answer);
+                self.clients.reply(fabric, task.peer, &mut frame);
+            }
+            Ok(()) => {
+                self.requests.tried += 1;
+                task.order = self.requests.tried;
+                match self.try_once(now, fabric, task, &mut frame) {
+                    Ok(()) => self.clients.answer(fabric, task, &mut frame),
+                    Err(no_room) => self.wait_for_room(now, fabric, task, no_room, &mut frame),
+                }
             }
         }
         self.requests.frame = frame;
     }
 
-    /// The answer to a client that may not ask for what it does.
-    fn denial(&self, task: &Task) -> Option<ReplyHead> {
+    /// Whether a client may ask for what it does. `Err`: the answer to one that may not.
+    #[inline]
+    fn authorise(&self, task: &Task) -> Result<(), ReplyHead> {
         let RequestHead { id, op, .. } = task.shape.head;
-        let denied = op.properties().needs_writer
-            && self.clients.get(task.peer).is_some_and(|client| !client.may_write);
-        denied.then_some(ReplyHead { id, status: Status::Denied, version: 0, location: 0 })
+        let may_write = || self.clients.get(task.peer).is_none_or(|client| client.may_write);
+        if op.properties().needs_writer && !may_write() {
+            return Err(ReplyHead { id, status: Status::Denied, version: 0, location: 0 });
+        }
+        Ok(())
     }
 
-    /// Executes a request and writes its reply into `frame`. `Err`: there is no room, and nothing was done.
-    pub(crate) fn execute(
+    /// Tries a request, and writes its reply into `frame`. `Err`: there is no room, and nothing was done.
+    pub(crate) fn try_once(
+        &mut self,
+        now: Now,
+        fabric: &impl Fabric,
+        task: &Task,
+        frame: &mut FrameBuffer,
+    ) -> Result<(), NoRoom> {
+        let head = &task.shape.head;
+        if let Some(status) = self.forbid(now, task.peer, head) {
+            encode_reply(frame, ReplyHead { id: head.id, status, version: 0, location: 0 });
+            return Ok(());
+        }
+        self.execute(now, fabric, task, frame)
+    }
+
+    /// Why a request cannot be done now, where that is for its table's sake.
+    #[inline]
+    fn forbid(&mut self, now: Now, peer: PeerId, head: &RequestHead) -> Option<Status> {
+        if self.store.tables.is_empty() {
+            return None;
+        }
+        self.store.tables.forbid(now, self.clients.connection(peer), head)
+    }
+
+    /// Executes an operation.
+    #[inline(always)]
+    fn execute(
         &mut self,
         now: Now,
         fabric: &impl Fabric,
@@ -136,17 +167,11 @@ impl Shard {
     ) -> Result<(), NoRoom> {
         let Shard { store, clients, datasets, .. } = self;
         let (peer, hash, head) = (task.peer, task.hash, &task.shape.head);
-        if !store.tables.is_empty() {
-            if let Some(status) = store.tables.forbid(now, clients.connection(peer), head) {
-                encode_reply(frame, ReplyHead { id: head.id, status, version: 0, location: 0 });
-                return Ok(());
-            }
-        }
         if head.table.kind().is_ordered() && store.execute_ordered(task, frame)? {
             return Ok(());
         }
-        // Each arm makes a request of its own, so that a put's is never stored: loading it again would wait until what was
-        // stored before it, into lines that others have, has got there.
+        // Each arm makes a request of its own, so that a put's is never stored: loading it again would wait
+        // until what was stored before it, into lines that others have, has got there.
         let answer = match head.op {
             Op::Get => {
                 if store.get(&task.request(), hash, frame) {

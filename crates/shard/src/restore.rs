@@ -1,7 +1,8 @@
 //! A shard that begins with what another one held.
 //!
-//! What an image's memory and books do not say a shard finds by looking at every item: when items end, which names were given, which
-//! runs belong to large values. What no item says, of generations, it keeps in words of its own ([`Shard::kept`]).
+//! What an image's memory and books do not say a shard finds by looking at every item: when items end, which
+//! names were given, which runs belong to large values. What no item says, of generations, it keeps in words
+//! of its own ([`Shard::kept`]).
 
 use std::collections::HashSet;
 
@@ -101,7 +102,8 @@ impl Stock {
 }
 
 impl Shard {
-    /// A shard that goes on with the memory that `fill` writes into its image, which has the segments of these books.
+    /// A shard that goes on with the memory that `fill` writes into its image, which has the segments of
+    /// these books.
     pub fn restore(
         config: ShardConfig,
         header: Span,
@@ -267,8 +269,8 @@ mod tests {
         }
     }
 
-    /// Copies an image while it changes, a bit here and a bit there, and takes notes of the changes; what is made of both is the image as
-    /// it was last.
+    /// Copies an image while it changes, a bit here and a bit there, and takes notes of the changes; what is
+    /// made of both is the image as it was last.
     #[test]
     fn an_image_that_was_copied_while_it_changed_is_whole() {
         for seed in 1..4 {

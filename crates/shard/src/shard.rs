@@ -23,8 +23,8 @@ pub struct Now {
 }
 
 impl Now {
-    /// What an item has before its key that a request puts. The request may have come since this was the time, so the clock is
-    /// asked again for when it ends.
+    /// What an item has before its key that a request puts. The request may have come since this was the
+    /// time, so the clock is asked again for when it ends.
     pub(crate) fn options_of(self, head: &RequestHead, fabric: &impl Fabric) -> ItemOptions {
         let expires = head.expiry.map(|expiry| {
             let passed_ns = fabric.now_ns().saturating_sub(self.monotonic_ns);
@@ -80,7 +80,8 @@ pub struct Progress {
     pub faulty: Vec<(PeerId, &'static str)>,
     /// What other shards are to know: all of them if this is shard 0, else shard 0.
     pub orders: Vec<Order>,
-    /// Another life of the store is to begin, with [`Shard::begin_life`], and these connections are to end for it.
+    /// Another life of the store is to begin, with [`Shard::begin_life`], and these connections are to end
+    /// for it.
     pub renewed: Option<Vec<u64>>,
 }
 
@@ -154,8 +155,8 @@ impl Shard {
 
     // ---- clients ----
 
-    /// A client's mailboxes are connected. Returns the connection that the same client had until now, which ends: a client has one at
-    /// a time, and what it still had to say over the first is never looked at.
+    /// A client's mailboxes are connected. Returns the connection that the same client had until now, which
+    /// ends: a client has one at a time, and what it still had to say over the first is never looked at.
     pub fn join(&mut self, peer: PeerId, parameters: ClientParameters) -> Option<PeerId> {
         let old = parameters.caller.and_then(|caller| self.clients.of_caller(caller));
         if let Some(peer) = old {
@@ -197,7 +198,8 @@ impl Shard {
 
     // ---- steps ----
 
-    /// Whether a request or room for a blocked reply waits: to be asked before sleeping. Costs one load a client.
+    /// Whether a request or room for a blocked reply waits: to be asked before sleeping. Costs one load a
+    /// client.
     pub fn has_news(&self, fabric: &impl Fabric) -> bool {
         self.clients.has_news(fabric)
     }
@@ -207,7 +209,8 @@ impl Shard {
         self.clients.glance(fabric)
     }
 
-    /// Whether a request that was taken has not been answered yet: a write waits for memory, or a reply for room.
+    /// Whether a request that was taken has not been answered yet: a write waits for memory, or a reply for
+    /// room.
     pub fn owes_answers(&self) -> bool {
         !self.parked.is_empty() || self.clients.owes_replies()
     }

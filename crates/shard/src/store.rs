@@ -1,11 +1,12 @@
 //! The store: an image, the indexes that name its items, and all that knows where an item stands.
 //!
-//! Life of an object (docs/read-rule.md): body written under a guardian that is not live; the predecessor's live bit drops; the new live
-//! bit is set; the pointer is published; the reply is sent. Each operation here keeps that order.
+//! Life of an object (docs/read-rule.md): body written under a guardian that is not live; the predecessor's
+//! live bit drops; the new live bit is set; the pointer is published; the reply is sent. Each operation here
+//! keeps that order.
 //!
-//! 1. Whoever remembers items by their places is told when one comes, moves or goes: the index, the notes of expiries, the marks of a cache, the
-//!    notes of items with links, the numbers of keys ([`Store::put`], [`Store::remove`], [`crate::evacuation`]; asserted by
-//!    [`Shard::audit`](crate::Shard::audit)).
+//! 1. Whoever remembers items by their places is told when one comes, moves or goes: the index, the notes of
+//!    expiries, the marks of a cache, the notes of items with links, the numbers of keys ([`Store::put`],
+//!    [`Store::remove`], [`crate::evacuation`]; asserted by [`Shard::audit`](crate::Shard::audit)).
 //! 2. An operation that finds no room has changed nothing.
 //!
 //! Nothing here knows clients: what they may do with a table says [`Tables`], before.
@@ -171,16 +172,18 @@ impl Store {
     }
 
     /// Whether an expectation holds.
-    pub fn expectation_holds(&self, expect: Option<Option<Version>>, found: Option<Found>) -> bool {
+    fn expectation_holds(&self, expect: Option<Option<Version>>, found: Option<Found>) -> bool {
         let exists = found.is_some();
         expect.is_none_or(|wanted| wanted.map(|wanted| wanted.0) == exists.then(|| self.version(found)))
     }
 
-    pub fn mismatch(&self, found: Option<Found>) -> Answer {
+    /// The answer where an expectation does not hold.
+    fn mismatch(&self, found: Option<Found>) -> Answer {
         let location = found.map_or(0, |found| found.location.word());
         Answer { status: Status::Mismatch, version: self.version(found), location }
     }
 
+    /// Puts the item of a request.
     #[inline(always)]
     pub fn put_request(
         &mut self,
@@ -265,7 +268,8 @@ impl Store {
                 self.release(found.location);
             }
             None => {
-                // The pointer first, since there may be no room for it: what was live was committed.
+                // The slot is inserted before the item is marked live: insertion can fail, and what was live was
+                // committed.
                 if let Err(no_room) = self.index.insert(&mut self.image, hash, (table, key), location) {
                     self.image.discard_item(location);
                     self.note_no_block();
@@ -296,8 +300,8 @@ impl Store {
         }
     }
 
-    /// Looks up the targets of an item's links that this shard owns. Other targets are found by key when the link is
-    /// first followed, and the link is repaired then.
+    /// Looks up the targets of an item's links that this shard owns. Other targets are found by key when the
+    /// link is first followed, and the link is repaired then.
     fn resolve_links(&self, slot: Changes<'_>, item: &NewItem<'_>) {
         let bytes = kelix_image::words::bytes_of(item.tail);
         let start = item.header.body_start() - item.header.key_start();
@@ -415,7 +419,8 @@ impl Store {
     }
 
     /// Writes the location words of a link. Where this shard owns the target it trusts only itself; another
-    /// shard's target is taken on the client's word, which a reader checks against guardian, table and key anyway.
+    /// shard's target is taken on the client's word, which a reader checks against guardian, table and key
+    /// anyway.
     pub fn repair_link(&mut self, request: &Request<'_>, hash: KeyHash) -> Answer {
         let RequestHead { table, expect, argument, .. } = request.head;
         let (Some(position), Ok(claim)) = (argument, <[u8; 16]>::try_from(request.body)) else {

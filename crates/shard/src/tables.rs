@@ -7,12 +7,13 @@
 //!                            frozen (its next generation takes over what clients wrote)
 //! ```
 //!
-//! A table of which nothing is known here is a client's own, and takes everything. Each shard knows that of all tables, since each answers for
-//! its own items; which generations there are knows shard 0 ([`crate::datasets`]).
+//! A table of which nothing is known here is a client's own, and takes everything. Each shard knows that of
+//! all tables, since each answers for its own items; which generations there are knows shard 0
+//! ([`crate::datasets`]).
 //!
 //! 1. Only the connection that builds a generation fills its tables ([`Tables::forbid`]).
-//! 2. A frozen table takes no write before its follower is in force, is given up, or took too long; then its follower cannot come into force
-//!    any more ([`Tables::forbid`], [`Tables::has_thawed`]).
+//! 2. A frozen table takes no write before its follower is in force, is given up, or took too long; then its
+//!    follower cannot come into force any more ([`Tables::forbid`], [`Tables::has_thawed`]).
 //! 3. The bits of dropped tables are a superset of those that are ([`Tables::is_dropped`]).
 
 use std::collections::{HashMap, HashSet};
@@ -29,7 +30,8 @@ pub(crate) enum Use {
     Filled { generation: u64, overlay: bool },
     /// It is read.
     Read { overlay: bool },
-    /// It is read, and takes no writes before this moment, unless the generation that follows it is given up earlier.
+    /// It is read, and takes no writes before this moment, unless the generation that follows it is given up
+    /// earlier.
     Frozen { follower: u64, until_ns: u64 },
     /// Nothing: what was in it went with this generation. 0: it was dropped by a client.
     Gone(u64),
@@ -66,7 +68,8 @@ impl Tables {
         self.uses.iter().map(|(table, used)| (*table, *used))
     }
 
-    /// Takes over what another shard knew of a table, whose memory this one goes on with. [`Tables::count_dropped`] ends that.
+    /// Takes over what another shard knew of a table, whose memory this one goes on with.
+    /// [`Tables::count_dropped`] ends that.
     pub fn restore(&mut self, table: TableId, used: Use) {
         self.uses.insert(table, used);
     }
@@ -122,7 +125,8 @@ impl Tables {
         self.uses.values().any(filled)
     }
 
-    /// A generation is complete: its tables are read, and those that it follows take no writes any more unless it is given up.
+    /// A generation is complete: its tables are read, and those that it follows take no writes any more
+    /// unless it is given up.
     pub fn complete(&mut self, number: u64) {
         self.builders.remove(&number);
         for used in self.uses.values_mut() {
@@ -142,7 +146,8 @@ impl Tables {
         }
     }
 
-    /// Takes no writes to a table until its follower is in force or given up, or until this moment. `false`: it cannot be frozen.
+    /// Takes no writes to a table until its follower is in force or given up, or until this moment. `false`:
+    /// it cannot be frozen.
     pub fn freeze(&mut self, table: TableId, follower: u64, until_ns: u64) -> bool {
         if !self.is_built(follower) {
             return false;
@@ -182,8 +187,8 @@ impl Tables {
         }
     }
 
-    /// Nothing may be done any more with tables of a generation. `given_up`: it was never in force. A generation of 0 is none: the tables were
-    /// dropped by a client.
+    /// Nothing may be done any more with tables of a generation. `given_up`: it was never in force. A
+    /// generation of 0 is none: the tables were dropped by a client.
     pub fn end(&mut self, generation: u64, tables: &[TableId], given_up: bool) {
         self.thawed.retain(|thawed| *thawed != generation);
         self.builders.remove(&generation);

@@ -1,7 +1,8 @@
-//! Scans of hash tables, which have no order but one of their own: by *position*, the hash of a key with its bits reversed.
+//! Scans of hash tables, which have no order but one of their own: by *position*, the hash of a key with its
+//! bits reversed.
 //!
-//! In that order the keys of a subtable stand together, and stay so when it splits or merges. So a scan can go on at a position,
-//! and a key that is there all the while comes exactly once.
+//! In that order the keys of a subtable stand together, and stay so when it splits or merges. So a scan can
+//! go on at a position, and a key that is there all the while comes exactly once.
 
 use kelix_image::{ItemHeader, load_key};
 use kelix_types::limits::{COUNT_KEYS_MAX, SCAN_KEYS_MAX};
@@ -63,8 +64,8 @@ pub(crate) fn scan_unordered(
     Some(())
 }
 
-/// The keys of a table from a position on that stand in the same subtable, in their order, and the position behind them all; none:
-/// that was the last subtable.
+/// The keys of a table from a position on that stand in the same subtable, in their order, and the position
+/// behind them all; none: that was the last subtable.
 fn positions(store: &Store, table: TableId, from: u64) -> (Vec<(u64, Location)>, Option<u64>) {
     let mut found = Vec::new();
     let mut key = Vec::new();

@@ -1,5 +1,5 @@
-//! What the shard does without being asked: the epoch, expiry, emptying sparse segments. Writes that wait for memory
-//! have a file of their own, `waiting`.
+//! What the shard does without being asked: the epoch, expiry, emptying sparse segments. Writes that wait for
+//! memory have a file of their own, `waiting`.
 
 use kelix_fabric::Fabric;
 use kelix_types::limits::EPOCH_NS;
@@ -9,6 +9,7 @@ use crate::shard::{Now, Shard};
 
 /// Items that end in one step.
 const EXPIRIES_A_STEP: usize = 64;
+
 impl Shard {
     /// Does what is due and says when something will be due again.
     pub(crate) fn upkeep(
@@ -17,8 +18,8 @@ impl Shard {
         fabric: &mut impl Fabric,
         renewed: &mut Option<Vec<u64>>,
     ) -> Option<u64> {
-        // First what gives memory back, then the writes that wait for it, oldest first, then the emptying, which takes
-        // some itself.
+        // First what gives memory back, then the writes that wait for it, oldest first, then the emptying,
+        // which takes some itself.
         let expiry_due = self.expire(now);
         let training_due = match self.store.index.maintain(&mut self.store.image) {
             Ok(more) => more.then_some(now.monotonic_ns),
@@ -55,7 +56,8 @@ impl Shard {
         .min()
     }
 
-    /// Ends items whose time is over, some at a time. Writes that came when it was over wait for their memory.
+    /// Ends items whose time is over, some at a time. Writes that came when it was over wait for their
+    /// memory.
     fn expire(&mut self, now: Now) -> Option<u64> {
         let expired = self.store.counters.expired;
         let first = self.store.expiries.next().unwrap_or(0);
@@ -68,18 +70,17 @@ impl Shard {
 
     /// Moves some objects out of the segment that is being emptied.
     fn evacuate(&mut self, now: Now, fabric: &mut impl Fabric) -> Option<u64> {
-        let mut emptying = self.evacuation.advance(&mut self.store, !self.parked.is_empty());
-        if emptying == Emptying::Ended {
-            // Its room is for those who waited: requests that come next are not to take it, nor to begin the next emptying.
-            self.retry_parked(now, fabric);
-            let image = &self.store.image;
-            emptying =
-                if image.is_evacuating() && !image.is_emptied() { Emptying::GoesOn } else { Emptying::Idle };
-        }
-        match emptying {
+        match self.evacuation.advance(&mut self.store, !self.parked.is_empty()) {
+            Emptying::Idle => None,
             Emptying::GoesOn => Some(now.monotonic_ns),
             Emptying::Waits => self.store.image.epoch_due(),
-            Emptying::Idle | Emptying::Ended => None,
+            Emptying::Ended => {
+                // Its room is for those who waited: requests that come next are not to take it, nor to begin
+                // the next emptying.
+                self.retry_parked(now, fabric);
+                let image = &self.store.image;
+                (image.is_evacuating() && !image.is_emptied()).then_some(now.monotonic_ns)
+            }
         }
     }
 }

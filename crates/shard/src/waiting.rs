@@ -1,18 +1,19 @@
 //! Writes that find no room: what they wait for, and when they are refused.
 //!
-//! A write that finds no room is *parked* and tried again whenever memory came back, before anything else takes it, the
-//! oldest first. It is refused by the first try that fails when all of this is over (docs/design/0001-the-spine.md, "A
-//! write that finds no room"):
+//! A write that finds no room is *parked* and tried again whenever memory came back, before anything else
+//! takes it, the oldest first. It is refused by the first try that fails when all of this is over
+//! (docs/design/0001-the-spine.md, "A write that finds no room"):
 //!
 //! 1. items whose time was over when it came have ended;
-//! 2. what was dead when it came, when one of those items ended, or when an older parked write was served, has had its
-//!    quarantine;
+//! 2. what was dead when it came, when one of those items ended, or when an older parked write was served,
+//!    has had its quarantine;
 //! 3. no segment is being emptied;
 //! 4. none of the segments that were open when it came is worth emptying for it.
 //!
-//! No time is measured: a shard that was stopped, or is not given the processor, finds everything as it left it. Each
-//! of the four ends ([`may_find_room`] says why), so a write is answered after a bounded number of steps. Other
-//! requests are served meanwhile; only a client with [`PARKED_MAX`] parked writes has to wait for one to be answered.
+//! No time is measured: a shard that was stopped, or is not given the processor, finds everything as it left
+//! it. Each of the four ends ([`may_find_room`] says why), so a write is answered after a bounded number of
+//! steps. Other requests are served meanwhile; only a client with [`PARKED_MAX`] parked writes has to wait
+//! for one to be answered.
 
 use std::collections::VecDeque;
 
@@ -142,7 +143,7 @@ impl Shard {
                 came.epoch = self.store.image.epoch();
             }
             self.store.set_retrying(true);
-            let tried = self.execute(now, fabric, &task, &mut frame);
+            let tried = self.try_once(now, fabric, &task, &mut frame);
             self.store.set_retrying(false);
             let fate = match tried {
                 Ok(()) => {
@@ -192,14 +193,14 @@ impl Shard {
     }
 }
 
-/// Whether a write that just found no room is to wait. If only a segment that is still to be emptied can help,
-/// begins to empty it.
+/// Whether a write that just found no room is to wait. If only a segment that is still to be emptied can
+/// help, begins to empty it.
 ///
-/// Each reason ends. The items whose time was over when it came become fewer with each step. The epoch steps as
-/// long as anything is in quarantine, and what it waits for begins anew only with one of those items or with an
-/// older write that leaves the queue. Emptying a segment waits for two epochs at most and else moves on with each
-/// step; while a write waits only writes begin it, the oldest first, and each at most once a segment that was open
-/// when it came.
+/// Each reason ends. The items whose time was over when it came become fewer with each step. The epoch steps
+/// as long as anything is in quarantine, and what it waits for begins anew only with one of those items or
+/// with an older write that leaves the queue. Emptying a segment waits for two epochs at most and else moves
+/// on with each step; while a write waits only writes begin it, the oldest first, and each at most once a
+/// segment that was open when it came.
 fn may_find_room(store: &mut Store, now: Now, no_room: NoRoom, came: Came) -> bool {
     if store.may_make_room(no_room, came.openings) {
         return true;
@@ -245,7 +246,8 @@ mod tests {
         replies: RingReader,
         answers: HashMap<u32, Status>,
         now: Now,
-        /// How much time goes by between two steps at least: what a shard sees that is not given the processor.
+        /// How much time goes by between two steps at least: what a shard sees that is not given the
+        /// processor.
         pause_ns: u64,
         next_id: u32,
         steps: usize,
@@ -343,8 +345,9 @@ mod tests {
             answer.expect("the loop ended")
         }
 
-        /// Takes the answers to requests that came then and found so many ahead of them. Checks that none waited longer
-        /// than docs/design/0001-the-spine.md says, and says how many epochs the longest waited.
+        /// Takes the answers to requests that came then and found so many ahead of them. Checks that none
+        /// waited longer than docs/design/0001-the-spine.md says, and says how many epochs the longest
+        /// waited.
         fn settle(&mut self, came: &mut HashMap<u32, (u64, u64)>, segments: u64) -> u64 {
             let mut longest = 0;
             self.take_answers();
@@ -405,8 +408,8 @@ mod tests {
         }
     }
 
-    /// A write waited half a second at most, whatever was going on: a shard that was not given the processor, or that had
-    /// to empty several segments, refused writes for which memory was on its way.
+    /// A write waited half a second at most, whatever was going on: a shard that was not given the processor,
+    /// or that had to empty several segments, refused writes for which memory was on its way.
     #[test]
     fn a_write_waits_for_as_many_segments_as_it_needs_however_slow_the_shard_is() {
         for pause_ns in [0, 300_000_000, LONG] {
@@ -423,8 +426,9 @@ mod tests {
         }
     }
 
-    /// A client gave an upload up whose beginning, or whose end, waited for memory, and began another one. What waited was
-    /// tried again, and took the place of the new upload, or ended it. Found by the simulator.
+    /// A client gave an upload up whose beginning, or whose end, waited for memory, and began another one.
+    /// What waited was tried again, and took the place of the new upload, or ended it. Found by the
+    /// simulator.
     #[test]
     fn an_upload_that_was_given_up_leaves_the_next_one_alone() {
         let (new, new_bytes) = (b"new", 64 << 10);
@@ -455,7 +459,8 @@ mod tests {
         assert_eq!(world.large_rest(new, new_bytes), Status::Ok);
     }
 
-    /// The pieces stood in memory, and the value was refused because its header, or the slot's slab, came late.
+    /// The pieces stood in memory, and the value was refused because its header, or the slot's slab, came
+    /// late.
     #[test]
     fn the_header_of_a_large_value_waits_for_a_segment_too() {
         for pause_ns in [0, 300_000_000, LONG] {
@@ -506,8 +511,8 @@ mod tests {
         }
     }
 
-    /// Writes that replace values need a slot first and give one back. With more of them under way than there are slots
-    /// to spare, the later ones wait for what the earlier ones leave.
+    /// Writes that replace values need a slot first and give one back. With more of them under way than there
+    /// are slots to spare, the later ones wait for what the earlier ones leave.
     #[test]
     fn writes_that_wait_in_a_row_wait_for_each_other() {
         for pause_ns in [0, 300_000_000] {
@@ -549,7 +554,8 @@ mod tests {
                     assert_eq!(served, Some(Status::Ok));
                     world.step();
                     answer = world.answer(head.id);
-                    // Each of eight segments has at most 4096 slots that move, 64 a step, and some epochs pass.
+                    // Each of eight segments has at most 4096 slots that move, 64 a step, and some epochs
+                    // pass.
                     let steps = world.steps - before;
                     assert!(steps < 9 * (4096 / 64 + 8), "{steps} steps");
                 }
@@ -582,8 +588,9 @@ mod tests {
         }
     }
 
-    /// Requests that came when an emptying ended were executed before the writes that had waited for it: they took the
-    /// room, and could begin the next emptying. And they took pages of the segment that was added for what had to leave.
+    /// Requests that came when an emptying ended were executed before the writes that had waited for it: they
+    /// took the room, and could begin the next emptying. And they took pages of the segment that was added
+    /// for what had to leave.
     #[test]
     fn what_an_emptying_brings_is_for_the_oldest_write_that_waits() {
         for bytes in [2 * MIB, 4 * MIB, 6 * MIB] {
@@ -648,12 +655,12 @@ mod tests {
         }
     }
 
-    /// What the other tests leave to chance: how long a write waits in the worst case. As many writes wait as one client
-    /// may have, and each is answered within the bound that the design states (`World::settle`).
+    /// What the other tests leave to chance: how long a write waits in the worst case. As many writes wait as
+    /// one client may have, and each is answered within the bound that the design states (`World::settle`).
     #[test]
     fn a_write_is_answered_within_a_bounded_number_of_epochs() {
-        // Of a hundred requests so many replace values, so many are new, and the rest are large; one value in so many is
-        // kept, and so many slots more are free.
+        // Of a hundred requests so many replace values, so many are new, and the rest are large; one value in
+        // so many is kept, and so many slots more are free.
         for (replace, add, keep, spare) in
             [(100, 0, 1, 1), (100, 0, 1, 3), (50, 50, 3, 0), (40, 40, 2, 7), (0, 100, 2, 0), (0, 0, 2, 0)]
         {

@@ -1,8 +1,9 @@
-//! Memory between size classes. A segment is emptied for the classes that gain most by its memory: items of classes that are worth clearly less
-//! go, those of all others are moved, if need be to pages of their own.
+//! Memory between size classes. A segment is emptied for the classes that gain most by its memory: items of
+//! classes that are worth clearly less go, those of all others are moved, if need be to pages of their own.
 //!
-//! What a byte of a class is worth is estimated by the items that are worth least there, and how much a class wants by what it let go since the
-//! last time. A segment that no write needs is emptied not too often (`places`).
+//! What a byte of a class is worth is estimated by the items that are worth least there, and how much a class
+//! wants by what it let go since the last time. A segment that no write needs is emptied not too often
+//! (`places`).
 
 use std::collections::HashMap;
 
@@ -25,8 +26,8 @@ const NEW_SHARE: f32 = 0.3;
 const CLEARLY: f32 = 3.0;
 /// This share of a segment is to be wanted, and to come free, before it is emptied.
 const RELEASED_SHARE: u64 = 4;
-/// Epochs for which items of a segment that is emptied may wait for room elsewhere: some for each class, one after the other; and if a write waits for
-/// the segment.
+/// Epochs for which items of a segment that is emptied may wait for room elsewhere: some for each class, one
+/// after the other; and if a write waits for the segment.
 const CLEARING_EPOCHS: u64 = 200;
 const HURRIED_EPOCHS: u64 = 8;
 /// Items that go for them at once.
@@ -139,7 +140,8 @@ impl Part {
 }
 
 impl Candidate {
-    /// How many bytes come free, beside those that are, if the items go that are worth less than that, and what is lost with them.
+    /// How many bytes come free, beside those that are, if the items go that are worth less than that, and
+    /// what is lost with them.
     fn release(&self, bar: f32, balance: &Balance) -> (u64, f32) {
         let (mut held, mut cost) = (self.stays, 0.0);
         for part in &self.classes {
@@ -281,8 +283,9 @@ impl Store {
         candidates.collect()
     }
 
-    /// An item stands in a segment that is being emptied, and needs so many bytes elsewhere. If its class loses what stands there, or there is
-    /// no room (`stuck`), it stays only if it is worth more than what went lately, and others make room for it.
+    /// An item stands in a segment that is being emptied, and needs so many bytes elsewhere. If its class
+    /// loses what stands there, or there is no room (`stuck`), it stays only if it is worth more than what
+    /// went lately, and others make room for it.
     pub(crate) fn end_leaving(
         &mut self,
         location: Location,

@@ -1,11 +1,14 @@
-//! A shard that is a cache: when memory is used up, it lets items go that are worth little, rather than refuse a write.
+//! A shard that is a cache: when memory is used up, it lets items go that are worth little, rather than
+//! refuse a write.
 //!
-//! *Which* one: of 16 random items of the size class that needs room, and of the 16 that were next when such a choice was made last, the one
-//! with the least hit density ([`density`]). Each item has a mark of 32 bits beside the image ([`marks`]). Readers do not pass by the shard; they
-//! tell it what they read, each item once in an *epoch of use* ([`Store::hear`]).
+//! *Which* one: of 16 random items of the size class that needs room, and of the 16 that were next when such
+//! a choice was made last, the one with the least hit density ([`density`]). Each item has a mark of 32 bits
+//! beside the image ([`marks`]). Readers do not pass by the shard; they tell it what they read, each item
+//! once in an *epoch of use* ([`Store::hear`]).
 //!
-//! *When*: before room is needed, since a slot is used again two epochs after its item went: as many slots of a class are kept free or in quarantine
-//! as were lately asked for in two epochs ([`Demand`]). Where the memory is small, long slots of rare sizes are not: their next write waits instead.
+//! *When*: before room is needed, since a slot is used again two epochs after its item went: as many slots of
+//! a class are kept free or in quarantine as were lately asked for in two epochs ([`Demand`]). Where the
+//! memory is small, long slots of rare sizes are not: their next write waits instead.
 //!
 //! *Between classes*: see [`balance`].
 //!
@@ -79,8 +82,9 @@ impl Demand {
     }
 }
 
-/// An epoch of use. Readers tell of each item once in one, so its number is counted, not worked out of the clock: as long as a cache fills, epochs
-/// become longer as fast as the clock goes on, and a number that comes again would keep readers silent.
+/// An epoch of use. Readers tell of each item once in one, so its number is counted, not worked out of the
+/// clock: as long as a cache fills, epochs become longer as fast as the clock goes on, and a number that
+/// comes again would keep readers silent.
 struct UseEpoch {
     number: u64,
     /// On the cache's clock.
@@ -96,7 +100,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// One more found none, or (`again`) one that was counted did not find any yet. How many slots are to come.
+    /// One more found none, or (`again`) one that was counted did not find any yet. How many slots are to
+    /// come.
     fn note(&mut self, epoch: u64, again: bool) -> usize {
         if epoch >= self.since_epoch + QUARANTINE_EPOCHS {
             *self = Waiting { since_epoch: epoch, writes: 0 };
@@ -367,7 +372,8 @@ impl Store {
         }
     }
 
-    /// A client tells what it read itself: locations, of which it may have made up any. The answer is the epoch of use.
+    /// A client tells what it read itself: locations, of which it may have made up any. The answer is the
+    /// epoch of use.
     pub(crate) fn hear(&mut self, body: &[u8]) -> u64 {
         let Some(cache) = &mut self.cache else { return 0 };
         for word in body.chunks_exact(8) {
@@ -430,8 +436,8 @@ impl Store {
         self.counters.evicted += 1;
     }
 
-    /// A slot for an item of so many bytes. If none of its class is free, a cache gives it a wider one that is: sizes that are rare
-    /// need no slab of their own.
+    /// A slot for an item of so many bytes. If none of its class is free, a cache gives it a wider one that
+    /// is: sizes that are rare need no slab of their own.
     #[inline]
     pub(crate) fn find_slot(&mut self, bytes: usize) -> Result<Location, NoRoom> {
         match self.image.allocate_item(bytes) {
@@ -447,7 +453,8 @@ impl Store {
         Some(Location::new(self.image.allocate(Kind::item(class)).ok()?, class))
     }
 
-    /// Whether writes are being tried once more that found no room: what they ask for was counted when they came.
+    /// Whether writes are being tried once more that found no room: what they ask for was counted when they
+    /// came.
     pub fn set_retrying(&mut self, is_retrying: bool) {
         if let Some(cache) = &mut self.cache {
             cache.is_retrying = is_retrying;
@@ -458,7 +465,8 @@ impl Store {
     #[cold]
     pub(crate) fn note_no_slot(&mut self, item_bytes: usize) {
         let (Some(cache), Some(class)) = (&mut self.cache, SizeClass::for_bytes(item_bytes)) else { return };
-        // What may be had without pages is in quarantine, or goes there now: a slot for each write that waits.
+        // What may be had without pages is in quarantine, or goes there now: a slot for each write that
+        // waits.
         let waiting = cache.classes[usize::from(class.0)].waiting.note(self.image.epoch(), cache.is_retrying);
         let spare = self.image.spare(Kind::item(class));
         let comes = spare >= waiting
@@ -523,8 +531,9 @@ impl Store {
         any
     }
 
-    /// Whether a write that just found no room will find some, as this is a cache; begins to empty a segment, if that is what can help.
-    /// It came when [`kelix_image::Image::openings`] was `openings`, and others may have taken what it waited for; not for ever.
+    /// Whether a write that just found no room will find some, as this is a cache; begins to empty a segment,
+    /// if that is what can help. It came when [`kelix_image::Image::openings`] was `openings`, and others may
+    /// have taken what it waited for; not for ever.
     pub(crate) fn may_make_room(&mut self, no_room: NoRoom, openings: u64) -> bool {
         let Some(lack) = self.cache.as_mut().and_then(|cache| cache.lack.take()) else { return false };
         let patience = 2 * self.image.segments().count() as u64 + CLEARINGS_A_WRITE;

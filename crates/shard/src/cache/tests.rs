@@ -176,8 +176,8 @@ fn lru_of_bytes(requests: &[(u64, usize)], limit: usize) -> f64 {
     hits as f64 / requests.len() as f64
 }
 
-/// A segment whose slabs were some of each class was never emptied: each class seemed to lose all it had. So a few long values kept the
-/// room of very many short ones.
+/// A segment whose slabs were some of each class was never emptied: each class seemed to lose all it had. So
+/// a few long values kept the room of very many short ones.
 #[test]
 fn short_values_get_the_room_of_long_ones() {
     let mut world = World::new(32 * MIB);

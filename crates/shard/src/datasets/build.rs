@@ -94,7 +94,8 @@ impl Datasets {
         })
     }
 
-    /// Gives tables their ids: for each name one of a table that no generation has, or a new one. `Ok(false)`: there are none left.
+    /// Gives tables their ids: for each name one of a table that no generation has, or a new one.
+    /// `Ok(false)`: there are none left.
     fn give_ids(
         &mut self,
         store: &mut Store,

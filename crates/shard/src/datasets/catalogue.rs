@@ -35,7 +35,8 @@ impl Store {
         self.put((hash, key), None, item).map(drop)
     }
 
-    /// Nothing has the name any more that a dropped table had. Another table may have it, but not its attributes' names.
+    /// Nothing has the name any more that a dropped table had. Another table may have it, but not its
+    /// attributes' names.
     pub fn forget_table_name(&mut self, table: TableId) -> Result<(), NoRoom> {
         self.put_catalogue(&catalogue::name_key(TableId::CATALOGUE, NameId(table.0)), b"")
     }
@@ -93,7 +94,8 @@ impl Datasets {
         Ok(Answer { status: Status::Ok, version: u64::from(id), location: 0 })
     }
 
-    /// Drops the table of the name in the request's key, for a connection. Its number rests: old handles of it lead nowhere.
+    /// Drops the table of the name in the request's key, for a connection. Its number rests: old handles of
+    /// it lead nowhere.
     pub fn drop_table(
         &mut self,
         store: &mut Store,

@@ -1,4 +1,5 @@
-//! Looking for links to tables that were dropped: in what is put, and in all items of a shard before the tables' numbers come back.
+//! Looking for links to tables that were dropped: in what is put, and in all items of a shard before the
+//! tables' numbers come back.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -98,7 +99,8 @@ impl LinkSearch {
     }
 }
 
-/// Visits the tables that the links of an item with attributes lead to, the words of whose body `word` loads. `false`: its section makes no sense.
+/// Visits the tables that the links of an item with attributes lead to, the words of whose body `word` loads.
+/// `false`: its section makes no sense.
 fn visit_linked(
     image: &Image,
     header: ItemHeader,

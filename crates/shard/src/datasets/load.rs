@@ -97,9 +97,9 @@ fn load_item(
     Ok(true)
 }
 
-/// Writes the locations of links in some items of a table that is being filled, as far as this shard has their targets. The answer tells
-/// where to go on (0: that was all; in an ordered table behind the key that follows), how many links there were, and how many targets
-/// of this shard are not there.
+/// Writes the locations of links in some items of a table that is being filled, as far as this shard has
+/// their targets. The answer tells where to go on (0: that was all; in an ordered table behind the key that
+/// follows), how many links there were, and how many targets of this shard are not there.
 pub(super) fn resolve(
     store: &mut Store,
     remote: &mut RemoteLinks,

@@ -1,10 +1,11 @@
 //! What a shard knows of generations and dropped tables, in words: no item says it.
 //!
 //! ```text
-//! generations given    tables    for each table [ number 63 48 | state 47 0 ]
-//! datasets             for each  its name
-//!                      names     for each [ id 63 48 | tables that were made for it 47 0 ], the name, and the tables
-//!                      generations  for each its number, 1 if it is in force, and its tables as the catalogue has them
+//! generations given    one word
+//! tables               for each  [ number 63 48 | state 47 0 ]
+//! datasets             for each  its name, and
+//!   names              for each  [ id 63 48 | tables that were made for it 47 0 ], the name, and the tables
+//!   generations        for each  its number, 1 if it is in force, and its tables as the catalogue has them
 //! ```
 //!
 //! Bytes are their number and then themselves, with zeros up to a whole word.
@@ -119,7 +120,8 @@ impl Dataset {
             put_bytes(words, name.as_bytes());
             words.extend(made.iter().map(|table| u64::from(table.0)));
         }
-        // Those that are built are given up with their builders, and those that are dropped are emptied anyway.
+        // Those that are built are given up with their builders, and those that are dropped are emptied
+        // anyway.
         let read = |generation: &&Generation| !matches!(generation.stage, Stage::Built | Stage::Dropped(_));
         words.push(self.generations.iter().filter(read).count() as u64);
         for generation in self.generations.iter().filter(read) {

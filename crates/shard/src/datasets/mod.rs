@@ -1,20 +1,29 @@
-//! Datasets: tables that are loaded together and replaced at once (KELI, section 4), and the numbers and names of all tables.
+//! Datasets: tables that are loaded together and replaced at once (KELI, section 4), and the numbers and
+//! names of all tables.
+//!
+//! What happens to a generation, and which file says so:
 //!
 //! ```text
-//! build      a generation begins: its tables get ids                            registry  which generations there are, and how far each is
-//! load       items are put, many in a message, and their links resolved         remote_links  targets of links that other shards have
-//! overlay    what clients wrote is taken over from the generation before        orders    what shards tell each other
-//! switch     it comes into force, by one change of the catalogue                catalogue names and ids
-//! mod        nobody reads it any more: it is unlisted, and dropped              numbers, link_search  numbers of tables come back
-//! table_purge    what is in its tables goes, some keys a step                   manifest  all that, for whoever goes on with the image
+//! build          it begins: its tables get ids
+//! load           items are put, many in a message, and the links in them are resolved
+//! remote_links   links whose targets other shards have
+//! overlay        what clients wrote into the generation before is taken over
+//! switch         it comes into force, by one change of the catalogue
+//! registry       how far each generation is, who holds it, and when nobody reads it any more
+//! table_purge    what is in its tables goes, some keys a step
 //! ```
 //!
-//! A generation is a set of tables with ids of their own, so nothing of two generations can be mixed. Whoever reads one looks from time to
-//! time, and after what took long, whether it is still listed in the catalogue. Only when it has not been for a lease is what is in it
-//! dropped, and only when that is done on all shards are its tables' ids given to another generation (docs/design/0007-links-at-work.md).
+//! Names and numbers of tables are given by `catalogue` and `numbers`; before a number is given again,
+//! `link_search` looks for links to the table that had it. `orders` are what shards tell each other, and
+//! `manifest` is what no item says, for whoever goes on with the image.
 //!
-//! Shard 0 keeps the datasets and the catalogue, and orders what others are to do. Each shard knows which of its tables are loaded
-//! ([`Tables`](crate::tables::Tables)).
+//! A generation is a set of tables with ids of their own, so nothing of two generations can be mixed. Whoever
+//! reads one looks from time to time, and after what took long, whether it is still listed in the catalogue.
+//! Only when it has not been for a lease is what is in it dropped, and only when that is done on all shards
+//! are its tables' ids given to another generation (docs/design/0007-links-at-work.md).
+//!
+//! Shard 0 keeps the datasets and the catalogue, and orders what others are to do. Each shard knows which of
+//! its tables are loaded ([`Tables`](crate::tables::Tables)).
 
 mod build;
 mod catalogue;
@@ -53,7 +62,8 @@ use registry::Registry;
 use remote_links::RemoteLinks;
 use table_purge::TablePurges;
 
-/// What a shard knows of datasets and of the numbers of tables: shard 0 all, others their part of what it orders.
+/// What a shard knows of datasets and of the numbers of tables: shard 0 all, others their part of what it
+/// orders.
 pub(crate) struct Datasets {
     registry: Registry,
     numbers: Numbers,
@@ -89,7 +99,7 @@ impl Datasets {
         self.numbers.counts()
     }
 
-    /// The numbers of tables, for who comes and goes.
+    /// The numbers of tables, which those who come and go may know.
     pub fn numbers(&mut self) -> &mut Numbers {
         &mut self.numbers
     }
@@ -196,8 +206,8 @@ impl Datasets {
         self.numbers.note_gone();
     }
 
-    /// Goes on with what is not read any more, and with numbers that come back, and says when to go on. `renewed`: the connections that are
-    /// to end for it.
+    /// Goes on with what is not read any more, and with numbers that come back, and says when to go on.
+    /// `renewed`: the connections that are to end for it.
     #[inline]
     pub fn maintain(
         &mut self,
@@ -277,7 +287,8 @@ impl Datasets {
         }
     }
 
-    /// Goes on with numbers that come back, and with the search for links to their tables, and says when to go on.
+    /// Goes on with numbers that come back, and with the search for links to their tables, and says when to
+    /// go on.
     #[cold]
     fn return_numbers(
         &mut self,
@@ -362,7 +373,8 @@ impl Datasets {
     }
 }
 
-/// Why a request about a generation that is being built is not done: only who builds it may ask for anything, on each shard alike.
+/// Why a request about a generation that is being built is not done: only who builds it may ask for anything,
+/// on each shard alike.
 fn refuse_stranger(store: &Store, connection: u64, head: &RequestHead) -> Option<Status> {
     let generation = match head.op {
         Op::Build if store.partition.is_first() => return None,

@@ -1,19 +1,20 @@
 //! Numbers of tables: given, and given again.
 //!
-//! A number stands in every item of its table and has 14 bits for each kind of table, so numbers of dropped tables have to come back. Whoever
-//! still used an old one would read and write another table's items. So a number rests until few are left that were never given.
-//! Then, for all that rest:
+//! A number stands in every item of its table and has 14 bits for each kind of table, so numbers of dropped
+//! tables have to come back. Whoever still used an old one would read and write another table's items. So a
+//! number rests until few are left that were never given. Then, for all that rest:
 //!
 //! ```text
-//! sessions that were there when a table was dropped end; the next ones are in another life of the store, where old handles lead nowhere
+//! sessions that were there when a table was dropped end; the next ones are in another life of the store,
+//! where old handles lead nowhere
 //!   -> every shard looks through its items for links to the tables
 //!   -> names of the tables' attributes go
 //!   -> every shard takes the numbers for such as were never given
 //!   -> they are free
 //! ```
 //!
-//! A number rests on while a session that may know it goes on, or an item that links to it exists. Only whoever drops a table itself may go on:
-//! it says so by its request (docs/wire-format.md, request 19, Drop).
+//! A number rests on while a session that may know it goes on, or an item that links to it exists. Only
+//! whoever drops a table itself may go on: it says so by its request (docs/wire-format.md, request 19, Drop).
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -48,7 +49,8 @@ struct Resting {
 }
 
 impl Resting {
-    /// Whether a connection may have a handle of the table that knows none of so many that were dropped first.
+    /// Whether a connection may have a handle of the table that knows none of so many that were dropped
+    /// first.
     fn is_known(&self, (knows, connection): (u64, u64)) -> bool {
         knows < self.drop && self.by != Some(connection)
     }
@@ -190,8 +192,8 @@ impl Numbers {
         self.free[table.kind() as usize].push_front(table);
     }
 
-    /// The next id for a name of an attribute. `None`: its table has as many as it may have. It counts as given with
-    /// [`Numbers::note_given`].
+    /// The next id for a name of an attribute. `None`: its table has as many as it may have. It counts as
+    /// given with [`Numbers::note_given`].
     pub fn next_attribute(&self, table: TableId) -> Option<NameId> {
         let given = self.given.get(&(table.0, TableKind::Hash)).copied().unwrap_or(0);
         (usize::from(given) < NAMES_MAX).then_some(NameId(given + 1))
@@ -230,7 +232,8 @@ impl Numbers {
         self.rest(table, 0, None);
     }
 
-    /// A connection has ended, but its process, which knows so much, may read on until it says that it does not.
+    /// A connection has ended, but its process, which knows so much, may read on until it says that it does
+    /// not.
     pub fn linger(&mut self, connection: u64, knows: u64) {
         self.lingering.insert(connection, knows);
     }
@@ -328,7 +331,8 @@ impl Numbers {
         let lingering = self.lingering.iter().map(|(connection, knows)| (*knows, *connection));
         let mut known: Vec<(u64, u64)> = clients.chain(lingering).collect();
         known.sort_unstable();
-        // The two clients that know least decide: a table that the first of them dropped itself is known if the second knows it.
+        // The two clients that know least decide: a table that the first of them dropped itself is known if
+        // the second knows it.
         known.truncate(2);
         let is_known = |of: &Resting| known.iter().any(|client| of.is_known(*client));
         let Some(pass) = &mut self.pass else { return Return::Waits(None) };

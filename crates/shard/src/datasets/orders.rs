@@ -9,8 +9,8 @@ use super::remote_links::{LinkPlace, Question, Target};
 /// What one shard has to tell others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// From shard 0 to all others: who has this connection builds a generation, of these tables, each with whether clients may write to it. Only it may
-    /// fill them, and say that they are complete.
+    /// From shard 0 to all others: who has this connection builds a generation, of these tables, each with
+    /// whether clients may write to it. Only it may fill them, and say that they are complete.
     Begin {
         /// Which one it is.
         generation: u64,

@@ -1,9 +1,11 @@
-//! What clients write into loaded tables that take writes (`live = "overlay"`), and how it comes into the next generation.
+//! What clients write into loaded tables that take writes (`live = "overlay"`), and how it comes into the
+//! next generation.
 //!
-//! An item that a client put under a key which the load does not have is marked ([`ItemFlags::OVERLAY`]). Who builds the next generation
-//! asks for the keys of these ([`Op::Overlays`](kelix_wire::Op::Overlays)) and puts them into its own table, unless they are there from the
-//! source: first beside clients that write on; then, while the table is frozen, what has changed since. So nothing that was written is
-//! lost, and writers wait for as long as that takes and no longer.
+//! An item that a client put under a key which the load does not have is marked ([`ItemFlags::OVERLAY`]). Who
+//! builds the next generation asks for the keys of these ([`Op::Overlays`](kelix_wire::Op::Overlays)) and
+//! puts them into its own table, unless they are there from the source: first beside clients that write on;
+//! then, while the table is frozen, what has changed since. So nothing that was written is lost, and writers
+//! wait for as long as that takes and no longer.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -66,7 +68,8 @@ pub(crate) fn is_overlay(image: &Image, location: Location) -> bool {
     header.is_some_and(|header| header.flags.has(ItemFlags::OVERLAY))
 }
 
-/// Marks an item that is put, if it is to be. `replaced`: whether one that it replaces, if there is any, is marked.
+/// Marks an item that is put, if it is to be. `replaced`: whether one that it replaces, if there is any, is
+/// marked.
 #[cold]
 pub(crate) fn mark_overlay(item: &mut NewItem<'_>, replaced: Option<bool>) {
     if item.overlay == Overlay::TakenOver || replaced != Some(false) {
@@ -95,8 +98,8 @@ impl Listings {
         self.0.len()
     }
 
-    /// Tells the next keys that clients wrote. The version of the answer is 1 if there may be more; begins anew with another table, and after the
-    /// last.
+    /// Tells the next keys that clients wrote. The version of the answer is 1 if there may be more; begins
+    /// anew with another table, and after the last.
     pub fn tell(
         &mut self,
         store: &mut Store,

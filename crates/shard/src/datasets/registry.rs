@@ -7,8 +7,8 @@
 //!
 //! 1. Of a dataset at most one generation is being built and at most one is in force ([`Dataset::at`]).
 //! 2. What a view holds is not unlisted before that says so, or was silent for a lease ([`Registry::look`]).
-//! 3. A generation that is unlisted stays for a lease, since whoever reads it looks only from time to time whether it is still listed
-//!    ([`Registry::look`]).
+//! 3. A generation that is unlisted stays for a lease, since whoever reads it looks only from time to time
+//!    whether it is still listed ([`Registry::look`]).
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,7 +27,8 @@ pub enum Stage {
     Built,
     /// New views see it.
     InForce,
-    /// Another one is in force, since this moment; views hold this one, or whoever looks names up from time to time reads it yet.
+    /// Another one is in force, since this moment; views hold this one, or whoever looks names up from time
+    /// to time reads it yet.
     Superseded(u64),
     /// Nobody can begin to read it, since this moment.
     Unlisted(u64),
@@ -191,8 +192,8 @@ impl Registry {
         Answer { status, version: in_force, location: 0 }
     }
 
-    /// Somebody has gone. What it held it holds no more, unless it may come again: then for its lease. Tells which generations it was
-    /// building.
+    /// Somebody has gone. What it held it holds no more, unless it may come again: then for its lease. Tells
+    /// which generations it was building.
     pub fn let_go(&mut self, peer: PeerId, comes_again: bool) -> Vec<u64> {
         self.changed = true;
         let mut building = Vec::new();
@@ -209,7 +210,8 @@ impl Registry {
         building
     }
 
-    /// What those held who have gone since the look before, and may come again, they hold for a lease from now on.
+    /// What those held who have gone since the look before, and may come again, they hold for a lease from
+    /// now on.
     fn begin_leases(&mut self, now: Now) {
         let generations = self.datasets.values_mut().flat_map(|dataset| &mut dataset.generations);
         let holds = generations.flat_map(|generation| &mut generation.holds);
@@ -229,7 +231,8 @@ impl Registry {
         self.due_ns
     }
 
-    /// Looks for generations that are not read any more: superseded ones that nobody holds, and unlisted ones whose lease is over.
+    /// Looks for generations that are not read any more: superseded ones that nobody holds, and unlisted ones
+    /// whose lease is over.
     pub fn look(&mut self, now: Now) -> Vec<u64> {
         self.changed = false;
         self.begin_leases(now);
@@ -274,7 +277,8 @@ impl Registry {
         is_listed
     }
 
-    /// What is in a generation is dropped from now on, by so many shards. Its tables, and whether it was never in force.
+    /// What is in a generation is dropped from now on, by so many shards. Its tables, and whether it was
+    /// never in force.
     pub fn begin_drop(&mut self, number: u64, shards: usize) -> (Vec<TableId>, bool) {
         let (_, generation) = self.find(number).expect("one that is known");
         let given_up = generation.stage == Stage::Built;

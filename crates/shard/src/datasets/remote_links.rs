@@ -1,7 +1,8 @@
-//! Links between shards, while a generation is built: the shard that has the link asks the one that has the target where it stands.
+//! Links between shards, while a generation is built: the shard that has the link asks the one that has the
+//! target where it stands.
 //!
-//! Nothing of the target changes before the generation is in force, but it may be moved meanwhile; then the link is stale, and is repaired by
-//! the first who follows it, as any other.
+//! Nothing of the target changes before the generation is in force, but it may be moved meanwhile; then the
+//! link is stale, and is repaired by the first who follows it, as any other.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -89,8 +90,8 @@ impl RemoteLinks {
         }
     }
 
-    /// How many questions about the links of a generation are not answered yet, and how many targets were told not to be there since this was
-    /// asked last.
+    /// How many questions about the links of a generation are not answered yet, and how many targets were
+    /// told not to be there since this was asked last.
     pub fn answered(&mut self, generation: u64) -> (u64, u64) {
         let Some(questions) = self.questions.get_mut(&generation) else { return (0, 0) };
         (questions.unanswered, std::mem::take(&mut questions.dangling))

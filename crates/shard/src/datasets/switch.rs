@@ -73,7 +73,8 @@ impl Datasets {
         }
     }
 
-    /// Takes a dataset out of force: its tables' names are free at once, and what is in them goes when nobody holds it any more.
+    /// Takes a dataset out of force: its tables' names are free at once, and what is in them goes when nobody
+    /// holds it any more.
     pub fn drop_dataset(&mut self, now: Now, store: &mut Store, name: &[u8]) -> Answer {
         let name = String::from_utf8_lossy(name).into_owned();
         let Some(dataset) = self.registry.datasets.get_mut(&name) else {

@@ -33,8 +33,8 @@ impl TablePurge {
     }
 }
 
-/// All tables that are being emptied, in the order in which they were dropped. One walk of the hash index does for all that are there when it
-/// begins, however many were dropped.
+/// All tables that are being emptied, in the order in which they were dropped. One walk of the hash index
+/// does for all that are there when it begins, however many were dropped.
 #[derive(Default)]
 pub(crate) struct TablePurges {
     queue: VecDeque<TablePurge>,
