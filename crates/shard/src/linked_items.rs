@@ -16,6 +16,7 @@ const NOTES_MAX: usize = 8 << 20;
 const COUNTS_NOTES: u64 = 1 << 63;
 
 /// Whether an item has links that are resolved here. Those in page runs are followed by key.
+#[inline]
 pub(crate) fn has_links(flags: ItemFlags) -> bool {
     flags.has(ItemFlags::ATTRIBUTES) && !flags.has(ItemFlags::LARGE)
 }

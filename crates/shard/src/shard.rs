@@ -122,11 +122,17 @@ pub struct ShardCounters {
 
 /// One shard: its parts, each with a file that says what it owns.
 pub struct Shard {
+    /// The image, its indexes, and all that knows where an item stands.
     pub(crate) store: Store,
+    /// Rings, and what clients were answered.
     pub(crate) clients: Clients,
+    /// The batch under way.
     pub(crate) requests: Requests,
+    /// Writes that wait for memory.
     pub(crate) parked: ParkedWrites,
+    /// The segment that is being emptied.
     pub(crate) evacuation: Evacuation,
+    /// Generations, and names and numbers of tables.
     pub(crate) datasets: Datasets,
 }
 

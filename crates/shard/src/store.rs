@@ -108,12 +108,15 @@ pub(crate) struct Store {
     pub partition: Partition,
     pub image: Image,
     pub index: Index,
+    /// What clients may do with tables.
     pub tables: Tables,
-    /// If items may be let go.
+    /// Marks of items, if items may be let go.
     pub cache: Option<Cache>,
+    /// Where items with links stand of tables that are being filled.
     pub linked: LinkedItems,
-    /// Keys of each table without order.
+    /// How many keys each table without order has.
     pub keys: Counts,
+    /// When items end.
     pub expiries: Expiries,
     pub counters: StoreCounters,
     /// For copies of items.
