@@ -271,8 +271,8 @@ impl Store {
                 self.release(found.location);
             }
             None => {
-                // The slot is inserted before the item is marked live: insertion can fail, and what was live was
-                // committed.
+                // Insertion can fail, and what was live was committed: the slot is inserted before the item
+                // is marked live.
                 if let Err(no_room) = self.index.insert(&mut self.image, hash, (table, key), location) {
                     self.image.discard_item(location);
                     self.note_no_block();

@@ -62,21 +62,24 @@ pub enum Op {
     Used = 20,
 }
 
-/// What is known of an operation without looking at its request: the one place that says whether an operation writes.
+/// What is known of an operation without looking at its request: the one place that says whether an operation
+/// writes.
 ///
 /// The four answers differ on purpose: each is to another question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpProperties {
     /// Only a client that may write may ask for it. The shard denies it to others.
     pub needs_writer: bool,
-    /// It may have changed something where its answer is missing, so a failed call reports its effect as unknown. The pieces of a
-    /// large value change nothing before they are committed; a hold of a generation changes who keeps that alive.
+    /// It may have changed something where its answer is missing, so a failed call reports its effect as
+    /// unknown. The pieces of a large value change nothing before they are committed; a hold of a generation
+    /// changes who keeps that alive.
     pub has_effect: bool,
     /// A session that reconnects counts it and asks again under the same number, and the shard does it once
-    /// ([`Sequence`]). What is not counted here is either read only, or harmless when it is done twice.
+    /// ([`Sequence`]). What is not counted reads only, is harmless when it is done twice, or ends with the
+    /// connection over which it was asked, as the building of a generation does.
     pub is_deduplicated: bool,
-    /// It changes items of the table that it names, as a client does and not as a load does. Loaded tables refuse it unless
-    /// they take writes, or its client builds them.
+    /// It changes items of the table that it names, as a client does and not as a load does. Loaded tables
+    /// refuse it unless they take writes, or its client builds them.
     pub changes_items: bool,
 }
 
@@ -558,8 +561,8 @@ mod tests {
         frame
     }
 
-    /// Each of these was a list of its own once: in the shard's check of permissions, in the session's count of requests, in the
-    /// session's report of effects, and in the shard's check of loaded tables.
+    /// Each of these was a list of its own once: in the shard's check of permissions, in the session's count of
+    /// requests, in the session's report of effects, and in the shard's check of loaded tables.
     #[test]
     fn golden_properties() {
         //           writer  effect  once    items
