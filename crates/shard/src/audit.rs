@@ -1,31 +1,32 @@
-//! Whether a shard's memory and index agree, and what is left of clients. For tests; it looks at all there is.
+//! Whether a shard's memory and index agree, and what is left of clients. For tests; it looks at all there
+//! is.
 
 use kelix_image::{InUse, ItemFlags, Kind, LargeBody};
 use kelix_types::Guardian;
 
-use crate::generations::{Stage, Use};
-use crate::large::Target;
+use crate::large::Upload;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Checks, between two steps, that every item the index names is live and found by its key, and that no memory leaks
-    /// or is used twice. `Err`: what is wrong.
+    /// Checks, between two steps, that every item the index names is live and found by its key, and that no
+    /// memory leaks or is used twice. `Err`: what is wrong.
     pub fn audit(&mut self) -> Result<(), String> {
-        self.index.check(&self.image)?;
+        let store = &mut self.store;
+        store.index.check(&store.image)?;
         let mut used = InUse::default();
-        self.index.for_each_block(&self.image, |kind, place| used.slots.push((kind, place)));
+        store.index.for_each_block(&store.image, |kind, place| used.slots.push((kind, place)));
         let mut items = Vec::new();
-        self.index.for_each(&self.image, |location| items.push(location));
+        store.index.for_each(&store.image, |location| items.push(location));
         for location in items {
             let place = location.place();
-            if !Guardian(self.image.slot(location).load(0)).is_live() {
+            if !Guardian(store.image.slot(location).load(0)).is_live() {
                 return Err(format!("the index names the item at {place:?}, which is dead"));
             }
-            let (table, key, large) = self.copy_item(location, |item| {
+            let (table, key, large) = store.copy_item(location, |item| {
                 let large = item.header().flags.has(ItemFlags::LARGE).then(|| LargeBody::parse(item.body()));
                 (item.header().table, item.key().to_vec(), large)
             });
-            let found = self.index.find(&self.image, self.index.hash(table, &key), table, &key);
+            let found = store.index.find(&store.image, store.index.hash(table, &key), table, &key);
             if found.map(|found| found.location) != Some(location) {
                 return Err(format!(
                     "the item at {place:?} is not found by its key {key:02x?}, but {found:?}"
@@ -38,40 +39,21 @@ impl Shard {
                 None => {}
             }
         }
-        for client in self.clients.iter().flatten() {
-            if let Some(Target::Runs(runs)) = client.upload.as_ref().map(|upload| &upload.target) {
-                used.runs.extend(runs);
-            }
+        for client in self.clients.iter() {
+            used.runs.extend(client.upload.iter().flat_map(Upload::runs));
         }
-        self.image.audit(&used)
+        store.image.audit(&used)
     }
 
-    /// Checks, where all clients have gone and everything is done that was due, that nothing is left of them but what they stored, and what
-    /// is remembered of who may come again. `Err`: what is.
+    /// Checks, where all clients have gone and everything is done that was due, that nothing is left of them
+    /// but what they stored, and what is remembered of who may come again. `Err`: what is.
     pub fn audit_departed(&self) -> Result<(), String> {
-        let of = &self.generations;
-        let is_loading = |used: &&Use| matches!(used, Use::Filled { .. } | Use::Frozen { .. });
-        let generations = || of.datasets.values().flat_map(|dataset| &dataset.generations);
         let left = [
-            ("clients", self.clients.iter().flatten().count()),
-            ("places in turns", self.turns()),
-            ("processes that may read on", self.numbers.lingering()),
             ("requests that wait for memory", self.parked.len()),
-            ("generations that nobody reads", generations().filter(|of| of.stage != Stage::InForce).count()),
-            ("holds", generations().map(|of| of.holds.len()).sum()),
-            ("datasets of nothing", of.datasets.values().filter(|dataset| dataset.is_empty()).count()),
-            ("tables that are filled or frozen", of.uses.values().filter(is_loading).count()),
-            ("tables that are emptied", of.leaving.len() + of.walked.len()),
-            ("owners of generations", of.owners.len().abs_diff(generations().count())),
-            ("builders", of.built_by.len()),
-            ("generations for which tables are frozen", of.followers.len()),
-            ("builders that took too long", of.thawed.len()),
-            ("lists of overlays", of.listings.len()),
-            ("questions", of.questions.len()),
-            ("orders", of.orders.len()),
-            ("notes of links", self.noted.tables()),
+            ("notes of links", self.store.linked.tables()),
         ];
-        match left.iter().find(|(_, count)| *count > 0) {
+        let left = left.into_iter().chain(self.clients.remains()).chain(self.store.tables.remains());
+        match left.chain(self.datasets.remains()).find(|(_, count)| *count > 0) {
             Some((what, count)) => Err(format!("{count} {what} are left")),
             None => Ok(()),
         }
@@ -108,8 +90,9 @@ mod tests {
         of
     }
 
-    /// A client that may come again held the generation in force for ever when it had gone; and what was noted of links, 8 bytes for
-    /// each of up to 8 million items, stayed when a generation was given up, or complete, before its links were resolved.
+    /// A client that may come again held the generation in force for ever when it had gone; and what was
+    /// noted of links, 8 bytes for each of up to 8 million items, stayed when a generation was given up, or
+    /// complete, before its links were resolved.
     #[test]
     fn nothing_is_left_of_who_has_gone() {
         let mut alone = Harness::new(1, &Mailboxes::new());

@@ -1,5 +1,5 @@
-//! A shard with one client at a time and no threads, for tests of what it does and of what it leaves in memory: what is sent is
-//! handled at once, and time passes when it is told to.
+//! A shard with one client at a time and no threads, for tests of what it does and of what it leaves in
+//! memory: what is sent is handled at once, and time passes when it is told to.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use kelix_wire::{
     FrameBuffer, Op, Reply, ReplyHead, RequestHead, RingReader, RingWriter, Status, View, encode_request,
 };
 
-use crate::generations::Order;
+use crate::datasets::Order;
 use crate::shard::{ClientParameters, Now, Progress, Shard, ShardConfig};
 
 /// Steps after which a request is answered, whatever it waits for: an epoch each.

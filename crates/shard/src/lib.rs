@@ -1,42 +1,39 @@
 //! The shard: the one writer of an image, as a plain state machine.
 //!
-//! A [`Shard`] is handed time and a fabric and does what has arrived: it takes requests from its clients' rings in
-//! batches, with prefetch across them, executes each whole, and posts the replies. It never sleeps, asks no clock
-//! and owns no socket; the shell around it (crate `server`, or a simulator) does.
+//! A [`Shard`] is handed time and a fabric and does what has arrived: it takes requests from its clients'
+//! rings in batches, with prefetch across them, executes each whole, and posts the replies. It never sleeps,
+//! asks no clock and owns no socket; the shell around it (crate `server`, or a simulator) does.
 //!
-//! Life of an object (docs/read-rule.md): body written under a guardian that is not live; the predecessor's live
-//! bit drops; the new live bit is set; the pointer is published; the reply is sent. Every operation in `execute`
-//! keeps that order.
+//! Life of an object (docs/read-rule.md): body written under a guardian that is not live; the predecessor's
+//! live bit drops; the new live bit is set; the pointer is published; the reply is sent. Every operation in
+//! `execute` keeps that order.
 //!
-//! A client that breaks the protocol is named in [`Progress::faulty`] and gets no further attention; nobody else
-//! notices.
+//! A client that breaks the protocol is named in [`Progress::faulty`] and gets no further attention; nobody
+//! else notices.
 
 #![forbid(unsafe_code)]
 
 mod audit;
 mod cache;
-mod catalogue;
+mod clients;
+mod datasets;
 mod deduplication;
-mod execute;
-mod generations;
+mod evacuation;
+mod expiry;
 pub mod harness;
 mod large;
 mod linked_items;
-mod load;
-mod manifest;
-mod numbers;
 mod ordered;
-mod overlay;
 mod places;
-mod remote_links;
+mod request;
 mod restore;
 mod shard;
-mod table_purge;
+mod store;
+mod tables;
 mod unordered;
 mod upkeep;
 mod waiting;
 
-pub use generations::{GenerationReport, Order, Stage};
+pub use datasets::{GenerationReport, NumberCounts, Order, Stage};
 pub use kelix_index::{ModelCounts, OrderedCounts};
-pub use numbers::NumberCounts;
 pub use shard::{ClientParameters, Now, Progress, Shard, ShardConfig, ShardCounters};

@@ -1,17 +1,25 @@
-//! Where the items with links stand of tables that are being filled, so that whoever resolves these links need not look for them
-//! in an index that has the items of all tables.
+//! Where the items with links stand of tables that are being filled, so that whoever resolves these links
+//! need not look for them in an index that has the items of all tables.
 //!
-//! A note is a location and nothing else. It is good for as long as nothing that was noted of its table has moved or gone, which is seldom while
-//! the table is filled: then all notes of the table are forgotten, and the index is swept instead. So they are if there are too many.
+//! A note is a location and nothing else. It is good for as long as nothing that was noted of its table has
+//! moved or gone, which is seldom while the table is filled: then all notes of the table are forgotten, and
+//! the index is swept instead. So they are if there are too many.
 
+use kelix_image::ItemFlags;
 use kelix_types::{Location, TableId, mark};
 
-use crate::generations::Generations;
+use crate::tables::Tables;
 
 /// Notes that are kept at once, of 8 bytes each.
 const NOTES_MAX: usize = 8 << 20;
 /// Says of a cursor that it counts notes.
 const COUNTS_NOTES: u64 = 1 << 63;
+
+/// Whether an item has links that are resolved here. Those in page runs are followed by key.
+#[inline]
+pub(crate) fn has_links(flags: ItemFlags) -> bool {
+    flags.has(ItemFlags::ATTRIBUTES) && !flags.has(ItemFlags::LARGE)
+}
 
 /// What is noted of a table.
 struct OfTable {
@@ -32,10 +40,10 @@ pub(crate) struct LinkedItems {
 
 impl LinkedItems {
     /// Begins with a table, unless that is done.
-    pub fn begin(&mut self, table: TableId, generation: u64, generations: &Generations) {
+    pub fn begin(&mut self, table: TableId, generation: u64, tables: &Tables) {
         let is_it = |of: &OfTable| of.table == table && of.generation == generation;
         if !self.tables.iter().any(is_it) {
-            self.tables.retain(|of| generations.filled(of.table) == Some(of.generation));
+            self.tables.retain(|of| tables.filled(of.table) == Some(of.generation));
             self.tables.push(OfTable { table, generation, items: Some(Vec::new()), told: [0; 2] });
             self.count = self.tables.iter().flat_map(|of| &of.items).map(Vec::len).sum();
         }
@@ -73,8 +81,8 @@ impl LinkedItems {
         }
     }
 
-    /// Up to so many items from a cursor on, and the next cursor; 0: these were all. `None`: there are no notes, and a cursor that counts
-    /// some counts for nothing.
+    /// Up to so many items from a cursor on, and the next cursor; 0: these were all. `None`: there are no
+    /// notes, and a cursor that counts some counts for nothing.
     pub fn next(&mut self, table: TableId, cursor: u64, most: usize) -> Option<(Vec<Location>, u64)> {
         if cursor != 0 && cursor & COUNTS_NOTES == 0 {
             return None;
@@ -91,7 +99,8 @@ impl LinkedItems {
         if cursor & COUNTS_NOTES == 0 { cursor } else { 0 }
     }
 
-    /// What is to be told of links that were resolved by notes, or else by a sweep, which comes by those again that were told by notes.
+    /// What is to be told of links that were resolved by notes, or else by a sweep, which comes by those
+    /// again that were told by notes.
     pub fn tell(&mut self, table: TableId, counts: [u64; 2], swept: bool) -> [u64; 2] {
         let Some(of) = self.of(table) else { return counts };
         let mut told = counts;
@@ -138,7 +147,7 @@ mod tests {
 
     fn noted(items: u64) -> LinkedItems {
         let mut noted = LinkedItems::default();
-        noted.begin(TABLE, 1, &Generations::new(0));
+        noted.begin(TABLE, 1, &Tables::default());
         (0..items).for_each(|number| noted.add(TABLE, location(number)));
         noted
     }

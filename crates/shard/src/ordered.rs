@@ -9,13 +9,14 @@ use kelix_wire::{
     reserve_item,
 };
 
-use crate::execute::Answer;
-use crate::shard::{Shard, Task};
+use crate::request::Task;
+use crate::store::{Answer, Store};
+use crate::unordered::scan_unordered;
 
 /// Words of a scan's reply, so that a frame holds them.
 const SCAN_WORDS_MAX: usize = FRAME_BYTES_MAX / 8 - 16;
 
-impl Shard {
+impl Store {
     /// Executes a request to an ordered table, if it is not done as with any other. `Ok(false)`: it is.
     pub(crate) fn execute_ordered(&mut self, task: &Task, frame: &mut FrameBuffer) -> Result<bool, NoRoom> {
         let request = task.request();
@@ -154,7 +155,7 @@ impl Shard {
         let argument = argument.filter(|argument| argument.limit > 0);
         if let Some(argument) = argument.filter(|_| !table.kind().is_ordered()) {
             self.counters.scans += 1;
-            if self.scan_unordered(request, argument, frame).is_some() {
+            if scan_unordered(self, request, argument, frame).is_some() {
                 return;
             }
         }
@@ -190,8 +191,8 @@ impl Shard {
     }
 }
 
-/// Appends an item to the reply of a scan, if there is room. One that is too long comes alone, and without its body: the client gets
-/// it where it stands. `others`: it would not be alone.
+/// Appends an item to the reply of a scan, if there is room. One that is too long comes alone, and without
+/// its body: the client gets it where it stands. `others`: it would not be alone.
 pub(crate) fn push_scanned(image: &Image, location: Location, others: bool, frame: &mut FrameBuffer) -> bool {
     let room = SCAN_WORDS_MAX - frame.payload().len();
     let slot = image.slot(location);

@@ -1,11 +1,14 @@
-//! Places of segments that are emptied though no write needs it: for a better share in a cache, or for the memory's sake.
+//! Places of segments that are emptied though no write needs it: for a better share in a cache, or for the
+//! memory's sake.
 //!
-//! An emptied segment's places never come back, and an image has 2^18 granules of them. So many segments are emptied one after
-//! the other, of a sixteenth of all places at most, and then as many as leave places for two years.
+//! An emptied segment's places never come back, and an image has 2^18 granules of them. So many segments are
+//! emptied one after the other, of a sixteenth of all places at most, and then as many as leave places for
+//! two years.
 
 use kelix_types::limits::GRANULE_BYTES;
 
-/// Segments that may be emptied one after the other, and granules of them. Then there is a granule for that in so many nanoseconds.
+/// Segments that may be emptied one after the other, and granules of them. Then there is a granule for that
+/// in so many nanoseconds.
 const SEGMENTS_AT_ONCE: u64 = 2048;
 const GRANULES_AT_ONCE: u64 = 1 << 14;
 const GRANULE_NS: u64 = 4 * 60 * 1_000_000_000;

@@ -1,7 +1,8 @@
 //! A shard that begins with what another one held.
 //!
-//! What an image's memory and books do not say a shard finds by looking at every item: when items end, which names were given, which
-//! runs belong to large values. What no item says, of generations, it keeps in words of its own ([`Shard::kept`]).
+//! What an image's memory and books do not say a shard finds by looking at every item: when items end, which
+//! names were given, which runs belong to large values. What no item says, of generations, it keeps in words
+//! of its own ([`Shard::kept`]).
 
 use std::collections::HashSet;
 
@@ -9,9 +10,10 @@ use kelix_image::{
     Books, Image, ItemFlags, ItemHeader, ItemView, Kind, LargeBody, MemoryMap, SegmentSource, Span,
 };
 use kelix_index::Index;
-use kelix_types::{Error, ErrorKind, Guardian, Location, NameId, Place, Result, TableId, TableKind};
+use kelix_types::{Error, ErrorKind, Guardian, Location, Place, Result, TableId};
 
 use crate::shard::{Shard, ShardConfig};
+use crate::store::Store;
 
 /// What is found by looking at items and leaves.
 #[derive(Default)]
@@ -100,7 +102,8 @@ impl Stock {
 }
 
 impl Shard {
-    /// A shard that goes on with the memory that `fill` writes into its image, which has the segments of these books.
+    /// A shard that goes on with the memory that `fill` writes into its image, which has the segments of
+    /// these books.
     pub fn restore(
         config: ShardConfig,
         header: Span,
@@ -146,49 +149,30 @@ impl Shard {
         let inline = index.ordered_counts().filter(|(table, ..)| !table.kind().has_items());
         let inline: u64 = inline.map(|(_, counts, _)| counts.keys).sum();
         let mut shard = Shard::of(config, image, index);
-        shard.counters.items = stock.items + inline;
-        shard.counts.set(stock.tables);
+        let Shard { store, datasets, .. } = &mut shard;
+        store.counters.items = stock.items + inline;
+        store.keys.set(stock.tables);
         for (ends, location, incarnation) in stock.expiries {
-            shard.note_expiry(ends, location, kelix_types::Incarnation(incarnation));
+            store.expiries.note(&store.image, ends, location, kelix_types::Incarnation(incarnation));
         }
-        stock.catalogue.iter().for_each(|key| shard.note_name(key));
-        if !stock.catalogue.iter().all(|key| shard.is_catalogue_item(key)) {
+        stock.catalogue.iter().for_each(|key| datasets.note_name(store, key));
+        if !stock.catalogue.iter().all(|key| is_catalogue_item(store, key)) {
             return Err(wrong("its catalogue makes no sense"));
         }
-        shard.restore_generations(kept).ok_or_else(|| wrong("its generations make no sense"))?;
-        shard.note_restored(&stock.cached);
+        datasets.restore(store, kept).ok_or_else(|| wrong("its generations make no sense"))?;
+        store.note_restored(&stock.cached);
         Ok(shard)
     }
+}
 
-    /// Whether an item of the catalogue has as many bytes as one of its kind has.
-    fn is_catalogue_item(&mut self, key: &[u8]) -> bool {
-        let Some(body) = self.catalogue_body(key) else { return false };
-        match key.first() {
-            // An id by its name, and generations by their datasets: see docs/wire-format.md, "Catalogue".
-            Some(1 | 3) => body.len() >= 2,
-            Some(5) => body.len() == 16,
-            _ => true,
-        }
-    }
-
-    /// Takes note of a name of the catalogue, so that its id is not given again.
-    fn note_name(&mut self, key: &[u8]) {
-        let (of, id) = match *key {
-            [2, low, high] => (0, u16::from_le_bytes([low, high])),
-            [4, table_low, table_high, low, high] => {
-                (u16::from_le_bytes([table_low, table_high]), u16::from_le_bytes([low, high]))
-            }
-            _ => return,
-        };
-        let (kind, which) = match of {
-            0 => (TableId(id).kind(), TableId(id).which()),
-            _ => (TableKind::Hash, NameId(id).0),
-        };
-        let given = self.names.entry((of, kind)).or_default();
-        *given = which.max(*given);
-        if of == 0 && self.catalogue_body(key).is_some_and(|name| name.is_empty()) {
-            self.rest_number_of_the_past(TableId(id));
-        }
+/// Whether an item of the catalogue has as many bytes as one of its kind has.
+fn is_catalogue_item(store: &mut Store, key: &[u8]) -> bool {
+    let Some(body) = store.catalogue_body(key) else { return false };
+    match key.first() {
+        // An id by its name, and generations by their datasets: see docs/wire-format.md, "Catalogue".
+        Some(1 | 3) => body.len() >= 2,
+        Some(5) => body.len() == 16,
+        _ => true,
     }
 }
 
@@ -199,6 +183,7 @@ mod tests {
     use std::collections::HashMap;
 
     use kelix_image::{Header, PrivateSegments, redo};
+    use kelix_types::TableKind;
     use kelix_types::limits::EPOCH_NS;
     use kelix_wire::mailboxes::Mailboxes;
     use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Status, encode_request};
@@ -284,8 +269,8 @@ mod tests {
         }
     }
 
-    /// Copies an image while it changes, a bit here and a bit there, and takes notes of the changes; what is made of both is the image as
-    /// it was last.
+    /// Copies an image while it changes, a bit here and a bit there, and takes notes of the changes; what is
+    /// made of both is the image as it was last.
     #[test]
     fn an_image_that_was_copied_while_it_changed_is_whole() {
         for seed in 1..4 {

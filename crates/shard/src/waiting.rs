@@ -1,28 +1,32 @@
 //! Writes that find no room: what they wait for, and when they are refused.
 //!
-//! A write that finds no room is *parked* and tried again whenever memory came back, before anything else takes it, the
-//! oldest first. It is refused by the first try that fails when all of this is over (docs/design/0001-the-spine.md, "A
-//! write that finds no room"):
+//! A write that finds no room is *parked* and tried again whenever memory came back, before anything else
+//! takes it, the oldest first. It is refused by the first try that fails when all of this is over
+//! (docs/design/0001-the-spine.md, "A write that finds no room"):
 //!
 //! 1. items whose time was over when it came have ended;
-//! 2. what was dead when it came, when one of those items ended, or when an older parked write was served, has had its
-//!    quarantine;
+//! 2. what was dead when it came, when one of those items ended, or when an older parked write was served,
+//!    has had its quarantine;
 //! 3. no segment is being emptied;
 //! 4. none of the segments that were open when it came is worth emptying for it.
 //!
-//! No time is measured: a shard that was stopped, or is not given the processor, finds everything as it left it. Each
-//! of the four ends ([`Shard::may_find_room`] says why), so a write is answered after a bounded number of steps. Other
-//! requests are served meanwhile; only a client with [`PARKED_MAX`] parked writes has to wait for one to be answered.
+//! No time is measured: a shard that was stopped, or is not given the processor, finds everything as it left
+//! it. Each of the four ends ([`may_find_room`] says why), so a write is answered after a bounded number of
+//! steps. Other requests are served meanwhile; only a client with [`PARKED_MAX`] parked writes has to wait
+//! for one to be answered.
 
-use std::cmp::Reverse;
+use std::collections::VecDeque;
 
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::NoRoom;
-use kelix_types::limits::QUARANTINE_EPOCHS;
+use kelix_types::limits::{EPOCH_NS, QUARANTINE_EPOCHS};
 use kelix_types::mark;
-use kelix_wire::{FrameBuffer, Op, ReplyHead, RequestHead, Status, encode_reply};
+use kelix_wire::{FrameBuffer, Op, ReplyHead, Status, encode_reply};
 
-use crate::shard::{Now, Shard, Task};
+use crate::large;
+use crate::request::Task;
+use crate::shard::{Now, Shard};
+use crate::store::Store;
 
 /// Most requests of a client that wait for memory.
 pub(crate) const PARKED_MAX: usize = 256;
@@ -30,17 +34,64 @@ pub(crate) const PARKED_MAX: usize = 256;
 const ROOM_PERCENT: u64 = 75;
 
 /// A request that waits for memory.
-pub(crate) struct Parked {
-    pub task: Task,
+struct ParkedWrite {
+    task: Task,
     came: Came,
 }
 
-impl Parked {
-    /// Something that a write of that time waits for came to its quarantine just now.
+/// Requests that wait for memory, the oldest first.
+#[derive(Default)]
+pub(crate) struct ParkedWrites {
+    writes: VecDeque<ParkedWrite>,
+    /// When they are tried once more, whatever happens.
+    retry_ns: u64,
+    /// Writes that waited so far.
+    waited: u64,
+    /// Writes that were refused.
+    refused: u64,
+}
+
+impl ParkedWrites {
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Writes that waited so far, and those that were refused.
+    pub fn counters(&self) -> (u64, u64) {
+        (self.waited, self.refused)
+    }
+
+    /// A client has gone, and what it had parked goes with it.
+    pub fn forget(&mut self, peer: PeerId) {
+        self.writes.retain(|parked| parked.task.peer != peer);
+    }
+
+    /// Something that writes wait for which came at that time or later went into quarantine in this epoch.
     pub fn wait_anew(&mut self, since_wall_ns: u64, epoch: u64) {
-        if self.came.wall_ns >= since_wall_ns {
-            self.came.epoch = epoch;
+        for ParkedWrite { came, .. } in &mut self.writes {
+            if came.wall_ns >= since_wall_ns {
+                came.epoch = epoch;
+            }
         }
+    }
+
+    /// When they are tried once more.
+    pub fn due(&self) -> Option<u64> {
+        (!self.is_empty()).then_some(self.retry_ns)
+    }
+
+    /// Whether they are tried once more though no epoch has begun.
+    pub fn is_due(&self, now: Now) -> bool {
+        now.monotonic_ns >= self.retry_ns
+    }
+
+    /// They are tried once more.
+    pub fn begin_retry(&mut self, now: Now) {
+        self.retry_ns = now.monotonic_ns + EPOCH_NS;
     }
 }
 
@@ -62,65 +113,48 @@ enum Fate {
 }
 
 impl Shard {
-    /// Executes one request and replies, or parks it.
-    pub(crate) fn handle(&mut self, now: Now, fabric: &mut impl Fabric, task: &mut Task) {
-        let mut frame = std::mem::take(&mut self.frame);
-        if self.deny(fabric, task, &mut frame) || self.answer_again(fabric, task, &mut frame) {
-            self.frame = frame;
-            return;
+    /// A write that came just now found no room: it is parked, or refused.
+    #[cold]
+    pub(crate) fn wait_for_room(
+        &mut self,
+        now: Now,
+        fabric: &mut impl Fabric,
+        task: &mut Task,
+        no_room: NoRoom,
+        frame: &mut FrameBuffer,
+    ) {
+        let wall_ns = now.wall_ns;
+        let came = Came { wall_ns, epoch: self.store.image.epoch(), openings: self.store.image.openings() };
+        if self.park_or_refuse(now, fabric, task, (no_room, came), frame) == Fate::Parked {
+            mark!("write waited for memory");
+            self.parked.waited += 1;
         }
-        self.tried += 1;
-        task.order = self.tried;
-        match self.execute(now, fabric, task, &mut frame) {
-            Ok(()) => self.answer(fabric, task, &mut frame),
-            Err(no_room) => {
-                let wall_ns = now.wall_ns;
-                let came = Came { wall_ns, epoch: self.image.epoch(), openings: self.image.openings() };
-                if self.park_or_refuse(now, fabric, task, (no_room, came), &mut frame) == Fate::Parked {
-                    mark!("write waited for memory");
-                    self.counters.waited += 1;
-                }
-            }
-        }
-        self.frame = frame;
-    }
-
-    /// Denies a write to who may not write.
-    fn deny(&mut self, fabric: &mut impl Fabric, task: &Task, frame: &mut FrameBuffer) -> bool {
-        let RequestHead { id, op, .. } = task.shape.head;
-        let client = self.clients[task.peer.0 as usize].as_ref();
-        let denied = op.writes() && client.is_some_and(|client| !client.may_write);
-        if denied {
-            encode_reply(frame, ReplyHead { id, status: Status::Denied, version: 0, location: 0 });
-            self.reply(fabric, task.peer, frame);
-        }
-        denied
     }
 
     /// Tries what waits for memory once more.
     pub(crate) fn retry_parked(&mut self, now: Now, fabric: &mut impl Fabric) {
         let mut served = false;
-        let mut frame = std::mem::take(&mut self.frame);
-        for _ in 0..self.parked.len() {
-            let Parked { mut task, mut came } = self.parked.pop_front().expect("counted");
-            self.parked_of(task.peer, |count| count - 1);
+        let mut frame = std::mem::take(&mut self.requests.frame);
+        for _ in 0..self.parked.writes.len() {
+            let ParkedWrite { mut task, mut came } = self.parked.writes.pop_front().expect("counted");
+            self.clients.note_unparked(task.peer);
             if served {
                 // An older one took what this one waited for, and left behind what it replaced.
-                came.epoch = self.image.epoch();
+                came.epoch = self.store.image.epoch();
             }
-            self.is_retrying = true;
-            let tried = self.execute(now, fabric, &task, &mut frame);
-            self.is_retrying = false;
+            self.store.set_retrying(true);
+            let tried = self.try_once(now, fabric, &task, &mut frame);
+            self.store.set_retrying(false);
             let fate = match tried {
                 Ok(()) => {
-                    self.answer(fabric, &task, &mut frame);
+                    self.clients.answer(fabric, &task, &mut frame);
                     Fate::Served
                 }
                 Err(no_room) => self.park_or_refuse(now, fabric, &mut task, (no_room, came), &mut frame),
             };
             served |= fate == Fate::Served;
         }
-        self.frame = frame;
+        self.requests.frame = frame;
     }
 
     #[cold]
@@ -133,60 +167,53 @@ impl Shard {
         frame: &mut FrameBuffer,
     ) -> Fate {
         let peer = task.peer;
-        if !self.may_find_room(now, no_room, came) {
+        if !may_find_room(&mut self.store, now, no_room, came) {
             self.refuse(task, frame);
-            self.answer(fabric, task, frame);
+            self.clients.answer(fabric, task, frame);
             return Fate::Refused;
         }
-        self.image.hurry();
-        self.parked.push_back(Parked { task: std::mem::replace(task, Task::idle(peer)), came });
-        self.parked_of(peer, |count| count + 1);
+        self.store.image.hurry();
+        self.parked.writes.push_back(ParkedWrite { task: std::mem::replace(task, Task::idle(peer)), came });
+        self.clients.note_parked(peer);
         Fate::Parked
-    }
-
-    /// Whether a write that just found no room is to wait. If only a segment that is still to be emptied can help,
-    /// begins to empty it.
-    ///
-    /// Each reason ends. The items whose time was over when it came become fewer with each step. The epoch steps as
-    /// long as anything is in quarantine, and what it waits for begins anew only with one of those items or with an
-    /// older write that leaves the queue. Emptying a segment waits for two epochs at most and else moves on with each
-    /// step; while a write waits only writes begin it, the oldest first, and each at most once a segment that was open
-    /// when it came.
-    fn may_find_room(&mut self, now: Now, no_room: NoRoom, came: Came) -> bool {
-        if self.may_make_room(no_room, came.openings) {
-            return true;
-        }
-        let over_by = came.wall_ns.min(now.wall_ns);
-        let ends = self.expiries.peek().is_some_and(|Reverse((expires, ..))| *expires <= over_by);
-        let quarantined = self.image.memory_use().quarantined > 0;
-        let ripens = quarantined && self.image.epoch() < came.epoch + QUARANTINE_EPOCHS;
-        no_room.wait
-            && (ends
-                || ripens
-                || self.image.is_evacuating()
-                || self.image.begin_evacuation_for_write(ROOM_PERCENT, came.openings))
     }
 
     /// The answer to a write that finds no room. Pieces of a value that cannot be committed go.
     fn refuse(&mut self, task: &Task, frame: &mut FrameBuffer) {
         let request = &task.shape.head;
         mark!("write refused for lack of memory");
-        self.counters.refused += 1;
+        self.parked.refused += 1;
         if request.op == Op::LargeCommit {
-            if let Some(upload) = self.take_upload(task.peer, task.order) {
-                self.abandon_upload(upload);
+            if let Some(upload) = large::take(self.clients.upload(task.peer), task.order) {
+                upload.abandon(&mut self.store.image);
             }
         }
         let head = ReplyHead { id: request.id, status: Status::NoRoom, version: 0, location: 0 };
         encode_reply(frame, head);
     }
+}
 
-    fn parked_of(&mut self, peer: PeerId, change: impl FnOnce(usize) -> usize) {
-        // What a client that has gone had parked went with it.
-        if let Some(client) = &mut self.clients[peer.0 as usize] {
-            client.parked = change(client.parked);
-        }
+/// Whether a write that just found no room is to wait. If only a segment that is still to be emptied can
+/// help, begins to empty it.
+///
+/// Each reason ends. The items whose time was over when it came become fewer with each step. The epoch steps
+/// as long as anything is in quarantine, and what it waits for begins anew only with one of those items or
+/// with an older write that leaves the queue. Emptying a segment waits for two epochs at most and else moves
+/// on with each step; while a write waits only writes begin it, the oldest first, and each at most once a
+/// segment that was open when it came.
+fn may_find_room(store: &mut Store, now: Now, no_room: NoRoom, came: Came) -> bool {
+    if store.may_make_room(no_room, came.openings) {
+        return true;
     }
+    let over_by = came.wall_ns.min(now.wall_ns);
+    let ends = store.expiries.next().is_some_and(|expires| expires <= over_by);
+    let quarantined = store.image.memory_use().quarantined > 0;
+    let ripens = quarantined && store.image.epoch() < came.epoch + QUARANTINE_EPOCHS;
+    no_room.wait
+        && (ends
+            || ripens
+            || store.image.is_evacuating()
+            || store.image.begin_evacuation_for_write(ROOM_PERCENT, came.openings))
 }
 
 #[cfg(test)]
@@ -203,7 +230,8 @@ mod tests {
 
     use super::PARKED_MAX;
     use crate::places::Places;
-    use crate::shard::{ClientParameters, Now, Shard, ShardConfig, Task};
+    use crate::request::Task;
+    use crate::shard::{ClientParameters, Now, Shard, ShardConfig};
 
     const MIB: u64 = 1 << 20;
     const TABLE: TableId = TableId(1);
@@ -218,7 +246,8 @@ mod tests {
         replies: RingReader,
         answers: HashMap<u32, Status>,
         now: Now,
-        /// How much time goes by between two steps at least: what a shard sees that is not given the processor.
+        /// How much time goes by between two steps at least: what a shard sees that is not given the
+        /// processor.
         pause_ns: u64,
         next_id: u32,
         steps: usize,
@@ -251,7 +280,7 @@ mod tests {
             ClientParameters { ordered_placement: true, connection: 1, caller: None, may_write: true },
         );
         // So that segments are emptied for writes that wait, and for nothing else.
-        while shard.places.spend(1, LONG) {}
+        while shard.evacuation.places.spend(1, LONG) {}
         let mut fabric = Mailboxes::new();
         fabric.now_ns = LONG;
         let (clients_side, replies) = (fabric.turned(), RingReader::new(true));
@@ -272,7 +301,7 @@ mod tests {
             encode_request(&mut frame, head, key, body);
             let payload = frame.payload().to_vec();
             let shape = RequestShape::parse(&payload).expect("a request");
-            let hash = self.shard.index.hash(head.table, key);
+            let hash = self.shard.store.index.hash(head.table, key);
             self.shard.handle(self.now, &mut self.fabric, &mut Task::new(PEER, payload, shape, hash));
             self.answer(head.id)
         }
@@ -316,8 +345,9 @@ mod tests {
             answer.expect("the loop ended")
         }
 
-        /// Takes the answers to requests that came then and found so many ahead of them. Checks that none waited longer
-        /// than docs/design/0001-the-spine.md says, and says how many epochs the longest waited.
+        /// Takes the answers to requests that came then and found so many ahead of them. Checks that none
+        /// waited longer than docs/design/0001-the-spine.md says, and says how many epochs the longest
+        /// waited.
         fn settle(&mut self, came: &mut HashMap<u32, (u64, u64)>, segments: u64) -> u64 {
             let mut longest = 0;
             self.take_answers();
@@ -378,8 +408,8 @@ mod tests {
         }
     }
 
-    /// A write waited half a second at most, whatever was going on: a shard that was not given the processor, or that had
-    /// to empty several segments, refused writes for which memory was on its way.
+    /// A write waited half a second at most, whatever was going on: a shard that was not given the processor,
+    /// or that had to empty several segments, refused writes for which memory was on its way.
     #[test]
     fn a_write_waits_for_as_many_segments_as_it_needs_however_slow_the_shard_is() {
         for pause_ns in [0, 300_000_000, LONG] {
@@ -396,8 +426,9 @@ mod tests {
         }
     }
 
-    /// A client gave an upload up whose beginning, or whose end, waited for memory, and began another one. What waited was
-    /// tried again, and took the place of the new upload, or ended it. Found by the simulator.
+    /// A client gave an upload up whose beginning, or whose end, waited for memory, and began another one.
+    /// What waited was tried again, and took the place of the new upload, or ended it. Found by the
+    /// simulator.
     #[test]
     fn an_upload_that_was_given_up_leaves_the_next_one_alone() {
         let (new, new_bytes) = (b"new", 64 << 10);
@@ -428,7 +459,8 @@ mod tests {
         assert_eq!(world.large_rest(new, new_bytes), Status::Ok);
     }
 
-    /// The pieces stood in memory, and the value was refused because its header, or the slot's slab, came late.
+    /// The pieces stood in memory, and the value was refused because its header, or the slot's slab, came
+    /// late.
     #[test]
     fn the_header_of_a_large_value_waits_for_a_segment_too() {
         for pause_ns in [0, 300_000_000, LONG] {
@@ -479,8 +511,8 @@ mod tests {
         }
     }
 
-    /// Writes that replace values need a slot first and give one back. With more of them under way than there are slots
-    /// to spare, the later ones wait for what the earlier ones leave.
+    /// Writes that replace values need a slot first and give one back. With more of them under way than there
+    /// are slots to spare, the later ones wait for what the earlier ones leave.
     #[test]
     fn writes_that_wait_in_a_row_wait_for_each_other() {
         for pause_ns in [0, 300_000_000] {
@@ -522,7 +554,8 @@ mod tests {
                     assert_eq!(served, Some(Status::Ok));
                     world.step();
                     answer = world.answer(head.id);
-                    // Each of eight segments has at most 4096 slots that move, 64 a step, and some epochs pass.
+                    // Each of eight segments has at most 4096 slots that move, 64 a step, and some epochs
+                    // pass.
                     let steps = world.steps - before;
                     assert!(steps < 9 * (4096 / 64 + 8), "{steps} steps");
                 }
@@ -555,8 +588,9 @@ mod tests {
         }
     }
 
-    /// Requests that came when an emptying ended were executed before the writes that had waited for it: they took the
-    /// room, and could begin the next emptying. And they took pages of the segment that was added for what had to leave.
+    /// Requests that came when an emptying ended were executed before the writes that had waited for it: they
+    /// took the room, and could begin the next emptying. And they took pages of the segment that was added
+    /// for what had to leave.
     #[test]
     fn what_an_emptying_brings_is_for_the_oldest_write_that_waits() {
         for bytes in [2 * MIB, 4 * MIB, 6 * MIB] {
@@ -582,8 +616,8 @@ mod tests {
         let flags = |key: u64| (key / 4 % 3) as u32;
         for (segments, comes_back) in [(2048, true), (0, false)] {
             let mut world = world(128 * MIB);
-            world.shard.places = Places::new(4 * MIB);
-            world.shard.places.spend(2048 - segments, LONG);
+            world.shard.evacuation.places = Places::new(4 * MIB);
+            world.shard.evacuation.places.spend(2048 - segments, LONG);
             for (round, bytes) in (0u64..).zip([1000, 100, 30_000]) {
                 for key in (round << 32..).take(20 * MIB as usize / bytes) {
                     let head = RequestHead { client_flags: flags(key), ..world.head(Op::Put) };
@@ -599,27 +633,34 @@ mod tests {
             }
             let now = world.shard.memory_use();
             assert_eq!(now.pages < now.live * 3 / 2, comes_back, "{now:?}");
-            assert_eq!(world.shard.image.is_wasteful(), !comes_back);
+            assert_eq!(world.shard.store.image.is_wasteful(), !comes_back);
             assert_eq!(now.segments_retired > 0, comes_back);
             // What was moved is what it was.
             assert_eq!(world.shard.counters().evacuated > 1000, comes_back);
             for key in (0u64..).step_by(4).take(1000) {
                 let bytes = key.to_le_bytes();
-                let hash = world.shard.index.hash(TABLE, &bytes);
-                let found =
-                    world.shard.index.find(&world.shard.image, hash, TABLE, &bytes).expect("it is kept");
-                assert_eq!(world.shard.copy_item(found.location, |item| item.client_flags()), flags(key));
+                let hash = world.shard.store.index.hash(TABLE, &bytes);
+                let found = world
+                    .shard
+                    .store
+                    .index
+                    .find(&world.shard.store.image, hash, TABLE, &bytes)
+                    .expect("it is kept");
+                assert_eq!(
+                    world.shard.store.copy_item(found.location, |item| item.client_flags()),
+                    flags(key)
+                );
             }
             world.shard.audit().unwrap();
         }
     }
 
-    /// What the other tests leave to chance: how long a write waits in the worst case. As many writes wait as one client
-    /// may have, and each is answered within the bound that the design states (`World::settle`).
+    /// What the other tests leave to chance: how long a write waits in the worst case. As many writes wait as
+    /// one client may have, and each is answered within the bound that the design states (`World::settle`).
     #[test]
     fn a_write_is_answered_within_a_bounded_number_of_epochs() {
-        // Of a hundred requests so many replace values, so many are new, and the rest are large; one value in so many is
-        // kept, and so many slots more are free.
+        // Of a hundred requests so many replace values, so many are new, and the rest are large; one value in
+        // so many is kept, and so many slots more are free.
         for (replace, add, keep, spare) in
             [(100, 0, 1, 1), (100, 0, 1, 3), (50, 50, 3, 0), (40, 40, 2, 7), (0, 100, 2, 0), (0, 0, 2, 0)]
         {
@@ -627,7 +668,7 @@ mod tests {
             let count = world.fill(1000);
             (0..count).filter(|key| key % keep != 0 || key / keep < spare).for_each(|key| world.delete(key));
             world.until_quiet();
-            let segments = world.shard.image.segments().count() as u64;
+            let segments = world.shard.store.image.segments().count() as u64;
             let mut came = HashMap::new();
             for asked in 0..10_000 {
                 if world.shard.parked.len() == PARKED_MAX {

@@ -17,8 +17,8 @@ mod version;
 mod view;
 
 pub use message::{
-    Expiry, FrameBuffer, IN_A_LEAF, Op, Reply, ReplyHead, Request, RequestFlags, RequestHead, RequestShape,
-    Sequence, Status, encode_reply, encode_request,
+    Expiry, FrameBuffer, IN_A_LEAF, Op, OpProperties, Reply, ReplyHead, Request, RequestFlags, RequestHead,
+    RequestShape, Sequence, Status, encode_reply, encode_request,
 };
 pub use model::ModelWords;
 pub use ring::{MAILBOX_BYTES, RingFault, RingReader, RingWriter, mailbox_word};

@@ -62,11 +62,50 @@ pub enum Op {
     Used = 20,
 }
 
+/// What is known of an operation without looking at its request: the one place that says whether an operation
+/// writes.
+///
+/// The four answers differ on purpose: each is to another question.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpProperties {
+    /// Only a client that may write may ask for it. The shard denies it to others.
+    pub needs_writer: bool,
+    /// It may have changed something where its answer is missing, so a failed call reports its effect as
+    /// unknown. The pieces of a large value change nothing before they are committed; a hold of a generation
+    /// changes who keeps that alive.
+    pub has_effect: bool,
+    /// A session that reconnects counts it and asks again under the same number, and the shard does it once
+    /// ([`Sequence`]). What is not counted reads only, is harmless when it is done twice, or ends with the
+    /// connection over which it was asked, as the building of a generation does.
+    pub is_deduplicated: bool,
+    /// It changes items of the table that it names, as a client does and not as a load does. Loaded tables
+    /// refuse it unless they take writes, or its client builds them.
+    pub changes_items: bool,
+}
+
 impl Op {
-    /// Whether it may change what is stored.
+    /// The table of operations.
     #[inline]
-    pub fn writes(self) -> bool {
-        !matches!(self, Op::Get | Op::Ping | Op::Scan | Op::Hold | Op::Used)
+    pub const fn properties(self) -> OpProperties {
+        const READ: OpProperties = OpProperties {
+            needs_writer: false,
+            has_effect: false,
+            is_deduplicated: false,
+            changes_items: false,
+        };
+        const WRITE: OpProperties = OpProperties { needs_writer: true, has_effect: true, ..READ };
+        match self {
+            Op::Get | Op::Scan | Op::Ping | Op::Used => READ,
+            Op::Put | Op::Delete | Op::LargeCommit => {
+                OpProperties { is_deduplicated: true, changes_items: true, ..WRITE }
+            }
+            Op::Intern | Op::Drop | Op::Switch | Op::Abandon => {
+                OpProperties { is_deduplicated: true, ..WRITE }
+            }
+            Op::RepairLink | Op::Build | Op::Load | Op::Resolve | Op::Freeze | Op::Overlays => WRITE,
+            Op::LargeBegin | Op::LargePiece => OpProperties { has_effect: false, ..WRITE },
+            Op::Hold => OpProperties { has_effect: true, ..READ },
+        }
     }
 
     #[inline]
@@ -520,6 +559,40 @@ mod tests {
         };
         encode_request(&mut frame, head, b"stu001", b"ABY");
         frame
+    }
+
+    /// Each of these was a list of its own once: in the shard's check of permissions, in the session's count of
+    /// requests, in the session's report of effects, and in the shard's check of loaded tables.
+    #[test]
+    fn golden_properties() {
+        //           writer  effect  once    items
+        let golden = [
+            (Op::Get, [false, false, false, false]),
+            (Op::Put, [true, true, true, true]),
+            (Op::Delete, [true, true, true, true]),
+            (Op::Intern, [true, true, true, false]),
+            (Op::RepairLink, [true, true, false, false]),
+            (Op::LargeBegin, [true, false, false, false]),
+            (Op::LargePiece, [true, false, false, false]),
+            (Op::LargeCommit, [true, true, true, true]),
+            (Op::Ping, [false, false, false, false]),
+            (Op::Scan, [false, false, false, false]),
+            (Op::Build, [true, true, false, false]),
+            (Op::Load, [true, true, false, false]),
+            (Op::Resolve, [true, true, false, false]),
+            (Op::Switch, [true, true, true, false]),
+            (Op::Abandon, [true, true, true, false]),
+            (Op::Hold, [false, true, false, false]),
+            (Op::Freeze, [true, true, false, false]),
+            (Op::Overlays, [true, true, false, false]),
+            (Op::Drop, [true, true, true, false]),
+            (Op::Used, [false, false, false, false]),
+        ];
+        assert!((1..=u8::MAX).map_while(Op::from_number).eq(golden.iter().map(|(op, _)| *op)));
+        for (op, [needs_writer, has_effect, is_deduplicated, changes_items]) in golden {
+            let properties = OpProperties { needs_writer, has_effect, is_deduplicated, changes_items };
+            assert_eq!(op.properties(), properties, "{op:?}");
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ fn main() -> kelix::Result<()> {
     }
 
     // Whatever somebody else has put under a key is a person or an error that says what is missing.
-    session.put_item(table, b"hal", NewItem::new().bytes("name", b"HAL").bytes("born", b"12 January"))?;
+    session.put_item(table, b"hal", &NewItem::new().bytes("name", b"HAL").bytes("born", b"12 January"))?;
     match people.get(&mut session, b"hal") {
         Err(error) => println!("{error}"),
         Ok(_) => unreachable!("12 January is no number"),

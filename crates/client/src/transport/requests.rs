@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use kelix_fabric::Fabric;
 use kelix_types::limits::SEQUENCES_KEPT;
 use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Location, Version, mark};
-use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Sequence, Status, encode_request};
+use kelix_wire::{FrameBuffer, Reply, RequestHead, Sequence, Status, encode_request};
 
 use super::{ShardState, Transport, fault};
 use crate::hints::Hints;
@@ -114,11 +114,7 @@ impl<F: Fabric> Transport<F> {
         wanted: bool,
     ) -> Result<RequestId, PostError> {
         // A write can be told from others only while it is among the last.
-        let counts = self.requests.kept
-            && matches!(
-                head.op,
-                Op::Put | Op::Delete | Op::LargeCommit | Op::Drop | Op::Intern | Op::Switch | Op::Abandon
-            );
+        let counts = self.requests.kept && head.op.properties().is_deduplicated;
         if counts && !self.may_count(shard) {
             return Err(PostError::Full);
         }
@@ -154,9 +150,7 @@ impl<F: Fabric> Transport<F> {
                 return Err(PostError::Failed(fault(ring_fault)));
             }
         }
-        // The pieces of a large value change nothing until they are committed.
-        let write =
-            !matches!(head.op, Op::Get | Op::Scan | Op::Ping | Op::Used | Op::LargeBegin | Op::LargePiece);
+        let write = head.op.properties().has_effect;
         pending.state = PendingState::Waiting { write, wanted };
         if counts {
             state.sequence += 1;

@@ -1,8 +1,9 @@
-//! Memory between size classes. A segment is emptied for the classes that gain most by its memory: items of classes that are worth clearly less
-//! go, those of all others are moved, if need be to pages of their own.
+//! Memory between size classes. A segment is emptied for the classes that gain most by its memory: items of
+//! classes that are worth clearly less go, those of all others are moved, if need be to pages of their own.
 //!
-//! What a byte of a class is worth is estimated by the items that are worth least there, and how much a class wants by what it let go since the
-//! last time. A segment that no write needs is emptied not too often (`places`).
+//! What a byte of a class is worth is estimated by the items that are worth least there, and how much a class
+//! wants by what it let go since the last time. A segment that no write needs is emptied not too often
+//! (`places`).
 
 use std::collections::HashMap;
 
@@ -11,7 +12,8 @@ use kelix_types::limits::{PAGE_BYTES, QUARANTINE_EPOCHS};
 use kelix_types::{Location, Place, SizeClass};
 
 use super::Cache;
-use crate::shard::Shard;
+use crate::places::Places;
+use crate::store::Store;
 
 /// A look at all classes after so much of memory was let go.
 const LOOKS_A_TURN: u64 = 64;
@@ -24,8 +26,8 @@ const NEW_SHARE: f32 = 0.3;
 const CLEARLY: f32 = 3.0;
 /// This share of a segment is to be wanted, and to come free, before it is emptied.
 const RELEASED_SHARE: u64 = 4;
-/// Epochs for which items of a segment that is emptied may wait for room elsewhere: some for each class, one after the other; and if a write waits for
-/// the segment.
+/// Epochs for which items of a segment that is emptied may wait for room elsewhere: some for each class, one
+/// after the other; and if a write waits for the segment.
 const CLEARING_EPOCHS: u64 = 200;
 const HURRIED_EPOCHS: u64 = 8;
 /// Items that go for them at once.
@@ -138,7 +140,8 @@ impl Part {
 }
 
 impl Candidate {
-    /// How many bytes come free, beside those that are, if the items go that are worth less than that, and what is lost with them.
+    /// How many bytes come free, beside those that are, if the items go that are worth less than that, and
+    /// what is lost with them.
     fn release(&self, bar: f32, balance: &Balance) -> (u64, f32) {
         let (mut held, mut cost) = (self.stays, 0.0);
         for part in &self.classes {
@@ -161,9 +164,9 @@ impl Candidate {
     }
 }
 
-impl Shard {
+impl Store {
     /// Looks at the shares of classes, if it is time to.
-    pub(crate) fn tend_cache(&mut self, now_ns: u64) {
+    pub(crate) fn tend_cache(&mut self, now_ns: u64, places: &mut Places) {
         let Some(cache) = &mut self.cache else { return };
         let balance = &mut cache.balance;
         let due = balance.ended >= balance.memory_bytes / LOOKS_A_TURN;
@@ -174,7 +177,7 @@ impl Shard {
         // What they did not take by now they do not need.
         balance.grows_from = 0.0;
         self.weigh();
-        self.shift(now_ns);
+        self.shift(now_ns, places);
     }
 
     /// Looks what each class is worth.
@@ -192,7 +195,7 @@ impl Shard {
     }
 
     /// Begins to empty a segment for the classes that gain most, if that is clearly more than what is lost.
-    fn shift(&mut self, now_ns: u64) {
+    fn shift(&mut self, now_ns: u64, places: &mut Places) {
         let candidates = self.candidates();
         let balance = &mut self.cache.as_mut().expect("weighed").balance;
         let Some(largest) = candidates.iter().map(|candidate| candidate.segment.bytes).max() else { return };
@@ -204,7 +207,7 @@ impl Shard {
             is_much.then_some((candidate, gain * bytes as f32 - cost))
         });
         let Some((best, _)) = weighed.max_by(|one, other| one.1.total_cmp(&other.1)) else { return };
-        if !self.places.spend(best.segment.granules(), now_ns)
+        if !places.spend(best.segment.granules(), now_ns)
             || !self.image.begin_to_empty(best.segment.first_granule)
         {
             return;
@@ -280,36 +283,42 @@ impl Shard {
         candidates.collect()
     }
 
-    /// An item stands in a segment that is being emptied, and needs so many bytes elsewhere. If its class loses what stands there, or there is
-    /// no room (`stuck`), it stays only if it is worth more than what went lately, and others make room for it.
-    pub(crate) fn end_leaving(&mut self, location: Location, moved_bytes: usize, stuck: bool) -> TablePurge {
+    /// An item stands in a segment that is being emptied, and needs so many bytes elsewhere. If its class
+    /// loses what stands there, or there is no room (`stuck`), it stays only if it is worth more than what
+    /// went lately, and others make room for it.
+    pub(crate) fn end_leaving(
+        &mut self,
+        location: Location,
+        moved_bytes: usize,
+        stuck: bool,
+    ) -> MoveDecision {
         let (Some(cache), Some(class)) = (&mut self.cache, SizeClass::for_bytes(moved_bytes)) else {
-            return TablePurge::Moves;
+            return MoveDecision::Moves;
         };
         let segment = self.image.segment_of(location.place()).first_granule;
         let clearing = cache.balance.clearing.as_ref().filter(|clearing| clearing.first_granule == segment);
         let loses = clearing.is_some_and(|clearing| clearing.loses[usize::from(location.class().0)]);
         let mark = cache.marks.get(location);
         if !stuck && (!loses || mark.is_none()) {
-            return TablePurge::Moves;
+            return MoveDecision::Moves;
         }
         let bar = cache.classes[usize::from(location.class().0)].bar;
         if mark.is_none_or(|mark| cache.worth(mark) > bar) {
             if !stuck && self.image.has_slot(Kind::item(class)) {
-                return TablePurge::Moves;
+                return MoveDecision::Moves;
             }
             if self.make_way_for_leaving(location, class) {
-                return TablePurge::Waits;
+                return MoveDecision::Waits;
             }
         }
         // It may have gone already, to make room for another.
         match self.cache.as_mut().and_then(|cache| cache.marks.get(location)) {
             Some(mark) => self.let_go(location, mark, true),
             // It may not go, and there is no room.
-            None if mark.is_none() => return TablePurge::Moves,
+            None if mark.is_none() => return MoveDecision::Moves,
             None => {}
         }
-        TablePurge::Ended
+        MoveDecision::Ended
     }
 
     /// Lets as many items of a class go as are to move there, if there is time to wait for their room.
@@ -339,7 +348,7 @@ impl Shard {
 }
 
 /// What becomes of an object of a segment that is being emptied.
-pub(crate) enum TablePurge {
+pub(crate) enum MoveDecision {
     /// It is gone.
     Ended,
     /// It is to be moved.

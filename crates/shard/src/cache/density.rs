@@ -1,5 +1,6 @@
-//! How many uses an item is worth that was used so often, and last so long ago: its *hit density*, uses to come for each moment that it
-//! takes until then (N. Beckmann, H. Chen, A. Cidon: LHD, NSDI 2018). It is learnt from what was used and what was let go.
+//! How many uses an item is worth that was used so often, and last so long ago: its *hit density*, uses to
+//! come for each moment that it takes until then (N. Beckmann, H. Chen, A. Cidon: LHD, NSDI 2018). It is
+//! learnt from what was used and what was let go.
 
 use super::marks::Mark;
 
@@ -107,7 +108,8 @@ mod tests {
     fn what_is_used_soon_is_worth_more() {
         let mut densities = Densities::new();
         assert!(densities.of(1, 5) > densities.of(0, 5) && densities.of(0, 5) > densities.of(0, 6));
-        // Items that were never used are used at age 3 or never; those that were used once, always at age 100.
+        // Items that were never used are used at age 3 or never; those that were used once, always at age
+        // 100.
         for _ in 0..100 {
             densities.note_use(0, 3);
             densities.note_end(0, 9);

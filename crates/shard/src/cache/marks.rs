@@ -1,5 +1,5 @@
-//! What is known of each slot whose item may be let go: how often it was used, and when. Not beside the items, so that
-//! looking at many of them costs little.
+//! What is known of each slot whose item may be let go: how often it was used, and when. Not beside the
+//! items, so that looking at many of them costs little.
 
 use kelix_types::limits::{GRANULE_BYTES, PAGE_BYTES};
 use kelix_types::{Location, Place, SizeClass};

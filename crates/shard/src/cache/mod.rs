@@ -1,11 +1,14 @@
-//! A shard that is a cache: when memory is used up, it lets items go that are worth little, rather than refuse a write.
+//! A shard that is a cache: when memory is used up, it lets items go that are worth little, rather than
+//! refuse a write.
 //!
-//! *Which* one: of 16 random items of the size class that needs room, and of the 16 that were next when such a choice was made last, the one
-//! with the least hit density ([`density`]). Each item has a mark of 32 bits beside the image ([`marks`]). Readers do not pass by the shard; they
-//! tell it what they read, each item once in an *epoch of use* ([`Shard::hear`]).
+//! *Which* one: of 16 random items of the size class that needs room, and of the 16 that were next when such
+//! a choice was made last, the one with the least hit density ([`density`]). Each item has a mark of 32 bits
+//! beside the image ([`marks`]). Readers do not pass by the shard; they tell it what they read, each item
+//! once in an *epoch of use* ([`Store::hear`]).
 //!
-//! *When*: before room is needed, since a slot is used again two epochs after its item went: as many slots of a class are kept free or in quarantine
-//! as were lately asked for in two epochs ([`Demand`]). Where the memory is small, long slots of rare sizes are not: their next write waits instead.
+//! *When*: before room is needed, since a slot is used again two epochs after its item went: as many slots of
+//! a class are kept free or in quarantine as were lately asked for in two epochs ([`Demand`]). Where the
+//! memory is small, long slots of rare sizes are not: their next write waits instead.
 //!
 //! *Between classes*: see [`balance`].
 //!
@@ -21,9 +24,9 @@ use kelix_image::{Image, ImageConfig, ItemFlags, ItemHeader, Kind, NoRoom};
 use kelix_types::limits::QUARANTINE_EPOCHS;
 use kelix_types::{Location, Place, SizeClass, TableId};
 
-use crate::shard::Shard;
+use crate::store::Store;
 use balance::Balance;
-pub(crate) use balance::TablePurge;
+pub(crate) use balance::MoveDecision;
 use density::{AGES, Densities};
 use marks::{Mark, Marks};
 
@@ -79,8 +82,9 @@ impl Demand {
     }
 }
 
-/// An epoch of use. Readers tell of each item once in one, so its number is counted, not worked out of the clock: as long as a cache fills, epochs
-/// become longer as fast as the clock goes on, and a number that comes again would keep readers silent.
+/// An epoch of use. Readers tell of each item once in one, so its number is counted, not worked out of the
+/// clock: as long as a cache fills, epochs become longer as fast as the clock goes on, and a number that
+/// comes again would keep readers silent.
 struct UseEpoch {
     number: u64,
     /// On the cache's clock.
@@ -96,7 +100,8 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// One more found none, or (`again`) one that was counted did not find any yet. How many slots are to come.
+    /// One more found none, or (`again`) one that was counted did not find any yet. How many slots are to
+    /// come.
     fn note(&mut self, epoch: u64, again: bool) -> usize {
         if epoch >= self.since_epoch + QUARANTINE_EPOCHS {
             *self = Waiting { since_epoch: epoch, writes: 0 };
@@ -147,6 +152,8 @@ pub(crate) struct Cache {
     /// Items with values that stand in pages of their own; some may be gone.
     large: Vec<Location>,
     large_most: usize,
+    /// A write that waits for memory is being tried once more: what it asks for was counted when it came.
+    is_retrying: bool,
 }
 
 impl Cache {
@@ -174,6 +181,7 @@ impl Cache {
             ahead_bytes,
             large: Vec::new(),
             large_most: LARGE_MIN,
+            is_retrying: false,
         }
     }
 
@@ -297,12 +305,12 @@ fn wider(class: SizeClass) -> impl Iterator<Item = SizeClass> {
     (next..SizeClass::COUNT).take(WIDER_CLASSES).map(|class| SizeClass(class as u8))
 }
 
-impl Shard {
+impl Store {
     /// Whether an item of this table may be let go.
     fn may_end(&self, table: TableId) -> bool {
         !table.kind().is_ordered()
             && table != TableId::CATALOGUE
-            && (self.generations.has_no_tables() || self.generations.table_use(table).is_none())
+            && (self.tables.is_empty() || self.tables.table_use(table).is_none())
     }
 
     /// Takes note of an item that was put, in the place of another one or not.
@@ -364,7 +372,8 @@ impl Shard {
         }
     }
 
-    /// A client tells what it read itself: locations, of which it may have made up any. The answer is the epoch of use.
+    /// A client tells what it read itself: locations, of which it may have made up any. The answer is the
+    /// epoch of use.
     pub(crate) fn hear(&mut self, body: &[u8]) -> u64 {
         let Some(cache) = &mut self.cache else { return 0 };
         for word in body.chunks_exact(8) {
@@ -391,7 +400,7 @@ impl Shard {
         let of_class = &mut cache.classes[usize::from(class.0)];
         of_class.asked = cache.clock;
         let demand = &mut of_class.demand;
-        if !self.is_retrying {
+        if !cache.is_retrying {
             demand.note(self.image.epoch());
         }
         let least = 1 + u64::from(class.bytes() as u64 <= cache.ahead_bytes);
@@ -417,19 +426,18 @@ impl Shard {
 
     /// Lets an item go: for another one, or (`cleared`) because its segment is emptied.
     fn let_go(&mut self, location: Location, mark: Mark, cleared: bool) {
-        let (table, key) = self.copy_item(location, |item| (item.header().table, item.key().to_vec()));
         let cache = self.cache.as_mut().expect("a cache lets it go");
         let age = cache.age(mark);
         cache.densities.note_end(mark.uses(), age);
         if !cleared {
             cache.balance.ended(location.class());
         }
-        self.remove_key(table, &key);
+        self.remove_at(location);
         self.counters.evicted += 1;
     }
 
-    /// A slot for an item of so many bytes. If none of its class is free, a cache gives it a wider one that is: sizes that are rare
-    /// need no slab of their own.
+    /// A slot for an item of so many bytes. If none of its class is free, a cache gives it a wider one that
+    /// is: sizes that are rare need no slab of their own.
     #[inline]
     pub(crate) fn find_slot(&mut self, bytes: usize) -> Result<Location, NoRoom> {
         match self.image.allocate_item(bytes) {
@@ -445,12 +453,21 @@ impl Shard {
         Some(Location::new(self.image.allocate(Kind::item(class)).ok()?, class))
     }
 
+    /// Whether writes are being tried once more that found no room: what they ask for was counted when they
+    /// came.
+    pub fn set_retrying(&mut self, is_retrying: bool) {
+        if let Some(cache) = &mut self.cache {
+            cache.is_retrying = is_retrying;
+        }
+    }
+
     /// A write of a cache found no slot for an item of so many bytes.
     #[cold]
     pub(crate) fn note_no_slot(&mut self, item_bytes: usize) {
         let (Some(cache), Some(class)) = (&mut self.cache, SizeClass::for_bytes(item_bytes)) else { return };
-        // What may be had without pages is in quarantine, or goes there now: a slot for each write that waits.
-        let waiting = cache.classes[usize::from(class.0)].waiting.note(self.image.epoch(), self.is_retrying);
+        // What may be had without pages is in quarantine, or goes there now: a slot for each write that
+        // waits.
+        let waiting = cache.classes[usize::from(class.0)].waiting.note(self.image.epoch(), cache.is_retrying);
         let spare = self.image.spare(Kind::item(class));
         let comes = spare >= waiting
             || self.end_one(class)
@@ -514,8 +531,9 @@ impl Shard {
         any
     }
 
-    /// Whether a write that just found no room will find some, as this is a cache; begins to empty a segment, if that is what can help.
-    /// It came when [`kelix_image::Image::openings`] was `openings`, and others may have taken what it waited for; not for ever.
+    /// Whether a write that just found no room will find some, as this is a cache; begins to empty a segment,
+    /// if that is what can help. It came when [`kelix_image::Image::openings`] was `openings`, and others may
+    /// have taken what it waited for; not for ever.
     pub(crate) fn may_make_room(&mut self, no_room: NoRoom, openings: u64) -> bool {
         let Some(lack) = self.cache.as_mut().and_then(|cache| cache.lack.take()) else { return false };
         let patience = 2 * self.image.segments().count() as u64 + CLEARINGS_A_WRITE;

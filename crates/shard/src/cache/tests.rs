@@ -129,7 +129,7 @@ fn no_epoch_of_use_comes_again_while_a_cache_fills() {
     let mut epochs = vec![0];
     for key in 0..30_000 {
         world.put(key, 900);
-        let epoch = world.alone.shard.hear(&[]);
+        let epoch = world.alone.shard.store.hear(&[]);
         assert!(epoch >= epochs[epochs.len() - 1], "{epoch} after {epochs:?}, {key} puts");
         epochs.push(epoch);
     }
@@ -176,8 +176,8 @@ fn lru_of_bytes(requests: &[(u64, usize)], limit: usize) -> f64 {
     hits as f64 / requests.len() as f64
 }
 
-/// A segment whose slabs were some of each class was never emptied: each class seemed to lose all it had. So a few long values kept the
-/// room of very many short ones.
+/// A segment whose slabs were some of each class was never emptied: each class seemed to lose all it had. So
+/// a few long values kept the room of very many short ones.
 #[test]
 fn short_values_get_the_room_of_long_ones() {
     let mut world = World::new(32 * MIB);

@@ -1,10 +1,11 @@
 //! What a shard knows of generations and dropped tables, in words: no item says it.
 //!
 //! ```text
-//! generations given    tables    for each table [ number 63 48 | state 47 0 ]
-//! datasets             for each  its name
-//!                      names     for each [ id 63 48 | tables that were made for it 47 0 ], the name, and the tables
-//!                      generations  for each its number, 1 if it is in force, and its tables as the catalogue has them
+//! generations given    one word
+//! tables               for each  [ number 63 48 | state 47 0 ]
+//! datasets             for each  its name, and
+//!   names              for each  [ id 63 48 | tables that were made for it 47 0 ], the name, and the tables
+//!   generations        for each  its number, 1 if it is in force, and its tables as the catalogue has them
 //! ```
 //!
 //! Bytes are their number and then themselves, with zeros up to a whole word.
@@ -15,8 +16,10 @@ use kelix_image::words::{bytes_of, bytes_of_mut};
 use kelix_types::TableId;
 use kelix_wire::generation::{decode_tables, encode_tables};
 
-use crate::generations::{Dataset, Generation, Generations, NOBODY, Stage, Use};
-use crate::shard::Shard;
+use super::Datasets;
+use super::registry::{Dataset, Generation, NOBODY, Registry, Stage};
+use crate::store::Store;
+use crate::tables::{Tables, Use};
 
 const READ: u64 = 1;
 const READ_OVERLAY: u64 = 2;
@@ -52,16 +55,17 @@ impl<'a> Words<'a> {
     }
 }
 
-impl Shard {
-    /// What is to be told to the one that goes on with its image ([`Shard::restore`]).
-    pub fn kept(&self) -> Vec<u64> {
-        let Generations { uses, datasets, given, .. } = &self.generations;
-        let mut words = vec![*given, uses.len() as u64];
-        for (table, used) in uses {
+impl Datasets {
+    /// What is to be told to the one that goes on with the image ([`Shard::restore`](crate::Shard::restore)).
+    pub fn keep(&self, tables: &Tables) -> Vec<u64> {
+        let Registry { datasets, given, .. } = &self.registry;
+        let known = tables.iter();
+        let mut words = vec![*given, known.len() as u64];
+        for (table, used) in known {
             let state = match used {
                 Use::Read { overlay: false } => READ,
                 Use::Read { overlay: true } | Use::Frozen { .. } => READ_OVERLAY,
-                Use::Gone(_) if !self.is_leaving(*table) => GONE,
+                Use::Gone(_) if !self.purges.has(table) => GONE,
                 Use::Gone(_) | Use::Filled { .. } => TO_BE_EMPTIED,
             };
             words.push(u64::from(table.0) << 48 | state);
@@ -72,10 +76,10 @@ impl Shard {
     }
 
     /// Takes that over. `None`: it makes no sense.
-    pub(crate) fn restore_generations(&mut self, words: &[u64]) -> Option<()> {
+    pub fn restore(&mut self, store: &mut Store, words: &[u64]) -> Option<()> {
         let mut words = Words(words);
         // Numbers go on behind it.
-        self.generations.given = words.word().filter(|given| *given < u64::MAX / 2)?;
+        self.registry.given = words.word().filter(|given| *given < u64::MAX / 2)?;
         let mut leaving = Vec::new();
         for _ in 0..words.word()? {
             let word = words.word()?;
@@ -90,18 +94,18 @@ impl Shard {
                 }
                 _ => return None,
             };
-            self.generations.uses.insert(table, used);
+            store.tables.restore(table, used);
         }
         for _ in 0..words.word()? {
             let name = words.name()?;
             let dataset = Dataset::restore(&mut words)?;
             let numbers = dataset.generations.iter().map(|generation| (generation.number, name.clone()));
-            self.generations.owners.extend(numbers);
-            self.generations.datasets.insert(name, dataset);
+            self.registry.owners.extend(numbers);
+            self.registry.datasets.insert(name, dataset);
         }
-        self.generations.count_dropped();
+        store.tables.count_dropped();
         if !leaving.is_empty() {
-            self.begin_leaving(0, leaving, false);
+            self.begin_purge(store, 0, leaving, false);
         }
         words.0.is_empty().then_some(())
     }
@@ -116,7 +120,8 @@ impl Dataset {
             put_bytes(words, name.as_bytes());
             words.extend(made.iter().map(|table| u64::from(table.0)));
         }
-        // Those that are built are given up with their builders, and those that are dropped are emptied anyway.
+        // Those that are built are given up with their builders, and those that are dropped are emptied
+        // anyway.
         let read = |generation: &&Generation| !matches!(generation.stage, Stage::Built | Stage::Dropped(_));
         words.push(self.generations.iter().filter(read).count() as u64);
         for generation in self.generations.iter().filter(read) {

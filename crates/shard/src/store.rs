@@ -1,17 +1,32 @@
-//! The operations. Each runs whole before the next begins.
+//! The store: an image, the indexes that name its items, and all that knows where an item stands.
+//!
+//! Life of an object (docs/read-rule.md): body written under a guardian that is not live; the predecessor's
+//! live bit drops; the new live bit is set; the pointer is published; the reply is sent. Each operation here
+//! keeps that order.
+//!
+//! 1. Whoever remembers items by their places is told when one comes, moves or goes: the index, the notes of
+//!    expiries, the marks of a cache, the notes of items with links, the numbers of keys ([`Store::put`],
+//!    [`Store::remove`], [`crate::evacuation`]; asserted by [`Shard::audit`](crate::Shard::audit)).
+//! 2. An operation that finds no room has changed nothing.
+//!
+//! Nothing here knows clients: what they may do with a table says [`Tables`], before.
 
-use kelix_fabric::Fabric;
 use kelix_image::{
-    Attributes, Changes, ItemFlags, ItemHeader, ItemLayout, ItemOptions, ItemView, LargeBody, NoRoom, Value,
+    Attributes, Changes, Image, ItemFlags, ItemHeader, ItemLayout, ItemOptions, ItemView, LargeBody, NoRoom,
+    Value,
 };
-use kelix_index::Found;
+use kelix_index::{Found, Index};
 use kelix_types::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX};
 use kelix_types::{Guardian, Incarnation, KeyHash, Location, TableId, Version, mark};
-use kelix_wire::generation::DROP_DATASET;
-use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, Status, encode_reply};
+use kelix_wire::{FrameBuffer, ReplyHead, Request, RequestHead, Status, View, encode_reply};
 
-use crate::overlay::Overlay;
-use crate::shard::{Now, Shard, Task};
+use crate::cache::Cache;
+use crate::datasets::{Overlay, is_overlay, links_to_dropped, mark_overlay};
+use crate::expiry::Expiries;
+use crate::linked_items::{LinkedItems, has_links};
+use crate::shard::{Now, ShardConfig};
+use crate::tables::Tables;
+use crate::unordered::Counts;
 
 /// An answer without an item.
 pub(crate) struct Answer {
@@ -21,7 +36,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn of(status: Status) -> Answer {
+    pub fn of(status: Status) -> Answer {
         Answer { status, version: 0, location: 0 }
     }
 }
@@ -43,68 +58,86 @@ pub(crate) struct NewItem<'a> {
     pub overlay: Overlay,
 }
 
-impl Shard {
-    /// Executes a request and writes its reply into `frame`. `Err`: there is no room, and nothing was done.
-    pub(crate) fn execute(
-        &mut self,
-        now: Now,
-        fabric: &impl Fabric,
-        task: &Task,
-        frame: &mut FrameBuffer,
-    ) -> Result<(), NoRoom> {
-        let (peer, hash, head) = (task.peer, task.hash, &task.shape.head);
-        if let Some(status) = self.forbid(now, peer, head) {
-            encode_reply(frame, ReplyHead { id: head.id, status, version: 0, location: 0 });
-            return Ok(());
+/// Which of a namespace's keys are those of a shard.
+pub(crate) struct Partition {
+    /// The shard's number in the view.
+    pub number: usize,
+    view: View,
+}
+
+impl Partition {
+    /// Whether it is that of the first shard, which has the catalogue.
+    pub fn is_first(&self) -> bool {
+        self.number == 0
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> usize {
+        self.view.shards()
+    }
+
+    /// The shard that has a key.
+    pub fn shard_of(&self, table: TableId, hash: KeyHash) -> usize {
+        self.view.shard_of(table, hash)
+    }
+
+    /// Whether a key is here.
+    pub fn has(&self, table: TableId, hash: KeyHash) -> bool {
+        self.shard_of(table, hash) == self.number
+    }
+}
+
+/// What was done in a store so far, and how many items there are.
+#[derive(Default)]
+pub(crate) struct StoreCounters {
+    pub gets: u64,
+    pub scans: u64,
+    pub models_told: u64,
+    pub puts: u64,
+    pub deletes: u64,
+    pub items: u64,
+    pub expired: u64,
+    pub links_repaired: u64,
+    pub evacuated: u64,
+    pub evicted: u64,
+    pub hints: u64,
+}
+
+/// The items of a shard.
+pub(crate) struct Store {
+    pub partition: Partition,
+    pub image: Image,
+    pub index: Index,
+    /// What clients may do with tables.
+    pub tables: Tables,
+    /// Marks of items, if items may be let go.
+    pub cache: Option<Cache>,
+    /// Where items with links stand of tables that are being filled.
+    pub linked: LinkedItems,
+    /// How many keys each table without order has.
+    pub keys: Counts,
+    /// When items end.
+    pub expiries: Expiries,
+    pub counters: StoreCounters,
+    /// For copies of items.
+    pub scratch: Vec<u64>,
+}
+
+impl Store {
+    /// A store of what is in an image.
+    pub fn new(config: ShardConfig, image: Image, index: Index) -> Store {
+        Store {
+            partition: Partition { number: config.number, view: config.view },
+            image,
+            index,
+            tables: Tables::default(),
+            cache: config.is_cache.then(|| Cache::new(&config.image)),
+            linked: LinkedItems::default(),
+            keys: Counts::default(),
+            expiries: Expiries::default(),
+            counters: StoreCounters::default(),
+            scratch: Vec::new(),
         }
-        if head.table.kind().is_ordered() && self.execute_ordered(task, frame)? {
-            return Ok(());
-        }
-        // Each arm makes a request of its own, so that a put's is never stored: loading it again would wait until what was
-        // stored before it, into lines that others have, has got there.
-        let answer = match head.op {
-            Op::Get => {
-                if self.get(&task.request(), hash, frame) {
-                    self.tell_model(&task.request(), frame);
-                }
-                return Ok(());
-            }
-            Op::Put => self.put_request(now.options_of(head, fabric), &task.request(), hash),
-            Op::Delete => Ok(self.delete(&task.request(), hash)),
-            Op::Intern => self.intern(&task.request()),
-            Op::RepairLink => Ok(self.repair_link(&task.request(), hash)),
-            Op::LargeBegin => {
-                self.large_begin(now.options_of(head, fabric), (peer, task.order), &task.request())
-            }
-            Op::LargePiece => Ok(self.large_piece(peer, &task.request())),
-            Op::LargeCommit => self.large_commit((peer, task.order), &task.request(), hash),
-            Op::Ping => Ok(Answer::of(Status::Ok)),
-            Op::Used => {
-                let version = self.hear(task.request().body);
-                Ok(Answer { status: Status::Ok, version, location: 0 })
-            }
-            Op::Scan => {
-                self.scan(&task.request(), frame);
-                return Ok(());
-            }
-            Op::Drop if head.argument == Some(DROP_DATASET) && self.number == 0 => {
-                Ok(self.drop_dataset(now, task.request().key))
-            }
-            Op::Drop => self.drop_table(peer, &task.request()),
-            Op::Build
-            | Op::Load
-            | Op::Resolve
-            | Op::Switch
-            | Op::Abandon
-            | Op::Hold
-            | Op::Freeze
-            | Op::Overlays => {
-                return self.execute_generation(now, peer, &task.request(), frame);
-            }
-        };
-        let Answer { status, version, location } = answer?;
-        encode_reply(frame, ReplyHead { id: head.id, status, version, location });
-        Ok(())
     }
 
     fn guardian(&self, location: Location) -> Guardian {
@@ -112,6 +145,7 @@ impl Shard {
     }
 
     /// The version of a found item, 0 when it is absent.
+    #[inline]
     fn version(&self, found: Option<Found>) -> u64 {
         let Some(found) = found else { return 0 };
         let mut words = [0; 3];
@@ -121,7 +155,7 @@ impl Shard {
     }
 
     /// Replies to a get. `false`: the item is too long for that.
-    fn get(&mut self, request: &Request<'_>, hash: KeyHash, frame: &mut FrameBuffer) -> bool {
+    pub fn get(&mut self, request: &Request<'_>, hash: KeyHash, frame: &mut FrameBuffer) -> bool {
         self.counters.gets += 1;
         let RequestHead { id, table, .. } = request.head;
         let Some(found) = self.index.find(&self.image, hash, table, request.key) else {
@@ -141,18 +175,20 @@ impl Shard {
     }
 
     /// Whether an expectation holds.
-    pub(crate) fn expectation_holds(&self, expect: Option<Option<Version>>, found: Option<Found>) -> bool {
+    fn expectation_holds(&self, expect: Option<Option<Version>>, found: Option<Found>) -> bool {
         let exists = found.is_some();
         expect.is_none_or(|wanted| wanted.map(|wanted| wanted.0) == exists.then(|| self.version(found)))
     }
 
-    pub(crate) fn mismatch(&self, found: Option<Found>) -> Answer {
+    /// The answer where an expectation does not hold.
+    fn mismatch(&self, found: Option<Found>) -> Answer {
         let location = found.map_or(0, |found| found.location.word());
         Answer { status: Status::Mismatch, version: self.version(found), location }
     }
 
+    /// Puts the item of a request.
     #[inline(always)]
-    fn put_request(
+    pub fn put_request(
         &mut self,
         options: ItemOptions,
         request: &Request<'_>,
@@ -165,13 +201,13 @@ impl Shard {
         let flags = item_flags(attributes, options);
         let header =
             ItemHeader { table, flags, key_bytes: request.key.len(), body_bytes: request.body.len() };
-        let overlay = self.generations.overlay(&request.head);
+        let overlay = self.tables.overlay(&request.head);
         let item = NewItem { header, options, tail: request.tail, resolves_links: true, overlay };
         self.put_alone((hash, request.key), expect, item)
     }
 
     /// Puts an item that does not come with many others of its generation.
-    pub(crate) fn put_alone(
+    pub fn put_alone(
         &mut self,
         key: (KeyHash, &[u8]),
         expect: Option<Option<Version>>,
@@ -179,22 +215,33 @@ impl Shard {
     ) -> Result<Answer, NoRoom> {
         let header = item.header;
         let answer = self.put(key, expect, item)?;
-        if !self.generations.has_no_tables() {
+        if !self.tables.is_empty() {
             self.note_links(&header, &answer);
         }
         Ok(answer)
     }
 
+    /// Notes an item that was put alone, if it has links and its table is being filled.
+    #[cold]
+    fn note_links(&mut self, header: &ItemHeader, answer: &Answer) {
+        let Some(generation) = self.tables.filled(header.table) else { return };
+        let location = Location::from_word(answer.location).filter(|_| answer.status == Status::Ok);
+        if let Some(location) = location.filter(|_| has_links(header.flags)) {
+            self.linked.begin(header.table, generation, &self.tables);
+            self.linked.add(header.table, location);
+        }
+    }
+
     /// Puts an item.
-    pub(crate) fn put(
+    pub fn put(
         &mut self,
         (hash, key): (KeyHash, &[u8]),
         expect: Option<Option<Version>>,
         mut item: NewItem<'_>,
     ) -> Result<Answer, NoRoom> {
         let table = item.header.table;
-        let may_link = item.header.flags.has(ItemFlags::ATTRIBUTES) && self.generations.has_dropped_tables();
-        if may_link && self.links_to_dropped(&item) {
+        let may_link = item.header.flags.has(ItemFlags::ATTRIBUTES) && self.tables.has_dropped_tables();
+        if may_link && links_to_dropped(&item, &self.image, &self.tables) {
             return Ok(Answer::of(Status::Gone));
         }
         self.make_way(item.header.item_bytes());
@@ -203,7 +250,7 @@ impl Shard {
             return Ok(self.mismatch(found));
         }
         if item.overlay != Overlay::No {
-            self.mark_overlay(&mut item, found);
+            mark_overlay(&mut item, found.map(|found| is_overlay(&self.image, found.location)));
         }
         let location = match self.find_slot(item.header.item_bytes()) {
             Ok(location) => location,
@@ -224,7 +271,8 @@ impl Shard {
                 self.release(found.location);
             }
             None => {
-                // The pointer first, since there may be no room for it: what was live was committed.
+                // Insertion can fail, and what was live was committed: the slot is inserted before the item
+                // is marked live.
                 if let Err(no_room) = self.index.insert(&mut self.image, hash, (table, key), location) {
                     self.image.discard_item(location);
                     self.note_no_block();
@@ -232,13 +280,13 @@ impl Shard {
                 }
                 self.image.change_slot(location).publish(0, incarnation.live().0);
                 self.counters.items += 1;
-                self.counts.add(table);
+                self.keys.add(table);
                 self.note_cached(location, item.header, None);
             }
         }
         self.counters.puts += 1;
         if let Some(expires) = item.options.expires {
-            self.note_expiry(expires, location, incarnation);
+            self.expiries.note(&self.image, expires, location, incarnation);
         }
         Ok(Answer { status: Status::Ok, version: incarnation.0, location: location.word() })
     }
@@ -255,8 +303,8 @@ impl Shard {
         }
     }
 
-    /// Looks up the targets of an item's links that this shard owns. Other targets are found by key when the link is
-    /// first followed, and the link is repaired then.
+    /// Looks up the targets of an item's links that this shard owns. Other targets are found by key when the
+    /// link is first followed, and the link is repaired then.
     fn resolve_links(&self, slot: Changes<'_>, item: &NewItem<'_>) {
         let bytes = kelix_image::words::bytes_of(item.tail);
         let start = item.header.body_start() - item.header.key_start();
@@ -277,20 +325,20 @@ impl Shard {
     }
 
     /// The same where its hash is known.
-    pub(crate) fn target_of(&self, table: TableId, hash: KeyHash, key: &[u8]) -> Option<(u64, u64)> {
+    pub fn target_of(&self, table: TableId, hash: KeyHash, key: &[u8]) -> Option<(u64, u64)> {
         let found = self.index.find(&self.image, hash, table, key)?;
         Some((found.location.word(), self.guardian(found.location).incarnation().0))
     }
 
     /// Drops an object's live bit.
-    pub(crate) fn drop_live(&self, location: Location) {
+    pub fn drop_live(&self, location: Location) {
         self.image.drop_live(location.place());
     }
 
     /// Releases a dead object that nothing names any more, with the runs of a large value.
-    pub(crate) fn release(&mut self, location: Location) {
+    pub fn release(&mut self, location: Location) {
         let header = ItemHeader::from_word(self.image.slot(location).load(1)).expect("an item of this image");
-        self.noted.forget(header.table);
+        self.linked.forget(header.table);
         self.forget_cached(location);
         if header.flags.has(ItemFlags::LARGE) {
             let body = self.copy_item(location, |item| LargeBody::parse(item.body()));
@@ -302,7 +350,7 @@ impl Shard {
     }
 
     /// Looks at an item in a private copy.
-    pub(crate) fn copy_item<T>(&mut self, location: Location, look: impl FnOnce(ItemView<'_>) -> T) -> T {
+    pub fn copy_item<T>(&mut self, location: Location, look: impl FnOnce(ItemView<'_>) -> T) -> T {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         scratch.resize(location.class().words(), 0);
@@ -312,7 +360,7 @@ impl Shard {
         result
     }
 
-    fn delete(&mut self, request: &Request<'_>, hash: KeyHash) -> Answer {
+    pub fn delete(&mut self, request: &Request<'_>, hash: KeyHash) -> Answer {
         let table = request.head.table;
         if table == TableId::CATALOGUE {
             return Answer::of(Status::Refused);
@@ -322,7 +370,7 @@ impl Shard {
             return self.mismatch(found);
         }
         let Some(found) = found else { return Answer::of(Status::Absent) };
-        if self.generations.filled(table).is_some() && !self.is_overlay(found.location) {
+        if self.tables.filled(table).is_some() && !is_overlay(&self.image, found.location) {
             // What the load has counts.
             return Answer::of(Status::Absent);
         }
@@ -332,17 +380,51 @@ impl Shard {
     }
 
     /// Ends an item: its live bit drops, its slot is cleared, its memory goes into quarantine.
-    pub(crate) fn remove(&mut self, hash: KeyHash, key: (TableId, &[u8]), found: Found) {
+    pub fn remove(&mut self, hash: KeyHash, key: (TableId, &[u8]), found: Found) {
         self.drop_live(found.location);
         self.index.remove(&mut self.image, hash, key, found);
         self.release(found.location);
         self.counters.items -= 1;
-        self.counts.take(key.0);
+        self.keys.take(key.0);
+    }
+
+    /// Ends the item of a key, if there is one.
+    pub fn remove_key(&mut self, table: TableId, key: &[u8]) {
+        let hash = self.index.hash(table, key);
+        if let Some(found) = self.index.find(&self.image, hash, table, key) {
+            self.remove(hash, (table, key), found);
+        }
+    }
+
+    /// Ends an item wherever it stands.
+    pub fn remove_at(&mut self, location: Location) {
+        let (table, key) = self.copy_item(location, |item| (item.header().table, item.key().to_vec()));
+        self.remove_key(table, &key);
+    }
+
+    /// Ends items whose time is over, so many at most, and says when to go on. A time on the monotonic clock.
+    pub fn end_expired(&mut self, now: Now, mut budget: usize) -> Option<u64> {
+        while let Some(expires) = self.expiries.next() {
+            if expires > now.wall_ns {
+                return Some(now.monotonic_ns + (expires - now.wall_ns));
+            }
+            if budget == 0 {
+                return Some(now.monotonic_ns);
+            }
+            budget -= 1;
+            if let Some(location) = self.expiries.take(&self.image) {
+                self.remove_at(location);
+                mark!("item ended");
+                self.counters.expired += 1;
+            }
+        }
+        None
     }
 
     /// Writes the location words of a link. Where this shard owns the target it trusts only itself; another
-    /// shard's target is taken on the client's word, which a reader checks against guardian, table and key anyway.
-    fn repair_link(&mut self, request: &Request<'_>, hash: KeyHash) -> Answer {
+    /// shard's target is taken on the client's word, which a reader checks against guardian, table and key
+    /// anyway.
+    pub fn repair_link(&mut self, request: &Request<'_>, hash: KeyHash) -> Answer {
         let RequestHead { table, expect, argument, .. } = request.head;
         let (Some(position), Ok(claim)) = (argument, <[u8; 16]>::try_from(request.body)) else {
             return Answer::of(Status::Refused);
@@ -364,7 +446,7 @@ impl Shard {
         let Some((word, target_table, target_key)) = target else { return Answer::of(Status::Refused) };
         debug_assert!(target_key.len() <= KEY_BYTES_MAX);
         let target_hash = self.index.hash(target_table, &target_key);
-        let words = if self.view.shard_of(target_table, target_hash) == self.number {
+        let words = if self.partition.has(target_table, target_hash) {
             self.target(target_table, &target_key)
         } else {
             let number = |at: usize| u64::from_le_bytes(claim[at..at + 8].try_into().expect("8 bytes"));
