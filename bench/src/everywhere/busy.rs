@@ -23,7 +23,7 @@ use crate::store::{Store, key_of, verify};
 use crate::times::Times;
 use crate::workload::{Batch, Records};
 use kelix_report::cores::{cores, pin, pin_thread, pin_to};
-use kelix_report::daemon::{Daemon, Transport, resident_bytes};
+use kelix_report::daemon::{Daemon, resident_bytes};
 use kelix_report::interleave::median;
 use kelix_report::report::{Row, Sense};
 use kelix_report::socket::send_all;
@@ -291,9 +291,7 @@ impl Pair {
         let mut store = Store::start("busy", config)?;
         store.load(RECORDS)?;
         let records = Records::new(RECORDS, 32);
-        let daemon = Daemon::start(Memcached::PROGRAM, Transport::Tcp, |address, folder| {
-            Memcached::arguments(address, folder, records, 1)
-        })?;
+        let daemon = Memcached::serve(records)?;
         let mut loader = Theirs::open(&daemon, records, true)?;
         for first in (0..RECORDS).step_by(64) {
             let puts = (first..RECORDS.min(first + 64)).collect();
