@@ -61,9 +61,9 @@ test: test-tools toolchain ## run the tests: format, clippy, documentation, demo
 test-long: test-tools toolchain ## run the rest of what CI runs: minimum Rust version, models, simulator, fuzzing, slow connections, virtual machines
 	+@scripts/steps $(TEST_LONG)
 
-dist: toolchain ## build the program as it is packaged and measured, which takes longer
+dist: toolchain ## build the program and its benchmarks as they are packaged and measured, which takes longer
 	@echo "== build with LTO"
-	$(CARGO) build --profile dist --locked --package kelix-cli
+	$(CARGO) build --profile dist --locked --package kelix-cli --package kelix-bench
 
 fmt: toolchain ## format the code
 	$(CARGO) fmt --all
@@ -137,9 +137,9 @@ other-release: toolchain ## check that this release and the one before (REF=TAG)
 	@echo "== the release before"
 	@scripts/other-release $(REF)
 
-install: dist ## install the program below PREFIX (default /usr/local; DESTDIR is honoured)
+install: dist ## install the program and its benchmarks below PREFIX (default /usr/local; DESTDIR is honoured)
 	install -d "$(DESTDIR)$(PREFIX)/bin"
-	install -m 755 "$(KELIX)" "$(DESTDIR)$(PREFIX)/bin"
+	install -m 755 "$(KELIX)" "$(KELIX)-bench" "$(DESTDIR)$(PREFIX)/bin"
 
 deb: dist ## make a Debian package, in target/deb
 	@scripts/deb "$(KELIX)" "$(DIST)/../deb"
