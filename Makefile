@@ -8,25 +8,31 @@ PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 5
 RELEASE = $(or $(CARGO_TARGET_DIR),target)/release
 DEMO = $(or $(CARGO_TARGET_DIR),target)/demo
-# The simulator puts a hook before each access to shared memory, so it is built apart from everything else.
+# What is measured, packaged and installed, linked with LTO.
+DIST = $(or $(CARGO_TARGET_DIR),target)/dist
+# The simulator puts a hook before each access to shared memory, so it is built apart from everything else. Nobody waits for its clippy in `make test`,
+# since the crates that it builds are of use to `make sim` alone.
 SIM_FLAGS = --cfg kelix_sim
 SIM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/sim
 # Model tests are built apart too: in them all shared memory is loom's.
 LOOM_FLAGS = --cfg loom
 LOOM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/loom
-KELIX = $(if $(filter /%,$(RELEASE)),,./)$(RELEASE)/kelix
+KELIX = $(if $(filter /%,$(DIST)),,./)$(DIST)/kelix
+# Steps of tests.
+TEST = fmt-check lint doc build test-demo unit packaging docs-commands
+TEST_LONG = msrv loom lint-sim sim fuzz test-slow test-verbs
 
 # The steps of tests run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
 .PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-verbs test-verbs-long bench report msrv aarch64 other-systems other-release install clean
-.PHONY: toolchain test-tools fmt-check unit docs-commands graph web map map-data deb test-packaging test-demo packaging
+.PHONY: toolchain test-tools fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
 
-build: toolchain ## build everything in release mode
-	@echo "== release build"
+build: toolchain ## build everything
+	@echo "== build"
 	$(CARGO) build --release --locked --workspace
 
 demo: toolchain ## build a program without benchmarks and databases, and show the store at work
@@ -49,9 +55,15 @@ map: toolchain ## streets and traffic of Helsinki on a page, or of streets made 
 map-data: ## fetch the street map of Helsinki's centre for `make map` and its tests (pip)
 	@scripts/map-data
 
-test: test-tools toolchain fmt-check lint doc build test-demo unit packaging docs-commands ## run the tests: format, clippy, documentation, demo, tests, package, commands of documents
+test: test-tools toolchain ## run the tests: format, clippy, documentation, demo, tests, package, commands of documents
+	+@scripts/steps $(TEST)
 
-test-long: test-tools toolchain msrv loom sim fuzz test-slow test-verbs ## run the rest of what CI runs: minimum Rust version, models, simulator, fuzzing, slow connections, virtual machines
+test-long: test-tools toolchain ## run the rest of what CI runs: minimum Rust version, models, simulator, fuzzing, slow connections, virtual machines
+	+@scripts/steps $(TEST_LONG)
+
+dist: toolchain ## build the program and its benchmarks as they are packaged and measured, which takes longer
+	@echo "== build with LTO"
+	$(CARGO) build --profile dist --locked --package kelix-cli --package kelix-bench
 
 fmt: toolchain ## format the code
 	$(CARGO) fmt --all
@@ -59,12 +71,15 @@ fmt: toolchain ## format the code
 
 lint: toolchain ## run clippy, with warnings as errors
 	@echo "== clippy"
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	RUSTFLAGS="$(SIM_FLAGS)" CARGO_TARGET_DIR="$(SIM_TARGET)" $(CARGO) clippy --package kelix-sim --all-targets --locked -- -D warnings
+	$(CARGO) clippy --release --workspace --all-targets --locked -- -D warnings
+
+lint-sim: toolchain
+	@echo "== clippy for the simulator"
+	RUSTFLAGS="$(SIM_FLAGS)" CARGO_TARGET_DIR="$(SIM_TARGET)" $(CARGO) clippy --release --package kelix-sim --all-targets --locked -- -D warnings
 
 doc: toolchain ## build the documentation, with warnings as errors
 	@echo "== documentation"
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --workspace --no-deps --locked
 
 loom: toolchain ## run the model tests of lock-free code
 	@echo "== model tests"
@@ -96,11 +111,11 @@ test-verbs-long: toolchain ## a million reads over verbs beside a writer
 	@echo "== a million reads over verbs"
 	@KELIX_TORN_READS=1000000 SECONDS_MAX=3000 scripts/test-verbs torn
 
-bench: build ## build, then run the spine benchmark
+bench: dist ## build with LTO, then run the spine benchmark
 	$(KELIX) bench spine
 
-report: build ## measure everything again and write docs/measurements.md and its figures (some 15 minutes)
-	$(KELIX) bench report
+report: dist ## measure everything again and write docs/measurements.md and its figures (some 15 minutes; TRACES=DIR for `daily`)
+	$(KELIX) bench report $(if $(TRACES),--traces "$(TRACES)")
 
 fuzz: toolchain ## run every fuzz target for FUZZ_SECONDS (default 5)
 	@echo "== fuzz targets"
@@ -122,12 +137,12 @@ other-release: toolchain ## check that this release and the one before (REF=TAG)
 	@echo "== the release before"
 	@scripts/other-release $(REF)
 
-install: build ## install the binary below PREFIX (default /usr/local; DESTDIR is honoured)
+install: dist ## install the program and its benchmarks below PREFIX (default /usr/local; DESTDIR is honoured)
 	install -d "$(DESTDIR)$(PREFIX)/bin"
-	install -m 755 "$(KELIX)" "$(DESTDIR)$(PREFIX)/bin/kelix"
+	install -m 755 "$(KELIX)" "$(KELIX)-bench" "$(DESTDIR)$(PREFIX)/bin"
 
-deb: build ## make a Debian package, in target/deb
-	@scripts/deb "$(KELIX)" "$(RELEASE)/../deb"
+deb: dist ## make a Debian package, in target/deb
+	@scripts/deb "$(KELIX)" "$(DIST)/../deb"
 
 test-packaging: toolchain ## test the Debian package, also in a virtual machine, and the container (root)
 	@echo "== package, service, container"
@@ -149,7 +164,7 @@ fmt-check: toolchain
 
 unit: toolchain
 	@echo "== tests"
-	$(CARGO) test --workspace --profile checks --locked --no-fail-fast
+	$(CARGO) test --release --workspace --locked --no-fail-fast
 
 test-demo: toolchain
 	@echo "== demo"

@@ -92,7 +92,7 @@ fn run_counted(operation: &str, count: usize, folder: &Path) -> Result<(u64, u64
         .args(["--tool=callgrind", "--separate-threads=yes", "--quiet"])
         .arg(format!("--callgrind-out-file={}", folder.join("out").display()))
         .arg(program)
-        .args(["bench", "counts", "--counted", &format!("{operation}:{count}")])
+        .args(["counts", "--counted", &format!("{operation}:{count}")])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .output()

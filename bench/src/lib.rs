@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
+use kelix_program::bench::NAMES;
 use kelix_report::Report;
 pub use measurements::{Written, write};
 pub use workload::Keys;
@@ -57,23 +58,6 @@ impl Options {
         self.threads.is_some() || self.clients.is_some() || self.keys.is_some()
     }
 }
-
-/// The names of all benchmarks, with what they show.
-pub const NAMES: &[(&str, &str)] = &[
-    ("spine", "gets and puts in shared memory against plain loops over the same table in one process"),
-    ("everywhere", "gets over TCP against a bare echo, and many clients against few"),
-    ("peers", "gets and puts against memcached and Redis, with LMDB beside"),
-    ("sweep", "the same over sizes of values and numbers of records"),
-    ("counts", "instructions an operation takes"),
-    ("ablation", "each feature against the same store without it"),
-    ("links", "following a link against looking an item up; generations loaded, built and switched"),
-    ("ordered", "ordered tables read through models against messages, a cached tree, LMDB and Redis"),
-    (
-        "daily",
-        "latencies during a snapshot, a restart out of one, memory after an hour of changes, hits of a cache",
-    ),
-    ("projection", "what the counted verbs and bytes of a run allow on an RDMA NIC, by arithmetic"),
-];
 
 /// Why a benchmark came to nothing.
 #[derive(Debug)]

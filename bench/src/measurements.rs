@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use kelix_report::{Report, check_parts, fill};
 
-use crate::{Error, NAMES, Options, check, measure};
+use kelix_program::bench::NAMES;
+
+use crate::{Error, Options, check, measure};
 
 /// What a run wrote.
 #[derive(Debug)]
@@ -26,17 +28,25 @@ pub fn write(folder: &Path, only: &[String], options: &Options) -> Result<Writte
         .map(|(name, _)| *name)
         .filter(|name| only.is_empty() || only.iter().any(|only| only == name))
         .collect();
-    names.iter().try_for_each(|name| check(name, options))?;
+    // Traces are for one of them.
+    let of = |name: &str| {
+        let traces = options.traces.clone().filter(|_| name == "daily");
+        Options { traces, ..options.clone() }
+    };
+    names.iter().try_for_each(|name| check(name, &of(name)))?;
     check_parts(folder, &names)?;
     let mut reports = Vec::new();
     for (index, name) in names.iter().enumerate() {
         if std::io::stderr().is_terminal() {
             eprintln!("measuring {name}, {} of {}", index + 1, names.len());
         }
-        reports.push(measure(name, options).map_err(|error| error.of(name))?);
+        reports.push(measure(name, &of(name)).map_err(|error| error.of(name))?);
     }
     let records = options.records.map_or(String::new(), |records| format!(" --records {records}"));
-    let command = |report: &Report| format!("kelix bench {}{records}", report.bench);
+    let command = |report: &Report| {
+        let traces = of(report.bench).traces.map_or("", |_| " --traces DIR");
+        format!("kelix bench {}{records}{traces}", report.bench)
+    };
     let figures = fill(folder, &reports, command)?;
     Ok(Written { file: folder.join("measurements.md"), figures, reports })
 }

@@ -8,18 +8,15 @@ use bytes::{
 };
 use kelix::TableKind;
 use kelix_fuzz::Input;
-use libfuzzer_sys::fuzz_target;
-use units::{
+use kelix_program::units::{
     parse_expiry, parse_interval, parse_lease, parse_patience, parse_size, show_mib, show_size, show_time,
 };
+use libfuzzer_sys::fuzz_target;
 
 // The program is no library.
 #[path = "../../crates/cli/src/bytes.rs"]
 #[allow(dead_code)]
 mod bytes;
-#[path = "../../crates/cli/src/units.rs"]
-#[allow(dead_code)]
-mod units;
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);

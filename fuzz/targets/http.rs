@@ -18,9 +18,6 @@ use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep};
 
 // The program is no library.
-#[path = "../../crates/cli/src/failure.rs"]
-#[allow(dead_code)]
-mod failure;
 #[path = "../../crates/cli/src/http.rs"]
 #[allow(dead_code)]
 mod http;
@@ -31,16 +28,8 @@ mod kept;
 mod metrics;
 #[path = "../../crates/cli/src/names.rs"]
 mod names;
-#[path = "../../crates/cli/src/output.rs"]
-#[allow(dead_code)]
-mod output;
 
-/// Where failures are told, which nobody reads here.
-mod context {
-    pub(crate) fn say(_: &str) {}
-}
-
-pub(crate) use failure::Failure;
+pub(crate) use kelix_program::Failure;
 
 /// What is promised: of a request's head, its bytes and its time; how long whoever reads nothing is waited for.
 const HEAD_BYTES_MAX: usize = 8 << 10;

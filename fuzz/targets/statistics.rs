@@ -26,9 +26,6 @@ use serde_json::{Value, json};
 mod bytes;
 #[path = "../../crates/cli/src/columns.rs"]
 mod columns;
-#[path = "../../crates/cli/src/failure.rs"]
-#[allow(dead_code)]
-mod failure;
 #[path = "../../crates/cli/src/kept.rs"]
 #[allow(dead_code)]
 mod kept;
@@ -36,9 +33,6 @@ mod kept;
 mod metrics;
 #[path = "../../crates/cli/src/names.rs"]
 mod names;
-#[path = "../../crates/cli/src/output.rs"]
-#[allow(dead_code)]
-mod output;
 #[path = "../../crates/cli/src/rates.rs"]
 mod rates;
 #[path = "../../crates/cli/src/report.rs"]
@@ -46,16 +40,8 @@ mod report;
 #[path = "../../crates/cli/src/screen.rs"]
 #[allow(dead_code)]
 mod screen;
-#[path = "../../crates/cli/src/units.rs"]
-#[allow(dead_code)]
-mod units;
 
-/// Where failures are told, which nobody reads here.
-mod context {
-    pub(crate) fn say(_: &str) {}
-}
-
-pub(crate) use failure::Failure;
+pub(crate) use kelix_program::{Failure, units};
 
 /// A frame of the set-up conversation has no more.
 const TEXT_BYTES_MAX: usize = 1 << 20;

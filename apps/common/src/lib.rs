@@ -7,15 +7,20 @@ mod kelix;
 mod keyed;
 mod measure;
 mod memcached;
-mod say;
 mod store;
 
 pub use kelix::KelixKeyed;
+pub use kelix_program::output::say as complain;
+pub use kelix_program::{Exit, Failure, end};
 pub use keyed::{Keyed, Keys};
 pub use measure::{BenchArgs, Times, Wanted};
 pub use memcached::{Memcached, start as start_memcached};
-pub use say::{Failure, complain, end, say, unprinted};
 pub use store::{Store, StoreArgs};
+
+/// Prints a line.
+pub fn say(line: std::fmt::Arguments<'_>) -> Result<(), Failure> {
+    Ok(std::io::Write::write_fmt(&mut std::io::stdout().lock(), format_args!("{line}\n"))?)
+}
 
 /// An error in words.
 pub fn text(error: impl std::fmt::Display) -> String {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use kelix_report::{Report, Row, Sense};
 
-use crate::say;
+use crate::{Failure, say};
 
 /// How often each side does a task.
 const ROUNDS: usize = 5;
@@ -26,13 +26,13 @@ pub struct BenchArgs {
 
 impl BenchArgs {
     /// Prints a report, and writes it where it was asked for. `command` is what makes it.
-    pub fn tell(&self, report: &Report, command: &str) -> Result<(), String> {
+    pub fn tell(&self, report: &Report, command: &str) -> Result<(), Failure> {
         match self.json {
             true => say(format_args!("{}", report.json()))?,
             false => say(format_args!("{}", report.table().trim_end()))?,
         }
         match &self.into {
-            Some(folder) => kelix_report::keep(folder, report, command),
+            Some(folder) => Ok(kelix_report::keep(folder, report, command)?),
             None => Ok(()),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use kelix_apps::{BenchArgs, KelixKeyed, Keyed, Memcached, Store, Times, Wanted, start_memcached};
+use kelix_apps::{BenchArgs, Failure, KelixKeyed, Keyed, Memcached, Store, Times, Wanted, start_memcached};
 use kelix_report::cores::{cores, pin, unpin};
 use kelix_report::{Report, Row, Sense};
 
@@ -44,7 +44,7 @@ fn search(
 }
 
 /// Runs it.
-pub fn run(edges: &Edges, args: &BenchArgs, command: String) -> Result<(), String> {
+pub fn run(edges: &Edges, args: &BenchArgs, command: String) -> Result<(), Failure> {
     let rows = measure(edges);
     unpin();
     args.tell(&Report::new("graph", edges.len(), rows?), &command)

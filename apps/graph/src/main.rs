@@ -135,7 +135,10 @@ impl GraphArgs {
         let vertices = self.vertices.unwrap_or(vertices);
         let edges = self.edges.unwrap_or(u64::from(vertices) * EDGES_EACH);
         if edges > u64::from(vertices) * u64::from(vertices) / 8 {
-            return Err(Failure::usage(format!("{edges} edges are too many for {vertices} vertices")));
+            return Err(Failure::usage(
+                "generate",
+                format!("{edges} edges are too many for {vertices} vertices"),
+            ));
         }
         kelix_report::progress::show("generating a graph");
         let graph = Edges::generate(vertices, edges);
@@ -199,9 +202,9 @@ impl Arguments {
             }
             Some(Command::Bench(args)) => {
                 if self.store.is_given() {
-                    return Err(Failure::usage("bench has stores of its own; leave --store out"));
+                    return Err(Failure::usage("bench", "bench has stores of its own; leave --store out"));
                 }
-                Ok(bench::run(&self.graph.edges(MEASURED_VERTICES)?, args, self.graph.command())?)
+                bench::run(&self.graph.edges(MEASURED_VERTICES)?, args, self.graph.command())
             }
         }
     }

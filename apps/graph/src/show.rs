@@ -56,6 +56,7 @@ fn loaded(edges: &Edges, args: &StoreArgs) -> Result<Store, Failure> {
 pub fn load(edges: &Edges, args: &StoreArgs) -> Result<(), Failure> {
     if !args.is_given() {
         return Err(Failure::usage(
+            "load",
             "load needs --store, the store to load into; the other commands load by themselves",
         ));
     }
@@ -95,7 +96,7 @@ pub fn bfs(links: &mut Links, from: u32, limits: Limits) -> Result<(), Failure> 
 pub fn dfs(links: &mut Links, from: u32, limit: usize) -> Result<(), Failure> {
     let mut users = Vec::new();
     links.deep(from, limit, |user| users.push(user))?;
-    Ok(users.into_iter().try_for_each(|user| say(format_args!("{user} {}", name(user))))?)
+    users.into_iter().try_for_each(|user| say(format_args!("{user} {}", name(user))))
 }
 
 /// Finds a person by name. Whether there is one.

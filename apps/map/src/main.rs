@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use kelix_apps::{BenchArgs, Failure, Store, StoreArgs, say, unprinted};
+use kelix_apps::{BenchArgs, Failure, Store, StoreArgs, say};
 use kelix_map::bench::Bench;
 use kelix_map::congestion::Live;
 use kelix_map::load::{About, load, memory_bytes};
@@ -138,23 +138,23 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.command {
         None => show(arguments),
         Some(Command::Match { lat, lon }) => {
-            let at =
-                Position::of(*lat, *lon).ok_or_else(|| Failure::usage(format!("{lat} {lon} is no place")))?;
+            let at = Position::of(*lat, *lon)
+                .ok_or_else(|| Failure::usage("match", format!("{lat} {lon} is no place")))?;
             tell_match(&mut ready(arguments)?, at)
         }
-        Some(Command::MatchFile { file }) => Ok(tell_matches(&points::read(file)?, &mut ready(arguments)?)?),
+        Some(Command::MatchFile { file }) => tell_matches(&points::read(file)?, &mut ready(arguments)?),
         Some(Command::Route { from, to, by }) => tell_route(&mut ready(arguments)?, (*from, *to), *by),
         Some(Command::Accuracy { drives }) => {
             let Ready { mut links, network, .. } = ready(arguments)?;
             let found = accuracy::measure(&mut links, &network, *drives)?;
-            Ok(say(format_args!("{}\n{}", network.title, accuracy::table(&found).trim_end()))?)
+            say(format_args!("{}\n{}", network.title, accuracy::table(&found).trim_end()))
         }
         Some(Command::Bench { tell, items, tasks }) => {
             let network = Network::of(source::open(arguments.data.as_deref())?)?;
             let bench = Bench { items: *items, tasks: *tasks as usize };
             let data =
                 arguments.data.as_ref().map_or(String::new(), |file| format!(" --data {}", file.display()));
-            Ok(tell.tell(&bench.run(network)?, &format!("kelix-map bench{data}"))?)
+            tell.tell(&bench.run(network)?, &format!("kelix-map bench{data}"))
         }
     }
 }
@@ -181,7 +181,7 @@ fn show(arguments: &Arguments) -> Result<(), Failure> {
         say(format_args!("http://{address}/"))
     });
     drop(feed);
-    Ok(served?)
+    served
 }
 
 /// A street's name in words.
@@ -216,12 +216,12 @@ fn tell_match(ready: &mut Ready, at: Position) -> Result<(), Failure> {
     Failure::unless(is_there)
 }
 
-fn tell_matches(traces: &[points::Trace], ready: &mut Ready) -> Result<(), String> {
+fn tell_matches(traces: &[points::Trace], ready: &mut Ready) -> Result<(), Failure> {
     let Ready { links, about, .. } = ready;
     let mut tracer = Tracer::new(Matcher::new(about.grid), Receiver::default());
     let output = std::io::stdout().lock();
     let mut output = csv::Writer::from_writer(std::io::BufWriter::new(output));
-    let words = |error: csv::Error| unprinted(error.into());
+    let words = |error: csv::Error| Failure::from(std::io::Error::from(error));
     let head =
         ["vehicle", "milliseconds", "latitude", "longitude", "part", "segment", "along_m", "off_m", "street"];
     output.write_record(head).map_err(words)?;
@@ -243,7 +243,7 @@ fn tell_matches(traces: &[points::Trace], ready: &mut Ready) -> Result<(), Strin
             output.write_record(&record).map_err(words)?;
         }
     }
-    output.flush().map_err(unprinted)
+    Ok(output.flush()?)
 }
 
 fn tell_route(ready: &mut Ready, (from, to): (Position, Position), by: By) -> Result<(), Failure> {

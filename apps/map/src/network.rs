@@ -145,7 +145,7 @@ impl Network {
         }
         if too_long > 0 {
             let pieces = if too_long == 1 { "a piece is".into() } else { format!("{too_long} pieces are") };
-            kelix_apps::complain(format_args!(
+            kelix_apps::complain(&format!(
                 "kelix-map: {pieces} left out of streets: longer than 100 km, so that a node is not where it should be"
             ));
         }

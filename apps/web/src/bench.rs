@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use kelix::Path;
-use kelix_apps::{BenchArgs, KelixKeyed, Memcached, Store, Times, Wanted, start_memcached};
+use kelix_apps::{BenchArgs, Failure, KelixKeyed, Memcached, Store, Times, Wanted, start_memcached};
 use kelix_report::cores::{cores, pin, unpin};
 use kelix_report::progress::show as progress;
 use kelix_report::{Report, Row, Sense};
@@ -56,7 +56,7 @@ const MEMCACHED: usize = 3;
 const MULTIGET: usize = 4;
 
 /// Measures, and tells what was found.
-pub fn bench(catalogue: &Catalogue, args: &BenchArgs) -> Result<(), String> {
+pub fn bench(catalogue: &Catalogue, args: &BenchArgs) -> Result<(), Failure> {
     let rows = measure(catalogue);
     unpin();
     let report = Report::new("web", catalogue.reviews.len() as u64, rows?);

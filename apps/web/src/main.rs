@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use kelix_apps::{BenchArgs, Failure, Store, StoreArgs, say, unprinted};
+use kelix_apps::{BenchArgs, Failure, Store, StoreArgs, say};
 use kelix_web::{
     Catalogue, HttpServer, Shop, bench, generate, load, load_test, memory_for, product_page, read_amazon,
     set_in,
@@ -87,7 +87,7 @@ impl SetArgs {
             return Ok(generate(count(self.products, products), count(self.reviews, reviews)));
         };
         let (catalogue, left_out) = read_amazon(folder)?;
-        left_out.iter().for_each(|what| kelix_apps::complain(format_args!("{what}")));
+        left_out.iter().for_each(|what| kelix_apps::complain(what));
         Ok(catalogue)
     }
 
@@ -103,9 +103,10 @@ fn open(cli: &Cli) -> Result<(Store, Shop), Failure> {
     let mut shop = Shop::open(&store.client)?;
     match set_in(&mut shop)? {
         Some(set) if cli.set.is_asked_for() => {
-            return Err(Failure::usage(format!(
-                "the store has a shop already: {set}; leave out --data, --products and --reviews"
-            )));
+            return Err(Failure::usage(
+                "open",
+                format!("the store has a shop already: {set}; leave out --data, --products and --reviews"),
+            ));
         }
         Some(_) => {}
         None => load(&mut shop, &catalogue)?,
@@ -126,7 +127,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
             say(format_args!("{:.0} pages/s: {}", test.rate(), test.describe()))?;
             Ok(())
         }
-        Some(Command::Bench(args)) => Ok(bench(&cli.set.catalogue(MEASURED)?, args)?),
+        Some(Command::Bench(args)) => bench(&cli.set.catalogue(MEASURED)?, args),
     }
 }
 
@@ -135,7 +136,7 @@ fn print_page(cli: &Cli, id: &str) -> Result<(), Failure> {
     let (_store, mut shop) = open(cli)?;
     let page = product_page(&mut shop, id)?
         .ok_or_else(|| Failure::not_there(format!("there is no product {id}")))?;
-    Ok(std::io::stdout().write_all(&page).map_err(unprinted)?)
+    Ok(std::io::stdout().write_all(&page)?)
 }
 
 fn serve(cli: &Cli) -> Result<(), Failure> {

@@ -44,7 +44,7 @@ impl Home {
 
     /// Starts a server with these options beside the usual ones, and waits until clients can connect.
     pub fn serve(&self, options: &[&str]) -> Result<Served, String> {
-        let program = std::env::current_exe().map_err(text)?;
+        let program = kelix_program::beside("kelix").map_err(text)?;
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("KELIX_"))
         {
@@ -62,7 +62,9 @@ impl Home {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(File::create(&errors).map_err(text)?);
-        let mut child = command.spawn().map_err(|error| format!("cannot start a server: {error}"))?;
+        let mut child = command.spawn().map_err(|error| {
+            format!("cannot start a server, {}: {error}", Path::new(command.get_program()).display())
+        })?;
         let mut said = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut served = Served { child, directory: self.path("run"), _said: None };
         let mut ready = String::new();

@@ -6,7 +6,7 @@ use super::chain::text;
 use crate::peers::protocol::{self, Protocol};
 use crate::store::verify;
 use crate::workload::{Batch, KEY_BYTES, Records, key};
-use kelix_report::daemon::{Daemon, Transport};
+use kelix_report::daemon::Daemon;
 use kelix_report::socket::{receive, send_all};
 
 /// Records of a batch while they are loaded.
@@ -35,8 +35,7 @@ fn set_key(said: &mut [u8], from: u64, to: u64) {
 impl Memcached {
     /// Starts it on the cores of the calling thread.
     pub fn start(records: Records) -> Result<Memcached, String> {
-        let arguments = |address: &_, folder: &_| protocol::Memcached::arguments(address, folder, records, 1);
-        let daemon = Daemon::start(protocol::Memcached::PROGRAM, Transport::Tcp, arguments)?;
+        let daemon = protocol::Memcached::serve(records)?;
         let socket = daemon.connect()?;
         let (mut request, mut answer) = (Vec::new(), Vec::new());
         let batch = Batch { gets: vec![0], puts: Vec::new() };

@@ -59,6 +59,11 @@ impl Setup {
         }
     }
 
+    /// Whether it only checks that all works.
+    fn is_small(&self) -> bool {
+        self.rounds == SMALL
+    }
+
     fn over_tcp(&self) -> Setup {
         Setup { transport: Transport::Tcp, ..self.clone() }
     }
@@ -176,6 +181,7 @@ pub(crate) fn sweep(options: &Options) -> Result<Report, String> {
 
 /// How many records of a size a run of so many has.
 fn count_of(records: u64, bytes: usize) -> u64 {
-    let memory = if records < FULL_RECORDS { LONG_BYTES_SMALL } else { LONG_BYTES };
-    (memory / bytes as u64).min(TCP_RECORDS)
+    let (memory, most) =
+        if records < FULL_RECORDS { (LONG_BYTES_SMALL, records) } else { (LONG_BYTES, TCP_RECORDS) };
+    (memory / bytes as u64).min(most)
 }

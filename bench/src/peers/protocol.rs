@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use crate::workload::{Batch, KEY_BYTES, Records, key};
-use kelix_report::daemon::Address;
+use kelix_report::daemon::{Address, Daemon, Transport};
+use kelix_report::memcached::{self, Settings};
 
 /// A peer, as far as it differs from the others.
 pub(crate) trait Protocol {
@@ -20,72 +21,58 @@ pub(crate) trait Protocol {
     fn value_at(records: Records) -> usize;
 }
 
-/// memcached: one `get` for all keys; quiet meta sets, ended by a `mn` that says that all were done.
+/// memcached, as [`memcached`] speaks it.
 pub(crate) struct Memcached;
 
-/// The arguments by which a memcached listens at an address. It wants to be told that it may run as root.
-pub(crate) fn listening(address: &Address) -> Vec<String> {
-    let mut arguments = match address {
-        Address::Unix(path) => ["-s".into(), path.display().to_string()].to_vec(),
-        Address::Tcp(port) => ["-l".into(), "127.0.0.1".into(), "-p".into(), port.to_string()].to_vec(),
-    };
-    if rustix::process::geteuid().is_root() {
-        arguments.extend(["-u".into(), "root".into()]);
+impl Memcached {
+    /// Starts a server of one thread, over TCP, on the cores of the calling thread.
+    pub fn serve(records: Records) -> Result<Daemon, String> {
+        Memcached::settings(records, 1).start(Transport::Tcp)
     }
-    arguments
+
+    fn settings(records: Records, threads: usize) -> Settings {
+        let item = records.value_bytes as u64 + 160;
+        let memory_bytes = records.count * item * 3 / 2 + (256 << 20);
+        // With several threads memcached has up to 2^13 locks, and refuses a table that is no larger.
+        let power = (64 - records.count.leading_zeros()).clamp(16, 30);
+        Settings { memory_bytes, threads, evicts: false, hash_power: Some(power) }
+    }
 }
 
 impl Protocol for Memcached {
-    const PROGRAM: &'static str = "memcached";
+    const PROGRAM: &'static str = memcached::PROGRAM;
 
     fn arguments(address: &Address, _: &Path, records: Records, threads: usize) -> Vec<String> {
-        let item = records.value_bytes as u64 + 160;
-        let megabytes = ((records.count * item * 3 / 2) >> 20) + 256;
-        // With several threads memcached has up to 2^13 locks, and refuses a table that is no larger.
-        let power = (64 - records.count.leading_zeros()).clamp(16, 30);
-        let mut arguments: Vec<String> = ["-U", "0", "-M", "-I", "16m"].map(String::from).into();
-        arguments.extend(["-t".into(), threads.to_string()]);
-        arguments.extend(["-m".into(), megabytes.to_string(), "-o".into(), format!("hashpower={power}")]);
-        arguments.extend(listening(address));
-        arguments
+        Memcached::settings(records, threads).arguments(address)
     }
 
     fn say(batch: &Batch, records: Records, request: &mut Vec<u8>, answer: &mut Vec<u8>) {
         let bytes = records.value_bytes;
         if !batch.gets.is_empty() {
-            request.extend_from_slice(b"get");
+            memcached::say_get(batch.gets.iter().map(|record| key(*record)), request);
             for record in &batch.gets {
-                request.push(b' ');
-                request.extend_from_slice(&key(*record));
-                answer.extend_from_slice(b"VALUE ");
-                answer.extend_from_slice(&key(*record));
-                answer.extend_from_slice(format!(" 0 {bytes}\r\n").as_bytes());
-                records.write_value(*record, answer);
-                answer.extend_from_slice(b"\r\n");
+                let write = |answer: &mut Vec<u8>| records.write_value(*record, answer);
+                memcached::answer_value(&key(*record), bytes, answer, write);
             }
-            request.extend_from_slice(b"\r\n");
-            answer.extend_from_slice(b"END\r\n");
+            answer.extend_from_slice(memcached::END);
         }
-        let quiet = batch.puts.len() > 1;
+        let is_quiet = batch.puts.len() > 1;
         for record in &batch.puts {
-            request.extend_from_slice(b"ms ");
-            request.extend_from_slice(&key(*record));
-            request.extend_from_slice(format!(" {bytes}{}\r\n", if quiet { " q" } else { "" }).as_bytes());
-            records.write_value(*record, request);
-            request.extend_from_slice(b"\r\n");
+            let write = |request: &mut Vec<u8>| records.write_value(*record, request);
+            memcached::say_set(&key(*record), bytes, is_quiet, request, write);
         }
         match batch.puts.len() {
             0 => {}
-            1 => answer.extend_from_slice(b"HD\r\n"),
+            1 => answer.extend_from_slice(memcached::STORED),
             _ => {
-                request.extend_from_slice(b"mn\r\n");
-                answer.extend_from_slice(b"MN\r\n");
+                memcached::say_all(request);
+                answer.extend_from_slice(memcached::ALL_DONE);
             }
         }
     }
 
     fn value_at(records: Records) -> usize {
-        b"VALUE ".len() + KEY_BYTES + format!(" 0 {}\r\n", records.value_bytes).len()
+        memcached::value_at(KEY_BYTES, records.value_bytes)
     }
 }
 

@@ -18,6 +18,8 @@ const TRIAL: Duration = Duration::from_millis(3);
 /// Operations that are prepared for a row, and most bytes of their values.
 const PREPARED: usize = 1 << 17;
 const PREPARED_BYTES: usize = 64 << 20;
+/// Of these a small run, which only checks that all works, has one in so many.
+const PREPARED_SMALL: usize = 16;
 /// Operations of one call between two looks at the clock.
 const CALL: usize = 1 << 12;
 const CALL_BYTES: usize = 8 << 20;
@@ -53,7 +55,8 @@ impl Engines {
 
     /// Operations of a row, cut into batches.
     fn work(&self, work: &Work, size: usize) -> Vec<Batch> {
-        let count = PREPARED.min(PREPARED_BYTES / self.records.value_bytes).max(size);
+        let share = if self.setup.is_small() { PREPARED_SMALL } else { 1 };
+        let count = (PREPARED.min(PREPARED_BYTES / self.records.value_bytes) / share).max(size);
         batches(&work.keys.draw(5, self.records.count, count), size, work.gets_percent)
     }
 

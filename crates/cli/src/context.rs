@@ -1,6 +1,5 @@
 //! What every command has at hand: where the server is, how to print, how to measure.
 
-use std::io::{IsTerminal, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +9,8 @@ use kelix::{
     SessionOptions, Table, TableKind,
 };
 use serde_json::{Value, json};
+
+pub(crate) use kelix_program::output::say;
 
 use crate::config::nearest;
 use crate::kept::{Kept, Lent};
@@ -130,10 +131,7 @@ impl Context {
 
     /// Prints one JSON value: indented for people, on one line for programs.
     pub fn print_json(&self, value: &Value) -> Result<(), Failure> {
-        let mut out = std::io::stdout().lock();
-        let text = if out.is_terminal() { format!("{value:#}") } else { value.to_string() };
-        writeln!(out, "{text}")?;
-        Ok(out.flush()?)
+        kelix_program::output::print_json(value)
     }
 }
 
@@ -224,14 +222,6 @@ pub(crate) fn some_of(all: &[String]) -> String {
         0 => named,
         more => format!("{named}, and {more} more"),
     }
-}
-
-/// Says something on standard error. Nobody may be listening, which is no reason to fail. Names in it are perhaps of others, who are not to play
-/// tricks on a terminal.
-pub(crate) fn say(text: &str) {
-    let hides = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    let text = text.replace(hides, "\u{fffd}");
-    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// A cost in words.

@@ -6,7 +6,6 @@
 
 #![forbid(unsafe_code)]
 
-#[cfg_attr(not(feature = "bench"), path = "bench_left_out.rs")]
 mod bench;
 mod bytes;
 mod chase;
@@ -17,7 +16,6 @@ mod context;
 mod demo;
 mod ending;
 mod fabric;
-mod failure;
 mod get;
 mod heeded;
 mod http;
@@ -29,7 +27,6 @@ mod manager;
 mod metrics;
 mod names;
 mod namespaces;
-mod output;
 mod pages;
 mod plan;
 mod progress;
@@ -43,7 +40,6 @@ mod snapshot;
 mod stat;
 mod table;
 mod trust;
-mod units;
 mod walk;
 mod watch;
 mod write;
@@ -52,15 +48,13 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use clap::error::ErrorKind as UsageKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use kelix::{Address, FabricChoice};
-use rustix::process::{Resource, Signal, getrlimit};
+use rustix::process::{Resource, getrlimit};
 
-pub(crate) use failure::{Exit, Failure};
+pub(crate) use kelix_program::{Exit, Failure, units};
 
 /// A store in memory whose reads bypass the server
 ///
@@ -277,15 +271,7 @@ fn check_address_space() -> Result<(), Failure> {
 }
 
 fn main() -> ExitCode {
-    // A write beyond the limit on the length of files is an error then, as on a full disk, and ends nothing.
-    let limit = signal_hook::flag::register(Signal::XFSZ.as_raw(), Arc::default());
-    // Memory that the system refuses aborts the program, with a message of the language's: that ends it as other failures do.
-    let (abort, always) = (Signal::ABORT.as_raw(), Arc::new(AtomicBool::new(true)));
-    let aborts = signal_hook::flag::register_conditional_shutdown(abort, Exit::Other as i32, always);
-    if let Err(error) = limit.and(aborts) {
-        return Failure::io("start", "cannot watch for signals", &error).report(false);
-    }
-    if let Err(failure) = output::check() {
+    if let Err(failure) = kelix_program::begin() {
         return failure.report(false);
     }
     let cli = match parse() {

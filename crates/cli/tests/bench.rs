@@ -1,390 +1,54 @@
-//! `kelix bench`: each benchmark in a small run, whose rows are those of docs/measurements.md, and the report of all of them. No figure is looked at.
+//! `kelix bench` runs `kelix-bench`, which stands beside it. What that does is tested in `bench/tests`.
 
 mod harness;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use harness::Place;
-use serde_json::json;
 
-/// docs/measurements.md.
-fn measurements() -> String {
-    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/measurements.md"))
-        .expect("a file")
-}
-
-/// The parts between markers by name, and all that is outside them, markers included.
-fn parts(text: &str) -> (BTreeMap<String, String>, String) {
-    let (mut parts, mut outside, mut inside) = (BTreeMap::<String, String>::new(), String::new(), None);
-    for line in text.split_inclusive('\n') {
-        let marker = line.trim_end().strip_prefix("<!-- kelix ").and_then(|line| line.strip_suffix(" -->"));
-        if marker.is_some_and(|marker| marker.ends_with(": end")) {
-            inside = None;
-        }
-        match &inside {
-            Some(part) => *parts.entry(String::clone(part)).or_default() += line,
-            None => outside += line,
-        }
-        if let Some(part) = marker.and_then(|marker| marker.strip_suffix(": begin")) {
-            inside = Some(part.to_string());
-        }
-    }
-    (parts, outside)
-}
-
-/// Asserts that this is XML: tags in pairs, attributes in quotes, and nothing in texts that would have to be escaped.
-fn assert_well_formed(xml: &str) {
-    let mut open = Vec::new();
-    for tag in xml.split('<').skip(1) {
-        let (tag, text) = tag.split_once('>').unwrap_or_else(|| panic!("<{tag} has no end"));
-        assert!(!text.replace("&amp;", "").replace("&lt;", "").replace("&gt;", "").contains('&'), "{text}");
-        assert_eq!(tag.matches('"').count(), 2 * tag.matches('=').count(), "{tag}");
-        let name = tag.split_whitespace().next().expect("a name");
-        if let Some(name) = name.strip_prefix('/') {
-            assert_eq!(open.pop(), Some(name), "{xml}");
-        } else if !tag.ends_with('/') {
-            open.push(name);
-        }
-    }
-    assert!(xml.starts_with("<svg ") && open.is_empty(), "{open:?} in {xml}");
-}
-
-fn rows_of_peers() -> Vec<String> {
-    let mut wanted: Vec<String> =
-        "memory get_latency get_latency_near get_latency_dep put_latency multiget_rate put_rate"
-            .split(' ')
-            .map(String::from)
-            .collect();
-    for keys in ["uniform", "zipf"] {
-        for mix in ["c", "b", "a"] {
-            wanted.extend([format!("mix_{mix}_{keys}"), format!("sync_{mix}_{keys}")]);
-        }
-        wanted.push(format!("get_ratio_{keys}"));
-    }
-    wanted.extend(
-        ["size_4k", "size_4k_copy", "size_4m", "size_4m_copy", "tcp_get", "tcp_rate"].map(String::from),
-    );
-    wanted
-}
-
-fn rows_of_sweep() -> Vec<String> {
-    let sizes = ["value_32", "value_128", "value_512", "value_1k", "value_2k", "value_4k", "value_4m"];
-    let numbers = ["records_2000_memcached", "records_2000_redis"];
-    let ids = sizes.into_iter().chain(numbers);
-    ids.flat_map(|id| ["get", "put", "one"].map(|what| format!("{id}_{what}"))).collect()
-}
-
-fn rows_of_counts() -> Vec<String> {
-    ["get", "put", "chase", "scan", "multi_get", "multi_put", "multi_get_put"]
-        .map(|id| format!("instructions_{id}"))
-        .into()
-}
-
-fn rows_of_projection() -> Vec<String> {
-    let mut wanted = vec!["hydradb_get_zipf", "hydradb_get_uniform", "xstore_get_rate", "xstore_get_latency"];
-    wanted.extend(["xstore_message_latency", "xstore_over_inner", "xstore_over_inner_equal"]);
-    wanted.push("xstore_over_message");
-    wanted.into_iter().map(String::from).collect()
-}
-
-fn rows_of_daily() -> Vec<String> {
-    let latencies = ["snapshot_get", "snapshot_put", "restart", "restart_warm", "churn"];
-    latencies.into_iter().chain(["hit_ratio", "hit_ratio_memcached"]).map(String::from).collect()
-}
-
-/// Streams out of files of all kinds, beside those that are made up.
-#[test]
-fn caches_are_measured_with_the_traces_of_a_folder() {
-    let place = Place::new();
-    let folder = place.path().join("traces");
-    std::fs::create_dir_all(folder.join("cachelib")).expect("a folder");
-    let write = |name: &str, bytes: &[u8]| std::fs::write(folder.join(name), bytes).expect("there is room");
-    let blocks: String = (0..3000).map(|at| format!("1,{at},2a,{},{}\n", 512 + at % 9, at % 700)).collect();
-    write("cloudPhysicsIO.csv", format!("version,time,op,size,lbn\n{blocks}").as_bytes());
-    write(
-        "cachelib/kvcache_reg.sizes.json",
-        br#"{"valSizeRange": [31, 630], "valSizeRangeProbability": [3, 1]}"#,
-    );
-    let popularity = br#"{"oneHits": 0.1, "popularityBuckets": [1, 900], "popularityWeights": [500, 2700]}"#;
-    write("cachelib/kvcache_reg.pop.json", popularity);
-    let keys: Vec<u8> = (0..3000u64).flat_map(|at| (at * at % 911).to_be_bytes()).collect();
-    write("scarab_scarab-recs.trace", &keys);
-    let packed = Command::new("xz").arg(folder.join("scarab_scarab-recs.trace")).status();
-    assert!(packed.expect("xz is installed").success());
-
-    let bench = |folder: &std::path::Path| {
-        let folder = folder.to_str().expect("a plain path");
-        place.kelix(&["bench", "daily", "--records", "1000", "--json", "--traces", folder])
-    };
-    let ran = bench(&folder);
-    assert_eq!(ran.code, 0, "{ran:?}");
-    let report = ran.json();
-    let hits = report["hit_ratio"].as_array().expect("hits");
-    let streams: Vec<&str> = hits.iter().map(|of| of["stream"].as_str().expect("a name")).collect();
-    let wanted = ["blocks", "recommended", "kvcache", "drift", "loop", "sizes"];
-    assert_eq!(streams, wanted.map(|stream| [stream; 3]).concat());
-    for of in hits {
-        // memcached is no exact LRU, but with room for less it does not find more than there is to be found.
-        let percent = |name: &str| of[name].as_f64().expect("a number");
-        let is_percent = |name: &&str| (0.0..=100.0).contains(&percent(name));
-        assert!(["lru", "memcached", "kelix"].iter().all(is_percent), "{of}");
-        assert_eq!(of["kelix_refused"], 0, "{of}");
-    }
-    // With room for a third of 700 blocks that come in turn, none is found again.
-    assert_eq!((&hits[2]["percent"], &hits[2]["lru"]), (&json!(30.0), &json!(0.0)));
-
-    write("cloudPhysicsIO.csv", b"version,time,op,size,lbn\n1,5,2a,many,7\n");
-    bench(&folder).failed(5, &["cloudPhysicsIO.csv is not what it is called"]);
-    bench(place.path()).failed(5, &["has none of cloudPhysicsIO.csv"]);
-    let ran = place.kelix(&["bench", "spine", "--traces", "traces"]);
-    assert!(ran.code != 0 && ran.err.contains("daily does"), "{ran:?}");
-}
-
-fn rows_of_links() -> Vec<String> {
-    let mut wanted = Vec::new();
-    for fabric in ["", "shm_"] {
-        let sizes = [32, 64, 128, 256, 512, 1024, 2048, 4096];
-        wanted.extend(sizes.map(|bytes| format!("chase_{fabric}{bytes}")));
-    }
-    wanted.extend([64, 256, 1024, 4096].map(|bytes| format!("chase_memcached_{bytes}")));
-    let chases =
-        ["chase_message", "chase_memcached", "chase_loop", "chase_batch", "chase_batch_tcp", "link_bytes"];
-    wanted.extend(chases.map(String::from));
-    wanted.extend(["load_pg", "load_build"].map(String::from));
-    wanted.extend(["switch_total", "switch_reads", "switch_p999", "build_p999"].map(String::from));
-    wanted
-}
-
-/// Several clients and server threads, and keys of a file.
-#[test]
-fn peers_are_measured_as_was_chosen() {
-    let place = Place::new();
-    let trace = place.path().join("trace");
-    std::fs::write(&trace, "one\ntwo\none\n").expect("there is room");
-    let bench = |more: &[&str]| {
-        let all = [&["bench", "peers", "--records", "1000", "--json", "--keys", "trace"], more].concat();
-        place.kelix(&all)
-    };
-    let ran = bench(&[trace.to_str().expect("a plain path"), "--threads", "2", "--clients", "2"]);
-    assert_eq!(ran.code, 0, "{ran:?}");
-    let rows = ran.json()["rows"].as_array().expect("rows").len();
-    assert_eq!(rows, 20, "the mixes are over one kind of keys");
-    for wrong in [&[][..], &["nowhere"][..]] {
-        let ran = bench(wrong);
-        assert!(ran.code != 0 && ran.err.contains(wrong.first().unwrap_or(&"trace needs a file")), "{ran:?}");
-    }
-    let ran = place.kelix(&["bench", "spine", "--clients", "2"]);
-    assert!(ran.code != 0 && ran.err.contains("peers and sweep"), "{ran:?}");
-}
-
-fn rows_of_ordered() -> Vec<String> {
-    let mut wanted: Vec<String> = ["rpc_latency", "rpc_latency_dep"].map(String::from).into();
-    wanted.extend(["rpc_rate", "rpc_rate_both", "rpc_inserts", "rpc_inserts_both"].map(String::from));
-    let cached = ["inner_cache_shm", "cache_ladder_shm", "inner_cache_tcp", "cache_ladder_tcp"];
-    wanted.extend(cached.map(String::from));
-    wanted.extend(["lmdb_get", "lmdb_batch", "lmdb_scan", "redis_zset"].map(String::from));
-    let rows = |kinds: &[&str], sets: [&str; 4]| {
-        let of_set = |set: &str| kinds.iter().map(|kind| format!("{kind}_{set}")).collect::<Vec<_>>();
-        sets.into_iter().flat_map(of_set).collect::<Vec<_>>()
-    };
-    wanted.extend(rows(&["leaf_reads", "leaf_bytes"], ["linear", "noised", "clustered", "lognormal"]));
-    wanted.extend(["any_reads", "cache_model", "cache_table", "cache_churned", "read_cpu"].map(String::from));
-    let of_strings = ["string_reads", "string_learned", "string_cache"];
-    wanted.extend(rows(&of_strings, ["users", "urls", "paths", "words"]));
-    for mix in ["read_only", "uniform", "latest", "ycsb_a"] {
-        wanted.extend([format!("fallbacks_{mix}"), format!("fallbacks_tcp_{mix}")]);
-    }
-    for mix in ["a", "b", "c", "d", "e", "f", "production"] {
-        wanted.extend([format!("ycsb_{mix}_uniform"), format!("ycsb_{mix}_zipf")]);
-    }
-    wanted.extend(["growth", "training_usable", "training"].map(String::from));
-    wanted
-}
-
-/// Real keys are measured beside those that are made.
-#[test]
-fn ordered_tables_are_measured_with_the_keys_of_a_file() {
-    let place = Place::new();
-    let ranges: String = (0..1500).map(|line| format!("{},{},DE\n", line * line, line * line + 9)).collect();
-    let file = place.file("ranges.csv", ranges.as_bytes());
-    let bench =
-        |file: &str| place.kelix(&["bench", "ordered", "--records", "1000", "--json", "--keys-file", file]);
-    let ran = bench(file.to_str().expect("a plain path"));
-    assert_eq!(ran.code, 0, "{ran:?}");
-    let report = ran.json();
-    let others: Vec<&str> = ids(&report).into_iter().filter(|id| !id.ends_with("_file")).collect();
-    assert_eq!((others.len(), ids(&report).len()), (rows_of_ordered().len(), rows_of_ordered().len() + 2));
-    let ran = bench("nowhere.csv");
-    assert!(ran.code != 0 && ran.err.contains("nowhere.csv"), "{ran:?}");
-    let ran = place.kelix(&["bench", "spine", "--keys-file", "nowhere.csv"]);
-    assert!(ran.code != 0 && ran.err.contains("ordered does"), "{ran:?}");
-}
-
-fn rows_of_ablation() -> Vec<String> {
-    let mut wanted = vec![
-        "pointer_cache",
-        "pointer_cache_zipf",
-        "ring_messages",
-        "ring_messages_batch",
-        "ring_one_core",
-        "ring_one_core_batch",
-        "single_thread",
-        "single_thread_batch",
-        "index_reads",
-        "shared_pointers",
-        "shared_pointers_here",
-    ];
-    wanted.extend(["mix_50_uniform", "mix_90_uniform", "mix_100_uniform"]);
-    wanted.extend(["mix_50_zipf", "mix_90_zipf", "mix_100_zipf"]);
-    wanted.extend(["hits_100_uniform", "hits_100_zipf", "hits_90_uniform", "hits_90_zipf"]);
-    wanted.extend(["hits_50_uniform", "hits_50_zipf"]);
-    wanted.into_iter().map(String::from).collect()
-}
-
-/// All words that could be names of rows.
-fn names(text: &str) -> BTreeSet<&str> {
-    text.split(|letter: char| !letter.is_alphanumeric() && letter != '_').collect()
-}
-
-/// How rows of a link to so many bytes begin.
-const CHASES: [&str; 8] =
-    ["chase_1", "chase_2", "chase_3", "chase_4", "chase_5", "chase_6", "chase_shm_", "chase_memcached_"];
-
-/// The papers' figures, and how the rows that stand in them begin.
-const PAPERS: [(&str, &[&str], &[&str]); 4] = [
-    ("peers", &["hydradb-9"], &["mix_", "sync_", "get_ratio_"]),
-    ("ablation", &["hydradb-10"], &["pointer_cache", "ring_", "mix_", "single_thread"]),
-    ("ablation", &["hydradb-11"], &["hits_"]),
-    ("links", &["keli-3", "keli-8"], &CHASES),
-];
-
-/// Rows of a benchmark, by their names.
-fn ids(report: &serde_json::Value) -> Vec<&str> {
-    let rows = report["rows"].as_array().expect("rows");
-    rows.iter().map(|row| row["id"].as_str().expect("an id")).collect()
-}
-
-/// Asserts that a report into this place has told and drawn each row of a benchmark, and all that belong to papers.
-fn assert_written(place: &Place, parts: &BTreeMap<String, String>, report: &serde_json::Value) {
-    let picture = |name: &str| std::fs::read_to_string(place.path().join(format!("figures/{name}.svg")));
-    let (bench, ids) = (report["bench"].as_str().expect("a name"), ids(report));
-    match bench {
-        "peers" => assert_eq!(ids, rows_of_peers()),
-        "ablation" => assert_eq!(ids, rows_of_ablation()),
-        "sweep" => assert_eq!(ids, rows_of_sweep()),
-        "counts" => assert_eq!(ids, rows_of_counts()),
-        "links" => assert_eq!(ids, rows_of_links()),
-        "ordered" => assert_eq!(ids, rows_of_ordered()),
-        "daily" => assert_eq!(ids, rows_of_daily()),
-        "projection" => assert_eq!(ids, rows_of_projection()),
-        _ => assert!(ids.len() > 4, "{ids:?}"),
-    }
-    let part = &parts[&format!("bench {bench}")];
-    // Instructions are compared with nothing, and what is projected is better or worse than nothing.
-    let has_bars = !["counts", "projection"].contains(&bench);
-    let drawn = if has_bars { picture(bench).expect("drawn") } else { String::new() };
-    let rows = || report["rows"].as_array().expect("rows").iter();
-    let any_wanted = rows().any(|row| row["wanted"].is_number());
-    for (id, row) in ids.iter().zip(rows()) {
-        assert!(row["ours"].as_f64().is_some_and(|ours| ours >= 0.0), "{row}");
-        assert!(part.contains(&format!("\n| {id} | ")), "{id}: {part}");
-        let wanted = row["wanted"].as_f64().is_some_and(|wanted| wanted > 0.0);
-        let is_bar = if any_wanted { wanted } else { has_bars };
-        assert_eq!(drawn.contains(&format!(">{id}<")), is_bar, "{id}: {drawn}");
-    }
-    assert!(part.contains("--records 2000`.\n"), "{part}");
-    for (_, figures, begins) in PAPERS.iter().filter(|(of, ..)| *of == bench) {
-        let shown: String = figures.iter().filter_map(|figure| picture(figure).ok()).collect();
-        let told: String = figures.iter().map(|figure| &parts[&format!("figure {figure}")][..]).collect();
-        for id in ids.iter().filter(|id| begins.iter().any(|begin| id.starts_with(begin))) {
-            assert!(names(&shown).contains(id) && names(&told).contains(id), "{id} is not in {figures:?}");
-        }
-    }
-}
-
-/// Parts that the applications write.
-const APPLICATIONS: [&str; 6] =
-    ["bench graph", "bench map", "bench web", "figure keli-10", "figure keli-11", "figure keli-9"];
-
-/// A report of all benchmarks with so few records that they measure nothing, into a copy of docs/measurements.md that
-/// has nothing between its markers.
-#[test]
-fn a_report_fills_every_part_and_leaves_the_prose_alone() {
-    let place = Place::new();
-    let (written, prose) = parts(&measurements());
-    let emptied = written.values().fold(measurements(), |text, part| text.replace(part, "NOTHING\n"));
-    assert_eq!(parts(&emptied).1, prose);
-    let file = place.file("measurements.md", emptied.as_bytes());
-    let folder = place.path().to_str().expect("text");
-    let ran = place.kelix(&["bench", "report", "--into", folder, "--records", "2000", "--json"]);
-    assert_eq!((ran.code, &ran.err[..]), (0, ""), "{ran:?}");
-    let (parts, around) = parts(&std::fs::read_to_string(file).expect("the file"));
-    assert_eq!(around, prose);
-
-    let result = ran.json();
-    let reports = result["reports"].as_array().expect("reports");
-    for report in reports {
-        assert_written(&place, &parts, report);
-    }
-    for (name, part) in &parts {
-        assert_eq!(part == "NOTHING\n", APPLICATIONS.contains(&&name[..]), "{name}");
-    }
-    for figure in result["figures"].as_array().expect("figures") {
-        assert_well_formed(&std::fs::read_to_string(figure.as_str().expect("a path")).expect("a picture"));
-    }
-    let names = std::fs::read_dir(place.path()).expect("a folder").flatten().map(|entry| entry.file_name());
-    assert!(
-        !names.into_iter().any(|name| name.to_string_lossy().starts_with("measurements.md.")),
-        "left behind"
-    );
+/// Runs a copy of the program in a directory: exit code, output and errors.
+fn bench(directory: &Path, args: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(directory.join("kelix"));
+    let ran = command.args(args).env("KELIX_CONFIG", "/dev/null").output().expect("the program runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+    (ran.status.code(), text(ran.stdout), text(ran.stderr))
 }
 
 #[test]
-fn a_report_that_cannot_be_written_leaves_the_file_alone() {
+fn what_was_typed_goes_to_the_program_beside_it_and_its_exit_status_comes_back() {
     let place = Place::new();
-    let folder = place.path().to_str().expect("text");
-    let report =
-        || place.kelix(&["bench", "report", "--into", folder, "--only", "spine", "--records", "2000"]);
-    let begin = "<!-- kelix bench spine: begin -->\n";
-    let end = "<!-- kelix bench spine: end -->\n";
-    report().failed(5, &["cannot read", "measurements.md", "--into"]);
-    for (text, said) in [
-        ("# By hand\n".to_string(), "there is no line `<!-- kelix bench spine: begin -->`: add it"),
-        (measurements().replace(end, ""), "has no end before line"),
-        (format!("a\n{begin}b\n"), "line 2 has no end: add `<!-- kelix bench spine: end -->`"),
-        (measurements().replace(begin, ""), "without a begin"),
-        (format!("{}{begin}{end}", measurements()), "a second"),
+    let directory = place.path();
+    std::fs::copy(env!("CARGO_BIN_EXE_kelix"), directory.join("kelix")).expect("a copy");
+
+    let (code, _, told) = bench(directory, &["bench", "spine"]);
+    let wanted =
+        format!("there is no {}; `make build` builds all of it", directory.join("kelix-bench").display());
+    assert!(code == Some(5) && told.contains(&wanted), "{code:?} {told}");
+    for help in [&["bench", "--help"][..], &["help", "bench"]] {
+        let (code, said, _) = bench(directory, help);
+        assert!(code == Some(0) && said.contains("kelix-bench") && said.contains("--records"), "{said}");
+    }
+
+    let script = place.file("kelix-bench", b"#!/bin/sh\nprintf '[%s]' \"$@\"\necho told >&2\nexit 7\n");
+    std::fs::set_permissions(script, Permissions::from_mode(0o755)).expect("a program");
+    for (typed, wanted) in [
+        (&["bench", "spine"][..], "[spine]"),
+        (&["--json", "bench", "peers", "--records", "10M"], "[--json][peers][--records][10M]"),
+        (
+            &["bench", "--keys", "trace", "a file", "--threads=2", "peers"],
+            "[peers][--keys][trace][a file][--threads][2]",
+        ),
+        (
+            &["bench", "report", "--only", "links", "--only", "spine"],
+            "[report][--only][links][--only][spine]",
+        ),
+        (&["bench", "--project", "nic.toml"], "[--project][nic.toml]"),
     ] {
-        let file = place.file("measurements.md", text.as_bytes());
-        report().failed(5, &[said, "measurements.md"]);
-        assert_eq!(std::fs::read_to_string(&file).expect("the file"), text);
-        assert!(!place.path().join("figures").exists(), "drawn");
+        assert_eq!(bench(directory, typed), (Some(7), wanted.into(), "told\n".into()));
     }
-    place.kelix(&["bench", "spine", "--only", "spine"]).failed(2, &["kelix bench report"]);
-    place.kelix(&["bench", "report", "--svg", folder]).failed(2, &["--into"]);
-}
-
-#[test]
-fn a_peer_that_is_not_installed_is_named() {
-    let place = Place::new();
-    let mut bench = Command::new(env!("CARGO_BIN_EXE_kelix"));
-    bench.args(["bench", "peers", "--records", "1000"]).env("PATH", place.path());
-    let ran = bench.output().expect("the program runs");
-    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-    assert!(!ran.status.success() && said.contains("memcached is not installed"), "{said}");
-
-    // Nothing is written of a report that it belongs to, and a file that has no place for the report is told of first.
-    let report = |text: &str, wanted: &str| {
-        let file = place.file("measurements.md", text.as_bytes());
-        let mut bench = Command::new(env!("CARGO_BIN_EXE_kelix"));
-        bench.args(["bench", "report", "--only", "spine", "--only", "peers", "--records", "1000", "--into"]);
-        let ran = bench.arg(place.path()).env("PATH", place.path()).output().expect("the program runs");
-        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-        assert!(!ran.status.success() && said.contains(wanted), "{said}");
-        assert_eq!(std::fs::read_to_string(file).expect("the file"), text);
-        assert!(!place.path().join("figures").exists(), "drawn");
-    };
-    report(&measurements(), "peers: memcached is not installed");
-    report("# By hand\n", "there is no line");
+    // What no benchmark takes does not come so far.
+    assert_eq!(bench(directory, &["bench", "nothing"]).0, Some(2));
 }

@@ -4,9 +4,6 @@ mod harness;
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 use harness::{Place, wait_until};
@@ -48,11 +45,6 @@ fn wrong_values_of_options_are_told_with_what_is_taken() {
         (&["plan", "--items", "1", "--key", "x", "--value", "8"], "64M"),
         (&["plan", "--items", "1", "--key", "8", "--value", "8", "--shards", "x"], "1 to 64"),
         (&["bench", "spine", "--records", "0"], "from 1 on"),
-        (&["bench", "spine", "--records", "999"], "from 1000 on"),
-        (&["bench", "projection", "--records", "1999"], "from 2000 on"),
-        (&["bench", "report", "--only", "peers", "--records", "1"], "from 1000 on"),
-        (&["bench", "spine", "--clients", "2"], "peers and sweep do"),
-        (&["bench", "peers", "--keys", "x"], "trace FILE"),
         (&["bench", "peers", "--clients", "x"], "1 to 64"),
         (&["stat", "--timeout", "x"], "30s"),
         (&["stat", "--retry", "0s"], "--retry"),
@@ -234,8 +226,6 @@ fn a_file_of_any_kind_that_makes_no_sense_is_told_with_its_line() {
         done.failed(2, &[wanted]);
         assert!(done.err.lines().count() == 1 && !done.err.contains("struct"), "{done:?}");
     }
-    let file = text(&place.file("nic.toml", b"name = \"x\"\nports = \"x\"\n"));
-    place.kelix(&["bench", "--project", &file]).failed(2, &["nic.toml, line 2: "]);
     // The first line that is wrong is told, whatever sections are called.
     let file = text(&place.file("kelix.toml", b"\n[serve]\nshards = \"x\"\n[client]\nretry = 5.0\n"));
     place.kelix(&["config", "check", &file]).failed(2, &["kelix.toml, line 3: "]);
@@ -320,24 +310,6 @@ fn a_process_that_may_have_little_memory_says_so() {
             assert!((fits || refused) && !told.contains("panicked"), "{kibibytes} {args:?}: {status} {told}");
         }
     }
-}
-
-#[test]
-fn an_output_that_nobody_reads_or_that_is_full_ends_a_bench_without_a_panic() {
-    let place = Place::new();
-    let bench = |output: Stdio| {
-        let mut bench = Command::new(env!("CARGO_BIN_EXE_kelix"));
-        bench.args(["bench", "spine", "--records", "1000"]).env("TMPDIR", place.path());
-        bench.env("KELIX_CONFIG", "/dev/null").stdin(Stdio::null()).stdout(output);
-        let done = bench.stderr(Stdio::piped()).output().expect("it runs");
-        (done.status.code(), String::from_utf8(done.stderr).expect("text"))
-    };
-    let full = OpenOptions::new().write(true).open("/dev/full").expect("a full device");
-    let (code, told) = bench(full.into());
-    assert!(code == Some(5) && told.contains("cannot write the output"), "{code:?}: {told}");
-    let (reader, writer) = UnixStream::pair().expect("a pair");
-    drop(reader);
-    assert_eq!(bench(OwnedFd::from(writer).into()), (Some(0), String::new()));
 }
 
 /// What was printed to an output that was closed was lost, and the command said that all was well.
@@ -471,25 +443,4 @@ fn other_hosts_that_may_read_the_page_are_told_of() {
     let (code, said) = server.end();
     assert_eq!(code, Some(0));
     assert!(said.contains("--metrics 0.0.0.0:0 lets other hosts read"), "{said}");
-}
-
-#[test]
-fn a_bench_that_a_signal_ends_leaves_nothing() {
-    use rustix::process::{Pid, Signal, kill_process};
-    let place = Place::new();
-    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
-        let mut bench = Command::new(env!("CARGO_BIN_EXE_kelix"));
-        bench.args(["bench", "spine", "--records", "200000"]).env("TMPDIR", place.path());
-        bench.stdout(Stdio::null()).stderr(Stdio::null());
-        let mut bench = bench.spawn().expect("it starts");
-        let folders = || {
-            let entries = std::fs::read_dir(place.path()).expect("a folder").flatten();
-            entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("kelix-bench-")).count()
-        };
-        wait_until("it to have a folder", || (folders() > 0).then_some(()));
-        kill_process(Pid::from_child(&bench), signal).expect("it is there");
-        let status = bench.wait().expect("it ends");
-        assert_eq!((status.code(), status.signal()), (Some(128 + signal.as_raw()), None));
-        assert_eq!(folders(), 0, "{signal:?}");
-    }
 }

@@ -8,6 +8,7 @@ pub mod daemon;
 pub mod interleave;
 mod marked;
 mod measurements;
+pub mod memcached;
 mod papers;
 pub mod progress;
 pub mod report;

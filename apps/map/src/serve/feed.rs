@@ -52,7 +52,7 @@ impl Feed {
         let player = Player { app, links, stop: stop.clone(), times, number: 0, lost: (0, None) };
         let plays = move || {
             if let Err(error) = player.play(traffic) {
-                kelix_apps::complain(format_args!("kelix-map: no more points come: {error}"));
+                kelix_apps::complain(&format!("kelix-map: no more points come: {error}"));
             }
         };
         let thread = std::thread::Builder::new().name("map-feed".into()).spawn(plays).map_err(text)?;
@@ -142,7 +142,7 @@ impl Player {
         *count += 1;
         if told.is_none_or(|told| told.elapsed() > LOST_EVERY) {
             let points = if *count == 1 { "a point is".into() } else { format!("{count} points are") };
-            kelix_apps::complain(format_args!("kelix-map: {points} lost, and the others come: {error}"));
+            kelix_apps::complain(&format!("kelix-map: {points} lost, and the others come: {error}"));
             self.lost = (0, Some(Instant::now()));
         }
         let session = self.app.client.session().map_err(Failure::from);

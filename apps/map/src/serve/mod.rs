@@ -10,7 +10,7 @@ use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::routing::get;
 use kelix::Client;
-use kelix_apps::text;
+use kelix_apps::{Failure, text};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::broadcast::Sender;
@@ -104,8 +104,8 @@ fn router(app: App) -> Router {
 pub fn serve(
     app: App,
     listen: SocketAddr,
-    ready: impl FnOnce(SocketAddr) -> Result<(), String>,
-) -> Result<(), String> {
+    ready: impl FnOnce(SocketAddr) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(THREADS).enable_all().build().map_err(text)?;
     let ended = runtime.block_on(async {
@@ -115,10 +115,11 @@ pub fn serve(
             (signal(SignalKind::interrupt()).map_err(text)?, signal(SignalKind::terminate()).map_err(text)?);
         ready(listener.local_addr().map_err(text)?)?;
         tokio::select! {
-            served = axum::serve(listener, router(app)) => served.map_err(text),
-            _ = interrupt.recv() => Ok(()),
-            _ = terminate.recv() => Ok(()),
+            served = axum::serve(listener, router(app)) => served.map_err(text)?,
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
         }
+        Ok(())
     });
     // Pages that are open would keep it waiting.
     runtime.shutdown_background();

@@ -49,9 +49,9 @@ pub fn open(path: Option<&Path>) -> Result<Source, String> {
     match path.map_or_else(fetched, |path| Some(path.to_path_buf())) {
         Some(path) => read(&path),
         None => {
-            kelix_apps::complain(format_args!(
-                "kelix-map: the map of Helsinki is not there (`make map-data` fetches it); this is a made-up grid of streets"
-            ));
+            kelix_apps::complain(
+                "kelix-map: the map of Helsinki is not there (`make map-data` fetches it); this is a made-up grid of streets",
+            );
             Ok(grid(GRID_STREETS))
         }
     }

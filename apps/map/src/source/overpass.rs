@@ -45,7 +45,7 @@ pub(super) fn read(path: &Path) -> Result<Source, String> {
             )));
         }
         Some(remark) => {
-            kelix_apps::complain(format_args!("kelix-map: {}: the server remarks: {remark}", path.display()))
+            kelix_apps::complain(&format!("kelix-map: {}: the server remarks: {remark}", path.display()))
         }
         None => {}
     }

@@ -11,8 +11,6 @@ mod lru;
 mod memcached;
 mod stream;
 
-use std::path::PathBuf;
-
 use serde_json::{Value, json};
 
 use self::kelix::Kelix;
@@ -32,8 +30,6 @@ const MEMORY_BYTES: u64 = 64 << 20;
 /// The same in a small run, which only checks that all works.
 const REQUESTS_SMALL: usize = 1000;
 const MEMORY_BYTES_SMALL: u64 = 16 << 20;
-/// Where traces are if nobody says so: beside the repository.
-const TRACES: &str = "../shared/data/trace";
 
 /// A stream asked of caches with room for a share.
 struct Compared {
@@ -128,12 +124,6 @@ fn worst(all: &[Compared], id: &'static str, other: &str, of: impl Fn(&Compared)
     }
 }
 
-/// Where the traces are, if there are any.
-fn traces(options: &Options) -> Option<PathBuf> {
-    let usual = || Some(PathBuf::from(TRACES)).filter(|usual| usual.is_dir());
-    options.traces.clone().or_else(usual)
-}
-
 /// What caches are asked for, as far as it is out of files, and by how much.
 pub(super) struct Streams {
     of_files: Vec<Stream>,
@@ -146,7 +136,7 @@ impl Streams {
     pub fn read(options: &Options, is_full: bool) -> Result<Streams, String> {
         let (requests, memory_bytes) =
             if is_full { (REQUESTS, MEMORY_BYTES) } else { (REQUESTS_SMALL, MEMORY_BYTES_SMALL) };
-        let of_files = traces(options).map(|folder| files::streams(&folder, requests)).transpose()?;
+        let of_files = options.traces.as_ref().map(|folder| files::streams(folder, requests)).transpose()?;
         Ok(Streams { of_files: of_files.unwrap_or_default(), requests, memory_bytes })
     }
 

@@ -18,12 +18,11 @@ use kelix::{Effect, Error, ErrorKind};
 use rustix::io::Errno;
 use serde_json::json;
 
-use crate::context::say;
-use crate::output;
+use crate::output::{self, say};
 
 /// The exit codes. Success is not among them, because it is no failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Exit {
+pub enum Exit {
     /// A key, a table or a link is not there, or a version is not the expected one.
     NotThere = 1,
     /// The command line makes no sense.
@@ -38,7 +37,7 @@ pub(crate) enum Exit {
 
 /// A command's failure.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     exit: u8,
     kind: &'static str,
     retry: bool,
@@ -68,6 +67,16 @@ impl Failure {
             context: context.into(),
             quiet: false,
         }
+    }
+
+    /// What was looked for is not there.
+    pub fn not_there(context: impl Into<String>) -> Failure {
+        Failure::new(Exit::NotThere, "", context)
+    }
+
+    /// A failure without words unless something was found: where the program looked for it, the program tells.
+    pub fn unless(found: bool) -> Result<(), Failure> {
+        if found { Ok(()) } else { Err(Failure::not_there("")) }
     }
 
     /// An argument that makes no sense.
@@ -113,6 +122,11 @@ impl Failure {
         Failure { context: format!("{place}: {}", self.context), ..self }
     }
 
+    /// The same failure with advice.
+    pub fn with(self, advice: &str) -> Failure {
+        Failure { context: format!("{}; {advice}", self.context), ..self }
+    }
+
     /// A failure that came after the write was done.
     pub fn after_write(self) -> Failure {
         Failure { effect: Effect::Yes, ..self }
@@ -135,12 +149,18 @@ impl Failure {
 
     /// Tells the failure on standard error and returns the exit code.
     pub fn report(&self, as_json: bool) -> ExitCode {
-        if !self.quiet && as_json {
-            say(&self.json().to_string());
-        } else if !self.quiet {
-            say(&format!("kelix: {self}"));
+        match as_json && !self.quiet {
+            true => say(&self.json().to_string()),
+            false => self.tell("kelix"),
         }
         ExitCode::from(self.code())
+    }
+
+    /// Tells the failure of a program in words, if there are any.
+    pub fn tell(&self, program: &str) {
+        if !self.quiet && !self.context.is_empty() {
+            say(&format!("{program}: {self}"));
+        }
     }
 }
 
@@ -187,6 +207,26 @@ fn advice(number: Option<Errno>) -> &'static str {
     if number == Some(Errno::MFILE) { "; raise the limit on open files, `ulimit -n`" } else { "" }
 }
 
+/// Anything else: a file, the system.
+impl From<String> for Failure {
+    fn from(context: String) -> Failure {
+        Failure::new(Exit::Other, "", context)
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(context: &str) -> Failure {
+        context.to_string().into()
+    }
+}
+
+/// For what fails in one way only.
+impl From<Failure> for String {
+    fn from(failure: Failure) -> String {
+        failure.to_string()
+    }
+}
+
 /// Writing the output failed.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
@@ -211,6 +251,13 @@ mod tests {
         assert_eq!(json["error"]["retry"], true);
         assert_eq!(json["error"]["effect"], "unknown");
         assert_eq!(json["error"]["operation"], "put");
+    }
+
+    #[test]
+    fn a_lost_server_keeps_its_exit_code_with_advice_beside() {
+        let lost = || Failure::from(Error::new(ErrorKind::Unavailable, "walk", "the server has gone"));
+        assert_eq!((lost().code(), lost().with("load again").code()), (3, 3));
+        assert_eq!(Failure::from("a file").code(), 5);
     }
 
     #[test]

@@ -42,18 +42,8 @@ fn what_is_counted_is_projected_to_the_nic_of_a_file() {
     let place = Place::new();
     let file = place.file("nic.toml", NIC.as_bytes());
     let file = file.to_str().expect("a plain path");
-    let ran = place.kelix(&[
-        "bench",
-        "--project",
-        file,
-        "--records",
-        "2000",
-        "--threads",
-        "2",
-        "--clients",
-        "50",
-        "--json",
-    ]);
+    let ran =
+        place.bench(&["--project", file, "--records", "2000", "--threads", "2", "--clients", "50", "--json"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let report = ran.json();
     let projection = &report["projection"];
@@ -86,7 +76,7 @@ fn what_is_counted_is_projected_to_the_nic_of_a_file() {
 #[test]
 fn the_table_says_that_it_is_arithmetic() {
     let place = Place::new();
-    let ran = place.kelix(&["bench", "projection", "--records", "2000"]);
+    let ran = place.bench(&["projection", "--records", "2000"]);
     assert_eq!(ran.code, 0, "{ran:?}");
     let out = String::from_utf8_lossy(&ran.out);
     for said in [
@@ -105,9 +95,9 @@ fn a_wrong_nic_is_told_with_its_line() {
     let place = Place::new();
     let file = place.file("nic.toml", NIC.replace("gbit_s", "gigabits").as_bytes());
     let file = file.to_str().expect("a plain path");
-    place.kelix(&["bench", "--project", file]).failed(2, &["nic.toml, line 5: ", "unknown field `gigabits`"]);
-    place.kelix(&["bench", "projection", "--project", "nowhere.toml"]).failed(5, &["nowhere.toml"]);
-    place.kelix(&["bench", "spine", "--project", file]).failed(2, &["projection does"]);
-    place.kelix(&["bench", "projection", "--keys", "zipf"]).failed(2, &["peers and sweep do"]);
-    place.kelix(&["bench"]).failed(2, &["<NAME>"]);
+    place.bench(&["--project", file]).failed(2, &["nic.toml, line 5: ", "unknown field `gigabits`"]);
+    place.bench(&["projection", "--project", "nowhere.toml"]).failed(5, &["nowhere.toml"]);
+    place.bench(&["spine", "--project", file]).failed(2, &["projection does"]);
+    place.bench(&["projection", "--keys", "zipf"]).failed(2, &["peers and sweep do"]);
+    place.bench(&[]).failed(2, &["<NAME>"]);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 const KIB: f64 = 1024.0;
 
 /// Reads a size: a number of bytes, or one with K, M, G or T (powers of 1024).
-pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let wrong = || format!("\"{text}\" is no size: write a whole number and K, M, G or T, as in 64M or 4G");
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -22,7 +22,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 /// Reads a count: a whole number, one with K, M, G or T (powers of 1000), or one as in 1e6.
-pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
+pub fn parse_count(text: &str) -> Result<u64, String> {
     let wrong = || {
         format!(
             "\"{text}\" is no whole number up to {}: write it as in 10000000, 10M or 1e7 (K, M, G and T are thousands, millions and so on)",
@@ -48,7 +48,7 @@ pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
 }
 
 /// Reads a count of at least one.
-pub(crate) fn parse_some(text: &str) -> Result<u64, String> {
+pub fn parse_some(text: &str) -> Result<u64, String> {
     match parse_count(text)? {
         0 => Err("0 is none: write a number from 1 on".into()),
         count => Ok(count),
@@ -56,7 +56,7 @@ pub(crate) fn parse_some(text: &str) -> Result<u64, String> {
 }
 
 /// Reads numbers of a range.
-pub(crate) fn within<T: TryFrom<u64>>(
+pub fn within<T: TryFrom<u64>>(
     least: u64,
     most: u64,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
@@ -68,19 +68,19 @@ pub(crate) fn within<T: TryFrom<u64>>(
 }
 
 /// Reads a version.
-pub(crate) fn parse_version(text: &str) -> Result<u64, String> {
+pub fn parse_version(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| {
         format!("\"{text}\" is no version: give the number that put prints, and get --json as \"version\"")
     })
 }
 
 /// Reads an address without a port.
-pub(crate) fn parse_address(text: &str) -> Result<std::net::IpAddr, String> {
+pub fn parse_address(text: &str) -> Result<std::net::IpAddr, String> {
     text.parse().map_err(|_| format!("\"{text}\" is no address: write it as in 192.0.2.7 or 2001:db8::7"))
 }
 
 /// Writes a size with the unit that suits it.
-pub(crate) fn show_size(bytes: u64) -> String {
+pub fn show_size(bytes: u64) -> String {
     let mut size = bytes as f64;
     let mut units = ["bytes", "KiB", "MiB", "GiB"].into_iter();
     for unit in units.by_ref() {
@@ -94,7 +94,7 @@ pub(crate) fn show_size(bytes: u64) -> String {
 }
 
 /// A size in MiB, with one digit after the point.
-pub(crate) fn show_mib(bytes: u64) -> String {
+pub fn show_mib(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / KIB / KIB)
 }
 
@@ -102,12 +102,12 @@ pub(crate) fn show_mib(bytes: u64) -> String {
 const DAYS_MAX: u64 = 36_500;
 
 /// For how long an item stays.
-pub(crate) fn parse_expiry(text: &str) -> Result<Duration, String> {
+pub fn parse_expiry(text: &str) -> Result<Duration, String> {
     parse_time(text, "the item would end at once; delete it instead", "without --expires an item stays")
 }
 
 /// Reads 32 bits: a whole number, or one in hexadecimal with 0x before it.
-pub(crate) fn parse_flags(text: &str) -> Result<u32, String> {
+pub fn parse_flags(text: &str) -> Result<u32, String> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let number = digits.map_or_else(|| text.parse(), |digits| u32::from_str_radix(digits, 16));
     number.map_err(|_| {
@@ -116,7 +116,7 @@ pub(crate) fn parse_flags(text: &str) -> Result<u32, String> {
 }
 
 /// How often something is done.
-pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
+pub fn parse_interval(text: &str) -> Result<Duration, String> {
     parse_time(
         text,
         "there would be no time between one load and the next; 1s is often",
@@ -125,7 +125,7 @@ pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
 }
 
 /// How often a snapshot is taken.
-pub(crate) fn parse_snapshot_interval(text: &str) -> Result<Duration, String> {
+pub fn parse_snapshot_interval(text: &str) -> Result<Duration, String> {
     parse_time(
         text,
         "there would be no time between one snapshot and the next; 10m is often",
@@ -134,7 +134,7 @@ pub(crate) fn parse_snapshot_interval(text: &str) -> Result<Duration, String> {
 }
 
 /// For how long something is kept that is not used.
-pub(crate) fn parse_lease(text: &str) -> Result<Duration, String> {
+pub fn parse_lease(text: &str) -> Result<Duration, String> {
     parse_time(
         text,
         "a view would end before it could be used",
@@ -143,7 +143,7 @@ pub(crate) fn parse_lease(text: &str) -> Result<Duration, String> {
 }
 
 /// For how long something is tried again.
-pub(crate) fn parse_patience(text: &str) -> Result<Duration, String> {
+pub fn parse_patience(text: &str) -> Result<Duration, String> {
     parse_time(
         text,
         "nothing would be tried again; leave --retry out instead",
@@ -152,7 +152,7 @@ pub(crate) fn parse_patience(text: &str) -> Result<Duration, String> {
 }
 
 /// For how long nothing may come.
-pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
+pub fn parse_timeout(text: &str) -> Result<Duration, String> {
     parse_time(text, "no answer could be in time", "and nobody waits for so long")
 }
 
@@ -180,7 +180,7 @@ fn parse_time(text: &str, none: &str, too_long: &str) -> Result<Duration, String
 }
 
 /// Writes how long something lasts, in two units at most.
-pub(crate) fn show_time(time: Duration) -> String {
+pub fn show_time(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
         0..60 => format!("{:.1} s", time.as_secs_f64()),
