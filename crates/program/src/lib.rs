@@ -1,5 +1,5 @@
 //! What the programs of Kelix have in common: how they begin and end ([`begin`], [`Failure`]), what they print ([`output`]), how sizes, counts and times
-//! are written ([`units`]), and what `kelix bench` takes ([`bench`]), which `kelix` explains and `kelix-bench` does.
+//! are written ([`units`]), and what `kelix bench` takes ([`mod@bench`]), which `kelix` explains and `kelix-bench` does.
 
 #![forbid(unsafe_code)]
 
