@@ -122,7 +122,7 @@ fn over_a_way(run: &RunDir) -> (ServerProcess, Arc<Way>, Session, Table) {
 
 fn repeated(server: &ServerProcess) -> u64 {
     let statistics = server.client().statistics().unwrap();
-    statistics.shards.iter().map(|shard| shard.writes_repeated).sum()
+    statistics.shards.iter().map(|shard| shard.writes.repeated).sum()
 }
 
 fn number(session: &mut Session, table: Table, key: &[u8]) -> (u64, Option<Version>) {

@@ -220,7 +220,7 @@ fn a_stopped_server_is_taken_over_at_its_own_ports() {
     for _ in 0..200 {
         let client =
             Client::connect(kelix::Address::Tcp(format!("127.0.0.1:{tcp}"))).expect("the new server");
-        assert_eq!(client.statistics().expect("an answer").pid, second.pid());
+        assert_eq!(client.statistics().expect("an answer").server.pid, second.pid());
     }
     let page = std::process::Command::new("curl")
         .args(["-s", &format!("http://127.0.0.1:{metrics}/metrics")])

@@ -75,19 +75,19 @@ impl Batch {
         let fetched = fetch_all(engine, slots, (count, &wanted), patience, &mut under_way, &mut found);
         let Err(error) = fetched else { return Ok(()) };
         let mut left = Vec::new();
-        for slot in slots.iter_mut() {
+        for (at, slot) in slots.iter_mut().enumerate() {
             if let Some(mut fetch) = slot.fetch.take() {
                 fetch.abandon(engine);
-                left.push(slot.index);
+                left.push((at, slot.index));
             }
         }
         if !engine.is_alone(table, &error) {
             return Err(error);
         }
-        // The last state of a server that has gone is looked through for one after the other.
-        left.extend(under_way.begun..count);
-        let slot = &mut slots[0];
-        for index in left {
+        // The last state of a server that has gone is looked through for one after the other, each in its own slot.
+        left.extend((under_way.begun..count).map(|index| (0, index)));
+        for (at, index) in left {
+            let slot = &mut slots[at];
             slot.index = index;
             if engine.fetch(wanted(index), &mut slot.landing)?.is_some() {
                 found(slot);

@@ -71,18 +71,16 @@ impl Connected {
     }
 }
 
-impl Session {
-    /// A session over a simulated fabric, with a number if it is to go on over other connections.
-    pub fn simulated(connected: Connected, options: SessionOptions, caller: Option<u64>) -> Result<Session> {
-        let address = Arc::new(Address::Directory("a simulated server".into()));
-        let client = Client { address, credentials: Arc::default(), patience: Default::default() };
-        Session::over(&client, connected.open(), options, caller)
-    }
+/// A session over a simulated fabric, with a number if it is to go on over other connections.
+pub fn session(connected: Connected, options: SessionOptions, caller: Option<u64>) -> Result<Session> {
+    let address = Arc::new(Address::Directory("a simulated server".into()));
+    let client = Client { address, credentials: Arc::default(), patience: Default::default() };
+    Session::over(&client, connected.open(), options, caller)
+}
 
-    /// Tells the shard that has an item that the target of a link of its stands where the item stands that was got last, as a client might that
-    /// is broken or means ill.
-    pub fn claim_falsely(&mut self, item: &Item, name: &str) -> Result<()> {
-        let origin = item.raw_links(name).next().and_then(|link| item.origin(&link));
-        self.repair(origin, None)
-    }
+/// Tells the shard that has an item that the target of a link of its stands where the item stands that was got last, as a
+/// client might that is broken or means ill.
+pub fn claim_falsely(session: &mut Session, item: &Item, name: &str) -> Result<()> {
+    let origin = item.raw_links(name).next().and_then(|link| item.origin(&link));
+    session.engine.repair(origin, None, session.landing.pointer)
 }

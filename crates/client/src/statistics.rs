@@ -13,26 +13,13 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// The server's release.
-    pub version: String,
-    /// Its process.
-    pub pid: u32,
-    /// Its term: each start of a server in a run directory has the next one.
-    pub term: u64,
+    /// The server.
+    #[serde(flatten)]
+    pub server: ServerStatistics,
     /// The namespace; empty: the default one.
     pub namespace: String,
     /// Whether items are let go when memory is used up.
     pub cache: bool,
-    /// Where it listens for TCP.
-    pub tcp: Option<String>,
-    /// The addresses of its RDMA devices.
-    pub rdma: Vec<String>,
-    /// Bytes of a page of its shared memory.
-    pub page_bytes: u64,
-    /// Seconds since its start.
-    pub uptime_s: f64,
-    /// How it goes with snapshots, where the server takes any.
-    pub snapshots: Option<SnapshotStatistics>,
     /// Each shard.
     pub shards: Vec<ShardStatistics>,
     /// What the memory of all shards together is used for.
@@ -49,6 +36,29 @@ pub struct Statistics {
     pub clients: Vec<ClientStatistics>,
     /// How many more there are.
     pub clients_not_listed: u64,
+}
+
+/// A server.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ServerStatistics {
+    /// Its release.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Its term: each start of a server in a run directory has the next one.
+    pub term: u64,
+    /// Where it listens for TCP.
+    pub tcp: Option<String>,
+    /// The addresses of its RDMA devices.
+    pub rdma: Vec<String>,
+    /// Bytes of a page of its shared memory.
+    pub page_bytes: u64,
+    /// Seconds since its start.
+    pub uptime_s: f64,
+    /// How it goes with snapshots, where the server takes any.
+    pub snapshots: Option<SnapshotStatistics>,
 }
 
 /// How it goes with the snapshots of a server.
@@ -72,7 +82,7 @@ pub struct SnapshotStatistics {
     pub failed: u64,
 }
 
-/// What a shard has done since the server's start, and what is in it.
+/// A shard: what it has done since the server's start, and what is in it.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -81,7 +91,33 @@ pub struct ShardStatistics {
     pub shard: u64,
     /// Items now.
     pub items: u64,
-    /// All requests taken.
+    /// The requests that it has answered.
+    #[serde(flatten)]
+    pub requests: RequestStatistics,
+    /// Writes that found no room, or came twice.
+    #[serde(flatten)]
+    pub writes: WriteStatistics,
+    /// What it has done by itself.
+    #[serde(flatten)]
+    pub upkeep: UpkeepStatistics,
+    /// Ordered tables.
+    pub ordered: Vec<OrderedStatistics>,
+    /// How many more there are.
+    pub ordered_not_listed: u64,
+    /// Seconds of processor time of the shard's thread.
+    pub cpu_s: f64,
+    /// How often the thread slept.
+    pub sleeps: u64,
+    /// Its memory.
+    pub memory: MemoryStatistics,
+}
+
+/// Requests that a shard has answered.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct RequestStatistics {
+    /// All of them.
     pub requests: u64,
     /// Gets answered by message.
     pub gets: u64,
@@ -93,40 +129,48 @@ pub struct ShardStatistics {
     pub puts: u64,
     /// Keys deleted.
     pub deletes: u64,
-    /// Items that expired.
-    pub expired: u64,
-    /// Items that were let go for lack of memory, in a cache.
-    pub evicted: u64,
     /// Reads that clients told of, in a cache.
     pub hints: u64,
     /// Links repaired in place.
     pub links_repaired: u64,
+}
+
+/// Writes to a shard that found no room, or came twice.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct WriteStatistics {
     /// Writes that wait for memory now.
-    pub writes_waiting: u64,
+    #[serde(rename = "writes_waiting")]
+    pub waiting: u64,
     /// Writes that have waited for memory.
-    pub writes_waited: u64,
+    #[serde(rename = "writes_waited")]
+    pub waited: u64,
     /// Writes refused for lack of memory.
-    pub writes_refused: u64,
+    #[serde(rename = "writes_refused")]
+    pub refused: u64,
     /// Writes asked for again that had been done, and were answered as before.
-    pub writes_repeated: u64,
+    #[serde(rename = "writes_repeated")]
+    pub repeated: u64,
+}
+
+/// What a shard has done by itself.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct UpkeepStatistics {
+    /// Items that expired.
+    pub expired: u64,
+    /// Items that were let go for lack of memory, in a cache.
+    pub evicted: u64,
     /// Items moved out of sparse segments.
     pub items_evacuated: u64,
     /// Splits of the hash index.
     pub index_splits: u64,
     /// Merges of the hash index.
     pub index_merges: u64,
-    /// Ordered tables.
-    pub ordered: Vec<OrderedStatistics>,
-    /// How many more there are.
-    pub ordered_not_listed: u64,
-    /// Counts the epochs by which freed memory is kept from reuse.
+    /// Epochs so far, by which freed memory is kept from reuse.
     pub epoch: u64,
-    /// Seconds of processor time of the shard's thread.
-    pub cpu_s: f64,
-    /// How often the thread slept.
-    pub sleeps: u64,
-    /// Its memory.
-    pub memory: MemoryStatistics,
 }
 
 /// An ordered table of a shard.
@@ -315,7 +359,7 @@ impl SnapshotTaken {
     pub(crate) fn of_json(text: &str) -> Result<SnapshotTaken> {
         match serde_json::from_str(text).map_err(|error| makes_no_sense("snapshot", &error))? {
             SnapshotAnswer::Taken(taken) => Ok(taken),
-            SnapshotAnswer::Failed { error } => Err(Error::new(ErrorKind::Unavailable, "snapshot", error)),
+            SnapshotAnswer::Failed { error } => Err(Error::new(ErrorKind::System, "snapshot", error)),
         }
     }
 }

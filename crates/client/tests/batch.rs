@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use kelix::{Client, NewItem, Outcome, Path, Values};
+use kelix::{Client, FabricChoice, NewItem, Outcome, Path, SessionOptions, TableKind, Values};
 use kelix_server::{Server, ServerConfig};
 
 fn serve(test: &str) -> (PathBuf, Server) {
@@ -133,6 +133,50 @@ fn a_batch_of_any_length_gets_and_puts() {
             let before = value(number);
             let before = (before.len(), before.first().map(|_| round.saturating_sub(1) as u8));
             assert!(bytes == Some(before) || round == 0 && bytes.is_none(), "{round} {number}: {bytes:?}");
+        }
+    }
+    server.stop();
+    let _ = std::fs::remove_dir_all(directory);
+}
+
+/// Batches that ask the shard for more keys than are asked for at once stood still when the first had been answered.
+#[test]
+fn batches_of_all_lengths_are_read_along_all_paths() {
+    let directory = std::env::temp_dir().join(format!("kelix-batch-paths-{}", std::process::id()));
+    let config = ServerConfig {
+        directory: directory.clone(),
+        memory_bytes: 64 << 20,
+        listen: Some("127.0.0.1:0".parse().expect("an address")),
+        ..ServerConfig::default()
+    };
+    let server = Server::start(&config).expect("it starts");
+    let client = Client::connect(&directory).expect("it answers");
+    for kind in TableKind::ALL {
+        let name = kind.to_string();
+        let mut writer = client.session().expect("it answers");
+        let table = writer.create_table_of(kind, &name).expect("there is room");
+        for number in 0..1000u64 {
+            writer.put(table, number, &number.to_le_bytes()).expect("there is room");
+        }
+        for fabric in [FabricChoice::Shm, FabricChoice::Tcp] {
+            for path in [Path::Auto, Path::Index, Path::Pointer, Path::Message] {
+                let options = SessionOptions::default().path(path).fabric(fabric).private_caches(true);
+                let mut session = client.session_with(options).expect("it answers");
+                let table = session.table(&name).expect("just made");
+                let mut values = Values::new();
+                for length in [1, 64, 65, 200, 1500] {
+                    // One in three is not there.
+                    let numbers: Vec<u64> = (0..length).map(|at| at * 7 % 1500).collect();
+                    let keys: Vec<[u8; 8]> = numbers.iter().map(|number| number.to_be_bytes()).collect();
+                    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+                    session.multi_get_into(table, &keys, &mut values).expect("it answers");
+                    for (index, number) in numbers.iter().enumerate() {
+                        let value = number.to_le_bytes();
+                        let wanted = (*number < 1000).then_some(&value[..]);
+                        assert_eq!(values.get(index), wanted, "{kind} {fabric:?} {path:?} {length} {number}");
+                    }
+                }
+            }
         }
     }
     server.stop();

@@ -34,7 +34,7 @@ impl Store for SessionStore {
 
     fn in_force(&mut self, dataset: &str) -> Result<InForce> {
         let statistics = self.client.statistics()?;
-        let store = format!("term {} process {}", statistics.term, statistics.pid);
+        let store = format!("term {} process {}", statistics.server.term, statistics.server.pid);
         let generation = match self.session.view(dataset) {
             Ok(view) => Some(view.generation()),
             Err(error) if error.kind() == ErrorKind::NoSuchTable => None,

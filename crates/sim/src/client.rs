@@ -279,7 +279,7 @@ impl Client {
             .timeout(Duration::from_nanos(self.stage.plan.timeout_ns))
             .retry_for(Duration::from_nanos(4 * self.stage.plan.timeout_ns))
             .model_bytes(model_bytes);
-        let mut session = Session::simulated(connected, options, caller).ok()?;
+        let mut session = kelix::sim::session(connected, options, caller).ok()?;
         if !self.stage.tables.borrow().contains(&term) {
             session.create_table_of(self.stage.plan.table, "table").ok()?;
             self.stage.tables.borrow_mut().insert(term);

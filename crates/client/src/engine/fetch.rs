@@ -54,6 +54,8 @@ enum State {
     /// The shard is to be asked, once there is room for the request.
     Unsent,
     Asked(RequestId),
+    /// The shard has answered, or the get was given up.
+    Ended,
 }
 
 impl Fetch {
@@ -124,7 +126,7 @@ impl Fetch {
                         End::Ask => self.end_round(engine)?,
                     }
                 }
-                State::Unsent => return Ok(None),
+                State::Unsent | State::Ended => return Ok(None),
                 State::Asked(id) => {
                     let Some(answer) = engine.arrived(*id)? else { return Ok(None) };
                     if let Some(exists) = self.take(engine, key, landing, answer)? {
@@ -156,6 +158,7 @@ impl Fetch {
         landing: &mut Landing,
         mut answer: Answer,
     ) -> Result<Option<bool>> {
+        self.state = State::Ended;
         check_answer(&answer)?;
         engine.transport.take_model(self.table, self.shard, &mut answer);
         if answer.status != Status::Ok {
@@ -183,7 +186,7 @@ impl Fetch {
         if let State::Asked(id) = self.state {
             engine.transport.abandon(id);
         }
-        self.state = State::Unsent;
+        self.state = State::Ended;
     }
 }
 
@@ -279,7 +282,7 @@ impl Engine {
                         return Ok(exists);
                     }
                 }
-                State::Reading(_) => {
+                State::Reading(_) | State::Ended => {
                     if let Some(exists) = fetch.advance(self, key, landing)? {
                         return Ok(exists);
                     }

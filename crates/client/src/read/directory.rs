@@ -17,8 +17,8 @@ impl ReadOp {
     #[inline(never)]
     pub(super) fn renew_directory<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) -> Step {
         mark!("directory copy was old");
-        self.retries += 1;
-        if self.retries > READ_RETRIES_MAX {
+        self.spent.retries += 1;
+        if self.spent.retries > READ_RETRIES_MAX {
             return Step::Ask;
         }
         self.renewed = true;

@@ -306,8 +306,15 @@ pub(crate) struct ReadOp {
     renewed: bool,
     /// The greatest incarnation that had been seen live when the READ of a leaf was posted.
     seen: u64,
+    spent: Spent,
+}
+
+/// What a read has cost so far.
+#[derive(Clone, Copy, Default)]
+struct Spent {
     reads: u64,
     read_bytes: u64,
+    /// READs that turned out invalid, and of those the ones that were too slow.
     retries: u64,
     late: u64,
 }
@@ -337,10 +344,7 @@ impl ReadOp {
             incarnation: None,
             renewed: false,
             seen: 0,
-            reads: 0,
-            read_bytes: 0,
-            retries: 0,
-            late: 0,
+            spent: Spent::default(),
         };
         match pointer {
             Some(pointer) => op.post_pointer(fabric, shard, pointer),
@@ -352,13 +356,14 @@ impl ReadOp {
     /// What it has cost.
     #[inline(always)]
     pub fn cost(&self) -> Cost {
-        Cost { reads: self.reads, read_bytes: self.read_bytes, retries: self.retries, ..Cost::default() }
+        let Spent { reads, read_bytes, retries, .. } = self.spent;
+        Cost { reads, read_bytes, retries, ..Cost::default() }
     }
 
     #[inline(always)]
     fn post<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, place: Place, words: usize) {
-        self.reads += 1;
-        self.read_bytes += words as u64 * 8;
+        self.spent.reads += 1;
+        self.spent.read_bytes += words as u64 * 8;
         self.place = place;
         fabric.post_read(Read { peer: shard.peer, place, words, tag: self.tag });
     }
@@ -400,8 +405,8 @@ impl ReadOp {
     #[cold]
     #[inline(never)]
     pub fn restart<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, key: &[u8]) -> Step {
-        self.retries += 1;
-        if self.retries > READ_RETRIES_MAX || self.late == LATE_MAX {
+        self.spent.retries += 1;
+        if self.spent.retries > READ_RETRIES_MAX || self.spent.late == LATE_MAX {
             mark!("READ given up");
             return Step::Ask;
         }
@@ -555,7 +560,7 @@ impl ReadOp {
             Verdict::Valid => {}
             Verdict::Invalid => {
                 if guardian.is_live() {
-                    self.late += 1;
+                    self.spent.late += 1;
                 }
                 return self.restart(fabric, shard, key);
             }

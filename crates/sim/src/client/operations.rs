@@ -242,7 +242,7 @@ impl Client {
             let other = self.random.below(self.stage.plan.hot_keys);
             if self.get(open, other, seen)?.is_some() {
                 mark!("false claim about a link");
-                open.session.claim_falsely(&item, NEXT)?;
+                kelix::sim::claim_falsely(&mut open.session, &item, NEXT)?;
             }
         }
         let items = match self.random.below(4) {
