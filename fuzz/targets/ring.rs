@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use kelix_fabric::Fabric;
 use kelix_fuzz::{Input, Mailboxes, PEER};
 use kelix_types::limits::{FRAME_BYTES_MAX, MESSAGE_RING_BYTES};
-use kelix_wire::{FrameBuffer, RingReader, RingWriter, mailbox_word};
+use kelix_wire::{FrameBuffer, RingReader, RingShape, RingWriter, mailbox_word};
 use libfuzzer_sys::fuzz_target;
 
 static MAILBOXES: LazyLock<Mailboxes> = LazyLock::new(Mailboxes::new);
@@ -46,8 +46,8 @@ fuzz_target!(|data: &[u8]| {
     let mut world = World {
         writer_side: reader_side.turned(),
         reader_side,
-        writer: RingWriter::new(ordered),
-        reader: RingReader::new(ordered),
+        writer: RingWriter::new(RingShape::of_messages(ordered)),
+        reader: RingReader::new(RingShape::of_messages(ordered)),
         honest: true,
         sent: VecDeque::new(),
         count: 0,

@@ -15,8 +15,8 @@ use kelix_image::{Header, MemoryMap, Span, header_word};
 use kelix_types::Result;
 use kelix_wire::control::{Frame, Purpose};
 use kelix_wire::{
-    FrameBuffer, Reply, RequestHead, RingReader, RingWriter, SPOKEN, Status, Versions, View, encode_request,
-    mailbox_word,
+    FrameBuffer, Reply, RequestHead, RingReader, RingShape, RingWriter, SPOKEN, Status, Versions, View,
+    encode_request, mailbox_word,
 };
 
 /// Connects to a server's socket and says nothing yet.
@@ -194,7 +194,8 @@ fn receive_shard(stream: &UnixStream, endpoint: &mut ShmEndpoint) -> RawShard {
             wake_key,
         },
     });
-    let (writer, reader) = (RingWriter::new(true), RingReader::new(true));
+    let (writer, reader) =
+        (RingWriter::new(RingShape::of_messages(true)), RingReader::new(RingShape::of_messages(true)));
     RawShard { header, map, outbox, inbox, peer, writer, reader }
 }
 

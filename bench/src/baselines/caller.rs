@@ -5,7 +5,9 @@ use std::thread::JoinHandle;
 use kelix_fabric::Fabric;
 use kelix_image::ItemView;
 use kelix_types::TableId;
-use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, RingReader, RingWriter, Status, encode_request};
+use kelix_wire::{
+    FrameBuffer, Op, Reply, RequestHead, RingReader, RingShape, RingWriter, Status, encode_request,
+};
 
 use super::end::{End, PEER, Way};
 use crate::store::{Walk, key_of, verify};
@@ -28,8 +30,8 @@ impl<W: Way> Caller<W> {
     pub(super) fn new(end: End<W>, threads: Vec<JoinHandle<()>>) -> Caller<W> {
         Caller {
             end,
-            writer: RingWriter::new(true),
-            reader: RingReader::new(true),
+            writer: RingWriter::new(RingShape::of_messages(true)),
+            reader: RingReader::new(RingShape::of_messages(true)),
             frame: FrameBuffer::default(),
             payload: Vec::new(),
             threads,

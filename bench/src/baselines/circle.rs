@@ -11,7 +11,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use kelix_image::Span;
-use kelix_wire::{FrameBuffer, MAILBOX_BYTES, RingReader, RingWriter, mailbox_word};
+use kelix_wire::{FrameBuffer, MAILBOX_BYTES, RingReader, RingShape, RingWriter, mailbox_word};
 
 use super::caller::Caller;
 use super::end::{End, PEER, Way, place_words};
@@ -109,7 +109,8 @@ fn circle<const N: usize>(have_cores: bool) -> [End<Station>; N] {
 
 /// The dispatcher: takes requests out of its mailbox and hands them on.
 fn dispatch(mut end: End<Station>) {
-    let (mut reader, mut writer) = (RingReader::new(true), RingWriter::new(true));
+    let (mut reader, mut writer) =
+        (RingReader::new(RingShape::of_messages(true)), RingWriter::new(RingShape::of_messages(true)));
     let (mut payload, mut frame) = (Vec::new(), FrameBuffer::default());
     while !end.way.has_ended() {
         let mut handed = 0;

@@ -8,7 +8,7 @@ use kelix_image::words::Words;
 use kelix_image::{ItemHeader, Kind, PlainItem};
 use kelix_index::{BUCKET_WORDS, Directory, guess};
 use kelix_types::{Error, ErrorKind, Incarnation, KeyHash, Location, TableId, Version, key_hash};
-use kelix_wire::{ModelWords, RingFault, RingReader, RingWriter, View, mailbox_word};
+use kelix_wire::{ModelWords, RingFault, RingReader, RingShape, RingWriter, View, mailbox_word};
 
 use crate::catalogue::GENERATIONS;
 use crate::hints::Hints;
@@ -117,8 +117,8 @@ impl<F: Fabric> Transport<F> {
         let ordered = fabric.promises(peers[0]).ordered_placement;
         let shards = peers.iter().map(|peer| ShardState {
             reader: ShardReader::new(*peer, server.term, fabric.direct(*peer)),
-            writer: RingWriter::new(ordered),
-            ring: RingReader::new(ordered),
+            writer: RingWriter::new(RingShape::of_messages(ordered)),
+            ring: RingReader::new(RingShape::of_messages(ordered)),
             outstanding: 0,
             sequence: 0,
             unanswered: VecDeque::new(),

@@ -21,7 +21,9 @@ use kelix_fabric::{Fabric, PeerId};
 use kelix_types::limits::SHARD_BATCH;
 use kelix_types::mark;
 use kelix_wire::control::Caller;
-use kelix_wire::{FrameBuffer, Reply, ReplyHead, RequestShape, RingFault, RingReader, RingWriter, Status};
+use kelix_wire::{
+    FrameBuffer, Reply, ReplyHead, RequestShape, RingFault, RingReader, RingShape, RingWriter, Status,
+};
 
 use crate::datasets::Numbers;
 use crate::deduplication::{Departed, History};
@@ -178,8 +180,8 @@ impl Clients {
             self.connected.resize_with(index + 1, || None);
         }
         self.connected[index] = Some(Client {
-            reader: RingReader::new(ordered_placement),
-            writer: RingWriter::new(ordered_placement),
+            reader: RingReader::new(RingShape::of_messages(ordered_placement)),
+            writer: RingWriter::new(RingShape::of_messages(ordered_placement)),
             backlog: VecDeque::new(),
             parked: 0,
             upload: None,

@@ -9,7 +9,8 @@ use kelix_types::limits::{EPOCH_NS, EPOCH_NS_MIN, SHARD_BYTES_MIN, VIEW_LEASE_NS
 use kelix_wire::control::Caller;
 use kelix_wire::mailboxes::{Mailboxes, PEER};
 use kelix_wire::{
-    FrameBuffer, Op, Reply, ReplyHead, RequestHead, RingReader, RingWriter, Status, View, encode_request,
+    FrameBuffer, Op, Reply, ReplyHead, RequestHead, RingReader, RingShape, RingWriter, Status, View,
+    encode_request,
 };
 
 use crate::datasets::Order;
@@ -111,8 +112,8 @@ impl Harness {
             segments,
             shard_side: mailboxes.clone(),
             client_side: mailboxes.turned(),
-            writer: RingWriter::new(true),
-            reader: RingReader::new(true),
+            writer: RingWriter::new(RingShape::of_messages(true)),
+            reader: RingReader::new(RingShape::of_messages(true)),
             now_ns: 1,
             orders: Vec::new(),
         }
@@ -142,7 +143,8 @@ impl Harness {
         self.shard.leave(PEER);
         self.client_side.wipe();
         self.shard_side.wipe();
-        (self.writer, self.reader) = (RingWriter::new(true), RingReader::new(true));
+        (self.writer, self.reader) =
+            (RingWriter::new(RingShape::of_messages(true)), RingReader::new(RingShape::of_messages(true)));
     }
 
     /// Another one comes in its place, over this connection.

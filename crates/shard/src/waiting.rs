@@ -225,7 +225,8 @@ mod tests {
     use kelix_types::limits::{EPOCH_NS, MESSAGE_VALUE_BYTES_MAX, VIEW_LEASE_NS};
     use kelix_wire::mailboxes::{Mailboxes, PEER};
     use kelix_wire::{
-        FrameBuffer, Op, Reply, RequestHead, RequestShape, RingReader, Status, View, encode_request,
+        FrameBuffer, Op, Reply, RequestHead, RequestShape, RingReader, RingShape, Status, View,
+        encode_request,
     };
 
     use super::PARKED_MAX;
@@ -283,7 +284,7 @@ mod tests {
         while shard.evacuation.places.spend(1, LONG) {}
         let mut fabric = Mailboxes::new();
         fabric.now_ns = LONG;
-        let (clients_side, replies) = (fabric.turned(), RingReader::new(true));
+        let (clients_side, replies) = (fabric.turned(), RingReader::new(RingShape::of_messages(true)));
         let now = Now { monotonic_ns: LONG, wall_ns: LONG };
         let answers = HashMap::new();
         World { shard, fabric, clients_side, replies, answers, now, pause_ns: 0, next_id: 0, steps: 0 }

@@ -21,7 +21,7 @@ pub use message::{
     RequestShape, Sequence, Status, encode_reply, encode_request,
 };
 pub use model::ModelWords;
-pub use ring::{MAILBOX_BYTES, RingFault, RingReader, RingWriter, mailbox_word};
+pub use ring::{MAILBOX_BYTES, RingFault, RingReader, RingShape, RingWriter, mailbox_word};
 pub use scan::{ScanArgument, ScanEntry, ScanReply, push_key, reserve_item};
 pub use version::{SPOKEN, Versions};
 pub use view::View;

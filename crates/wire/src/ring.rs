@@ -46,13 +46,48 @@ pub mod mailbox_word {
     pub const RING: usize = 64;
 }
 
-// Model tests go round a small one.
-const RING_WORDS: u64 = if cfg!(loom) { 32 } else { (MESSAGE_RING_BYTES / 8) as u64 };
-const FRAME_WORDS_MAX: u64 = RING_WORDS / 4;
 const SKIP: u32 = u32::MAX;
 
-/// Bytes of a mailbox.
-pub const MAILBOX_BYTES: u64 = (mailbox_word::RING as u64 + RING_WORDS) * 8;
+/// What both ends of a ring have to agree on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RingShape {
+    words: u64,
+    checksummed: bool,
+}
+
+impl RingShape {
+    /// The ring of a session's requests to a shard, and that of the replies.
+    pub const fn of_messages(ordered_placement: bool) -> RingShape {
+        RingShape::new((MESSAGE_RING_BYTES / 8) as u64, ordered_placement)
+    }
+
+    /// A ring of so many words, a power of two. Frames have a quarter of them at most, and checksums where what is
+    /// written may not arrive in order.
+    pub const fn new(words: u64, ordered_placement: bool) -> RingShape {
+        assert!(words.is_power_of_two() && words >= 32);
+        RingShape { words, checksummed: !ordered_placement }
+    }
+
+    /// Bytes of the mailbox that has the ring.
+    pub const fn mailbox_bytes(self) -> u64 {
+        (mailbox_word::RING as u64 + self.words) * 8
+    }
+
+    /// Where a word stands in the ring, of all that pass through it.
+    #[inline(always)]
+    fn at(self, word: u64) -> u64 {
+        word & (self.words - 1)
+    }
+
+    /// Words of the longest frame.
+    #[inline(always)]
+    const fn frame_words_max(self) -> u64 {
+        self.words / 4
+    }
+}
+
+/// Bytes of the mailbox of a session or of a shard for it.
+pub const MAILBOX_BYTES: u64 = RingShape::of_messages(true).mailbox_bytes();
 
 /// The peer wrote something that cannot be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,13 +107,13 @@ pub struct RingWriter {
     written: u64,
     consumed: u64,
     sequence: u32,
-    checksummed: bool,
+    shape: RingShape,
 }
 
 impl RingWriter {
     /// For a fresh connection.
-    pub fn new(ordered_placement: bool) -> RingWriter {
-        RingWriter { written: 0, consumed: 0, sequence: 1, checksummed: !ordered_placement }
+    pub fn new(shape: RingShape) -> RingWriter {
+        RingWriter { written: 0, consumed: 0, sequence: 1, shape }
     }
 
     /// Posts a frame if it fits now. The caller rings the doorbell and wakes the peer.
@@ -89,13 +124,13 @@ impl RingWriter {
         frame: &mut FrameBuffer,
     ) -> Result<bool, RingFault> {
         let payload_words = frame.payload().len() as u64;
-        let words = payload_words + if self.checksummed { 2 } else { 1 };
-        assert!(words <= FRAME_WORDS_MAX, "a frame of {words} words");
-        let at = self.written % RING_WORDS;
-        let skip = if at + words > RING_WORDS { RING_WORDS - at } else { 0 };
-        if self.written + skip + words > self.consumed + RING_WORDS {
+        let words = payload_words + if self.shape.checksummed { 2 } else { 1 };
+        assert!(words <= self.shape.frame_words_max(), "a frame of {words} words");
+        let at = self.shape.at(self.written);
+        let skip = if at + words > self.shape.words { self.shape.words - at } else { 0 };
+        if self.written + skip + words > self.consumed + self.shape.words {
             self.consumed = self.reported(fabric, peer)?;
-            if self.written + skip + words > self.consumed + RING_WORDS {
+            if self.written + skip + words > self.consumed + self.shape.words {
                 return Ok(false);
             }
         }
@@ -105,8 +140,9 @@ impl RingWriter {
             self.written += skip;
         }
         let indicator = u64::from(self.sequence) << 32 | payload_words;
-        let sealed = frame.seal(indicator, self.checksummed.then(|| checksum(indicator, frame.payload())));
-        let at = self.written % RING_WORDS;
+        let sealed =
+            frame.seal(indicator, self.shape.checksummed.then(|| checksum(indicator, frame.payload())));
+        let at = self.shape.at(self.written);
         self.send(fabric, peer, at, sealed)?;
         self.sequence = next_sequence(self.sequence);
         self.written += words;
@@ -142,13 +178,13 @@ pub struct RingReader {
     consumed: u64,
     reported: u64,
     sequence: u32,
-    checksummed: bool,
+    shape: RingShape,
 }
 
 impl RingReader {
     /// For a fresh connection.
-    pub fn new(ordered_placement: bool) -> RingReader {
-        RingReader { consumed: 0, reported: 0, sequence: 1, checksummed: !ordered_placement }
+    pub fn new(shape: RingShape) -> RingReader {
+        RingReader { consumed: 0, reported: 0, sequence: 1, shape }
     }
 
     /// Whether something has begun to arrive. Costs one load.
@@ -156,7 +192,7 @@ impl RingReader {
     /// SYNC: the acquiring load pairs with the publishing store of the indicator in `post_write`.
     #[inline]
     pub fn has_news(&self, fabric: &impl Fabric, peer: PeerId) -> bool {
-        let at = mailbox_word::RING + (self.consumed % RING_WORDS) as usize;
+        let at = mailbox_word::RING + (self.shape.at(self.consumed)) as usize;
         fabric.inbox(peer).load_acquire(at) != 0
     }
 
@@ -169,8 +205,8 @@ impl RingReader {
         payload: &mut Vec<u64>,
     ) -> Result<bool, RingFault> {
         loop {
-            let at = self.consumed % RING_WORDS;
-            let ring = fabric.inbox(peer).part(mailbox_word::RING, RING_WORDS as usize);
+            let at = self.shape.at(self.consumed);
+            let ring = fabric.inbox(peer).part(mailbox_word::RING, self.shape.words as usize);
             let indicator = ring.load_acquire(at as usize);
             if indicator == 0 {
                 return Ok(false);
@@ -180,24 +216,24 @@ impl RingReader {
             }
             let count = indicator as u32;
             if count == SKIP {
-                if at + FRAME_WORDS_MAX <= RING_WORDS {
+                if at + self.shape.frame_words_max() <= self.shape.words {
                     // Any frame has room there. A peer that jumps from the start to the start could be followed for
                     // ever.
                     return Err(RingFault("a jump where a frame has room"));
                 }
                 ring.store(at as usize, 0);
-                self.advance(fabric, peer, RING_WORDS - at);
+                self.advance(fabric, peer, self.shape.words - at);
                 continue;
             }
-            let head = if self.checksummed { 2 } else { 1 };
+            let head = if self.shape.checksummed { 2 } else { 1 };
             let words = u64::from(count) + head;
-            if words > FRAME_WORDS_MAX || at + words > RING_WORDS {
+            if words > self.shape.frame_words_max() || at + words > self.shape.words {
                 return Err(RingFault("a message longer than a frame can be"));
             }
             // All of it is written over.
             payload.resize(count as usize, 0);
             ring.copy_out((at + head) as usize, payload);
-            if self.checksummed && checksum(indicator, payload) != ring.load(at as usize + 1) {
+            if self.shape.checksummed && checksum(indicator, payload) != ring.load(at as usize + 1) {
                 // Words are still on their way.
                 return Ok(false);
             }
@@ -211,7 +247,7 @@ impl RingReader {
     fn advance(&mut self, fabric: &mut impl Fabric, peer: PeerId, words: u64) {
         self.consumed += words;
         self.sequence = next_sequence(self.sequence);
-        if self.consumed - self.reported >= RING_WORDS / 4 {
+        if self.consumed - self.reported >= self.shape.words / 4 {
             self.reported = self.consumed;
             // A broken connection is noticed by whoever waits for an answer.
             let _ = fabric.post_write(peer, mailbox_word::CONSUMED, &[self.consumed]);
@@ -228,7 +264,7 @@ fn clear(ring: kelix_image::words::Words<'_>, first: usize, count: usize) {
 }
 
 const _: () = assert!(mailbox_word::COUNTERS + mailbox_word::COUNTERS_LEN <= mailbox_word::RING);
-const _: () = assert!(FRAME_WORDS_MAX == FRAME_BYTES_MAX as u64 / 8 || cfg!(loom));
+const _: () = assert!(RingShape::of_messages(true).frame_words_max() == FRAME_BYTES_MAX as u64 / 8);
 
 #[cfg(all(test, loom))]
 mod model;
@@ -255,7 +291,7 @@ mod tests {
     #[test]
     fn golden_frame() {
         let (mut a, b) = sides();
-        let mut writer = RingWriter::new(true);
+        let mut writer = RingWriter::new(RingShape::of_messages(true));
         assert_eq!(writer.push(&mut a, PEER, &mut frame(&[7, 8])), Ok(true));
         assert_eq!((mailbox_word::CONSUMED, mailbox_word::SLEEPS, mailbox_word::COUNTERS), (0, 8, 16));
         assert_eq!((mailbox_word::RING, MAILBOX_BYTES), (64, 524_800));
@@ -267,7 +303,10 @@ mod tests {
     fn frames_of_all_sizes_pass_many_laps() {
         for ordered in [true, false] {
             let (mut a, mut b) = sides();
-            let (mut writer, mut reader) = (RingWriter::new(ordered), RingReader::new(ordered));
+            let (mut writer, mut reader) = (
+                RingWriter::new(RingShape::of_messages(ordered)),
+                RingReader::new(RingShape::of_messages(ordered)),
+            );
             let mut payload = Vec::new();
             let mut backlog = std::collections::VecDeque::new();
             let rounds = if cfg!(miri) { 40 } else { 3000 };
@@ -294,7 +333,8 @@ mod tests {
     fn without_ordered_placement_a_frame_counts_only_when_whole() {
         let (mut a, posted) = sides();
         let (_, mut b) = sides();
-        let (mut writer, mut reader) = (RingWriter::new(false), RingReader::new(false));
+        let (mut writer, mut reader) =
+            (RingWriter::new(RingShape::of_messages(false)), RingReader::new(RingShape::of_messages(false)));
         writer.push(&mut a, PEER, &mut frame(&[1, 2, 3, 4, 5])).unwrap();
         let mut payload = Vec::new();
         // What was posted to one mailbox lands in another, word by word.
@@ -313,10 +353,13 @@ mod tests {
         for word in [jump, 1 << 32 | 0xffff_fff0, 2 << 32 | 1, 1 << 32 | (FRAME_BYTES_MAX as u64 / 8)] {
             let (_, mut b) = sides();
             b.own.words().store(mailbox_word::RING, word);
-            assert!(RingReader::new(true).pop(&mut b, PEER, &mut Vec::new()).is_err(), "{word:#x}");
+            assert!(
+                RingReader::new(RingShape::of_messages(true)).pop(&mut b, PEER, &mut Vec::new()).is_err(),
+                "{word:#x}"
+            );
         }
         let (mut a, _) = sides();
-        let mut writer = RingWriter::new(true);
+        let mut writer = RingWriter::new(RingShape::of_messages(true));
         let mut pushed = Ok(true);
         a.own.words().store(mailbox_word::CONSUMED, 1 << 60);
         for _ in 0..10 {

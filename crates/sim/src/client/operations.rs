@@ -331,9 +331,9 @@ impl Client {
         } else {
             let mut item = NewItem::new();
             item = item.bytes("", &value::encode(id));
-            links.iter().for_each(|target| {
+            for target in links.iter() {
                 item = item.link(NEXT, open.table, &bytes_of(*target));
-            });
+            }
             if let Some(time_ns) = time_ns {
                 item = item.expires_in(Duration::from_nanos(time_ns));
             }

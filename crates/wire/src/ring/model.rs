@@ -10,6 +10,8 @@ use kelix_image::model::{explore, share, spawn};
 use kelix_image::{Span, header_word};
 
 const PEER: PeerId = PeerId(0);
+/// A small ring, round which models go soon.
+const SHAPE: RingShape = RingShape::new(32, true);
 
 /// A ring from a writer to a reader, and the sizes of the frames that are in it.
 struct World {
@@ -44,14 +46,14 @@ impl World {
     fn new() -> World {
         let header = Span::private(4096);
         let sleeps = SleepWord { span: header, word: header_word::SLEEPING };
-        let [ring, reports] = [(), ()].map(|()| Span::private(MAILBOX_BYTES));
+        let [ring, reports] = [(), ()].map(|()| Span::private(SHAPE.mailbox_bytes()));
         let mut reader = ShmEndpoint::new(Waker::create().unwrap());
         let (_, writer) = add_client(&mut reader, &sleeps, &ring, &reports);
         World {
             reports,
             ring,
-            writer: (writer, RingWriter::new(true)),
-            reader: (reader, RingReader::new(true)),
+            writer: (writer, RingWriter::new(SHAPE)),
+            reader: (reader, RingReader::new(SHAPE)),
             frames: Vec::new(),
         }
     }
