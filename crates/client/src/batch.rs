@@ -194,14 +194,16 @@ fn fetch_all<'k>(
     while under_way.ended < count {
         let before = *under_way;
         let mut room = if under_way.asked > REQUESTS_A_WAVE { 0 } else { REQUESTS_A_WAVE };
-        let (mut posted, mut unsent, mut full, mut read_nothing) = (false, false, None, false);
+        let (mut posted, mut unsent, mut full) = (false, false, None);
+        let (mut moved, mut read_nothing) = (false, false);
         for (tag, slot) in slots.iter_mut().enumerate() {
             let Some(fetch) = slot.fetch.as_mut() else { continue };
             let key = wanted(slot.index).key;
             if !fetch.is_unsent() {
-                under_way.asked -= usize::from(fetch.is_asked());
+                let stood = (fetch.is_asked(), fetch.read_cost());
                 let exists = fetch.advance(engine, key, &mut slot.landing)?;
-                under_way.asked += usize::from(fetch.is_asked());
+                under_way.asked = under_way.asked + usize::from(fetch.is_asked()) - usize::from(stood.0);
+                moved |= stood != (fetch.is_asked(), fetch.read_cost());
                 if let Some(exists) = exists {
                     read_nothing |= fetch.read_cost().0 == 0;
                     under_way.ended += 1;
@@ -241,6 +243,9 @@ fn fetch_all<'k>(
         }
         if under_way.ended > before.ended {
             *patience = Patience::default();
+        } else if moved {
+            // What was waited for has come, and in shared memory nothing wakes whoever sleeps before the next READ.
+            patience.begin_anew();
         }
         // Others may be sent, now that so many were answered.
         let is_next_wave = unsent && full.is_none() && under_way.asked <= REQUESTS_A_WAVE;

@@ -44,6 +44,11 @@ impl Patience {
         Duration::from_nanos(now_ns - *self.since_ns.get_or_insert(now_ns))
     }
 
+    /// Something has come, by which waiting begins anew, but not the trying to connect again after a connection was lost.
+    pub fn begin_anew(&mut self) {
+        *self = Patience { until_ns: self.until_ns, ..Patience::default() };
+    }
+
     /// Notes how many bytes READs have brought so far. Enough of them are progress, by which waiting begins anew, but not the trying to
     /// connect again after a connection was lost.
     #[inline]
