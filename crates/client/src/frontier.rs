@@ -10,7 +10,7 @@ use crate::item::{Item, Link};
 use crate::key::Key;
 use crate::links::Origin;
 
-/// Where to go next: links out of any number of items, and keys. Their targets are read together, by [`Session::visit`]. What it holds stands in
+/// Where to go next: links out of any number of items, and keys. Their targets are read together, by [`Session::visit`](crate::Session::visit). What it holds stands in
 /// buffers that are kept when it is cleared.
 ///
 /// ```no_run
