@@ -88,9 +88,10 @@ pub const WANTED: [&str; 78] = [
 ];
 
 /// What is too rare to be wanted of a few runs.
-const RARE: [&str; 7] = [
+const RARE: [&str; 8] = [
     "directory died while it was read",
     "emptying of a segment given up",
+    "item of a server that has gone found without models",
     "item with a link to another shard was moved",
     "leaf written anew for another EMPTY pattern",
     "notes of items with links forgotten",
