@@ -96,7 +96,17 @@ fn items_of_any_size_are_scanned() {
         session.put(table, &key(number), &vec![number as u8; size(number)]).unwrap();
     }
     session.put(table, b"large", &vec![9; 3 << 20]).unwrap();
-    let items: Vec<Item> = session.scan(table, &Scan::all()).unwrap().collect::<Result<_, _>>().unwrap();
+    // Set aside after each item, a scan holds no borrow of its session.
+    let mut items: Vec<Item> = Vec::new();
+    let mut paused = session.scan(table, &Scan::all()).unwrap().pause();
+    loop {
+        let mut scanner = paused.resume(&mut session).unwrap();
+        let item = scanner.next_item().unwrap();
+        paused = scanner.pause();
+        let Some(item) = item else { break };
+        assert!(session.get(table, item.key()).unwrap().is_some());
+        items.push(item);
+    }
     assert_eq!(items.len(), 201);
     for item in items {
         match std::str::from_utf8(item.key()).unwrap().strip_prefix("user") {

@@ -2,7 +2,7 @@
 //! what does not exist, circles, and lists in chunks; in loaded datasets too.
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use kelix::{
     Client, ErrorKind, FabricChoice, Frontier, Item, NewItem, NewTable, Path, Session, Table, TableKind,
@@ -158,6 +158,86 @@ fn walk(
 fn ways() -> Vec<(FabricChoice, Path)> {
     let paths = [Path::Auto, Path::Index, Path::Message];
     fabrics().into_iter().flat_map(|fabric| paths.map(|path| (fabric, path))).collect()
+}
+
+/// The same walk, stepped in batches of so many, in a session that does something else between two.
+fn stepped(
+    session: &mut Session,
+    people: Table,
+    walk: Walk<'_>,
+    most: usize,
+    on: impl Fn(u64) -> bool,
+) -> (Vec<Came>, Walked) {
+    let mut came = Vec::new();
+    let mut walker = session.begin_walk(&[(people, &key(0))], &walk).unwrap();
+    loop {
+        let batch = walker.next_batch(session, most).unwrap();
+        assert!(batch.len() <= most, "{} items of {most}", batch.len());
+        let mut back = Vec::new();
+        for arrival in batch {
+            assert_eq!(arrival.number, came.len());
+            came.push((number(&arrival.item), arrival.from, arrival.depth));
+            if !on(number(&arrival.item)) {
+                back.push(arrival.number);
+            }
+        }
+        if batch.is_empty() {
+            return (came, walker.walked());
+        }
+        back.into_iter().for_each(|number| walker.turn_back(number));
+        session.get(people, &key(0)).unwrap();
+    }
+}
+
+/// What is stepped comes to the same items, in the same order, as what shows them.
+#[test]
+fn walks_that_are_stepped_come_to_what_others_do() {
+    let _watchdog = watchdog("stepped walks");
+    for seed in seeds(fewer(3)) {
+        let mut random = Random(seed);
+        let graph = Graph::random(&mut random);
+        let run = RunDir::new();
+        let (_server, client) = serve(&run, 1 + random.below(2) as usize);
+        let people = put(&mut client.session().unwrap(), &graph, &mut random);
+        for (fabric, path) in ways() {
+            let mut session = session(&client, fabric, path);
+            let (knows, on) = (Walk::along(&["knows"]), |number: u64| number % 3 != 0);
+            for walked in [knows, knows.to_depth(2), knows.depth_first(), knows.to_depth(3).depth_first()] {
+                let shown = walk(&mut session, people, walked, |number| {
+                    ControlFlow::Continue(if on(number) { Visit::On } else { Visit::Back })
+                });
+                for most in [1, 7, 1000] {
+                    let stepped = stepped(&mut session, people, walked, most, on);
+                    assert_eq!(stepped, shown, "seed {seed}, {fabric:?}, {path:?}, {walked:?}, {most}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_part_of_a_frontier_is_read_and_no_more_than_there_is() {
+    let _watchdog = watchdog("parts of frontiers");
+    let run = RunDir::new();
+    let (_server, client) = serve(&run, 2);
+    let mut session = client.session().unwrap();
+    let table = session.create_table("t").unwrap();
+    let mut frontier = Frontier::new();
+    for number in 0..10 {
+        if number != 4 {
+            session.put(table, &key(number), &number.to_le_bytes()).unwrap();
+        }
+        frontier.add(table, &key(number));
+    }
+    let mut items = Vec::new();
+    session.visit_batch(&frontier, 3..6, &mut items).unwrap();
+    let found: Vec<Option<Vec<u8>>> =
+        items.iter().map(|item| item.as_ref().map(|item| item.key().to_vec())).collect();
+    assert_eq!(found, [Some(key(3).to_vec()), None, Some(key(5).to_vec())]);
+    for beyond in [5..11, 0..usize::MAX, Range { start: 7, end: 3 }] {
+        let error = session.visit_batch(&frontier, beyond, &mut items).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    }
 }
 
 #[test]

@@ -141,11 +141,11 @@ impl Walker {
 
     fn read_batch(&mut self, session: &mut Session, most: usize) -> Result<()> {
         let Walker { path, items, arrivals, .. } = self;
-        let targets = path.take(most);
+        let targets = path.targets(most);
         items.clear();
         items.resize(targets.len(), None);
         session.read_targets(&path.here, targets.clone(), items)?;
-        for (target, item) in targets.zip(items.drain(..)) {
+        for (target, item) in targets.clone().zip(items.drain(..)) {
             let step = path.steps[target];
             match item {
                 Some(item) => {
@@ -156,7 +156,7 @@ impl Walker {
                 None => path.walked.gone += 1,
             }
         }
-        path.drop_taken();
+        path.pass(&targets);
         Ok(())
     }
 
@@ -241,24 +241,29 @@ impl WalkPath {
     }
 
     /// The targets that are read next, no more than so many. Depth-first it is one that was not visited, or none.
-    fn take(&mut self, most: usize) -> Range<usize> {
+    fn targets(&self, most: usize) -> Range<usize> {
         if !self.depth_first {
-            let first = self.taken;
-            self.taken = self.here.len().min(first + most);
-            return first..self.taken;
+            return self.taken..self.here.len().min(self.taken.saturating_add(most));
         }
         let last = self.here.len() - 1;
         let (table, key) = self.here.target(last);
         // What is still to come may be there several times.
-        if self.seen.insert(table, key) { last..last + 1 } else { last..last }
+        if self.seen.has(table, key) { last..last } else { last..last + 1 }
     }
 
-    /// Depth-first, what was taken goes before the links from there are added.
-    fn drop_taken(&mut self) {
-        if self.depth_first {
-            self.here.pop();
-            self.steps.pop();
+    /// Goes on behind targets that were read. A read that failed is not passed, so that a walk that is stepped can try
+    /// once more and leaves nothing out.
+    fn pass(&mut self, targets: &Range<usize>) {
+        if !self.depth_first {
+            self.taken = targets.end;
+            return;
         }
+        if !targets.is_empty() {
+            let (table, key) = self.here.target(targets.start);
+            self.seen.insert(table, key);
+        }
+        self.here.pop();
+        self.steps.pop();
     }
 
     /// Goes on along the links of an item that was visited. Breadth-first what is in the next frontier has been seen;
@@ -305,10 +310,10 @@ pub(crate) fn walk_all(
     let mut item = Item::empty();
     while !stopped && path.goes_on() {
         if path.depth_first {
-            let target = path.take(1);
+            let target = path.targets(1);
             let step = path.steps[path.steps.len() - 1];
             let found = (!target.is_empty()).then(|| session.arrive(&path.here, target.start, &mut item));
-            path.drop_taken();
+            path.pass(&target);
             match found.transpose()? {
                 Some(true) => stopped = show(&mut path, &item, step),
                 Some(false) => path.walked.gone += 1,
