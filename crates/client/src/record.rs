@@ -324,21 +324,17 @@ impl RecordWriter<'_> {
                 Sink::Item(item) => {
                     **item = std::mem::take(*item).link_with(self.names[index], *table, key, bytes);
                 }
-                Sink::Section { session, ids, section, outcome } => match link_table(session, *table, key) {
-                    Ok(table) => section.link(ids[index], table, key, bytes),
-                    Err(error) if outcome.is_ok() => **outcome = Err(error),
-                    Err(_) => {}
-                },
+                Sink::Section { session, ids, section, outcome } => {
+                    let Session { engine, catalogue, .. } = &mut **session;
+                    match catalogue.link_table(engine, *table, key) {
+                        Ok(table) => section.link(ids[index], table, key, bytes),
+                        Err(error) if outcome.is_ok() => **outcome = Err(error),
+                        Err(_) => {}
+                    }
+                }
             }
         }
     }
-}
-
-/// The number of a link's table, if that can have the key.
-fn link_table(session: &mut Session, table: Table, key: &[u8]) -> Result<TableId> {
-    let table = session.catalogue.bind(&mut session.engine, table)?.id;
-    check_key(table, key)?;
-    Ok(table)
 }
 
 /// An item that a [`Record`] reads its fields from. The fields are named by their positions in

@@ -16,11 +16,10 @@ use kelix_types::{Error, ErrorKind, Result, TableId};
 use kelix_wire::ScanArgument;
 
 use crate::Table;
-use crate::catalogue::{BoundTable, Catalogue};
-use crate::engine::{Engine, Wanted, check_key};
+use crate::catalogue::BoundTable;
+use crate::engine::{Engine, check_key};
 use crate::item::Item;
 use crate::ordered::Hint;
-use crate::read::Landing;
 use crate::rows::Rows;
 use crate::session::Session;
 
@@ -260,9 +259,12 @@ impl Scanner<'_> {
                             .map(|value| item(&inline_item(table, value[0].to_be_bytes(), value[1]))),
                     ),
                     Found::Item(view) => page.push_back(item(view.words())),
-                    Found::Key(key) => {
-                        page.extend(fetch_item(engine, catalogue, landing, (table, generation), key)?)
-                    }
+                    Found::Key(key) => page.extend(catalogue.fetch_item(
+                        engine,
+                        landing,
+                        BoundTable { id: table, generation },
+                        key,
+                    )?),
                 }
                 Ok((page.len() - before) as u64)
             })?;
@@ -282,18 +284,6 @@ impl Scanner<'_> {
     pub fn pause(self) -> PausedScan {
         self.scan
     }
-}
-
-/// Fetches an item of a scan. `None`: it was deleted meanwhile.
-fn fetch_item(
-    engine: &mut Engine,
-    catalogue: &mut Catalogue,
-    landing: &mut Landing,
-    (table, generation): (TableId, u64),
-    key: &[u8],
-) -> Result<Option<Item>> {
-    let found = engine.fetch(Wanted { table, key, pointer: None }, landing)?;
-    found.map(|_| catalogue.make_item(engine, landing, generation)).transpose()
 }
 
 impl Iterator for Scanner<'_> {
@@ -367,7 +357,9 @@ impl Session {
                     rows.push(item.key(), item.value(), item.version());
                 }
                 Found::Key(key) => {
-                    if let Some(item) = fetch_item(engine, catalogue, landing, (table, 0), key)? {
+                    if let Some(item) =
+                        catalogue.fetch_item(engine, landing, BoundTable { id: table, generation: 0 }, key)?
+                    {
                         rows.push(item.key(), item.value(), item.version());
                     }
                 }

@@ -21,9 +21,7 @@ use crate::batch::Batch;
 use crate::catalogue::{BoundTable, Catalogue, Handles, IN_FORCE, is_between};
 use crate::client::{Client, until_there};
 use crate::connect::{self, FabricChoice, Setup};
-use crate::engine::{
-    BETWEEN_TRIES, Buffers, Engine, LOST, Patience, Wanted, check_key, is_passing, nanoseconds,
-};
+use crate::engine::{BETWEEN_TRIES, Buffers, Engine, LOST, Patience, check_key, is_passing, nanoseconds};
 use crate::item::{Item, NewItem};
 use crate::key::Key;
 use crate::read::{Cost, Landing};
@@ -374,10 +372,9 @@ impl Session {
     }
 
     fn get_item(&mut self, table: Table, key: &[u8]) -> Result<Option<Item>> {
-        self.read_table("get", table, |session, BoundTable { id: table, generation }| {
+        self.read_table("get", table, |session, table| {
             let Session { engine, catalogue, landing, .. } = session;
-            let found = engine.fetch(Wanted { table, key, pointer: None }, landing)?;
-            found.map(|_| catalogue.make_item(engine, landing, generation)).transpose()
+            catalogue.fetch_item(engine, landing, table, key)
         })
     }
 

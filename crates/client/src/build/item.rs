@@ -3,13 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use kelix_image::AttributeBuilder;
-use kelix_types::{Error, NameId, Result, TableId};
+use kelix_types::{Error, NameId, Result};
 use kelix_wire::Expiry;
 use kelix_wire::generation::{LoadedTable, NewItem as Packed};
 
 use super::{Build, BuildState, OPERATION};
 use crate::Table;
-use crate::engine::check_key;
 use crate::item::{ends_at, ends_in};
 use crate::key::Key;
 use crate::session::Session;
@@ -95,7 +94,10 @@ impl<'b, 's> ItemWriter<'b, 's> {
     pub fn link_with(mut self, name: &str, table: Table, key: impl Key, bytes: &[u8]) -> Self {
         let key = key.into_bytes();
         let key = key.as_ref();
-        let ids = self.name_id(name).and_then(|name| Ok((name, self.target(table, key)?)));
+        let ids = self.name_id(name).and_then(|name| {
+            let Session { engine, catalogue, .. } = &mut *self.build.session;
+            Ok((name, catalogue.link_table(engine, table, key)?))
+        });
         match ids {
             Ok((name, table)) => self.build.state.writing.section.link(name, table, key, bytes),
             Err(error) => self.note(error),
@@ -162,15 +164,6 @@ impl<'b, 's> ItemWriter<'b, 's> {
         let names = catalogue.names_table(engine, name_id)?;
         let id = catalogue.name_id(engine, names, name)?;
         writing.names[self.index].known.push((name.to_string(), id));
-        Ok(id)
-    }
-
-    /// The table of a link's target.
-    #[inline]
-    fn target(&mut self, table: Table, key: &[u8]) -> Result<TableId> {
-        let Session { engine, catalogue, .. } = &mut *self.build.session;
-        let id = catalogue.bind(engine, table)?.id;
-        check_key(id, key)?;
         Ok(id)
     }
 }

@@ -11,7 +11,8 @@ use kelix_wire::generation::{LoadedTable, take_listed};
 use kelix_wire::{Expiry, Op, RequestHead, Status};
 
 use super::Build;
-use crate::engine::{Wanted, check_answer};
+use crate::catalogue::BoundTable;
+use crate::engine::check_answer;
 use crate::item::Item;
 use crate::session::Session;
 
@@ -122,10 +123,8 @@ impl Overlays {
     /// Puts an item into its new table, unless that has its key from the source. Returns its version; `None`: it is gone.
     fn take(&self, build: &mut Build<'_>, table: TableId, (number, key): &Key) -> Result<Option<Version>> {
         let Session { engine, catalogue, landing, .. } = &mut *build.session;
-        if engine.fetch(Wanted { table, key, pointer: None }, landing)?.is_none() {
-            return Ok(None);
-        }
-        let item = catalogue.make_item(engine, landing, self.generation)?;
+        let table = BoundTable { id: table, generation: self.generation };
+        let Some(item) = catalogue.fetch_item(engine, landing, table, key)? else { return Ok(None) };
         catalogue.check_generation(engine, self.generation)?;
         let section = self.attributes(&item);
         let head = RequestHead {

@@ -9,8 +9,9 @@ use kelix_types::limits::{NAMES_MAX, TABLES_MAX};
 use kelix_types::{Error, ErrorKind, NameId, Result, TableId, TableKind, Version};
 use kelix_wire::{Op, RequestHead, Status, catalogue};
 
-use super::{Catalogue, check_name};
-use crate::engine::{Engine, check_answer, check_key};
+use super::{BoundTable, Catalogue, check_name};
+use crate::Table;
+use crate::engine::{Engine, Wanted, check_answer, check_key};
 use crate::item::{Item, Names, NewAttribute, NewItem};
 use crate::read::Landing;
 
@@ -107,13 +108,20 @@ impl Catalogue {
             match attribute {
                 NewAttribute::Bytes(bytes) => section.bytes(name, bytes),
                 NewAttribute::Link { table, key, bytes } => {
-                    let target = self.bind(engine, *table)?.id;
-                    check_key(target, key)?;
+                    let target = self.link_table(engine, *table, key)?;
                     section.link(name, target, key, bytes);
                 }
             }
         }
         Ok(section.finish())
+    }
+
+    /// The number of the table that a link leads to which is put, if that table can have the key.
+    #[inline]
+    pub fn link_table(&mut self, engine: &mut Engine, table: Table, key: &[u8]) -> Result<TableId> {
+        let table = self.bind(engine, table)?.id;
+        check_key(table, key)?;
+        Ok(table)
     }
 
     /// The table whose attribute names a table has: that which stands for its name, where it is of a generation.
@@ -129,6 +137,19 @@ impl Catalogue {
         // A table made by hand never becomes one of a generation, nor changes its name.
         self.generations.name_ids.insert(table, name_id);
         Ok(name_id)
+    }
+
+    /// Fetches an item by its key. `None`: the key is absent.
+    #[inline]
+    pub fn fetch_item(
+        &mut self,
+        engine: &mut Engine,
+        landing: &mut Landing,
+        BoundTable { id: table, generation }: BoundTable,
+        key: &[u8],
+    ) -> Result<Option<Item>> {
+        let found = engine.fetch(Wanted { table, key, pointer: None }, landing)?;
+        found.map(|_| self.make_item(engine, landing, generation)).transpose()
     }
 
     /// Makes an owned item, of a generation (0: of none), of what was fetched.

@@ -1,4 +1,4 @@
-//! The connection of a session, and the reads that go over it: plain calls, batches and submitted gets drive theirs here.
+//! The connection of a session, and the step of a one-sided read over it, which every [`super::Fetch`] takes here.
 
 use kelix_fabric::{Endpoint, Fabric};
 use kelix_types::{Error, ErrorKind, Result};

@@ -10,12 +10,10 @@ mod requests;
 mod waiting;
 mod writes;
 
-use kelix_fabric::{Endpoint, Fabric};
 use std::time::Duration;
 
+use kelix_fabric::{Endpoint, Fabric};
 use kelix_types::{Error, ErrorKind, Result, TableId};
-
-use waiting::LIMIT_MAX;
 
 use crate::Table;
 use crate::client::Client;
@@ -26,6 +24,7 @@ pub(crate) use connection::{Connection, End, LOST};
 pub(crate) use fetch::{Fetch, Wanted, check_key};
 pub(crate) use leaves::Buffers;
 pub(crate) use requests::{Pipeline, check_answer};
+use waiting::LIMIT_MAX;
 pub(crate) use waiting::{BETWEEN_TRIES, Patience, is_passing, nanoseconds};
 pub(crate) use writes::check_value;
 
