@@ -1,8 +1,10 @@
-//! `kelix bench counts`: instructions an operation takes, counted by valgrind, which a busy machine does not change.
+//! `kelix bench counts`: instructions an operation takes, counted by valgrind, which a busy machine does not
+//! change.
 //!
-//! Each operation is done a few times and many times by this program under valgrind's callgrind; the difference is what
-//! the operations took. A small store, which fits the caches, since memory is not what is counted. How many keys stand in their
-//! second bucket hangs on the seed that a store draws, so what is told is the median of several stores.
+//! Each operation is done a few times and many times by this program under valgrind's callgrind; the
+//! difference is what the operations took. A small store, which fits the caches, since memory is not what is
+//! counted. How many keys stand in their second bucket hangs on the seed that a store draws, so what is told
+//! is the median of several stores.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -113,15 +115,16 @@ fn run_counted(operation: &str, count: usize, folder: &Path) -> Result<(u64, u64
     if client == 0 { Err("valgrind counted nothing".into()) } else { Ok((client, server)) }
 }
 
-/// Whether a file of callgrind's is about the first thread, and the instructions in it. A thread may have several.
+/// Whether a file of callgrind's is about the first thread, and the instructions in it. A thread may have
+/// several.
 fn totals(file: &PathBuf) -> Option<(bool, u64)> {
     let text = std::fs::read_to_string(file).ok()?;
     let word = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     Some((word("thread:")? == "1", word("totals:").or(word("summary:"))?.parse().ok()?))
 }
 
-/// Does an operation so many times. What is asked for is made beforehand, out of as many records whatever the count, so that
-/// making it is no part of the difference.
+/// Does an operation so many times. What is asked for is made beforehand, out of as many records whatever the
+/// count, so that making it is no part of the difference.
 fn do_operations(operation: &str, count: usize) -> Result<(), String> {
     let config = ServerConfig { memory_bytes: 64 << 20, ..ServerConfig::default() };
     let mut store = Store::start("counted", config)?;

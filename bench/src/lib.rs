@@ -1,5 +1,5 @@
-//! The benchmarks of `kelix bench`: each measures us beside another in one run, verifies answers, and says which
-//! wanted figures hold.
+//! The benchmarks of `kelix bench`: each measures us beside another in one run, verifies answers, and says
+//! which wanted figures hold.
 
 mod ablation;
 mod baselines;
@@ -35,9 +35,11 @@ const RECORDS_MIN: u64 = 1000;
 pub struct Options {
     /// Number of records; each benchmark has its own default, and fewest.
     pub records: Option<u64>,
-    /// Threads of each server, where servers are compared (default 1); cores of the server that is projected to.
+    /// Threads of each server, where servers are compared (default 1); cores of the server that is projected
+    /// to.
     pub threads: Option<usize>,
-    /// Clients, each a thread, where servers are compared (default 1); clients in a loop that are projected to.
+    /// Clients, each a thread, where servers are compared (default 1); clients in a loop that are projected
+    /// to.
     pub clients: Option<usize>,
     /// How often which record is asked for, where servers are compared.
     pub keys: Option<Keys>,
@@ -131,7 +133,8 @@ pub fn measure(name: &str, options: &Options) -> Result<Report, Error> {
     })
 }
 
-/// Ends the processes that benchmarks of this process have started, and removes their folders, for a program that is to end at once.
+/// Ends the processes that benchmarks of this process have started, and removes their folders, for a program
+/// that is to end at once.
 pub fn clean_up() {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());

@@ -14,8 +14,8 @@ pub(crate) const MEMORY: &str = "/dev/shm";
 /// There is no such key, or no further one.
 const NOT_FOUND: c_int = -30798;
 const READ_ONLY: c_uint = 0x2_0000;
-/// The fastest there is: written through the map, never synchronised, no locks against other processes, pages not cleared
-/// first, and read in any thread.
+/// The fastest there is: written through the map, never synchronised, no locks against other processes, pages
+/// not cleared first, and read in any thread.
 const OPTIONS: c_uint = 0x1_0000 | 0x8_0000 | 0x20_0000 | 0x40_0000 | 0x80_0000 | 0x100_0000;
 
 /// A byte string of LMDB's.
@@ -127,8 +127,8 @@ impl Environment {
         type OpenTable = unsafe extern "C" fn(Txn, *const c_char, c_uint, *mut c_uint) -> c_int;
         let path = CString::new(self.folder.display().to_string()).expect("a path of this program's");
         let library = &self._library;
-        // SAFETY: names and types are those of lmdb.h; the environment is opened once, and what it is given lives as long as the
-        // call.
+        // SAFETY: names and types are those of lmdb.h; the environment is opened once, and what it is given
+        // lives as long as the call.
         unsafe {
             let get = |error: libloading::Error| error.to_string();
             let create = library.get::<Create>(b"mdb_env_create\0").map_err(get)?;
@@ -193,7 +193,8 @@ impl Environment {
         Ok(())
     }
 
-    /// Scans in one transaction: of each range the first key that is not below this one, and so many in all, as far as there are.
+    /// Scans in one transaction: of each range the first key that is not below this one, and so many in all,
+    /// as far as there are.
     pub fn scan<'a>(
         &self,
         ranges: impl Iterator<Item = (&'a [u8], usize)>,
@@ -255,7 +256,8 @@ impl Environment {
 
 impl Drop for Environment {
     fn drop(&mut self) {
-        // SAFETY: the reader is not used any more, and closed before its environment; both may not have been opened.
+        // SAFETY: the reader is not used any more, and closed before its environment; both may not have been
+        // opened.
         unsafe {
             if !self.reader.is_null() {
                 (self.functions.txn_abort)(self.reader);

@@ -29,7 +29,8 @@ struct Cli {
     bench: BenchArgs,
 }
 
-/// Has a signal end what was started and remove what was made, which nobody does else who is in the middle of measuring.
+/// Has a signal end what was started and remove what was made, which nobody does else who is in the middle of
+/// measuring.
 fn clean_up_on_signals() -> Result<Arc<AtomicBool>, Failure> {
     let cannot = |source| Failure::io("bench", "cannot watch for signals", &source);
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(cannot)?;

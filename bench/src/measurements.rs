@@ -1,5 +1,6 @@
-//! `kelix bench report`: runs the benchmarks one after the other and writes what they found into `measurements.md` and
-//! `figures/` of a folder. Nothing is written before everything is measured and fits the file.
+//! `kelix bench report`: runs the benchmarks one after the other and writes what they found into
+//! `measurements.md` and `figures/` of a folder. Nothing is written before everything is measured and fits
+//! the file.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};

@@ -36,8 +36,8 @@ pub(crate) fn key_of(record: u64) -> [u8; 16] {
     key
 }
 
-/// A walk from record to record that visits all of them before it repeats itself. Keys are hashed, so equal steps
-/// between records are no pattern in memory.
+/// A walk from record to record that visits all of them before it repeats itself. Keys are hashed, so equal
+/// steps between records are no pattern in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Walk {
     records: u64,
@@ -137,7 +137,8 @@ impl Numbers {
         (0..count).map(|_| below()).collect()
     }
 
-    /// So many records, drawn by their popularity. Which record has which popularity is no matter, since keys are hashed.
+    /// So many records, drawn by their popularity. Which record has which popularity is no matter, since keys
+    /// are hashed.
     pub fn popular(&mut self, records: u64, count: usize) -> Vec<u64> {
         let mut sum = 0.0;
         let sums: Vec<f64> = (1..=records)

@@ -1,4 +1,5 @@
-//! How long many operations took: how many took how long, in little memory, so that noting it disturbs nobody.
+//! How long many operations took: how many took how long, in little memory, so that noting it disturbs
+//! nobody.
 
 /// Steps to each power of two: a time is known to 1.6 %.
 const STEPS: u64 = 64;

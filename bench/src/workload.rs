@@ -44,8 +44,8 @@ impl Records {
         Records { count, value_bytes, walk: Walk::over(count) }
     }
 
-    /// Whether bytes that came are the wanted ones. Of long values 64 bytes of each KiB are compared, and the last, so that
-    /// comparing is not what is measured.
+    /// Whether bytes that came are the wanted ones. Of long values 64 bytes of each KiB are compared, and the
+    /// last, so that comparing is not what is measured.
     pub fn same(&self, bytes: &[u8], wanted: &[u8]) -> bool {
         if bytes.len() != wanted.len() || self.value_bytes < LONG {
             return bytes == wanted;
@@ -57,7 +57,8 @@ impl Records {
             && bytes[end..] == wanted[end..]
     }
 
-    /// Appends a record's value: which record follows, whose it is, what both fix, and words that follow from its number.
+    /// Appends a record's value: which record follows, whose it is, what both fix, and words that follow from
+    /// its number.
     pub fn write_value(&self, record: u64, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.walk.value_of(record));
         for index in 4..self.value_bytes as u64 / 8 {
@@ -287,8 +288,8 @@ mod tests {
         assert!(Keys::parse("zipf", Some(&file)).is_err() && Keys::parse("others", None).is_err());
     }
 
-    /// Each step of the search for a rank had drawn another number, so that popular records were less popular than they
-    /// should be.
+    /// Each step of the search for a rank had drawn another number, so that popular records were less popular
+    /// than they should be.
     #[test]
     fn popular_records_are_as_popular_as_they_should_be() {
         let power = |rank: u64| (rank as f64).powf(-0.99);

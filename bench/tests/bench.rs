@@ -1,4 +1,5 @@
-//! `kelix bench`: each benchmark in a small run, whose rows are those of docs/measurements.md, and the report of all of them. No figure is looked at.
+//! `kelix bench`: each benchmark in a small run, whose rows are those of docs/measurements.md, and the report
+//! of all of them. No figure is looked at.
 
 mod harness;
 
@@ -32,7 +33,8 @@ fn parts(text: &str) -> (BTreeMap<String, String>, String) {
     (parts, outside)
 }
 
-/// Asserts that this is XML: tags in pairs, attributes in quotes, and nothing in texts that would have to be escaped.
+/// Asserts that this is XML: tags in pairs, attributes in quotes, and nothing in texts that would have to be
+/// escaped.
 fn assert_well_formed(xml: &str) {
     let mut open = Vec::new();
     for tag in xml.split('<').skip(1) {
@@ -263,7 +265,8 @@ fn ids(report: &serde_json::Value) -> Vec<&str> {
     rows.iter().map(|row| row["id"].as_str().expect("an id")).collect()
 }
 
-/// Asserts that a report into this place has told and drawn each row of a benchmark, and all that belong to papers.
+/// Asserts that a report into this place has told and drawn each row of a benchmark, and all that belong to
+/// papers.
 fn assert_written(place: &Place, parts: &BTreeMap<String, String>, report: &serde_json::Value) {
     let picture = |name: &str| std::fs::read_to_string(place.path().join(format!("figures/{name}.svg")));
     let (bench, ids) = (report["bench"].as_str().expect("a name"), ids(report));
@@ -305,8 +308,8 @@ fn assert_written(place: &Place, parts: &BTreeMap<String, String>, report: &serd
 const APPLICATIONS: [&str; 6] =
     ["bench graph", "bench map", "bench web", "figure keli-10", "figure keli-11", "figure keli-9"];
 
-/// A report of all benchmarks with so few records that they measure nothing, into a copy of docs/measurements.md that
-/// has nothing between its markers.
+/// A report of all benchmarks with so few records that they measure nothing, into a copy of
+/// docs/measurements.md that has nothing between its markers.
 #[test]
 fn a_report_fills_every_part_and_leaves_the_prose_alone() {
     let place = Place::new();
@@ -370,7 +373,8 @@ fn a_peer_that_is_not_installed_is_named() {
     let said = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert!(!ran.status.success() && said.contains("memcached is not installed"), "{said}");
 
-    // Nothing is written of a report that it belongs to, and a file that has no place for the report is told of first.
+    // Nothing is written of a report that it belongs to, and a file that has no place for the report is told
+    // of first.
     let report = |text: &str, wanted: &str| {
         let file = place.file("measurements.md", text.as_bytes());
         let only = ["report", "--only", "spine", "--only", "peers", "--records", "1000", "--into"];

@@ -1,5 +1,6 @@
-//! Small programs that use Kelix, one idea each. Start a server with `kelix serve &`, then
-//! `cargo run --release --package kelix-examples --bin hello`; a run directory, or HOST:PORT, may be given as an argument.
+//! Small programs that use Kelix, one idea each. Start a server with `kelix serve &`, then `cargo run
+//! --release --package kelix-examples --bin hello`; a run directory, or HOST:PORT, may be given as an
+//! argument.
 //!
 //! | program | shows |
 //! |---|---|
@@ -16,7 +17,8 @@
 
 use kelix::{Client, Result};
 
-/// The server of the first argument, a run directory or HOST:PORT; without one, that of the default directory.
+/// The server of the first argument, a run directory or HOST:PORT; without one, that of the default
+/// directory.
 pub fn connect() -> Result<Client> {
     match std::env::args().nth(1) {
         Some(address) => Client::connect(address.parse::<kelix::Address>()?),

@@ -36,7 +36,8 @@ fn sample(line: &str) -> Option<&str> {
     (is_name(name) && value.parse::<f64>().is_ok()).then_some(name)
 }
 
-/// Panics where a line is none of the format, a metric is not said what it is before its samples, or something stands there twice.
+/// Panics where a line is none of the format, a metric is not said what it is before its samples, or
+/// something stands there twice.
 pub fn check(text: &str) {
     assert!(text.ends_with('\n'), "the last line has no end");
     let (mut metric, mut known, mut samples) = (String::new(), HashSet::new(), HashSet::new());

@@ -1,7 +1,8 @@
 //! What the fuzz targets share: input taken apart, and memory with an end that cannot be read across.
 //!
-//! A target takes any bytes and must neither panic nor hang. Where a parser accepts, the target writes the result again
-//! and compares; bits that the format leaves to nobody are named in the target and left out of the comparison.
+//! A target takes any bytes and must neither panic nor hang. Where a parser accepts, the target writes the
+//! result again and compares; bits that the format leaves to nobody are named in the target and left out of
+//! the comparison.
 
 pub mod exposition;
 pub mod heap;

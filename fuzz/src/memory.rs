@@ -15,7 +15,8 @@ pub struct Guarded {
     end: *mut u64,
 }
 
-// SAFETY: the pointer is that of a mapping which stays, and is handed out as `Words` only, which may go to any thread.
+// SAFETY: the pointer is that of a mapping which stays, and is handed out as `Words` only, which may go to
+// any thread.
 unsafe impl Send for Guarded {}
 // SAFETY: as above.
 unsafe impl Sync for Guarded {}
@@ -30,7 +31,8 @@ impl Guarded {
     /// Maps it.
     pub fn new() -> Guarded {
         let all = GUARD_BYTES + BYTES + GUARD_BYTES;
-        // SAFETY: a new mapping at an address of the kernel's choice, and its two ends, which nobody has seen yet.
+        // SAFETY: a new mapping at an address of the kernel's choice, and its two ends, which nobody has seen
+        // yet.
         unsafe {
             let access = ProtFlags::READ | ProtFlags::WRITE;
             let base = mmap_anonymous(null_mut(), all, access, MapFlags::PRIVATE).expect("memory");
@@ -45,8 +47,8 @@ impl Guarded {
     /// Puts words where the memory ends and shows them.
     pub fn hold(&self, words: &[u64]) -> Words<'_> {
         assert!(words.len() * 8 <= BYTES);
-        // SAFETY: `words.len()` words before the end are mapped for ever, writable, aligned, and accessed through
-        // `Words` only.
+        // SAFETY: `words.len()` words before the end are mapped for ever, writable, aligned, and accessed
+        // through `Words` only.
         let held = unsafe { Words::new(self.end.sub(words.len()), words.len()) };
         held.copy_in(0, words);
         held

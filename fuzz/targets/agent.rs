@@ -1,5 +1,6 @@
-//! The agent and a client that sends anything, in any pieces: answers against a slow reading of the frames, from memory
-//! whose words say where they stand. What is asked of other memory, or before it may be, is never answered.
+//! The agent and a client that sends anything, in any pieces: answers against a slow reading of the frames,
+//! from memory whose words say where they stand. What is asked of other memory, or before it may be, is never
+//! answered.
 
 #![no_main]
 

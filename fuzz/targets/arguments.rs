@@ -1,5 +1,5 @@
-//! What the program reads on its command line: keys, values, attributes, links, sizes, times. What it shows can be read
-//! back.
+//! What the program reads on its command line: keys, values, attributes, links, sizes, times. What it shows
+//! can be read back.
 
 #![no_main]
 

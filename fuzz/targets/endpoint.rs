@@ -1,5 +1,5 @@
-//! A client over TCP and a server that sends anything: a greeting is answered or fails, READs end with words that the server
-//! sent, and nothing lands outside the mailboxes.
+//! A client over TCP and a server that sends anything: a greeting is answered or fails, READs end with words
+//! that the server sent, and nothing lands outside the mailboxes.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Bytes that anybody sends to the port for metrics, in any pieces and as slowly as he likes, over a pipe in place of a socket. Time
-//! is the runtime's own, which goes on at once where nothing else is to be done.
+//! Bytes that anybody sends to the port for metrics, in any pieces and as slowly as he likes, over a pipe in
+//! place of a socket. Time is the runtime's own, which goes on at once where nothing else is to be done.
 
 #![no_main]
 
@@ -31,7 +31,8 @@ mod names;
 
 pub(crate) use kelix_program::Failure;
 
-/// What is promised: of a request's head, its bytes and its time; how long whoever reads nothing is waited for.
+/// What is promised: of a request's head, its bytes and its time; how long whoever reads nothing is waited
+/// for.
 const HEAD_BYTES_MAX: usize = 8 << 10;
 const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(30);

@@ -17,7 +17,8 @@ fuzz_target!(|data: &[u8]| {
     let (table, length) = (TableId(input.u16()), usize::from(input.u16()));
     let given = input.bytes(length);
     let slot = input.words();
-    // Either the key of the input or, so that long ones are hit too, the bytes that stand where the key would.
+    // Either the key of the input or, so that long ones are hit too, the bytes that stand where the key
+    // would.
     let standing = bytes_of(&slot).get(16..16 + length);
     let key = if given.first() == Some(&b'*') { standing.unwrap_or(given) } else { given };
     let held = MEMORY.hold(&slot);

@@ -1,5 +1,6 @@
-//! One-sided reads of an image that is not as its server left it: words of it are changed before a read and between its
-//! steps. Whatever a read then makes of index, items and pieces, it ends, and what it calls valid is an item of the key.
+//! One-sided reads of an image that is not as its server left it: words of it are changed before a read and
+//! between its steps. Whatever a read then makes of index, items and pieces, it ends, and what it calls valid
+//! is an item of the key.
 
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Both ends of a ring against a peer that writes what it likes where it likes, between frames of a peer that does not.
+//! Both ends of a ring against a peer that writes what it likes where it likes, between frames of a peer that
+//! does not.
 
 #![no_main]
 

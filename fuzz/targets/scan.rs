@@ -1,5 +1,5 @@
-//! Pages of scans, their arguments, and sub-models that come with replies: whatever is in them, they end, and what is accepted
-//! is inside.
+//! Pages of scans, their arguments, and sub-models that come with replies: whatever is in them, they end, and
+//! what is accepted is inside.
 
 #![no_main]
 

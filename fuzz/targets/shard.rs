@@ -1,5 +1,6 @@
-//! A shard and clients, one after another, that ask for anything at all, in requests that parse and others, and go in the middle of it. When
-//! the last has gone nothing is left of any: no state, nothing to do, no memory.
+//! A shard and clients, one after another, that ask for anything at all, in requests that parse and others,
+//! and go in the middle of it. When the last has gone nothing is left of any: no state, nothing to do, no
+//! memory.
 
 #![no_main]
 
@@ -156,7 +157,8 @@ impl World {
         }
     }
 
-    /// Nobody is there any more: whatever is due is done some time, then nothing is to be done, and nothing is left.
+    /// Nobody is there any more: whatever is due is done some time, then nothing is to be done, and nothing
+    /// is left.
     fn come_to_rest(&mut self) {
         let mut steps = 0..STEPS_MAX;
         loop {

@@ -1,4 +1,5 @@
-//! Statistics: what a server can be made to tell by its clients, and what is made of what any server tells: JSON, Prometheus's text, tables, a screen.
+//! Statistics: what a server can be made to tell by its clients, and what is made of what any server tells:
+//! JSON, Prometheus's text, tables, a screen.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! A whole server and a client over TCP that says anything, in any pieces: its connection ends, the server goes on, and who has
-//! not been let in is told nothing but that.
+//! A whole server and a client over TCP that says anything, in any pieces: its connection ends, the server
+//! goes on, and who has not been let in is told nothing but that.
 
 #![no_main]
 

@@ -13,8 +13,8 @@ use crate::{until, value};
 /// Enough that every shard has some.
 const KEYS: u64 = 12;
 
-/// Puts, gets on every path and checks, on a thread of its own, until it is ended. A wrong answer and an error end it
-/// at once, and the test with it.
+/// Puts, gets on every path and checks, on a thread of its own, until it is ended. A wrong answer and an
+/// error end it at once, and the test with it.
 pub struct Bystander {
     rounds: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,

@@ -1,11 +1,11 @@
 //! The fabric of sessions that do not share the server's memory: TCP, or what `KELIX_TEST_FABRIC` says.
 //!
-//! `KELIX_TEST_FABRIC=slow` is TCP over a proxy that is slow and breaks each connection at a random place ([`crate::slow`]).
-//! Sessions that were to have no time for connecting again have some there.
+//! `KELIX_TEST_FABRIC=slow` is TCP over a proxy that is slow and breaks each connection at a random place
+//! ([`crate::slow`]). Sessions that were to have no time for connecting again have some there.
 //!
-//! `KELIX_TEST_FABRIC=verbs` needs a device for RDMA at `KELIX_RDMA_ADDRESS` (192.168.77.1, if not told otherwise). Virtual
-//! machines with one of software, which `scripts/test-verbs` starts, are slow: `KELIX_TEST_SCALE=n` divides how often things
-//! are done, where [`fewer`] is asked.
+//! `KELIX_TEST_FABRIC=verbs` needs a device for RDMA at `KELIX_RDMA_ADDRESS` (192.168.77.1, if not told
+//! otherwise). Virtual machines with one of software, which `scripts/test-verbs` starts, are slow:
+//! `KELIX_TEST_SCALE=n` divides how often things are done, where [`fewer`] is asked.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,7 +21,8 @@ use kelix_types::limits::READ_RETRIES_MAX;
 use crate::seeds;
 use crate::slow::SlowWay;
 
-/// For how long sessions connect again whose connections break: many times what any operation of a test takes.
+/// For how long sessions connect again whose connections break: many times what any operation of a test
+/// takes.
 const CARRY_ON: Duration = Duration::from_secs(60);
 
 fn variable<T: std::str::FromStr>(name: &str, usual: T) -> T {
@@ -44,12 +45,14 @@ pub fn far() -> FabricChoice {
     named().0
 }
 
-/// Whether connections to servers are slow and break. Nothing can be said there of how often something is sent.
+/// Whether connections to servers are slow and break. Nothing can be said there of how often something is
+/// sent.
 pub fn breaks() -> bool {
     named().1
 }
 
-/// Shared memory and the other one; that alone where it is not plain TCP, since tests are slow there and other runs do the rest.
+/// Shared memory and the other one; that alone where it is not plain TCP, since tests are slow there and
+/// other runs do the rest.
 pub fn fabrics() -> Vec<FabricChoice> {
     match named() {
         (FabricChoice::Tcp, false) => vec![FabricChoice::Shm, FabricChoice::Tcp],
@@ -65,7 +68,8 @@ pub fn start(config: &ServerConfig) -> Server {
     server
 }
 
-/// Has clients of the server that has just begun in a run directory go over a proxy, if that is what tests are about.
+/// Has clients of the server that has just begun in a run directory go over a proxy, if that is what tests
+/// are about.
 pub(crate) fn lead_over_proxy(directory: &Path) {
     if breaks() {
         let seed = seeds(1)[0];
@@ -121,8 +125,8 @@ pub fn check_fabric(session: &Session, fabric: FabricChoice) {
     assert_eq!(name.parse::<FabricChoice>().expect("a fabric's name"), fabric, "the session is over {name}");
 }
 
-/// Asserts that no shard was asked for what could be read, but for READs that were too slow each time because others had the
-/// core: these are counted.
+/// Asserts that no shard was asked for what could be read, but for READs that were too slow each time because
+/// others had the core: these are counted.
 #[track_caller]
 pub fn check_one_sided(cost: Cost, what: &str) {
     let slow = cost.retries / READ_RETRIES_MAX;

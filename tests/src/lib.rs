@@ -1,8 +1,9 @@
-//! What the tests of the whole share: servers and clients as processes of their own, values that prove themselves,
-//! bounded waiting.
+//! What the tests of the whole share: servers and clients as processes of their own, values that prove
+//! themselves, bounded waiting.
 //!
-//! Each test starts its own server in a directory of its own. No test assumes that two processes run at the same
-//! time, and none sleeps and hopes: [`until`] looks until something holds, and a [`Watchdog`] ends a test that hangs.
+//! Each test starts its own server in a directory of its own. No test assumes that two processes run at the
+//! same time, and none sleeps and hopes: [`until`] looks until something holds, and a [`Watchdog`] ends a
+//! test that hangs.
 
 pub mod bystander;
 mod far;
@@ -29,8 +30,8 @@ use serde_json::Value;
 /// How long [`until`] looks before it gives up. Long, because it is only waited for when something is broken.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Within this time a request is answered or fails, whatever has become of the server: one second is promised, the rest
-/// is for a machine that has other things to do.
+/// Within this time a request is answered or fails, whatever has become of the server: one second is
+/// promised, the rest is for a machine that has other things to do.
 pub const ANSWERED_WITHIN: Duration = Duration::from_millis(1500);
 
 /// A run directory that goes when its owner does.
@@ -136,8 +137,8 @@ pub fn shard_sum(statistics: &Value, name: &str) -> u64 {
     shards.iter().map(|shard| number(shard).unwrap_or_else(|| panic!("no number {name} in {shard}"))).sum()
 }
 
-/// The same, asked of the server now. Shards report when they go idle, so a number may be a moment old: use it
-/// inside [`until`].
+/// The same, asked of the server now. Shards report when they go idle, so a number may be a moment old: use
+/// it inside [`until`].
 pub fn asked_sum(client: &Client, name: &str) -> u64 {
     shard_sum(&statistics(client), name)
 }

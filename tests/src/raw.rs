@@ -1,5 +1,5 @@
-//! A connection made by hand, frame by frame and word by word, for tests that break the protocol or need to stop in
-//! the middle of it.
+//! A connection made by hand, frame by frame and word by word, for tests that break the protocol or need to
+//! stop in the middle of it.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -200,8 +200,8 @@ fn receive_shard(stream: &UnixStream, endpoint: &mut ShmEndpoint) -> RawShard {
 }
 
 impl RawShard {
-    /// Stores words into the server's ring, from this word of the ring on, whatever they are. The first one last,
-    /// as the protocol would have it.
+    /// Stores words into the server's ring, from this word of the ring on, whatever they are. The first one
+    /// last, as the protocol would have it.
     pub fn scribble(&self, at: usize, words: &[u64]) {
         let ring = self.outbox.words();
         ring.copy_in(mailbox_word::RING + at + 1, &words[1..]);

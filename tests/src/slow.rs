@@ -1,4 +1,5 @@
-//! A slow way to a server over TCP, which may also break: what clients meet in other networks than a loopback.
+//! A slow way to a server over TCP, which may also break: what clients meet in other networks than a
+//! loopback.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -15,7 +16,8 @@ use crate::Random;
 const STEP: usize = 8 << 10;
 /// Of all ways of this process.
 static CUTS: AtomicU64 = AtomicU64::new(0);
-/// What a socket on the way may hold back, about. By itself it would be megabytes, which a sender takes for sent.
+/// What a socket on the way may hold back, about. By itself it would be megabytes, which a sender takes for
+/// sent.
 const BUFFER: usize = 64 << 10;
 
 /// A way of so many bytes a second in each direction.
@@ -26,8 +28,8 @@ pub struct SlowWay {
 }
 
 impl SlowWay {
-    /// A way to a server at an address. With `cuts_after` each connection breaks when it has carried so many bytes in one direction, or fewer: how many, the
-    /// random numbers say.
+    /// A way to a server at an address. With `cuts_after` each connection breaks when it has carried so many
+    /// bytes in one direction, or fewer: how many, the random numbers say.
     pub fn to(behind: String, bytes_a_second: u64, cuts_after: Option<(u64, Random)>) -> SlowWay {
         let mut random = cuts_after;
         SlowWay::carrying(behind, bytes_a_second, move || {
@@ -35,8 +37,9 @@ impl SlowWay {
         })
     }
 
-    /// A way that is slow and breaks each connection when it has carried some bytes in one direction: 64 MiB at most, and often so few that not even a
-    /// session is set up. All orders of magnitude are equally likely, so the largest values arrive in the end.
+    /// A way that is slow and breaks each connection when it has carried some bytes in one direction: 64 MiB
+    /// at most, and often so few that not even a session is set up. All orders of magnitude are equally
+    /// likely, so the largest values arrive in the end.
     pub fn that_breaks(behind: String, seed: u64) -> SlowWay {
         let mut random = Random(seed);
         SlowWay::carrying(behind, 8 << 20, move || {
@@ -45,7 +48,8 @@ impl SlowWay {
         })
     }
 
-    /// A way each direction of each connection of which breaks when it has carried as many bytes as `life` says.
+    /// A way each direction of each connection of which breaks when it has carried as many bytes as `life`
+    /// says.
     fn carrying(
         behind: String,
         bytes_a_second: u64,

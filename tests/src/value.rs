@@ -1,5 +1,5 @@
-//! Values that prove themselves: key and counter in front, and every other word follows from both, so that a value
-//! put together from two others, or one of another key, shows.
+//! Values that prove themselves: key and counter in front, and every other word follows from both, so that a
+//! value put together from two others, or one of another key, shows.
 
 /// Scrambles a number.
 pub fn mix(number: u64) -> u64 {

@@ -19,8 +19,9 @@ fn serve(run: &RunDir, shards: usize) -> ServerProcess {
         .serve()
 }
 
-/// Client, agent, shard and somebody who computes, all on one core: each step of an exchange that gave the core away came back
-/// with the next tick of the system's clock, so that an exchange took several ticks of 4 ms.
+/// Client, agent, shard and somebody who computes, all on one core: each step of an exchange that gave the
+/// core away came back with the next tick of the system's clock, so that an exchange took several ticks of 4
+/// ms.
 #[test]
 fn an_exchange_beside_one_who_computes_takes_no_ticks() {
     let _watchdog = watchdog("a busy core");
@@ -68,8 +69,9 @@ fn greet(address: &str) -> Greeting {
     greeting
 }
 
-/// A mailbox and a queue for each client and shard were cleared by hand, so that each was resident before anything was put
-/// there: 575 KB, which a server kept when its clients had left. Small pieces stayed too, and each crowd left more.
+/// A mailbox and a queue for each client and shard were cleared by hand, so that each was resident before
+/// anything was put there: 575 KB, which a server kept when its clients had left. Small pieces stayed too,
+/// and each crowd left more.
 #[test]
 fn silent_clients_over_tcp_take_little_memory_and_give_it_back() {
     let _watchdog = watchdog("silent clients");

@@ -34,8 +34,8 @@ fn delete_all(session: &mut Session, table: Table, keys: impl Iterator<Item = u6
     completions.into_iter().for_each(|completion| drop(completion.outcome.unwrap()));
 }
 
-/// Clients killed in the middle of requests and of uploads leave nothing at the server but the items they had put:
-/// once these are deleted, its memory, descriptors, threads and mailboxes are what they were.
+/// Clients killed in the middle of requests and of uploads leave nothing at the server but the items they had
+/// put: once these are deleted, its memory, descriptors, threads and mailboxes are what they were.
 #[test]
 fn killed_clients_leave_nothing_behind() {
     let _watchdog = watchdog("killed clients");
@@ -60,16 +60,16 @@ fn killed_clients_leave_nothing_behind() {
         server.until_given_back(held);
         delete_all(&mut session, table, (0..1000).chain([1000 + 2 * round, 1001 + 2 * round]));
         until("the deletes are reported", || asked_sum(&asking, "items") == items);
-        // The first round makes the index as large as it is going to be. An item that was moved out of a sparse
-        // segment takes a word more; an upload is a MiB and more.
+        // The first round makes the index as large as it is going to be. An item that was moved out of a
+        // sparse segment takes a word more; an upload is a MiB and more.
         let live = *live.get_or_insert_with(|| asked_sum(&asking, "memory/live_bytes") + 64 * 1024);
         until("the memory of uploads is given back", || asked_sum(&asking, "memory/live_bytes") < live);
     }
     bystander.end();
 }
 
-/// A client that is stopped with its rings full of answers, and with more requests in the server's than are answered,
-/// holds nobody up, and has every answer when it goes on.
+/// A client that is stopped with its rings full of answers, and with more requests in the server's than are
+/// answered, holds nobody up, and has every answer when it goes on.
 #[test]
 fn a_stopped_client_with_full_rings_disturbs_nobody() {
     let _watchdog = watchdog("a stopped client");
@@ -84,8 +84,8 @@ fn a_stopped_client_with_full_rings_disturbs_nobody() {
     let bystander = Bystander::start(&server);
     let mut hoarding = client("hoard", &run, &[keys, gets]);
     hoarding.expect("ready");
-    // While the server stands still every request is posted and none is answered. The answers would be 90 MB, of
-    // which a ring takes half a MiB.
+    // While the server stands still every request is posted and none is answered. The answers would be 90 MB,
+    // of which a ring takes half a MiB.
     server.process.stop_still();
     hoarding.say("post");
     hoarding.expect("posted");
@@ -137,8 +137,8 @@ fn leave_in_the_middle_of_an_upload(run: &RunDir, number: u64) {
     assert!(raw.post(shard, RequestHead { argument: Some(4096), ..piece }, &[], &[7; 4096]));
 }
 
-/// Sessions come and go, in good order and abruptly, at every stage of a connection: the server holds no more after a
-/// hundred of them than before.
+/// Sessions come and go, in good order and abruptly, at every stage of a connection: the server holds no more
+/// after a hundred of them than before.
 #[test]
 fn a_hundred_sessions_leave_nothing_behind() {
     let _watchdog = watchdog("a hundred sessions");

@@ -1,5 +1,6 @@
-//! 500 clients, half of them over the fabric that is not shared memory, that put and get and are killed at random, 25 at a
-//! time: nothing that was answered is lost, nobody else notices, and nothing is left of the dead.
+//! 500 clients, half of them over the fabric that is not shared memory, that put and get and are killed at
+//! random, 25 at a time: nothing that was answered is lost, nobody else notices, and nothing is left of the
+//! dead.
 //!
 //! `KELIX_CROWD_SECONDS=n` goes on for so long.
 
@@ -16,8 +17,8 @@ const CLIENTS: u64 = 25;
 struct Member {
     process: Process,
     first: u64,
-    /// Of which rounds its keys may be: the ones that its predecessor may have left and the one that it begins with,
-    /// until all of its clients have been answered in a round.
+    /// Of which rounds its keys may be: the ones that its predecessor may have left and the one that it
+    /// begins with, until all of its clients have been answered in a round.
     rounds: RangeInclusive<u64>,
 }
 

@@ -1,4 +1,5 @@
-//! Whoever was refused, gave up or has gone leaves nothing: no state, no cost of a step, no memory. And a load is the business of who builds it.
+//! Whoever was refused, gave up or has gone leaves nothing: no state, no cost of a step, no memory. And a
+//! load is the business of who builds it.
 
 use std::time::Duration;
 
@@ -35,8 +36,8 @@ fn generations(server: &ServerProcess) -> Vec<serde_json::Value> {
     statistics(&server.client())["generations"].as_array().expect("a list").clone()
 }
 
-/// A dataset whose build was refused was kept for ever, and each step looked at all of them: 200,000 refusals made everybody's puts 200 times slower,
-/// after a restart too.
+/// A dataset whose build was refused was kept for ever, and each step looked at all of them: 200,000 refusals
+/// made everybody's puts 200 times slower, after a restart too.
 #[test]
 fn a_refused_build_leaves_nothing() {
     let _watchdog = watchdog("refused builds");
@@ -58,7 +59,8 @@ fn a_refused_build_leaves_nothing() {
     writer.create_table("mine").unwrap();
 }
 
-/// Of several generations that one connection built only the last was given up when it went: the others were "being built" for ever.
+/// Of several generations that one connection built only the last was given up when it went: the others were
+/// "being built" for ever.
 #[test]
 fn all_builds_of_a_connection_go_with_it() {
     let _watchdog = watchdog("several builds");
@@ -112,7 +114,8 @@ fn a_load_is_the_business_of_who_builds_it_on_every_shard() {
         assert_eq!(put, Status::Loaded, "shard {shard}");
         assert_eq!(builder.call(shard, head(Op::Load, generation, loaded), b"", b""), Status::Ok);
     }
-    // A generation that the first shard has not given is none, and takes no table away from those who write to it.
+    // A generation that the first shard has not given is none, and takes no table away from those who write
+    // to it.
     assert_ne!(stranger.call(1, head(Op::Build, Some(u64::MAX), ordinary.id()), b"", &[0]), Status::Ok);
     drop(stranger);
     for key in 0..100u64 {
@@ -148,7 +151,8 @@ fn statistics_have_bounds_whatever_there_is() {
     assert!(statistics(&server.client())["generations"].is_array());
 }
 
-/// Mailboxes and queues of clients over TCP were resident before they were used, 1.3 MB a shard, and stayed when the clients had gone.
+/// Mailboxes and queues of clients over TCP were resident before they were used, 1.3 MB a shard, and stayed
+/// when the clients had gone.
 #[test]
 fn memory_of_clients_over_tcp_is_taken_when_it_is_used_and_comes_back() {
     const SESSIONS: usize = 200;
@@ -161,7 +165,8 @@ fn memory_of_clients_over_tcp_is_taken_when_it_is_used_and_comes_back() {
     for _ in 0..2 {
         let sessions: Vec<Session> =
             (0..SESSIONS).map(|_| session_over(FabricChoice::Tcp, &far, patient())).collect();
-        // 128 KB a session with eight shards is what is promised; all of the mailboxes would be ten times that.
+        // 128 KB a session with eight shards is what is promised; all of the mailboxes would be ten times
+        // that.
         let grown = resident().saturating_sub(before);
         assert!(grown < (128 << 10) * SESSIONS as u64, "{grown} bytes for {SESSIONS} sessions");
         drop(sessions);

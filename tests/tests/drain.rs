@@ -1,5 +1,5 @@
-//! A server that is told to end while many clients write, over each fabric and in each way there is: what it has executed it
-//! has acknowledged, and whoever gets no answer knows at once, by the end of its connection.
+//! A server that is told to end while many clients write, over each fabric and in each way there is: what it
+//! has executed it has acknowledged, and whoever gets no answer knows at once, by the end of its connection.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,8 @@ use kelix_tests::{RunDir, far, until, value, watchdog};
 
 /// Far beyond the watchdog: no client's wait may end by this.
 const NEVER: Duration = Duration::from_secs(100_000);
-/// Keys of a writer: so many small values are under way at once. Of large ones, which fill rings, it is fewer.
+/// Keys of a writer: so many small values are under way at once. Of large ones, which fill rings, it is
+/// fewer.
 const TOGETHER: u64 = 250;
 const LARGE_TOGETHER: usize = 24;
 
@@ -105,8 +106,8 @@ impl Writer<'_> {
     }
 }
 
-/// Reads what keys have in the memory that the server left, and compares. A segment that came last may not be mapped here.
-/// Returns of how many keys it could tell.
+/// Reads what keys have in the memory that the server left, and compares. A segment that came last may not be
+/// mapped here. Returns of how many keys it could tell.
 fn compare(reader: &mut Session, table: Table, acknowledged: &Acknowledged, way: Way) -> usize {
     let mut told = 0;
     for (key, counter) in acknowledged {
@@ -187,8 +188,8 @@ fn what_was_done_was_acknowledged() {
     }
 }
 
-/// Sessions whose puts are with a server that stands still: how many of them, and how many puts each. They find room in the
-/// rings, and are more than a shard takes in a few steps.
+/// Sessions whose puts are with a server that stands still: how many of them, and how many puts each. They
+/// find room in the rings, and are more than a shard takes in a few steps.
 const CROWD: u64 = 6;
 const EACH: u64 = 250;
 

@@ -1,5 +1,5 @@
-//! Servers and clients for whom the system has no more threads or memory: those who are served go on, others are told, and
-//! nothing is left once there is some again. Descriptors are in `tcp.rs`.
+//! Servers and clients for whom the system has no more threads or memory: those who are served go on, others
+//! are told, and nothing is left once there is some again. Descriptors are in `tcp.rs`.
 
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
@@ -15,7 +15,8 @@ use rustix::process::Resource;
 const MIB: u64 = 1 << 20;
 const SERVER: &str = env!("CARGO_BIN_EXE_kelix-test-server");
 
-/// A place where a server may run as somebody for whom limits on threads hold: they do not for root. `None` for this user.
+/// A place where a server may run as somebody for whom limits on threads hold: they do not for root. `None`
+/// for this user.
 struct Somebody {
     run: RunDir,
     program: PathBuf,
@@ -63,8 +64,8 @@ impl Somebody {
         command
     }
 
-    /// Limits the threads of its user, as far as this server is concerned. Whoever is not that user may not, root of a
-    /// container included.
+    /// Limits the threads of its user, as far as this server is concerned. Whoever is not that user may not,
+    /// root of a container included.
     fn limit_threads(&self, server: &ServerProcess, limit: &str) {
         let arguments = [format!("--nproc={limit}"), format!("--pid={}", server.process.pid())];
         let status = self.command("prlimit").args(arguments).status().expect("util-linux");
@@ -133,7 +134,8 @@ fn serve(run: &RunDir, memory_bytes: u64) -> ServerProcess {
 
 const BYTES: usize = 4000;
 
-/// Puts values under new keys, from `first` on, until there is no room or there are so many. Returns the key after the last.
+/// Puts values under new keys, from `first` on, until there is no room or there are so many. Returns the key
+/// after the last.
 fn fill(session: &mut Session, table: Table, first: u64, most: u64) -> u64 {
     for begin in (first..first + most).step_by(64) {
         let values: Vec<([u8; 8], Vec<u8>)> =
@@ -215,8 +217,8 @@ fn a_server_to_which_the_system_gives_no_memory_refuses_puts_and_goes_on() {
     server.tcp_client().session_with(patient()).expect("room for a client");
 }
 
-/// A client that could not map what had come took the answer to its next question for that to the one before, and waited for
-/// another in vain.
+/// A client that could not map what had come took the answer to its next question for that to the one before,
+/// and waited for another in vain.
 #[test]
 fn a_client_that_can_map_no_more_says_so_and_goes_on_once_it_can() {
     // Whole batches of `fill`.

@@ -1,5 +1,5 @@
-//! Sessions over a fabric that is not shared memory: servers that die, stand still or are taken over, clients that die, gets that
-//! are submitted.
+//! Sessions over a fabric that is not shared memory: servers that die, stand still or are taken over, clients
+//! that die, gets that are submitted.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -45,7 +45,8 @@ fn a_server_that_was_killed_is_an_error_in_time() {
         server.process.kill();
         let error = fails("a get", || session.get(table, &[0; 8]));
         assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::No), "{path:?}: {error}");
-        // Over verbs a request that could not be posted told nobody, as long as the lease of the authority lasted.
+        // Over verbs a request that could not be posted told nobody, as long as the lease of the authority
+        // lasted.
         assert!(session.is_detached(), "{path:?}: {error}");
         let error = fails("a put", || session.put(table, &[0; 8], b"value"));
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{path:?}: {error}");
@@ -161,8 +162,8 @@ fn connections_break_where_they_are_to() {
     assert_eq!(slow::cuts() > 0, breaks());
 }
 
-/// Over verbs the server's memory is read once it is registered. A get of a value in a segment that had just come found none of it, asked
-/// the shard, which says where such a value stands, and so on; and failed.
+/// Over verbs the server's memory is read once it is registered. A get of a value in a segment that had just
+/// come found none of it, asked the shard, which says where such a value stands, and so on; and failed.
 #[test]
 fn large_values_in_new_memory_are_read() {
     let _watchdog = watchdog("large values in new memory");

@@ -1,5 +1,5 @@
-//! Generations of datasets through the public interface: built beside the one that is read, put in force at once, read by views for as
-//! long as these are held, and dropped afterwards.
+//! Generations of datasets through the public interface: built beside the one that is read, put in force at
+//! once, read by views for as long as these are held, and dropped afterwards.
 
 use std::time::{Duration, SystemTime};
 
@@ -154,7 +154,8 @@ fn a_view_stays_with_its_generation_and_names_lead_to_the_one_in_force() {
             std::thread::sleep(lease() / 5);
         }
         assert_eq!(items(&client), 2 * LOADED, "the first is still there");
-        // Handles by name follow the next switch; views do not, and when they are gone so is the first generation.
+        // Handles by name follow the next switch; views do not, and when they are gone so is the first
+        // generation.
         let mut by_name = Vec::new();
         for (mut session, view) in readers {
             let people = session.table("people").unwrap();

@@ -1,4 +1,5 @@
-//! Sessions whose server has gone: they go over to the next one by themselves, and what they have of the old one leads to nothing else than it did.
+//! Sessions whose server has gone: they go over to the next one by themselves, and what they have of the old
+//! one leads to nothing else than it did.
 
 use std::time::Duration;
 
@@ -12,7 +13,8 @@ fn serve(run: &RunDir) -> ServerProcess {
         .serve()
 }
 
-/// Sessions with and without trying again, over each fabric. Where connections break nothing is of use without that.
+/// Sessions with and without trying again, over each fabric. Where connections break nothing is of use
+/// without that.
 fn each(mut test: impl FnMut(FabricChoice, SessionOptions)) {
     let times = if breaks() { &[2000][..] } else { &[0, 200] };
     for fabric in fabrics() {

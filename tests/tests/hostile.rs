@@ -1,5 +1,5 @@
-//! Clients that break the protocol, by accident or on purpose. At most they end themselves: a session beside them goes
-//! on, and the server holds no more afterwards than before.
+//! Clients that break the protocol, by accident or on purpose. At most they end themselves: a session beside
+//! them goes on, and the server holds no more afterwards than before.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -92,8 +92,8 @@ fn half_a_greeting_and_then_silence() {
     world.end();
 }
 
-/// Greetings in versions of which the server speaks none are answered with both sides' numbers, whatever follows them; whoever
-/// speaks others besides is welcome.
+/// Greetings in versions of which the server speaks none are answered with both sides' numbers, whatever
+/// follows them; whoever speaks others besides is welcome.
 #[test]
 fn other_versions_are_refused_by_name() {
     let _watchdog = watchdog("other versions");
@@ -126,8 +126,8 @@ fn other_versions_are_refused_by_name() {
     world.end();
 }
 
-/// Bytes that are no frame, frames of the wrong kind or at the wrong time, lengths without end, and shards that do not
-/// exist each end the connection they came by, before and after the greeting.
+/// Bytes that are no frame, frames of the wrong kind or at the wrong time, lengths without end, and shards
+/// that do not exist each end the connection they came by, before and after the greeting.
 #[test]
 fn garbage_in_place_of_frames() {
     let _watchdog = watchdog("garbage frames");
@@ -278,8 +278,8 @@ fn requests_for_what_cannot_be() {
     world.end();
 }
 
-/// Who asks and never takes an answer is not listened to any more, and costs nobody anything. One that then claims to
-/// have taken more than there was is thrown out.
+/// Who asks and never takes an answer is not listened to any more, and costs nobody anything. One that then
+/// claims to have taken more than there was is thrown out.
 #[test]
 fn answers_that_nobody_takes() {
     let _watchdog = watchdog("answers that nobody takes");
@@ -301,8 +301,8 @@ fn answers_that_nobody_takes() {
     world.end();
 }
 
-/// Words stored at random all over the server's mailbox, while requests are under way, end at most the session whose
-/// mailbox it is.
+/// Words stored at random all over the server's mailbox, while requests are under way, end at most the
+/// session whose mailbox it is.
 #[test]
 fn words_at_random_places_of_a_mailbox_in_use() {
     let _watchdog = watchdog("words at random places");

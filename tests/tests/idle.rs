@@ -59,8 +59,9 @@ fn an_idle_server_and_an_idle_client_take_no_processor_time() {
     }
 }
 
-/// However many one-sided gets there are, by index and by cached pointer, one at a time and in batches: not one request
-/// reaches a shard, and the server sleeps on. Over verbs it is the device that reads, as the processor does in shared memory.
+/// However many one-sided gets there are, by index and by cached pointer, one at a time and in batches: not
+/// one request reaches a shard, and the server sleeps on. Over verbs it is the device that reads, as the
+/// processor does in shared memory.
 #[test]
 fn one_sided_gets_take_nothing_of_the_server() {
     let _watchdog = watchdog("one-sided gets");
@@ -109,8 +110,8 @@ fn one_sided_gets_take_nothing_of_the_server() {
     until("the shards have reported", || asked_sum(&client, "requests") == requests(&sessions));
 }
 
-/// An item whose time is over in 25 days or more had the server wait for longer than the system can count, which it took for "at once", over and
-/// over: a whole core.
+/// An item whose time is over in 25 days or more had the server wait for longer than the system can count,
+/// which it took for "at once", over and over: a whole core.
 #[test]
 fn a_wait_of_any_length_is_a_sleep() {
     let _watchdog = watchdog("long waits");
@@ -118,7 +119,8 @@ fn a_wait_of_any_length_is_a_sleep() {
     let server = server(&run);
     let mut session = server.session();
     let table = session.create_table("t").unwrap();
-    // One that ends after the other, so that each is the next to end in its turn; about where 31 and 32 bits of milliseconds end.
+    // One that ends after the other, so that each is the next to end in its turn; about where 31 and 32 bits
+    // of milliseconds end.
     for (number, shift) in [36u32, 33, 32, 31].into_iter().enumerate() {
         for (way, milliseconds) in [(1u64 << shift) - 1, 1 << shift, (1 << shift) + 1].into_iter().enumerate()
         {
@@ -140,7 +142,8 @@ fn mapped_bytes(pid: u32) -> u64 {
     mapped_segments(pid).iter().map(|line| bytes(line).expect("a range")).sum()
 }
 
-/// Over verbs a server kept memory that it had given up registered until each session had done something, if only in a year.
+/// Over verbs a server kept memory that it had given up registered until each session had done something, if
+/// only in a year.
 #[test]
 fn a_session_that_does_nothing_keeps_no_memory_that_was_given_up() {
     const VALUE_BYTES: usize = 10_000;

@@ -61,7 +61,8 @@ impl World {
         asked_sum(&self.client, "links_repaired")
     }
 
-    /// Follows the link of `source` until the shard has repaired it, then checks that the repaired one costs one READ.
+    /// Follows the link of `source` until the shard has repaired it, then checks that the repaired one costs
+    /// one READ.
     #[track_caller]
     fn check_repair(&mut self, source: u64, target: u64) {
         let before = self.repaired();
@@ -74,7 +75,8 @@ impl World {
             "a stale link costs more than one READ: {cost:?}"
         );
         until("the shard has repaired the link", || {
-            // What a shard was told over a connection that broke may be lost, and nobody tells it again but the next reader.
+            // What a shard was told over a connection that broke may be lost, and nobody tells it again but
+            // the next reader.
             let _ = breaks() && self.follow(&node).0.is_some();
             self.repaired() > before
         });
@@ -119,8 +121,8 @@ fn a_stale_link_is_repaired_in_place_and_costs_one_read_again() {
     }
 }
 
-/// A session that only followed links took no answers once its ring was full, and so had no room for a repair ever again: a chase over many
-/// links that were new stayed as slow as it began.
+/// A session that only followed links took no answers once its ring was full, and so had no room for a repair
+/// ever again: a chase over many links that were new stayed as slow as it began.
 #[test]
 fn repairs_go_on_after_the_ring_was_full() {
     let _watchdog = watchdog("a full ring");
@@ -173,7 +175,8 @@ fn links_across_shards_are_repaired_by_the_source_s_shard() {
         for number in 0..count {
             world.put_node(number, &[(number + 1) % count]);
         }
-        // The targets that stood on the source's own shard when it was put were replaced since; all others were unknown.
+        // The targets that stood on the source's own shard when it was put were replaced since; all others
+        // were unknown.
         for _ in 0..2 {
             for number in 0..count {
                 let node = world.node(number);

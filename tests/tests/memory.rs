@@ -164,8 +164,8 @@ fn a_nearly_full_store_takes_puts_at_full_rate() {
     assert_eq!(world.sum("writes_refused"), refused);
 }
 
-/// With 64 MiB a store had one segment, and its slabs kept their size for ever: after a shift of value sizes a store that
-/// was nearly empty refused every value.
+/// With 64 MiB a store had one segment, and its slabs kept their size for ever: after a shift of value sizes
+/// a store that was nearly empty refused every value.
 #[test]
 fn a_store_whose_values_change_their_sizes_does_not_fill_up() {
     let _watchdog = watchdog("a shift of sizes");
@@ -265,8 +265,8 @@ fn large_values_come_and_go_without_a_trace() {
     }
 }
 
-/// A write waited half a second at most. A value that the store could not hold set the shard to emptying segments, and a
-/// smaller one that came then was refused when its segments were not empty in time.
+/// A write waited half a second at most. A value that the store could not hold set the shard to emptying
+/// segments, and a smaller one that came then was refused when its segments were not empty in time.
 #[test]
 fn a_refused_large_value_leaves_nothing() {
     let _watchdog = watchdog("a refused large value");

@@ -1,5 +1,5 @@
-//! Random operations through sessions against a map that does the same: all paths, all sizes, attributes and links,
-//! compare-and-set, batches, submitted operations, expiry.
+//! Random operations through sessions against a map that does the same: all paths, all sizes, attributes and
+//! links, compare-and-set, batches, submitted operations, expiry.
 //!
 //! The operations are made one after another by one thread with two sessions, so every answer is determined.
 //! `KELIX_TEST_SEED=n` runs one seed.
@@ -113,7 +113,8 @@ impl World {
         }) as usize
     }
 
-    /// About a hundred keys of each table, from the empty one to the longest, or from the first to the last number.
+    /// About a hundred keys of each table, from the empty one to the longest, or from the first to the last
+    /// number.
     fn key(&mut self, table: usize) -> Vec<u8> {
         let random = &mut self.random;
         if TABLES[table].1.has_numbers() {
@@ -379,8 +380,9 @@ impl World {
         self.values = values;
     }
 
-    /// Checks what a batch found. A key may be in it twice, and gets of a batch have no order: one of them may have read the item before
-    /// its end that the other one found gone. So what was found is checked first.
+    /// Checks what a batch found. A key may be in it twice, and gets of a batch have no order: one of them
+    /// may have read the item before its end that the other one found gone. So what was found is checked
+    /// first.
     fn check_items<'i>(
         &mut self,
         session: usize,
@@ -685,8 +687,8 @@ fn run(seed: u64, shards: usize) {
         idle("items") == before[0] + world.model.len() as u64
     });
     world.empty();
-    // An item of the catalogue that was moved out of a sparse segment carries its version in a word of its own.
-    // And ordered tables keep a few sub-models that they had when they were larger.
+    // An item of the catalogue that was moved out of a sparse segment carries its version in a word of its
+    // own. And ordered tables keep a few sub-models that they had when they were larger.
     let moved = 32 * catalogue + 3 * 1024;
     until("everything was given back", || {
         let [items, live] = ["items", "memory/live_bytes"].map(idle);

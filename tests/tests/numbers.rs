@@ -34,7 +34,8 @@ fn make_and_drop(session: &mut Session, round: usize) -> Table {
     table
 }
 
-/// Asks for a key of a table that has others since, which must not be found; whether it is known that the table has gone.
+/// Asks for a key of a table that has others since, which must not be found; whether it is known that the
+/// table has gone.
 fn finds_nothing(session: &mut Session, table: Table) -> bool {
     match session.get(table, b"key") {
         Ok(found) => {

@@ -35,8 +35,8 @@ fn load(session: &mut Session, table: Table, numbers: impl Iterator<Item = u64>)
     }
 }
 
-/// Gets were answered by message without anybody noticing, because what is asked is answered rightly: all keys of tables of
-/// strings with few leaves.
+/// Gets were answered by message without anybody noticing, because what is asked is answered rightly: all
+/// keys of tables of strings with few leaves.
 #[test]
 fn gets_leave_the_shard_alone() {
     let _watchdog = watchdog("ordered gets");
@@ -136,7 +136,8 @@ fn less_room_for_models_means_more_reads() {
     );
 }
 
-/// What one session over a fabric that is not shared memory has READ of the models, others need not, unless they want to be alone.
+/// What one session over a fabric that is not shared memory has READ of the models, others need not, unless
+/// they want to be alone.
 #[test]
 fn sessions_share_copies_of_models() {
     let _watchdog = watchdog("shared copies of models");
@@ -167,10 +168,11 @@ fn sessions_share_copies_of_models() {
         let (mut first, mut second, mut alone) = (open(false), open(false), open(true));
         let (of_first, of_second, of_alone) = (extra(&mut first), extra(&mut second), extra(&mut alone));
         let what = format!("{kind}: {of_first}, {of_second}, {of_alone}");
-        // A table for each sub-model, of which there is one for some hundreds of keys. The younger a leaf is than all that a session
-        // has seen, the sooner it is read twice.
+        // A table for each sub-model, of which there is one for some hundreds of keys. The younger a leaf is
+        // than all that a session has seen, the sooner it is read twice.
         assert!(breaks() || of_first > 20 && of_alone == of_first && of_second < 15, "{what}");
-        // The leaves of the second half split. One session learns where its keys are now from the shard, and the other from it.
+        // The leaves of the second half split. One session learns where its keys are now from the shard, and
+        // the other from it.
         load(&mut near, table, count..2 * count);
         load(&mut near, table, (count..2 * count).map(|number| number + 7 * count));
         let (of_first, of_second) = (extra(&mut first), extra(&mut second));
@@ -178,8 +180,8 @@ fn sessions_share_copies_of_models() {
     }
 }
 
-/// Keys that are there all the time come exactly once, others at most once, in order, forwards and backwards, over shared memory
-/// and over the other fabric, while leaves split and merge.
+/// Keys that are there all the time come exactly once, others at most once, in order, forwards and backwards,
+/// over shared memory and over the other fabric, while leaves split and merge.
 #[test]
 fn scans_lose_no_key_while_others_come_and_go() {
     let _watchdog = watchdog("ordered scans");
@@ -226,7 +228,8 @@ fn scans_lose_no_key_while_others_come_and_go() {
     }
 }
 
-/// Checks the keys and values of a scan, and if it is told how many numbers stay and which way the scan went, that those are there.
+/// Checks the keys and values of a scan, and if it is told how many numbers stay and which way the scan went,
+/// that those are there.
 fn check(kind: TableKind, rows: &Rows, stays: Option<(u64, bool)>) {
     let mut found: Vec<u64> = (0..rows.len())
         .map(|row| {

@@ -1,5 +1,5 @@
-//! Loaded tables that clients write to: what they wrote wins until the next load includes or deletes it, and nothing of it is lost
-//! while loads come one after the other.
+//! Loaded tables that clients write to: what they wrote wins until the next load includes or deletes it, and
+//! nothing of it is lost while loads come one after the other.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -98,7 +98,8 @@ fn what_clients_wrote_wins_until_a_load_includes_or_deletes_it() {
     }
 }
 
-/// Attributes, links that lead to tables of the next generation, long values, and the time at which an item ends.
+/// Attributes, links that lead to tables of the next generation, long values, and the time at which an item
+/// ends.
 #[test]
 fn all_of_an_item_is_taken_over() {
     let _watchdog = watchdog("all of an item");
@@ -151,8 +152,8 @@ fn tables_without_room_for_a_mark_are_no_overlays() {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
 }
 
-/// Writers who write by name, each with keys of its own, beside loads that come one after the other, some of which are given up: each finds
-/// what it wrote last, always.
+/// Writers who write by name, each with keys of its own, beside loads that come one after the other, some of
+/// which are given up: each finds what it wrote last, always.
 #[test]
 fn nothing_that_was_written_is_lost_between_two_loads() {
     let _watchdog = watchdog("nothing lost");

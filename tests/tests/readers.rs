@@ -1,6 +1,6 @@
-//! Readers in processes of their own while a writer changes things: no torn value, none of another key, nothing reported
-//! absent that is always there, and no key's counter going back. Memory is small, so that it is reused as fast as the
-//! quarantine allows, and the index grows and shrinks meanwhile.
+//! Readers in processes of their own while a writer changes things: no torn value, none of another key,
+//! nothing reported absent that is always there, and no key's counter going back. Memory is small, so that it
+//! is reused as fast as the quarantine allows, and the index grows and shrinks meanwhile.
 
 use kelix::{NewItem, Session, Table};
 use kelix_tests::process::{Process, ServerProcess, ServerProgram};

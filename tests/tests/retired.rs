@@ -1,5 +1,6 @@
-//! Memory that the server has given up is the system's again, whatever the processes do that have it mapped: sessions that do
-//! nothing once kept all that was retired since they last looked, and all of a server that another one had superseded.
+//! Memory that the server has given up is the system's again, whatever the processes do that have it mapped:
+//! sessions that do nothing once kept all that was retired since they last looked, and all of a server that
+//! another one had superseded.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -38,8 +39,8 @@ fn until_nothing_is_pinned(server: &ServerProcess, clients: &[&Process]) {
     }
 }
 
-/// Puts values of a length into a table of its own, some 60 MiB, and all else anew; then drops the table, and waits until
-/// segments went with it.
+/// Puts values of a length into a table of its own, some 60 MiB, and all else anew; then drops the table, and
+/// waits until segments went with it.
 fn grow_and_shrink(server: &ServerProcess, session: &mut Session, kinds: &Kinds, round: u64, bytes: usize) {
     let client = server.client();
     let retired = || asked_sum(&client, "memory/segments_retired");
@@ -80,8 +81,8 @@ fn wake(client: &mut Process, counter: u64, expected: &str) {
     assert_eq!(client.expect("read "), expected);
 }
 
-/// A session was opened at each size of values, and did nothing from then on: each kept what was retired since, 1.1 GiB for
-/// eight sessions with a server of 256 MiB.
+/// A session was opened at each size of values, and did nothing from then on: each kept what was retired
+/// since, 1.1 GiB for eight sessions with a server of 256 MiB.
 #[test]
 fn idle_sessions_let_retired_segments_go() {
     let _watchdog = watchdog("idle sessions and retired segments");
@@ -148,7 +149,8 @@ fn sessions_read_on_while_segments_are_let_go() {
     }
 }
 
-/// The memory of a server that another one has superseded goes too, and that of one that died stays, to be read.
+/// The memory of a server that another one has superseded goes too, and that of one that died stays, to be
+/// read.
 #[test]
 fn the_memory_of_a_server_goes_when_another_one_is_in_force() {
     let _watchdog = watchdog("memory of a server that is superseded");

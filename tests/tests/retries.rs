@@ -1,4 +1,5 @@
-//! Sessions that go on when they have lost their connection: each write is done once, and none of an unknown outcome.
+//! Sessions that go on when they have lost their connection: each write is done once, and none of an unknown
+//! outcome.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -26,8 +27,8 @@ fn options() -> SessionOptions {
     SessionOptions::default().retry_for(Duration::from_secs(30))
 }
 
-/// A way to a server that breaks: after each so many bytes of an answer or a request, chosen at random, or when told to. Over
-/// verbs hardly anything goes this way; there it breaks after some time.
+/// A way to a server that breaks: after each so many bytes of an answer or a request, chosen at random, or
+/// when told to. Over verbs hardly anything goes this way; there it breaks after some time.
 struct Way {
     address: Address,
     open: Arc<Mutex<Vec<TcpStream>>>,
@@ -276,7 +277,8 @@ fn a_server_that_is_gone_for_good_leaves_the_outcome_unknown() {
     }
 }
 
-/// Nothing was written into a ring that was full, so nothing told that the connection was over before the time for the request was.
+/// Nothing was written into a ring that was full, so nothing told that the connection was over before the
+/// time for the request was.
 #[test]
 fn a_full_ring_hides_no_end() {
     let _watchdog = watchdog("an end beside a full ring");
@@ -304,8 +306,8 @@ fn a_full_ring_hides_no_end() {
     }
 }
 
-/// A session tried to connect again for as long as an answer may take, and then for as long as it was told to; and while it waited for its descriptor between
-/// tries, a submitted operation took a core.
+/// A session tried to connect again for as long as an answer may take, and then for as long as it was told
+/// to; and while it waited for its descriptor between tries, a submitted operation took a core.
 #[test]
 fn a_server_that_is_gone_is_looked_for_as_long_as_told_and_no_longer() {
     let _watchdog = watchdog("a long time-out");

@@ -77,8 +77,8 @@ fn flipped(random: &mut Random) -> Vec<u64> {
     ring
 }
 
-/// Whatever stands in a ring: random words, frames of random words, almost sound requests. It ends at most the session
-/// whose ring it is.
+/// Whatever stands in a ring: random words, frames of random words, almost sound requests. It ends at most
+/// the session whose ring it is.
 #[test]
 fn random_words_all_over_the_ring() {
     let _watchdog = watchdog("random rings");
@@ -116,8 +116,8 @@ fn random_words_all_over_the_ring() {
     bystander.end();
 }
 
-/// A client that broke the protocol before the last of its shards was set up was not known yet to those who end
-/// connections: its fault was forgotten, and its connection stayed for ever, with nobody to answer on it.
+/// A client that broke the protocol before the last of its shards was set up was not known yet to those who
+/// end connections: its fault was forgotten, and its connection stayed for ever, with nobody to answer on it.
 #[test]
 fn a_fault_while_the_session_is_still_set_up_ends_it() {
     let _watchdog = watchdog("an early fault");
@@ -135,8 +135,8 @@ fn a_fault_while_the_session_is_still_set_up_ends_it() {
     bystander.end();
 }
 
-/// The server says whom it disconnects and why. Where that could not be written, it panicked with a lock in its hand,
-/// and nobody could connect or leave any more.
+/// The server says whom it disconnects and why. Where that could not be written, it panicked with a lock in
+/// its hand, and nobody could connect or leave any more.
 #[test]
 fn a_server_that_cannot_complain_ends_faulty_clients_all_the_same() {
     let _watchdog = watchdog("a server that cannot complain");

@@ -1,5 +1,6 @@
-//! Servers that die, stand still or are taken over, as the library's callers meet them: what needs a server fails in time
-//! and says what it has done, one-sided gets go on from the last state for as long as it is the last.
+//! Servers that die, stand still or are taken over, as the library's callers meet them: what needs a server
+//! fails in time and says what it has done, one-sided gets go on from the last state for as long as it is the
+//! last.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -121,8 +122,8 @@ const OPERATIONS: [(&str, Operation, Effect); 12] = [
     ("table that is not there", |session, _| session.table("absent").map(drop), Effect::No),
 ];
 
-/// Begins each operation at the same time, in a session of its own, once `gone` has seen to the server; returns the
-/// sessions again.
+/// Begins each operation at the same time, in a session of its own, once `gone` has seen to the server;
+/// returns the sessions again.
 #[track_caller]
 fn all_fail_in_time(
     server: &mut ServerProcess,
@@ -150,8 +151,8 @@ fn all_fail_in_time(
     threads.into_iter().map(|thread| thread.join().expect("an operation that fails as it should")).collect()
 }
 
-/// When the server is killed, each kind of request fails at once and says whether it may have been delivered; and once a
-/// session knows that the server has gone, nothing more is sent.
+/// When the server is killed, each kind of request fails at once and says whether it may have been delivered;
+/// and once a session knows that the server has gone, nothing more is sent.
 #[test]
 fn requests_to_a_killed_server_fail_and_say_what_is_unknown() {
     let _watchdog = watchdog("requests to a killed server");
@@ -168,8 +169,8 @@ fn requests_to_a_killed_server_fail_and_say_what_is_unknown() {
     assert_eq!(kelix::Client::connect(run.path()).unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
-/// A server that stands still costs each kind of request its time-out and no more, and the sessions that gave up are as
-/// good as new when it goes on.
+/// A server that stands still costs each kind of request its time-out and no more, and the sessions that gave
+/// up are as good as new when it goes on.
 #[test]
 fn requests_to_a_stopped_server_time_out_and_say_what_is_unknown() {
     let _watchdog = watchdog("requests to a stopped server");
@@ -191,8 +192,8 @@ fn requests_to_a_stopped_server_time_out_and_say_what_is_unknown() {
     }
 }
 
-/// Connecting itself had no time-out: at a server that stood still for so long that the queue of its socket was full,
-/// whoever wanted a session waited for ever.
+/// Connecting itself had no time-out: at a server that stood still for so long that the queue of its socket
+/// was full, whoever wanted a session waited for ever.
 #[test]
 fn a_stopped_server_with_a_full_queue_costs_newcomers_a_time_out() {
     let _watchdog = watchdog("a full queue");
@@ -220,8 +221,9 @@ fn a_stopped_server_with_a_full_queue_costs_newcomers_a_time_out() {
     });
 }
 
-/// One-sided gets go on from the last state when the server stands still, and when it is dead: without a message, by
-/// index and by cached pointer, large values too. That the server is dead is said by `is_detached`.
+/// One-sided gets go on from the last state when the server stands still, and when it is dead: without a
+/// message, by index and by cached pointer, large values too. That the server is dead is said by
+/// `is_detached`.
 #[test]
 fn one_sided_gets_go_on_without_a_server() {
     let _watchdog = watchdog("gets without a server");
@@ -305,8 +307,8 @@ const WAYS: [(&str, Way); 6] = [
     }),
 ];
 
-/// Ordered tables too, where the models do not lead to all keys: of so many between two others some are found by the shard only, until it
-/// makes all models anew.
+/// Ordered tables too, where the models do not lead to all keys: of so many between two others some are found
+/// by the shard only, until it makes all models anew.
 #[test]
 fn keys_that_models_do_not_lead_to_are_read_without_a_server() {
     const KNOWN: u64 = 60_000;
@@ -372,8 +374,9 @@ fn read_until_superseded((mut session, table): (Session, Table), superseded: &At
     session
 }
 
-/// From the moment on in which a successor serves, nothing of the first server is believed: no value in its memory, no
-/// answer, no message; it ends by itself, and none of what it was still asked shows in the successor's state.
+/// From the moment on in which a successor serves, nothing of the first server is believed: no value in its
+/// memory, no answer, no message; it ends by itself, and none of what it was still asked shows in the
+/// successor's state.
 fn take_over(stopped: bool) {
     let run = RunDir::new();
     let mut first = serve(&run, false);
@@ -421,8 +424,8 @@ fn take_over(stopped: bool) {
     assert!(!RunDirectory(run.path().to_path_buf()).socket(first.term).exists());
     assert_eq!(statistics(&second.client())["term"], second.term);
     for (which, session) in sessions.iter_mut().chain([&mut old]).enumerate() {
-        // Whichever operation met the end of the first server has failed. The next one is done by the second, where the handle stands for the
-        // table of the same name.
+        // Whichever operation met the end of the first server has failed. The next one is done by the second,
+        // where the handle stands for the table of the same name.
         if let Err(error) = session.get(old_table, &0u64.to_le_bytes()) {
             assert_eq!((error.kind(), error.effect()), (ErrorKind::Superseded, Effect::No), "{which}");
             assert!(error.retry(), "{error}");

@@ -1,4 +1,5 @@
-//! Sessions over a way that is slow, and one that breaks too: whatever arrives steadily is got, and what does not arrive is not waited for.
+//! Sessions over a way that is slow, and one that breaks too: whatever arrives steadily is got, and what does
+//! not arrive is not waited for.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -22,7 +23,8 @@ fn session(way: &SlowWay, options: SessionOptions) -> Session {
     session_over(FabricChoice::Tcp, &Client::connect(&way.address).unwrap(), options)
 }
 
-/// All of a get had to be over within the time that a request may take: a value of a megabyte was put over such a way, and never got.
+/// All of a get had to be over within the time that a request may take: a value of a megabyte was put over
+/// such a way, and never got.
 #[test]
 fn whatever_arrives_steadily_is_got() {
     let _watchdog = watchdog("a slow way");
@@ -68,7 +70,8 @@ fn whatever_arrives_steadily_is_got() {
     }
 }
 
-/// What the client's system had taken counted as having moved, and then took longer to leave than a request may be silent.
+/// What the client's system had taken counted as having moved, and then took longer to leave than a request
+/// may be silent.
 #[test]
 fn whatever_leaves_steadily_is_put() {
     let _watchdog = watchdog("a slow way there");
@@ -176,7 +179,8 @@ fn bytes_that_trickle_are_no_progress() {
             std::thread::spawn(move || {
                 let (mut from, mut to) = (client.try_clone().unwrap(), client);
                 let _ = from.read(&mut [0; 64]);
-                // The head of a frame of a set-up conversation that says to be long, and then its bytes one by one.
+                // The head of a frame of a set-up conversation that says to be long, and then its bytes one
+                // by one.
                 let head = 6u64 | 2 << 16 | 100_000 << 40;
                 let _ = to.write_all(&head.to_le_bytes());
                 while to.write_all(&[0]).is_ok() {

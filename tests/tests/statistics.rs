@@ -1,4 +1,5 @@
-//! What a server tells of itself reaches clients whole: each field that is sent has its place in the client's types.
+//! What a server tells of itself reaches clients whole: each field that is sent has its place in the client's
+//! types.
 
 use kelix::{Client, NewTable, Statistics, TableKind};
 use kelix_server::{Server, ServerConfig, SnapshotConfig};

@@ -39,8 +39,8 @@ fn complete(session: &mut Session, patience: Duration) -> Vec<Completion> {
     completions
 }
 
-/// Once as many requests were under way as there can be, each further one waited for the whole time-out and then failed:
-/// the answers that had arrived were only looked at when all was sent.
+/// Once as many requests were under way as there can be, each further one waited for the whole time-out and
+/// then failed: the answers that had arrived were only looked at when all was sent.
 #[test]
 fn more_operations_than_requests_can_be_under_way_all_end() {
     let _watchdog = watchdog("many submitted");
@@ -94,7 +94,8 @@ fn the_descriptor_is_quiet_while_there_is_nothing() {
     }
 }
 
-/// The descriptor told of the server's end, but the session did not look, and its operations stayed outstanding.
+/// The descriptor told of the server's end, but the session did not look, and its operations stayed
+/// outstanding.
 #[test]
 fn submitted_operations_end_when_the_server_is_killed() {
     let _watchdog = watchdog("killed under submitted operations");
@@ -159,8 +160,8 @@ fn submitted_operations_time_out_when_the_server_stands_still() {
     }
 }
 
-/// Each put of the batch waited for a time-out of its own, a minute in all; and where the ring was full, the whole batch
-/// failed with an error that said nothing had been done, although some puts were under way.
+/// Each put of the batch waited for a time-out of its own, a minute in all; and where the ring was full, the
+/// whole batch failed with an error that said nothing had been done, although some puts were under way.
 #[test]
 fn a_batch_of_puts_at_a_server_that_stands_still_ends_in_time_and_says_what_is_unknown() {
     let _watchdog = watchdog("a batch at a stopped server");
@@ -206,7 +207,8 @@ fn waiting_on_the_descriptor_takes_no_processor_time() {
             session.submit_put(table, &round.to_le_bytes(), b"v").unwrap();
             complete(&mut session, Duration::from_secs(10));
         }
-        // With the server standing still, an operation takes its 900 ms; a loop as documented sleeps through them.
+        // With the server standing still, an operation takes its 900 ms; a loop as documented sleeps through
+        // them.
         server.process.stop_still();
         session.submit_put(table, b"k", b"v").unwrap();
         let before = processor_time_ns(std::process::id());

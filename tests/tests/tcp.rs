@@ -1,5 +1,5 @@
-//! Clients over TCP that break the protocol, say nothing or read nothing, and servers without descriptors. What holds over any
-//! fabric is in `far.rs`.
+//! Clients over TCP that break the protocol, say nothing or read nothing, and servers without descriptors.
+//! What holds over any fabric is in `far.rs`.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -279,8 +279,9 @@ fn a_server_without_descriptors_serves_whom_it_has_and_others_later() {
     bystander.end();
 }
 
-/// The answer to the repair of a link stayed in the ring while a READ was awaited. So the session looked for the READ again and again without sleeping, and
-/// saw the end of its connection when the time for the READ was over.
+/// The answer to the repair of a link stayed in the ring while a READ was awaited. So the session looked for
+/// the READ again and again without sleeping, and saw the end of its connection when the time for the READ
+/// was over.
 #[test]
 fn an_answer_that_nobody_awaits_hides_no_end() {
     let _watchdog = watchdog("an end beside an answer");

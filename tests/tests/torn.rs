@@ -1,9 +1,9 @@
-//! Reads over verbs while the server's writer changes the same items as fast as it can: every byte of what a get returns is of
-//! one version. The same words READ without the checks of the read rule are of several versions now and then, so the checks have
-//! something to do.
+//! Reads over verbs while the server's writer changes the same items as fast as it can: every byte of what a
+//! get returns is of one version. The same words READ without the checks of the read rule are of several
+//! versions now and then, so the checks have something to do.
 //!
-//! `KELIX_TORN_READS` says how many READs (50,000). Needs a device for RDMA; `make test-verbs` and `make test-verbs-long` give
-//! it one.
+//! `KELIX_TORN_READS` says how many READs (50,000). Needs a device for RDMA; `make test-verbs` and `make
+//! test-verbs-long` give it one.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,7 +41,8 @@ fn version(key: u64, bytes: &[u8]) -> Option<u64> {
     (whole && bytes.len() == WORDS * 8).then_some(version)
 }
 
-/// How the words of a place contradict each other: words of values that tell their place and are of two versions or keys.
+/// How the words of a place contradict each other: words of values that tell their place and are of two
+/// versions or keys.
 fn is_torn(words: &[u64]) -> bool {
     let begins = words
         .windows(3)
@@ -115,7 +116,8 @@ fn read_and_verify(client: &Client, path: Path, reads: u64) -> (u64, Session) {
     (gets, session)
 }
 
-/// READs places without checks, until some were torn. Returns how many READs that took, and how many were torn.
+/// READs places without checks, until some were torn. Returns how many READs that took, and how many were
+/// torn.
 fn read_unchecked(client: &Client, reads_max: u64) -> (u64, u64) {
     let (mut session, table) = reader(client, Path::Index);
     let (mut random, mut places) = (Random(3), VecDeque::<Place>::new());

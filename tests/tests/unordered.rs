@@ -1,5 +1,5 @@
-//! Hash tables as a whole, through the public interface: scans while keys come and go and subtables split and merge, tables that
-//! are dropped.
+//! Hash tables as a whole, through the public interface: scans while keys come and go and subtables split and
+//! merge, tables that are dropped.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,6 @@
-//! Walks, paths and frontiers over random graphs, beside the same on adjacency lists: on every fabric and path, with stale links, links to
-//! what does not exist, circles, and lists in chunks; in loaded datasets too.
+//! Walks, paths and frontiers over random graphs, beside the same on adjacency lists: on every fabric and
+//! path, with stale links, links to what does not exist, circles, and lists in chunks; in loaded datasets
+//! too.
 
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
@@ -48,7 +49,8 @@ impl Graph {
         Graph { knows, is_there }
     }
 
-    /// What a walk from number 0 comes to: number, order of the one before it, depth; and how many links lead nowhere.
+    /// What a walk from number 0 comes to: number, order of the one before it, depth; and how many links lead
+    /// nowhere.
     fn wide(&self, depth: u32, goes_on: impl Fn(u64) -> bool) -> (Vec<Came>, usize) {
         let (mut came, mut gone) = (Vec::new(), 0);
         let mut seen = vec![false; PEOPLE as usize];
@@ -119,7 +121,8 @@ fn person(graph: &Graph, people: Table, number: u64) -> NewItem {
     item
 }
 
-/// Puts everybody, in an order of its own, so that some links are stale from the beginning; and puts some again.
+/// Puts everybody, in an order of its own, so that some links are stale from the beginning; and puts some
+/// again.
 fn put(session: &mut Session, graph: &Graph, random: &mut Random) -> Table {
     let people = session.create_table("people").unwrap();
     for number in (0..PEOPLE).rev() {
@@ -311,7 +314,8 @@ fn walks_repair_links() {
             let knows = Walk::along(&["knows"]);
             let knows = if depth_first { knows.depth_first() } else { knows };
             for round in 0.. {
-                // READs that were too slow, as others had the core, are read again and say nothing of the link.
+                // READs that were too slow, as others had the core, are read again and say nothing of the
+                // link.
                 assert!(round < 500, "links that were followed again and again are not good");
                 let before = session.cost();
                 let (came, _) = walk(&mut session, people, knows, |_| ControlFlow::Continue(Visit::On));
@@ -500,8 +504,8 @@ fn a_link_to_what_is_gone_leaves_the_item_where_it_is() {
     }
 }
 
-/// Links under several names, and keys of several tables to begin with, once lay in a depth-first walk's stack in an order in which what was taken
-/// off it took away what was still to come.
+/// Links under several names, and keys of several tables to begin with, once lay in a depth-first walk's
+/// stack in an order in which what was taken off it took away what was still to come.
 #[test]
 fn depth_first_along_links_of_several_names_from_keys_of_several_tables() {
     let run = RunDir::new();

@@ -15,7 +15,8 @@ pub struct KelixKeyed {
 }
 
 impl KelixKeyed {
-    /// A table with this name, which is created if it is not there, looked into on this path; so many keys at once.
+    /// A table with this name, which is created if it is not there, looked into on this path; so many keys at
+    /// once.
     pub fn new(mut session: Session, table: &str, path: Path, batch: usize) -> Result<KelixKeyed, String> {
         let table = session.create_table(table).map_err(text)?;
         session.set_path(path);

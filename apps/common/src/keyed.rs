@@ -55,7 +55,8 @@ pub trait Keyed {
     /// Puts values.
     fn put(&mut self, items: &[(Vec<u8>, Vec<u8>)]) -> Result<(), String>;
 
-    /// Gets the values of keys, as many at once as it was made for, and shows them in order until told to break off; `None`: there is none.
+    /// Gets the values of keys, as many at once as it was made for, and shows them in order until told to
+    /// break off; `None`: there is none.
     fn get(
         &mut self,
         keys: &Keys,

@@ -1,5 +1,5 @@
-//! What the applications share: a store to work on ([`Store`]), the same data by keys in stores that know no links
-//! ([`Keyed`]), and latencies of the same tasks done in several ways ([`Times`]).
+//! What the applications share: a store to work on ([`Store`]), the same data by keys in stores that know no
+//! links ([`Keyed`]), and latencies of the same tasks done in several ways ([`Times`]).
 
 #![forbid(unsafe_code)]
 

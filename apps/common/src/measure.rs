@@ -1,7 +1,8 @@
 //! Latencies of the same tasks done in several ways.
 //!
-//! A task is done by every side in turn, several times; its time for a side is the median of these, so that what the machine
-//! does meanwhile counts little. What is told is how the tasks' times are spread: 5th percentile, mean and 95th.
+//! A task is done by every side in turn, several times; its time for a side is the median of these, so that
+//! what the machine does meanwhile counts little. What is told is how the tasks' times are spread: 5th
+//! percentile, mean and 95th.
 
 use std::path::PathBuf;
 use std::time::Instant;

@@ -10,7 +10,8 @@ use crate::Failure;
 /// Where the application's items are.
 #[derive(clap::Args, Clone, Debug)]
 pub struct StoreArgs {
-    /// A running store: its run directory, or host:port [default: a store of the application's own, which ends with it]
+    /// A running store: its run directory, or host:port [default: a store of the application's own, which
+    /// ends with it]
     #[arg(long, value_name = "ADDRESS", global = true)]
     store: Option<Address>,
 }
@@ -36,7 +37,8 @@ struct Own {
 }
 
 impl Store {
-    /// Connects to the store that was asked for, or starts one with so much memory in a run directory of its own.
+    /// Connects to the store that was asked for, or starts one with so much memory in a run directory of its
+    /// own.
     pub fn open(args: &StoreArgs, application: &str, memory_bytes: u64) -> Result<Store, Failure> {
         match &args.store {
             None => Store::start(application, memory_bytes),

@@ -1,4 +1,5 @@
-//! `kelix-graph bench`: searches along links against the same by keys, in Kelix and in memcached, and against arrays.
+//! `kelix-graph bench`: searches along links against the same by keys, in Kelix and in memcached, and against
+//! arrays.
 
 use std::ops::ControlFlow;
 

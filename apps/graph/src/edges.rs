@@ -11,9 +11,9 @@ use std::path::Path;
 /// Greatest number of a vertex.
 pub const VERTEX_MAX: u32 = 100_000_000;
 
-/// Share of a vertex's edges that lead out of the lower half of the vertices, and into it, and so on in every half: with these
-/// the most active hundredth of users has 7 % of the edges out of users, and the most popular hundredth 28 % of those
-/// into users, as in the Higgs Twitter graph (SNAP).
+/// Share of a vertex's edges that lead out of the lower half of the vertices, and into it, and so on in every
+/// half: with these the most active hundredth of users has 7 % of the edges out of users, and the most
+/// popular hundredth 28 % of those into users, as in the Higgs Twitter graph (SNAP).
 const OUT_OF_LOWER: f64 = 0.61;
 const INTO_LOWER: f64 = 0.70;
 
@@ -70,7 +70,8 @@ impl Edges {
             .collect()
     }
 
-    /// Reads a file of edges, two numbers a line, with blanks or a comma between them. Lines that begin with # are remarks.
+    /// Reads a file of edges, two numbers a line, with blanks or a comma between them. A line whose first
+    /// byte is # is a remark.
     pub fn read(file: &Path) -> Result<Edges, String> {
         let said = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
         let reader = BufReader::new(std::fs::File::open(file).map_err(|error| said(&error))?);

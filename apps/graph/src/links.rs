@@ -48,7 +48,8 @@ impl Links {
         &self.session
     }
 
-    /// Searches depth-first along the links as they stand, from user to list to user, and shows each user. Returns how many that were.
+    /// Searches depth-first along the links as they stand, from user to list to user, and shows each user.
+    /// Returns how many that were.
     pub fn deep(&mut self, from: u32, limit: usize, mut see: impl FnMut(u32)) -> Result<usize, Failure> {
         let (lists, mut count) = (self.lists.id(), 0);
         let walk = Walk::along(&["list", "follows", "next"]).depth_first();

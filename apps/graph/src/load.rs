@@ -1,5 +1,5 @@
-//! The graph in a store, as the paper has it (KELI, figure 5): a user has a link to a list of those it follows, at most 100, which has one
-//! to the next list. By keys the same, with keys where the links are.
+//! The graph in a store, as the paper has it (KELI, figure 5): a user has a link to a list of those it
+//! follows, at most 100, which has one to the next list. By keys the same, with keys where the links are.
 //!
 //! ```text
 //! graph_users  user                 "name"    "list" -> the first list
@@ -85,8 +85,8 @@ pub fn load(session: &mut Session, edges: &Edges) -> Result<(), Failure> {
     }
 }
 
-/// Puts the graph into a store that knows no links. A user's value is whether it has a list, and its name; a list's whether there is
-/// another one, and the numbers of the users.
+/// Puts the graph into a store that knows no links. A user's value is whether it has a list, and its name; a
+/// list's whether there is another one, and the numbers of the users.
 pub fn load_keyed(store: &mut impl Keyed, edges: &Edges) -> Result<(), String> {
     let mut items = Vec::with_capacity(PUT);
     let mut put = |item, last: bool| -> Result<(), String> {

@@ -25,8 +25,8 @@ use search::Limits;
 
 /// Followers in Kelix: searches in a graph whose edges are links
 ///
-/// Without a command: loads the graph, searches it in every way there is, checks all answers against arrays in this process, and draws
-/// what it found.
+/// Without a command: loads the graph, searches it in every way there is, checks all answers against arrays
+/// in this process, and draws what it found.
 #[derive(Parser)]
 #[command(
     version,
@@ -51,7 +51,8 @@ struct Arguments {
 /// Which graph.
 #[derive(Args, Clone)]
 struct GraphArgs {
-    /// A file of edges, two numbers a line, with blanks or a comma between: who, and whom it follows [default: a small generated graph]
+    /// A file of edges, two numbers a line, with blanks or a comma between: who, and whom it follows
+    /// [default: a small generated graph]
     #[arg(long, value_name = "FILE", global = true, conflicts_with_all = ["vertices", "edges"])]
     data: Option<PathBuf>,
     /// Vertices of a generated graph [default: 50000, or 1000000 for bench]

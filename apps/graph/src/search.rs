@@ -12,8 +12,9 @@ pub trait Ground {
     /// Goes to those who are next, and shows them with their names, in order, as long as that is wanted.
     fn arrive(&mut self, see: impl FnMut(u32, &[u8]) -> ControlFlow<()>) -> Result<(), Failure>;
 
-    /// Shows whom those follow who were arrived at, `(who, whom)`, and asks whether that one is wanted, and so is next, until no more are
-    /// (`Break`). First the first list of each is read, then the second ones, and so on.
+    /// Shows whom those follow who were arrived at, `(who, whom)`, and asks whether that one is wanted, and
+    /// so is next, until no more are (`Break`). First the first list of each is read, then the second ones,
+    /// and so on.
     fn look_around(&mut self, wanted: impl FnMut(u32, u32) -> ControlFlow<(), bool>) -> Result<(), Failure>;
 }
 

@@ -1,4 +1,5 @@
-//! How many points are matched to what is true: vehicles drive along routes of the map, and their receivers' noise is known.
+//! How many points are matched to what is true: vehicles drive along routes of the map, and their receivers'
+//! noise is known.
 
 use std::fmt::Write;
 

@@ -1,4 +1,5 @@
-//! `kelix-map bench`: points matched by links, by keys and in memcached; routes by links and on arrays; and how much is matched to what is true.
+//! `kelix-map bench`: points matched by links, by keys and in memcached; routes by links and on arrays; and
+//! how much is matched to what is true.
 
 use std::time::Instant;
 

@@ -5,8 +5,9 @@
 //! map_point  minute, number  -> vehicle, milliseconds, latitude, longitude; if it is on a street, placelat, placelon   segment -> map_segment
 //! ```
 //!
-//! Both are ordered tables that clients write, so a minute is one scan. A pair of points of a vehicle adds its way and its time to each
-//! segment between them, by compare-and-set, so that several can write who match parts of the stream.
+//! Both are ordered tables that clients write, so a minute is one scan. A pair of points of a vehicle adds
+//! its way and its time to each segment between them, by compare-and-set, so that several can write who match
+//! parts of the stream.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow::Continue;
@@ -323,7 +324,8 @@ fn passed(
     let minute = minute_of(to_ms);
     let pieces = route.segments.len() as u64;
     let part = |segment: &u32| {
-        // A segment's part of the way is not known where it was not gone from end to end; it does not matter for the speed.
+        // A segment's part of the way is not known where it was not gone from end to end; it does not matter
+        // for the speed.
         let (length, time) = (route.length / pieces, took / pieces);
         Passed { segment: *segment, minute, length, time, count: 1 }
     };

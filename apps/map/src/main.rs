@@ -24,8 +24,8 @@ const NEWS: usize = 4096;
 
 /// A street map in Kelix: GPS points to streets, routes, and traffic on a page
 ///
-/// Without a command it loads a map, lets vehicles drive about on it, or plays the points of a file, and serves a page that shows
-/// them, until it is ended by SIGINT or SIGTERM.
+/// Without a command it loads a map, lets vehicles drive about on it, or plays the points of a file, and
+/// serves a page that shows them, until it is ended by SIGINT or SIGTERM.
 #[derive(Parser)]
 #[command(
     version,
@@ -42,11 +42,12 @@ struct Arguments {
     command: Option<Command>,
     #[command(flatten)]
     store: StoreArgs,
-    /// A map: a .osm.pbf, or the .json of an Overpass server [default: Helsinki's centre, as `make map-data` fetches it]
+    /// A map: a .osm.pbf, or the .json of an Overpass server [default: Helsinki's centre, as `make map-data`
+    /// fetches it]
     #[arg(long, value_name = "FILE", global = true)]
     data: Option<PathBuf>,
-    /// GPS points: a .csv with vehicle, timestamp, longitude, latitude, or a .json with id, time, point [default: vehicles that drive
-    /// about]
+    /// GPS points: a .csv with vehicle, timestamp, longitude, latitude, or a .json with id, time, point
+    /// [default: vehicles that drive about]
     #[arg(long, value_name = "FILE")]
     points: Option<PathBuf>,
     /// Where the page is served; port 0 is any that is free

@@ -59,7 +59,8 @@ impl Spot {
         on_line(self.on.line, self.share)
     }
 
-    /// Nearest first; of those that are as near, the one with the lower number: so the order is the same, whatever brought them.
+    /// Nearest first; of those that are as near, the one with the lower number: so the order is the same,
+    /// whatever brought them.
     fn order(&self, other: &Spot) -> std::cmp::Ordering {
         self.metres.total_cmp(&other.metres).then(self.on.segment.cmp(&other.on.segment))
     }
@@ -78,8 +79,8 @@ impl Matcher {
         Matcher { grid, cells: Vec::new() }
     }
 
-    /// Looks at the segments within a radius of a point, which can be [`CELL_METRES`] at most. Shows their places among those that were found,
-    /// and what of them is nearest.
+    /// Looks at the segments within a radius of a point, which can be [`CELL_METRES`] at most. Shows their
+    /// places among those that were found, and what of them is nearest.
     fn look(
         &mut self,
         map: &mut impl Map,

@@ -1,4 +1,5 @@
-//! A street map in arrays: what is read from a file, what is loaded into stores, and what a program without a store would have.
+//! A street map in arrays: what is read from a file, what is loaded into stores, and what a program without a
+//! store would have.
 
 use std::collections::HashMap;
 
@@ -67,7 +68,8 @@ pub struct Network {
     neighbours: Vec<Neighbour>,
 }
 
-/// The corners of a map. The western one is further east than the eastern one if east meets west between them.
+/// The corners of a map. The western one is further east than the eastern one if east meets west between
+/// them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     /// South-west.
@@ -78,7 +80,8 @@ pub struct Bounds {
 
 /// Units around the globe.
 const TURN: i64 = 3_600_000_000;
-/// A street has a node at each bend, so a longer piece is none: it leads to a node that is not where it should be.
+/// A street has a node at each bend, so a longer piece is none: it leads to a node that is not where it
+/// should be.
 const PIECE_METRES_MAX: f64 = 100_000.0;
 
 impl Bounds {
@@ -112,7 +115,8 @@ fn milliseconds(length: u32, maxspeed: u8) -> u32 {
 }
 
 impl Network {
-    /// The map of what was read. Nodes get numbers in the order in which ways come to them, so that neighbours stand near each other.
+    /// The map of what was read. Nodes get numbers in the order in which ways come to them, so that
+    /// neighbours stand near each other.
     pub fn of(source: Source) -> Result<Network, String> {
         let Source { title, nodes: places, ways } = source;
         let streets_read = ways.len();

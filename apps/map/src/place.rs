@@ -1,4 +1,5 @@
-//! Where things are: positions on the globe, the cells that it is cut into, and the plane on which pieces of streets are measured.
+//! Where things are: positions on the globe, the cells that it is cut into, and the plane on which pieces of
+//! streets are measured.
 
 use std::str::FromStr;
 
@@ -12,7 +13,8 @@ const TURN: i64 = 3_600_000_000;
 const HALF: i64 = TURN / 2;
 /// Metres of a degree of latitude, on the globe that [`Haversine`] measures.
 const DEGREE_METRES: f64 = 6_371_008.771_415 * std::f64::consts::PI / 180.0;
-/// Metres from a cell to the next, at least. Nothing is looked for further away than this, so a cell and those beside it are enough.
+/// Metres from a cell to the next, at least. Nothing is looked for further away than this, so a cell and
+/// those beside it are enough.
 pub const CELL_METRES: f64 = 100.0;
 
 /// Units from one longitude east to another, the shorter way around the globe; below zero: west.
@@ -108,7 +110,8 @@ impl Cell {
     }
 }
 
-/// How the globe is cut into cells: units of latitude from one row to the next, and how many columns there are around it.
+/// How the globe is cut into cells: units of latitude from one row to the next, and how many columns there
+/// are around it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grid {
     rows: i32,

@@ -26,7 +26,8 @@ struct Entry {
     point: String,
 }
 
-/// Reads a file: `.csv` with the columns vehicle, timestamp, longitude and latitude, or `.json` with a list of id, time and point.
+/// Reads a file: `.csv` with the columns vehicle, timestamp, longitude and latitude, or `.json` with a list
+/// of id, time and point.
 pub fn read(path: &Path) -> Result<Vec<Trace>, String> {
     let text =
         std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
@@ -132,7 +133,8 @@ fn days_of(year: i64, month: i64) -> i64 {
     days(next_year, next_month, 1) - days(year, month, 1)
 }
 
-/// Days since 1970 (Gregorian calendar). Years begin in March, so that the day that is there in some only is a year's last one.
+/// Days since 1970 (Gregorian calendar). Years begin in March, so that the day that is there in some only is
+/// a year's last one.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;

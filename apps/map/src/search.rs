@@ -1,6 +1,7 @@
 //! The best ways from a place: Dijkstra's search, and A*, whose order is by what is still to come, too.
 //!
-//! The order in which nodes are come to does not depend on where the map is kept: it is that of cost, and then of nodes' numbers.
+//! The order in which nodes are come to does not depend on where the map is kept: it is that of cost, and
+//! then of nodes' numbers.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -141,8 +142,8 @@ impl Search {
         true
     }
 
-    /// Goes on and on from the node that is next, and shows it with what a way through it costs at least, and to it, until told to stop.
-    /// Returns how many nodes it went on from.
+    /// Goes on and on from the node that is next, and shows it with what a way through it costs at least, and
+    /// to it, until told to stop. Returns how many nodes it went on from.
     pub fn run(
         &mut self,
         map: &mut impl Map,

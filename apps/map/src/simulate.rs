@@ -22,7 +22,8 @@ const SPAN_MS: u64 = 1_800_000;
 const ROUTE_METRES: f64 = 700.0;
 /// Routes are looked for so often before it is said that there are none.
 const TRIES: usize = 10_000;
-/// Traffic jams: how many, how far they reach in metres, how long from their beginning to their end, and what they leave of the speed.
+/// Traffic jams: how many, how far they reach in metres, how long from their beginning to their end, and what
+/// they leave of the speed.
 const JAMS: usize = 4;
 const JAM_METRES: f64 = 350.0;
 const JAM_MS: i64 = 900_000;

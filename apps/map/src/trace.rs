@@ -1,9 +1,11 @@
-//! A trace as a whole: a hidden Markov model (Newson and Krumm, "Hidden Markov map matching through noise and sparseness", 2009).
+//! A trace as a whole: a hidden Markov model (Newson and Krumm, "Hidden Markov map matching through noise and
+//! sparseness", 2009).
 //!
-//! The states of a point are places on segments near it. A place is likely where it is near the point, by the receiver's noise, and
-//! where the shortest route to it from the last point's place is about as long as the distance between the two points. Viterbi's algorithm finds the
-//! likeliest row of places. Where no place of a point can be come to from any of the last one's, and after a long time without points, the trace is split, and a new row begins;
-//! a point that is near no street has none, and the row goes on behind it.
+//! The states of a point are places on segments near it. A place is likely where it is near the point, by the
+//! receiver's noise, and where the shortest route to it from the last point's place is about as long as the
+//! distance between the two points. Viterbi's algorithm finds the likeliest row of places. Where no place of
+//! a point can be come to from any of the last one's, and after a long time without points, the trace is
+//! split, and a new row begins; a point that is near no street has none, and the row goes on behind it.
 
 use kelix_apps::Failure;
 
@@ -120,7 +122,8 @@ impl Tracer {
         Ok(places)
     }
 
-    /// How likely a point is where the place is so far, as a logarithm that leaves out what is the same for all.
+    /// How likely a point is where the place is so far, as a logarithm that leaves out what is the same for
+    /// all.
     fn emission(&self, spot: &Spot) -> f64 {
         -0.5 * (spot.metres / self.receiver.noise).powi(2)
     }
@@ -162,7 +165,8 @@ impl Tracer {
         Ok(states.collect())
     }
 
-    /// Lengths of the routes to places. A vehicle that stands seems to go back by noise, also where traffic goes one way.
+    /// Lengths of the routes to places. A vehicle that stands seems to go back by noise, also where traffic
+    /// goes one way.
     fn lengths(
         &mut self,
         map: &mut impl Map,

@@ -1,8 +1,8 @@
-//! Products and reviews from files of Amazon Review Data 2018, or others in the same format: `meta_*.json.gz` with a product a line, and
-//! `*_5.json.gz` with a review a line, both as JSON.
+//! Products and reviews from files of Amazon Review Data 2018, or others in the same format: `meta_*.json.gz`
+//! with a product a line, and `*_5.json.gz` with a review a line, both as JSON.
 //!
-//! A line that cannot be read ends it, with its file and number: a shop with holes is worse than none. What refers to products that
-//! are in none of the files is left out and counted.
+//! A line that cannot be read ends it, with its file and number: a shop with holes is worse than none. What
+//! refers to products that are in none of the files is left out and counted.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -236,7 +236,8 @@ impl Reader {
     }
 }
 
-/// The text of what is a piece of a web page in these files: without tags, with characters for their names, and with single spaces.
+/// The text of what is a piece of a web page in these files: without tags, with characters for their names,
+/// and with single spaces.
 fn text_of(html: &str) -> String {
     let mut text = String::with_capacity(html.len());
     let mut rest = html;

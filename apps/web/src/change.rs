@@ -56,8 +56,8 @@ impl Shop {
         self.mark(&object, &names).map(Some)
     }
 
-    /// Marks what depends on these attributes of an object, which have been written: the count of the list that a review stands in, and
-    /// then the fragments. How many these are.
+    /// Marks what depends on these attributes of an object, which have been written: the count of the list
+    /// that a review stands in, and then the fragments. How many these are.
     pub(crate) fn mark(&mut self, object: &Item, attributes: &[&str]) -> Result<usize, Failure> {
         let list = object.links(LIST).next().map(|link| link.key.to_vec());
         if let Some(list) = list.filter(|_| attributes.contains(&RATING)) {

@@ -13,7 +13,8 @@ use crate::tables::{
     list_key, review_key, title_key,
 };
 
-/// Puts that are under way at once. When there are so many, half of them are waited for: each wait may cost a turn of the processor.
+/// Puts that are under way at once. When there are so many, half of them are waited for: each wait may cost a
+/// turn of the processor.
 const UNDER_WAY: usize = 256;
 /// Items between two words about how far it is.
 const ITEMS_A_WORD: usize = 10_000;
@@ -145,7 +146,8 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Adds links to the fragments that show an object: a list's worth to itself, and to the rest by a chain of lists.
+    /// Adds links to the fragments that show an object: a list's worth to itself, and to the rest by a chain
+    /// of lists.
     fn add_shown(&mut self, object: NewItem, owner: &str, shown: &Shown) -> Result<NewItem, Failure> {
         let mut chunks: Vec<&[(Vec<u8>, &'static [u8])]> = shown.chunks(LIST_LINKS).collect();
         let own = if chunks.is_empty() { &[] } else { chunks.remove(0) };
@@ -191,7 +193,8 @@ impl Loader<'_> {
         self.put(tables.reviews, &keys.key, &item)
     }
 
-    /// Puts the lists of a product's reviews, of which the newest comes first here. The key of the newest list.
+    /// Puts the lists of a product's reviews, of which the newest comes first here. The key of the newest
+    /// list.
     fn lists(&mut self, product: &Product, reviews: &[&[u8]]) -> Result<Vec<u8>, Failure> {
         let Tables { reviews: table, lists, .. } = self.tables;
         let full = reviews.len().saturating_sub(1) / LIST_LINKS;

@@ -1,5 +1,5 @@
-//! Many pages over HTTP: connections that are kept, each of which asks for one page after the other and compares it with the one made
-//! without HTTP.
+//! Many pages over HTTP: connections that are kept, each of which asks for one page after the other and
+//! compares it with the one made without HTTP.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -22,8 +22,8 @@ const SHOWN: (usize, usize) = (300, 5000);
 
 /// Web pages made of fragments in Kelix: what a change touches is made anew, everything else is reused
 ///
-/// Without a command it serves a shop with products and reviews over HTTP, and says where. The foot of each page says which
-/// fragments were made anew for it. What it sells is generated, unless --data names files.
+/// Without a command it serves a shop with products and reviews over HTTP, and says where. The foot of each
+/// page says which fragments were made anew for it. What it sells is generated, unless --data names files.
 #[derive(Parser)]
 #[command(name = "kelix-web", version, propagate_version = true, max_term_width = 110)]
 #[command(after_long_help = "\

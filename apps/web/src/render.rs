@@ -17,7 +17,8 @@ use crate::tables::{
 /// How many reviews give one to five stars.
 type Stars = [u32; 5];
 
-/// An item as it is to be put again: with the links that it has, and these bytes in place of others; `None`: no such bytes any more.
+/// An item as it is to be put again: with the links that it has, and these bytes in place of others; `None`:
+/// no such bytes any more.
 pub(crate) fn with(session: &Session, item: &Item, bytes: &[(&str, Option<&[u8]>)]) -> NewItem {
     let mut new = NewItem::new();
     for (name, attribute) in item.attributes() {
@@ -41,7 +42,8 @@ pub(crate) fn with(session: &Session, item: &Item, bytes: &[(&str, Option<&[u8]>
 }
 
 impl Shop {
-    /// Makes a stale fragment anew, and puts it unless it was marked, or made by somebody else, since it was read.
+    /// Makes a stale fragment anew, and puts it unless it was marked, or made by somebody else, since it was
+    /// read.
     pub(crate) fn make_anew(&mut self, fragment: &Item) -> Result<Vec<u8>, Failure> {
         let html = self.render(fragment, false)?.into_bytes();
         let new = with(&self.session, fragment, &[(HTML, Some(&html))]);
@@ -112,8 +114,8 @@ impl Shop {
         Ok(stars)
     }
 
-    /// The fragments of a page as they would be if all were made now, and none was kept: what [`Pages::page`] must give when nobody
-    /// writes.
+    /// The fragments of a page as they would be if all were made now, and none was kept: what [`Pages::page`]
+    /// must give when nobody writes.
     pub fn page_from_scratch(&mut self, product: &str, html: &mut Vec<u8>) -> Result<Option<Made>, Failure> {
         if !is_id(product) {
             return Ok(None);

@@ -12,8 +12,8 @@ use crate::tables::{
     SHOWN, SUMMARY, TEXT, USER, list_key, review_key,
 };
 
-/// A review that somebody has written just now. Without accounts nobody can tell whether two of one name are the same, so each is by a
-/// user of its own.
+/// A review that somebody has written just now. Without accounts nobody can tell whether two of one name are
+/// the same, so each is by a user of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct NewReview<'a> {
     /// Their name.
@@ -33,8 +33,9 @@ pub(crate) const OF_USER: &[u8] = b"name";
 impl Shop {
     /// Adds a review to a product; its id. `None`: there is no such product.
     ///
-    /// The fragment comes first, which takes the number. Then the list has a link to a review that is not there yet, which readers go by.
-    /// Once it is there all that shows it is marked, and the page gets the fragments of the newest reviews.
+    /// The fragment comes first, which takes the number. Then the list has a link to a review that is not
+    /// there yet, which readers go by. Once it is there all that shows it is marked, and the page gets the
+    /// fragments of the newest reviews.
     pub fn add_review(&mut self, product: &str, new: &NewReview<'_>) -> Result<Option<String>, Failure> {
         if !is_id(product) || self.get(self.tables.products, product.as_bytes())?.is_none() {
             return Ok(None);
@@ -115,7 +116,8 @@ impl Shop {
         Err(changing(product.as_bytes()))
     }
 
-    /// Lets a product have an empty list before one that is full. Whoever finds that somebody else has begun it goes on with it.
+    /// Lets a product have an empty list before one that is full. Whoever finds that somebody else has begun
+    /// it goes on with it.
     fn begin_list(&mut self, product: &str, full: &Item) -> Result<(), Failure> {
         let key = list_key(product, list_number(full.key()) + 1);
         let mut list = NewItem::new();

@@ -1,4 +1,5 @@
-//! The shop over HTTP. Each of its threads has a session: a read takes microseconds and never waits, so handlers are plain.
+//! The shop over HTTP. Each of its threads has a session: a read takes microseconds and never waits, so
+//! handlers are plain.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

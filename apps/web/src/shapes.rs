@@ -1,5 +1,6 @@
-//! Shapes of real products and reviews: of 1,547 gift cards and 2,972 reviews of 148 of them in Amazon Review Data 2018
-//! (`meta_Gift_Cards.json.gz`, `Gift_Cards_5.json.gz`), counted once. A table has the 0th, 5th, 10th ... 100th percentile.
+//! Shapes of real products and reviews: of 1,547 gift cards and 2,972 reviews of 148 of them in Amazon Review
+//! Data 2018 (`meta_Gift_Cards.json.gz`, `Gift_Cards_5.json.gz`), counted once. A table has the 0th, 5th,
+//! 10th ... 100th percentile.
 
 /// Percentiles of something that was counted.
 pub(crate) type Shape = [u32; 21];
@@ -56,8 +57,8 @@ impl Numbers {
         words[self.below(words.len())]
     }
 
-    /// As many as something of this shape has: evenly between two percentiles, but between the last two steeply, since few have
-    /// very much. So the mean is nearly that of the real ones, too.
+    /// As many as something of this shape has: evenly between two percentiles, but between the last two
+    /// steeply, since few have very much. So the mean is nearly that of the real ones, too.
     pub fn of(&mut self, shape: &Shape) -> usize {
         let at = self.below(20 << 16);
         let (part, share) = (at >> 16, (at & 0xffff) as f64 / 65_536.0);

@@ -47,7 +47,8 @@ impl Shop {
         self.session.get(table, key).map_err(Failure::from)
     }
 
-    /// The products whose titles begin so, in their order, behind a place in it; and the place of the last one shown if there are more.
+    /// The products whose titles begin so, in their order, behind a place in it; and the place of the last
+    /// one shown if there are more.
     pub(crate) fn search(
         &mut self,
         prefix: &str,
@@ -109,8 +110,8 @@ impl Shop {
         fragments.iter().map(|fragment| fresh(fragment).ok_or_else(missing)).collect()
     }
 
-    /// Changes an item by compare-and-set, whatever others write meanwhile. The item in whose place the new one was put; `None`: there
-    /// is none.
+    /// Changes an item by compare-and-set, whatever others write meanwhile. The item in whose place the new
+    /// one was put; `None`: there is none.
     pub(crate) fn replace(
         &mut self,
         table: Table,

@@ -87,7 +87,8 @@ impl Tables {
     }
 }
 
-/// What a fragment shows. Its key is that of the page and this behind a hyphen; a review's is the same as the review's own.
+/// What a fragment shows. Its key is that of the page and this behind a hyphen; a review's is the same as the
+/// review's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Head,

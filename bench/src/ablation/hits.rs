@@ -12,7 +12,8 @@ const CLIENTS: usize = 10;
 /// Operations that are counted, at most: as many as came before them.
 const COUNTED: usize = 100_000;
 
-/// A mix: how many of a hundred operations are gets, whether keys are drawn by Zipf, and what HydraDB says of it.
+/// A mix: how many of a hundred operations are gets, whether keys are drawn by Zipf, and what HydraDB says of
+/// it.
 struct Mix {
     gets: u64,
     zipf: bool,
@@ -47,9 +48,9 @@ struct Found {
 impl Found {
     /// So many gets, counted by what each has cost.
     ///
-    /// Exactly one READ, none invalid and no message is a hit: without a pointer a get READs a bucket and an item at the
-    /// least, and straight loads are counted as both. An invalid READ says that there was a pointer: nobody else works
-    /// meanwhile, so what the index says is never out of date.
+    /// Exactly one READ, none invalid and no message is a hit: without a pointer a get READs a bucket and an
+    /// item at the least, and straight loads are counted as both. An invalid READ says that there was a
+    /// pointer: nobody else works meanwhile, so what the index says is never out of date.
     fn note(&mut self, client: &mut Client) {
         let before = client.cost();
         client.get();
@@ -84,8 +85,8 @@ struct Side {
 }
 
 impl Side {
-    /// Clients that keep their pointers to themselves or not, for so many operations. Each draws records of the half in an
-    /// order of its own.
+    /// Clients that keep their pointers to themselves or not, for so many operations. Each draws records of
+    /// the half in an order of its own.
     fn open(store: &Store, mix: &Mix, private: bool, operations: usize) -> Result<Side, String> {
         let half = store.records / 2;
         let each = operations.div_ceil(CLIENTS);

@@ -1,8 +1,8 @@
-//! `kelix bench ablation`: what each feature is worth, as in HydraDB's figures 10 and 11: the store with the feature against
-//! the store without it, in one run.
+//! `kelix bench ablation`: what each feature is worth, as in HydraDB's figures 10 and 11: the store with the
+//! feature against the store without it, in one run.
 //!
-//! What is left out is left out by a session's options where it is an option (paths, private pointers), and otherwise stands
-//! in `baselines`.
+//! What is left out is left out by a session's options where it is an option (paths, private pointers), and
+//! otherwise stands in `baselines`.
 
 mod client;
 mod hits;

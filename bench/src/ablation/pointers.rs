@@ -12,11 +12,13 @@ const SAMPLES: usize = 1 << 18;
 /// Records of a batch while pointers are learnt.
 const BATCH: u64 = 64;
 
-/// Parts of the records, one for each host, so that what is written on behalf of one outdates no pointer of another.
+/// Parts of the records, one for each host, so that what is written on behalf of one outdates no pointer of
+/// another.
 const PARTS: u64 = 4;
 /// Readers of a host.
 const READERS: usize = 10;
-/// Turns before anything is counted, and those of which the invalid READs are counted: the same on both sides.
+/// Turns before anything is counted, and those of which the invalid READs are counted: the same on both
+/// sides.
 const SETTLING: usize = 500;
 const COUNTED: usize = 1000;
 /// Gets of each reader before the next one's turn; as many puts follow when all had theirs.
@@ -65,8 +67,8 @@ struct Host {
 }
 
 impl Host {
-    /// A host whose readers keep their pointers to themselves or not, and whose writer is as given. They ask for the records
-    /// of a part, each in an order of its own.
+    /// A host whose readers keep their pointers to themselves or not, and whose writer is as given. They ask
+    /// for the records of a part, each in an order of its own.
     fn open(store: &Store, part: u64, private: bool, writer: SessionOptions) -> Result<Host, String> {
         let wanted = |seed| {
             let records = Numbers(seed).popular(store.records / PARTS, SAMPLES / READERS);

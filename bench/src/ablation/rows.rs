@@ -36,8 +36,8 @@ fn options(path: Path) -> SessionOptions {
     SessionOptions::default().path(path)
 }
 
-/// Messages through rings, executed by the thread that finds them: against a socket, and against two threads. Each record
-/// is put, and got by message.
+/// Messages through rings, executed by the thread that finds them: against a socket, and against two threads.
+/// Each record is put, and got by message.
 pub(super) fn messages(store: &Store) -> Result<Vec<Row>, String> {
     let memory_bytes = memory_for(store.records);
     let mut rows = Vec::new();
@@ -93,8 +93,8 @@ pub(super) fn index(store: &Store) -> Result<Row, String> {
     Ok(with_and_without("index_reads", name, comparison, &note))
 }
 
-/// A mix: its row, how many of a hundred operations are gets, whether keys are drawn by Zipf, and what HydraDB's gets by
-/// cached pointer bring there.
+/// A mix: its row, how many of a hundred operations are gets, whether keys are drawn by Zipf, and what
+/// HydraDB's gets by cached pointer bring there.
 struct Mix {
     id: &'static str,
     name: &'static str,

@@ -1,5 +1,5 @@
-//! Stations in a circle, each a thread with a mailbox in memory that all share: messages go on to the next station, and
-//! what was taken is reported to the previous one.
+//! Stations in a circle, each a thread with a mailbox in memory that all share: messages go on to the next
+//! station, and what was taken is reported to the previous one.
 //!
 //! ```text
 //! caller -> dispatcher -> shard -> caller
@@ -60,8 +60,8 @@ impl Way for Station {
 
     fn wake(&mut self) {
         let bell = &self.circle.bells[self.neighbour(1)];
-        // SYNC: what was written is seen by who announces its sleep after this look, and the announcement by this look if it
-        // came before. Pairs with the fence in `announce_sleep`.
+        // SYNC: what was written is seen by who announces its sleep after this look, and the announcement by
+        // this look if it came before. Pairs with the fence in `announce_sleep`.
         fence(Ordering::SeqCst);
         if bell.asleep.load(Ordering::Relaxed) {
             bell.ring();
@@ -129,8 +129,8 @@ fn dispatch(mut end: End<Station>) {
     }
 }
 
-/// A shard of so much memory whose requests another thread takes in and hands to it, as in HydraDB's figure 5 (a), and who
-/// asks it. The system places both on the machine's cores, of which there are so many.
+/// A shard of so much memory whose requests another thread takes in and hands to it, as in HydraDB's figure 5
+/// (a), and who asks it. The system places both on the machine's cores, of which there are so many.
 pub(crate) fn handed_over(memory_bytes: u64, cores: usize) -> Result<Caller<Station>, String> {
     let shard = make_shard(memory_bytes)?;
     let [caller, dispatcher, worker] = circle(cores >= 3);

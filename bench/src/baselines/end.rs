@@ -10,7 +10,8 @@ use kelix_types::limits::READ_EPOCHS_MAX;
 /// The only peer of an end.
 pub(super) const PEER: PeerId = PeerId(0);
 
-/// Looking without giving the core away, where nobody needs it, and then while giving it away, as the store's shard does.
+/// Looking without giving the core away, where nobody needs it, and then while giving it away, as the store's
+/// shard does.
 const SPIN: Duration = Duration::from_micros(20);
 const YIELD: Duration = Duration::from_micros(100);
 /// Looks between two looks at the clock.

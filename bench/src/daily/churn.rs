@@ -7,7 +7,8 @@
 //!                                              . .  . .
 //! ```
 //!
-//! Which value a record has follows from the number of its last put, so all are checked before memory is looked at.
+//! Which value a record has follows from the number of its last put, so all are checked before memory is
+//! looked at.
 
 use std::time::{Duration, Instant};
 

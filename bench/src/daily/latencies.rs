@@ -1,7 +1,8 @@
 //! Gets and puts while a snapshot is taken, against the same while none is.
 //!
-//! One client gets any record and puts any record in turn, one at a time, on the first core; the shard has the last one. A round is
-//! a while without a snapshot, as long as the last snapshot took, and a snapshot, who goes first changing.
+//! One client gets any record and puts any record in turn, one at a time, on the first core; the shard has
+//! the last one. A round is a while without a snapshot, as long as the last snapshot took, and a snapshot,
+//! who goes first changing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

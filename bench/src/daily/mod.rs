@@ -1,5 +1,6 @@
-//! `kelix bench daily`: what those meet who run a store from day to day. Clients while a snapshot is taken, a restart out of a
-//! snapshot, memory when values have changed their sizes for an hour, and how much a cache has of what it is asked for.
+//! `kelix bench daily`: what those meet who run a store from day to day. Clients while a snapshot is taken, a
+//! restart out of a snapshot, memory when values have changed their sizes for an hour, and how much a cache
+//! has of what it is asked for.
 //!
 //! Servers are processes of their own, started as people start them. Every value that is read is checked.
 

@@ -1,5 +1,5 @@
-//! Records in a server that takes snapshots, and how often each was put: so it is known what every one of them has to be, also
-//! in the next server.
+//! Records in a server that takes snapshots, and how often each was put: so it is known what every one of
+//! them has to be, also in the next server.
 
 use kelix::{Session, Table, Values};
 

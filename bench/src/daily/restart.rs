@@ -1,4 +1,5 @@
-//! From the start of a server to its first answer out of a snapshot, against reading the file from its beginning to its end.
+//! From the start of a server to its first answer out of a snapshot, against reading the file from its
+//! beginning to its end.
 //!
 //! Both find the file in the same state: not in memory, or in memory as a whole.
 

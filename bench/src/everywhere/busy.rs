@@ -1,5 +1,5 @@
-//! Beside other work: exchanges on cores that others use too, many clients on few cores, and many that are silent. Beside
-//! memcached, in the same run and in turn.
+//! Beside other work: exchanges on cores that others use too, many clients on few cores, and many that are
+//! silent. Beside memcached, in the same run and in turn.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -42,7 +42,8 @@ const SILENT_SHARDS: usize = 8;
 /// Bytes of a mebibyte.
 const MIB: f64 = (1 << 20) as f64;
 
-/// Where a client and the threads of the servers run. Left alone the system puts them so or so, and an exchange between two cores takes several times as long.
+/// Where a client and the threads of the servers run. Left alone the system puts them so or so, and an
+/// exchange between two cores takes several times as long.
 #[derive(Clone, Copy)]
 enum Placement {
     Anywhere,
@@ -191,8 +192,8 @@ impl Work {
         })
     }
 
-    /// As many jobs as there are cores, as of a build: processes that come and go, fresh memory that is filled and sorted,
-    /// files that are written.
+    /// As many jobs as there are cores, as of a build: processes that come and go, fresh memory that is
+    /// filled and sorted, files that are written.
     fn build(folder: PathBuf) -> Work {
         Work::start(move |job, over| {
             let file = folder.join(format!("job-{job}"));
@@ -335,7 +336,8 @@ impl Pair {
         Ok(sides)
     }
 
-    /// A row about one client's times: of the ratios of the medians and of the 99th percentiles the worse one counts.
+    /// A row about one client's times: of the ratios of the medians and of the 99th percentiles the worse one
+    /// counts.
     fn latency(
         &self,
         (id, name): (&'static str, &'static str),
@@ -370,7 +372,8 @@ impl Pair {
         })
     }
 
-    /// A row about the times of operations that are due one after the other, whatever becomes of those before.
+    /// A row about the times of operations that are due one after the other, whatever becomes of those
+    /// before.
     fn open(
         &self,
         (id, name): (&'static str, &'static str),
@@ -465,7 +468,8 @@ fn silent() -> Result<Vec<Row>, String> {
     let greetings = (0..SILENT).map(|_| greet(address.trim())).collect::<Result<Vec<_>, _>>()?;
     let during = resident() - before;
     drop(greetings);
-    // The server notices one after the other. What was measured before may give back some memory meanwhile, too.
+    // The server notices one after the other. What was measured before may give back some memory meanwhile,
+    // too.
     let began = Instant::now();
     let mut after = resident() - before;
     while after > 8.0 && began.elapsed() < Duration::from_secs(10) {

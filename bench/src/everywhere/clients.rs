@@ -17,8 +17,8 @@ const RECORDS: u64 = 10_000;
 /// Clients that do something.
 const BUSY: usize = 2;
 
-/// A server with so many clients, of whom the first are busy, over one fabric. Of the others every second is connected
-/// over the other one.
+/// A server with so many clients, of whom the first are busy, over one fabric. Of the others every second is
+/// connected over the other one.
 struct Crowd {
     store: Store,
     busy: Vec<Session>,

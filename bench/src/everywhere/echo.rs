@@ -1,5 +1,6 @@
-//! The bare echo that gets over TCP are compared with: a thread that answers each request of a fixed size with as many
-//! bytes as the store would, and does nothing else. Both sides wait as the store does: looking for a while, then sleeping.
+//! The bare echo that gets over TCP are compared with: a thread that answers each request of a fixed size
+//! with as many bytes as the store would, and does nothing else. Both sides wait as the store does: looking
+//! for a while, then sleeping.
 
 use std::io::{Result, Write};
 use std::net::{TcpListener, TcpStream};

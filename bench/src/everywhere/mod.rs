@@ -16,8 +16,8 @@ use crate::Options;
 use crate::store::{Store, memory_for};
 use kelix_report::Report;
 
-/// Pairs of blocks a row, and seconds of the rows about processor time. A small run is a check that all works, not a
-/// measurement.
+/// Pairs of blocks a row, and seconds of the rows about processor time. A small run is a check that all
+/// works, not a measurement.
 const FULL: (usize, Duration) = (31, Duration::from_secs(3));
 const SMALL: (usize, Duration) = (3, Duration::from_millis(500));
 /// Records from which on a run is a measurement.

@@ -46,9 +46,9 @@ pub(super) fn tcp(store: &mut Store) -> Result<Vec<Row>, String> {
         ("tcp_get_message", "get by message over TCP / a bare echo", Path::Message, MESSAGE_BYTES),
     ] {
         let (mut session, table) = session(store, path)?;
-        // An echo is as fast as its placement: on its client's core it waits for no other core to wake, on another one it
-        // may be answering while its client still sends. Both are timed first, and none is pinned beside ours, since whoever is moved
-        // about between two blocks is slow for a while.
+        // An echo is as fast as its placement: on its client's core it waits for no other core to wake, on
+        // another one it may be answering while its client still sends. Both are timed first, and none is
+        // pinned beside ours, since whoever is moved about between two blocks is slow for a while.
         let last = cores() - 1;
         let echo = |core| Echo::start(request, reply, core).map_err(text);
         let mut echoes = [echo(Some(last))?, echo(Some(0))?];
@@ -95,8 +95,8 @@ pub(super) fn tcp(store: &mut Store) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Batches of puts by a session that may ask again, which keeps them and lets the shard keep its answers, beside one that
-/// does not.
+/// Batches of puts by a session that may ask again, which keeps them and lets the shard keep its answers,
+/// beside one that does not.
 pub(super) fn retries(store: &mut Store) -> Result<Row, String> {
     let (records, rounds, table, walk) = (store.records, store.rounds, store.table, store.walk);
     let put = |retry_for: Duration| {
@@ -116,7 +116,8 @@ pub(super) fn retries(store: &mut Store) -> Result<Row, String> {
     Ok(compared("retries", name, "ns a put", 1.1, comparison, ""))
 }
 
-/// A certificate for 127.0.0.1, its key, and who has issued it: known to everybody, and good for measuring only.
+/// A certificate for 127.0.0.1, its key, and who has issued it: known to everybody, and good for measuring
+/// only.
 const CERTIFICATE: [(&str, &[u8]); 3] = [
     ("server.pem", include_bytes!("tls/server.pem")),
     ("server.key", include_bytes!("tls/server.key")),

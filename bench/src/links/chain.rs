@@ -38,8 +38,8 @@ impl Chain {
         Ok(Chain { store: Store::start("links", config)?, records })
     }
 
-    /// Puts all records, and makes all links good. They are put in the order of their numbers, which is not the chain's, so
-    /// that neighbours in the chain are none in memory.
+    /// Puts all records, and makes all links good. They are put in the order of their numbers, which is not
+    /// the chain's, so that neighbours in the chain are none in memory.
     pub fn load(&mut self) -> Result<(), String> {
         let Chain { store, records } = self;
         let mut value = Vec::new();
@@ -122,13 +122,14 @@ impl Walker {
         }
     }
 
-    /// Walks through all records again and again, until no link is found to be stale. Those to records that were put later
-    /// are: who follows one tells the shard where its target stands. READs that were too slow because others had the core
-    /// are read again and say nothing of the link.
+    /// Walks through all records again and again, until no link is found to be stale. Those to records that
+    /// were put later are: who follows one tells the shard where its target stands. READs that were too slow
+    /// because others had the core are read again and say nothing of the link.
     fn walk_until_links_are_good(&mut self) -> Result<(), String> {
         let began = Instant::now();
         while began.elapsed() < PATIENCE {
-            // Its answer comes behind all that was told before. While the ring is full nothing is told of links, however they are.
+            // Its answer comes behind all that was told before. While the ring is full nothing is told of
+            // links, however they are.
             self.session.delete(self.table, b"no record").map_err(text)?;
             let before = self.cost();
             (0..self.records.count).try_for_each(|_| self.step())?;

@@ -1,4 +1,5 @@
-//! What a chase costs beside what it would cost at least, and what links together cost beside links one by one.
+//! What a chase costs beside what it would cost at least, and what links together cost beside links one by
+//! one.
 
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -82,7 +83,8 @@ fn steps(walker: &mut Walker) -> u64 {
     STEPS
 }
 
-/// Somebody who reads the chain's items where they stand, checks nothing of them, and goes where their links say.
+/// Somebody who reads the chain's items where they stand, checks nothing of them, and goes where their links
+/// say.
 struct Bare {
     map: Arc<MemoryMap>,
     /// Words of an item, and which of them is the link's.
@@ -118,7 +120,8 @@ impl Bare {
     }
 }
 
-/// The value of an item of the chain: behind the header, a key of two words, and the attributes' table of three.
+/// The value of an item of the chain: behind the header, a key of two words, and the attributes' table of
+/// three.
 fn value_of(item: &[u64]) -> &[u8] {
     &kelix_image::words::bytes_of(item)[56..]
 }

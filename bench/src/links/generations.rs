@@ -8,7 +8,8 @@ use kelix_report::interleave::{self, Comparison};
 /// How long it may take until a generation is dropped.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until the generation in force is the only one, so that the others' memory is free and nobody is busy with it.
+/// Waits until the generation in force is the only one, so that the others' memory is free and nobody is busy
+/// with it.
 pub(super) fn wait_until_one_is_left(store: &Store) -> Result<(), String> {
     let began = Instant::now();
     loop {

@@ -93,7 +93,8 @@ impl Loading {
         Ok(Loading { postgres, origin, map: map()?, store, target, people, parts: String::new() })
     }
 
-    /// Loads everything, and waits until what was loaded before is gone. Nanoseconds a row, without the waiting.
+    /// Loads everything, and waits until what was loaded before is gone. Nanoseconds a row, without the
+    /// waiting.
     fn load(&mut self) -> Result<f64, String> {
         let Loading { origin, map, target, people, .. } = self;
         let (mut parts, began) = (Parts::default(), Instant::now());

@@ -18,8 +18,8 @@ pub(super) struct Memcached {
     _daemon: Daemon,
     socket: OwnedFd,
     records: Records,
-    /// What is said of the record that it is at, and what must come: but for the key made once, so that nothing of it is
-    /// measured.
+    /// What is said of the record that it is at, and what must come: but for the key made once, so that
+    /// nothing of it is measured.
     request: Vec<u8>,
     answer: Vec<u8>,
     received: Vec<u8>,

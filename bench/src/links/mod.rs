@@ -1,9 +1,10 @@
 //! `kelix bench links`: following a link against looking the same item up, as in KELI's figures 3 and 8.
 //!
-//! The records are a chain that leads through all of them in no order that memory has. One step of it after the other is
-//! taken, each from the item that the last one brought, so a row's figures are latencies.
+//! The records are a chain that leads through all of them in no order that memory has. One step of it after
+//! the other is taken, each from the item that the last one brought, so a row's figures are latencies.
 //!
-//! Other rows are about generations: how fast they are loaded and built, and what a reader notices of that and of a switch.
+//! Other rows are about generations: how fast they are loaded and built, and what a reader notices of that
+//! and of a switch.
 
 mod building;
 mod chain;
@@ -88,7 +89,8 @@ fn rows(records: u64, cores: usize) -> Result<Vec<Row>, String> {
         let mut chain = Chain::start(size.records)?;
         chain.load()?;
         tcp.push(looked_up(&chain, size, FabricChoice::Tcp)?);
-        // In shared memory the shard has one core and who asks another, as in the spine; over TCP the system chooses.
+        // In shared memory the shard has one core and who asks another, as in the spine; over TCP the system
+        // chooses.
         pin(0);
         shm.push(looked_up(&chain, size, FabricChoice::Shm)?);
         unpin();
@@ -118,7 +120,8 @@ fn looked_up(chain: &Chain, size: Size, fabric: FabricChoice) -> Result<Row, Str
     Ok(row(format!("chase_{infix}{bytes}"), name, comparison, size, &format!("{theirs}; {counts}")))
 }
 
-/// Following over TCP against memcached's get over TCP. Servers on the last core, clients on the first, as with the peers.
+/// Following over TCP against memcached's get over TCP. Servers on the last core, clients on the first, as
+/// with the peers.
 fn beside_memcached(size: Size, cores: usize) -> Result<Row, String> {
     pin(cores - 1);
     let mut chain = Chain::start(size.records)?;

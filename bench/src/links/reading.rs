@@ -1,5 +1,5 @@
-//! A reader that goes on while generations are built and switched: in a closed loop, by a table's name and through views, with
-//! every value checked and every single get timed.
+//! A reader that goes on while generations are built and switched: in a closed loop, by a table's name and
+//! through views, with every value checked and every single get timed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -12,7 +12,8 @@ use crate::times::Times;
 
 /// The dataset, and its only table.
 pub(super) const NAME: &str = "switched";
-/// Gets by name, and through the view, from one batch to the next, and keys of a batch, which are of one generation.
+/// Gets by name, and through the view, from one batch to the next, and keys of a batch, which are of one
+/// generation.
 const GETS: usize = 32;
 const BATCH: usize = 16;
 /// Batches until another view is opened.
@@ -51,13 +52,15 @@ impl Signals {
 
     /// A generation may come into force from now on.
     pub fn switches_to(&self, generation: u64) {
-        // SYNC: whoever reads the generation has this store behind it, through the shard that put it in force.
+        // SYNC: whoever reads the generation has this store behind it, through the shard that put it in
+        // force.
         self.may_be_in_force.store(generation, Ordering::Release);
     }
 
     /// It has.
     pub fn has_switched_to(&self, generation: u64) {
-        // SYNC: pairs with the load in `Reader::oldest`; a read that begins after it meets the shard's word of the switch.
+        // SYNC: pairs with the load in `Reader::oldest`; a read that begins after it meets the shard's word
+        // of the switch.
         self.in_force.store(generation, Ordering::Release);
     }
 

@@ -1,4 +1,5 @@
-//! What a reader notices of generations that are built and put in force: whether all that it reads is right, and how long it takes.
+//! What a reader notices of generations that are built and put in force: whether all that it reads is right,
+//! and how long it takes.
 //!
 //! ```text
 //! before | building | switching: finish, and a while after it | dropping

@@ -1,6 +1,6 @@
-//! Learned gets against clients of a tree that they read by themselves, with copies of its inner nodes: with as many bytes of
-//! copies as our models take (`inner_cache`), and with copies of all inner nodes, of which ours have a hundredth at most
-//! (`cache_ladder`). In shared memory we copy nothing.
+//! Learned gets against clients of a tree that they read by themselves, with copies of its inner nodes: with
+//! as many bytes of copies as our models take (`inner_cache`), and with copies of all inner nodes, of which
+//! ours have a hundredth at most (`cache_ladder`). In shared memory we copy nothing.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Rows that are counted: READs and bytes of gets, bytes of models, requests to the shard. A busy machine does not change them.
+//! Rows that are counted: READs and bytes of gets, bytes of models, requests to the shard. A busy machine
+//! does not change them.
 
 use kelix::{Cost, FabricChoice, Path, TableKind};
 
@@ -68,8 +69,8 @@ impl Each {
 
 fn each_get(reader: &mut Reader, numbers: &[u64], gets: usize) -> Result<Each, String> {
     let asked = Asked::draw(numbers, 31, gets);
-    // Models that a client copies are copied before anything is counted, and sub-models that come with replies have come. Other
-    // numbers are asked for, since over TCP pointers to items are remembered.
+    // Models that a client copies are copied before anything is counted, and sub-models that come with
+    // replies have come. Other numbers are asked for, since over TCP pointers to items are remembered.
     get_all(reader, &Asked::draw(numbers, 30, gets).numbers)?;
     let ((), cost) = reader.cost_of(|reader| get_all(reader, &asked.numbers))?;
     Ok(Each::of(cost, gets))

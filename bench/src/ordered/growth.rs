@@ -1,4 +1,5 @@
-//! What more records cost a learned get, beside what they cost a binary search; and how soon a table can be read.
+//! What more records cost a learned get, beside what they cost a binary search; and how soon a table can be
+//! read.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -41,7 +42,8 @@ impl Place {
         Ok(Place { reader: tree.here(Path::Auto)?, _tree: tree, array, asked, at: [0; 3] })
     }
 
-    /// Looks for the next numbers in one of three ways: a learned get, a binary search, or where it is known to stand.
+    /// Looks for the next numbers in one of three ways: a learned get, a binary search, or where it is known
+    /// to stand.
     fn call(&mut self, way: usize) -> Result<u64, String> {
         let at = self.at[way];
         self.at[way] = (at + CALL) % ASKED;

@@ -84,10 +84,10 @@ const COORDINATE_BITS: u32 = 30;
 /// Places for one centre, on average.
 const PLACES_A_CENTRE: u64 = 2000;
 
-/// Places of a map as numbers of 60 bits, as the cell ids of OpenStreetMap's places are: the index along a Hilbert curve over a
-/// square of 2^30 by 2^30 cells. There is a centre for every 2,000 places, anywhere in the square. How many places it has and
-/// how wide it is both have heavy tails (Pareto, 1.2), as towns do; places lie around it normally. One place of ten has
-/// no centre.
+/// Places of a map as numbers of 60 bits, as the cell ids of OpenStreetMap's places are: the index along a
+/// Hilbert curve over a square of 2^30 by 2^30 cells. There is a centre for every 2,000 places, anywhere in
+/// the square. How many places it has and how wide it is both have heavy tails (Pareto, 1.2), as towns do;
+/// places lie around it normally. One place of ten has no centre.
 fn clustered(count: u64) -> Vec<u64> {
     let mut numbers = Numbers(14);
     let pareto = |numbers: &mut Numbers| (1.0 - numbers.share()).powf(-1.0 / 1.2);
@@ -190,8 +190,8 @@ fn path(numbers: &mut Numbers) -> String {
     format!("{text}/{}{}{end}", word(numbers), zipf(numbers, 100))
 }
 
-/// The numbers of a file: what stands in each line before the first comma, if it is a number, as in a list of keys a line or
-/// of ranges of addresses.
+/// The numbers of a file: what stands in each line before the first comma, if it is a number, as in a list of
+/// keys a line or of ranges of addresses.
 pub(super) fn of_file(file: &Path) -> Result<Vec<u64>, String> {
     let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
     let first = |line: &str| line.split(',').next()?.trim().trim_matches('"').parse().ok();

@@ -1,8 +1,9 @@
-//! `kelix bench ordered`: ordered tables read through models, against the same tables by message, a tree whose clients cache
-//! its inner nodes, LMDB and Redis; and what such reads cost in READs, bytes and messages, counted.
+//! `kelix bench ordered`: ordered tables read through models, against the same tables by message, a tree
+//! whose clients cache its inner nodes, LMDB and Redis; and what such reads cost in READs, bytes and
+//! messages, counted.
 //!
-//! Numbers as keys with values of 8 bytes unless a row says otherwise, put in an order that has nothing to do with theirs. Every
-//! value follows from its key and is checked; a wrong one ends the run.
+//! Numbers as keys with values of 8 bytes unless a row says otherwise, put in an order that has nothing to do
+//! with theirs. Every value follows from its key and is checked; a wrong one ends the run.
 
 mod beside;
 mod caches;

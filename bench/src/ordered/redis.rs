@@ -1,6 +1,8 @@
-//! Redis over a Unix socket: its sorted set has the numbers by their scores, and its plain keys have their values.
+//! Redis over a Unix socket: its sorted set has the numbers by their scores, and its plain keys have their
+//! values.
 //!
-//! The key of a number is its 8 bytes, highest first, and so is its member of the sorted set; scores are exact up to 2^53.
+//! The key of a number is its 8 bytes, highest first, and so is its member of the sorted set; scores are
+//! exact up to 2^53.
 
 use std::os::fd::OwnedFd;
 

@@ -1,7 +1,9 @@
-//! Learned gets against our own tree by message: the same table, server and session, `Path::Auto` against `Path::Message`.
+//! Learned gets against our own tree by message: the same table, server and session, `Path::Auto` against
+//! `Path::Message`.
 //!
-//! The shard has the last core and who asks the first. With both cores asking, two clients get by learned reads, and the second
-//! is on the shard's core; beside them stays what one core asking and one serving reach by message.
+//! The shard has the last core and who asks the first. With both cores asking, two clients get by learned
+//! reads, and the second is on the shard's core; beside them stays what one core asking and one serving reach
+//! by message.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -112,7 +114,8 @@ fn latencies(size: &Size, tree: &Tree, numbers: &[u64]) -> Result<Vec<Row>, Stri
     let (mut a, mut b) = (0, 0);
     let one =
         duel(size.rounds, &mut || independent(&mut ours, &mut a), &mut || independent(&mut other, &mut b))?;
-    // The next number follows from the last value and from how many came before, so that the walk never closes.
+    // The next number follows from the last value and from how many came before, so that the walk never
+    // closes.
     let dependent = |reader: &mut Reader, (number, steps): &mut (u64, u64)| {
         for _ in 0..16 {
             let value = reader.get(*number)?;

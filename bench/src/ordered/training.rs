@@ -1,4 +1,5 @@
-//! What it takes the shard to train a sub-model: the index of an ordered table on an image of its own, driven as a shard does.
+//! What it takes the shard to train a sub-model: the index of an ordered table on an image of its own, driven
+//! as a shard does.
 
 use std::time::{Duration, Instant};
 

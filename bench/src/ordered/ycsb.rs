@@ -1,8 +1,9 @@
 //! The mixes of YCSB, as XStore's section 6 has them, and of a production trace: ours beside LMDB and Redis.
 //!
-//! One client each, with the same operations in the same order, in batches of the size that is best for each. What is put by a
-//! batch is not read by the same batch. Redis has the values in plain keys and the order in a sorted set; its scans bring keys
-//! without values, and its updates leave the sorted set alone, both in its favour.
+//! One client each, with the same operations in the same order, in batches of the size that is best for each.
+//! What is put by a batch is not read by the same batch. Redis has the values in plain keys and the order in
+//! a sorted set; its scans bring keys without values, and its updates leave the sorted set alone, both in its
+//! favour.
 
 use std::time::{Duration, Instant};
 
@@ -237,8 +238,8 @@ impl<'a> Work<'a> {
         self.mix.id == "d"
     }
 
-    /// All operations in batches of this size, of which only the new numbers are missing; those that go to the latest have
-    /// ranks in place of numbers.
+    /// All operations in batches of this size, of which only the new numbers are missing; those that go to
+    /// the latest have ranks in place of numbers.
     fn batches(&self, size: usize) -> Vec<Batch> {
         let Mix { reads, updates, inserts, scans, .. } = *self.mix;
         let (mut kinds, mut lengths) = (Numbers(82), Numbers(83));

@@ -17,19 +17,19 @@ pub(super) trait Engine {
     /// How it is called in notes.
     fn name(&self) -> &'static str;
 
-    /// The batches that `run` does from now on, one after the other, and again from the first. Each client begins at
-    /// another.
+    /// The batches that `run` does from now on, one after the other, and again from the first. Each client
+    /// begins at another.
     fn prepare(&mut self, batches: &[Batch]);
 
-    /// Every client does so many batches and verifies every answer; returns how many operations these were. Together: the
-    /// next ones are sent before the first is answered.
+    /// Every client does so many batches and verifies every answer; returns how many operations these were.
+    /// Together: the next ones are sent before the first is answered.
     fn run(&mut self, batches: usize, together: bool) -> Result<u64, String>;
 
     /// Gets a record; which one follows, as its value says.
     fn follow(&mut self, record: u64) -> Result<u64, String>;
 
-    /// How busy the server's threads were while batches were done together, since this was asked last, as a share of the
-    /// time. `None`: it has none, or is ours.
+    /// How busy the server's threads were while batches were done together, since this was asked last, as a
+    /// share of the time. `None`: it has none, or is ours.
     fn take_busy(&mut self) -> Option<f64> {
         None
     }

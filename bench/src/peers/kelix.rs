@@ -86,7 +86,8 @@ impl Kelix {
     pub fn start(setup: &Setup, records: Records) -> Result<Kelix, String> {
         let item = records.value_bytes as u64 + 128;
         let tcp = setup.transport == Transport::Tcp;
-        // What each client is about to put, and what that took the place of, stands beside the records for a while.
+        // What each client is about to put, and what that took the place of, stands beside the records for a
+        // while.
         let under_way = setup.clients as u64 * 4 * item.max(BATCH_BYTES as u64);
         let config = ServerConfig {
             memory_bytes: (records.count * item * 3 / 2).max(256 << 20) + under_way,

@@ -1,4 +1,5 @@
-//! LMDB beside the peers. It has no server, so it is no peer in the rows' ratios; its times stand in their notes.
+//! LMDB beside the peers. It has no server, so it is no peer in the rows' ratios; its times stand in their
+//! notes.
 
 use super::engine::Engine;
 use crate::lmdb::Environment;

@@ -1,8 +1,8 @@
-//! `kelix bench peers`: gets and puts against memcached and Redis, on the transport that each row names, with LMDB beside; and
-//! `kelix bench sweep`: the same over sizes of values and numbers of records.
+//! `kelix bench peers`: gets and puts against memcached and Redis, on the transport that each row names, with
+//! LMDB beside; and `kelix bench sweep`: the same over sizes of values and numbers of records.
 //!
-//! As many server threads each as were asked for, on the last cores; the clients on the others. The programs are the
-//! distribution's, started here and ended here.
+//! As many server threads each as were asked for, on the last cores; the clients on the others. The programs
+//! are the distribution's, started here and ended here.
 
 mod engine;
 mod kelix;
@@ -122,7 +122,8 @@ impl Engines {
     }
 }
 
-/// Runs a benchmark of this kind: its rows, whatever becomes of them, in threads that may run anywhere afterwards.
+/// Runs a benchmark of this kind: its rows, whatever becomes of them, in threads that may run anywhere
+/// afterwards.
 fn report(
     bench: &'static str,
     records: u64,

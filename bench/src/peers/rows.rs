@@ -301,7 +301,8 @@ pub(super) fn long(engines: &mut Engines, id: &'static str, name: &'static str) 
     Ok(rows)
 }
 
-/// Gets, in batches of this size, against copies of as many bytes from as much memory. Both look at what they got.
+/// Gets, in batches of this size, against copies of as many bytes from as much memory. Both look at what they
+/// got.
 fn copies(engines: &mut Engines, size: usize) -> Result<Comparison, String> {
     let records = engines.records;
     let bytes = records.value_bytes;

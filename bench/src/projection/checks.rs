@@ -1,7 +1,8 @@
 //! What the arithmetic gives for the machines of the papers, beside what the papers tell in their text.
 //!
-//! The NICs are the ones of the files that come with the program, and none of their numbers was chosen by a result here. The
-//! error of a row is what the arithmetic does not know: what waits for what, and machines that are not ours.
+//! The NICs are the ones of the files that come with the program, and none of their numbers was chosen by a
+//! result here. The error of a row is what the arithmetic does not know: what waits for what, and machines
+//! that are not ours.
 
 use super::hash::{Hash, Mix};
 use super::model::{Projected, Work};
@@ -18,7 +19,8 @@ const HYDRADB_UNIFORM_US: f64 = 7.8;
 
 /// XStore, evaluation: cores of the server.
 const XSTORE_CORES: f64 = 24.0;
-/// A get of XStore: READ of the keys of a leaf, then of the value; and the client's processor time for a lookup.
+/// A get of XStore: READ of the keys of a leaf, then of the value; and the client's processor time for a
+/// lookup.
 const XSTORE_GET: Work = Work {
     reads: 2.0,
     read_bytes: 136.0 + 8.0,
@@ -31,8 +33,8 @@ const XSTORE_GET: Work = Work {
     server_ns: 0.0,
     client_ns: 350.0,
 };
-/// Its rate and latency of gets (YCSB C, uniform), how many times that of Cell and of the best tree by message the rate is, and
-/// the latency of a tree by message.
+/// Its rate and latency of gets (YCSB C, uniform), how many times that of Cell and of the best tree by
+/// message the rate is, and the latency of a tree by message.
 const XSTORE_RATE: f64 = 82.0;
 const XSTORE_US: f64 = 5.6;
 const XSTORE_OVER_CELL: f64 = 5.9;
@@ -155,7 +157,8 @@ fn row(id: &'static str, name: &str, ours: f64, said: f64, unit: &'static str, n
 mod tests {
     use super::*;
 
-    /// Each NIC's port carries 12,500 bytes a us; a get of XStore's brings 144 bytes in two packets of 30 bytes more.
+    /// Each NIC's port carries 12,500 bytes a us; a get of XStore's brings 144 bytes in two packets of 30
+    /// bytes more.
     #[test]
     fn xstore_by_hand() {
         let nic = Nic::parse(nic::CONNECTX_4_TWICE).unwrap();

@@ -28,7 +28,8 @@ pub(super) struct Hash {
     pub uniform: Mix,
 }
 
-/// Gets of which a share finds its item by a cached pointer, and all others ask the shard, which is what HydraDB does.
+/// Gets of which a share finds its item by a cached pointer, and all others ask the shard, which is what
+/// HydraDB does.
 pub(super) struct Mix {
     pub hits: f64,
     pub work: Work,
@@ -227,8 +228,8 @@ fn links(store: &mut Store, records: u64) -> Result<[Way; 2], String> {
     ])
 }
 
-/// The share of gets that find their item by a cached pointer, of as many gets as there are records, which machines share
-/// evenly. Each begins without a pointer.
+/// The share of gets that find their item by a cached pointer, of as many gets as there are records, which
+/// machines share evenly. Each begins without a pointer.
 fn hits(store: &Store, zipf: bool) -> Result<f64, String> {
     let each = (store.records / MACHINES) as usize;
     let mut hits = 0;

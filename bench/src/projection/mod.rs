@@ -1,9 +1,10 @@
 //! `kelix bench projection`: what the counts of this run allow on a NIC that a file describes.
 //!
-//! It is arithmetic on counts, not a measurement: sessions do each kind of operation over TCP, a tap on the wire counts their
-//! verbs, bytes and rounds, the kernel's clocks tell the shard's processor time, and `model` says what a NIC with the rates,
-//! bandwidth and latencies of the file allows of that. The rows are the same arithmetic for the machines of HydraDB and XStore,
-//! beside what their papers tell in the text, with the error.
+//! It is arithmetic on counts, not a measurement: sessions do each kind of operation over TCP, a tap on the
+//! wire counts their verbs, bytes and rounds, the kernel's clocks tell the shard's processor time, and
+//! `model` says what a NIC with the rates, bandwidth and latencies of the file allows of that. The rows are
+//! the same arithmetic for the machines of HydraDB and XStore, beside what their papers tell in the text,
+//! with the error.
 //!
 //! | file | holds |
 //! |---|---|

@@ -11,9 +11,9 @@
 //! N in a loop       throughput min(ceiling, N / latency), so latency max(latency, N / ceiling)
 //! ```
 //!
-//! What a NIC does is taken to be one row of work after the other, so that shares of its rates add up. Nothing waits for anything
-//! else but where it must, so all of these are bounds: a real NIC stays below the ceiling and above the latency. Caches of a
-//! NIC that overflow (many connections, many pages) are not in it.
+//! What a NIC does is taken to be one row of work after the other, so that shares of its rates add up.
+//! Nothing waits for anything else but where it must, so all of these are bounds: a real NIC stays below the
+//! ceiling and above the latency. Caches of a NIC that overflow (many connections, many pages) are not in it.
 
 use super::nic::Nic;
 
@@ -141,8 +141,8 @@ pub(super) struct Projected {
 }
 
 impl Projected {
-    /// What a NIC allows of some work, with so many cores of the server that run a shard each. The latency is that of so many
-    /// operations that are one call.
+    /// What a NIC allows of some work, with so many cores of the server that run a shard each. The latency is
+    /// that of so many operations that are one call.
     pub fn of_batch(work: &Work, batch: usize, nic: &Nic, cores: f64) -> Projected {
         Projected { latency_us: work.times(batch as f64).latency_us(nic), ..Projected::of(work, nic, cores) }
     }
@@ -171,8 +171,8 @@ impl Projected {
         )
     }
 
-    /// Throughput and latency of so many clients, each of which begins a call of so many operations when its last one has
-    /// ended.
+    /// Throughput and latency of so many clients, each of which begins a call of so many operations when its
+    /// last one has ended.
     pub fn in_a_loop(&self, clients: usize, batch: usize) -> (f64, f64) {
         let (ceiling, _) = self.ceiling();
         let at_once = (clients * batch) as f64;
@@ -262,7 +262,8 @@ mod tests {
         assert_eq!(work.bytes_on_links(&nic).1, 10.0 * (2.0 * 26.0 + 4.0 + 2000.0));
         let projected = Projected::of(&work, &nic, 1.0);
         assert_eq!(projected.ceiling().1, Limit::Bandwidth);
-        // READ 2, the first one's bytes 2, nine more by the link 0.2 and as they are begun 0.04, ten verbs of 0.05.
+        // READ 2, the first one's bytes 2, nine more by the link 0.2 and as they are begun 0.04, ten verbs of
+        // 0.05.
         close(projected.latency_us, 2.0 + 2.0 + 9.0 * 0.24 + 0.5);
         // The same told as what each of them costs.
         let each = Projected::of_batch(&work.times(0.1), 10, &nic, 1.0);

@@ -31,8 +31,8 @@ use serde::Deserialize;
 
 use crate::Error;
 
-/// What posting and polling take where a file says nothing: a write to the NIC's memory and a look at a cache line, with what the
-/// library does around them. A guess on the careful side.
+/// What posting and polling take where a file says nothing: a write to the NIC's memory and a look at a cache
+/// line, with what the library does around them. A guess on the careful side.
 const POST_NS: f64 = 50.0;
 const POLL_NS: f64 = 50.0;
 
@@ -100,7 +100,8 @@ struct CpuSection {
 pub(super) enum Link {
     /// Local route header 8, base transport header 12, checksums 4 and 2.
     Infiniband,
-    /// Version 2: preamble and gap 20, Ethernet 14 and 4, IPv4 20, UDP 8, base transport header 12, checksum 4.
+    /// Version 2: preamble and gap 20, Ethernet 14 and 4, IPv4 20, UDP 8, base transport header 12, checksum
+    /// 4.
     Roce,
 }
 

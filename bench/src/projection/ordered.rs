@@ -1,4 +1,5 @@
-//! Ways to keys of ordered tables: numbers with 8-byte values, as in XStore's evaluation, unless they are items.
+//! Ways to keys of ordered tables: numbers with 8-byte values, as in XStore's evaluation, unless they are
+//! items.
 
 use kelix::{Path, Rows, TableId, TableKind};
 use kelix_image::inline_item;
@@ -19,11 +20,13 @@ const TIMED: usize = 20 * BUSY_BATCH;
 const TIMED_SCANS: usize = 1000;
 /// Keys that operations are about while they are timed, so that their memory is at hand.
 const HOT: usize = 1000;
-/// Bytes of an inner node of the tree with cached inner nodes: as many as our leaf has, and those of a tree as deep as XStore's.
+/// Bytes of an inner node of the tree with cached inner nodes: as many as our leaf has, and those of a tree
+/// as deep as XStore's.
 const NODE_BYTES: usize = 320;
 const NODE_BYTES_DEEP: usize = 256;
-/// Levels of inner nodes that Cell READs: of 100 million keys, nodes for 16 keys two thirds full are seven levels, of which it has
-/// copied the upper four (XStore, evaluation: 14.5 M/s with four levels, and 14 M/s for Cell).
+/// Levels of inner nodes that Cell READs: of 100 million keys, nodes for 16 keys two thirds full are seven
+/// levels, of which it has copied the upper four (XStore, evaluation: 14.5 M/s with four levels, and 14 M/s
+/// for Cell).
 const LEVELS_READ: usize = 3;
 
 /// Measures.
@@ -78,8 +81,8 @@ fn get(tree: &Tree, path: Path, asked: [&[u64]; 2]) -> Result<Work, String> {
     })
 }
 
-/// A get by message with the bytes that it has in shared memory. Elsewhere a session asks for the key's sub-model as well, which is
-/// no part of a tree that is asked for everything.
+/// A get by message with the bytes that it has in shared memory. Elsewhere a session asks for the key's
+/// sub-model as well, which is no part of a tree that is asked for everything.
 fn without_model(work: Work) -> Work {
     let (table, mut request, mut reply) = (TableId(0), FrameBuffer::default(), FrameBuffer::default());
     encode_request(&mut request, RequestHead::new(Op::Get, 0, table), &key_of(0), &[]);
@@ -109,8 +112,8 @@ fn asking(tree: &Tree, numbers: &[u64]) -> Result<Times, String> {
     Timed::open(&tree.store, "ordered", Path::Message)?.time(|timed| timed.get_in_batches(&keys))
 }
 
-/// Gets by a client of a tree that READs it by itself, with so many bytes of copies, one by one: each READ follows from the one
-/// before.
+/// Gets by a client of a tree that READs it by itself, with so many bytes of copies, one by one: each READ
+/// follows from the one before.
 fn through_copies(server: &TreeServer, cache_bytes: usize, asked: &[u64]) -> Result<Work, String> {
     let (mut client, mut here) = (server.remote(cache_bytes)?, server.here(cache_bytes)?);
     let mut values = Vec::new();

@@ -1,4 +1,5 @@
-//! The ways to an item, each done by real sessions: counted over TCP through a tap, and timed in shared memory.
+//! The ways to an item, each done by real sessions: counted over TCP through a tap, and timed in shared
+//! memory.
 
 use std::time::{Duration, Instant};
 
@@ -58,8 +59,8 @@ impl Tapped {
         Ok(Tapped { session, table, tap })
     }
 
-    /// What `run` costs, which says how many operations it does. It runs twice and counts the second time, when pointers and models
-    /// are here.
+    /// What `run` costs, which says how many operations it does. It runs twice and counts the second time,
+    /// when pointers and models are here.
     pub fn count(
         &mut self,
         mut run: impl FnMut(&mut Tapped) -> Result<usize, String>,
@@ -75,7 +76,8 @@ impl Tapped {
         Ok(verbs::work(counted, operations))
     }
 
-    /// What has passed the tap, once all has that the session has sent since then: what nobody waits for, as a repair of a link, may still be on its way.
+    /// What has passed the tap, once all has that the session has sent since then: what nobody waits for, as
+    /// a repair of a link, may still be on its way.
     fn settled(&self, (counts, cost): (Counts, kelix::Cost)) -> Counts {
         let (began, sent) = (Instant::now(), self.session.cost().since(cost).messages);
         loop {

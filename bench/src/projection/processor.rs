@@ -1,10 +1,12 @@
 //! Processor times of an operation, in shared memory.
 //!
-//! Client and shard share a core, so that the time of one is not in that of the other, and the client asks for so much at once
-//! that giving the core to and fro does not count.
+//! Client and shard share a core, so that the time of one is not in that of the other, and the client asks
+//! for so much at once that giving the core to and fro does not count.
 //!
-//! - **Of the shard**, from the kernel's clock of its thread. Looks at an empty ring, once a batch, are in it.
-//! - **Of the client**, the rest of the time. What its loads wait for is in it, where READs are loads, so it is an upper bound.
+//! - **Of the shard**, from the kernel's clock of its thread. Looks at an empty ring, once a batch, are in
+//!   it.
+//! - **Of the client**, the rest of the time. What its loads wait for is in it, where READs are loads, so it
+//!   is an upper bound.
 //!
 //! The least of some rounds counts, since whatever else runs on the machine only adds to it.
 

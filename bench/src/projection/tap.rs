@@ -1,12 +1,15 @@
-//! A tap on the wire: it stands between a client over TCP and the server, passes everything on, and counts the verbs.
+//! A tap on the wire: it stands between a client over TCP and the server, passes everything on, and counts
+//! the verbs.
 //!
-//! The frames of the TCP fabric are the verbs (docs/wire-format.md, "Over TCP"): READ and its answer, WRITE. So what is counted is
-//! what the client and the server really say to each other, messages and their bytes included, which a session does not count.
+//! The frames of the TCP fabric are the verbs (docs/wire-format.md, "Over TCP"): READ and its answer, WRITE.
+//! So what is counted is what the client and the server really say to each other, messages and their bytes
+//! included, which a session does not count.
 //!
-//! A **round** begins when the client sends a READ or a request while it waits for nothing: what it sends then it could not
-//! send before. It is a round of messages if a request is in it.
+//! A **round** begins when the client sends a READ or a request while it waits for nothing: what it sends
+//! then it could not send before. It is a round of messages if a request is in it.
 //!
-//! Requests that follow each other in memory and are sent together count as one WRITE as well as one each (`bursts`).
+//! Requests that follow each other in memory and are sent together count as one WRITE as well as one each
+//! (`bursts`).
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

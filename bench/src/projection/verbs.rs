@@ -1,4 +1,5 @@
-//! What of an operation would go over a NIC: the frames that were counted over TCP, and what the verbs fabric adds to them.
+//! What of an operation would go over a NIC: the frames that were counted over TCP, and what the verbs fabric
+//! adds to them.
 //!
 //! | over TCP | as verbs |
 //! |---|---|
@@ -9,8 +10,8 @@
 //! | frame of a ring | the same with a checksum, since words may land in any order |
 //! | what was consumed, counters | a WRITE each |
 //!
-//! Left out: one READ of 8 bytes every 50 ms and session, of the authority word. A thousand sessions make 20,000 a second of it,
-//! less than a thousandth of what any of these NICs does.
+//! Left out: one READ of 8 bytes every 50 ms and session, of the authority word. A thousand sessions make
+//! 20,000 a second of it, less than a thousandth of what any of these NICs does.
 
 use super::model::Work;
 use super::tap::Counts;

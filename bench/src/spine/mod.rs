@@ -1,8 +1,8 @@
 //! `kelix bench spine`: what the store costs over the bare memory accesses it is made of.
 //!
-//! One server with one shard, pinned to one core; one client, pinned to another; 10 million items of 16-byte keys and
-//! 32-byte values unless told otherwise. The plain loops read the same table through the same pages: directory,
-//! bucket, item; no guardian, no stamp, no authority.
+//! One server with one shard, pinned to one core; one client, pinned to another; 10 million items of 16-byte
+//! keys and 32-byte values unless told otherwise. The plain loops read the same table through the same pages:
+//! directory, bucket, item; no guardian, no stamp, no authority.
 
 mod plain;
 mod rows;
@@ -16,8 +16,8 @@ use crate::store::{Store, memory_for};
 use kelix_report::Report;
 use kelix_report::cores::{pin, unpin};
 
-/// Pairs of blocks a row, and seconds of the rows about processor time. A small run is a check that all works, not a
-/// measurement.
+/// Pairs of blocks a row, and seconds of the rows about processor time. A small run is a check that all
+/// works, not a measurement.
 const FULL: (usize, Duration) = (31, Duration::from_secs(3));
 const SMALL: (usize, Duration) = (3, Duration::from_millis(500));
 /// Records from which on a run is a measurement.

@@ -56,8 +56,8 @@ impl PlainTable {
         found.map_or(std::ptr::null(), |index| self.at((slot(index) & ((1 << 40) - 1)) * 16).cast())
     }
 
-    /// Looks further when the first proposal was another key's: at the other slots, and at the alternate bucket. Null: it stands in a segment that came
-    /// after this table was made.
+    /// Looks further when the first proposal was another key's: at the other slots, and at the alternate
+    /// bucket. Null: it stands in a segment that came after this table was made.
     #[cold]
     unsafe fn search(&self, bucket: *const u64, hash: u64, key: &[u8; 16]) -> *const u64 {
         let wanted = (hash >> 42) & 0xffff;
@@ -66,8 +66,8 @@ impl PlainTable {
         let other = main ^ (1 + wanted as usize % 63);
         for bucket in [main, other] {
             for index in 1..8 {
-                // SAFETY: a subtable is 64 buckets of eight words, aligned to 4096 bytes, in one segment; a slot
-                // that is not zero names an item of 64 bytes.
+                // SAFETY: a subtable is 64 buckets of eight words, aligned to 4096 bytes, in one segment; a
+                // slot that is not zero names an item of 64 bytes.
                 unsafe {
                     let slot = *subtable.add(bucket * 8 + index);
                     let item: *const u64 = self.at((slot & ((1 << 40) - 1)) * 16).cast();
@@ -81,7 +81,8 @@ impl PlainTable {
         std::ptr::null()
     }
 
-    /// Copies the value of a key out of the item that its bucket proposed, or of the right one. `false`: that is not where this table looks.
+    /// Copies the value of a key out of the item that its bucket proposed, or of the right one. `false`: that
+    /// is not where this table looks.
     ///
     /// # Safety
     /// `item` came from [`PlainTable::item`] with this bucket and hash.

@@ -352,8 +352,8 @@ pub(super) fn cpu(store: &mut Store) -> Result<Vec<Row>, String> {
     Ok(vec![idle_row, read_row])
 }
 
-/// Dead memory held at full put rate, and whether a put is refused while memory could be reused, in a store that is
-/// nearly full.
+/// Dead memory held at full put rate, and whether a put is refused while memory could be reused, in a store
+/// that is nearly full.
 pub(super) fn quarantine(records: u64, time: Duration) -> Result<Row, String> {
     // Just enough for the records and the dead of two to three epochs.
     let mut store =

@@ -68,7 +68,8 @@ impl Driver {
     }
 }
 
-/// The processes that have a profile open. They name it in their arguments, and nobody else has that directory.
+/// The processes that have a profile open. They name it in their arguments, and nobody else has that
+/// directory.
 pub(crate) fn processes(profile: &str) -> Vec<Pid> {
     let argument = format!("--user-data-dir={profile}");
     let has_it = |pid: &i32| {

@@ -1,7 +1,8 @@
 //! A browser of one's own, for tests: Debian's Chromium, told what to do over WebDriver.
 //!
-//! Each has a profile in a directory that goes with it, and ends with its value, also when a test fails: it is asked to end, and what
-//! is left after that is ended by process id. Whatever does not come true on a page in time is a panic that says what.
+//! Each has a profile in a directory that goes with it, and ends with its value, also when a test fails: it
+//! is asked to end, and what is left after that is ended by process id. Whatever does not come true on a page
+//! in time is a panic that says what.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! `kelix bench`, which a program of its own does that stands beside this one, with the arguments that this one has looked at.
+//! `kelix bench`, which a program of its own does that stands beside this one, with the arguments that this
+//! one has looked at.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;

@@ -8,10 +8,11 @@
 //! 1234               where the table's keys or values are numbers, this number
 //! ```
 //!
-//! [`show`] writes what [`parse`] reads, so that what one command prints can be handed to the next. It writes text
-//! where that is possible: UTF-8 without control characters, which could play tricks on a terminal. [`show_key`] and
-//! [`KeyArgument::of`], [`show_value`] and [`parse_value`] do the same for a kind of table. Numbers that are keys stand in
-//! the store highest byte first, so that their order is that of their bytes; all others lowest first.
+//! [`show`] writes what [`parse`] reads, so that what one command prints can be handed to the next. It writes
+//! text where that is possible: UTF-8 without control characters, which could play tricks on a terminal.
+//! [`show_key`] and [`KeyArgument::of`], [`show_value`] and [`parse_value`] do the same for a kind of table.
+//! Numbers that are keys stand in the store highest byte first, so that their order is that of their bytes;
+//! all others lowest first.
 
 use std::str::FromStr;
 
@@ -92,8 +93,8 @@ impl FromStr for Bytes {
 
 const PREFIXES: [&str; 3] = ["hex:", "u64:", "text:"];
 
-/// A key given on the command line. Which bytes it stands for depends on the table's kind, which is known only once the
-/// table is open; what no table would take is refused before.
+/// A key given on the command line. Which bytes it stands for depends on the table's kind, which is known
+/// only once the table is open; what no table would take is refused before.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct KeyArgument {
     text: String,

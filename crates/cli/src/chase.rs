@@ -1,7 +1,7 @@
 //! `kelix chase`: from an item along its links.
 //!
-//! The path is walked twice. The first walk meets tables whose attribute names this process has yet to read; the
-//! second shows what each step costs a program that runs for longer, which is what `cost` tells.
+//! The path is walked twice. The first walk meets tables whose attribute names this process has yet to read;
+//! the second shows what each step costs a program that runs for longer, which is what `cost` tells.
 
 use std::io::Write;
 
@@ -15,9 +15,10 @@ use crate::{Exit, Failure};
 
 /// Follow links from an item
 ///
-/// PATH is names of links with dots between them. The first link of each name is followed from the item that the
-/// one before led to, and every item on the way is printed with what the step cost. A last name that ends in []
-/// follows all links of this name in one batch. A target that does not exist ends the chase with exit code 1.
+/// PATH is names of links with dots between them. The first link of each name is followed from the item that
+/// the one before led to, and every item on the way is printed with what the step cost. A last name that ends
+/// in [] follows all links of this name in one batch. A target that does not exist ends the chase with exit
+/// code 1.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

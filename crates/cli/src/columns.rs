@@ -1,5 +1,5 @@
-//! Tables in columns, as `kelix stat` prints them. What stands in them a server has told, which may be any: its texts
-//! are cut, and no sequences for a terminal.
+//! Tables in columns, as `kelix stat` prints them. What stands in them a server has told, which may be any:
+//! its texts are cut, and no sequences for a terminal.
 
 use serde_json::Value;
 

@@ -135,8 +135,8 @@ impl Context {
     }
 }
 
-/// Opens a table for writing, of whatever kind. It is made if it does not exist, unless its name could not be written in
-/// a link.
+/// Opens a table for writing, of whatever kind. It is made if it does not exist, unless its name could not be
+/// written in a link.
 pub(crate) fn create_table(session: &mut Session, operation: &str, name: &str) -> Result<Table, Failure> {
     match table_if_any(session, operation, name)? {
         Some(table) => Ok(table),
@@ -157,7 +157,8 @@ pub(crate) fn create_table_of(
     }
 }
 
-/// Opens a table that is to be there. If it is not, its name may be a slip, and those that are there are told.
+/// Opens a table that is to be there. If it is not, its name may be a slip, and those that are there are
+/// told.
 pub(crate) fn open_table(session: &mut Session, operation: &str, name: &str) -> Result<Table, Failure> {
     let error = match session.table(name) {
         Err(error) if error.kind() == ErrorKind::NoSuchTable => error,
@@ -174,7 +175,8 @@ pub(crate) fn open_table(session: &mut Session, operation: &str, name: &str) -> 
     Err(Failure::new(Exit::NotThere, operation, context).named(error.kind().name()))
 }
 
-/// Looks for a table before it is made: most exist, and looking needs neither the server nor the right to write.
+/// Looks for a table before it is made: most exist, and looking needs neither the server nor the right to
+/// write.
 fn table_if_any(session: &mut Session, operation: &str, name: &str) -> Result<Option<Table>, Failure> {
     if name.contains('/') {
         let context = format!("a table's name cannot contain /, which ends it in links: \"{name}\"");

@@ -11,10 +11,12 @@ use signal_hook::iterator::Signals;
 
 use crate::Failure;
 
-/// How long whoever was told may take. What waits for another host may take longer, and nothing is lost when it is left so.
+/// How long whoever was told may take. What waits for another host may take longer, and nothing is lost when
+/// it is left so.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Watches for the signals that end the program in good order, of which a second one ends it at once, and for others.
+/// Watches for the signals that end the program in good order, of which a second one ends it at once, and for
+/// others.
 pub(crate) fn watch_signals(operation: &str, others: &[c_int]) -> Result<Signals, Failure> {
     let cannot = |source: std::io::Error| Failure::io(operation, "cannot watch for signals", &source);
     let stopping = Arc::new(AtomicBool::new(false));
@@ -27,7 +29,8 @@ pub(crate) fn watch_signals(operation: &str, others: &[c_int]) -> Result<Signals
     Signals::new([SIGTERM, SIGINT].iter().chain(others)).map_err(cannot)
 }
 
-/// Whether the program has been told to end. If it does not within [`PATIENCE`], it is ended, as one that did.
+/// Whether the program has been told to end. If it does not within [`PATIENCE`], it is ended, as one that
+/// did.
 pub(crate) struct Ending {
     told: Arc<AtomicBool>,
     news: Receiver<()>,

@@ -12,8 +12,8 @@ use crate::units::show_size;
 
 /// Tell which fabrics can be used on this host, and why one cannot
 ///
-/// For RDMA it names each device with its ports, addresses and limits. The same program serves with and without RDMA: the
-/// libraries are looked for when it runs.
+/// For RDMA it names each device with its ports, addresses and limits. The same program serves with and
+/// without RDMA: the libraries are looked for when it runs.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

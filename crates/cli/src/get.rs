@@ -12,10 +12,10 @@ use crate::{Exit, Failure};
 
 /// Get items by key
 ///
-/// A plain value is printed as its bytes and a line feed, one that is a number in digits. An item with attributes is
-/// printed as one `name: value` a line, its links as `name -> table/key`. Several keys are looked up in one batch, whose
-/// memory accesses overlap; a plain value is then printed as `key: value`. Keys that are absent are named on standard
-/// error, and the exit code is 1.
+/// A plain value is printed as its bytes and a line feed, one that is a number in digits. An item with
+/// attributes is printed as one `name: value` a line, its links as `name -> table/key`. Several keys are
+/// looked up in one batch, whose memory accesses overlap; a plain value is then printed as `key: value`. Keys
+/// that are absent are named on standard error, and the exit code is 1.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -179,7 +179,8 @@ fn print(args: &GetArgs, looked: &Looked<'_>, names: &TableNames) -> Result<(), 
     Ok(())
 }
 
-/// Text that a terminal can be given, for bytes that would change what it shows otherwise. `None`: they would not.
+/// Text that a terminal can be given, for bytes that would change what it shows otherwise. `None`: they would
+/// not.
 fn visible(bytes: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(bytes);
     let visible = text.chars().map(|c| match c {

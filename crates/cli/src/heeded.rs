@@ -1,7 +1,7 @@
 //! Which of the options that all commands share each command heeds.
 //!
-//! Common options are defined once, at the program, so that they may stand anywhere on the command line. A command lists in its help those that
-//! it heeds, and takes no others behind its name.
+//! Common options are defined once, at the program, so that they may stand anywhere on the command line. A
+//! command lists in its help those that it heeds, and takes no others behind its name.
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
@@ -66,8 +66,8 @@ pub(crate) fn path(matches: &ArgMatches) -> Vec<&str> {
     path
 }
 
-/// An option behind a command's name that the command does not heed, and what is to be said of that. Before the name it may stand, as in an alias
-/// that says once and for all where the server is.
+/// An option behind a command's name that the command does not heed, and what is to be said of that. Before
+/// the name it may stand, as in an alias that says once and for all where the server is.
 pub(crate) fn unheeded(program: &Command, matches: &ArgMatches, words: &[String]) -> Option<String> {
     let path = path(matches);
     let name = words.iter().position(|word| path.first() == Some(&word.as_str()))?;

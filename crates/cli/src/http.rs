@@ -1,15 +1,17 @@
-//! What `kelix serve --metrics` answers over HTTP: Prometheus at `/metrics`, and a page at `/` that shows the server at work, from
-//! `/stat.json`.
+//! What `kelix serve --metrics` answers over HTTP: Prometheus at `/metrics`, and a page at `/` that shows the
+//! server at work, from `/stat.json`.
 //!
-//! Anybody may reach the address, so everything has bounds: the head of a request (8 KiB, 5 s), an answer (30 s), connections
-//! at a time (32), and there are no bodies: a request with one is refused, and nothing of that is read or has memory.
-//! Each connection is for one request. Where all places are taken the oldest connection makes room for a new one: who asks at once is
-//! answered at once, however many others say nothing.
+//! Anybody may reach the address, so everything has bounds: the head of a request (8 KiB, 5 s), an answer (30
+//! s), connections at a time (32), and there are no bodies: a request with one is refused, and nothing of
+//! that is read or has memory. Each connection is for one request. Where all places are taken the oldest
+//! connection makes room for a new one: who asks at once is answered at once, however many others say
+//! nothing.
 //!
 //! It only reads, and takes only GET and HEAD. The page is one file with its style and script in it, made of
-//! `crates/cli/page`. It may load nothing and ask nobody but this server: its policy admits what bears the number that is
-//! drawn for each answer, and nothing else. Other sites cannot read the answers, since no header lets them; not even one that has its name
-//! stand for the loopback interface, because there only names of that are answered ([`is_local`]).
+//! `crates/cli/page`. It may load nothing and ask nobody but this server: its policy admits what bears the
+//! number that is drawn for each answer, and nothing else. Other sites cannot read the answers, since no
+//! header lets them; not even one that has its name stand for the loopback interface, because there only
+//! names of that are answered ([`is_local`]).
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -54,7 +56,8 @@ const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Bytes of a request's head at most.
 const HEAD_BYTES_MAX: usize = 8 << 10;
-/// How long a request's head may take to arrive, and how long a connection may last: whoever reads slowly is not waited for.
+/// How long a request's head may take to arrive, and how long a connection may last: whoever reads slowly is
+/// not waited for.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(30);
 /// Connections that are answered at a time.
@@ -97,8 +100,8 @@ fn draw() -> Option<u128> {
     (drawn == Ok(bytes.len())).then_some(u128::from_ne_bytes(bytes))
 }
 
-/// Whether a request's host is a number, or the loopback interface's name, with or without a port: not a name that somebody else has
-/// stand for it.
+/// Whether a request's host is a number, or the loopback interface's name, with or without a port: not a name
+/// that somebody else has stand for it.
 fn is_local(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -189,7 +192,8 @@ pub(crate) struct Ready {
 }
 
 impl Ready {
-    /// Makes what the system may refuse. Where the names of tables are read: as a client of the server of a run directory.
+    /// Makes what the system may refuse. Where the names of tables are read: as a client of the server of a
+    /// run directory.
     pub fn new(directory: &Path) -> Result<Ready, Failure> {
         let cannot =
             |source: std::io::Error| Failure::io("serve", "cannot start a thread for metrics", &source);
@@ -236,7 +240,8 @@ async fn accept(listener: TcpListener, answers: Rc<RefCell<Answers>>) {
         let accepted = listener.accept().await;
         open.retain(|connection: &tokio::task::JoinHandle<()>| !connection.is_finished());
         if open.len() == CONNECTIONS_MAX || accepted.is_err() {
-            // Of those who have asked already the answer is on its way, so an old connection is one that says or reads nothing.
+            // Of those who have asked already the answer is on its way, so an old connection is one that says
+            // or reads nothing.
             open.pop_front().inspect(|oldest| oldest.abort());
             yield_now().await;
         }

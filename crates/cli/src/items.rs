@@ -58,8 +58,8 @@ impl TableNames {
         targets(item).try_for_each(|id| self.look_up(session, id))
     }
 
-    /// The same by a session of its own, for a scan has the other one for itself. It is opened when the first item has links to tables that
-    /// are not known: most scans meet none.
+    /// The same by a session of its own, for a scan has the other one for itself. It is opened when the first
+    /// item has links to tables that are not known: most scans meet none.
     pub fn learn_beside(
         &mut self,
         asking: &mut Option<Lent>,
@@ -143,8 +143,8 @@ pub(crate) fn write_among(
     write_lines(out, "  ", kind, item, names)
 }
 
-/// An item as a JSON object: its key, its version as digits (too large for the numbers of many JSON readers), when
-/// it ends, its value if it has one, and its attributes and links unless it is plain.
+/// An item as a JSON object: its key, its version as digits (too large for the numbers of many JSON readers),
+/// when it ends, its value if it has one, and its attributes and links unless it is plain.
 pub(crate) fn json(table: Named<'_>, item: &Item, names: &TableNames) -> Value {
     let mut object = json!({
         "table": table.name,

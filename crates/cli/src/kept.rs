@@ -15,8 +15,8 @@ use kelix::{Client, Session};
 pub(crate) struct Kept {
     connected: Rc<RefCell<Connected>>,
     interrupted: Arc<AtomicBool>,
-    /// Whether it is looked before each command if the server is still there. Sessions notice its end only now and then,
-    /// because they can go on reading; people want to know.
+    /// Whether it is looked before each command if the server is still there. Sessions notice its end only
+    /// now and then, because they can go on reading; people want to know.
     looks: bool,
 }
 

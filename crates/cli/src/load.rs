@@ -17,16 +17,19 @@ use crate::{Exit, Failure};
 
 /// Load tables from a database or from files
 ///
-/// A map, a file in TOML, says which query or file gives which table, and how columns become keys, attributes, links and lists.
-/// Everything is read and checked first: a wrong map, a missing column, a value that does not fit, a key that is there twice, a
-/// link that leads nowhere is told with source, row and column, and then nothing is loaded. What is loaded replaces all of what was
-/// loaded before, at once; whoever reads that goes on with it for as long as it is held.
+/// A map, a file in TOML, says which query or file gives which table, and how columns become keys,
+/// attributes, links and lists. Everything is read and checked first: a wrong map, a missing column, a value
+/// that does not fit, a key that is there twice, a link that leads nowhere is told with source, row and
+/// column, and then nothing is loaded. What is loaded replaces all of what was loaded before, at once;
+/// whoever reads that goes on with it for as long as it is held.
 ///
-/// With --every it loads again and again, until SIGINT or SIGTERM, which end it with exit code 0; a load that is under way then is given up,
-/// and leaves nothing behind. A load that fails is told on standard error, what was loaded before stays in force, and the next load is tried
-/// at its time, also if it was the first. A load is skipped if nothing has changed since the last one that succeeded: neither the map, nor
-/// what the server has in force, nor the source. Of files that is told by their sizes and times of change, of SQLite likewise, or by the
-/// query `changed` of the map; of PostgreSQL by that query, and without one all is loaded each time.
+/// With --every it loads again and again, until SIGINT or SIGTERM, which end it with exit code 0; a load that
+/// is under way then is given up, and leaves nothing behind. A load that fails is told on standard error,
+/// what was loaded before stays in force, and the next load is tried at its time, also if it was the first. A
+/// load is skipped if nothing has changed since the last one that succeeded: neither the map, nor what the
+/// server has in force, nor the source. Of files that is told by their sizes and times of change, of SQLite
+/// likewise, or by the query `changed` of the map; of PostgreSQL by that query, and without one all is loaded
+/// each time.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -52,7 +55,8 @@ pub(crate) struct LoadArgs {
     /// What to do about links that lead nowhere
     #[arg(long, value_enum, default_value_t = Dangling::Error, value_name = "WHAT")]
     on_dangling: Dangling,
-    /// Let what comes empty (a file without a row, rows that are all left out) take the place of what is in force, which is refused else
+    /// Let what comes empty (a file without a row, rows that are all left out) take the place of what is in
+    /// force, which is refused else
     #[arg(long)]
     allow_empty: bool,
     /// Load again and again, beginning so often, if something has changed: 30s, 5m, 2h
@@ -65,8 +69,9 @@ pub(crate) struct LoadArgs {
 pub(crate) enum MapCommand {
     /// Draw a map from the schema of a database
     ///
-    /// Each table becomes a table, its primary key the key, foreign keys links, the other columns attributes; tables that only
-    /// join two others become lists. What is printed can be loaded as it is, for foreign keys match as the database compares them.
+    /// Each table becomes a table, its primary key the key, foreign keys links, the other columns attributes;
+    /// tables that only join two others become lists. What is printed can be loaded as it is, for foreign
+    /// keys match as the database compares them.
     #[command(after_long_help = "\
 Examples:
   kelix map suggest --from postgres://ada@db.example/company > company.toml
@@ -83,13 +88,15 @@ pub(crate) struct SuggestArgs {
 /// Where rows come from.
 #[derive(clap::Args)]
 struct FromArgs {
-    /// postgres://USER@HOST/DATABASE, sqlite:FILE, a file (.csv, .tsv, .jsonl, .osm.pbf) or a directory of files
+    /// postgres://USER@HOST/DATABASE, sqlite:FILE, a file (.csv, .tsv, .jsonl, .osm.pbf) or a directory of
+    /// files
     #[arg(long, value_name = "SOURCE")]
     from: String,
     /// A file with the password of the database in its first line
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
-    /// Certificates (PEM) that the database's must be issued by; how far TLS is insisted on is said by sslmode in its URL
+    /// Certificates (PEM) that the database's must be issued by; how far TLS is insisted on is said by
+    /// sslmode in its URL
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
 }

@@ -1,4 +1,5 @@
-//! What `kelix serve` logs, and where: on standard error, or in a file that is opened anew when it is told to.
+//! What `kelix serve` logs, and where: on standard error, or in a file that is opened anew when it is told
+//! to.
 //!
 //! Whoever logs never waits: a thread of the log's own writes, and what finds no reader in time is dropped.
 
@@ -22,7 +23,8 @@ pub(crate) struct LogArgs {
     /// How: text, or json with an object a line
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
-    /// Where: at the end of this file, which SIGHUP opens anew, as logrotate wants it [default: standard error]
+    /// Where: at the end of this file, which SIGHUP opens anew, as logrotate wants it [default: standard
+    /// error]
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
 }
@@ -80,7 +82,8 @@ impl LogFile {
         Ok(LogFile { path, file: Arc::new(Mutex::new(file)) })
     }
 
-    /// Goes on in the file that has the name now, or in a new one. If that cannot be opened the log stays where it is.
+    /// Goes on in the file that has the name now, or in a new one. If that cannot be opened the log stays
+    /// where it is.
     pub fn reopen(&self) -> io::Result<()> {
         let file = append_to(&self.path)?;
         *self.held() = file;

@@ -1,8 +1,8 @@
 //! The `kelix` program: a thin shell around the library, with a command for each thing that one does by hand.
 //!
-//! Every command is a module: its arguments with their help, and `run`. Each fails with a [`Failure`], which knows
-//! the exit code and prints itself as words or as JSON. What is printed can be given to the next command: see
-//! `bytes`.
+//! Every command is a module: its arguments with their help, and `run`. Each fails with a [`Failure`], which
+//! knows the exit code and prints itself as words or as JSON. What is printed can be given to the next
+//! command: see `bytes`.
 
 #![forbid(unsafe_code)]
 
@@ -58,8 +58,8 @@ pub(crate) use kelix_program::{Exit, Failure, units};
 
 /// A store in memory whose reads bypass the server
 ///
-/// Clients map the server's memory, look items up by themselves and follow links with one read each; the server
-/// works only when something is written.
+/// Clients map the server's memory, look items up by themselves and follow links with one read each; the
+/// server works only when something is written.
 #[derive(Parser)]
 #[command(name = "kelix", version, propagate_version = true, max_term_width = 110)]
 #[command(after_long_help = "\
@@ -90,8 +90,8 @@ struct Cli {
     /// A server that listens over TCP, instead of a run directory
     #[arg(long, global = true, help_heading = "Server", value_name = "HOST:PORT", conflicts_with = "dir")]
     server: Option<String>,
-    /// The fabric to insist on: shm, verbs or tcp [default: shm with a run directory; with a server's address verbs, if both
-    /// sides have RDMA, else tcp]
+    /// The fabric to insist on: shm, verbs or tcp [default: shm with a run directory; with a server's address
+    /// verbs, if both sides have RDMA, else tcp]
     #[arg(long, global = true, help_heading = "Server", value_name = "NAME")]
     fabric: Option<FabricChoice>,
     /// The namespace of the server's [default: the one that every server has]
@@ -99,17 +99,20 @@ struct Cli {
     namespace: Option<String>,
     #[command(flatten)]
     trust: trust::TrustArgs,
-    /// For how long to connect again and ask again when the server does not answer, or is not there yet; each write is done once
-    /// [default: not at all]
+    /// For how long to connect again and ask again when the server does not answer, or is not there yet; each
+    /// write is done once [default: not at all]
     #[arg(long, global = true, help_heading = "Server", value_name = "TIME", value_parser = units::parse_patience)]
     retry: Option<std::time::Duration>,
-    /// How long the server may take to answer while nothing comes; what comes slowly is waited for [default: 900ms]
+    /// How long the server may take to answer while nothing comes; what comes slowly is waited for [default:
+    /// 900ms]
     #[arg(long, global = true, help_heading = "Server", value_name = "TIME", value_parser = units::parse_timeout)]
     timeout: Option<std::time::Duration>,
-    /// The address of this host whose device for RDMA is to be used, where there are several [default: any that leads to the server]
+    /// The address of this host whose device for RDMA is to be used, where there are several [default: any
+    /// that leads to the server]
     #[arg(long, global = true, help_heading = "Server", value_name = "ADDRESS", value_parser = units::parse_address)]
     rdma_address: Option<std::net::IpAddr>,
-    /// A file with options [default: $KELIX_CONFIG, else the first that exists of $XDG_CONFIG_HOME/kelix.toml and /etc/kelix.toml]
+    /// A file with options [default: $KELIX_CONFIG, else the first that exists of $XDG_CONFIG_HOME/kelix.toml
+    /// and /etc/kelix.toml]
     #[arg(long, global = true, help_heading = "Server", value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(subcommand)]
@@ -196,8 +199,8 @@ fn refuse(error: &clap::Error, json: bool) -> u8 {
     }
 }
 
-/// Where the server is. A server that is set for clients is also told to `kelix serve`, which then refuses to begin where they would
-/// not find it.
+/// Where the server is. A server that is set for clients is also told to `kelix serve`, which then refuses to
+/// begin where they would not find it.
 fn address(cli: &Cli) -> kelix::Result<Address> {
     let set = || std::env::var("KELIX_SERVER").ok().filter(|server| !server.is_empty());
     match (&cli.dir, cli.server.clone().or_else(set)) {
@@ -213,7 +216,8 @@ fn address(cli: &Cli) -> kelix::Result<Address> {
     }
 }
 
-/// Reads the command line, with what the environment and the file add to it. `Err`: the exit code; why is told.
+/// Reads the command line, with what the environment and the file add to it. `Err`: the exit code; why is
+/// told.
 fn parse() -> Result<Cli, u8> {
     let words: Vec<OsString> = std::env::args_os().collect();
     let json = words.iter().take_while(|word| *word != "--").any(|word| word == "--json");
@@ -256,7 +260,8 @@ fn parse() -> Result<Cli, u8> {
 /// The least address space in which something can be done.
 const ADDRESS_SPACE_MIN: u64 = 64 << 20;
 
-/// Fails where the system gives the process too little to begin with: allocations that fail later can end it without a word of advice.
+/// Fails where the system gives the process too little to begin with: allocations that fail later can end it
+/// without a word of advice.
 fn check_address_space() -> Result<(), Failure> {
     match getrlimit(Resource::As).current {
         Some(bytes) if bytes < ADDRESS_SPACE_MIN => {

@@ -1,8 +1,8 @@
 //! What the service manager is told: the protocol of systemd's `sd_notify(3)`.
 //!
-//! A datagram of lines `NAME=VALUE` to the Unix socket that `NOTIFY_SOCKET` names: a path, or behind an `@` a name that is
-//! in no file system. Without the variable nobody is told anything. A manager that does not listen is no reason not to
-//! serve, so the only sign of that is a word in the log.
+//! A datagram of lines `NAME=VALUE` to the Unix socket that `NOTIFY_SOCKET` names: a path, or behind an `@` a
+//! name that is in no file system. Without the variable nobody is told anything. A manager that does not
+//! listen is no reason not to serve, so the only sign of that is a word in the log.
 
 use std::ffi::OsStr;
 use std::io;
@@ -61,7 +61,8 @@ impl Manager {
         self.tell("READY=1");
     }
 
-    /// How often [`Manager::alive`] is expected, if it is: after twice this time the manager takes the server for dead.
+    /// How often [`Manager::alive`] is expected, if it is: after twice this time the manager takes the server
+    /// for dead.
     pub fn watches(&self) -> Option<Duration> {
         Some(self.watchdog? / 2)
     }

@@ -92,7 +92,8 @@ fn line(text: &mut String, name: &str, labels: &str, from: &Value, pointer: &str
     }
 }
 
-/// The statistics of all namespaces, the first of which also tells of the server, in Prometheus's text format.
+/// The statistics of all namespaces, the first of which also tells of the server, in Prometheus's text
+/// format.
 pub(crate) fn exposition(namespaces: &[Value]) -> String {
     let mut text = String::new();
     let shards: Vec<(String, &Value)> = namespaces

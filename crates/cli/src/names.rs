@@ -19,8 +19,8 @@ fn ordered(statistics: &mut Value) -> Vec<&mut Value> {
     tables.filter(|table| table.is_object()).collect()
 }
 
-/// Adds the names of ordered tables, read by a session that is only opened if there are any. Statistics without names are
-/// better than none, so nothing is said of what fails.
+/// Adds the names of ordered tables, read by a session that is only opened if there are any. Statistics
+/// without names are better than none, so nothing is said of what fails.
 pub(crate) fn name_tables(statistics: &mut Value, open: impl FnOnce() -> Result<Lent, Failure>) {
     let tables = ordered(statistics);
     if tables.is_empty() {
@@ -35,8 +35,8 @@ pub(crate) fn name_tables(statistics: &mut Value, open: impl FnOnce() -> Result<
     }
 }
 
-/// Names that are known, of a namespace. They are read again when there are other tables or generations, so that who looks each
-/// second makes no reads each second.
+/// Names that are known, of a namespace. They are read again when there are other tables or generations, so
+/// that who looks each second makes no reads each second.
 #[derive(Default)]
 pub(crate) struct Names {
     /// The tables and generations that there were.

@@ -1,4 +1,5 @@
-//! What packages take from the program itself: completions for shells, and manual pages made of the help texts.
+//! What packages take from the program itself: completions for shells, and manual pages made of the help
+//! texts.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! What a server tells of itself, in tables. It may be any server, which has other things to tell or means no good: whatever it says, this is text
-//! for a terminal, and not much longer than what was said.
+//! What a server tells of itself, in tables. It may be any server, which has other things to tell or means no
+//! good: whatever it says, this is text for a terminal, and not much longer than what was said.
 
 use std::time::Duration;
 
@@ -186,7 +186,8 @@ pub(crate) fn title(statistics: &Value) -> String {
     )
 }
 
-/// A table, and how many more rows there are of the kind, with an empty line behind; nothing where there is no row.
+/// A table, and how many more rows there are of the kind, with an empty line behind; nothing where there is
+/// no row.
 fn section(title: &str, columns: &[Column], rows: &[Value], more: u64) -> String {
     match (rows.is_empty(), more) {
         (true, _) => String::new(),
@@ -243,8 +244,8 @@ mod tests {
         assert_eq!(ordered_rows(&[json!({"shard": 0, "ordered": []}), json!({})]), Vec::<Value>::new());
     }
 
-    /// A time below zero, a row that is a number and a long name each ended the program, and what the server said of itself could be
-    /// sequences that a terminal obeys.
+    /// A time below zero, a row that is a number and a long name each ended the program, and what the server
+    /// said of itself could be sequences that a terminal obeys.
     #[test]
     fn whatever_a_server_tells_is_shown() {
         let report = report(&json!({

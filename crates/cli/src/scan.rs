@@ -1,6 +1,7 @@
 //! `kelix scan`: the items of a table, those of an ordered one in the order of their keys.
 //!
-//! Items are printed as they come, so that a table of any size can be scanned, and whoever has seen enough can stop reading.
+//! Items are printed as they come, so that a table of any size can be scanned, and whoever has seen enough
+//! can stop reading.
 
 use std::io::{BufWriter, Write};
 use std::ops::Bound;
@@ -16,11 +17,11 @@ use crate::kept::Lent;
 
 /// Scan a table
 ///
-/// Prints the items of an ordered table in the order of their keys: numbers by their size, byte strings byte by byte; those of a hash
-/// table in any order, and only all of them or the first so many. A plain value is
-/// printed as `key: value`; of an item with attributes the key, and below it one `name: value` a line. With --json there
-/// is one object a line. No item is no error. The scan is not one moment of the table: a key that is there all the while
-/// comes exactly once, one that is put or deleted meanwhile at most once.
+/// Prints the items of an ordered table in the order of their keys: numbers by their size, byte strings byte
+/// by byte; those of a hash table in any order, and only all of them or the first so many. A plain value is
+/// printed as `key: value`; of an item with attributes the key, and below it one `name: value` a line. With
+/// --json there is one object a line. No item is no error. The scan is not one moment of the table: a key
+/// that is there all the while comes exactly once, one that is put or deleted meanwhile at most once.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -140,8 +141,8 @@ struct Printer<'a> {
     args: &'a ScanArgs,
     table: Named<'a>,
     names: TableNames,
-    /// Looks up the names of tables that links lead to, because the scan has the other session for itself. Most scans meet
-    /// no links.
+    /// Looks up the names of tables that links lead to, because the scan has the other session for itself.
+    /// Most scans meet no links.
     asking: Option<Lent>,
 }
 

@@ -1,7 +1,7 @@
 //! The screen of `kelix stat --watch`: what a terminal has room for, drawn over what was there.
 //!
-//! Lines are cut to the terminal's width and height, so that nothing scrolls. It uses nothing of a terminal that would have to be
-//! undone: whoever ends the program, in whatever way, has his terminal as it was.
+//! Lines are cut to the terminal's width and height, so that nothing scrolls. It uses nothing of a terminal
+//! that would have to be undone: whoever ends the program, in whatever way, has his terminal as it was.
 
 use std::time::Duration;
 

@@ -1,7 +1,8 @@
 //! `kelix serve`: a server in the foreground.
 //!
-//! SIGTERM and SIGINT end it in good order; a second one ends it at once. SIGHUP opens the log's file anew. A server that another one has superseded
-//! ends by itself with exit code 3, so that a supervisor does not restart it against its successor.
+//! SIGTERM and SIGINT end it in good order; a second one ends it at once. SIGHUP opens the log's file anew. A
+//! server that another one has superseded ends by itself with exit code 3, so that a supervisor does not
+//! restart it against its successor.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
@@ -27,10 +28,11 @@ use crate::{Exit, Failure, http, namespaces};
 
 /// Run a server in the foreground
 ///
-/// Prints one line once clients can connect, and tells a service manager that wants to know (systemd, Type=notify). SIGTERM
-/// or SIGINT ends the server in good order with exit code 0: what has arrived is executed and answered. SIGHUP opens the file
-/// of --log-file anew. It ends with exit code 3 if another server takes over its directory. The store is in memory: when
-/// the server ends, its content is gone, unless --snapshots says where it is kept.
+/// Prints one line once clients can connect, and tells a service manager that wants to know (systemd,
+/// Type=notify). SIGTERM or SIGINT ends the server in good order with exit code 0: what has arrived is
+/// executed and answered. SIGHUP opens the file of --log-file anew. It ends with exit code 3 if another
+/// server takes over its directory. The store is in memory: when the server ends, its content is gone, unless
+/// --snapshots says where it is kept.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -48,41 +50,46 @@ pub(crate) struct ServeArgs {
     /// Threads that write, each with a part of the memory; reads need none
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = within::<usize>(1, SHARDS_MAX as u64))]
     shards: usize,
-    /// Most memory of all shards together, as in 512M or 4G; it is taken as it fills [default: half of the machine's, or of what its control group may have]
+    /// Most memory of all shards together, as in 512M or 4G; it is taken as it fills [default: half of the
+    /// machine's, or of what its control group may have]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     memory: Option<u64>,
-    /// Be a cache: when memory is used up, let items go that are worth least, rather than refuse writes. Ordered and loaded tables stay
+    /// Be a cache: when memory is used up, let items go that are worth least, rather than refuse writes.
+    /// Ordered and loaded tables stay
     #[arg(long)]
     cache: bool,
     /// Do not pin shard threads to cores
     #[arg(long)]
     no_pin: bool,
-    /// How long a read view of loaded tables may go unused: what was loaded before is dropped two such times after the next load, or after
-    /// its last view
+    /// How long a read view of loaded tables may go unused: what was loaded before is dropped two such times
+    /// after the next load, or after its last view
     #[arg(long, value_name = "TIME", value_parser = parse_lease, default_value = "5s")]
     view_lease: Duration,
     /// Supersede a server that holds the directory, even one that is stopped
     #[arg(long)]
     take_over: bool,
-    /// Also take clients over TCP: PORT on 127.0.0.1, or HOST:PORT; port 0 is any that is free. An address that other
-    /// hosts can reach needs TLS, and --tokens or --tls-ca
+    /// Also take clients over TCP: PORT on 127.0.0.1, or HOST:PORT; port 0 is any that is free. An address
+    /// that other hosts can reach needs TLS, and --tokens or --tls-ca
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
-    /// Let clients that connect there READ and WRITE by RDMA: at these addresses of the host's devices for RDMA, separated by
-    /// commas; without any at the one of --listen. A port, if it is another than that of --listen, follows a colon
+    /// Let clients that connect there READ and WRITE by RDMA: at these addresses of the host's devices for
+    /// RDMA, separated by commas; without any at the one of --listen. A port, if it is another than that of
+    /// --listen, follows a colon
     #[arg(long, value_name = "ADDRESSES", requires = "listen", num_args = 0..=1, value_delimiter = ',', value_parser = parse_rdma)]
     rdma: Option<Vec<SocketAddr>>,
     /// Take only clients over TCP that know one of the words in this file, one a line
     #[arg(long, value_name = "FILE", requires = "listen")]
     tokens: Option<PathBuf>,
-    /// Serve more namespaces, each with memory and rights of its own, as this file says (kelix help namespaces)
+    /// Serve more namespaces, each with memory and rights of its own, as this file says (kelix help
+    /// namespaces)
     #[arg(long, value_name = "FILE")]
     namespaces: Option<PathBuf>,
-    /// Also answer over HTTP at this address, PORT on 127.0.0.1 or HOST:PORT: Prometheus at /metrics, and a page at / that shows the
-    /// server at work. Anybody who reaches the address may read them
+    /// Also answer over HTTP at this address, PORT on 127.0.0.1 or HOST:PORT: Prometheus at /metrics, and a
+    /// page at / that shows the server at work. Anybody who reaches the address may read them
     #[arg(long, value_name = "ADDRESS", value_parser = parse_listen)]
     metrics: Option<SocketAddr>,
-    /// Begin with the newest snapshot in this directory, and take one when the server ends. It is made if it does not exist
+    /// Begin with the newest snapshot in this directory, and take one when the server ends. It is made if it
+    /// does not exist
     #[arg(long, value_name = "DIRECTORY")]
     snapshots: Option<PathBuf>,
     /// Also take a snapshot each so often, as in 10m
@@ -216,8 +223,9 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
     }
 }
 
-/// Has the process end as soon as any of its threads panics. A server without one of them would be half a server, which nobody who watches it
-/// notices; and what a shard that panicked has in memory is nothing to take a snapshot of.
+/// Has the process end as soon as any of its threads panics. A server without one of them would be half a
+/// server, which nobody who watches it notices; and what a shard that panicked has in memory is nothing to
+/// take a snapshot of.
 fn end_on_panic() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -230,8 +238,8 @@ fn end_on_panic() {
     }));
 }
 
-/// Starts the threads that wait for signals, and that tell a manager who wants it that the server is alive. They wait for the server to
-/// serve, and are told by what is returned.
+/// Starts the threads that wait for signals, and that tell a manager who wants it that the server is alive.
+/// They wait for the server to serve, and are told by what is returned.
 fn watch(
     signals: Signals,
     statistics: &Statistics,

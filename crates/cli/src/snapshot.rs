@@ -13,8 +13,9 @@ use crate::{Exit, Failure};
 
 /// Take, list and verify snapshots
 ///
-/// A server that was started with --snapshots DIRECTORY begins with the newest snapshot there, and takes one when it ends. With
-/// --snapshot-every it takes them by itself, and `kelix snapshot take` has it take one now; clients go on meanwhile.
+/// A server that was started with --snapshots DIRECTORY begins with the newest snapshot there, and takes one
+/// when it ends. With --snapshot-every it takes them by itself, and `kelix snapshot take` has it take one
+/// now; clients go on meanwhile.
 #[derive(clap::Subcommand)]
 pub(crate) enum SnapshotCommand {
     /// Have the server take a snapshot, and wait for it

@@ -12,12 +12,14 @@ use crate::{Failure, watch};
 
 /// Show the server's statistics
 ///
-/// Memory is in MiB: limit is what --memory allows, taken what the server holds, used what its pages are given to,
-/// live what items and the index fill, resting what was freed and waits until no reader can meet it. Ordered tables are
-/// shown with their keys and the leaves that these stand in: how many there are, and how many were split and merged.
-/// The clients' counters are those that the clients themselves publish, about every thousand operations; the server
-/// cannot see what they read, nor, of a cache, whether they found it: hits and misses are known to clients alone. With --watch a terminal shows what happens, drawn anew each so many seconds, until Ctrl-C, also while
-/// the server is gone. Where the output is no terminal it is one line each, with --json one object a line, and ends with the server.
+/// Memory is in MiB: limit is what --memory allows, taken what the server holds, used what its pages are
+/// given to, live what items and the index fill, resting what was freed and waits until no reader can meet
+/// it. Ordered tables are shown with their keys and the leaves that these stand in: how many there are, and
+/// how many were split and merged. The clients' counters are those that the clients themselves publish, about
+/// every thousand operations; the server cannot see what they read, nor, of a cache, whether they found it:
+/// hits and misses are known to clients alone. With --watch a terminal shows what happens, drawn anew each so
+/// many seconds, until Ctrl-C, also while the server is gone. Where the output is no terminal it is one line
+/// each, with --json one object a line, and ends with the server.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -18,9 +18,9 @@ use crate::{Exit, Failure};
 pub(crate) enum TableCommand {
     /// Make a table
     ///
-    /// A table is a hash table, which finds items by their keys, or ordered, which can also scan them in the order of their
-    /// keys. Does nothing if there is such a table; one of another kind is an error. `kelix put` makes the hash tables it
-    /// needs by itself.
+    /// A table is a hash table, which finds items by their keys, or ordered, which can also scan them in the
+    /// order of their keys. Does nothing if there is such a table; one of another kind is an error. `kelix
+    /// put` makes the hash tables it needs by itself.
     #[command(after_long_help = "\
 Examples:
   kelix table create people
@@ -30,8 +30,8 @@ Examples:
     Create(CreateArgs),
     /// List the tables, one a line
     ///
-    /// Hash tables come first, in the order of their making. Then each kind of ordered tables: after the name come a tab and
-    /// the kind.
+    /// Hash tables come first, in the order of their making. Then each kind of ordered tables: after the name
+    /// come a tab and the kind.
     #[command(after_long_help = "\
 Examples:
   kelix table list
@@ -45,8 +45,9 @@ Examples:
     Describe(NameArgs),
     /// Drop a table with all that is in it
     ///
-    /// Its name is free at once, and the memory of its items comes back within moments. Whoever opened it before can do nothing more with it.
-    /// In a terminal it is asked first whether that is meant. A loaded table goes with its dataset only, which --dataset drops with all of its tables.
+    /// Its name is free at once, and the memory of its items comes back within moments. Whoever opened it
+    /// before can do nothing more with it. In a terminal it is asked first whether that is meant. A loaded
+    /// table goes with its dataset only, which --dataset drops with all of its tables.
     #[command(after_long_help = "\
 Examples:
   kelix table drop people
@@ -55,8 +56,9 @@ Examples:
     Drop(DropArgs),
     /// Write all items of a table into a file, or to standard output
     ///
-    /// With a file it shows progress, and an export that was ended goes on when it is begun again. It is not one moment of the table: an
-    /// item that is there all the while comes exactly once, one that is put or deleted meanwhile at most once.
+    /// With a file it shows progress, and an export that was ended goes on when it is begun again. It is not
+    /// one moment of the table: an item that is there all the while comes exactly once, one that is put or
+    /// deleted meanwhile at most once.
     #[command(after_long_help = "\
 Examples:
   kelix table export people people.jsonl
@@ -67,8 +69,9 @@ What stands in the file, and what CSV cannot hold: docs/command-line.md")]
     Export(export::ExportArgs),
     /// Put all items of a file, or of standard input, into a table
     ///
-    /// Items whose keys are there already are replaced, all others stay. It shows progress. A line that makes no sense ends it and is
-    /// named; once that is mended it goes on there when it is begun again, as after any other end.
+    /// Items whose keys are there already are replaced, all others stay. It shows progress. A line that makes
+    /// no sense ends it and is named; once that is mended it goes on there when it is begun again, as after
+    /// any other end.
     #[command(after_long_help = "\
 Examples:
   kelix table import people people.jsonl
@@ -89,7 +92,8 @@ pub(crate) struct DropArgs {
     /// Its name
     #[arg(required_unless_present = "dataset", conflicts_with = "dataset", default_value = "")]
     table: String,
-    /// Drop a dataset that was loaded: its tables' names are free at once, and what is in them goes when nobody reads it any more
+    /// Drop a dataset that was loaded: its tables' names are free at once, and what is in them goes when
+    /// nobody reads it any more
     #[arg(long, value_name = "NAME")]
     dataset: Option<String>,
     /// Do not ask

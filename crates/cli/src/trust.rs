@@ -31,7 +31,8 @@ fn read(path: &Path) -> Result<String, Failure> {
         .map_err(|source| Failure::io("connect", format!("cannot read {}", path.display()), &source))
 }
 
-/// The words in a file, one a line, or a name and a word; empty lines and those that begin with # do not count.
+/// The words in a file, one a line, or a name and a word; empty lines and those that begin with # do not
+/// count.
 pub(crate) fn tokens(path: &Path) -> Result<Vec<Token>, Failure> {
     let text = read(path)?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));

@@ -13,8 +13,9 @@ use crate::{Exit, Failure};
 
 /// Walk along links from an item
 ///
-/// From the item, along its links of these names, to others, and on along theirs, breadth-first: each item that is come to is printed
-/// once, with how many links away it is. Whole frontiers are read at once. A key that is absent ends with exit code 1.
+/// From the item, along its links of these names, to others, and on along theirs, breadth-first: each item
+/// that is come to is printed once, with how many links away it is. Whole frontiers are read at once. A key
+/// that is absent ends with exit code 1.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

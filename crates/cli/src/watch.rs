@@ -1,7 +1,7 @@
 //! `kelix stat --watch`: what happens between one look at the statistics and the next.
 //!
-//! On a terminal it is a screen that is drawn anew ([`crate::screen`]), which also waits for a server that has gone. Elsewhere it is
-//! a line each time, and ends with the server.
+//! On a terminal it is a screen that is drawn anew ([`crate::screen`]), which also waits for a server that
+//! has gone. Elsewhere it is a line each time, and ends with the server.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};

@@ -15,10 +15,10 @@ use crate::{Exit, Failure};
 
 /// Put an item
 ///
-/// The item is a plain value, or attributes and links, or both; it replaces what the key had before. The table, and
-/// the tables that links lead to, are made if they do not exist; the items that links lead to need not exist yet.
-/// The item's new version is printed, for --if-version. When it fails with `effect` unknown, the put may still have
-/// happened.
+/// The item is a plain value, or attributes and links, or both; it replaces what the key had before. The
+/// table, and the tables that links lead to, are made if they do not exist; the items that links lead to need
+/// not exist yet. The item's new version is printed, for --if-version. When it fails with `effect` unknown,
+/// the put may still have happened.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -66,7 +66,8 @@ pub(crate) struct PutArgs {
 
 /// Delete an item
 ///
-/// A key that is absent is an error with exit code 1, and so is --if-version with another version than the key has.
+/// A key that is absent is an error with exit code 1, and so is --if-version with another version than the
+/// key has.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -256,7 +256,8 @@ fn writes_that_compare() {
     place.kelix(&["del", "t", "k", "--if-version", &third]).failed(1, &["t/k: not there"]);
 }
 
-/// Units and containers that start together: a command may begin before there is a server, with `--retry` too.
+/// Units and containers that start together: a command may begin before there is a server, with `--retry`
+/// too.
 #[test]
 fn retry_waits_for_a_server_that_is_not_there_yet() {
     let place = Place::new();
@@ -331,7 +332,8 @@ fn a_server_that_stands_still() {
     place.kelix(&["get", "t", "k"]).failed(3, &["no answer", "stopped?"]);
     place.kelix(&["serve"]).failed(2, &[&server.pid().to_string(), "stopped"]);
     server.signal(Signal::CONT);
-    // Whether the server still meets the request, now that the writer has gone, is as unknown as it was said to be.
+    // Whether the server still meets the request, now that the writer has gone, is as unknown as it was said
+    // to be.
     let value = wait_until("an answer", || Some(place.kelix(&["get", "t", "k"])).filter(|got| got.code == 0));
     assert!(["v\n", "w\n"].contains(&value.ok()), "{value:?}");
 }
@@ -423,8 +425,8 @@ fn over_tcp() {
     over(&["get", "people", "prof001"]).failed(3, &["no server"]);
 }
 
-/// What holds on hosts with RDMA and without: the program says which fabrics there are, and a server that was not told to use it
-/// does not.
+/// What holds on hosts with RDMA and without: the program says which fabrics there are, and a server that was
+/// not told to use it does not.
 #[test]
 fn verbs_are_there_where_both_sides_have_them() {
     let place = Place::new();
@@ -516,7 +518,8 @@ fn logs() {
     place.kelix(&["serve", "--log", "loud"]).failed(2, &["loud", "debug"]);
 }
 
-/// Certificates and keys in files: of an authority, of this host, of a client, and of a stranger who vouches for himself.
+/// Certificates and keys in files: of an authority, of this host, of a client, and of a stranger who vouches
+/// for himself.
 fn certificates(place: &Place) -> impl Fn(&str) -> String {
     use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
     let key = || KeyPair::generate().expect("a key");

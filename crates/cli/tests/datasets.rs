@@ -52,7 +52,8 @@ fn names_come_free_and_datasets_go() {
     assert!(place.kelix(&["get", "staff", "2"]).ok().contains("Zoë"));
 }
 
-/// A download that failed leaves a file without a row, which took the place of what was in force, without a word.
+/// A download that failed leaves a file without a row, which took the place of what was in force, without a
+/// word.
 #[test]
 fn an_empty_file_takes_the_place_of_nothing() {
     let (place, _server) = Place::served();

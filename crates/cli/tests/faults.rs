@@ -1,10 +1,12 @@
-//! System calls that fail once, in servers and commands as they run: `strace` has the Nth call of a kind fail in each thread.
+//! System calls that fail once, in servers and commands as they run: `strace` has the Nth call of a kind fail
+//! in each thread.
 //!
-//! Whatever fails, a server serves everybody afterwards, over each fabric and for metrics, or ends with its cause and loses nothing that a
-//! snapshot had: no process stays whose port is dead. A command gets what is there, or tells why not.
+//! Whatever fails, a server serves everybody afterwards, over each fabric and for metrics, or ends with its
+//! cause and loses nothing that a snapshot had: no process stays whose port is dead. A command gets what is
+//! there, or tells why not.
 //!
-//! What the system never does is left out, since libraries do not expect such things: a failed FUTEX_WAKE, an interrupted write to a pipe that
-//! does not block. So is what comes before the program's own first line.
+//! What the system never does is left out, since libraries do not expect such things: a failed FUTEX_WAKE, an
+//! interrupted write to a pipe that does not block. So is what comes before the program's own first line.
 
 mod harness;
 
@@ -28,8 +30,8 @@ fn with_fault<T>(more: &[&str], (call, error, which): Fault<'_>, run: impl FnOnc
     run(&[more, &["-e", &trace, "-e", &inject]].concat())
 }
 
-/// Which calls of a kind a program's first thread makes by itself, spread over up to so many: the first ones are the loader's and the language's.
-/// `run` runs the program, below strace with these options.
+/// Which calls of a kind a program's first thread makes by itself, spread over up to so many: the first ones
+/// are the loader's and the language's. `run` runs the program, below strace with these options.
 fn own_calls(place: &Place, call: &str, most: usize, run: impl FnOnce(&[&str])) -> Vec<usize> {
     let trace = place.path().join("calls");
     run(&["-o", trace.to_str().unwrap(), "-e", &format!("trace={call},sigaltstack")]);
@@ -55,7 +57,8 @@ fn metrics(at: &str) -> bool {
     answer.starts_with("HTTP/1.1 200") && answer.contains("kelix_items")
 }
 
-/// Whether a server that has ended said why. Libraries panic where they are refused what they never do without, and a panic ends it, too.
+/// Whether a server that has ended said why. Libraries panic where they are refused what they never do
+/// without, and a panic ends it, too.
 fn tells_why(said: &str) -> bool {
     said.contains("kelix: ") || said.contains("panicked")
 }
@@ -160,7 +163,8 @@ impl Tracer {
         Tracer(child)
     }
 
-    /// Lets go. Of a process that has ended strace does not by itself, and until it does nobody can wait for that process.
+    /// Lets go. Of a process that has ended strace does not by itself, and until it does nobody can wait for
+    /// that process.
     fn detach(mut self, server: &mut Server) {
         let _ = kill_process(Pid::from_raw(self.0.id() as i32).expect("a process id"), Signal::INT);
         wait_until("strace to let go", || {
@@ -352,7 +356,8 @@ fn a_command_in_which_something_fails_does_it_or_tells_why_not() {
     assert_eq!(store.place.kelix_at(&tcp, &["get", "t", "k"]).ok(), "v\n");
 }
 
-/// A panic of one thread left half a server. That which waits for signals panics when it cannot read them, which nothing else does.
+/// A panic of one thread left half a server. That which waits for signals panics when it cannot read them,
+/// which nothing else does.
 #[test]
 fn a_panic_of_any_thread_ends_the_server_and_takes_no_snapshot() {
     let store = Store::new();
@@ -418,7 +423,8 @@ fn a_limit_on_the_length_of_files_is_an_error_and_the_store_goes_on() {
     assert!(said.starts_with("kelix: "), "{said}");
 }
 
-/// Passes a connection's bytes on to a server, and back up to so many, after which it breaks the connection. How many came back.
+/// Passes a connection's bytes on to a server, and back up to so many, after which it breaks the connection.
+/// How many came back.
 fn pass_on(client: TcpStream, server: &str, most: usize) -> usize {
     let mut server = TcpStream::connect(server).expect("the server");
     let (mut there, mut from) = (server.try_clone().unwrap(), client.try_clone().unwrap());
@@ -441,15 +447,16 @@ fn pass_on(client: TcpStream, server: &str, most: usize) -> usize {
     most - left
 }
 
-/// A table that was dropped, and whose drop was not answered, was dropped again when the command asked once more: by then the name was another's.
+/// A table that was dropped, and whose drop was not answered, was dropped again when the command asked once
+/// more: by then the name was another's.
 #[test]
 fn a_drop_whose_answer_is_lost_is_done_once() {
     let place = Place::new();
     let server = place.serve(&["--listen", "0"]);
     let tcp = address(&server, "tcp at ");
     let has = |value: &str| place.kelix(&["get", "jobs", "k"]).text() == format!("{value}\n");
-    // How much comes back over each connection. The first time nothing breaks off, then more and more of what comes last over the last one:
-    // among that is the answer of the drop.
+    // How much comes back over each connection. The first time nothing breaks off, then more and more of what
+    // comes last over the last one: among that is the answer of the drop.
     let (mut made_anew, mut whole): (_, Vec<usize>) = (0, Vec::new());
     for lost in (0..640).step_by(32) {
         place.kelix(&["put", "jobs", "k", "old"]).ok();
@@ -470,7 +477,8 @@ fn a_drop_whose_answer_is_lost_is_done_once() {
                 if lost > 0 && passing.len() + 1 == whole.len() {
                     pass_on(client, tcp, whole[passing.len()].saturating_sub(lost));
                     was_dropped = !has("old");
-                    // The drop is asked for again only when the connection is taken that the command makes now.
+                    // The drop is asked for again only when the connection is taken that the command makes
+                    // now.
                     if was_dropped {
                         place.kelix(&["put", "jobs", "k", "new"]).ok();
                     }
@@ -497,8 +505,8 @@ fn a_drop_whose_answer_is_lost_is_done_once() {
     assert!(made_anew > 0, "no answer of a drop was lost");
 }
 
-/// Where a user has no directory for such things the run directory has a name in /tmp that others can make first: whoever did was the server of
-/// all who did not say another.
+/// Where a user has no directory for such things the run directory has a name in /tmp that others can make
+/// first: whoever did was the server of all who did not say another.
 #[test]
 fn a_directory_that_somebody_else_made_or_may_write_to_is_not_used() {
     let script = |prepare: &str| {

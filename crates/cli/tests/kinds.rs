@@ -1,5 +1,5 @@
-//! Ordered tables as people and scripts use them: their kinds, their keys and values in both directions, scans, links,
-//! statistics.
+//! Ordered tables as people and scripts use them: their kinds, their keys and values in both directions,
+//! scans, links, statistics.
 
 mod harness;
 
@@ -351,8 +351,8 @@ fn loaded() -> (Place, Server) {
     (place, server)
 }
 
-/// The program waits for a reader after so many lines as a pipe holds; what is deleted then is not met any more, because
-/// its page has not been asked for.
+/// The program waits for a reader after so many lines as a pipe holds; what is deleted then is not met any
+/// more, because its page has not been asked for.
 #[test]
 fn a_scan_is_printed_as_it_comes() {
     let (place, _server) = loaded();

@@ -1,5 +1,5 @@
-//! Lives of a store that follow each other: after a crash, a reboot, a move to another host, a take-over. What one life was is never taken for
-//! another, and a life that cannot begin ends none.
+//! Lives of a store that follow each other: after a crash, a reboot, a move to another host, a take-over.
+//! What one life was is never taken for another, and a life that cannot begin ends none.
 
 mod harness;
 
@@ -27,7 +27,8 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// A port that a server listens at, which may be another's when this returns, though nobody here asks for ports meanwhile.
+/// A port that a server listens at, which may be another's when this returns, though nobody here asks for
+/// ports meanwhile.
 fn port_of(server: &Server, what: &str) -> u16 {
     let at = server.ready.split(what).nth(1).expect("an address").trim();
     let digits: String =
@@ -49,8 +50,9 @@ fn forget_run_directory(place: &Place) {
     }
 }
 
-/// Terms were counted in the run directory alone, and incarnations began with them: after a reboot, and a second one before the next snapshot,
-/// the store gave the same versions once more, so that a comparison succeeded with what nobody had seen.
+/// Terms were counted in the run directory alone, and incarnations began with them: after a reboot, and a
+/// second one before the next snapshot, the store gave the same versions once more, so that a comparison
+/// succeeded with what nobody had seen.
 #[test]
 fn no_version_is_given_twice_whatever_becomes_of_run_directory_and_snapshots() {
     let place = Place::new();
@@ -83,8 +85,8 @@ fn no_version_is_given_twice_whatever_becomes_of_run_directory_and_snapshots() {
     assert_eq!(seen.len(), given, "versions came twice");
 }
 
-/// Who a server is was its term and the seed of its store, which a reboot gave again: a session that went on by itself took the server of the
-/// next life for its own, and its handle of one table led to another.
+/// Who a server is was its term and the seed of its store, which a reboot gave again: a session that went on
+/// by itself took the server of the next life for its own, and its handle of one table led to another.
 #[test]
 fn a_handle_of_one_life_never_leads_to_a_table_of_another() {
     let place = Place::new();
@@ -162,7 +164,8 @@ fn a_directory_of_snapshots_is_one_servers() {
     refused.failed(2, &[strange.file_name().unwrap().to_str().unwrap(), "another store"]);
 }
 
-/// A server that took over voided the old one first, and found out then that it could not serve: none was left.
+/// A server that took over voided the old one first, and found out then that it could not serve: none was
+/// left.
 #[test]
 fn a_take_over_that_fails_leaves_the_old_server_as_it_was() {
     let place = Place::new();
@@ -203,8 +206,8 @@ fn a_take_over_that_fails_leaves_the_old_server_as_it_was() {
     assert_eq!(place.kelix(&["get", "t", "k"]).ok(), "acknowledged\n", "in the last snapshot");
 }
 
-/// A stopped server still had the port that its successor was to listen at, which is what a unit file says: so a take-over of just the server
-/// that it is for failed.
+/// A stopped server still had the port that its successor was to listen at, which is what a unit file says:
+/// so a take-over of just the server that it is for failed.
 #[test]
 fn a_stopped_server_is_taken_over_at_its_own_ports() {
     let place = Place::new();
@@ -234,7 +237,8 @@ fn a_stopped_server_is_taken_over_at_its_own_ports() {
     assert_eq!(first.end().0, Some(3));
 }
 
-/// A run directory that somebody removed let a second server begin beside the first, whose clients never learnt of it.
+/// A run directory that somebody removed let a second server begin beside the first, whose clients never
+/// learnt of it.
 #[test]
 fn a_server_whose_run_directory_became_anothers_ends() {
     let place = Place::new();

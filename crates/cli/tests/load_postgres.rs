@@ -1,5 +1,5 @@
-//! `kelix load --check` against a PostgreSQL that wants to know who it is: passwords, client certificates, encryption. What the program finds
-//! in its environment and in its user's directory is made for each run.
+//! `kelix load --check` against a PostgreSQL that wants to know who it is: passwords, client certificates,
+//! encryption. What the program finds in its environment and in its user's directory is made for each run.
 
 mod harness;
 
@@ -161,7 +161,8 @@ fn passwords_come_from_the_first_place_that_has_one() {
     test.file(".pgpass", &line("eve", "eve's"), 0o600);
     test.is_refused("eve", "", &[("PGPASSFILE", &named)], &failed);
     test.is_refused("eve", "", &[("PGPASSFILE", "/nonexistent")], &none);
-    // A word in the environment comes before any file of words, the URL's before that, and what is said before all.
+    // A word in the environment comes before any file of words, the URL's before that, and what is said
+    // before all.
     test.is_refused("eve", "", &[("PGPASSWORD", "guess")], &failed);
     test.file(".pgpass", &line("eve", "guess"), 0o600);
     test.gets_in("eve", "", &[("PGPASSWORD", "eve's")], &[]);

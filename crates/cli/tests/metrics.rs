@@ -1,5 +1,5 @@
-//! What `kelix serve --metrics` answers, its page in a browser, and the screen of `kelix stat --watch`. With KELIX_PAGE_SCREENSHOTS=DIRECTORY
-//! it keeps pictures of the page.
+//! What `kelix serve --metrics` answers, its page in a browser, and the screen of `kelix stat --watch`. With
+//! KELIX_PAGE_SCREENSHOTS=DIRECTORY it keeps pictures of the page.
 
 mod harness;
 
@@ -126,7 +126,8 @@ fn prometheus_is_told_what_it_was_told() {
 /// A table's name that a page must not take for HTML.
 const HOSTILE: &str = "<b id=taken>prices";
 
-/// What is asked and written: over shared memory and TCP, with gets that are answered by message, deletes and an ordered table.
+/// What is asked and written: over shared memory and TCP, with gets that are answered by message, deletes and
+/// an ordered table.
 fn traffic(directory: &Path, tcp: &str) -> [Session; 2] {
     let mut near = Client::connect(directory).unwrap().session().unwrap();
     let table = near.create_table("people").unwrap();
@@ -199,7 +200,8 @@ fn agree(page: &Browser, told: &Value) -> Result<(), String> {
         (fact("clients"), "fabrics", "/connected"),
     ] {
         let (shown, wanted) = (number(page, &script), sum(told, part, pointer));
-        // `kelix stat` looks names of tables up, and what that took is counted when it has ended, just behind what it told.
+        // `kelix stat` looks names of tables up, and what that took is counted when it has ended, just behind
+        // what it told.
         let own = if pointer == "/reads" { OWN_READS } else { 0.0 };
         if shown.is_none_or(|shown| !(wanted..=wanted + own).contains(&shown)) {
             return Err(format!("{script} shows {shown:?}, and {part}{pointer} is {wanted}"));
@@ -397,7 +399,8 @@ fn a_terminal_is_drawn_anew_waits_for_the_server_and_ends_well() {
     place.kelix(&["put", "prices", "k", "v"]).ok();
     let (theirs, written) = terminal();
     let mut watching = place.kelix_to(theirs, &["stat", "--watch", "0.1"]);
-    // What stands on the screen is what was written since it was drawn last but one: the last may be under way.
+    // What stands on the screen is what was written since it was drawn last but one: the last may be under
+    // way.
     let screen = || {
         let written = written.lock().unwrap();
         let mut drawn = written.rsplit("\x1b[H");
@@ -435,8 +438,8 @@ fn say(port: u16, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// The library that was used made memory of as many bytes as a request announced: one request ended the server. Others held its only thread for as
-/// long as they liked.
+/// The library that was used made memory of as many bytes as a request announced: one request ended the
+/// server. Others held its only thread for as long as they liked.
 #[test]
 fn nothing_that_is_sent_ends_or_holds_the_server() {
     let (place, port) = (Place::new(), free_port());
@@ -445,7 +448,8 @@ fn nothing_that_is_sent_ends_or_holds_the_server() {
     let held: Vec<TcpStream> = (0..8)
         .map(|number| {
             let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
-            // A body that does not come, half a head, many requests whose answers nobody reads, and nothing at all.
+            // A body that does not come, half a head, many requests whose answers nobody reads, and nothing
+            // at all.
             let begun = match number % 4 {
                 0 => b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\n\r\n".to_vec(),
                 1 => b"GET /metrics HTTP/1.1\r\nHost: loc".to_vec(),
@@ -509,8 +513,8 @@ fn metrics_are_answered_again_when_there_are_descriptors() {
     });
 }
 
-/// Whoever connected and said nothing had one of 32 places for 5 s, and those behind waited: 320 such connections kept everybody else out for
-/// most of a minute.
+/// Whoever connected and said nothing had one of 32 places for 5 s, and those behind waited: 320 such
+/// connections kept everybody else out for most of a minute.
 #[test]
 fn silent_connections_keep_nobody_from_being_answered() {
     let (place, port) = (Place::new(), free_port());
@@ -523,7 +527,8 @@ fn silent_connections_keep_nobody_from_being_answered() {
     assert!(answer.starts_with("HTTP/1.1 200"), "no answer while {} say nothing: {answer}", silent.len());
 }
 
-/// Clients tell how much they read, each so often: a program that ends sooner told nothing, so that gets from scripts were never seen.
+/// Clients tell how much they read, each so often: a program that ends sooner told nothing, so that gets from
+/// scripts were never seen.
 #[test]
 fn reads_of_programs_that_end_at_once_are_counted() {
     let (place, _server) = Place::served();

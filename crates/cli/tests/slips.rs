@@ -1,4 +1,5 @@
-//! Slips of somebody who is new to the program: each is told with its cause and what to do, by the code that the manual names.
+//! Slips of somebody who is new to the program: each is told with its cause and what to do, by the code that
+//! the manual names.
 
 mod harness;
 
@@ -75,7 +76,8 @@ fn options_that_a_command_does_not_heed_are_refused_behind_its_name() {
         let mut kelix = Command::new(env!("CARGO_BIN_EXE_kelix"));
         kelix.env_remove("KELIX_DIR").env("KELIX_CONFIG", "/dev/null").args(args).output().expect("it runs")
     };
-    // What stands before the name, as in an alias, or what the environment sets, is for other commands, and no slip.
+    // What stands before the name, as in an alias, or what the environment sets, is for other commands, and
+    // no slip.
     assert!(kelix(&[&["--retry", "3s", "--dir", "plan"], &plan[..]].concat()).status.success());
     place.kelix_knowing(&[("KELIX_SERVER", "127.0.0.1:1"), ("KELIX_RETRY", "3s")], &plan).ok();
 }

@@ -1,5 +1,5 @@
-//! Snapshots as people and scripts use them: a server that ends and begins again, by a signal, on a schedule, by command; files that are
-//! damaged; another host; files that earlier releases made.
+//! Snapshots as people and scripts use them: a server that ends and begins again, by a signal, on a schedule,
+//! by command; files that are damaged; another host; files that earlier releases made.
 
 mod harness;
 
@@ -218,7 +218,8 @@ fn craft(path: &Path, change: impl Fn(&mut [u64]) -> usize) -> usize {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         xxhash_rust::xxh3::xxh3_64(&bytes)
     };
-    // The first page, and behind it heads of 8 words with contents of whole 64 bytes: see the format in `kelix_snapshot`.
+    // The first page, and behind it heads of 8 words with contents of whole 64 bytes: see the format in
+    // `kelix_snapshot`.
     let (mut at, mut changed) = (512, 0);
     while at + 8 < words.len() {
         let (kind, count) = (words[at] >> 48, words[at + 3] as usize);

@@ -250,7 +250,8 @@ fn tables_are_described_and_dropped() {
     assert_eq!(place.kelix(&["scan", "people"]).ok(), "plain: another\n");
 }
 
-/// An export put an ordinary file in the place of whatever had the name: of a device, a pipe, a link, whose target stayed old.
+/// An export put an ordinary file in the place of whatever had the name: of a device, a pipe, a link, whose
+/// target stayed old.
 #[test]
 fn an_export_goes_into_what_is_named_and_replaces_only_files() {
     use std::os::unix::fs::FileTypeExt;

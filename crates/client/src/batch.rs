@@ -19,7 +19,8 @@ use crate::transport::{Answer, Path, PostError};
 const READS_A_BELL: usize = 128;
 /// How many keys ahead pointers are prefetched.
 const PREFETCHED: usize = 16;
-/// Requests of a batch that are sent together. Twice as many are under way, so that the shard is never without.
+/// Requests of a batch that are sent together. Twice as many are under way, so that the shard is never
+/// without.
 const REQUESTS_A_WAVE: usize = 64;
 
 /// One of the gets of a batch.
@@ -49,8 +50,8 @@ struct UnderWay {
 }
 
 impl Batch {
-    /// Fetches items and calls `found` with the slot of each that exists: [`SESSION_READS_MAX`] are under way at once, and
-    /// another begins where one has ended. `wanted` has to name the same items each time.
+    /// Fetches items and calls `found` with the slot of each that exists: [`SESSION_READS_MAX`] are under way
+    /// at once, and another begins where one has ended. `wanted` has to name the same items each time.
     fn fetch<'k>(
         &mut self,
         engine: &mut Engine,
@@ -84,7 +85,8 @@ impl Batch {
         if !engine.is_alone(table, &error) {
             return Err(error);
         }
-        // The last state of a server that has gone is looked through for one after the other, each in its own slot.
+        // The last state of a server that has gone is looked through for one after the other, each in its own
+        // slot.
         left.extend((under_way.begun..count).map(|index| (0, index)));
         for (at, index) in left {
             let slot = &mut slots[at];
@@ -96,8 +98,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Fetches many items, and calls `found` with the index of each that exists and where it has landed. By then none is
-    /// under way, so `found` may wait for something else.
+    /// Fetches many items, and calls `found` with the index of each that exists and where it has landed. By
+    /// then none is under way, so `found` may wait for something else.
     pub fn fetch_many<'k>(
         &mut self,
         engine: &mut Engine,
@@ -244,7 +246,8 @@ fn fetch_all<'k>(
         if under_way.ended > before.ended {
             *patience = Patience::default();
         } else if moved {
-            // What was waited for has come, and in shared memory nothing wakes whoever sleeps before the next READ.
+            // What was waited for has come, and in shared memory nothing wakes whoever sleeps before the next
+            // READ.
             patience.begin_anew();
         }
         // Others may be sent, now that so many were answered.
@@ -378,8 +381,8 @@ impl Session {
         })
     }
 
-    /// Gets the values of many plain items (or their unnamed attributes) into a buffer that is reused from batch to
-    /// batch, without allocating once it has grown.
+    /// Gets the values of many plain items (or their unnamed attributes) into a buffer that is reused from
+    /// batch to batch, without allocating once it has grown.
     pub fn multi_get_into(&mut self, table: Table, keys: &[&[u8]], values: &mut Values) -> Result<()> {
         self.read_table("multi_get_into", table, |session, table| {
             values.reset(keys.len());
@@ -388,8 +391,8 @@ impl Session {
         })
     }
 
-    /// Puts many plain items. The result has one entry an item, in order: its version, or why it failed. Once the
-    /// server has failed to answer one, the rest is not sent.
+    /// Puts many plain items. The result has one entry an item, in order: its version, or why it failed. Once
+    /// the server has failed to answer one, the rest is not sent.
     pub fn multi_put(&mut self, table: Table, items: &[(&[u8], &[u8])]) -> Result<Vec<Result<Version>>> {
         const OPERATION: &str = "multi_put";
         self.operate(OPERATION, |session| {
@@ -423,10 +426,12 @@ impl Session {
         results
     }
 
-    /// Gets the values of many items, as [`Session::multi_get_into`], and puts many items, as [`Session::multi_put`], at
-    /// once: the client reads while the shard writes. A get of a key that is also put finds the value before or after.
+    /// Gets the values of many items, as [`Session::multi_get_into`], and puts many items, as
+    /// [`Session::multi_put`], at once: the client reads while the shard writes. A get of a key that is also
+    /// put finds the value before or after.
     ///
-    /// An error is one of the gets; the puts have ended then too, and it says whether one may have had an effect.
+    /// An error is one of the gets; the puts have ended then too, and it says whether one may have had an
+    /// effect.
     pub fn multi_get_put(
         &mut self,
         table: Table,

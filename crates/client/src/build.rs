@@ -1,4 +1,5 @@
-//! Building a generation of a dataset: new tables, filled beside those that are read, and put in force at once.
+//! Building a generation of a dataset: new tables, filled beside those that are read, and put in force at
+//! once.
 
 use std::time::Duration;
 
@@ -76,14 +77,15 @@ pub struct Build<'s> {
     state: BuildState,
 }
 
-/// A build that was set aside: it holds no borrow of its session, which can do something else meanwhile. Dropped, it is
-/// given up by the server when the session ends.
+/// A build that was set aside: it holds no borrow of its session, which can do something else meanwhile.
+/// Dropped, it is given up by the server when the session ends.
 pub struct PausedBuild {
     state: BuildState,
 }
 
 impl PausedBuild {
-    /// Goes on with the build, in the session that began it. An error: that session's server has gone, and the build with it.
+    /// Goes on with the build, in the session that began it. An error: that session's server has gone, and
+    /// the build with it.
     pub fn resume(self, session: &mut Session) -> Result<Build<'_>> {
         session.catalogue.check_life(&session.engine, self.state.life, "build", "begin anew")?;
         Ok(Build { session, state: self.state })
@@ -245,7 +247,8 @@ impl<'s> Build<'s> {
         packed.map_err(|error| error.of(OPERATION))
     }
 
-    /// Puts an item with attributes and links. Targets of links may come later. [`Build::item`] does the same without an item that is made before.
+    /// Puts an item with attributes and links. Targets of links may come later. [`Build::item`] does the same
+    /// without an item that is made before.
     pub fn put_item(&mut self, index: usize, key: impl Key, item: &NewItem) -> Result<()> {
         let key = key.into_bytes();
         let mut writer = self.item(index, key.as_ref());

@@ -10,8 +10,9 @@ use crate::item::{Item, Link};
 use crate::key::Key;
 use crate::links::Origin;
 
-/// Where to go next: links out of any number of items, and keys. Their targets are read together, by [`Session::visit`](crate::Session::visit). What it holds stands in
-/// buffers that are kept when it is cleared.
+/// Where to go next: links out of any number of items, and keys. Their targets are read together, by
+/// [`Session::visit`](crate::Session::visit). What it holds stands in buffers that are kept when it is
+/// cleared.
 ///
 /// ```no_run
 /// use std::ops::ControlFlow::Continue;
@@ -38,7 +39,8 @@ use crate::links::Origin;
 pub struct Frontier {
     pub(crate) targets: Vec<Target>,
     pub(crate) sources: Vec<Source>,
-    /// Links to the targets, as they stand in items, but for their own bytes; and before those of an item one to itself.
+    /// Links to the targets, as they stand in items, but for their own bytes; and before those of an item one
+    /// to itself.
     pub(crate) links: Vec<u64>,
 }
 
@@ -104,7 +106,8 @@ impl Frontier {
         self.targets.push(Target { link, source, position: 0 });
     }
 
-    /// Adds the targets of an item's links under a name, in order, as far as they are wanted. Returns how many that are.
+    /// Adds the targets of an item's links under a name, in order, as far as they are wanted. Returns how
+    /// many that are.
     pub fn add_links(&mut self, item: &Item, name: &str, mut wanted: impl FnMut(Link<'_>) -> bool) -> usize {
         let before = self.targets.len();
         let mut source = 0;
@@ -178,8 +181,9 @@ impl Frontier {
         self.targets[first..].reverse();
     }
 
-    /// Takes the last target away, and with the last one of a source what is known of that. For frontiers to whose end only is added, and in
-    /// which targets of one source stand next to each other, in the order of sources.
+    /// Takes the last target away, and with the last one of a source what is known of that. For frontiers to
+    /// whose end only is added, and in which targets of one source stand next to each other, in the order of
+    /// sources.
     pub(crate) fn pop(&mut self) {
         self.targets.pop();
         let left = self.targets.last().map_or(0, |last| last.source as usize + 1);

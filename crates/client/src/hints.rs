@@ -1,7 +1,8 @@
 //! What a client tells the shards of a cache: what it read by itself, since they do not see it.
 //!
-//! Each item is told once in an *epoch of use*, whose number comes with the answers, and many at once. So a client sends few hints, and the
-//! fewer the more often it reads the same: [`TOLD`] items are remembered. While a shard does not answer hints wait, but not many.
+//! Each item is told once in an *epoch of use*, whose number comes with the answers, and many at once. So a
+//! client sends few hints, and the fewer the more often it reads the same: [`TOLD`] items are remembered.
+//! While a shard does not answer hints wait, but not many.
 
 use kelix_types::Location;
 

@@ -13,7 +13,8 @@ use crate::engine::nanoseconds;
 use crate::key::Key;
 use crate::read::Landing;
 
-/// Attribute names of one table, as far as they are known here: those with the ids from 1 on, which are given in this order.
+/// Attribute names of one table, as far as they are known here: those with the ids from 1 on, which are given
+/// in this order.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Names(Vec<String>);
 
@@ -165,7 +166,8 @@ impl Item {
         self.section().unwrap_or(Section::EMPTY).links_of(id).map(|link| Link::of(&link))
     }
 
-    /// What numbers of names belong to that were looked up in this item: the table, the life of the store, and how many names were known.
+    /// What numbers of names belong to that were looked up in this item: the table, the life of the store,
+    /// and how many names were known.
     pub(crate) fn names_scope(&self) -> (TableId, u64, u16) {
         (self.names_of, self.life, self.names.known())
     }
@@ -212,8 +214,8 @@ impl Item {
         self.view().client_flags()
     }
 
-    /// The value of a plain item; of one with attributes, the bytes of the attribute without a name (empty if there
-    /// is none).
+    /// The value of a plain item; of one with attributes, the bytes of the attribute without a name (empty if
+    /// there is none).
     #[inline]
     pub fn value(&self) -> &[u8] {
         if !self.has_attributes() {
@@ -308,8 +310,8 @@ impl NewItem {
         NewItem::default()
     }
 
-    /// Adds bytes under a name. The empty name is the item's plain value; an item with nothing else is a plain
-    /// key-value item.
+    /// Adds bytes under a name. The empty name is the item's plain value; an item with nothing else is a
+    /// plain key-value item.
     pub fn bytes(mut self, name: &str, bytes: &[u8]) -> NewItem {
         self.attributes.push((name.to_string(), NewAttribute::Bytes(bytes.to_vec())));
         self
@@ -334,15 +336,15 @@ impl NewItem {
         self
     }
 
-    /// Lets the item end at a time, by the server's clock: at once if that is over, and in the year 2262 at the latest. An item that was read
-    /// tells it ([`Item::expires`]).
+    /// Lets the item end at a time, by the server's clock: at once if that is over, and in the year 2262 at
+    /// the latest. An item that was read tells it ([`Item::expires`]).
     pub fn expires_at(mut self, time: SystemTime) -> NewItem {
         self.expiry = Some(ends_at(time));
         self
     }
 
-    /// Gives the item 32 bits that mean something to those who put and get it (how its value is encoded, say), and nothing
-    /// to the store. Without, they are 0.
+    /// Gives the item 32 bits that mean something to those who put and get it (how its value is encoded,
+    /// say), and nothing to the store. Without, they are 0.
     pub fn flags(mut self, flags: u32) -> NewItem {
         self.flags = flags;
         self

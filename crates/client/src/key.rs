@@ -16,7 +16,8 @@ pub trait Key {
     /// What holds the bytes.
     type Bytes: AsRef<[u8]>;
 
-    /// The bytes of the key. Those of a number are 8, the highest first, so that their order is that of the numbers.
+    /// The bytes of the key. Those of a number are 8, the highest first, so that their order is that of the
+    /// numbers.
     fn into_bytes(self) -> Self::Bytes;
 }
 

@@ -43,11 +43,11 @@
 //! ```
 //!
 //! [`Client`] is shared by threads; each thread has a [`Session`] of its own. The plain calls wait;
-//! [`Session::submit_get`] and its sisters with [`Session::poll`] and [`Session::fd`] do not. Every result can tell
-//! how it was obtained: see [`Session::cost`].
+//! [`Session::submit_get`] and its sisters with [`Session::poll`] and [`Session::fd`] do not. Every result
+//! can tell how it was obtained: see [`Session::cost`].
 //!
-//! Structs are items by [`Record`] and [`Schema`], with the feature `derive`. Tasks of an asynchronous runtime share a
-//! session by the module `aio`, with the feature of that name.
+//! Structs are items by [`Record`] and [`Schema`], with the feature `derive`. Tasks of an asynchronous
+//! runtime share a session by the module `aio`, with the feature of that name.
 
 #[cfg(all(feature = "aio", unix))]
 pub mod aio;
@@ -101,8 +101,9 @@ pub use tables::View;
 pub use transport::Path;
 pub use walk::{Arrival, Visit, Visited, Walk, Walked, Walker};
 
-/// A table of the server that a session is connected to. With a server started later it leads, in the session that opened it by name, to that server's table of
-/// the same name and kind; where there is none, and in other sessions, it is refused.
+/// A table of the server that a session is connected to. With a server started later it leads, in the session
+/// that opened it by name, to that server's table of the same name and kind; where there is none, and in
+/// other sessions, it is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Table {
     pub(crate) id: TableId,
@@ -112,8 +113,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// Its number, as items and links tell it. A handle that leads to a loaded table by name has a number of its own; items tell that of
-    /// their generation's table, which [`View::table`] has.
+    /// Its number, as items and links tell it. A handle that leads to a loaded table by name has a number of
+    /// its own; items tell that of their generation's table, which [`View::table`] has.
     pub fn id(self) -> TableId {
         self.id
     }

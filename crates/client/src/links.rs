@@ -16,8 +16,8 @@ use crate::session::Session;
 use crate::transport::Path;
 use crate::walk::{self, Visit, Visited, Walk, Walked, Walker};
 
-/// Links that are asked for before the first is looked at, where memory is within reach of loads. With twice as many it takes longer: a
-/// processor has only so many lines of memory on their way at once.
+/// Links that are asked for before the first is looked at, where memory is within reach of loads. With twice
+/// as many it takes longer: a processor has only so many lines of memory on their way at once.
 const ASKED_AHEAD: usize = 16;
 
 /// Where a link stands, for its repair.
@@ -40,8 +40,8 @@ impl<'k> Wanted<'k> {
 }
 
 impl Item {
-    /// Where a link of this item leads. The location words of a link in a large value are the writer's claim, which the shard never
-    /// looked at: such links are followed by key.
+    /// Where a link of this item leads. The location words of a link in a large value are the writer's claim,
+    /// which the shard never looked at: such links are followed by key.
     #[inline(always)]
     pub(crate) fn target<'a>(&self, link: &LinkView<'a>) -> Wanted<'a> {
         let wanted = Wanted::of(link);
@@ -93,8 +93,9 @@ impl Session {
         })
     }
 
-    /// Goes from an item along the first link under this name: the target takes the item's place, in the memory that it has. `Ok(false)`: the
-    /// target does not exist (any more), and the item stays. A loop of this allocates nothing. After an error the item is of no use.
+    /// Goes from an item along the first link under this name: the target takes the item's place, in the
+    /// memory that it has. `Ok(false)`: the target does not exist (any more), and the item stays. A loop of
+    /// this allocates nothing. After an error the item is of no use.
     ///
     /// ```no_run
     /// # fn main() -> kelix::Result<()> {
@@ -121,8 +122,9 @@ impl Session {
         })
     }
 
-    /// Asks the processor for what comes next if the next link stands where the last one did, in word `at` of the item: long before the item
-    /// has been looked into, and while the caller does. It is a guess, and nothing is lost if it is wrong.
+    /// Asks the processor for what comes next if the next link stands where the last one did, in word `at` of
+    /// the item: long before the item has been looked into, and while the caller does. It is a guess, and
+    /// nothing is lost if it is wrong.
     #[inline(always)]
     fn look_ahead(&self, item: &Item, at: usize) {
         let Some(location) = item.words.get(at).and_then(|word| Location::from_word(*word)) else { return };
@@ -132,8 +134,8 @@ impl Session {
         });
     }
 
-    /// Follows the first link of each of these names, one after the other: `["supervisor", "department"]`. `Ok(None)`: one of the targets
-    /// does not exist (any more).
+    /// Follows the first link of each of these names, one after the other: `["supervisor", "department"]`.
+    /// `Ok(None)`: one of the targets does not exist (any more).
     pub fn follow_path(&mut self, item: &Item, names: &[&str]) -> Result<Option<Item>> {
         let Some((first, rest)) = names.split_first() else { return Ok(Some(item.clone())) };
         let Some(mut at) = self.follow(item, first)? else { return Ok(None) };
@@ -145,8 +147,8 @@ impl Session {
         Ok(Some(at))
     }
 
-    /// Follows all links under this name, their READs overlapping. One entry a link, in order; `None`: its target
-    /// does not exist (any more).
+    /// Follows all links under this name, their READs overlapping. One entry a link, in order; `None`: its
+    /// target does not exist (any more).
     pub fn follow_all(&mut self, item: &Item, name: &str) -> Result<Vec<Option<Item>>> {
         self.read_from("follow_all", item, |session| {
             let links: Vec<LinkView<'_>> = item.raw_links(name).collect();
@@ -174,8 +176,9 @@ impl Session {
             || engine.land(item.target(&link), item.origin(&link), landing)?)
     }
 
-    /// Reads what all links and keys of a frontier lead to, their READs overlapping, and shows it, in their order. `None`: the target does not
-    /// exist (any more). Ends early when told to break off. The item that is shown is a buffer's; clone what is to stay.
+    /// Reads what all links and keys of a frontier lead to, their READs overlapping, and shows it, in their
+    /// order. `None`: the target does not exist (any more). Ends early when told to break off. The item that
+    /// is shown is a buffer's; clone what is to stay.
     pub fn visit(
         &mut self,
         frontier: &Frontier,
@@ -195,9 +198,9 @@ impl Session {
         })
     }
 
-    /// Goes to a target of a frontier, which takes the item's place, in the memory that it has. `Ok(false)`: it does not exist (any more), and
-    /// the item stays. So whoever looks for the best way notes targets as they come, and goes to the one that is next. After an error the
-    /// item is of no use.
+    /// Goes to a target of a frontier, which takes the item's place, in the memory that it has. `Ok(false)`:
+    /// it does not exist (any more), and the item stays. So whoever looks for the best way notes targets as
+    /// they come, and goes to the one that is next. After an error the item is of no use.
     ///
     /// ```no_run
     /// # fn main() -> kelix::Result<()> {
@@ -332,9 +335,10 @@ impl Session {
         Ok(())
     }
 
-    /// Walks along links from some items, and shows each item that it comes to once. Each is read when the walk is there, so in a walk beside
-    /// writers every item is as it was at some moment during it, and not all at the same; in a view of a loaded dataset nothing changes.
-    /// A walk that begins by a loaded table's name keeps to the generation that is in force then, and fails when that is gone; a view holds it.
+    /// Walks along links from some items, and shows each item that it comes to once. Each is read when the
+    /// walk is there, so in a walk beside writers every item is as it was at some moment during it, and not
+    /// all at the same; in a view of a loaded dataset nothing changes. A walk that begins by a loaded table's
+    /// name keeps to the generation that is in force then, and fails when that is gone; a view holds it.
     ///
     /// ```no_run
     /// use std::ops::ControlFlow::{Break, Continue};
@@ -366,8 +370,9 @@ impl Session {
         self.operate("walk", |session| walk::begin(session, from, walk))
     }
 
-    /// Reads what some links and keys of a frontier lead to, their READs overlapping: into an entry each, in order; `None`: the
-    /// target does not exist (any more). [`Session::visit`] does so for all, and allocates nothing.
+    /// Reads what some links and keys of a frontier lead to, their READs overlapping: into an entry each, in
+    /// order; `None`: the target does not exist (any more). [`Session::visit`] does so for all, and allocates
+    /// nothing.
     pub fn visit_batch(
         &mut self,
         frontier: &Frontier,

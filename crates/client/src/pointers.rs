@@ -1,12 +1,14 @@
 //! The cache of remote pointers (HydraDB, sections 4.2.2 and 4.2.4).
 //!
-//! One table of a fixed size, shared by all processes of a user on a host or private to one client. It is lock-free in
-//! the simplest way: an entry is two words, written one after the other, and nobody minds when they do not belong
-//! together, because a pointer is only a guess until the item's guardian, table and key have confirmed it. So a
-//! process killed between the two words leaves nothing that blocks or misleads anybody.
+//! One table of a fixed size, shared by all processes of a user on a host or private to one client. It is
+//! lock-free in the simplest way: an entry is two words, written one after the other, and nobody minds when
+//! they do not belong together, because a pointer is only a guess until the item's guardian, table and key
+//! have confirmed it. So a process killed between the two words leaves nothing that blocks or misleads
+//! anybody.
 //!
-//! Whoever reads an incarnation here also sees what happened before it was stored: that the object was born, which the read rule needs
-//! (docs/read-rule.md, Lemma 3). The location beside it may be older or younger and needs no order of its own.
+//! Whoever reads an incarnation here also sees what happened before it was stored: that the object was born,
+//! which the read rule needs (docs/read-rule.md, Lemma 3). The location beside it may be older or younger and
+//! needs no order of its own.
 //!
 //! ```text
 //! set: 4 entries of 16 bytes, one cache line, chosen by the key hash
@@ -93,7 +95,8 @@ impl PointerCache {
         }
         let word = pointer.location.word() | Self::tag(hash);
         if set.load(chosen * 2) != word || set.load(chosen * 2 + 1) != pointer.incarnation.0 {
-            // SYNC: pairs with its load in `get`, under whichever location: an equal one may be there already.
+            // SYNC: pairs with its load in `get`, under whichever location: an equal one may be there
+            // already.
             set.publish(chosen * 2 + 1, pointer.incarnation.0);
             set.publish(chosen * 2, word);
         }

@@ -1,8 +1,8 @@
 //! Scans: ranges of ordered tables, all of hash tables; pages, counts.
 //!
-//! A scan is a row of pages, each of which goes on behind the last key of the one before. It is not one moment of the table: a
-//! key that is there from the scan's beginning to its end comes exactly once, one that is put or deleted meanwhile at most
-//! once.
+//! A scan is a row of pages, each of which goes on behind the last key of the one before. It is not one
+//! moment of the table: a key that is there from the scan's beginning to its end comes exactly once, one that
+//! is put or deleted meanwhile at most once.
 
 mod cursor;
 
@@ -32,8 +32,8 @@ const PAGE_KEYS: u64 = 256;
 /// Scans that begin together.
 const SCANS_AT_ONCE: usize = 16;
 
-/// Which keys of a table, and in which order: all of them upwards, unless something else is said. A hash table has no order: its keys
-/// come in any, and only all of them or the first so many can be had.
+/// Which keys of a table, and in which order: all of them upwards, unless something else is said. A hash
+/// table has no order: its keys come in any, and only all of them or the first so many can be had.
 ///
 /// ```
 /// use kelix::Scan;
@@ -77,7 +77,8 @@ impl Scan {
         Scan { prefix: prefix.to_vec(), ..Scan::all() }
     }
 
-    /// The keys of a range: `b"2026-03"..b"2026-04"`, or a pair of [`Bound`]s where its ends are of another sort.
+    /// The keys of a range: `b"2026-03"..b"2026-04"`, or a pair of [`Bound`]s where its ends are of another
+    /// sort.
     pub fn range<'k, K: AsRef<[u8]> + ?Sized + 'k>(mut self, range: impl RangeBounds<&'k K>) -> Scan {
         self.lower = range.start_bound().map(|key| key.as_ref().to_vec());
         self.upper = range.end_bound().map(|key| key.as_ref().to_vec());
@@ -103,7 +104,8 @@ impl Scan {
         self
     }
 
-    /// Goes on where another scan upwards was, as [`Scanner::place`] told: also in another session, and at another time.
+    /// Goes on where another scan upwards was, as [`Scanner::place`] told: also in another session, and at
+    /// another time.
     pub fn resume_at(mut self, place: &[u8]) -> Scan {
         self.place = Some(place.to_vec());
         self
@@ -272,8 +274,8 @@ impl Scanner<'_> {
         }
     }
 
-    /// Where another scan goes on behind what this one has brought, for [`Scan::resume_at`]. `None`: in the middle of a page, and
-    /// downwards.
+    /// Where another scan goes on behind what this one has brought, for [`Scan::resume_at`]. `None`: in the
+    /// middle of a page, and downwards.
     pub fn place(&self) -> Option<Vec<u8>> {
         let PausedScan { cursor, page, .. } = &self.scan;
         let told = page.is_empty() && !cursor.backwards && !cursor.is_over();
@@ -315,8 +317,8 @@ impl Session {
         })
     }
 
-    /// Scans a table many times: does with each scan, and the buffer of the same number, what [`Session::scan_into`] does.
-    /// Where memory is within reach of loads, all of them begin at once.
+    /// Scans a table many times: does with each scan, and the buffer of the same number, what
+    /// [`Session::scan_into`] does. Where memory is within reach of loads, all of them begin at once.
     pub fn multi_scan_into(&mut self, table: Table, scans: &[Scan], rows: &mut [Rows]) -> Result<()> {
         self.read_table("multi_scan_into", table, |session, BoundTable { id, .. }| {
             if scans.len() != rows.len() {
@@ -408,8 +410,8 @@ impl Session {
         })
     }
 
-    /// About how many keys a range has, without looking at each: exact for a few, and for more what leaves have on average. Of a hash
-    /// table how many there are.
+    /// About how many keys a range has, without looking at each: exact for a few, and for more what leaves
+    /// have on average. Of a hash table how many there are.
     pub fn estimate(&mut self, table: Table, scan: &Scan) -> Result<u64> {
         self.read_table("estimate", table, |session, BoundTable { id, .. }| {
             let mut cursor =
@@ -436,8 +438,8 @@ mod tests {
     use super::*;
     use kelix_types::TableKind;
 
-    /// A prefix that is longer than any key went to the shard as a key, which ends the connection; of one that was longer
-    /// than a number only the first 8 bytes counted.
+    /// A prefix that is longer than any key went to the shard as a key, which ends the connection; of one
+    /// that was longer than a number only the first 8 bytes counted.
     #[test]
     fn no_key_begins_with_more_bytes_than_keys_have() {
         for (kind, longest) in [(TableKind::Strings, KEY_BYTES_MAX), (TableKind::Inline, 8)] {

@@ -1,8 +1,8 @@
 //! Sessions: one thread's way to the store, and the operations on one key.
 //!
-//! A session whose server has gone goes over to the server that is there by then: of its own accord, with an operation, and
-//! at its beginning only, since what the operation has looked up is good until its end. While no other server is there,
-//! reads in shared memory go on from the last state of the one that has gone.
+//! A session whose server has gone goes over to the server that is there by then: of its own accord, with an
+//! operation, and at its beginning only, since what the operation has looked up is good until its end. While
+//! no other server is there, reads in shared memory go on from the last state of the one that has gone.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -37,27 +37,30 @@ const BETWEEN_WRITES: Duration = Duration::from_micros(500);
 pub struct SessionOptions {
     /// How gets look for their item.
     pub path: Path,
-    /// The fabric to insist on: connecting fails where it cannot be had. Otherwise shared memory at a run directory; at a host and
-    /// port verbs, if both sides have a device for RDMA and the server lets clients use it, else TCP.
+    /// The fabric to insist on: connecting fails where it cannot be had. Otherwise shared memory at a run
+    /// directory; at a host and port verbs, if both sides have a device for RDMA and the server lets clients
+    /// use it, else TCP.
     pub fabric: Option<FabricChoice>,
-    /// Keep cached pointers, and over TCP copies of models, to this session instead of sharing them with the user's other
-    /// processes on this host.
+    /// Keep cached pointers, and over TCP copies of models, to this session instead of sharing them with the
+    /// user's other processes on this host.
     pub private_caches: bool,
-    /// How long a request may take before it fails with an unknown outcome, if nothing of it comes meanwhile: over TCP each 16 KiB that move, whether there or back,
-    /// renew it, so whatever arrives at 18 KiB/s and more is got, however long that takes. So long may the server also take to answer a new session,
-    /// but never less than 900 ms.
+    /// How long a request may take before it fails with an unknown outcome, if nothing of it comes meanwhile:
+    /// over TCP each 16 KiB that move, whether there or back, renew it, so whatever arrives at 18 KiB/s and
+    /// more is got, however long that takes. So long may the server also take to answer a new session, but
+    /// never less than 900 ms.
     pub timeout: Duration,
-    /// For how much longer a session that gets no answer, or has lost its connection, or finds no server to begin with, tries to connect again: for
-    /// so long in each operation, whatever that consists of. It asks again
-    /// for what was not answered, and each write is done once; so as long as the server lives no outcome is unknown.
-    /// Zero: not at all.
+    /// For how much longer a session that gets no answer, or has lost its connection, or finds no server to
+    /// begin with, tries to connect again: for so long in each operation, whatever that consists of. It asks
+    /// again for what was not answered, and each write is done once; so as long as the server lives no
+    /// outcome is unknown. Zero: not at all.
     pub retry_for: Duration,
     /// Most queue pairs that this process connects to the server, over verbs; further sessions share them.
     pub queue_pairs: usize,
     /// The address of this host whose RDMA device is to be used, instead of any that leads to the server.
     pub rdma_address: Option<IpAddr>,
-    /// Bytes that copies of the models of each ordered table may have, where memory is out of reach of loads (over TCP). With less
-    /// room less of them is kept, and each get takes more READs; with none gets of ordered tables go by message.
+    /// Bytes that copies of the models of each ordered table may have, where memory is out of reach of loads
+    /// (over TCP). With less room less of them is kept, and each get takes more READs; with none gets of
+    /// ordered tables go by message.
     pub model_bytes: usize,
 }
 
@@ -129,9 +132,9 @@ pub enum CompareAndSet {
 
 /// One thread's session with the server.
 ///
-/// Reads look the item up in the server's memory by themselves, without the server doing anything; writes, and
-/// reads that find nothing, are messages. A session that has lost its server goes on reading the last state for as
-/// long as no other server takes over; [`Session::is_detached`] tells.
+/// Reads look the item up in the server's memory by themselves, without the server doing anything; writes,
+/// and reads that find nothing, are messages. A session that has lost its server goes on reading the last
+/// state for as long as no other server takes over; [`Session::is_detached`] tells.
 pub struct Session {
     pub(crate) engine: Engine,
     pub(crate) catalogue: Catalogue,
@@ -178,8 +181,9 @@ impl Session {
         })
     }
 
-    /// Connects to whichever server is at the address now, as operations do by themselves that come after one which met the end of the server.
-    /// Handles of tables go on standing for the tables of their names; views do not. Requests under way are given up.
+    /// Connects to whichever server is at the address now, as operations do by themselves that come after one
+    /// which met the end of the server. Handles of tables go on standing for the tables of their names; views
+    /// do not. Requests under way are given up.
     pub fn reconnect(&mut self) -> Result<()> {
         let fresh = Session::open(&self.engine.connection.client, self.engine.connection.options.clone())?;
         self.adopt(fresh);
@@ -187,8 +191,8 @@ impl Session {
         Ok(())
     }
 
-    /// At the beginning of an operation: if the server was lost, and there is one now, goes over to that. As long as there is none, the
-    /// operation goes on with what there is.
+    /// At the beginning of an operation: if the server was lost, and there is one now, goes over to that. As
+    /// long as there is none, the operation goes on with what there is.
     #[inline(always)]
     pub(crate) fn heal(&mut self) -> Result<()> {
         if self.engine.connection.server == LOST { self.go_over() } else { Ok(()) }
@@ -198,13 +202,15 @@ impl Session {
     fn go_over(&mut self) -> Result<()> {
         let outstanding = self.outstanding();
         let Engine { transport, connection, .. } = &mut self.engine;
-        // What is under way may be asked again over another connection to the same server: that is for whoever waits for it.
+        // What is under way may be asked again over another connection to the same server: that is for
+        // whoever waits for it.
         let asks_again = connection.caller.is_some() && outstanding > 0;
         let now_ns = transport.fabric.now_ns();
         if asks_again || now_ns < connection.next_try_ns || !connection.setup.opens_sessions() {
             return Ok(());
         }
-        // If only the connection is lost, a session that may come again is the same as before, with its views.
+        // If only the connection is lost, a session that may come again is the same as before, with its
+        // views.
         let came_again = connection.caller.map(|caller| self.engine.connect_again(caller));
         let connection = &self.engine.connection;
         let fresh = match came_again {
@@ -265,20 +271,21 @@ impl Session {
         self.engine.transport.fabric.name()
     }
 
-    /// Whether the server is known to have gone. Reads in shared memory then go on from its last state, and writes fail, until there is a server
-    /// again: the session connects to that by itself, and looks its tables up there by their names.
+    /// Whether the server is known to have gone. Reads in shared memory then go on from its last state, and
+    /// writes fail, until there is a server again: the session connects to that by itself, and looks its
+    /// tables up there by their names.
     pub fn is_detached(&self) -> bool {
         self.engine.connection.detached
     }
 
-    /// Tells the server from all others: the random number of its store, which snapshots keep, and that of this life of the store, which no
-    /// other life has.
+    /// Tells the server from all others: the random number of its store, which snapshots keep, and that of
+    /// this life of the store, which no other life has.
     pub fn server(&self) -> (u64, u64) {
         (self.engine.transport.seed(), self.engine.transport.life())
     }
 
-    /// The descriptor (on Windows the socket) that becomes readable when answers to submitted operations have arrived.
-    /// Valid while the session is. [`Session::poll`] says when to wait for it.
+    /// The descriptor (on Windows the socket) that becomes readable when answers to submitted operations have
+    /// arrived. Valid while the session is. [`Session::poll`] says when to wait for it.
     pub fn fd(&self) -> RawFd {
         self.engine.transport.fabric.fd().expect("a fabric with a descriptor").as_raw_fd()
     }
@@ -295,8 +302,9 @@ impl Session {
         call(self).map_err(|error| error.of(operation))
     }
 
-    /// Runs a public call that reads a table, as [`Session::operate`] does. Its beginning is where the table's handle
-    /// leads, and what was read counts only if the table's generation could still be read in the end.
+    /// Runs a public call that reads a table, as [`Session::operate`] does. Its beginning is where the
+    /// table's handle leads, and what was read counts only if the table's generation could still be read in
+    /// the end.
     #[inline(always)]
     pub(crate) fn read_table<T>(
         &mut self,
@@ -312,8 +320,8 @@ impl Session {
         })
     }
 
-    /// Runs a public call that writes to a table, and names it in its error. By the table's name, and another generation comes into force
-    /// meanwhile: it writes to that.
+    /// Runs a public call that writes to a table, and names it in its error. By the table's name, and another
+    /// generation comes into force meanwhile: it writes to that.
     #[inline(always)]
     pub(crate) fn write_table<T>(
         &mut self,
@@ -378,8 +386,8 @@ impl Session {
         })
     }
 
-    /// Gets the value of a plain item (or the unnamed attribute) into the caller's buffer, without allocating.
-    /// Returns its length and version, `Ok(None)` if the key is absent, and
+    /// Gets the value of a plain item (or the unnamed attribute) into the caller's buffer, without
+    /// allocating. Returns its length and version, `Ok(None)` if the key is absent, and
     /// [`ErrorKind::BufferTooSmall`] if the buffer is.
     #[inline]
     pub fn get_into(
@@ -492,8 +500,8 @@ impl Session {
 
     // ---- for measurements ----
 
-    /// The memory of a shard's image and this session's copy of its directory, for measurements that read the same
-    /// table without the store's own code.
+    /// The memory of a shard's image and this session's copy of its directory, for measurements that read the
+    /// same table without the store's own code.
     #[doc(hidden)]
     pub fn image_for_measurement(
         &mut self,
@@ -518,7 +526,8 @@ impl Session {
         self.landing.pointer.map(|pointer| pointer.location.place())
     }
 
-    /// One READ without any of the read rule's checks: words of one moment or of several. `false`: there is no such place.
+    /// One READ without any of the read rule's checks: words of one moment or of several. `false`: there is
+    /// no such place.
     #[doc(hidden)]
     pub fn read_for_measurement(
         &mut self,

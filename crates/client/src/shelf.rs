@@ -48,8 +48,8 @@ impl Shelf {
         }
     }
 
-    /// Zeroed memory under a name, after `fill`; or that which somebody has put there meanwhile. Where none can be shared, it is
-    /// this session's. `None`: there is no memory.
+    /// Zeroed memory under a name, after `fill`; or that which somebody has put there meanwhile. Where none
+    /// can be shared, it is this session's. `None`: there is no memory.
     pub fn put(&self, name: &str, bytes: u64, fill: impl Fn(Words<'_>)) -> Option<Span> {
         let private = || Span::try_private(bytes).inspect(|span| fill(span.words()));
         match self {

@@ -78,8 +78,8 @@ pub fn session(connected: Connected, options: SessionOptions, caller: Option<u64
     Session::over(&client, connected.open(), options, caller)
 }
 
-/// Tells the shard that has an item that the target of a link of its stands where the item stands that was got last, as a
-/// client might that is broken or means ill.
+/// Tells the shard that has an item that the target of a link of its stands where the item stands that was
+/// got last, as a client might that is broken or means ill.
 pub fn claim_falsely(session: &mut Session, item: &Item, name: &str) -> Result<()> {
     let origin = item.raw_links(name).next().and_then(|link| item.origin(&link));
     session.engine.repair(origin, None, session.landing.pointer)

@@ -1,6 +1,7 @@
 //! What a server tells of itself: as values here, and as JSON on the way.
 //!
-//! What a server of another release does not tell is empty or zero, and what it tells beyond this is passed over.
+//! What a server of another release does not tell is empty or zero, and what it tells beyond this is passed
+//! over.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

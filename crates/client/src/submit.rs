@@ -182,7 +182,8 @@ impl Operation {
                     return Ok(None);
                 }
                 let answer = engine.write(self.head, &self.key, &self.value)?;
-                // Those behind have waited for this one, which had patience of its own. If that was used up, so is theirs.
+                // Those behind have waited for this one, which had patience of its own. If that was used up,
+                // so is theirs.
                 sending.patience = Patience::default();
                 Ok(Some(Outcome::Written(Version(answer.version))))
             }
@@ -293,7 +294,8 @@ impl Submitted {
         began
     }
 
-    /// Goes on with all that are under way. Returns whether one of them has ended, so that there is room for another.
+    /// Goes on with all that are under way. Returns whether one of them has ended, so that there is room for
+    /// another.
     fn advance(&mut self, engine: &mut Engine, catalogue: &mut Catalogue) -> bool {
         let before = self.under_way.len();
         let now_ns = engine.transport.fabric.now_ns();
@@ -384,7 +386,8 @@ impl Submitted {
         }
     }
 
-    /// Connects once more where the connection was lost, or nothing is answered. Each poll may only try once in a while.
+    /// Connects once more where the connection was lost, or nothing is answered. Each poll may only try once
+    /// in a while.
     fn connect_again(&mut self, engine: &mut Engine) {
         let Some(caller) = engine.connection.caller.filter(|_| self.outstanding() > 0) else { return };
         engine.transport.fabric.look();
@@ -403,7 +406,8 @@ impl Submitted {
         }
         self.lost_ns.get_or_insert(now_ns);
         if connection.detached {
-            // The descriptor of a connection that is over is always readable, and its caller would come again at once.
+            // The descriptor of a connection that is over is always readable, and its caller would come again
+            // at once.
             connection.setup.nap(Duration::from_nanos(connection.next_try_ns.saturating_sub(now_ns)));
         } else if now_ns < connection.next_try_ns {
             return;
@@ -448,7 +452,8 @@ impl Session {
         Ok(ticket)
     }
 
-    /// Submits a get. It begins with the next [`Session::poll`], together with all others submitted until then.
+    /// Submits a get. It begins with the next [`Session::poll`], together with all others submitted until
+    /// then.
     pub fn submit_get(&mut self, table: Table, key: impl Key) -> Result<Ticket> {
         self.submit(Op::Get, table, key.into_bytes().as_ref(), &[])
     }
@@ -458,8 +463,8 @@ impl Session {
         self.submit(Op::Put, table, key.into_bytes().as_ref(), value)
     }
 
-    /// Submits a put of an item with attributes and links. Waits only where the server has yet to be asked for the
-    /// number of an attribute's name.
+    /// Submits a put of an item with attributes and links. Waits only where the server has yet to be asked
+    /// for the number of an attribute's name.
     pub fn submit_item(&mut self, table: Table, key: impl Key, item: &NewItem) -> Result<Ticket> {
         self.operate("submit", |session| {
             let BoundTable { id, generation } = session.check_table(table)?;
@@ -474,13 +479,13 @@ impl Session {
         self.submit(Op::Delete, table, key.into_bytes().as_ref(), &[])
     }
 
-    /// Begins what was submitted and moves what has ended to `completions`; returns how many. Waits only to send a
-    /// value that does not fit one message, for one such value at most, and to map memory that is new.
+    /// Begins what was submitted and moves what has ended to `completions`; returns how many. Waits only to
+    /// send a value that does not fit one message, for one such value at most, and to map memory that is new.
     ///
-    /// After a poll that returned 0, and until the next call of this session, [`Session::fd`] becomes readable when
-    /// there is more. An operation that is not answered in time ends with the next poll after that, so wait for the
-    /// descriptor with a time-out. A session that goes on after it has lost its connection
-    /// ([`SessionOptions::retry_for`]) connects again in here, and then has another descriptor.
+    /// After a poll that returned 0, and until the next call of this session, [`Session::fd`] becomes
+    /// readable when there is more. An operation that is not answered in time ends with the next poll after
+    /// that, so wait for the descriptor with a time-out. A session that goes on after it has lost its
+    /// connection ([`SessionOptions::retry_for`]) connects again in here, and then has another descriptor.
     ///
     /// [`SessionOptions::retry_for`]: crate::SessionOptions::retry_for
     pub fn poll(&mut self, completions: &mut Vec<Completion>) -> Result<usize> {

@@ -13,10 +13,12 @@ use crate::catalogue::check_name;
 use crate::engine::check_answer;
 use crate::session::Session;
 
-/// Tables of a dataset, all of one generation, which stays what it is for as long as this is kept and its session is used now and then.
+/// Tables of a dataset, all of one generation, which stays what it is for as long as this is kept and its
+/// session is used now and then.
 ///
-/// A copy of it counts as well. When none is left the session lets the generation go. A session that does nothing for longer than the
-/// server's lease has let it go, too; then reads fail with [`ErrorKind::ViewExpired`], unless it is the generation in force.
+/// A copy of it counts as well. When none is left the session lets the generation go. A session that does
+/// nothing for longer than the server's lease has let it go, too; then reads fail with
+/// [`ErrorKind::ViewExpired`], unless it is the generation in force.
 #[derive(Clone, Debug)]
 pub struct View {
     dataset: Arc<str>,
@@ -128,9 +130,10 @@ impl Session {
         Ok(names)
     }
 
-    /// Drops a table. Its name is gone at once and free for another one, and what is in it goes soon; a handle that was opened
-    /// before is of no use any more: what is put by it goes too, or is refused once the key's shard has heard of it. `false`: there is
-    /// no such table. A loaded table goes with its dataset only.
+    /// Drops a table. Its name is gone at once and free for another one, and what is in it goes soon; a
+    /// handle that was opened before is of no use any more: what is put by it goes too, or is refused once
+    /// the key's shard has heard of it. `false`: there is no such table. A loaded table goes with its dataset
+    /// only.
     pub fn drop_table(&mut self, name: &str) -> Result<bool> {
         self.operate("drop_table", |session| session.drop_named(name))
     }
@@ -210,8 +213,8 @@ impl Session {
         Build::begin(self, dataset, tables)
     }
 
-    /// Takes a dataset out of the store. The names of its tables are free at once, and what is in them goes when nobody reads it any more.
-    /// `false`: there is no such dataset.
+    /// Takes a dataset out of the store. The names of its tables are free at once, and what is in them goes
+    /// when nobody reads it any more. `false`: there is no such dataset.
     pub fn drop_dataset(&mut self, dataset: &str) -> Result<bool> {
         self.operate("drop_dataset", |session| {
             session.heal()?;

@@ -1,5 +1,5 @@
-//! The part of a session that waits for nothing: routing, requests and replies, one-sided reads. Generic over the
-//! fabric, and so what a simulator drives.
+//! The part of a session that waits for nothing: routing, requests and replies, one-sided reads. Generic over
+//! the fabric, and so what a simulator drives.
 
 use std::collections::VecDeque;
 
@@ -26,8 +26,8 @@ pub(crate) use requests::{Answer, PostError, RequestId};
 /// How gets look for their item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Path {
-    /// What is cheapest on the fabric in use: the index in shared memory, where another pointer saves nothing; a
-    /// cached pointer first elsewhere.
+    /// What is cheapest on the fabric in use: the index in shared memory, where another pointer saves
+    /// nothing; a cached pointer first elsewhere.
     #[default]
     Auto,
     /// A cached pointer if there is one (one READ), else the index.
@@ -43,8 +43,8 @@ struct ShardState {
     writer: RingWriter,
     ring: RingReader,
     outstanding: usize,
-    /// Writes so far that the shard can tell from each other, and those of the last that may be unanswered: sequence, slot
-    /// and generation, in their order.
+    /// Writes so far that the shard can tell from each other, and those of the last that may be unanswered:
+    /// sequence, slot and generation, in their order.
     sequence: u64,
     unanswered: VecDeque<(u64, u16, u16)>,
 }
@@ -167,13 +167,14 @@ impl<F: Fabric> Transport<F> {
         (self.shards[shard].reader.directory.clone(), self.server.view.hash_seed)
     }
 
-    /// The random number of this life of the store. Handles carry it, so a handle of one life is refused in every other, whatever became of
-    /// run directories and snapshots between them.
+    /// The random number of this life of the store. Handles carry it, so a handle of one life is refused in
+    /// every other, whatever became of run directories and snapshots between them.
     pub fn life(&self) -> u64 {
         self.server.life
     }
 
-    /// What handles and items carry that are got now: a number of this life of the store that counts up when earlier ones are to be looked at.
+    /// What handles and items carry that are got now: a number of this life of the store that counts up when
+    /// earlier ones are to be looked at.
     #[inline]
     pub fn handles(&self) -> u64 {
         self.server.life.wrapping_add(self.age)
@@ -194,8 +195,8 @@ impl<F: Fabric> Transport<F> {
         self.shards[shard].reader.peer
     }
 
-    /// Whether the server that made a shard's image is still the one in force. `None`: its connection is gone, and nobody
-    /// can tell.
+    /// Whether the server that made a shard's image is still the one in force. `None`: its connection is
+    /// gone, and nobody can tell.
     #[inline]
     pub fn in_force(&mut self, shard: usize) -> Option<bool> {
         let ShardReader { peer, term, .. } = self.shards[shard].reader;
@@ -247,8 +248,8 @@ impl<F: Fabric> Transport<F> {
         op.advance(&mut self.fabric, reader, key, landing)
     }
 
-    /// The common case of a read by the index, in one go. What `copy` makes of the item counts only if this returns it.
-    /// With it come the word of the slot that named the item and the item's incarnation.
+    /// The common case of a read by the index, in one go. What `copy` makes of the item counts only if this
+    /// returns it. With it come the word of the slot that named the item and the item's incarnation.
     #[inline(always)]
     pub fn read_direct<R>(
         &mut self,
@@ -271,7 +272,8 @@ impl<F: Fabric> Transport<F> {
         Some((slot, incarnation, copied))
     }
 
-    /// The same of whole items, whatever they have but a large value: the item lands. Returns where it stands.
+    /// The same of whole items, whatever they have but a large value: the item lands. Returns where it
+    /// stands.
     #[inline(always)]
     pub fn read_guessed(
         &mut self,
@@ -316,7 +318,8 @@ impl<F: Fabric> Transport<F> {
         found
     }
 
-    /// Asks the processor for the item at a location. Of whose shard the memory is, its table and key tell, where there are several.
+    /// Asks the processor for the item at a location. Of whose shard the memory is, its table and key tell,
+    /// where there are several.
     #[inline(always)]
     pub fn prefetch_item<'k>(&self, location: Location, whose: impl FnOnce() -> Option<(TableId, &'k [u8])>) {
         let shard = match &self.shards[..] {
@@ -342,7 +345,8 @@ impl<F: Fabric> Transport<F> {
         self.shards[0].reader.direct.is_some()
     }
 
-    /// The word of a shard that counts what comes into force and what is dropped, if it is within reach of loads.
+    /// The word of a shard that counts what comes into force and what is dropped, if it is within reach of
+    /// loads.
     #[inline]
     pub fn generations_word(&self, shard: usize) -> Option<u64> {
         let direct = self.shards[shard].reader.direct.as_ref()?;

@@ -21,7 +21,8 @@ pub struct Walk<'w> {
     pub links: &'w [&'w str],
     /// How many links from where it began.
     pub depth: u32,
-    /// On along the first link before the second one is looked at. Otherwise all that are as far away come before those that are further.
+    /// On along the first link before the second one is looked at. Otherwise all that are as far away come
+    /// before those that are further.
     pub depth_first: bool,
 }
 
@@ -55,7 +56,8 @@ pub struct Visited<'a> {
     pub depth: u32,
 }
 
-/// How a walk goes on from an item. Whoever shows it breaks off with [`ControlFlow::Break`], as in [`Session::visit`].
+/// How a walk goes on from an item. Whoever shows it breaks off with [`ControlFlow::Break`], as in
+/// [`Session::visit`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Visit {
     /// Along its links.
@@ -73,8 +75,9 @@ pub struct Walked {
     pub gone: usize,
 }
 
-/// A walk that is stepped in batches, and holds no borrow of its session: [`Session::begin_walk`] begins one. Breadth-first
-/// items are read together; depth-first they come one at a time, since what comes next depends on each.
+/// A walk that is stepped in batches, and holds no borrow of its session: [`Session::begin_walk`] begins one.
+/// Breadth-first items are read together; depth-first they come one at a time, since what comes next depends
+/// on each.
 ///
 /// ```no_run
 /// # fn main() -> kelix::Result<()> {
@@ -114,8 +117,8 @@ pub struct Arrival {
 }
 
 impl Walker {
-    /// The next items, no more than so many; none: the walk is over. The walk goes on along the links of each, but for those
-    /// that [`Walker::turn_back`] names before the next batch.
+    /// The next items, no more than so many; none: the walk is over. The walk goes on along the links of
+    /// each, but for those that [`Walker::turn_back`] names before the next batch.
     pub fn next_batch(&mut self, session: &mut Session, most: usize) -> Result<&[Arrival]> {
         let links: Vec<&str> = self.links.iter().map(String::as_str).collect();
         for (arrival, turned_back) in self.arrivals.drain(..).zip(self.turned_back.drain(..)) {
@@ -187,7 +190,8 @@ struct WalkPath {
     depth_first: bool,
     seen: Seen,
     walked: Walked,
-    /// What is to be read: breadth-first from `taken` on, and then what is behind it; depth-first the last first.
+    /// What is to be read: breadth-first from `taken` on, and then what is behind it; depth-first the last
+    /// first.
     here: Frontier,
     steps: Vec<Step>,
     taken: usize,
@@ -228,7 +232,8 @@ impl WalkPath {
         Ok(path)
     }
 
-    /// Whether there is anything left to read. Breadth-first the next frontier takes the place of one that has been read.
+    /// Whether there is anything left to read. Breadth-first the next frontier takes the place of one that
+    /// has been read.
     fn goes_on(&mut self) -> bool {
         if !self.depth_first && self.taken == self.here.len() {
             std::mem::swap(&mut self.here, &mut self.next);
@@ -240,7 +245,8 @@ impl WalkPath {
         self.taken < self.here.len()
     }
 
-    /// The targets that are read next, no more than so many. Depth-first it is one that was not visited, or none.
+    /// The targets that are read next, no more than so many. Depth-first it is one that was not visited, or
+    /// none.
     fn targets(&self, most: usize) -> Range<usize> {
         if !self.depth_first {
             return self.taken..self.here.len().min(self.taken.saturating_add(most));
@@ -251,8 +257,8 @@ impl WalkPath {
         if self.seen.has(table, key) { last..last } else { last..last + 1 }
     }
 
-    /// Goes on behind targets that were read. A read that failed is not passed, so that a walk that is stepped can try
-    /// once more and leaves nothing out.
+    /// Goes on behind targets that were read. A read that failed is not passed, so that a walk that is
+    /// stepped can try once more and leaves nothing out.
     fn pass(&mut self, targets: &Range<usize>) {
         if !self.depth_first {
             self.taken = targets.end;
@@ -266,8 +272,8 @@ impl WalkPath {
         self.steps.pop();
     }
 
-    /// Goes on along the links of an item that was visited. Breadth-first what is in the next frontier has been seen;
-    /// depth-first what has been visited.
+    /// Goes on along the links of an item that was visited. Breadth-first what is in the next frontier has
+    /// been seen; depth-first what has been visited.
     fn go_along(&mut self, item: &Item, links: &[&str], Step { from, depth }: Step) {
         if depth >= self.depth_max {
             return;

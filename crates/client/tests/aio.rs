@@ -79,8 +79,8 @@ impl Served {
             pin: false,
             ..ServerConfig::default()
         };
-        // The lock of the server before goes with the last of its threads, and whoever looks for a server has it
-        // for a moment.
+        // The lock of the server before goes with the last of its threads, and whoever looks for a server has
+        // it for a moment.
         let began = Instant::now();
         self.server = loop {
             match Server::start(&config) {

@@ -19,8 +19,9 @@ fn sleeps(client: &Client) -> u64 {
     client.statistics().expect("the server answers").shards[0].sleeps
 }
 
-/// `kelix demo` showed a server that used up to a quarter of a core while nobody sent it anything: a batch that had
-/// read all its items by itself rang the shard's bell all the same, and so did a poll without anything to begin.
+/// `kelix demo` showed a server that used up to a quarter of a core while nobody sent it anything: a batch
+/// that had read all its items by itself rang the shard's bell all the same, and so did a poll without
+/// anything to begin.
 #[test]
 fn a_batch_that_asks_nothing_wakes_nobody() {
     let (directory, server) = serve("asks-nothing");
@@ -139,7 +140,8 @@ fn a_batch_of_any_length_gets_and_puts() {
     let _ = std::fs::remove_dir_all(directory);
 }
 
-/// Batches that ask the shard for more keys than are asked for at once stood still when the first had been answered.
+/// Batches that ask the shard for more keys than are asked for at once stood still when the first had been
+/// answered.
 #[test]
 fn batches_of_all_lengths_are_read_along_all_paths() {
     let directory = std::env::temp_dir().join(format!("kelix-batch-paths-{}", std::process::id()));

@@ -1,27 +1,32 @@
 //! Whether others who compute want the core of a thread that waits.
 //!
-//! A thread that waits for another one on the same host looks for a while, and gives its core away between two looks. Linux
-//! takes that at its word: who yields gives up what is left of its slice, and whoever computes on that core goes on until a
-//! tick of the system's clock, 4 ms later as a rule. Beside such a neighbour every step of an exchange takes milliseconds. A
-//! thread that sleeps is woken ahead of the one that computes. But on a core that is idle sleeping is dear, since a wake-up
-//! takes longer than the answer. So a waiting thread has to find out which of the two it is, and this is how it does.
+//! A thread that waits for another one on the same host looks for a while, and gives its core away between
+//! two looks. Linux takes that at its word: who yields gives up what is left of its slice, and whoever
+//! computes on that core goes on until a tick of the system's clock, 4 ms later as a rule. Beside such a
+//! neighbour every step of an exchange takes milliseconds. A thread that sleeps is woken ahead of the one
+//! that computes. But on a core that is idle sleeping is dear, since a wake-up takes longer than the answer.
+//! So a waiting thread has to find out which of the two it is, and this is how it does.
 
-/// A yield that lasts longer met somebody who computes: between those who only look for work it returns within some tens of
-/// microseconds, and from one who computes the core comes back with a tick at the earliest.
+/// A yield that lasts longer met somebody who computes: between those who only look for work it returns
+/// within some tens of microseconds, and from one who computes the core comes back with a tick at the
+/// earliest.
 const LONG_NS: u64 = 700_000;
-/// Two long yields between which a thread computed for longer than this are a fair division of the core among threads that
-/// all have work, as of many clients in shared memory: to each its slice. Who gives the core away for milliseconds to compute for
-/// microseconds gets less than that by yielding.
+/// Two long yields between which a thread computed for longer than this are a fair division of the core among
+/// threads that all have work, as of many clients in shared memory: to each its slice. Who gives the core
+/// away for milliseconds to compute for microseconds gets less than that by yielding.
 const FAIR_NS: u64 = 1_000_000;
-/// How long a thread does not yield once it has found out, at first; each time that a yield after that is long again it is
-/// four times as long, up to the most. So a core that stays busy is tried again rarely, and one that was busy for a moment soon.
+/// How long a thread does not yield once it has found out, at first; each time that a yield after that is
+/// long again it is four times as long, up to the most. So a core that stays busy is tried again rarely, and
+/// one that was busy for a moment soon.
 const FIRST_NS: u64 = 20_000_000;
 const MOST_NS: u64 = 4_000_000_000;
-/// After so many short yields in a row it is forgotten that there were long ones: the core was wanted for a moment. Beside one who computes many
-/// yields are short too, as long as a thread has less than its share, but hardly ever more than 64 in a row.
+/// After so many short yields in a row it is forgotten that there were long ones: the core was wanted for a
+/// moment. Beside one who computes many yields are short too, as long as a thread has less than its share,
+/// but hardly ever more than 64 in a row.
 const FORGOTTEN: u32 = 256;
 
-/// What a thread has learned from its yields. It belongs to one thread, and costs a look at the clock before and after a yield.
+/// What a thread has learned from its yields. It belongs to one thread, and costs a look at the clock before
+/// and after a yield.
 ///
 /// All times are on one clock of the caller's, in nanoseconds.
 #[derive(Debug, Default)]
@@ -37,7 +42,8 @@ pub struct Contention {
 }
 
 impl Contention {
-    /// Notes a yield. `computed_ns` says for how long the thread has computed so far; it is asked after long yields only.
+    /// Notes a yield. `computed_ns` says for how long the thread has computed so far; it is asked after long
+    /// yields only.
     pub fn note(&mut self, began_ns: u64, ended_ns: u64, computed_ns: impl FnOnce() -> u64) {
         if began_ns < self.until_ns {
             // Somebody who does not ask: nothing new.
@@ -196,7 +202,8 @@ mod tests {
         }
     }
 
-    /// One who computes for some milliseconds now and then had the thread sleep for longer each time, up to seconds.
+    /// One who computes for some milliseconds now and then had the thread sleep for longer each time, up to
+    /// seconds.
     #[test]
     fn a_neighbour_of_a_moment_is_forgotten() {
         let mut thread = Thread::default();

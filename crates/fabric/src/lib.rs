@@ -1,15 +1,16 @@
 //! The two verbs, READ and WRITE, behind one trait, and the shared-memory fabric.
 //!
-//! Nothing above this crate knows which fabric it is on. A fabric moves words between this side's memory and a
-//! peer's; what the words mean is not its business. Each peer has
+//! Nothing above this crate knows which fabric it is on. A fabric moves words between this side's memory and
+//! a peer's; what the words mean is not its business. Each peer has
 //! - a *map* of memory that may be READ (the image of a shard), addressed by place; and
 //! - a *mailbox* in each direction that may be written with WRITE, addressed by word.
 //!
-//! The read rule's checks (b) and (c) need two facts that only a fabric can give: stamps that bound how long a READ took,
-//! and the authority in force after it. A READ that is done brings both ([`Sampled`]). See docs/read-rule.md.
+//! The read rule's checks (b) and (c) need two facts that only a fabric can give: stamps that bound how long
+//! a READ took, and the authority in force after it. A READ that is done brings both ([`Sampled`]). See
+//! docs/read-rule.md.
 //!
-//! Servers and shared memory need Linux: memfds with seals, epoll, descriptors over sockets. A client's endpoint over TCP
-//! needs none of these, and builds on other systems too.
+//! Servers and shared memory need Linux: memfds with seals, epoll, descriptors over sockets. A client's
+//! endpoint over TCP needs none of these, and builds on other systems too.
 
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -45,7 +46,8 @@ pub use nearness::Nearness;
 /// Most bytes of a frame of the set-up conversation: enough for any, too little to be a burden.
 const SET_UP_BYTES_MAX: usize = 1 << 20;
 
-/// Places a WRITE in a mailbox, its first word last. `false`: it reaches beyond the mailbox, and nothing was placed.
+/// Places a WRITE in a mailbox, its first word last. `false`: it reaches beyond the mailbox, and nothing was
+/// placed.
 pub(crate) fn place(mailbox: &Span, first: usize, words: &[u64]) -> bool {
     let fits = (first + words.len()) as u64 * 8 <= mailbox.bytes();
     if fits {
@@ -55,18 +57,19 @@ pub(crate) fn place(mailbox: &Span, first: usize, words: &[u64]) -> bool {
     fits
 }
 
-/// So many bytes have to move within a time-out, or there is no progress. By single bytes a server could keep a client for ever; this is 18 KiB a second
-/// with the usual time-out.
+/// So many bytes have to move within a time-out, or there is no progress. By single bytes a server could keep
+/// a client for ever; this is 18 KiB a second with the usual time-out.
 pub const PROGRESS_BYTES: u64 = 16 << 10;
 
-/// Longest single wait of the system: some of its calls count milliseconds in 31 bits, and refuse more. Whoever wants to wait for longer looks
-/// around in between.
+/// Longest single wait of the system: some of its calls count milliseconds in 31 bits, and refuse more.
+/// Whoever wants to wait for longer looks around in between.
 pub const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
 /// How long is waited in place of a wait that the system refuses, so that a refusal is no busy loop.
 const REFUSED_WAIT: Duration = Duration::from_millis(10);
 
-/// The number of events that a wait of the system brought. An interrupted wait is a short one. Any other error is a wait that did not take place: a
-/// while is waited without it, since "no event" at once, over and over, would take a whole core.
+/// The number of events that a wait of the system brought. An interrupted wait is a short one. Any other
+/// error is a wait that did not take place: a while is waited without it, since "no event" at once, over and
+/// over, would take a whole core.
 pub(crate) fn events(waited: rustix::io::Result<usize>, timeout: Option<&Timespec>) -> usize {
     match waited {
         Ok(count) => count,
@@ -99,7 +102,8 @@ pub struct Read {
     pub place: Place,
     /// How many 8-byte words.
     pub words: usize,
-    /// A number below [`SESSION_READS_MAX`](kelix_types::limits::SESSION_READS_MAX) that no other READ under way has.
+    /// A number below [`SESSION_READS_MAX`](kelix_types::limits::SESSION_READS_MAX) that no other READ under
+    /// way has.
     pub tag: u32,
 }
 
@@ -121,8 +125,8 @@ pub enum ReadState {
 pub struct Sampled {
     /// Stamp taken before the first word was sampled.
     pub before: u64,
-    /// Stamp taken after the last one was. READs are valid only if the first one's `before` and the last one's `after`
-    /// differ by at most [`Fabric::stamp_window`].
+    /// Stamp taken after the last one was. READs are valid only if the first one's `before` and the last
+    /// one's `after` differ by at most [`Fabric::stamp_window`].
     pub after: u64,
     /// The term in force after that.
     pub term: u64,
@@ -131,8 +135,8 @@ pub struct Sampled {
 /// What a fabric promises about order. Code above may use a promise, and must be right without it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Promises {
-    /// The first word of a WRITE becomes visible after all others, and WRITEs become visible in the order of their
-    /// posting. Without it words land in any order and messages carry a checksum.
+    /// The first word of a WRITE becomes visible after all others, and WRITEs become visible in the order of
+    /// their posting. Without it words land in any order and messages carry a checksum.
     pub ordered_placement: bool,
     /// Stamps are reclamation epochs, loaded in order with the words of a READ. Without it they are times.
     pub ordered_loads: bool,
@@ -148,8 +152,8 @@ fn now_ns() -> u64 {
     BEGAN.elapsed().as_nanos() as u64
 }
 
-/// A peer's memory within reach of loads: READs without the way between. Loads are ordered, and stamps are reclamation
-/// epochs.
+/// A peer's memory within reach of loads: READs without the way between. Loads are ordered, and stamps are
+/// reclamation epochs.
 #[derive(Clone)]
 pub struct Direct {
     /// Memory by place, as it is mapped now: to be taken anew after segments came or went.
@@ -166,12 +170,14 @@ impl Direct {
         Direct { map, epoch: header.word(header_word::EPOCH), authority }
     }
 
-    /// The stamp to take before words are loaded: later loads stay behind it, and it stays behind earlier loads.
+    /// The stamp to take before words are loaded: later loads stay behind it, and it stays behind earlier
+    /// loads.
     ///
-    /// SYNC: two fences, one before the load and one in `load_acquire`. As the second stamp of a READ it must be behind
-    /// the words. As the first it is behind what led there (a slot word, a pointer), so that the words are seen as they
-    /// were when that was stored, or later: nobody has to rely on the processor's and the compiler's keeping the
-    /// dependency between an address and what is loaded from there. Both pair with [`Words::publish`].
+    /// SYNC: two fences, one before the load and one in `load_acquire`. As the second stamp of a READ it must
+    /// be behind the words. As the first it is behind what led there (a slot word, a pointer), so that the
+    /// words are seen as they were when that was stored, or later: nobody has to rely on the processor's and
+    /// the compiler's keeping the dependency between an address and what is loaded from there. Both pair with
+    /// [`Words::publish`].
     #[inline(always)]
     pub fn begin(&self) -> u64 {
         load_fence();
@@ -210,8 +216,8 @@ pub trait Fabric {
     /// What is promised of READs and WRITEs of the peer's memory.
     fn promises(&self, peer: PeerId) -> Promises;
 
-    /// The time on this side's clock, in nanoseconds since some moment, which is the same for all endpoints of a process.
-    /// It never goes back.
+    /// The time on this side's clock, in nanoseconds since some moment, which is the same for all endpoints
+    /// of a process. It never goes back.
     fn now_ns(&self) -> u64;
 
     /// Lets whoever else wants the processor have it for a moment.
@@ -219,13 +225,14 @@ pub trait Fabric {
         std::thread::yield_now();
     }
 
-    /// Whether others who compute want this side's core: then it is to sleep at once instead of giving the core away.
+    /// Whether others who compute want this side's core: then it is to sleep at once instead of giving the
+    /// core away.
     fn is_contended(&self) -> bool {
         false
     }
 
-    /// Whether the thread that something was last sent to was seen on this thread's core, where it cannot answer while this one looks on.
-    /// Also lets peers see which core this thread is on.
+    /// Whether the thread that something was last sent to was seen on this thread's core, where it cannot
+    /// answer while this one looks on. Also lets peers see which core this thread is on.
     fn shares_core(&self) -> bool {
         false
     }
@@ -239,7 +246,8 @@ pub trait Fabric {
     /// Makes other memory of a peer known: segments came or went.
     fn set_map(&mut self, _peer: PeerId, _map: Arc<MemoryMap>) {}
 
-    /// A number that changes when segments of the peer come or go, for whoever keeps its map; 0 where there is none.
+    /// A number that changes when segments of the peer come or go, for whoever keeps its map; 0 where there
+    /// is none.
     fn map_version(&self, _peer: PeerId) -> u64 {
         0
     }
@@ -248,17 +256,18 @@ pub trait Fabric {
     fn post_read(&mut self, read: Read);
 
     /// Asks how far a posted READ is and, when it is done, puts its words into `into`, whose length is
-    /// `read.words`. Words were sampled one by one at any moments between posting and now. After any answer but
-    /// `Pending` the READ is over. Loads of later READs stay behind those of a READ that is done.
+    /// `read.words`. Words were sampled one by one at any moments between posting and now. After any answer
+    /// but `Pending` the READ is over. Loads of later READs stay behind those of a READ that is done.
     fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState;
 
-    /// The peer's memory itself, where READs complete at once because they are loads. Code that uses it must be able
-    /// to do without.
+    /// The peer's memory itself, where READs complete at once because they are loads. Code that uses it must
+    /// be able to do without.
     fn direct(&self, _peer: PeerId) -> Option<Direct> {
         None
     }
 
-    /// A READ through [`Fabric::direct`]. `None`: there is no such way, or the place is unknown; nothing was read.
+    /// A READ through [`Fabric::direct`]. `None`: there is no such way, or the place is unknown; nothing was
+    /// read.
     fn read_now(&self, peer: PeerId, place: Place, into: &mut [u64]) -> Option<Sampled> {
         self.direct(peer)?.read(place, into)
     }
@@ -266,8 +275,8 @@ pub trait Fabric {
     /// How far the stamps of a valid READ may be apart: check (b).
     fn stamp_window(&self) -> u64;
 
-    /// The term in force at the peer, for check (c) of answers to requests: it was looked at after everything that is in
-    /// this side's mailbox had been sent. `None`: the connection is gone, and nobody can tell.
+    /// The term in force at the peer, for check (c) of answers to requests: it was looked at after everything
+    /// that is in this side's mailbox had been sent. `None`: the connection is gone, and nobody can tell.
     fn authority(&mut self, peer: PeerId) -> Option<u64>;
 
     /// Starts a WRITE of `words` from word `first` of the peer's mailbox on.
@@ -276,22 +285,23 @@ pub trait Fabric {
     /// Sends off everything posted.
     fn doorbell(&mut self);
 
-    /// Sends off everything posted, and takes in what has arrived: for whoever waits for a READ or for words in a mailbox
-    /// to call each time before it looks. `false`: nothing has changed since the last call. Nothing to do where the one is
-    /// done by others, and the other by nobody.
+    /// Sends off everything posted, and takes in what has arrived: for whoever waits for a READ or for words
+    /// in a mailbox to call each time before it looks. `false`: nothing has changed since the last call.
+    /// Nothing to do where the one is done by others, and the other by nobody.
     #[inline(always)]
     fn progress(&mut self) -> bool {
         true
     }
 
-    /// The same for whoever does nothing else until something has come: where cores are contended it may sleep for some
-    /// milliseconds before it says that nothing has.
+    /// The same for whoever does nothing else until something has come: where cores are contended it may
+    /// sleep for some milliseconds before it says that nothing has.
     #[inline(always)]
     fn await_progress(&mut self) -> bool {
         self.progress()
     }
 
-    /// Whether something was taken in since the last `progress`, which then is to be called before this side sleeps.
+    /// Whether something was taken in since the last `progress`, which then is to be called before this side
+    /// sleeps.
     fn unseen(&self) -> bool {
         false
     }
@@ -302,12 +312,14 @@ pub trait Fabric {
     /// Looks, without sleeping, whether connections have gone.
     fn look(&mut self);
 
-    /// How old the map of a peer's memory may be when an operation begins, where READs by an older one are no one's to allow. `None`: any age.
+    /// How old the map of a peer's memory may be when an operation begins, where READs by an older one are no
+    /// one's to allow. `None`: any age.
     fn map_age_max_ns(&self) -> Option<u64> {
         None
     }
 
-    /// Bytes that have moved either way so far and have certainly arrived, for which the system is asked. `None` where nothing is on its way for long.
+    /// Bytes that have moved either way so far and have certainly arrived, for which the system is asked.
+    /// `None` where nothing is on its way for long.
     fn moved_bytes(&self) -> Option<u64> {
         None
     }
@@ -315,13 +327,14 @@ pub trait Fabric {
     /// Whether the connection is known to be gone.
     fn is_broken(&self, peer: PeerId) -> bool;
 
-    /// The descriptor that is readable when this side, having announced its sleep, was woken; where there is one.
+    /// The descriptor that is readable when this side, having announced its sleep, was woken; where there is
+    /// one.
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Wakes the peer if it sleeps. Called after the WRITE it should find; without one it need not wake anybody. Where that
-    /// takes a while this side's next `progress`, `look` or sleep does the rest.
+    /// Wakes the peer if it sleeps. Called after the WRITE it should find; without one it need not wake
+    /// anybody. Where that takes a while this side's next `progress`, `look` or sleep does the rest.
     fn wake(&mut self, peer: PeerId);
 
     /// Sends off everything posted, and wakes the peer if it sleeps.
@@ -334,7 +347,7 @@ pub trait Fabric {
     /// [`Fabric::sleep`] only if there is none: so no wake-up is lost.
     fn announce_sleep(&mut self);
 
-    /// Sleeps until a peer wakes this side, a READ is done, a connection breaks, or `timeout_ns` has passed; then takes the
-    /// announcement back. A timeout of zero only takes it back.
+    /// Sleeps until a peer wakes this side, a READ is done, a connection breaks, or `timeout_ns` has passed;
+    /// then takes the announcement back. A timeout of zero only takes it back.
     fn sleep(&mut self, timeout_ns: Option<u64>);
 }

@@ -1,7 +1,9 @@
 //! Threads of a server that come to the core of whoever asks them.
 //!
-//! Where others compute on all cores, the system leaves each thread where it is, and an exchange between two cores takes several times as long as on one: on one
-//! core a thread that wakes another goes to sleep right away, and hands over what is in the caches. So a thread whose requests all come from one other core goes there.
+//! Where others compute on all cores, the system leaves each thread where it is, and an exchange between two
+//! cores takes several times as long as on one: on one core a thread that wakes another goes to sleep right
+//! away, and hands over what is in the caches. So a thread whose requests all come from one other core goes
+//! there.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 

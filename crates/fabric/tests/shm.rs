@@ -1,6 +1,6 @@
-//! The conformance suite on the shared-memory fabric, put together as server and client do it: sealed memfds, mapped
-//! anew and read-only by the client, an authority page in a file, mailboxes mapped by both, a wake-up pair and a
-//! socket whose hang-up says that the other side is gone.
+//! The conformance suite on the shared-memory fabric, put together as server and client do it: sealed memfds,
+//! mapped anew and read-only by the client, an authority page in a file, mailboxes mapped by both, a wake-up
+//! pair and a socket whose hang-up says that the other side is gone.
 
 use std::fs::File;
 use std::os::fd::AsFd;

@@ -1,5 +1,5 @@
-//! The conformance suite on the TCP fabric: the server's endpoint of shared memory on one side, with an agent thread between
-//! it and clients on sockets of the loopback interface.
+//! The conformance suite on the TCP fabric: the server's endpoint of shared memory on one side, with an agent
+//! thread between it and clients on sockets of the loopback interface.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;

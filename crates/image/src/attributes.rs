@@ -11,9 +11,9 @@
 //!        then the target's key padded to 8 bytes, then the bytes of the link itself (an edge's attributes)
 //! ```
 //!
-//! An attribute that holds several links stands several times under the same name. The two location words of a
-//! link are the only words of a live item that change: the shard repairs them in place, one word at a time, and
-//! any mix of old and new fails the guardian check.
+//! An attribute that holds several links stands several times under the same name. The two location words of
+//! a link are the only words of a live item that change: the shard repairs them in place, one word at a time,
+//! and any mix of old and new fails the guardian check.
 
 use kelix_types::{Incarnation, Location, NameId, TableId, limits};
 
@@ -88,8 +88,8 @@ fn link(at: usize, payload: &[u8]) -> Option<LinkView<'_>> {
 /// Most attributes of a section whose links are visited: millions of them take a moment.
 const VISITED_MAX: u64 = 1 << 22;
 
-/// Visits the tables that the links of an attribute section lead to. `word` loads one of its words, `None` behind its end. `false`: it makes no sense, or
-/// has more than four million attributes.
+/// Visits the tables that the links of an attribute section lead to. `word` loads one of its words, `None`
+/// behind its end. `false`: it makes no sense, or has more than four million attributes.
 pub fn link_tables(word: impl Fn(usize) -> Option<u64>, mut visit: impl FnMut(TableId)) -> bool {
     let mut look = || {
         let count = word(0).filter(|count| *count <= VISITED_MAX)? as usize;

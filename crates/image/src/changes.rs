@@ -1,9 +1,10 @@
 //! Changes of an image, in their order, for whoever keeps a copy of it.
 //!
-//! All that a writer stores into objects that last goes through [`Changes`]. While somebody follows the image, each is also noted
-//! in its [`Journal`]: a word `[ zeros 1 | words 22 | place / 8 41 ]`, and unless they are zeros so many words. Whoever
-//! copies the image's memory while it changes, in any order, and then does all that was noted meanwhile, in its order, has the image as
-//! it was at the end of the journal: a word that did not change was copied as it is, and of one that changed the last store is noted.
+//! All that a writer stores into objects that last goes through [`Changes`]. While somebody follows the
+//! image, each is also noted in its [`Journal`]: a word `[ zeros 1 | words 22 | place / 8 41 ]`, and unless
+//! they are zeros so many words. Whoever copies the image's memory while it changes, in any order, and then
+//! does all that was noted meanwhile, in its order, has the image as it was at the end of the journal: a word
+//! that did not change was copied as it is, and of one that changed the last store is noted.
 //!
 //! Models are no part of it: whoever takes an image over trains new ones.
 
@@ -123,8 +124,8 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// Does again what was noted, in memory that `words` finds; what was in segments that are gone is left out. Returns what is left: a note
-/// that does not end here.
+/// Does again what was noted, in memory that `words` finds; what was in segments that are gone is left out.
+/// Returns what is left: a note that does not end here.
 pub fn redo<'a, 'n>(mut notes: &'n [u64], words: impl Fn(Place, usize) -> Option<Words<'a>>) -> &'n [u64] {
     while let Some((head, rest)) = notes.split_first() {
         let count = (head >> PLACE_BITS) as usize & WORDS_MAX;

@@ -47,18 +47,21 @@ pub mod header_word {
     pub const SEGMENTS: usize = 18;
     /// An [`ImageState`](super::ImageState).
     pub const STATE: usize = 19;
-    /// Counts up when another generation of loaded tables comes into force (shard 0), and before what is in one is dropped.
+    /// Counts up when another generation of loaded tables comes into force (shard 0), and before what is in
+    /// one is dropped.
     pub const GENERATIONS: usize = 20;
     /// Not 0 while the shard thread sleeps: another number for each sleep.
     pub const SLEEPING: usize = 24;
-    /// The core that the shard thread was last seen on when it waited or woke somebody, and one; 0: not known.
+    /// The core that the shard thread was last seen on when it waited or woke somebody, and one; 0: not
+    /// known.
     pub const CORE: usize = 26;
     /// From here on a bit for each granule: 1 where a segment began that is retired. It never goes back to 0.
     pub const RETIRED: usize = 512;
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"KELIXIMG");
-// A free slot of the index leads a reader that only guesses to place 0, the header page: no live item stands there.
+// A free slot of the index leads a reader that only guesses to place 0, the header page: no live item stands
+// there.
 const _: () = assert!(!Guardian(MAGIC).is_live());
 const BYTE_ORDER_MARK: u64 = 0x0102_0304;
 
@@ -164,15 +167,18 @@ impl Header {
         self.words().load_acquire(header_word::SEGMENTS)
     }
 
-    /// Says that the segment which began at this granule is retired. For the image's writer, after the quarantine.
+    /// Says that the segment which began at this granule is retired. For the image's writer, after the
+    /// quarantine.
     ///
-    /// SYNC: the publishing store pairs with [`Header::is_retired`]: whoever sees the bit sees the epochs of the quarantine.
+    /// SYNC: the publishing store pairs with [`Header::is_retired`]: whoever sees the bit sees the epochs of
+    /// the quarantine.
     pub(crate) fn note_retired(&self, first: usize) {
         let (words, at) = (self.words(), header_word::RETIRED + first / 64);
         words.publish(at, words.load(at) | 1 << (first % 64));
     }
 
-    /// Whether the segment that began at this granule is retired, so that nothing in it will ever be valid again.
+    /// Whether the segment that began at this granule is retired, so that nothing in it will ever be valid
+    /// again.
     pub fn is_retired(&self, first: usize) -> bool {
         self.words().load_acquire(header_word::RETIRED + first / 64) >> (first % 64) & 1 != 0
     }

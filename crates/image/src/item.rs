@@ -11,7 +11,8 @@
 //!       .  body: the value; or an attribute section; or the description of a large value
 //! ```
 //!
-//! A plain key-value item is one unnamed bytes attribute: its body is the value, and it pays nothing for the rest.
+//! A plain key-value item is one unnamed bytes attribute: its body is the value, and it pays nothing for the
+//! rest.
 
 use kelix_types::{Guardian, Place, TableId, Version, limits};
 
@@ -32,9 +33,11 @@ impl ItemFlags {
     pub const LARGE: ItemFlags = ItemFlags(4);
     /// The item was moved out of a sparse segment: a version word stands first.
     pub const MOVED: ItemFlags = ItemFlags(8);
-    /// It is no item of a table: its key and body are the lower and the upper fence of a leaf, which alone names it.
+    /// It is no item of a table: its key and body are the lower and the upper fence of a leaf, which alone
+    /// names it.
     pub const FENCES: ItemFlags = ItemFlags(16);
-    /// A client wrote it into a loaded table that did not have the key from its load: the next load takes it over.
+    /// A client wrote it into a loaded table that did not have the key from its load: the next load takes it
+    /// over.
     pub const OVERLAY: ItemFlags = ItemFlags(32);
     /// A word with flags of its client's stands before the key, and before the expiry.
     pub const CLIENT_FLAGS: ItemFlags = ItemFlags(64);
@@ -102,7 +105,8 @@ impl ItemHeader {
             | u64::from(self.table.0) << 48
     }
 
-    /// Reads a meta word; `None` when it has flags unknown to this build. Sizes are bounded by the slot they must fit.
+    /// Reads a meta word; `None` when it has flags unknown to this build. Sizes are bounded by the slot they
+    /// must fit.
     #[inline(always)]
     pub fn from_word(word: u64) -> Option<ItemHeader> {
         let header = ItemHeader::of_word(word);
@@ -144,9 +148,9 @@ impl ItemHeader {
     }
 }
 
-/// A plain item, without expiry and flags and never moved, where it stands: in memory that may be reused at any moment. The common
-/// case of a read that can load from there. What it says, and what is copied out of it, counts only if the checks of the
-/// read rule, made afterwards, say so.
+/// A plain item, without expiry and flags and never moved, where it stands: in memory that may be reused at
+/// any moment. The common case of a read that can load from there. What it says, and what is copied out of
+/// it, counts only if the checks of the read rule, made afterwards, say so.
 #[derive(Clone, Copy)]
 pub struct PlainItem<'a> {
     from: Words<'a>,
@@ -156,8 +160,8 @@ pub struct PlainItem<'a> {
 }
 
 impl<'a> PlainItem<'a> {
-    /// Looks whether such an item of this key stands where `from` begins. `None`: look closer. The guardian is sampled
-    /// before all else.
+    /// Looks whether such an item of this key stands where `from` begins. `None`: look closer. The guardian
+    /// is sampled before all else.
     #[inline(always)]
     pub fn find(from: Words<'a>, table: TableId, key: &[u8]) -> Option<PlainItem<'a>> {
         const BODY_MASK: u64 = 0x1f_ffff << 17;
@@ -195,14 +199,16 @@ impl<'a> PlainItem<'a> {
         16 + self.key_bytes + self.value_bytes
     }
 
-    /// Copies the value into a buffer of its length. `None`: the length makes no sense; what was looked at is no item.
+    /// Copies the value into a buffer of its length. `None`: the length makes no sense; what was looked at is
+    /// no item.
     #[inline(always)]
     pub fn copy_value(self, into: &mut [u8]) -> Option<()> {
         debug_assert_eq!(into.len(), self.value_bytes);
         self.from.copy_bytes_out(16 + self.key_bytes, into).then_some(())
     }
 
-    /// Copies the item, as it is in a slot, with the guardian that was sampled first. Returns its layout; `None` as above.
+    /// Copies the item, as it is in a slot, with the guardian that was sampled first. Returns its layout;
+    /// `None` as above.
     pub fn copy_item(self, into: &mut Vec<u64>) -> Option<ItemLayout> {
         let words = self.item_bytes().div_ceil(8);
         if words > self.from.count() {
@@ -251,8 +257,8 @@ pub struct ItemView<'a> {
 }
 
 impl<'a> ItemView<'a> {
-    /// Looks at a copied slot; `None` when the sizes do not fit it. Says nothing about whether the copy is valid:
-    /// that is the read rule's business.
+    /// Looks at a copied slot; `None` when the sizes do not fit it. Says nothing about whether the copy is
+    /// valid: that is the read rule's business.
     #[inline(always)]
     pub fn new(words: &'a [u64]) -> Option<ItemView<'a>> {
         let layout = ItemLayout::from_word(*words.get(1)?)?;
@@ -338,15 +344,15 @@ impl<'a> ItemView<'a> {
     }
 }
 
-/// The item that a key with an inline value would have: one that was moved, since its version, which is the value, stands in
-/// a word of its own.
+/// The item that a key with an inline value would have: one that was moved, since its version, which is the
+/// value, stands in a word of its own.
 pub fn inline_item(table: TableId, key: [u8; 8], value: u64) -> [u64; 5] {
     let header = ItemHeader { table, flags: ItemFlags::MOVED, key_bytes: 8, body_bytes: 8 };
     [0, header.word(), value, u64::from_le_bytes(key), value]
 }
 
-/// Whether the item in `slot` is that of this key, read where it stands. For the writer, who alone may trust what
-/// it reads in place.
+/// Whether the item in `slot` is that of this key, read where it stands. For the writer, who alone may trust
+/// what it reads in place.
 #[inline]
 pub fn holds_key(slot: Words<'_>, table: TableId, key: &[u8]) -> bool {
     let Some(header) = ItemHeader::from_word(slot.load(1)) else { return false };
@@ -363,7 +369,8 @@ pub fn load_key(slot: Words<'_>, key: &mut Vec<u8>) {
     assert!(slot.copy_bytes_out(header.key_start(), key), "an item of this image");
 }
 
-/// Compares two keys. Most are short, and then this is a few loads where a library call would cost more than the rest.
+/// Compares two keys. Most are short, and then this is a few loads where a library call would cost more than
+/// the rest.
 #[inline(always)]
 fn equal(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
@@ -400,7 +407,8 @@ impl LargeBody {
         words
     }
 
-    /// Reads the body of a large item; `None` when the runs do not add up, one is empty, or something stands behind them.
+    /// Reads the body of a large item; `None` when the runs do not add up, one is empty, or something stands
+    /// behind them.
     pub fn parse(body: &[u8]) -> Option<LargeBody> {
         if body.len() % 16 != 8 {
             return None;

@@ -17,7 +17,8 @@ pub struct ItemLayout {
 }
 
 impl ItemLayout {
-    /// That of an item with this meta word; `None` as in [`ItemHeader::from_word`], whose bounds are those of the sizes here.
+    /// That of an item with this meta word; `None` as in [`ItemHeader::from_word`], whose bounds are those of
+    /// the sizes here.
     #[inline(always)]
     pub fn from_word(meta: u64) -> Option<ItemLayout> {
         let header = ItemHeader::from_word(meta)?;
@@ -60,7 +61,8 @@ impl ItemLayout {
         (self.body_start as usize + self.body_bytes as usize).div_ceil(8)
     }
 
-    /// The words of the body, where that begins at a whole one. Bytes behind the last whole word are no attributes.
+    /// The words of the body, where that begins at a whole one. Bytes behind the last whole word are no
+    /// attributes.
     #[inline(always)]
     pub fn body_words(self) -> Range<usize> {
         let start = self.body_start as usize / 8;

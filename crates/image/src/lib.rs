@@ -1,13 +1,14 @@
 //! The memory image of a shard: segments, slabs, guardians, quarantine, items and their attributes.
 //!
-//! An image is relocatable: every pointer inside it is a [`Place`](kelix_types::Place), an offset. Exactly one
-//! thread writes an image; any number of readers, in this process or far away, read it at any moment. What makes
-//! that safe is the read rule (docs/read-rule.md), and the parts of the rule that concern the writer are kept
-//! here:
+//! An image is relocatable: every pointer inside it is a [`Place`](kelix_types::Place), an offset. Exactly
+//! one thread writes an image; any number of readers, in this process or far away, read it at any moment.
+//! What makes that safe is the read rule (docs/read-rule.md), and the parts of the rule that concern the
+//! writer are kept here:
 //!
 //! 1. every store to remotely readable memory, and every load from it, is one of [`words`];
 //! 2. memory is reused only after its quarantine ([`Image::release`], [`Image::advance_epoch`]);
-//! 3. a place keeps its kind for as long as its segment exists, and offsets of a retired segment never return.
+//! 3. a place keeps its kind for as long as its segment exists, and offsets of a retired segment never
+//!    return.
 
 mod attributes;
 mod changes;

@@ -43,13 +43,15 @@ impl Span {
         Span::try_private(bytes).unwrap_or_else(|| panic!("no memory for a span of {bytes} bytes"))
     }
 
-    /// The same, or `None` where there is no memory for it. Pages of it are the system's until something is stored there.
+    /// The same, or `None` where there is no memory for it. Pages of it are the system's until something is
+    /// stored there.
     pub fn try_private(bytes: u64) -> Option<Span> {
         let memory = Zeroed::new(bytes)?;
-        // Aligned to a cache line by hand, since the allocator clears memory of any larger alignment than its own itself.
+        // Aligned to a cache line by hand, since the allocator clears memory of any larger alignment than its
+        // own itself.
         let base = memory.base.as_ptr().wrapping_byte_add(memory.base.addr().get().wrapping_neg() % LINE);
-        // SAFETY: so many bytes are left from there on. The memory never moves, and lives in the owner, where nothing else
-        // reaches it.
+        // SAFETY: so many bytes are left from there on. The memory never moves, and lives in the owner, where
+        // nothing else reaches it.
         Some(unsafe { Span::new(base, bytes, Arc::new(memory)) })
     }
 
@@ -71,9 +73,9 @@ impl Span {
     }
 }
 
-/// Zeroed memory of the allocator's, which has the system's zeros for it: nobody writes them, and its null is the answer
-/// where there is no memory. A look beforehand whether there is some would leave it in the allocator, to be given out
-/// again and to be cleared by hand.
+/// Zeroed memory of the allocator's, which has the system's zeros for it: nobody writes them, and its null is
+/// the answer where there is no memory. A look beforehand whether there is some would leave it in the
+/// allocator, to be given out again and to be cleared by hand.
 struct Zeroed {
     base: NonNull<u64>,
     layout: Layout,
@@ -102,8 +104,8 @@ impl Drop for Zeroed {
     }
 }
 
-/// Whether the system would give memory for so many words just now. For whoever is to refuse something, and not end, where
-/// it does not; another thread may take it meanwhile.
+/// Whether the system would give memory for so many words just now. For whoever is to refuse something, and
+/// not end, where it does not; another thread may take it meanwhile.
 pub fn has_memory(words: usize) -> bool {
     let mut memory = Vec::<u64>::new();
     let given = memory.try_reserve_exact(words).is_ok();
@@ -135,9 +137,9 @@ impl SharedWord {
 
 /// Finds memory by place. The writer has one, and so has each reader, over its own mappings.
 ///
-/// Granule 0 holds the header page alone, so a reader reaches it like any other memory, and no object stands at
-/// place 0. Space is given out in granules of 64 MiB, so finding a place is one look into a small table: the entry has the
-/// address of the granule and how many bytes from its start belong to the same segment.
+/// Granule 0 holds the header page alone, so a reader reaches it like any other memory, and no object stands
+/// at place 0. Space is given out in granules of 64 MiB, so finding a place is one look into a small table:
+/// the entry has the address of the granule and how many bytes from its start belong to the same segment.
 #[derive(Clone, Default)]
 pub struct MemoryMap {
     granules: Vec<Granule>,
@@ -174,8 +176,8 @@ impl MemoryMap {
         self.spans.push((first, span));
     }
 
-    /// Whether a segment of so many bytes may be added at granule `first`: it lies within what places can name, and no other
-    /// is there. For those who have the numbers from elsewhere.
+    /// Whether a segment of so many bytes may be added at granule `first`: it lies within what places can
+    /// name, and no other is there. For those who have the numbers from elsewhere.
     pub fn has_room(&self, first: usize, bytes: u64) -> bool {
         let count = bytes.div_ceil(GRANULE_BYTES);
         let within = (first as u64).checked_add(count).is_some_and(|end| end <= GRANULES_MAX as u64);
@@ -202,8 +204,8 @@ impl MemoryMap {
         self.spans.iter().map(|(first, _)| *first).collect()
     }
 
-    /// `count` words at `place`, or `None` when they are not (or no longer) mapped here. A place may come from
-    /// anywhere: this is the one bounds check between a pointer and memory.
+    /// `count` words at `place`, or `None` when they are not (or no longer) mapped here. A place may come
+    /// from anywhere: this is the one bounds check between a pointer and memory.
     #[inline(always)]
     pub fn words(&self, place: Place, count: usize) -> Option<Words<'_>> {
         self.view().words(place, count)
@@ -231,7 +233,8 @@ impl<'a> MapView<'a> {
         if offset + (count as u64) * 8 > granule.bytes || offset % 8 != 0 {
             return None;
         }
-        // SAFETY: inside the segment by the check, and the segment's span is held by the map that is borrowed.
+        // SAFETY: inside the segment by the check, and the segment's span is held by the map that is
+        // borrowed.
         Some(unsafe { Words::new(granule.base.byte_add(offset as usize), count) })
     }
 

@@ -1,18 +1,20 @@
-//! Model tests: production code, run through all its interleavings and all orders that the language's memory model
-//! allows, by loom. Only built with `--cfg loom`.
+//! Model tests: production code, run through all its interleavings and all orders that the language's memory
+//! model allows, by loom. Only built with `--cfg loom`.
 //!
-//! A model makes its world in ordinary memory, then names the words that its threads share ([`share`]). From there on each
-//! access of [`Words`] to these words, and each fence, is loom's. All other words stay ordinary memory: what one thread
-//! alone uses has no interleavings, and costs none. A word that two threads use and one of them changes, though nobody
-//! named it, ends the test, so that none is forgotten. The thread that runs the model makes the world and looks at the
-//! outcome, and takes no part meanwhile, so it is not asked.
+//! A model makes its world in ordinary memory, then names the words that its threads share ([`share`]). From
+//! there on each access of [`Words`] to these words, and each fence, is loom's. All other words stay ordinary
+//! memory: what one thread alone uses has no interleavings, and costs none. A word that two threads use and
+//! one of them changes, though nobody named it, ends the test, so that none is forgotten. The thread that
+//! runs the model makes the world and looks at the outcome, and takes no part meanwhile, so it is not asked.
 //!
 //! What loom leaves out:
-//! 1. A load never sees a store that has not happened yet (load buffering, values out of thin air). What a processor does
-//!    early, loom shows as loads of old values instead; nothing here has an order that only a load that looks ahead breaks.
-//! 2. Sequentially consistent fences hand over all that was before them, one to the next, which the language promises less
-//!    of; accesses of that order are taken for acquire and release. An acquire fence takes over also what threads that this
-//!    one heard of have seen. So something that only passes because of that would not be noticed.
+//! 1. A load never sees a store that has not happened yet (load buffering, values out of thin air). What a
+//!    processor does early, loom shows as loads of old values instead; nothing here has an order that only a
+//!    load that looks ahead breaks.
+//! 2. Sequentially consistent fences hand over all that was before them, one to the next, which the language
+//!    promises less of; accesses of that order are taken for acquire and release. An acquire fence takes over
+//!    also what threads that this one heard of have seen. So something that only passes because of that would
+//!    not be noticed.
 //! 3. Of each word the seven latest stores are remembered.
 //! 4. Each word is read and written whole; that copies never split one is a matter of `words::tests`.
 //! 5. With a bound, executions in which threads are interrupted more often are not tried.
@@ -129,8 +131,8 @@ pub(crate) fn fence(order: Ordering) {
     }
 }
 
-/// Names words that threads share from now on, with what stands in them. Their memory must stay for the rest of the
-/// execution.
+/// Names words that threads share from now on, with what stands in them. Their memory must stay for the rest
+/// of the execution.
 pub fn share(words: Words<'_>) {
     for index in 0..words.count() {
         let at = words.part(index, 1).as_ptr().addr();
@@ -147,9 +149,9 @@ pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> lo
     loom::thread::Builder::new().stack_size(STACK_WORDS).spawn(work).expect("a thread of a model")
 }
 
-/// Runs a model again and again until everything was tried, with at most so many interruptions of a thread in each
-/// execution. Returns the outcomes, and how many executions each had. Fails if there is but one: then either nothing was
-/// tried, or the model does not look at what can differ.
+/// Runs a model again and again until everything was tried, with at most so many interruptions of a thread in
+/// each execution. Returns the outcomes, and how many executions each had. Fails if there is but one: then
+/// either nothing was tried, or the model does not look at what can differ.
 pub fn explore<O: Ord + Debug + Send + 'static>(
     name: &str,
     interruptions_max: usize,

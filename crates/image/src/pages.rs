@@ -1,9 +1,9 @@
 //! What a segment's pages are used for.
 //!
-//! A segment is an array of 64 KiB pages. A run of pages becomes a *slab* of slots of one [`Kind`] and then keeps
-//! that kind for as long as the segment exists, so that a stale pointer always lands on a guardian and never in
-//! the middle of somebody's value. Pages that hold pieces of large values are no slab: no pointer ever names a
-//! place inside them, so they may become anything later.
+//! A segment is an array of 64 KiB pages. A run of pages becomes a *slab* of slots of one [`Kind`] and then
+//! keeps that kind for as long as the segment exists, so that a stale pointer always lands on a guardian and
+//! never in the middle of somebody's value. Pages that hold pieces of large values are no slab: no pointer
+//! ever names a place inside them, so they may become anything later.
 
 use std::ops::RangeInclusive;
 
@@ -234,8 +234,8 @@ impl Segment {
         }
     }
 
-    /// What would come back if the segment were emptied and its objects stood elsewhere without a gap: bytes of slabs
-    /// that no object uses. Free pages need no emptying.
+    /// What would come back if the segment were emptied and its objects stood elsewhere without a gap: bytes
+    /// of slabs that no object uses. Free pages need no emptying.
     pub fn gain(&self) -> u64 {
         let slabs = self.pages.len() - self.pages_free - self.run_pages;
         (slabs as u64 * PAGE_BYTES).saturating_sub(self.live_bytes)

@@ -1,7 +1,7 @@
 //! Attribute sections in words, as they stand in items: looking up by name.
 //!
-//! What [`Attributes`](crate::Attributes) reads out of any bytes, this finds in few steps where the section begins at a whole word.
-//! Every length is checked here too.
+//! What [`Attributes`](crate::Attributes) reads out of any bytes, this finds in few steps where the section
+//! begins at a whole word. Every length is checked here too.
 
 use std::slice::ChunksExact;
 
@@ -73,8 +73,8 @@ fn words_of(bytes: usize) -> usize {
     (bytes + 7) >> 3
 }
 
-/// Attributes of one name and kind, as far as they stand next to each other and are equally long: mostly a whole list of links, for which
-/// lengths are looked at only once.
+/// Attributes of one name and kind, as far as they stand next to each other and are equally long: mostly a
+/// whole list of links, for which lengths are looked at only once.
 struct Runs<'a> {
     section: Section<'a>,
     /// The next entry, and where its payload begins.

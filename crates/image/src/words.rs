@@ -1,13 +1,14 @@
 //! The primitives through which all remotely readable memory is stored to and loaded from.
 //!
-//! A [`Words`] is a bounds-checked view of aligned 8-byte words that other threads, other processes or a NIC may
-//! read or write at the same time. Only a single aligned word is ever assumed to be read or written whole; the
-//! read rule (docs/read-rule.md) is built on that alone. Because every store and load of such memory passes
-//! through this file, the rule can be checked here, and a simulator can let a reader fall between any two stores.
+//! A [`Words`] is a bounds-checked view of aligned 8-byte words that other threads, other processes or a NIC
+//! may read or write at the same time. Only a single aligned word is ever assumed to be read or written
+//! whole; the read rule (docs/read-rule.md) is built on that alone. Because every store and load of such
+//! memory passes through this file, the rule can be checked here, and a simulator can let a reader fall
+//! between any two stores.
 //!
 //! On x86-64 copies use 16-byte loads and stores in assembly, so that the compiler neither assumes that the
-//! memory stands still nor splits a word; elsewhere, under Miri, in the simulator and in model tests, they go word by
-//! word through atomics. In model tests these are loom's.
+//! memory stands still nor splits a word; elsewhere, under Miri, in the simulator and in model tests, they go
+//! word by word through atomics. In model tests these are loom's.
 //!
 //! | store | load | what it orders |
 //! |---|---|---|
@@ -28,8 +29,8 @@ use std::sync::atomic::{AtomicU64, fence};
 #[cfg(loom)]
 use crate::model::{AtomicU64, fence};
 
-/// Where a simulator comes in: before each access to a single word of shared memory it may let others go on. Only built
-/// with `--cfg kelix_sim`; without it nothing of this is left.
+/// Where a simulator comes in: before each access to a single word of shared memory it may let others go on.
+/// Only built with `--cfg kelix_sim`; without it nothing of this is left.
 #[cfg(kelix_sim)]
 pub mod moment {
     use std::cell::Cell;
@@ -75,8 +76,8 @@ pub struct Words<'a> {
     owner: PhantomData<&'a AtomicU64>,
 }
 
-// SAFETY: all access through a `Words` is atomic per word (or in assembly, which the language treats alike), so
-// views may be shared and sent between threads.
+// SAFETY: all access through a `Words` is atomic per word (or in assembly, which the language treats alike),
+// so views may be shared and sent between threads.
 unsafe impl Send for Words<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Words<'_> {}
@@ -189,8 +190,8 @@ impl<'a> Words<'a> {
         unsafe { copy_from_shared(from.base.cast(), into.as_mut_ptr(), into.len()) }
     }
 
-    /// Eight bytes from any byte on. They may come from two words that were loaded at different moments, so this is for
-    /// bytes that are written once: the key and value of an item.
+    /// Eight bytes from any byte on. They may come from two words that were loaded at different moments, so
+    /// this is for bytes that are written once: the key and value of an item.
     #[inline(always)]
     pub fn load_bytes(self, at: usize) -> u64 {
         assert!(at + 8 <= self.count * 8, "bytes of words out of bounds");
@@ -198,8 +199,8 @@ impl<'a> Words<'a> {
         unsafe { load_unaligned(self.base.cast::<u8>().add(at)) }
     }
 
-    /// Copies bytes from any byte on, for bytes that are written once, as with [`Words::load_bytes`]. `false`: they are
-    /// not all in view, and nothing was copied.
+    /// Copies bytes from any byte on, for bytes that are written once, as with [`Words::load_bytes`].
+    /// `false`: they are not all in view, and nothing was copied.
     #[inline(always)]
     #[must_use]
     pub fn copy_bytes_out(self, at: usize, into: &mut [u8]) -> bool {
@@ -225,8 +226,9 @@ impl<'a> Words<'a> {
         true
     }
 
-    /// Copies the whole lines of many bytes, and says how many bytes these were. Asks for each line long before it is copied:
-    /// the processor by itself does not go on from one page to the next, which takes a tenth of the time of a long copy.
+    /// Copies the whole lines of many bytes, and says how many bytes these were. Asks for each line long
+    /// before it is copied: the processor by itself does not go on from one page to the next, which takes a
+    /// tenth of the time of a long copy.
     #[inline(always)]
     fn copy_long_out(self, at: usize, into: &mut [u8]) -> usize {
         const LONG: usize = 16 << 10;
@@ -241,7 +243,8 @@ impl<'a> Words<'a> {
         0
     }
 
-    /// The first of words 1 to 7 whose upper quarter is `wanted`; none where fewer than eight words are in view.
+    /// The first of words 1 to 7 whose upper quarter is `wanted`; none where fewer than eight words are in
+    /// view.
     #[inline(always)]
     pub fn find_upper_quarter(self, wanted: u16) -> Option<usize> {
         if self.count < 8 {
@@ -323,8 +326,8 @@ fn out_of_view(index: usize, count: usize) -> ! {
 
 /// Orders every earlier load before every later one.
 ///
-/// SYNC: with the releases of [`Words::publish`]: a load before this fence that saw a published word also sees
-/// everything stored before it in the loads after the fence.
+/// SYNC: with the releases of [`Words::publish`]: a load before this fence that saw a published word also
+/// sees everything stored before it in the loads after the fence.
 #[inline]
 pub fn load_fence() {
     fence(Ordering::Acquire);
@@ -355,8 +358,8 @@ fn prefetch_line<const WRITE: bool>(line: *const AtomicU64) {
     let _ = line;
 }
 
-/// Loads the 16 bytes `OFFSET` bytes further on, from memory that others may be storing to. Aligned to 8 bytes, they are
-/// two whole words.
+/// Loads the 16 bytes `OFFSET` bytes further on, from memory that others may be storing to. Aligned to 8
+/// bytes, they are two whole words.
 ///
 /// # Safety
 /// These 16 bytes are mapped.
@@ -364,8 +367,9 @@ fn prefetch_line<const WRITE: bool>(line: *const AtomicU64) {
 #[inline(always)]
 unsafe fn load_pair<const OFFSET: usize>(from: *const u64) -> std::arch::x86_64::__m128i {
     let pair;
-    // SAFETY: a load from mapped memory. In assembly, so that the compiler neither assumes that the memory stands still
-    // nor splits a word; a 16-byte move of 8-byte aligned words never splits one (docs/read-rule.md, "Words").
+    // SAFETY: a load from mapped memory. In assembly, so that the compiler neither assumes that the memory
+    // stands still nor splits a word; a 16-byte move of 8-byte aligned words never splits one
+    // (docs/read-rule.md, "Words").
     unsafe {
         std::arch::asm!(
             "movdqu {pair}, [{from} + {offset}]",
@@ -492,14 +496,14 @@ unsafe fn copy_lines_from_shared(mut from: *const u64, mut into: *mut u8, lines:
 /// Copies `count` words into memory that others may be loading from: each whole, in any order.
 ///
 /// # Safety
-/// Both ranges are mapped and aligned to 8 bytes, the source is private, the destination writable, and they do not
-/// overlap.
+/// Both ranges are mapped and aligned to 8 bytes, the source is private, the destination writable, and they
+/// do not overlap.
 #[cfg(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom))))]
 #[inline(always)]
 unsafe fn copy_to_shared(mut from: *const u64, mut into: *mut u64, mut count: usize) {
     use std::arch::x86_64::_mm_loadu_si128;
-    // SAFETY: every access below is inside the ranges the caller promised; the stores are in assembly for the same
-    // reason as the loads of `load_pair`.
+    // SAFETY: every access below is inside the ranges the caller promised; the stores are in assembly for the
+    // same reason as the loads of `load_pair`.
     unsafe {
         while count >= 2 {
             let pair = _mm_loadu_si128(from.cast());
@@ -533,8 +537,8 @@ unsafe fn copy_from_shared(from: *const u64, into: *mut u64, count: usize) {
 /// Copies `count` words into memory that others may be loading from: each whole, in any order.
 ///
 /// # Safety
-/// Both ranges are mapped and aligned to 8 bytes, the source is private, the destination writable, and they do not
-/// overlap.
+/// Both ranges are mapped and aligned to 8 bytes, the source is private, the destination writable, and they
+/// do not overlap.
 #[cfg(not(all(target_arch = "x86_64", not(any(miri, kelix_sim, loom)))))]
 #[inline]
 unsafe fn copy_to_shared(from: *const u64, into: *mut u64, count: usize) {

@@ -1,8 +1,8 @@
 //! The writer's side of an image: allocation, quarantine, the reclamation epoch, evacuation.
 //!
-//! Free slots of a kind form one queue. A dead slot enters it at the back with the epoch of its death and leaves
-//! at the front once its quarantine has passed, so that quarantine and free list are the same thing and reuse
-//! costs one comparison. Fresh memory is used before anyone waits for the quarantine.
+//! Free slots of a kind form one queue. A dead slot enters it at the back with the epoch of its death and
+//! leaves at the front once its quarantine has passed, so that quarantine and free list are the same thing
+//! and reuse costs one comparison. Fresh memory is used before anyone waits for the quarantine.
 //!
 //! Invariants:
 //! 1. A slot is handed out only if it was never used, or its death is two published epochs ago
@@ -10,8 +10,8 @@
 //! 2. A slot in an evacuating or retired segment is never handed out (`Image::reuse`).
 //! 3. The epoch steps only while something waits for it, and never twice within L (`Image::advance_epoch`).
 //!
-//! The file is long because giving out, taking back and emptying change the same few queues and counts; a quarter of it is
-//! tests.
+//! The file is long because giving out, taking back and emptying change the same few queues and counts; a
+//! quarter of it is tests.
 
 use std::collections::VecDeque;
 
@@ -40,7 +40,8 @@ pub struct ImageConfig {
     pub hash_seed: u64,
     /// Term of the server.
     pub term: u64,
-    /// Its objects' incarnations count up from here. No other image of the store's, before or after it or elsewhere, gives any of them.
+    /// Its objects' incarnations count up from here. No other image of the store's, before or after it or
+    /// elsewhere, gives any of them.
     pub incarnation: Incarnation,
     /// L of the read rule, the shortest time between two epochs, in nanoseconds.
     pub epoch_ns: u64,
@@ -57,7 +58,8 @@ pub struct ImageConfig {
 /// There is no room, and what that means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoRoom {
-    /// Memory is missing, so it is worth to wait for some that comes back. Otherwise a limit of the format is reached.
+    /// Memory is missing, so it is worth to wait for some that comes back. Otherwise a limit of the format is
+    /// reached.
     pub wait: bool,
 }
 
@@ -80,8 +82,8 @@ pub struct MemoryUse {
     pub segments_retired: u64,
 }
 
-/// What the slabs of a kind of slot are used for. Of the rest some slots were never handed out, and some are dead: in
-/// quarantine, or free.
+/// What the slabs of a kind of slot are used for. Of the rest some slots were never handed out, and some are
+/// dead: in quarantine, or free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KindUse {
     /// The kind.
@@ -174,8 +176,8 @@ struct Evacuation {
 const STAMP_SHIFT: u32 = 40;
 const PLACE_MASK: u64 = (1 << STAMP_SHIFT) - 1;
 
-/// Memory is wasted where slabs hold more than what is needed by this share of that, and by so many bytes: less is in use
-/// again soon, or is not worth the work.
+/// Memory is wasted where slabs hold more than what is needed by this share of that, and by so many bytes:
+/// less is in use again soon, or is not worth the work.
 const WASTE_PERCENT: u64 = 12;
 const WASTE_BYTES_MIN: u64 = 4 << 20;
 /// What was in quarantine is forgotten by this share an epoch.
@@ -284,8 +286,8 @@ impl Image {
 
     /// A name for a new object that no object ever had or will have.
     pub fn next_incarnation(&mut self) -> Incarnation {
-        // A term has 2^32 incarnations, and follows the clock in steps of 2^32 nanoseconds: an image that goes on in the term above
-        // is far behind the clock, which gives later servers theirs.
+        // A term has 2^32 incarnations, and follows the clock in steps of 2^32 nanoseconds: an image that
+        // goes on in the term above is far behind the clock, which gives later servers theirs.
         self.incarnation = self.incarnation.next().unwrap_or_else(|| {
             let term = self.incarnation.term() + 1;
             Incarnation::first_of_term(term)
@@ -348,8 +350,8 @@ impl Image {
                 }
                 continue;
             }
-            // Stamps are 24 bits wide, and one that has lain for a whole turn looks young. It waits a little longer,
-            // unless nothing at all is in quarantine: the epoch would stand still then.
+            // Stamps are 24 bits wide, and one that has lain for a whole turn looks young. It waits a little
+            // longer, unless nothing at all is in quarantine: the epoch would stand still then.
             let age = self.epoch.wrapping_sub(entry >> STAMP_SHIFT) & 0xff_ffff;
             if age < QUARANTINE_EPOCHS && !self.dead.is_empty() {
                 return None;
@@ -408,7 +410,8 @@ impl Image {
         }
         let places = (0..count).map(|slot| first.plus(u64::from(slot) * kind.slot_bytes()));
         evacuation.set_aside.extend(places.map(|place| (kind, place.0 / limits::PLACE_ALIGN)));
-        // They count as used from now on, so that whatever stands there later is found when the segment is emptied again.
+        // They count as used from now on, so that whatever stands there later is found when the segment is
+        // emptied again.
         let (_, page) = self.page_of(first);
         let head = self.segments[segment].pages[page].head as usize;
         self.segments[segment].pages[head].carved += count;
@@ -450,7 +453,8 @@ impl Image {
         Err(NoRoom { wait: true })
     }
 
-    /// Whether the pages of a segment are for the objects that leave another, and nothing else is to take them yet.
+    /// Whether the pages of a segment are for the objects that leave another, and nothing else is to take
+    /// them yet.
     fn is_lent(&self, segment: usize) -> bool {
         let holds =
             |evacuation: &Evacuation| evacuation.emptied.is_none() && evacuation.lent.contains(&segment);
@@ -468,9 +472,9 @@ impl Image {
 
     /// Adds a segment; `Ok(None)` when the limit forbids it.
     fn add_segment(&mut self) -> Result<Option<usize>> {
-        // The limit may be exceeded by the length of a segment that is about to go: for the objects that leave it,
-        // and for anything once it is empty. Before that, others would take the room its objects need, the emptying
-        // would be given up, and the excess would stay.
+        // The limit may be exceeded by the length of a segment that is about to go: for the objects that
+        // leave it, and for anything once it is empty. Before that, others would take the room its objects
+        // need, the emptying would be given up, and the excess would stay.
         let goes = |evacuation: &&Evacuation| self.moving || evacuation.emptied.is_some();
         let leaving = self.evacuating.as_ref().filter(goes);
         let allowance = leaving.map_or(0, |evacuation| self.segments[evacuation.segment].bytes);
@@ -560,7 +564,8 @@ impl Image {
         self.discard(Kind::item(location.class()), location.place());
     }
 
-    /// Takes back a slot that no word ever named, so that nobody can be reading it: it is the next to be handed out again.
+    /// Takes back a slot that no word ever named, so that nobody can be reading it: it is the next to be
+    /// handed out again.
     pub fn discard(&mut self, kind: Kind, place: Place) {
         debug_assert!(!Guardian(self.words(place, 1).load(0)).is_live());
         self.count_slot(kind, place, -1);
@@ -584,8 +589,8 @@ impl Image {
         }
     }
 
-    /// Pages for up to `bytes` bytes of a large value, fewer when no row of pages is that long. Returns the place
-    /// and the bytes it holds.
+    /// Pages for up to `bytes` bytes of a large value, fewer when no row of pages is that long. Returns the
+    /// place and the bytes it holds.
     pub fn allocate_run(&mut self, bytes: u64) -> std::result::Result<(Place, u64), NoRoom> {
         let wanted = bytes.div_ceil(PAGE_BYTES) as usize;
         let (segment, page, taken) = self.take_pages(wanted, PageUse::Run, true)?;
@@ -634,19 +639,20 @@ impl Image {
         self.short_until = self.epoch + QUARANTINE_EPOCHS;
     }
 
-    /// How soon the next epoch follows. There is a hurry while a write waits, and while much is in quarantine.
+    /// How soon the next epoch follows. There is a hurry while a write waits, and while much is in
+    /// quarantine.
     fn epoch_distance_ns(&self) -> u64 {
         let much = self.config.memory_bytes / limits::QUARANTINE_HURRY_SHARE;
         let hurries = self.epoch < self.short_until || self.use_.quarantined > much;
         if hurries { self.config.epoch_ns } else { self.config.epoch_ns_usual }
     }
 
-    /// Steps the reclamation epoch if something waits for it and it is time at `now_ns`. Returns when to call again, or
-    /// `None` when nothing waits. `clock` tells the time: L begins anew once the step can be seen, however long ago
-    /// `now_ns` was, because the other form of check (b) rests on that distance.
+    /// Steps the reclamation epoch if something waits for it and it is time at `now_ns`. Returns when to call
+    /// again, or `None` when nothing waits. `clock` tells the time: L begins anew once the step can be seen,
+    /// however long ago `now_ns` was, because the other form of check (b) rests on that distance.
     ///
-    /// SYNC: the publishing store pairs with [`Header::epoch`]: a reader that loads the new epoch also sees every
-    /// guardian dropped before.
+    /// SYNC: the publishing store pairs with [`Header::epoch`]: a reader that loads the new epoch also sees
+    /// every guardian dropped before.
     pub fn advance_epoch(&mut self, now_ns: u64, clock: impl FnOnce() -> u64) -> Option<u64> {
         self.youngest_dead()?;
         if now_ns >= self.epoch_step_ns + self.epoch_distance_ns() {
@@ -711,14 +717,14 @@ impl Image {
         self.evacuating.is_some()
     }
 
-    /// How often a segment was opened so far: added, or opened again because its emptying was given up. A number of the
-    /// past tells the segments that were open then from those that were opened since.
+    /// How often a segment was opened so far: added, or opened again because its emptying was given up. A
+    /// number of the past tells the segments that were open then from those that were opened since.
     pub fn openings(&self) -> u64 {
         self.openings
     }
 
-    /// The sparsest segment that is at most `share_percent` in use, unless one is being emptied. But not the newest: that is
-    /// sparse because it is being filled.
+    /// The sparsest segment that is at most `share_percent` in use, unless one is being emptied. But not the
+    /// newest: that is sparse because it is being filled.
     pub fn sparsest(&self, share_percent: u64) -> Option<SegmentSummary> {
         if self.evacuating.is_some() {
             return None;
@@ -729,8 +735,8 @@ impl Image {
         sparsest.map(|(_, segment)| segment.summary())
     }
 
-    /// Whether slabs hold much that is neither in use, nor in quarantine or about to be, nor what is left of the slab of each
-    /// kind that is being filled.
+    /// Whether slabs hold much that is neither in use, nor in quarantine or about to be, nor what is left of
+    /// the slab of each kind that is being filled.
     pub fn is_wasteful(&self) -> bool {
         let filled: u64 = self.kind_uses().map(|of| of.kind.slab_pages() * PAGE_BYTES).sum();
         let needed = self.memory_use().live + self.quarantined_lately + filled;
@@ -738,12 +744,13 @@ impl Image {
         waste * 100 > needed * WASTE_PERCENT && waste > WASTE_BYTES_MIN
     }
 
-    /// Begins to empty a segment for the sake of a write that just found no room, and that found none first when
-    /// [`Image::openings`] was `openings`: the one that gives back most, of those that are open since and at most
-    /// `share_percent` in use, if all of them together give back what is missing. Returns whether there is one.
+    /// Begins to empty a segment for the sake of a write that just found no room, and that found none first
+    /// when [`Image::openings`] was `openings`: the one that gives back most, of those that are open since
+    /// and at most `share_percent` in use, if all of them together give back what is missing. Returns whether
+    /// there is one.
     ///
-    /// With one value of `openings` this returns `true` at most as often as there are segments: one that was chosen is
-    /// retired or opened anew.
+    /// With one value of `openings` this returns `true` at most as often as there are segments: one that was
+    /// chosen is retired or opened anew.
     pub fn begin_evacuation_for_write(&mut self, share_percent: u64, openings: u64) -> bool {
         let candidates = || self.candidates(share_percent).filter(|(_, segment)| segment.opened <= openings);
         let gain: u64 = candidates().map(|(_, segment)| segment.gain()).sum();
@@ -752,14 +759,16 @@ impl Image {
         self.empty(chosen)
     }
 
-    /// Begins to empty a segment, however full it is. Whoever calls this chose one whose objects can move, or lets them go.
+    /// Begins to empty a segment, however full it is. Whoever calls this chose one whose objects can move, or
+    /// lets them go.
     pub fn begin_to_empty(&mut self, first_granule: usize) -> bool {
         let chosen = self.granules.get(first_granule).map(|segment| *segment as usize);
         let is_open = |segment: &usize| self.segments[*segment].state == SegmentState::Open;
         self.empty(chosen.filter(is_open))
     }
 
-    /// The segments that can be emptied if their items go, how many bytes are in use there, and those of pages that are free.
+    /// The segments that can be emptied if their items go, how many bytes are in use there, and those of
+    /// pages that are free.
     pub fn clearable(&self) -> impl Iterator<Item = (SegmentSummary, u64, u64)> {
         let open = |segment: &&Segment| segment.state == SegmentState::Open && segment.run_pages == 0;
         let free = |segment: &Segment| segment.pages_free as u64 * PAGE_BYTES;
@@ -784,7 +793,8 @@ impl Image {
         (page_place(segment, head), slots as usize)
     }
 
-    /// How many slots of a kind there are that nothing uses, and no pages are needed for: some may be in quarantine.
+    /// How many slots of a kind there are that nothing uses, and no pages are needed for: some may be in
+    /// quarantine.
     #[inline]
     pub fn spare(&self, kind: Kind) -> usize {
         let state = &self.kinds[kind.index()];
@@ -814,8 +824,8 @@ impl Image {
         room >= limits::SLAB_PAGES_MAX * PAGE_BYTES || self.segments.iter().enumerate().any(has)
     }
 
-    /// Segments worth emptying: at most `share_percent` in use, without pieces of large values (their pages serve any
-    /// purpose once they are free, so they hold nothing up), and their objects find room elsewhere.
+    /// Segments worth emptying: at most `share_percent` in use, without pieces of large values (their pages
+    /// serve any purpose once they are free, so they hold nothing up), and their objects find room elsewhere.
     fn candidates(&self, share_percent: u64) -> impl Iterator<Item = (usize, &Segment)> {
         let open = || self.segments.iter().enumerate().filter(|(_, s)| s.state == SegmentState::Open);
         let free: u64 = open().map(|(_, segment)| segment.bytes - segment.live_bytes).sum();
@@ -847,14 +857,14 @@ impl Image {
         self.evacuating.as_ref().is_some_and(|evacuation| evacuation.emptied.is_some())
     }
 
-    /// Says that what is allocated from now on, or from now on no more, are new places for objects of the segment that
-    /// is being emptied.
+    /// Says that what is allocated from now on, or from now on no more, are new places for objects of the
+    /// segment that is being emptied.
     pub fn set_moving(&mut self, moving: bool) {
         self.moving = moving;
     }
 
-    /// Whether an object that must leave and finds no room is to wait. It waits for what was in quarantine when that
-    /// happened first, and for nothing else, so that an emptying ends however much others write.
+    /// Whether an object that must leave and finds no room is to wait. It waits for what was in quarantine
+    /// when that happened first, and for nothing else, so that an emptying ends however much others write.
     pub fn evacuation_waits(&mut self) -> bool {
         let (epoch, quarantined) = (self.epoch, self.use_.quarantined);
         let Some(evacuation) = &mut self.evacuating else { return false };
@@ -868,8 +878,9 @@ impl Image {
             .is_some_and(|evacuation| self.granules[place.granule()] as usize == evacuation.segment)
     }
 
-    /// The next slab of the segment that is being emptied: its kind, its first slot, and how many slots of it were
-    /// ever used. `None` once all were returned, those of the index first. The caller moves what is live in it.
+    /// The next slab of the segment that is being emptied: its kind, its first slot, and how many slots of it
+    /// were ever used. `None` once all were returned, those of the index first. The caller moves what is live
+    /// in it.
     pub fn next_leaving_slab(&mut self) -> Option<(Kind, Place, usize)> {
         let evacuation = self.evacuating.as_mut()?;
         let segment = &self.segments[evacuation.segment];
@@ -890,7 +901,8 @@ impl Image {
     }
 
     /// To be called once [`Image::next_leaving_slab`] has no more: if the segment is empty it will be retired
-    /// after the quarantine; otherwise (large values stand in it, or their upload is under way) it is opened again.
+    /// after the quarantine; otherwise (large values stand in it, or their upload is under way) it is opened
+    /// again.
     pub fn finish_evacuation(&mut self) -> bool {
         let Some(evacuation) = self.evacuating.as_mut() else { return false };
         if evacuation.emptied.is_some() {
@@ -1162,8 +1174,8 @@ mod tests {
         assert!(image.allocate_run(1 << 20).is_ok());
     }
 
-    /// The slots of a slab that had yet to be used when its segment was to be emptied, and was not, were used later and not
-    /// looked at when the segment was to be emptied again.
+    /// The slots of a slab that had yet to be used when its segment was to be emptied, and was not, were used
+    /// later and not looked at when the segment was to be emptied again.
     #[test]
     fn slots_used_after_an_emptying_was_given_up_are_found_by_the_next() {
         let mut image = image(16 << 20);

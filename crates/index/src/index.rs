@@ -48,7 +48,8 @@ impl Index {
         Some(Index { hash, ordered: Default::default(), roots: None, work: Vec::new() })
     }
 
-    /// Adds the ordered tables, whose live leaves these are. Their models are trained anew. `None`: they make no sense.
+    /// Adds the ordered tables, whose live leaves these are. Their models are trained anew. `None`: they make
+    /// no sense.
     pub fn restore_ordered(&mut self, image: &mut Image, leaves: &[Place]) -> Option<Result<(), NoRoom>> {
         let header = |place: &Place| LeafHeader::load(image.words(*place, Kind::LEAF_WORDS));
         let behind: HashSet<Place> = leaves.iter().filter_map(|place| header(place).next()).collect();
@@ -177,8 +178,8 @@ impl Index {
         result
     }
 
-    /// Trains models of ordered tables, some at a time. `Ok(true)`: there are more to be trained. `Err`: there is no room for
-    /// them now.
+    /// Trains models of ordered tables, some at a time. `Ok(true)`: there are more to be trained. `Err`:
+    /// there is no room for them now.
     pub fn maintain(&mut self, image: &mut Image) -> Result<bool, NoRoom> {
         let mut outcome = Ok(());
         let Index { work, ordered, roots, .. } = self;
@@ -276,7 +277,8 @@ impl Index {
         }
     }
 
-    /// Moves what stands in the slot of an item, if that is the fences of a leaf. `Ok(false)`: it is something else.
+    /// Moves what stands in the slot of an item, if that is the fences of a leaf. `Ok(false)`: it is
+    /// something else.
     pub fn relocate_fences(&mut self, image: &mut Image, location: Location) -> Result<bool, NoRoom> {
         let slot = image.slot(location);
         let header = ItemHeader::from_word(slot.load(1)).filter(|header| header.flags == ItemFlags::FENCES);
@@ -286,7 +288,8 @@ impl Index {
         self.change(header.table, |index| index.relocate_fences(image, &low)).map(|()| true)
     }
 
-    /// Visits some items of the hash tables, and says where to go on; 0: that was all. See [`HashIndex::sweep`].
+    /// Visits some items of the hash tables, and says where to go on; 0: that was all. See
+    /// [`HashIndex::sweep`].
     pub fn sweep(&self, image: &Image, cursor: u64, visit: impl FnMut(Location)) -> u64 {
         self.hash.sweep(image, cursor, visit)
     }

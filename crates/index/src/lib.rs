@@ -1,8 +1,9 @@
-//! Where a key's item or value stands: the hash index and the ordered tables, for whoever reads them remotely and for the
-//! shard that writes them.
+//! Where a key's item or value stands: the hash index and the ordered tables, for whoever reads them remotely
+//! and for the shard that writes them.
 //!
-//! [`HashIndex`] and [`OrderedIndex`] are the writers' sides; [`Index`] is what a shard has of both, by table. The readers'
-//! sides are views of what they write, in private copies or where it stands: [`Directory`] and [`Bucket`], [`LeafHeader`].
+//! [`HashIndex`] and [`OrderedIndex`] are the writers' sides; [`Index`] is what a shard has of both, by
+//! table. The readers' sides are views of what they write, in private copies or where it stands:
+//! [`Directory`] and [`Bucket`], [`LeafHeader`].
 
 #![forbid(unsafe_code)]
 

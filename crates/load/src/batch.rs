@@ -15,7 +15,8 @@ const BATCH_ROWS: usize = 4096;
 
 /// Bytes of the longest value that can be loaded.
 pub(crate) const VALUE_BYTES_MAX: usize = 64 << 20;
-/// Bytes of the longest row, so that a quote without its other, or a file without ends of lines, is not read into memory whole.
+/// Bytes of the longest row, so that a quote without its other, or a file without ends of lines, is not read
+/// into memory whole.
 pub(crate) const ROW_BYTES_MAX: usize = 256 << 20;
 /// What is said of a longer one.
 pub(crate) const ROW_TOO_LONG: &str =

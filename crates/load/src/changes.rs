@@ -4,10 +4,11 @@
 //!  state of the source ----> snapshot ----> rows       what is changed after the state was asked for makes another state
 //! ```
 //!
-//! The state is asked for before the snapshot is taken, never in it or behind it. So rows are at least as new as the state that is
-//! kept with them: a change between the two is loaded now, and once more when the next state shows it. A state out of the snapshot
-//! itself would do for queries that see tables and nothing else; but statistics and the like are of the moment in which they are read,
-//! so that a query of those could tell of a change that the snapshot does not have, and that would never be loaded.
+//! The state is asked for before the snapshot is taken, never in it or behind it. So rows are at least as new
+//! as the state that is kept with them: a change between the two is loaded now, and once more when the next
+//! state shows it. A state out of the snapshot itself would do for queries that see tables and nothing else;
+//! but statistics and the like are of the moment in which they are read, so that a query of those could tell
+//! of a change that the snapshot does not have, and that would never be loaded.
 //!
 //! A load is left out only if all of it is as it was: map, source, and what the server has in force.
 

@@ -1,4 +1,5 @@
-//! What can be said only when all rows have been read: keys that are there twice, and links that lead nowhere.
+//! What can be said only when all rows have been read: keys that are there twice, and links that lead
+//! nowhere.
 
 use std::collections::{HashMap, HashSet};
 
@@ -63,7 +64,8 @@ fn columns(template: &Template) -> String {
     names.join(", ")
 }
 
-/// Tells the keys that are there twice. The hashes say which rows to look at, the keys themselves whether they are the same.
+/// Tells the keys that are there twice. The hashes say which rows to look at, the keys themselves whether
+/// they are the same.
 pub(crate) fn duplicates(
     teller: &Teller<'_>,
     read: &Read,
@@ -105,7 +107,8 @@ pub(crate) struct LeftOut {
     pub items: u64,
 }
 
-/// Finds links that lead nowhere. They are findings, or links to be left out, or their items are taken out of `keys`.
+/// Finds links that lead nowhere. They are findings, or links to be left out, or their items are taken out of
+/// `keys`.
 pub(crate) fn dangling(
     teller: &Teller<'_>,
     read: &Read,
@@ -114,7 +117,8 @@ pub(crate) fn dangling(
     findings: &mut Findings,
 ) -> Result<LeftOut, Problem> {
     let mut left_out = LeftOut::default();
-    // Mostly all are there, and then the rows need not be read again, nor the database be asked what it holds equal.
+    // Mostly all are there, and then the rows need not be read again, nor the database be asked what it holds
+    // equal.
     let all_there = keys.have(&read.targets);
     let mut led = LedNowhere { doubts: Vec::new(), all: false, findings };
     for list in &read.lists {
@@ -161,7 +165,8 @@ impl LedNowhere<'_> {
     }
 }
 
-/// A template of keys that are compared by their texts, which may differ where the database holds the values equal.
+/// A template of keys that are compared by their texts, which may differ where the database holds the values
+/// equal.
 struct Doubt<'m> {
     template: &'m Template,
     what_to_do: String,

@@ -1,9 +1,9 @@
 //! The keys of a load: whether one is there, or there twice, by 64-bit hashes of table and key.
 //!
-//! While rows are read their hashes are only kept. Then a table of just the right size is made of them: open addressing with
-//! linear probing, a slot of 8 bytes for each, three quarters full, so less than 11 bytes a key. Two keys of the same
-//! hash are no error before the keys themselves have been compared, which is for the caller; a link to a key that is not there
-//! is always noticed but for one in 2^64.
+//! While rows are read their hashes are only kept. Then a table of just the right size is made of them: open
+//! addressing with linear probing, a slot of 8 bytes for each, three quarters full, so less than 11 bytes a
+//! key. Two keys of the same hash are no error before the keys themselves have been compared, which is for
+//! the caller; a link to a key that is not there is always noticed but for one in 2^64.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -76,7 +76,8 @@ impl Keys {
         (keys, twice)
     }
 
-    /// Loads where hashes stand, or nearly. These loads do not depend on each other, so all of the group are under way at once.
+    /// Loads where hashes stand, or nearly. These loads do not depend on each other, so all of the group are
+    /// under way at once.
     fn bring_near(&self, group: &[u64]) {
         let loaded = group.iter().fold(0, |loaded, hash| loaded ^ self.slots[self.first_slot(*hash)]);
         std::hint::black_box(loaded);

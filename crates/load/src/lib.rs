@@ -1,9 +1,10 @@
 //! Loads tables of Kelix from databases and files.
 //!
-//! A source has rows of named columns: PostgreSQL, SQLite, CSV, JSON lines, a map of OpenStreetMap ([`Origin`]). A [`Map`] says
-//! which query or file gives which table, and how columns become keys, attributes, links and lists. [`load()`] reads all of it,
-//! checks all of it, and only then puts it into a [`Store`]; what is wrong is told with source, row and column ([`Findings`]).
-//! [`suggest`] draws a map from the schema of a database.
+//! A source has rows of named columns: PostgreSQL, SQLite, CSV, JSON lines, a map of OpenStreetMap
+//! ([`Origin`]). A [`Map`] says which query or file gives which table, and how columns become keys,
+//! attributes, links and lists. [`load()`] reads all of it, checks all of it, and only then puts it into a
+//! [`Store`]; what is wrong is told with source, row and column ([`Findings`]). [`suggest`] draws a map from
+//! the schema of a database.
 //!
 //! docs/load.md is the reference of maps.
 

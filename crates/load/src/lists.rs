@@ -5,8 +5,8 @@
 //!                              item x 100           item x 100           item x 7
 //! ```
 //!
-//! The rows of a list come in any order and stand in a spool as they came. What is sorted is where rows of one owner begin,
-//! by the owner's hash, so a list whose rows are grouped by owner is read in one go.
+//! The rows of a list come in any order and stand in a spool as they came. What is sorted is where rows of
+//! one owner begin, by the owner's hash, so a list whose rows are grouped by owner is read in one go.
 
 use crate::check::target;
 use crate::keys::{Keys, hash};
@@ -54,7 +54,8 @@ pub(crate) struct Chunks<'b> {
 }
 
 impl Chunks<'_> {
-    /// Makes the chunks and gives them to `put`, many at a time. Returns the hashes of the owners that have a list, in order.
+    /// Makes the chunks and gives them to `put`, many at a time. Returns the hashes of the owners that have a
+    /// list, in order.
     pub fn build(&self, put: &mut dyn FnMut(&Rows) -> Result<(), Problem>) -> Result<Vec<u64>, Problem> {
         let mut owners = Vec::new();
         let mut batch = Rows::new();

@@ -115,7 +115,8 @@ pub fn load(
     load_from(source, map, options, store, watch)
 }
 
-/// Loads a data set, unless map, source and store are as they were when `last` was made; it is made anew if the load succeeds.
+/// Loads a data set, unless map, source and store are as they were when `last` was made; it is made anew if
+/// the load succeeds.
 pub fn load_if_changed(
     origin: &Origin,
     map: &Map,
@@ -139,7 +140,8 @@ pub fn load_if_changed(
     Ok(report)
 }
 
-/// Opens the source, and checks that it has what the map wants. The state is older than the snapshot that all else is of.
+/// Opens the source, and checks that it has what the map wants. The state is older than the snapshot that all
+/// else is of.
 fn open(origin: &Origin, map: &Map) -> Result<(Box<dyn Source>, Option<State>), Problem> {
     let mut source = origin.open()?;
     let (state, findings) = match source.state(map) {
@@ -202,8 +204,8 @@ fn load_from(
     Ok(report)
 }
 
-/// What came empty is not to replace what is in force: a file without a row, of a download that failed say; rows all of which were left out. A
-/// query without rows is an answer.
+/// What came empty is not to replace what is in force: a file without a row, of a download that failed say;
+/// rows all of which were left out. A query without rows is an answer.
 fn check_not_empty(map: &Map, read: &Read, keys: &Keys, left_out: LeftOut) -> Result<(), Problem> {
     let stays = |table: usize, row: Row<'_>| keys.has(hash(table, row.key()));
     let lists = read.lists.iter().map(|list| (What::List(list.owner, list.list), &list.spool));
@@ -237,7 +239,8 @@ fn check_not_empty(map: &Map, read: &Read, keys: &Keys, left_out: LeftOut) -> Re
     Ok(())
 }
 
-/// Checks keys and links. Rows that were refused are not there to be linked to, so links are looked at only if there are none.
+/// Checks keys and links. Rows that were refused are not there to be linked to, so links are looked at only
+/// if there are none.
 fn check_rows(
     teller: &Teller<'_>,
     read: &mut Read,

@@ -1,4 +1,5 @@
-//! What a map means for rows whose columns are known: templates by the numbers of columns, names by their numbers.
+//! What a map means for rows whose columns are known: templates by the numbers of columns, names by their
+//! numbers.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +35,8 @@ pub(crate) struct Misfit {
 pub(crate) struct KeyPlan {
     template: Template<usize>,
     numbers: bool,
-    /// Whether the table's keys have several columns, so that what stands between them is told from their text.
+    /// Whether the table's keys have several columns, so that what stands between them is told from their
+    /// text.
     several: bool,
 }
 
@@ -143,8 +145,9 @@ fn number(columns: &[String], name: &str) -> usize {
     columns.iter().position(|column| column == name).expect("missing columns are found before")
 }
 
-/// Adds the text of a column that a separator will follow, so that other texts give other keys. A separator that the text has gets a `\` before
-/// it, and each `\` before one is doubled; all else stays as it is. By the number of `\` before a separator it is known which one ends the text.
+/// Adds the text of a column that a separator will follow, so that other texts give other keys. A separator
+/// that the text has gets a `\` before it, and each `\` before one is doubled; all else stays as it is. By
+/// the number of `\` before a separator it is known which one ends the text.
 fn add_before(separator: &[u8], text: &[u8], key: &mut Vec<u8>) {
     // A text may end with the beginning of the separator, so that one seems to stand earlier.
     let begins = |rest: &[u8]| {
@@ -172,7 +175,8 @@ impl KeyPlan {
         }
     }
 
-    /// What stands behind a piece and before another column. With `\` in it nothing can be told by that, and texts stay as they are.
+    /// What stands behind a piece and before another column. With `\` in it nothing can be told by that, and
+    /// texts stay as they are.
     fn separator(&self, piece: usize) -> Option<&[u8]> {
         match self.template.pieces.get(piece + 1..)? {
             [Piece::Text(text), Piece::Column(_), ..] if self.several && !text.contains('\\') => {
@@ -356,7 +360,8 @@ mod tests {
         }
     }
 
-    /// All pairs of short texts give different keys, also with a separator that may overlap itself; those without separators stay as they are.
+    /// All pairs of short texts give different keys, also with a separator that may overlap itself; those
+    /// without separators stay as they are.
     #[test]
     fn keys_of_several_columns_differ() {
         let mut texts = vec![Vec::new()];

@@ -121,7 +121,8 @@ impl Sink for Columns<'_> {
     }
 }
 
-/// Checks that the source has all relations and columns that a map names. Something may have been found before.
+/// Checks that the source has all relations and columns that a map names. Something may have been found
+/// before.
 pub(crate) fn check_columns(
     map: &Map,
     source: &mut dyn Source,

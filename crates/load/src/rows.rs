@@ -6,8 +6,8 @@
 //!         name | 1 + table | bytes | key bytes 24 | key | bytes  a link: the target's key, bytes of its own
 //! ```
 //!
-//! Numbers without a width are written in groups of 7 bits, lowest first. The place is the row's number or line in its source. The
-//! same records stand in batches and in spools.
+//! Numbers without a width are written in groups of 7 bits, lowest first. The place is the row's number or
+//! line in its source. The same records stand in batches and in spools.
 
 /// Where the number of fields, the length of the key and the place stand.
 const FIELDS_AT: usize = 4;

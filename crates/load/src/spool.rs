@@ -1,7 +1,8 @@
 //! Records between the reading of a source and the building of a table.
 //!
-//! All rows of all tables are read before the first is put, because only then is it known that none is missing. Until then
-//! they stand here: in memory while they are few, else in a file without a name, which is gone when the program is.
+//! All rows of all tables are read before the first is put, because only then is it known that none is
+//! missing. Until then they stand here: in memory while they are few, else in a file without a name, which is
+//! gone when the program is.
 
 use std::fs::File;
 use std::io::{self, Write};

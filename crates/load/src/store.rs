@@ -13,7 +13,8 @@ pub struct TableSpec {
     pub kind: TableKind,
     /// Whether clients may write to it, and what they wrote is kept by the next load.
     pub overlay: bool,
-    /// Names of its attributes and links, as [`crate::Field`] counts them. The empty one is the plain value's.
+    /// Names of its attributes and links, as [`crate::Field`] counts them. The empty one is the plain
+    /// value's.
     pub names: Vec<String>,
 }
 

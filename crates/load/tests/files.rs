@@ -412,7 +412,8 @@ fn sources_that_are_none() {
     );
 }
 
-/// A load that was right goes on being in force when all that a table or a list would have is left out, or when a file came empty.
+/// A load that was right goes on being in force when all that a table or a list would have is left out, or
+/// when a file came empty.
 #[test]
 fn what_is_in_force_does_not_become_empty_by_accident() {
     let map = "dataset = \"d\"\n[[table]]\nname = \"people\"\nkey = \"{id}\"\n[[table.link]]\nname = \"boss\"\nto = \"bosses\"\nkey = \"{boss}\"\n\

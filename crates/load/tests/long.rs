@@ -9,7 +9,8 @@ use support::{Files, Keeper, lines, origin, parsed};
 const LONG: usize = 1 << 20;
 const LONGEST: usize = 64 << 20;
 
-/// A text of so many bytes, none of which is like its neighbours, with a quote, a backslash and an end of a line.
+/// A text of so many bytes, none of which is like its neighbours, with a quote, a backslash and an end of a
+/// line.
 fn long(bytes: usize) -> String {
     let mut text = "a \"quote\", a \\, an end\n".to_string();
     text.extend((0..bytes - text.len()).map(|at| char::from(b'a' + (at % 23) as u8)));

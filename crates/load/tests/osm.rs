@@ -432,7 +432,8 @@ fn no_damage_is_worse_than_an_error() {
     for bit in 0..whole.len() * 8 {
         let mut damaged = whole.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
-        // What a checksum does not guard may be another map, but it is read or refused, and nothing else happens.
+        // What a checksum does not guard may be another map, but it is read or refused, and nothing else
+        // happens.
         let _ = read(&files, &damaged);
     }
 }

@@ -412,8 +412,8 @@ fn passwords_are_bound_by_the_certificate() {
     }
 }
 
-/// Keys that the database holds equal, though their texts differ: by type, by length, by collation, in keys of several columns, in own keys, in
-/// lists. Each foreign key here is valid, so each is a link.
+/// Keys that the database holds equal, though their texts differ: by type, by length, by collation, in keys
+/// of several columns, in own keys, in lists. Each foreign key here is valid, so each is a link.
 const EQUAL: &str = "
     create schema apart;
     create extension citext schema apart;
@@ -564,8 +564,8 @@ fn rows_that_a_policy_hides_are_told_of() {
     assert_eq!(keeper.keys("t"), ["1"]);
 }
 
-/// A map that takes such columns as they stand has its links told, by the column and what makes other texts equal; whatever is to become of links
-/// that lead nowhere.
+/// A map that takes such columns as they stand has its links told, by the column and what makes other texts
+/// equal; whatever is to become of links that lead nowhere.
 #[test]
 fn links_that_lead_nowhere_by_their_texts_alone_are_not_left_out() {
     let postgres = Postgres::start().expect("a server");

@@ -82,7 +82,8 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// A server that listens on a Unix socket, whose users need no password there. It runs on the cores of the calling thread.
+    /// A server that listens on a Unix socket, whose users need no password there. It runs on the cores of
+    /// the calling thread.
     pub fn start() -> Result<Postgres, String> {
         Postgres::start_with(&["listen_addresses="], |_| {})
     }

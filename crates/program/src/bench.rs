@@ -1,4 +1,5 @@
-//! What `kelix bench` takes. `kelix` has its help, manual page and completions of this, and looks at the arguments; `kelix-bench` does what they say.
+//! What `kelix bench` takes. `kelix` has its help, manual page and completions of this, and looks at the
+//! arguments; `kelix-bench` does what they say.
 
 use std::path::PathBuf;
 
@@ -70,20 +71,23 @@ pub struct BenchArgs {
     /// Number of records, as in 100000, 10M or 1e6 [default: the benchmark's own]
     #[arg(long, value_name = "N", value_parser = units::parse_some)]
     pub records: Option<u64>,
-    /// How often which key is asked for, in peers and sweep: uniform, zipf, latest, or trace and a file with a key a line,
-    /// of which the first 131,072 are followed [default: uniform, and in mixes also zipf]
+    /// How often which key is asked for, in peers and sweep: uniform, zipf, latest, or trace and a file with
+    /// a key a line, of which the first 131,072 are followed [default: uniform, and in mixes also zipf]
     #[arg(long, value_names = ["KEYS", "FILE"], num_args = 1..=2)]
     pub keys: Vec<String>,
     /// Threads of each server, in peers and sweep; cores of the server, in projection [default: 1]
     #[arg(long, value_name = "N", value_parser = units::within::<u8>(1, 64))]
     pub threads: Option<u8>,
-    /// Clients, each a thread, in peers and sweep [default: 1]; clients that wait for each answer, in projection
+    /// Clients, each a thread, in peers and sweep [default: 1]; clients that wait for each answer, in
+    /// projection
     #[arg(long, value_name = "N", value_parser = units::within::<u8>(1, 64))]
     pub clients: Option<u8>,
-    /// For ordered: a file with numbers as keys, one a line, of which what stands before the first comma counts
+    /// For ordered: a file with numbers as keys, one a line, of which what stands before the first comma
+    /// counts
     #[arg(long, value_name = "FILE")]
     pub keys_file: Option<PathBuf>,
-    /// For daily: a folder with traces of what caches were asked for [default: none; what is asked for is made up]
+    /// For daily: a folder with traces of what caches were asked for [default: none; what is asked for is
+    /// made up]
     #[arg(long, value_name = "DIR")]
     pub traces: Option<PathBuf>,
     /// What `counts` does under valgrind

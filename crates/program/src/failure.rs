@@ -74,7 +74,8 @@ impl Failure {
         Failure::new(Exit::NotThere, "", context)
     }
 
-    /// A failure without words unless something was found: where the program looked for it, the program tells.
+    /// A failure without words unless something was found: where the program looked for it, the program
+    /// tells.
     pub fn unless(found: bool) -> Result<(), Failure> {
         if found { Ok(()) } else { Err(Failure::not_there("")) }
     }

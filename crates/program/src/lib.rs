@@ -1,5 +1,6 @@
-//! What the programs of Kelix have in common: how they begin and end ([`begin`], [`Failure`]), what they print ([`output`]), how sizes, counts and times
-//! are written ([`units`]), and what `kelix bench` takes ([`mod@bench`]), which `kelix` explains and `kelix-bench` does.
+//! What the programs of Kelix have in common: how they begin and end ([`begin`], [`Failure`]), what they
+//! print ([`output`]), how sizes, counts and times are written ([`units`]), and what `kelix bench` takes
+//! ([`mod@bench`]), which `kelix` explains and `kelix-bench` does.
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +22,8 @@ pub use failure::{Exit, Failure};
 pub fn begin() -> Result<(), Failure> {
     // A write beyond the limit on the length of files is an error then, as on a full disk, and ends nothing.
     let limit = signal_hook::flag::register(Signal::XFSZ.as_raw(), Arc::default());
-    // Memory that the system refuses aborts the program, with a message of the language's: that ends it as other failures do.
+    // Memory that the system refuses aborts the program, with a message of the language's: that ends it as
+    // other failures do.
     let (abort, always) = (Signal::ABORT.as_raw(), Arc::new(AtomicBool::new(true)));
     let aborts = signal_hook::flag::register_conditional_shutdown(abort, Exit::Other as i32, always);
     limit.and(aborts).map_err(|error| Failure::io("start", "cannot watch for signals", &error))?;

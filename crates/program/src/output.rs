@@ -11,8 +11,8 @@ use crate::Failure;
 
 static UNUSABLE: AtomicBool = AtomicBool::new(false);
 
-/// Has writes fail where standard output is closed, or open for reading only. The standard library takes such writes for done, so something takes its
-/// place that fails in another way.
+/// Has writes fail where standard output is closed, or open for reading only. The standard library takes such
+/// writes for done, so something takes its place that fails in another way.
 pub fn check() -> Result<(), Failure> {
     let stdout = rustix::stdio::stdout();
     let reads_only =
@@ -55,8 +55,8 @@ pub fn print_json(value: &Value) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-/// Says something on standard error. Nobody may be listening, which is no reason to fail. Names in it are perhaps of others, who are not to play
-/// tricks on a terminal.
+/// Says something on standard error. Nobody may be listening, which is no reason to fail. Names in it are
+/// perhaps of others, who are not to play tricks on a terminal.
 pub fn say(text: &str) {
     let hides = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
     let text = text.replace(hides, "\u{fffd}");

@@ -40,7 +40,8 @@ pub(crate) struct Bar {
     pub beside: Option<Beside>,
 }
 
-/// Another's value, and the range that it is from, as a line. Where only a range is known the value is 1, which draws nothing.
+/// Another's value, and the range that it is from, as a line. Where only a range is known the value is 1,
+/// which draws nothing.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Beside {
     pub value: f64,

@@ -27,8 +27,8 @@ pub fn unpin() {
     pin_to(0..cores());
 }
 
-/// Cores of the machine that this program may use: as many as there were before any thread was pinned, since the system tells
-/// a thread only of those that it may run on.
+/// Cores of the machine that this program may use: as many as there were before any thread was pinned, since
+/// the system tells a thread only of those that it may run on.
 pub fn cores() -> usize {
     static CORES: OnceLock<usize> = OnceLock::new();
     *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get))

@@ -73,8 +73,8 @@ impl Daemon {
         self.child.id()
     }
 
-    /// Starts a program of the distribution's, with the arguments that make it listen at an address, on the cores of the
-    /// calling thread.
+    /// Starts a program of the distribution's, with the arguments that make it listen at an address, on the
+    /// cores of the calling thread.
     pub fn start(
         program: &'static str,
         transport: Transport,

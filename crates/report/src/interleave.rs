@@ -1,4 +1,5 @@
-//! Measuring two things side by side on a noisy machine: short blocks in turn, the ratio of each pair, the median.
+//! Measuring two things side by side on a noisy machine: short blocks in turn, the ratio of each pair, the
+//! median.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -37,8 +38,8 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// Runs `operation` again and again for one block; it says how many operations a call did. Returns nanoseconds for
-/// one operation.
+/// Runs `operation` again and again for one block; it says how many operations a call did. Returns
+/// nanoseconds for one operation.
 fn block<E>(mut operation: impl FnMut() -> Result<u64, E>) -> Result<f64, E> {
     let began = Instant::now();
     let mut count = 0;
@@ -48,8 +49,8 @@ fn block<E>(mut operation: impl FnMut() -> Result<u64, E>) -> Result<f64, E> {
     Ok(began.elapsed().as_nanos() as f64 / count as f64)
 }
 
-/// Runs blocks of so many sides' operations in turn over so many rounds, after one that does not count. Who goes first
-/// changes from round to round. Returns nanoseconds for one operation, by side and round.
+/// Runs blocks of so many sides' operations in turn over so many rounds, after one that does not count. Who
+/// goes first changes from round to round. Returns nanoseconds for one operation, by side and round.
 pub fn take_turns<E>(
     rounds: usize,
     sides: usize,

@@ -1,4 +1,5 @@
-//! What benchmarks have in common: comparisons in turn, rows and reports, their charts, and servers of others to be measured beside.
+//! What benchmarks have in common: comparisons in turn, rows and reports, their charts, and servers of others
+//! to be measured beside.
 
 #![forbid(unsafe_code)]
 

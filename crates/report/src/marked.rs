@@ -1,8 +1,8 @@
 //! Text that a program writes inside a file that a person writes: each part stands between two marker lines,
 //! `<!-- kelix NAME: begin -->` and `<!-- kelix NAME: end -->`, and everything outside them is the person's.
 //!
-//! 1. A part has exactly one begin and one end, and no other marker between them. Asserted by [`between`], which says what
-//!    to do otherwise.
+//! 1. A part has exactly one begin and one end, and no other marker between them. Asserted by [`between`],
+//!    which says what to do otherwise.
 //! 2. Filling changes no byte outside the parts. Asserted by the tests of `kelix bench report`.
 
 use std::ops::Range;

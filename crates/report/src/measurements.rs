@@ -1,7 +1,8 @@
-//! `docs/measurements.md` and its figures: what benchmarks found is written between the lines that a person has put there for it.
+//! `docs/measurements.md` and its figures: what benchmarks found is written between the lines that a person
+//! has put there for it.
 //!
-//! 1. What a person wrote around the parts stays as it is (`marked`), also what is written while it measures: the file is
-//!    read again before it is filled.
+//! 1. What a person wrote around the parts stays as it is (`marked`), also what is written while it measures:
+//!    the file is read again before it is filled.
 //! 2. The file is replaced as a whole, so that an interrupted run leaves the old one.
 //! 3. [`check_parts`] looks at markers before anything is measured, which takes minutes.
 
@@ -25,8 +26,8 @@ pub fn check_parts(folder: &Path, benches: &[&str]) -> Result<(), String> {
     filled(&folder.join("measurements.md"), &empty).map(drop)
 }
 
-/// Fills the parts of these reports in `measurements.md` of `folder`, each with the command that makes it, and draws their figures, whose
-/// files are returned.
+/// Fills the parts of these reports in `measurements.md` of `folder`, each with the command that makes it,
+/// and draws their figures, whose files are returned.
 pub fn fill(
     folder: &Path,
     reports: &[Report],

@@ -1,7 +1,8 @@
-//! memcached, to be measured beside: how its server is started, what is said to it, and a connection that gets and sets.
+//! memcached, to be measured beside: how its server is started, what is said to it, and a connection that
+//! gets and sets.
 //!
-//! One `get` names all keys of a batch. Sets of a batch are quiet meta sets, behind which a `mn` has all of them acknowledged at once; a single one is
-//! acknowledged by itself.
+//! One `get` names all keys of a batch. Sets of a batch are quiet meta sets, behind which a `mn` has all of
+//! them acknowledged at once; a single one is acknowledged by itself.
 
 use std::ops::{ControlFlow, Range};
 use std::os::fd::OwnedFd;
@@ -26,7 +27,8 @@ pub struct Settings {
     pub memory_bytes: u64,
     /// Threads that serve.
     pub threads: usize,
-    /// Whether items make way when memory is full, as in a cache. Otherwise new ones are refused, and may have up to 16 MiB.
+    /// Whether items make way when memory is full, as in a cache. Otherwise new ones are refused, and may
+    /// have up to 16 MiB.
     pub evicts: bool,
     /// Binary logarithm of the number of buckets. `None`: memcached's own, which grows.
     pub hash_power: Option<u32>,
@@ -71,7 +73,8 @@ pub fn say_get<K: AsRef<[u8]>>(keys: impl IntoIterator<Item = K>, request: &mut 
     request.extend_from_slice(b"\r\n");
 }
 
-/// Appends a set of a key to a value of so many bytes, which `write` appends. A quiet one is answered only if it fails.
+/// Appends a set of a key to a value of so many bytes, which `write` appends. A quiet one is answered only if
+/// it fails.
 pub fn say_set(
     key: &[u8],
     bytes: usize,
@@ -122,7 +125,8 @@ impl Connection {
         Ok(Connection { socket, request: Vec::new(), received: vec![0; 1 << 16], held: 0, at: 0 })
     }
 
-    /// Gets the values of so many keys at once, and shows them in order until told to break off; `None`: there is none.
+    /// Gets the values of so many keys at once, and shows them in order until told to break off; `None`:
+    /// there is none.
     pub fn get<K: AsRef<[u8]>>(
         &mut self,
         count: usize,

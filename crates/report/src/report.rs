@@ -171,7 +171,8 @@ pub fn figure(value: f64) -> String {
     }
 }
 
-/// Lines with their columns below each other; numbers, of which `to_the_right` tells by their column, end below each other.
+/// Lines with their columns below each other; numbers, of which `to_the_right` tells by their column, end
+/// below each other.
 fn aligned(lines: &[Vec<String>], to_the_right: impl Fn(usize) -> bool) -> String {
     let columns = lines.first().map_or(0, Vec::len);
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
@@ -262,7 +263,8 @@ impl Report {
         table + "\n" + &self.verdict() + "\n"
     }
 
-    /// The result as it stands in docs/measurements.md: the machine, the command, the rows, and how many hold.
+    /// The result as it stands in docs/measurements.md: the machine, the command, the rows, and how many
+    /// hold.
     pub fn markdown(&self, command: &str) -> String {
         let mut text = format!("{}; `{command}`.\n\n", Machine::this().words());
         if let Some(Detail { words, lines, .. }) = &self.detail {
@@ -283,8 +285,8 @@ impl Report {
         }
     }
 
-    /// The rows as a picture: how far each that has a wanted figure is on the good or the bad side of it; where no figures
-    /// are wanted, how many times better ours are. `None`: nothing is compared.
+    /// The rows as a picture: how far each that has a wanted figure is on the good or the bad side of it;
+    /// where no figures are wanted, how many times better ours are. `None`: nothing is compared.
     pub fn svg(&self) -> Option<String> {
         let is_wanted = |row: &Row| row.wanted.is_some_and(|wanted| wanted > 0.0);
         let wanted = self.rows.iter().any(is_wanted);

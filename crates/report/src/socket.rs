@@ -10,8 +10,8 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 /// Looking again and again before sleeping.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Receives what is there, waiting until there is something, or the socket's own time limit is over; nothing at the
-/// connection's end.
+/// Receives what is there, waiting until there is something, or the socket's own time limit is over; nothing
+/// at the connection's end.
 pub fn receive(socket: impl AsFd, into: &mut [u8]) -> Result<usize> {
     let began = Instant::now();
     let mut looks = 0u32;

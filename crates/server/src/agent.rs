@@ -29,12 +29,13 @@ use crate::verbs::VerbsThread;
 const GONE_MAX: usize = 64;
 /// Looking for work while giving the core to whoever wants it.
 const YIELD: Duration = Duration::from_micros(50);
-/// How long a server that is to end waits for a moment in which nothing arrives. Clients that never pause must not keep it.
+/// How long a server that is to end waits for a moment in which nothing arrives. Clients that never pause
+/// must not keep it.
 const PASSED_ON: Duration = Duration::from_millis(500);
 /// How long an agent that is to end waits for clients to take in what they were answered.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// Words that a shard may have written for a client and the agent not yet taken: what a ring holds, with a head for each
-/// message in it.
+/// Words that a shard may have written for a client and the agent not yet taken: what a ring holds, with a
+/// head for each message in it.
 const QUEUE_WORDS: usize = MAILBOX_BYTES as usize / 8 * 3 / 2;
 
 /// The rest of the server's handle to the agent.
@@ -57,8 +58,8 @@ struct Ending {
 }
 
 impl AgentHandle {
-    /// Starts the agent's thread, which takes clients from a listener as the configuration says, and of these also such as come
-    /// over verbs.
+    /// Starts the agent's thread, which takes clients from a listener as the configuration says, and of these
+    /// also such as come over verbs.
     pub fn start(
         shared: Arc<Shared>,
         (listener, config): (TcpListener, &ServerConfig),
@@ -102,7 +103,8 @@ impl AgentHandle {
         self.bell.wake();
     }
 
-    /// Lets nobody new in, and waits until the shards have what has arrived, as far as clients pause within [`PASSED_ON`].
+    /// Lets nobody new in, and waits until the shards have what has arrived, as far as clients pause within
+    /// [`PASSED_ON`].
     pub fn pass_on(&self) {
         self.ending.begins.store(true, Ordering::SeqCst);
         self.bell.wake();

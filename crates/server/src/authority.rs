@@ -91,7 +91,8 @@ impl Lock {
 }
 
 impl Authority {
-    /// Looks whether the directory can be served, and locks it if nobody does. Of a server that does, nothing is taken yet.
+    /// Looks whether the directory can be served, and locks it if nobody does. Of a server that does, nothing
+    /// is taken yet.
     pub fn prepare(directory: RunDirectory, take_over: bool) -> Result<Authority> {
         if directory.socket(Incarnation::TERM_MAX).as_os_str().len() > 100 {
             return Err(Error::new(
@@ -188,8 +189,9 @@ impl Authority {
         matches!(&*self.lock(), Lock::Of(_))
     }
 
-    /// Raises the term, by which all earlier servers are void, and has the one that still runs end: it is woken if it stands still, and killed
-    /// if it does not end by itself. `verbs`: clients may READ over verbs.
+    /// Raises the term, by which all earlier servers are void, and has the one that still runs end: it is
+    /// woken if it stands still, and killed if it does not end by itself. `verbs`: clients may READ over
+    /// verbs.
     pub fn raise(&self, verbs: bool) -> Result<()> {
         let holder = self.superseded();
         let words = self.page.words();
@@ -201,7 +203,8 @@ impl Authority {
             return Err(Error::new(ErrorKind::Superseded, "serve", context));
         }
         self.raised.store(true, Ordering::SeqCst);
-        // Clients over verbs may not have noticed, and nothing is to contradict what they read from an earlier server.
+        // Clients over verbs may not have noticed, and nothing is to contradict what they read from an
+        // earlier server.
         let leased = words.load_acquire(AUTHORITY_LEASED) != 0;
         let raised = Instant::now();
         self.take_lock(holder.as_ref());
@@ -252,8 +255,8 @@ impl Authority {
         }
     }
 
-    /// Locks another file in the place of one that a process out of reach has locked, in a container of its own say. Its image is void, and so
-    /// is its lock.
+    /// Locks another file in the place of one that a process out of reach has locked, in a container of its
+    /// own say. Its image is void, and so is its lock.
     fn replace_lock(&self) -> std::io::Result<File> {
         let _ = fs::remove_file(self.directory.lock());
         match Lock::try_lock(&self.directory.lock())? {
@@ -261,8 +264,8 @@ impl Authority {
         }
     }
 
-    /// Gives up where another server has begun in a directory of the same name, which somebody removed while this one served: clients of this
-    /// one are to learn that it is over.
+    /// Gives up where another server has begun in a directory of the same name, which somebody removed while
+    /// this one served: clients of this one are to learn that it is over.
     pub fn notice_replacement(&self) {
         let named = fs::metadata(self.directory.authority());
         if let (Ok(named), Ok(own)) = (named, self.file.metadata()) {
@@ -331,8 +334,8 @@ impl Authority {
         }
     }
 
-    /// Takes the socket away. Once, and when the server ends: somebody else may serve the directory when the last thread
-    /// that knows of this is gone.
+    /// Takes the socket away. Once, and when the server ends: somebody else may serve the directory when the
+    /// last thread that knows of this is gone.
     ///
     /// Returns whether this was the once.
     pub fn close(&self) -> bool {
@@ -380,7 +383,8 @@ impl Drop for Authority {
     }
 }
 
-/// Has a file be one page, with room on the disk for it: a page that is only promised is a signal to whoever first writes to it on a full one.
+/// Has a file be one page, with room on the disk for it: a page that is only promised is a signal to whoever
+/// first writes to it on a full one.
 fn reserve(file: &File) -> std::io::Result<()> {
     file.set_len(AUTHORITY_BYTES)?;
     match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, AUTHORITY_BYTES) {

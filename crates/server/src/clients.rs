@@ -45,7 +45,8 @@ impl ClientRecord {
         }
     }
 
-    /// One of the words that it publishes. They are the client's own: whatever they are, adding them up must not fail.
+    /// One of the words that it publishes. They are the client's own: whatever they are, adding them up must
+    /// not fail.
     pub fn counter(&self, word: usize) -> u64 {
         let at = mailbox_word::COUNTERS + word;
         self.mailboxes.iter().fold(0, |sum, mailbox| sum.wrapping_add(mailbox.words().load(at)))
@@ -112,7 +113,8 @@ impl Shared {
         let Some(client) = clients.iter().find(|client| client.connection == connection) else { return };
         debug!(client = client.who(), "client is to connect anew");
         match &client.way {
-            // Its process hears that nothing more comes, reads the memory until then, and closes its end of the socket.
+            // Its process hears that nothing more comes, reads the memory until then, and closes its end of
+            // the socket.
             ClientWay::Shm { stream, .. } => {
                 let shards = client.namespace.shards.iter();
                 shards.for_each(|shard| shard.command(Command::Linger { connection }));

@@ -51,7 +51,8 @@ pub(crate) fn agree(versions: Versions, features: u64) -> std::result::Result<u1
 pub(crate) fn serve(shared: &Arc<Shared>, connection: u64, stream: &UnixStream) {
     let result = converse(shared, connection, stream);
     if result.is_err() && rustix::net::send(stream, &[], SendFlags::NOSIGNAL) == Err(Errno::PIPE) {
-        // The server has said that nothing more comes, and the client may read its memory until it closes the socket.
+        // The server has said that nothing more comes, and the client may read its memory until it closes the
+        // socket.
         let _ = std::io::copy(&mut &*stream, &mut std::io::sink());
     }
     shared.leave(connection);

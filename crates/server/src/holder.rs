@@ -1,8 +1,9 @@
 //! The process that holds a file's lock: which one it is, what it listens at, and how it is made to go.
 //!
-//! A server that takes over needs the lock, and perhaps the port, of a server that may be stopped. The kernel tells both: a process has the lock if it
-//! has the lock's file open, and listens at a port if one of its descriptors is a socket that does. So nothing is believed that a file merely
-//! says, and no signal reaches a process that only has the number of one that is gone.
+//! A server that takes over needs the lock, and perhaps the port, of a server that may be stopped. The kernel
+//! tells both: a process has the lock if it has the lock's file open, and listens at a port if one of its
+//! descriptors is a socket that does. So nothing is believed that a file merely says, and no signal reaches a
+//! process that only has the number of one that is gone.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -53,8 +54,8 @@ fn descriptors(pid: Pid) -> impl Iterator<Item = PathBuf> {
 }
 
 impl Holder {
-    /// The process that a lock's file names, if it has just that file open. `None` also where this process may not look, or the other one
-    /// is in a container of its own.
+    /// The process that a lock's file names, if it has just that file open. `None` also where this process
+    /// may not look, or the other one is in a container of its own.
     pub fn of(lock: &File) -> Option<Holder> {
         let pid = Pid::from_raw(i32::try_from(pid_in(lock)?).ok()?)?;
         // First: from here on the process cannot be another one of the same number.

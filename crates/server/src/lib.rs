@@ -1,9 +1,9 @@
 //! The shell around the shards: threads, sockets, clocks, the run directory.
 //!
-//! One thread runs each shard, one accepts connections on the Unix socket, and each of these has a small thread of its own
-//! for the set-up frames and to notice the client's end; it sleeps in the kernel otherwise. Clients over TCP have one thread
-//! together, the agent, which also sets up those over verbs. The data path runs through none of these but the shard thread,
-//! and over TCP the agent.
+//! One thread runs each shard, one accepts connections on the Unix socket, and each of these has a small
+//! thread of its own for the set-up frames and to notice the client's end; it sleeps in the kernel otherwise.
+//! Clients over TCP have one thread together, the agent, which also sets up those over verbs. The data path
+//! runs through none of these but the shard thread, and over TCP the agent.
 
 #![forbid(unsafe_code)]
 
@@ -27,9 +27,10 @@ pub use namespace::{NamespaceConfig, Rights, Who};
 pub use server::{Ended, Prepared, Server, ServerConfig, Statistics, Stopper, Token};
 pub use snapshots::{SnapshotConfig, Taken, verify_snapshot};
 
-/// Prepares a process that is there for a server: it may have as many open files as the system allows it at most, of which each client needs a
-/// few, and gives memory that clients over TCP had back when they have left. Where the first is refused, clients for whom there is no descriptor
-/// wait until there is. A program that serves beside other things decides for itself, since both concern the whole process.
+/// Prepares a process that is there for a server: it may have as many open files as the system allows it at
+/// most, of which each client needs a few, and gives memory that clients over TCP had back when they have
+/// left. Where the first is refused, clients for whom there is no descriptor wait until there is. A program
+/// that serves beside other things decides for itself, since both concern the whole process.
 pub fn prepare_process() {
     let resource = rustix::process::Resource::Nofile;
     let limit = rustix::process::getrlimit(resource);

@@ -1,7 +1,8 @@
 //! Ports that are taken before a server begins, and listened at when it has.
 //!
-//! A start may still fail at what comes after, and then nobody has connected in vain: a socket that has its port and does not listen yet takes
-//! no connections. A server that takes over shares the port of the one before it, which goes on listening until it ends.
+//! A start may still fail at what comes after, and then nobody has connected in vain: a socket that has its
+//! port and does not listen yet takes no connections. A server that takes over shares the port of the one
+//! before it, which goes on listening until it ends.
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,8 +32,9 @@ fn cannot(address: SocketAddr, source: impl Into<std::io::Error>) -> Error {
 }
 
 impl Reserved {
-    /// Takes a port; port 0 is any that is free. `taken_over` is the run directory of a server that is going to be superseded: a port at
-    /// which that server listens is shared with it. An error, if the port is another program's.
+    /// Takes a port; port 0 is any that is free. `taken_over` is the run directory of a server that is going
+    /// to be superseded: a port at which that server listens is shared with it. An error, if the port is
+    /// another program's.
     pub fn bind(address: SocketAddr, taken_over: Option<&Path>) -> Result<Reserved> {
         let holder = taken_over.and_then(|directory| Lock::holder(&RunDirectory(directory.to_path_buf())));
         Reserved::share(address, holder.as_ref())
@@ -48,7 +50,8 @@ impl Reserved {
             }
             bound => bound,
         });
-        // Shared with this server's successor, not with others: whoever asks for the port as everybody does is refused it.
+        // Shared with this server's successor, not with others: whoever asks for the port as everybody does
+        // is refused it.
         let bound = bound.and_then(|()| set_socket_reuseport(&socket, true));
         let bound = bound.and_then(|()| set_socket_reuseaddr(&socket, false));
         bound.map_err(|source| cannot(address, source))?;
@@ -64,7 +67,8 @@ impl Reserved {
         self.address
     }
 
-    /// Another descriptor of the socket, as a listener that takes connections once [`Reserved::listen`] was called.
+    /// Another descriptor of the socket, as a listener that takes connections once [`Reserved::listen`] was
+    /// called.
     pub(crate) fn listener(&self) -> Result<TcpListener> {
         let socket = self.socket.as_fd().try_clone_to_owned();
         socket.map(TcpListener::from).map_err(|source| cannot(self.address, source))

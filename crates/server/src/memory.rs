@@ -1,7 +1,8 @@
-//! How much memory this process may have: what the host has, or less where a control group that the process is in says so.
+//! How much memory this process may have: what the host has, or less where a control group that the process
+//! is in says so.
 //!
-//! A container's limit is that of a control group. The system ends a process that goes beyond, so the least limit of the group and of
-//! all those that it is in counts, of version 1 and of version 2.
+//! A container's limit is that of a control group. The system ends a process that goes beyond, so the least
+//! limit of the group and of all those that it is in counts, of version 1 and of version 2.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,8 @@ pub(crate) fn memory_limit() -> Option<u64> {
     host.into_iter().chain(group).min()
 }
 
-/// The least limit of the control groups of a process, which is told by its folder in `/proc`. `None`: there is none.
+/// The least limit of the control groups of a process, which is told by its folder in `/proc`. `None`: there
+/// is none.
 fn limit_of_groups(process: &Path) -> Option<u64> {
     let read = |name: &str| std::fs::read_to_string(process.join(name)).unwrap_or_default();
     let (groups, mounts) = (read("cgroup"), read("mountinfo"));
@@ -45,7 +47,8 @@ fn limit_of_groups(process: &Path) -> Option<u64> {
     limits.min()
 }
 
-/// Where control groups with limits on memory are mounted, and which of them is there, by a line of `mountinfo`.
+/// Where control groups with limits on memory are mounted, and which of them is there, by a line of
+/// `mountinfo`.
 fn mounted(line: &str, is_version_2: bool) -> Option<(PathBuf, PathBuf)> {
     let (mount, kind) = line.split_once(" - ")?;
     let mut kind = kind.split(' ');

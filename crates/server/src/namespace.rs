@@ -106,8 +106,8 @@ impl NamespaceConfig {
     }
 }
 
-/// Where the incarnations of an image begin: somewhere in the first half of a term, so that two images that got one term from
-/// clocks that agree do not give the same ones either.
+/// Where the incarnations of an image begin: somewhere in the first half of a term, so that two images that
+/// got one term from clocks that agree do not give the same ones either.
 fn first_incarnation(term: u64, random: u64) -> Incarnation {
     Incarnation(Incarnation::first_of_term(term).0 | random >> (65 - Incarnation::COUNTER_BITS))
 }

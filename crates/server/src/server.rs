@@ -54,8 +54,9 @@ pub struct ServerConfig {
     pub take_over: bool,
     /// Also take clients over TCP, at this address. Port 0: any that is free.
     pub listen: Option<SocketAddr>,
-    /// Clients that come over TCP may then READ and WRITE over verbs, by queue pairs that they connect to one of these addresses
-    /// of RDMA devices. An address that is unspecified (`0.0.0.0`) is any of the host's; port 0 is that of `listen`.
+    /// Clients that come over TCP may then READ and WRITE over verbs, by queue pairs that they connect to one
+    /// of these addresses of RDMA devices. An address that is unspecified (`0.0.0.0`) is any of the host's;
+    /// port 0 is that of `listen`.
     pub rdma: Vec<SocketAddr>,
     /// Clients over TCP must speak TLS.
     pub tls: Option<ServerTls>,
@@ -75,7 +76,8 @@ pub struct Token {
 }
 
 impl Default for ServerConfig {
-    /// The default directory, one shard, half of the memory that it may have, pinned where there are cores to spare.
+    /// The default directory, one shard, half of the memory that it may have, pinned where there are cores to
+    /// spare.
     fn default() -> Self {
         ServerConfig {
             directory: RunDirectory::default_path(),
@@ -145,8 +147,8 @@ impl Shared {
         self.snapshots.as_ref().ok_or_else(none)?.take(false)
     }
 
-    /// The namespace that a client wants, and whether it may write there. An error if it may not even read, or there is none:
-    /// which of both is not for it to know.
+    /// The namespace that a client wants, and whether it may write there. An error if it may not even read,
+    /// or there is none: which of both is not for it to know.
     pub fn visit(&self, wanted: &str, visitor: &Visitor<'_>) -> Result<(Arc<Namespace>, bool)> {
         let wanted = if wanted.is_empty() { DEFAULT } else { wanted };
         let found = self.namespaces.iter().find(|namespace| namespace.name == wanted);
@@ -171,7 +173,8 @@ fn random_u64() -> Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// Begins to serve namespaces, with what a snapshot holds of them. Also returns the flag that ends their shards.
+/// Begins to serve namespaces, with what a snapshot holds of them. Also returns the flag that ends their
+/// shards.
 fn begin(
     config: &ServerConfig,
     namespaces: &[&NamespaceConfig],
@@ -183,8 +186,8 @@ fn begin(
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let shards: usize = namespaces.iter().map(|namespace| namespace.shards).sum();
     let lease_ns = u64::try_from(config.view_lease.as_nanos()).unwrap_or(u64::MAX);
-    // Over verbs readers tell by their clocks whether an epoch passed, and over TCP a READ takes its time. Who maps the memory sees the epoch
-    // itself, at once.
+    // Over verbs readers tell by their clocks whether an epoch passed, and over TCP a READ takes its time.
+    // Who maps the memory sees the epoch itself, at once.
     let epoch_ns = if config.listen.is_none() { EPOCH_NS_MIN } else { EPOCH_NS };
     let mut served = Vec::new();
     let mut first = 0;
@@ -223,8 +226,8 @@ impl Server {
         Server::prepare(config)?.serve()
     }
 
-    /// Does everything that the start of a server may fail at: takes ports, reads a snapshot, takes memory, starts threads. A server that
-    /// has the directory goes on meanwhile, and if this fails.
+    /// Does everything that the start of a server may fail at: takes ports, reads a snapshot, takes memory,
+    /// starts threads. A server that has the directory goes on meanwhile, and if this fails.
     pub fn prepare(config: &ServerConfig) -> Result<Prepared> {
         let default = NamespaceConfig {
             name: DEFAULT.into(),
@@ -365,7 +368,8 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Starts what serves clients beside the shards. The agent and the shards wait until the server is in force.
+    /// Starts what serves clients beside the shards. The agent and the shards wait until the server is in
+    /// force.
     fn start_threads(
         &self,
         (listener, asked): (UnixListener, Option<Receiver<(bool, Asker)>>),
@@ -383,7 +387,8 @@ impl Prepared {
         })?;
         spawn("kelix-news", shared.clone(), stop.clone(), move |shared, _| pass_on(&shared, &news))?;
         if self.waits_for_devices() {
-            // What a server of the same address holds is had when that has ended; what else may fail shows now.
+            // What a server of the same address holds is had when that has ended; what else may fail shows
+            // now.
             return VerbsThread::try_addresses(shared);
         }
         self.start_agent()
@@ -417,10 +422,11 @@ impl Prepared {
         self.server.stopper()
     }
 
-    /// Takes possession: from here on whichever server had the directory is void. Returns once clients can connect.
+    /// Takes possession: from here on whichever server had the directory is void. Returns once clients can
+    /// connect.
     ///
-    /// An error before that leaves the other server as it is: another one was quicker, or the one that is to be superseded has taken a
-    /// snapshot since this one read its own.
+    /// An error before that leaves the other server as it is: another one was quicker, or the one that is to
+    /// be superseded has taken a snapshot since this one read its own.
     pub fn serve(mut self) -> Result<Server> {
         let shared = self.server.shared.clone();
         if let (Some(config), true) = (&self.config.snapshots, shared.authority.supersedes()) {
@@ -510,8 +516,8 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Stops the server: it takes no more connections, executes the requests that have arrived, sends the answers, and then ends
-    /// the connections, by which clients know at once.
+    /// Stops the server: it takes no more connections, executes the requests that have arrived, sends the
+    /// answers, and then ends the connections, by which clients know at once.
     pub fn stop(&self) {
         self.shared.authority.begin();
         self.shared.agent.get().into_iter().for_each(AgentHandle::pass_on);
@@ -540,8 +546,8 @@ impl Stopper {
     }
 }
 
-/// Whoever can reach an address can read and write everything, unless it must say who it is; and what it says must not be
-/// heard by others.
+/// Whoever can reach an address can read and write everything, unless it must say who it is; and what it says
+/// must not be heard by others.
 fn check_access(config: &ServerConfig) -> Result<()> {
     if !config.rdma.is_empty() && config.listen.is_none() {
         let context = "clients over verbs connect over TCP first: choose where with --listen too";
@@ -561,8 +567,8 @@ fn check_access(config: &ServerConfig) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidArgument, "serve", context))
 }
 
-/// A server that takes over has its memory beside that of the other one, for as long as that serves. The system would end one of them if there
-/// is too little for both.
+/// A server that takes over has its memory beside that of the other one, for as long as that serves. The
+/// system would end one of them if there is too little for both.
 fn check_room(snapshot_bytes: u64) -> Result<()> {
     match memory_of_host("MemAvailable") {
         Some(bytes) if bytes < snapshot_bytes => {

@@ -31,7 +31,8 @@ use crate::snapshots::{Follow, Moment};
 const SPIN: Duration = Duration::from_micros(20);
 /// Polling while giving the core to whoever wants it.
 const YIELD: Duration = Duration::from_micros(100);
-/// Looks between two looks at the clock; fewer where the core is given away after them, since the agent may wait for it.
+/// Looks between two looks at the clock; fewer where the core is given away after them, since the agent may
+/// wait for it.
 const LOOKS: u32 = 64;
 const LOOKS_FOR_AGENT: u32 = 8;
 /// Steps between two looks at the clock while requests keep coming.
@@ -273,7 +274,8 @@ impl ShardHandle {
 
     /// Sends a command and wakes the thread.
     pub fn command(&self, command: Command) {
-        // SYNC: the thread looks at `pending` after it has announced its sleep, and the socket keeps the wake-up.
+        // SYNC: the thread looks at `pending` after it has announced its sleep, and the socket keeps the
+        // wake-up.
         if self.commands.send(command).is_ok() {
             self.pending.fetch_add(1, Ordering::SeqCst);
         }

@@ -1,8 +1,9 @@
 //! Snapshots: taken while the server serves, and what a server begins with.
 //!
-//! A thread of its own copies the memory of all shards into a file, and writes down behind it what they tell of their changes meanwhile.
-//! When all is copied the shards are cut: each waits until all have come to that moment, and tells what it knows beside its memory. So
-//! what is in the file is what there was of all shards at that moment, and nothing that a client did after it.
+//! A thread of its own copies the memory of all shards into a file, and writes down behind it what they tell
+//! of their changes meanwhile. When all is copied the shards are cut: each waits until all have come to that
+//! moment, and tells what it knows beside its memory. So what is in the file is what there was of all shards
+//! at that moment, and nothing that a client did after it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,12 +26,13 @@ use crate::store::StoreDirectory;
 
 /// Words that are copied at once.
 const PIECE_WORDS: usize = 128 << 10;
-/// Words of notes that are written between two pieces, and more only once all is copied. Where the store changes as fast as notes are written there
-/// would never be time for a piece.
+/// Words of notes that are written between two pieces, and more only once all is copied. Where the store
+/// changes as fast as notes are written there would never be time for a piece.
 const NOTES_A_PIECE: usize = 2 * PIECE_WORDS;
 /// Words of notes that shards may be ahead of the file, all together, before the snapshot is given up.
 pub(crate) const AHEAD_MAX: usize = 32 << 20;
-/// How much has to be written, at least, while others have the processor first: words in such a time. Below that they leave nothing of it.
+/// How much has to be written, at least, while others have the processor first: words in such a time. Below
+/// that they leave nothing of it.
 const ASIDE_WORDS: usize = 1 << 20;
 const ASIDE: Duration = Duration::from_secs(2);
 /// The least priority that a thread can have.
@@ -140,7 +142,8 @@ pub(crate) struct Snapshots {
 }
 
 impl Snapshots {
-    /// What the thread is asked by, which has to run. The server began with a snapshot that was made then, of so many bytes.
+    /// What the thread is asked by, which has to run. The server began with a snapshot that was made then, of
+    /// so many bytes.
     pub fn new(
         config: &SnapshotConfig,
         newest: Option<(SystemTime, u64)>,
@@ -237,7 +240,8 @@ fn description(shared: &Shared, made: SystemTime) -> Description {
     }
 }
 
-/// Takes a snapshot on a processor that nobody else wants, where that is fast enough; who writes waits for none then.
+/// Takes a snapshot on a processor that nobody else wants, where that is fast enough; who writes waits for
+/// none then.
 fn take_aside(shared: &Shared, config: &SnapshotConfig, ends: &AtomicBool) -> Result<Taken> {
     let aside = || {
         // Of this thread alone. If it may not, it is as busy as others.
@@ -258,7 +262,8 @@ fn take_aside(shared: &Shared, config: &SnapshotConfig, ends: &AtomicBool) -> Re
     }
 }
 
-/// Takes a snapshot: the last one, or one that is given up when the server `ends`; and, where it is taken aside, when others leave no time for it.
+/// Takes a snapshot: the last one, or one that is given up when the server `ends`; and, where it is taken
+/// aside, when others leave no time for it.
 fn take(
     shared: &Shared,
     config: &SnapshotConfig,
@@ -308,7 +313,8 @@ fn take(
     while taking.ended < shards {
         taking.hear(Some(PATIENCE))?;
     }
-    // A server that was superseded while it wrote must not name one that its successor, or who comes after, would begin with.
+    // A server that was superseded while it wrote must not name one that its successor, or who comes after,
+    // would begin with.
     let is_ours = || shared.authority.in_force() && shared.store.as_ref().is_none_or(StoreDirectory::is_ours);
     let (path, bytes) = taking.writer.finish_if(is_ours)?;
     if let Err(error) = kelix_snapshot::keep(&config.directory, config.keep) {
@@ -332,7 +338,8 @@ struct Taking<'a> {
     told: Receiver<Told>,
     ahead: Ahead,
     ends: Option<&'a AtomicBool>,
-    /// Words of memory and notes so far; and of one that is taken aside a moment not long ago, and how many they were then.
+    /// Words of memory and notes so far; and of one that is taken aside a moment not long ago, and how many
+    /// they were then.
     written: usize,
     pace: Option<(Instant, usize)>,
     /// Shards that have not begun, and those that have ended.
@@ -342,7 +349,8 @@ struct Taking<'a> {
 }
 
 impl Taking<'_> {
-    /// Takes in what a shard has told: waits for something at most so long, if it is to wait at all. `false`: there was nothing.
+    /// Takes in what a shard has told: waits for something at most so long, if it is to wait at all. `false`:
+    /// there was nothing.
     fn hear(&mut self, patience: Option<Duration>) -> Result<bool> {
         let wrong = |what: &str| Error::new(ErrorKind::Unavailable, "snapshot", what.to_string());
         if self.ends.is_some_and(|ends| ends.load(Ordering::SeqCst)) {
@@ -421,8 +429,8 @@ pub(crate) fn newest(config: &SnapshotConfig) -> Result<Option<PathBuf>> {
     Ok(kelix_snapshot::list(&config.directory)?.into_iter().next())
 }
 
-/// The snapshots that a server may begin with, the newest first: of just these namespaces (name and shards of each), and not obviously
-/// damaged. An error if there are some, and none is of use.
+/// The snapshots that a server may begin with, the newest first: of just these namespaces (name and shards of
+/// each), and not obviously damaged. An error if there are some, and none is of use.
 pub(crate) fn readable(
     config: &SnapshotConfig,
     store: &StoreDirectory,
@@ -444,8 +452,8 @@ pub(crate) fn readable(
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 warn!(%error, "this snapshot is not used, but the one before it");
             }
-            // Of another version or other namespaces: the newest by mistake, one before it because that was changed. What is
-            // older still is not to be taken in its place either.
+            // Of another version or other namespaces: the newest by mistake, one before it because that was
+            // changed. What is older still is not to be taken in its place either.
             Err(error)
                 if matches!(error.kind(), ErrorKind::Incompatible | ErrorKind::InvalidArgument)
                     && !readable.is_empty() =>
@@ -471,8 +479,8 @@ fn none_is_whole(directory: &Path) -> Error {
     Error::new(ErrorKind::Damaged, "serve", context)
 }
 
-/// Reads a snapshot as a server that begins with it would, and so finds out whether it is whole and what it says makes sense. Takes the memory of
-/// one shard after the other.
+/// Reads a snapshot as a server that begins with it would, and so finds out whether it is whole and what it
+/// says makes sense. Takes the memory of one shard after the other.
 pub fn verify_snapshot(path: &Path) -> Result<Snapshot> {
     let snapshot = Snapshot::open(path)?;
     snapshot.verify()?;
@@ -512,8 +520,8 @@ pub fn verify_snapshot(path: &Path) -> Result<Snapshot> {
     Ok(snapshot)
 }
 
-/// Begins with the first of these snapshots that is whole, which shows when it is read; empty, if there are none. Also tells when that one
-/// was made, and its length.
+/// Begins with the first of these snapshots that is whole, which shows when it is read; empty, if there are
+/// none. Also tells when that one was made, and its length.
 pub(crate) fn begin_with<T>(
     kept: Vec<Snapshot>,
     begin: impl Fn(Option<&Snapshot>) -> Result<T>,
@@ -554,7 +562,8 @@ mod tests {
     const WHICH: Which = Which { namespace: 0, shard: 0 };
     const PIECES: u64 = 8;
 
-    /// A snapshot into a folder of its own, of one shard with some pieces of memory, and where the shard tells of it.
+    /// A snapshot into a folder of its own, of one shard with some pieces of memory, and where the shard
+    /// tells of it.
     fn taking<'a>(name: &str, ends: Option<&'a AtomicBool>) -> (Taking<'a>, Sender<Told>, PathBuf) {
         let folder = std::env::temp_dir().join(format!("kelix-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -573,7 +582,8 @@ mod tests {
         (taking, tell, folder)
     }
 
-    /// Notes were written for as long as there were any before the next piece of memory was copied: a server that was to end did not, while clients wrote.
+    /// Notes were written for as long as there were any before the next piece of memory was copied: a server
+    /// that was to end did not, while clients wrote.
     #[test]
     fn memory_is_copied_however_fast_it_changes() {
         let (mut taking, tell, folder) = taking("flood", None);
@@ -598,7 +608,8 @@ mod tests {
         std::fs::remove_dir_all(folder).unwrap();
     }
 
-    /// On a host whose processors others want, the least priority is next to nothing: `kelix snapshot take` waited for minutes.
+    /// On a host whose processors others want, the least priority is next to nothing: `kelix snapshot take`
+    /// waited for minutes.
     #[test]
     fn a_snapshot_aside_is_given_up_where_others_leave_no_time_for_it() {
         let (mut taking, _tell, folder) = taking("aside", None);

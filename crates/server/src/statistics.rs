@@ -230,8 +230,8 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
 mod tests {
     use crate::{Server, ServerConfig};
 
-    /// A load that came as soon as the server had said that it serves was told that there was no memory: the shard's thread had
-    /// not come round to tell of it.
+    /// A load that came as soon as the server had said that it serves was told that there was no memory: the
+    /// shard's thread had not come round to tell of it.
     #[test]
     fn memory_is_told_from_the_first_moment_on() {
         let directory = std::env::temp_dir().join(format!("kelix-statistics-{}", std::process::id()));

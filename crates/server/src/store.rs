@@ -4,11 +4,13 @@
 //! DIRECTORY/store    { "store": a number in 16 hexadecimal digits, "term": a number, "pid": ..., "directory": the run directory }
 //! ```
 //!
-//! The file is locked for as long as a server lives that uses the directory, so there is one at a time. A store has a random number, which is in
-//! its snapshots too: so another's is never taken for its own, nor removed in the place of one.
+//! The file is locked for as long as a server lives that uses the directory, so there is one at a time. A
+//! store has a random number, which is in its snapshots too: so another's is never taken for its own, nor
+//! removed in the place of one.
 //!
-//! It also remembers the last *term of incarnations* that was given, which is in the versions of items: so none is given twice, also where a server
-//! begins with an old snapshot. Terms follow the clock as well, for a snapshot that was moved to where there is no such file yet.
+//! It also remembers the last *term of incarnations* that was given, which is in the versions of items: so
+//! none is given twice, also where a server begins with an old snapshot. Terms follow the clock as well, for
+//! a snapshot that was moved to where there is no such file yet.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -32,7 +34,8 @@ const NEXT: &str = "store.next";
 /// A directory of snapshots, in this server's possession.
 pub(crate) struct StoreDirectory {
     path: PathBuf,
-    /// The file that is locked, of the server before this one until [`StoreDirectory::take`]; and that which takes its place then.
+    /// The file that is locked, of the server before this one until [`StoreDirectory::take`]; and that which
+    /// takes its place then.
     files: Mutex<(File, Option<File>)>,
     /// The number of the store.
     pub number: u64,
@@ -43,16 +46,16 @@ fn system(what: &str, path: &Path, source: std::io::Error) -> Error {
     Error::system("serve", format!("cannot {what} {}", path.display()), source)
 }
 
-/// A term that the clock gives: none is the same 4.3 seconds later, until the year 2262. Within one term an image gives less
-/// than a name each nanosecond.
+/// A term that the clock gives: none is the same 4.3 seconds later, until the year 2262. Within one term an
+/// image gives less than a name each nanosecond.
 pub(crate) fn term_of_clock() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     ((since.as_nanos() >> Incarnation::COUNTER_BITS) as u64).max(1)
 }
 
 impl StoreDirectory {
-    /// Looks whether the directory can be used, and locks it if nobody does. What is written in it belongs to the server that is going to be
-    /// superseded until [`StoreDirectory::take`].
+    /// Looks whether the directory can be used, and locks it if nobody does. What is written in it belongs to
+    /// the server that is going to be superseded until [`StoreDirectory::take`].
     pub fn prepare(path: &Path, authority: &Authority, random: u64) -> Result<StoreDirectory> {
         fs::create_dir_all(path).map_err(|source| system("make", path, source))?;
         let name = path.join(NAME);

@@ -36,7 +36,8 @@ fn remote((address, rkey): Place) -> Remote {
 }
 
 impl VerbsThread {
-    /// Looks whether clients can be taken at the server's addresses of RDMA devices, at ports that nobody has.
+    /// Looks whether clients can be taken at the server's addresses of RDMA devices, at ports that nobody
+    /// has.
     pub fn try_addresses(shared: &Arc<Shared>) -> Result<()> {
         let any: Vec<SocketAddr> = shared.rdma.iter().map(|address| (address.ip(), 0).into()).collect();
         VerbsThread::listen(shared, &any, 0).map(drop)

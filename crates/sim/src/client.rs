@@ -33,7 +33,8 @@ const BULK_KEYS_LOADED: u64 = 2_200;
 const LARGE_KEYS: (u64, u64) = (20_000, 3);
 /// Operations after which keys come that went, or the other way round.
 const SEASON: u64 = 2_000;
-/// No operation takes longer, whatever happens: the longest are of words by the ten thousand, and pauses between them.
+/// No operation takes longer, whatever happens: the longest are of words by the ten thousand, and pauses
+/// between them.
 const OPERATION_NS_MAX: u64 = 5_000_000_000;
 /// Lease of views, in epochs.
 pub const VIEW_LEASE_EPOCHS: u64 = 40;

@@ -9,8 +9,9 @@
 //! | reads without the state machine | yes (`Fabric::direct`) | no |
 //! | the words of a WRITE | land in order, the first one last | land in any order |
 //!
-//! WRITEs of one connection land one after the other in both, after a delay, and nothing lands while the connection is
-//! held up. A broken connection loses what has not landed. A sleeper is woken as in shared memory: its word says that it sleeps, and a wake-up that comes early is kept.
+//! WRITEs of one connection land one after the other in both, after a delay, and nothing lands while the
+//! connection is held up. A broken connection loses what has not landed. A sleeper is woken as in shared
+//! memory: its word says that it sleeps, and a wake-up that comes early is kept.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

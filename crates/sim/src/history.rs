@@ -1,15 +1,16 @@
 //! What the clients did and what they were told: the record that checkers judge.
 //!
-//! A history is a slice of [`Operation`]s in any order. Every key starts absent: what a run loads before its clients
-//! start is recorded as puts. An outcome is known or unknown as a whole: `returned_ns` is `None` exactly if the outcome
-//! within the action is `None`.
+//! A history is a slice of [`Operation`]s in any order. Every key starts absent: what a run loads before its
+//! clients start is recorded as puts. An outcome is known or unknown as a whole: `returned_ns` is `None`
+//! exactly if the outcome within the action is `None`.
 
 use std::fmt;
 
 pub mod corrupt;
 pub mod lines;
 
-/// Which value stands under a key. Every write of a history writes another one, so that a read tells which write it saw.
+/// Which value stands under a key. Every write of a history writes another one, so that a read tells which
+/// write it saw.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ValueId(pub u64);
 
@@ -22,9 +23,9 @@ pub struct Operation {
     pub key: u64,
     /// When it was called, in virtual nanoseconds.
     pub called_ns: u64,
-    /// When it returned; `None` when its outcome is unknown, so that it may take effect at any time after its call, or
-    /// never. A read that failed is not recorded. An operation precedes another only if it returned strictly before the
-    /// other was called.
+    /// When it returned; `None` when its outcome is unknown, so that it may take effect at any time after its
+    /// call, or never. A read that failed is not recorded. An operation precedes another only if it returned
+    /// strictly before the other was called.
     pub returned_ns: Option<u64>,
     /// What it did.
     pub action: Action,
@@ -78,7 +79,8 @@ impl Operation {
         }
     }
 
-    /// What it says stood under the key when it took effect: `Some(None)` for absence, `None` if it does not say.
+    /// What it says stood under the key when it took effect: `Some(None)` for absence, `None` if it does not
+    /// say.
     pub fn saw(&self) -> Option<Option<ValueId>> {
         match self.action {
             Action::Get { found } => Some(found),
@@ -98,7 +100,8 @@ impl Operation {
         }
     }
 
-    /// The same operation with its outcome forgotten; `None` if nothing is left of it because it changed nothing.
+    /// The same operation with its outcome forgotten; `None` if nothing is left of it because it changed
+    /// nothing.
     ///
     /// Every order that explains a history also explains it with an outcome forgotten.
     pub fn without_outcome(&self) -> Option<Operation> {
@@ -134,7 +137,8 @@ impl fmt::Display for ValueId {
     }
 }
 
-/// For example `1200..1900 client 3 key 7: get -> v12`. An unknown outcome reads `1200..? client 3 key 7: put v12`.
+/// For example `1200..1900 client 3 key 7: get -> v12`. An unknown outcome reads `1200..? client 3 key 7: put
+/// v12`.
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.returned_ns {

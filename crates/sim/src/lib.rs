@@ -1,7 +1,8 @@
-//! A cluster in one process under a seeded simulator: production code, virtual time, every interleaving of words.
+//! A cluster in one process under a seeded simulator: production code, virtual time, every interleaving of
+//! words.
 //!
-//! The simulator itself is only built with `--cfg kelix_sim` (`make sim`), which puts a hook before each access to shared
-//! memory. The checkers are always built, since tests of other kinds use them too.
+//! The simulator itself is only built with `--cfg kelix_sim` (`make sim`), which puts a hook before each
+//! access to shared memory. The checkers are always built, since tests of other kinds use them too.
 
 #[cfg(kelix_sim)]
 pub mod chaos;

@@ -1,7 +1,8 @@
-//! What a second opinion needs (`scripts/second-opinion`): histories as files, and our own checker's word on such files.
+//! What a second opinion needs (`scripts/second-opinion`): histories as files, and our own checker's word on
+//! such files.
 //!
-//! The other checker, `crates/sim/second-opinion/`, reads the same files and prints the same lines, so that the two can be
-//! compared as text.
+//! The other checker, `crates/sim/second-opinion/`, reads the same files and prints the same lines, so that
+//! the two can be compared as text.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -30,8 +31,8 @@ pub fn write(directory: &Path, seed: u64, history: &[Operation], corruptions: u6
     Ok(())
 }
 
-/// Judges each file and prints a line for it: its name, its operations, its keys, and `linearizable`, `not` or
-/// `undecided`. The reasons go to standard error.
+/// Judges each file and prints a line for it: its name, its operations, its keys, and `linearizable`, `not`
+/// or `undecided`. The reasons go to standard error.
 pub fn print(files: &[String]) -> ExitCode {
     for file in files {
         let text = fs::read_to_string(file).map_err(|error| error.to_string());

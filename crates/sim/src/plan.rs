@@ -68,8 +68,8 @@ pub struct Plan {
     pub cold_in_6: u64,
     /// How most values are made.
     pub shape: Shape,
-    /// Memory is filled but for a few slots of the kind that the hot keys need, so that each of their values gets that of one
-    /// whose quarantine is just over.
+    /// Memory is filled but for a few slots of the kind that the hot keys need, so that each of their values
+    /// gets that of one whose quarantine is just over.
     pub crowded: bool,
     /// Most memory of a server.
     pub memory_bytes: u64,
@@ -83,8 +83,8 @@ pub struct Plan {
     pub faults: Faults,
 }
 
-/// Clocks may be wrong by so much where time bounds a READ: a reader waits 3/4 of an epoch at most by its own clock, and the
-/// shard an epoch by its own.
+/// Clocks may be wrong by so much where time bounds a READ: a reader waits 3/4 of an epoch at most by its own
+/// clock, and the shard an epoch by its own.
 const DRIFT_PPM_MAX: u64 = 120_000;
 
 impl Plan {
@@ -116,7 +116,8 @@ impl Plan {
             pauses_a_long_one: [3, 24, 24, 100][random.below(4) as usize],
             long_pause_ns_max: 4 * epoch_ns,
         };
-        // Where much is to happen to one server, that is to live for a while; and words by the ten thousand take theirs.
+        // Where much is to happen to one server, that is to live for a while; and words by the ten thousand
+        // take theirs.
         let slow_theme = matches!(theme, Theme::Memory | Theme::Large);
         let slowness = if slow_theme { 20 } else { 1 };
         let faults = Faults {

@@ -180,8 +180,8 @@ fn conduct(
     *done.borrow_mut() = true;
 }
 
-/// Says which values the versions had that failed compare-and-sets were told. One whose version nobody ever learnt the
-/// value of says nothing that could be checked.
+/// Says which values the versions had that failed compare-and-sets were told. One whose version nobody ever
+/// learnt the value of says nothing that could be checked.
 fn make_out_mismatches(stage: &Stage, history: &mut [Option<Operation>]) {
     let versions = stage.versions.borrow();
     for (position, version) in stage.mismatches.borrow().iter() {

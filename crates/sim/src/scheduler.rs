@@ -1,14 +1,15 @@
 //! Virtual time and the tasks that live in it.
 //!
-//! Every node of a run is a *task*: a coroutine that runs production code on a stack of its own. One thread runs them
-//! all, one at a time. A task goes on until it sleeps, yields, or comes to a [moment](kelix_image::words::moment), the
-//! access to a single word of shared memory, at which the scheduler decides to let another one go on. Each moment takes
-//! a little time, and before each one whatever is due by then happens: words of WRITEs land, words of READs are
-//! sampled, sleepers wake.
+//! Every node of a run is a *task*: a coroutine that runs production code on a stack of its own. One thread
+//! runs them all, one at a time. A task goes on until it sleeps, yields, or comes to a
+//! [moment](kelix_image::words::moment), the access to a single word of shared memory, at which the scheduler
+//! decides to let another one go on. Each moment takes a little time, and before each one whatever is due by
+//! then happens: words of WRITEs land, words of READs are sampled, sleepers wake.
 //!
-//! 1. All chance comes from the run's seed, and the order of everything from time and chance: a seed gives one history.
-//! 2. Only the running task and events touch shared memory, and an event is one word: so every interleaving that the
-//!    scheduler makes is one of whole words.
+//! 1. All chance comes from the run's seed, and the order of everything from time and chance: a seed gives
+//!    one history.
+//! 2. Only the running task and events touch shared memory, and an event is one word: so every interleaving
+//!    that the scheduler makes is one of whole words.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -142,7 +143,8 @@ fn with<R>(act: impl FnOnce(&mut World) -> R) -> R {
     WORLD.with_borrow_mut(|world| act(world.as_mut().expect("inside a run")))
 }
 
-/// Runs a closure without its accesses to shared memory being moments: for what the simulator itself looks at.
+/// Runs a closure without its accesses to shared memory being moments: for what the simulator itself looks
+/// at.
 pub fn unnoticed<R>(act: impl FnOnce() -> R) -> R {
     let before = AT_WORK.replace(true);
     let result = act();
@@ -188,7 +190,8 @@ pub fn after(delay_ns: u64, event: impl FnOnce() + 'static) {
     with(|world| world.expect(at_ns, Box::new(once)));
 }
 
-/// Lets something happen to each of many words, the one of index `i` at `times_ns[i]`; those of one time in their order.
+/// Lets something happen to each of many words, the one of index `i` at `times_ns[i]`; those of one time in
+/// their order.
 pub fn each_at(times_ns: &[u64], mut event: impl FnMut(usize) + 'static) {
     let Some(begin_ns) = times_ns.iter().copied().min() else { return };
     // Time and index in one word, since most of a run's words come past here.
@@ -257,8 +260,8 @@ pub fn give_way() {
 fn suspend() {
     let yielder = YIELDER.get();
     assert!(!yielder.is_null(), "only a task can give way");
-    // SAFETY: the pointer is that of the running task's own yielder, set when it was resumed or first ran, and lives on
-    // the stack of that task, which is the one running now.
+    // SAFETY: the pointer is that of the running task's own yielder, set when it was resumed or first ran,
+    // and lives on the stack of that task, which is the one running now.
     unsafe { (*yielder).suspend(()) };
     YIELDER.set(yielder);
 }

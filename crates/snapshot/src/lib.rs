@@ -14,10 +14,12 @@
 //!          3 books                                          4 what the shard keeps beside
 //! ```
 //!
-//! All words are little-endian, all checksums XXH3-64. Memory was copied while it changed, and notes are of all changes from before the first
-//! piece until the moment of the snapshot: so memory first, then the notes in their order, is what there was at that moment. A file
-//! without its end, or with a wrong checksum, is refused as a whole. The first words and their checksum are the same in every version, and each description tells
-//! `made_unix_ms`: so a whole file of another version is told from a damaged one, and is as old as it says.
+//! All words are little-endian, all checksums XXH3-64. Memory was copied while it changed, and notes are of
+//! all changes from before the first piece until the moment of the snapshot: so memory first, then the notes
+//! in their order, is what there was at that moment. A file without its end, or with a wrong checksum, is
+//! refused as a whole. The first words and their checksum are the same in every version, and each description
+//! tells `made_unix_ms`: so a whole file of another version is told from a damaged one, and is as old as it
+//! says.
 
 #![forbid(unsafe_code)]
 
@@ -140,8 +142,8 @@ fn number_of(path: &Path) -> Option<u64> {
     path.file_stem()?.to_str()?.parse().ok()
 }
 
-/// Removes all but the newest so many, and what is left of those that were not written to their end. The directory is one server's; those
-/// that somebody gave another name stay.
+/// Removes all but the newest so many, and what is left of those that were not written to their end. The
+/// directory is one server's; those that somebody gave another name stay.
 pub fn keep(directory: &Path, count: usize) -> Result<()> {
     let remove = |path: &Path| std::fs::remove_file(path).map_err(|source| system("remove", path, source));
     numbered(directory)?.iter().skip(count).try_for_each(|(_, path)| remove(path))?;

@@ -59,8 +59,8 @@ pub(crate) fn made(path: &Path) -> Option<u64> {
 }
 
 impl Snapshot {
-    /// Opens a snapshot. One that was not written to its end, or whose description or heads of pieces are wrong, is refused; the contents are
-    /// looked at when they are read.
+    /// Opens a snapshot. One that was not written to its end, or whose description or heads of pieces are
+    /// wrong, is refused; the contents are looked at when they are read.
     pub fn open(path: &Path) -> Result<Snapshot> {
         let mut snapshot = Snapshot::at(path)?;
         let first = snapshot.first_words()?;
@@ -322,7 +322,8 @@ mod tests {
             bad[at] ^= 4;
             assert_eq!(check(&bad), Err(ErrorKind::Damaged), "byte {at}");
         }
-        // What is whole, but of a later release, is another matter: nothing older is to be taken in its place.
+        // What is whole, but of a later release, is another matter: nothing older is to be taken in its
+        // place.
         let mut page = vec![0; PAGE_BYTES / 8];
         bytes_of_mut(&mut page).copy_from_slice(&good[..PAGE_BYTES]);
         for later in [VERSION + 1, VERSION + (1 << 16)] {

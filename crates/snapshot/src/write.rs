@@ -86,13 +86,14 @@ impl Writer {
         self.pieces(Kind::Kept, which, kept)
     }
 
-    /// Writes the end, and gives the file its name once it is on the disk. Returns where it is, and its length.
+    /// Writes the end, and gives the file its name once it is on the disk. Returns where it is, and its
+    /// length.
     pub fn finish(self) -> Result<(PathBuf, u64)> {
         self.finish_if(|| true)
     }
 
-    /// The same, if the directory still is this writer's to name one in when all is written: a snapshot of a server that another one has superseded
-    /// meanwhile gets no name.
+    /// The same, if the directory still is this writer's to name one in when all is written: a snapshot of a
+    /// server that another one has superseded meanwhile gets no name.
     pub fn finish_if(mut self, is_ours: impl Fn() -> bool) -> Result<(PathBuf, u64)> {
         let count = self.pieces;
         self.piece(Kind::End, Which { namespace: 0, shard: 0 }, count, &[])?;

@@ -63,7 +63,8 @@ impl SizeClass {
     }
 }
 
-/// Slot sizes, looked up on the data path: one for each number that fits a location, so that a lookup needs no check.
+/// Slot sizes, looked up on the data path: one for each number that fits a location, so that a lookup needs
+/// no check.
 const BYTES: [u32; 128] = {
     let mut bytes = [0; 128];
     let mut class = 0;

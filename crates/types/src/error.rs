@@ -23,8 +23,8 @@ pub enum ErrorKind {
     Unavailable,
     /// The server did not answer in time.
     TimedOut,
-    /// Another server has taken over. A session connects to it with its next call, unless [`Error::retry`] says that what was used has to be got
-    /// or opened anew.
+    /// Another server has taken over. A session connects to it with its next call, unless [`Error::retry`]
+    /// says that what was used has to be got or opened anew.
     Superseded,
     /// The generation of a loaded table that was being read is not there any more.
     ViewExpired,
@@ -64,7 +64,8 @@ impl ErrorKind {
         }
     }
 
-    /// The exit code by which a program of Kelix ends that fails so: 1 not there, 2 usage, 3 no server, 4 out of memory, 5 anything else.
+    /// The exit code by which a program of Kelix ends that fails so: 1 not there, 2 usage, 3 no server, 4 out
+    /// of memory, 5 anything else.
     pub const fn exit_code(self) -> u8 {
         match self {
             ErrorKind::NoSuchTable | ErrorKind::NoSuchAttribute => 1,
@@ -130,7 +131,8 @@ impl Error {
         Error::new(ErrorKind::System, operation, context).with_source(source)
     }
 
-    /// An error of whatever operation it ends: the one that fails names itself where the error leaves it ([`Error::of`]).
+    /// An error of whatever operation it ends: the one that fails names itself where the error leaves it
+    /// ([`Error::of`]).
     pub fn unnamed(kind: ErrorKind, context: impl Into<String>) -> Error {
         Error::new(kind, "", context)
     }
@@ -166,8 +168,8 @@ impl Error {
         self.0.kind
     }
 
-    /// Whether the same call may succeed later. A write that may have taken effect is for the caller to judge:
-    /// see [`Error::effect`].
+    /// Whether the same call may succeed later. A write that may have taken effect is for the caller to
+    /// judge: see [`Error::effect`].
     pub fn retry(&self) -> bool {
         self.0.retry
     }

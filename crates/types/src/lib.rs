@@ -25,8 +25,8 @@ pub struct NameId(pub u16);
 
 /// The state of one key at one moment, for compare-and-set. Opaque: only equality means something.
 ///
-/// It is the incarnation of the item, which never comes back, so there is no ABA; of an inline value of an ordered table it is
-/// the value itself.
+/// It is the incarnation of the item, which never comes back, so there is no ABA; of an inline value of an
+/// ordered table it is the value itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Version(pub u64);
 

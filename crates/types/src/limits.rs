@@ -38,9 +38,9 @@ pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 /// Smallest segment: the longest slab fits.
 pub const SEGMENT_BYTES_MIN: u64 = SLAB_PAGES_MAX * PAGE_BYTES;
 
-/// A store is given its memory in at least so many segments. Slabs come back only with their segment, once its objects
-/// have moved to others; with few segments there would often be no room for that. In a cache a segment is what one size of
-/// items gives to another.
+/// A store is given its memory in at least so many segments. Slabs come back only with their segment, once
+/// its objects have moved to others; with few segments there would often be no room for that. In a cache a
+/// segment is what one size of items gives to another.
 const SEGMENTS_MIN: u64 = 32;
 
 /// Largest segment of a shard with so much memory.
@@ -55,11 +55,12 @@ pub const fn segment_bytes_max(shard_bytes: u64) -> u64 {
 /// Least memory of a shard: its first segment holds the largest slab and an empty index.
 pub const SHARD_BYTES_MIN: u64 = 16 << 20;
 
-/// Usual time between two steps of the reclamation epoch; where clients READ over verbs or TCP also the shortest (L of the read rule).
+/// Usual time between two steps of the reclamation epoch; where clients READ over verbs or TCP also the
+/// shortest (L of the read rule).
 pub const EPOCH_NS: u64 = 25_000_000;
 
-/// Shortest time between two steps where all clients map the memory. They follow each other so soon while a write waits for room,
-/// or much is in quarantine.
+/// Shortest time between two steps where all clients map the memory. They follow each other so soon while a
+/// write waits for room, or much is in quarantine.
 pub const EPOCH_NS_MIN: u64 = 1_000_000;
 
 /// That is this share of the memory of an image, or more.
@@ -71,15 +72,17 @@ pub const QUARANTINE_EPOCHS: u64 = 2;
 /// Most epochs that may pass during a valid read over a fabric with ordered loads.
 pub const READ_EPOCHS_MAX: u64 = 1;
 
-/// How long a server that takes over waits before its first reply, where clients READ over verbs: for three quarters of it, by
-/// their own clocks, they need not look whose word is in force.
+/// How long a server that takes over waits before its first reply, where clients READ over verbs: for three
+/// quarters of it, by their own clocks, they need not look whose word is in force.
 pub const AUTHORITY_LEASE_NS: u64 = 100_000_000;
 
-/// How old what a client over verbs knows of segments may be when it begins an operation; it looks then whether some have gone.
+/// How old what a client over verbs knows of segments may be when it begins an operation; it looks then
+/// whether some have gone.
 pub const SEGMENTS_KNOWN_NS: u64 = 2_000_000_000;
 
-/// How long a server leaves a segment that has gone registered for clients over verbs that do not say that they READ it no more. What
-/// a client knows may be old by [`SEGMENTS_KNOWN_NS`], and the rest is for the news on its way and for the operation.
+/// How long a server leaves a segment that has gone registered for clients over verbs that do not say that
+/// they READ it no more. What a client knows may be old by [`SEGMENTS_KNOWN_NS`], and the rest is for the
+/// news on its way and for the operation.
 pub const SEGMENTS_LEFT_NS: u64 = 5 * SEGMENTS_KNOWN_NS;
 
 /// Most shards of one server.
@@ -94,8 +97,8 @@ pub const RING_VIRTUAL_NODES: usize = 128;
 /// Bytes of one message ring, a power of two.
 pub const MESSAGE_RING_BYTES: usize = 512 << 10;
 
-/// Largest frame in a message ring. A quarter, because up to a quarter may be skipped at the ring's end and up to a
-/// quarter may be consumed but not yet reported: a frame fits as soon as the reader has caught up.
+/// Largest frame in a message ring. A quarter, because up to a quarter may be skipped at the ring's end and
+/// up to a quarter may be consumed but not yet reported: a frame fits as soon as the reader has caught up.
 pub const FRAME_BYTES_MAX: usize = MESSAGE_RING_BYTES / 4;
 
 /// Largest value carried inside one message; larger ones are sent in pieces.
@@ -107,8 +110,8 @@ pub const SHARD_BATCH: usize = 64;
 /// Longest name of a namespace.
 pub const NAMESPACE_BYTES_MAX: usize = 64;
 
-/// Of so many of its last writes a shard knows what it answered to a client that may ask again. The client has no more
-/// under way.
+/// Of so many of its last writes a shard knows what it answered to a client that may ask again. The client
+/// has no more under way.
 pub const SEQUENCES_KEPT: usize = 256;
 
 /// Clients that may ask again, and have gone, of whom a shard knows that.
@@ -117,8 +120,8 @@ pub const CALLERS_REMEMBERED: usize = 1024;
 /// Largest number of one-sided operations a session has under way at once.
 pub const SESSION_READS_MAX: usize = 256;
 
-/// Bytes of the table of cached pointers that the processes of a user share on a host, a power of two. Only what is
-/// used of it takes memory.
+/// Bytes of the table of cached pointers that the processes of a user share on a host, a power of two. Only
+/// what is used of it takes memory.
 pub const POINTER_TABLE_BYTES: u64 = 16 << 20;
 
 /// Retries of one one-sided read before it goes by message.
@@ -145,8 +148,8 @@ pub const NAMES_MAX: usize = 65_535;
 /// Most tables of a dataset.
 pub const DATASET_TABLES_MAX: usize = 256;
 
-/// How long a read view may go without a sign of life, unless the server is told otherwise; and for how long a generation can
-/// be read after the last view of it has gone.
+/// How long a read view may go without a sign of life, unless the server is told otherwise; and for how long
+/// a generation can be read after the last view of it has gone.
 pub const VIEW_LEASE_NS: u64 = 5_000_000_000;
 
 /// Slots of a leaf of an ordered table.

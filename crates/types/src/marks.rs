@@ -1,7 +1,7 @@
 //! Marks: what a run of the simulator must have come past for its silence to mean anything.
 //!
-//! `mark!("what happened")` stands where something rare happens, and is counted in a build with `--cfg kelix_sim`. In
-//! every other build nothing of it is left.
+//! `mark!("what happened")` stands where something rare happens, and is counted in a build with `--cfg
+//! kelix_sim`. In every other build nothing of it is left.
 
 #[cfg(kelix_sim)]
 mod counted {

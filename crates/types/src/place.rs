@@ -14,8 +14,8 @@ use crate::{SizeClass, limits};
 pub struct Place(pub u64);
 
 impl Place {
-    /// The place `bytes` further on. A reader counts on from words that nobody has checked, so this wraps; whether there
-    /// is memory is for the map to say.
+    /// The place `bytes` further on. A reader counts on from words that nobody has checked, so this wraps;
+    /// whether there is memory is for the map to say.
     #[inline]
     pub const fn plus(self, bytes: u64) -> Place {
         Place(self.0.wrapping_add(bytes))

@@ -1,7 +1,8 @@
 //! Keys of the catalogue, the table in which Kelix keeps the names of tables and attributes.
 //!
-//! The catalogue is an ordinary table (number 0) of shard 0, so clients read it one-sidedly like any other. Ids of attributes are given once
-//! and never change their meaning while a server lives; those of tables are given again when nobody can know the table that was dropped.
+//! The catalogue is an ordinary table (number 0) of shard 0, so clients read it one-sidedly like any other.
+//! Ids of attributes are given once and never change their meaning while a server lives; those of tables are
+//! given again when nobody can know the table that was dropped.
 //!
 //! ```text
 //! key  [ 1 ] name                           -> id of the table, 16 bits
@@ -12,8 +13,9 @@
 //!      [ 6 ] number of a generation         -> its tables, as long as it can be read: see [`crate::generation`]
 //! ```
 //!
-//! The tables of a dataset are other ones in each generation. The id under `[ 1 ]` of such a table stands for its name, which the dataset's
-//! follows there; attribute names belong to that id. A table that a generation stands in has its name, too, under `[ 2 ]`.
+//! The tables of a dataset are other ones in each generation. The id under `[ 1 ]` of such a table stands for
+//! its name, which the dataset's follows there; attribute names belong to that id. A table that a generation
+//! stands in has its name, too, under `[ 2 ]`.
 
 use kelix_types::{NameId, TableId};
 

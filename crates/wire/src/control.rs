@@ -1,10 +1,10 @@
 //! Frames of the set-up connection: who is there, which memory to map, where the mailboxes are.
 //!
 //! The client connects to the server's Unix socket and sends [`Frame::Hello`]. The server answers with
-//! [`Frame::Welcome`], then, for a session, with [`Frame::Image`], any number of [`Frame::Segments`] (the last one says
-//! so) and [`Frame::Mailboxes`] of each shard. Later the client may ask for the segments of a shard again, or for
-//! statistics. The connection stays open for as long as the session lives: its end is how each side learns of the
-//! other's death. Descriptors travel with the frames in the order named here.
+//! [`Frame::Welcome`], then, for a session, with [`Frame::Image`], any number of [`Frame::Segments`] (the
+//! last one says so) and [`Frame::Mailboxes`] of each shard. Later the client may ask for the segments of a
+//! shard again, or for statistics. The connection stays open for as long as the session lives: its end is how
+//! each side learns of the other's death. Descriptors travel with the frames in the order named here.
 
 use kelix_fabric::tcp::{REFUSED, REGIONS_CHANGED};
 use kelix_types::limits::{NAMESPACE_BYTES_MAX, RING_ARCS};
@@ -44,11 +44,12 @@ pub struct Caller {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "each variant's text names its fields")]
 pub enum Frame {
-    /// Client: versions, features, purpose, the session that is to go on or may have to, and the namespace. It is the same in all
-    /// versions of the protocol: which one is spoken is not known yet.
+    /// Client: versions, features, purpose, the session that is to go on or may have to, and the namespace.
+    /// It is the same in all versions of the protocol: which one is spoken is not known yet.
     Hello { versions: Versions, features: u64, purpose: Purpose, caller: Option<Caller>, namespace: String },
-    /// Server: the version that is spoken from now on, and the random number of the namespace's life, which no other life of this or any
-    /// store has. Descriptors: the authority page, the table of cached pointers of the client's user.
+    /// Server: the version that is spoken from now on, and the random number of the namespace's life, which
+    /// no other life of this or any store has. Descriptors: the authority page, the table of cached pointers
+    /// of the client's user.
     Welcome { version: u16, features: u64, pid: u32, term: u64, may_write: bool, view: View, life: u64 },
     /// Server: descriptor: the header page.
     Image { shard: u16, bytes: u64 },
@@ -68,14 +69,17 @@ pub enum Frame {
     Token { token: Vec<u8> },
     /// Client: it would connect a queue pair.
     AskVerbs,
-    /// Server: what tells it, and the namespace, from all others; with what and where a queue pair can be connected.
+    /// Server: what tells it, and the namespace, from all others; with what and where a queue pair can be
+    /// connected.
     Offer { server: u64, ticket: [u8; 16], addresses: String },
-    /// Client: the ticket of a queue pair that is connected, its number there, and its mailbox for each shard.
+    /// Client: the ticket of a queue pair that is connected, its number there, and its mailbox for each
+    /// shard.
     JoinLane { ticket: [u8; 16], seat: u32, mailboxes: Vec<Place> },
-    /// Server: where the authority stands, L of the read rule, and of each shard its mailbox, its sleep word and what wakes it.
+    /// Server: where the authority stands, L of the read rule, and of each shard its mailbox, its sleep word
+    /// and what wakes it.
     Joined { authority: Place, epoch_ns: u64, shards: Vec<(Place, Place, u32)> },
-    /// Server: first granule, length and place of each segment of a shard, the header page among them; whether these are all, or
-    /// some cannot be read yet.
+    /// Server: first granule, length and place of each segment of a shard, the header page among them;
+    /// whether these are all, or some cannot be read yet.
     Regions { shard: u16, version: u64, whole: bool, list: Vec<(u64, u64, Place)> },
     /// Client: it reads nothing any more that was in earlier lists only.
     LetGo { shard: u16, version: u64 },
@@ -261,7 +265,8 @@ impl Frame {
             1 => {
                 let versions = Versions { oldest: from.u16()?, newest: from.u16()? };
                 if SPOKEN.common(versions).is_none() {
-                    // What follows is the business of those versions; the greeting is answered with a refusal.
+                    // What follows is the business of those versions; the greeting is answered with a
+                    // refusal.
                     return Some(Frame::Hello {
                         versions,
                         features: 0,

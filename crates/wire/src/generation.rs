@@ -59,7 +59,8 @@ pub fn decode_tables(mut bytes: &[u8]) -> Option<Vec<LoadedTable>> {
 
 const _: () = assert!(NAME_BYTES_MAX <= u8::MAX as usize);
 
-/// In place of a cursor: are all links of the generation good now, as far as other shards were asked for their targets?
+/// In place of a cursor: are all links of the generation good now, as far as other shards were asked for
+/// their targets?
 pub const RESOLVED: u64 = u64::MAX;
 
 /// The id that asks for a table of a kind.

@@ -1,7 +1,7 @@
 //! What is said between a client and a server: the set-up frames, the message rings and the messages in them.
 //!
-//! docs/wire-format.md is the specification; the golden-bytes tests here hold the code to it. Everything a peer
-//! sends is copied out of shared memory before it is looked at, and every length is checked.
+//! docs/wire-format.md is the specification; the golden-bytes tests here hold the code to it. Everything a
+//! peer sends is copied out of shared memory before it is looked at, and every length is checked.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! A fabric of two mailboxes and the memory it is given, for tests of what stands above a fabric: clock, stamp and term show
-//! what they were set to, a READ is done when it is looked at, nobody sleeps.
+//! A fabric of two mailboxes and the memory it is given, for tests of what stands above a fabric: clock,
+//! stamp and term show what they were set to, a READ is done when it is looked at, nobody sleeps.
 
 use std::sync::Arc;
 

@@ -39,12 +39,13 @@ pub enum Op {
     Ping = 9,
     /// Keys of an ordered table in their order, from one on: see [`ScanArgument`](crate::ScanArgument).
     Scan = 10,
-    /// Begins a generation. On shard 0: of the dataset in the key, with tables as the body says; the answer tells its number, and their
-    /// ids. Elsewhere: the table belongs to generation `argument`.
+    /// Begins a generation. On shard 0: of the dataset in the key, with tables as the body says; the answer
+    /// tells its number, and their ids. Elsewhere: the table belongs to generation `argument`.
     Build = 11,
     /// Puts many items into a table of generation `argument`: see [`crate::generation`].
     Load = 12,
-    /// Writes the locations of links in a table of a generation, from cursor `argument` on; the answer tells the next one.
+    /// Writes the locations of links in a table of a generation, from cursor `argument` on; the answer tells
+    /// the next one.
     Resolve = 13,
     /// Generation `argument` is complete: it takes no more items. On shard 0 it comes into force.
     Switch = 14,
@@ -52,13 +53,17 @@ pub enum Op {
     Abandon = 15,
     /// Somebody reads generation `argument`, and will for a lease. With a lease of zero: no more.
     Hold = 16,
-    /// Takes no writes of clients to a table any more until generation `argument` is in force or given up, or until a lease is over.
+    /// Takes no writes of clients to a table any more until generation `argument` is in force or given up, or
+    /// until a lease is over.
     Freeze = 17,
-    /// What clients wrote into a loaded table, for generation `argument`: the next of their keys, with versions.
+    /// What clients wrote into a loaded table, for generation `argument`: the next of their keys, with
+    /// versions.
     Overlays = 18,
-    /// Drops a table, whose name is the key: the name is gone, and what is in the table goes soon. Of shard 0.
+    /// Drops a table, whose name is the key: the name is gone, and what is in the table goes soon. Of the
+    /// first shard.
     Drop = 19,
-    /// Items that the client has read itself: location words, 8 bytes each. The answer's version is the epoch of use.
+    /// Items that the client has read itself: location words, 8 bytes each. The answer's version is the epoch
+    /// of use.
     Used = 20,
 }
 
@@ -160,7 +165,8 @@ pub enum Status {
     Loaded = 8,
     /// Another generation of that dataset is being built, or a name is taken.
     Taken = 9,
-    /// Another generation of the table is about to come into force, or has: write to that, or here again if it does not.
+    /// Another generation of the table is about to come into force, or has: write to that, or here again if
+    /// it does not.
     Frozen = 10,
 }
 
@@ -179,8 +185,8 @@ impl RequestFlags {
     const CLIENT_FLAGS: u8 = 128;
 }
 
-/// Which of its client's writes to this shard a request is, counted from 1. The shard does each once, however often it is
-/// asked: of the last [`limits::SEQUENCES_KEPT`] it knows what it answered.
+/// Which of its client's writes to this shard a request is, counted from 1. The shard does each once, however
+/// often it is asked: of the last [`limits::SEQUENCES_KEPT`] it knows what it answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sequence {
     /// Its number.
@@ -492,10 +498,11 @@ pub struct ReplyHead {
     pub id: u32,
     /// How it went.
     pub status: Status,
-    /// The key's version now; for [`Op::Intern`] the id of the name, for [`Op::Scan`] the number of keys. 0: absent, where the
-    /// location is 0 too.
+    /// The key's version now; for [`Op::Intern`] the id of the name, for [`Op::Scan`] the number of keys. 0:
+    /// absent, where the location is 0 too.
     pub version: u64,
-    /// Where the item stands now, as a location word. 0: nowhere; [`IN_A_LEAF`]: the key has no item and is there.
+    /// Where the item stands now, as a location word. 0: nowhere; [`IN_A_LEAF`]: the key has no item and is
+    /// there.
     pub location: u64,
 }
 
@@ -561,8 +568,8 @@ mod tests {
         frame
     }
 
-    /// Each of these was a list of its own once: in the shard's check of permissions, in the session's count of
-    /// requests, in the session's report of effects, and in the shard's check of loaded tables.
+    /// Each of these was a list of its own once: in the shard's check of permissions, in the session's count
+    /// of requests, in the session's report of effects, and in the shard's check of loaded tables.
     #[test]
     fn golden_properties() {
         //           writer  effect  once    items

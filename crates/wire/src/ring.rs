@@ -1,7 +1,7 @@
 //! Message rings: WRITE-driven messages with indicator words (HydraDB, section 4.2.1).
 //!
-//! A mailbox is the memory of one side into which the other WRITEs. It holds a ring of messages and a few words
-//! beside it:
+//! A mailbox is the memory of one side into which the other WRITEs. It holds a ring of messages and a few
+//! words beside it:
 //!
 //! ```text
 //! word  0  how much of my ring's counterpart the peer has consumed, in words, all laps together
@@ -16,8 +16,8 @@
 //! ```
 //!
 //! Invariants:
-//! 1. The reader clears a frame before it reports it consumed, and the writer never writes unreported space; so a
-//!    word at the reader's position is either zero or the indicator of the next frame.
+//! 1. The reader clears a frame before it reports it consumed, and the writer never writes unreported space;
+//!    so a word at the reader's position is either zero or the indicator of the next frame.
 //! 2. Sequences count up from 1 and skip 0, so an indicator is never zero.
 //! 3. The peer's memory is hostile: a count that cannot be is a [`RingFault`], and ends the connection.
 
@@ -61,8 +61,8 @@ impl RingShape {
         RingShape::new((MESSAGE_RING_BYTES / 8) as u64, ordered_placement)
     }
 
-    /// A ring of so many words, a power of two. Frames have a quarter of them at most, and checksums where what is
-    /// written may not arrive in order.
+    /// A ring of so many words, a power of two. Frames have a quarter of them at most, and checksums where
+    /// what is written may not arrive in order.
     pub const fn new(words: u64, ordered_placement: bool) -> RingShape {
         assert!(words.is_power_of_two() && words >= 32);
         RingShape { words, checksummed: !ordered_placement }
@@ -217,8 +217,8 @@ impl RingReader {
             let count = indicator as u32;
             if count == SKIP {
                 if at + self.shape.frame_words_max() <= self.shape.words {
-                    // Any frame has room there. A peer that jumps from the start to the start could be followed for
-                    // ever.
+                    // Any frame has room there. A peer that jumps from the start to the start could be
+                    // followed for ever.
                     return Err(RingFault("a jump where a frame has room"));
                 }
                 ring.store(at as usize, 0);

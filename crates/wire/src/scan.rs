@@ -1,7 +1,7 @@
 //! Scans by message: what is asked for, and how the keys come.
 //!
-//! Keys of a hash table, of which each shard has some, are in the order of their *positions*: their hashes with the bits
-//! reversed.
+//! Keys of a hash table, of which each shard has some, are in the order of their *positions*: their hashes
+//! with the bits reversed.
 //!
 //! ```text
 //! request  key        where to begin, with FROM; of a hash table the position, highest byte first

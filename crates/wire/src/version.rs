@@ -1,8 +1,8 @@
 //! Versions of the protocol, and which of them two sides speak with each other.
 //!
-//! Each side tells the oldest and the newest version that it speaks, and they speak the newest that both know. A release
-//! that has a new version speaks the one before too, so that servers and clients of two releases that follow each other
-//! understand each other, whichever is renewed first.
+//! Each side tells the oldest and the newest version that it speaks, and they speak the newest that both
+//! know. A release that has a new version speaks the one before too, so that servers and clients of two
+//! releases that follow each other understand each other, whichever is renewed first.
 
 use std::fmt;
 

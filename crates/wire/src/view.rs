@@ -6,8 +6,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The ring object: a number, the seed of the key hash, and the owner of every arc of the ring.
 ///
-/// The ring has 4,096 arcs. Each belongs to the shard whose virtual node follows it (consistent hashing), so a
-/// shard that joins or leaves moves only its own share. Clients use the table and need not know how it was made.
+/// The ring has 4,096 arcs. Each belongs to the shard whose virtual node follows it (consistent hashing), so
+/// a shard that joins or leaves moves only its own share. Clients use the table and need not know how it was
+/// made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct View {
     /// Counts changes of membership.
@@ -54,7 +55,8 @@ impl View {
         self.owners[hash.ring_arc()] as usize
     }
 
-    /// The shard that owns a key of a table. An ordered table stands on one shard, where a key without bytes would.
+    /// The shard that owns a key of a table. An ordered table stands on one shard, where a key without bytes
+    /// would.
     #[inline]
     pub fn shard_of(&self, table: TableId, hash: KeyHash) -> usize {
         if table.kind().is_ordered() {
@@ -97,7 +99,8 @@ mod tests {
         }
     }
 
-    /// Found by fuzzing: a view with shards beyond the limit was accepted, and a client went on to join 256 of them.
+    /// Found by fuzzing: a view with shards beyond the limit was accepted, and a client went on to join 256
+    /// of them.
     #[test]
     fn views_with_too_many_shards_are_refused() {
         let with_owner = |owner: usize| {

@@ -1,5 +1,5 @@
-//! Counts in one item, beside other processes that do the same: a write counts only if nobody wrote since this one read.
-//! Each run adds 1,000; run several at once, and none is lost.
+//! Counts in one item, beside other processes that do the same: a write counts only if nobody wrote since
+//! this one read. Each run adds 1,000; run several at once, and none is lost.
 
 use kelix::CompareAndSet;
 

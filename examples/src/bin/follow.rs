@@ -1,5 +1,5 @@
-//! Items with attributes and links to other items. A link is followed with one read of the server's memory, without
-//! looking the target up, and goes on to lead there when the target is written again.
+//! Items with attributes and links to other items. A link is followed with one read of the server's memory,
+//! without looking the target up, and goes on to lead there when the target is written again.
 
 use kelix::NewItem;
 

@@ -1,5 +1,5 @@
-//! An ordered table: keys in order, and ranges of them. Clients find the first key with a small learned model, and read
-//! leaf after leaf from the server's memory.
+//! An ordered table: keys in order, and ranges of them. Clients find the first key with a small learned
+//! model, and read leaf after leaf from the server's memory.
 
 use kelix::{Rows, Scan, TableKind};
 

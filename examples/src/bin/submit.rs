@@ -1,4 +1,5 @@
-//! Operations that go on while the program does something else: it submits them, and polls for what has ended.
+//! Operations that go on while the program does something else: it submits them, and polls for what has
+//! ended.
 
 use kelix::Outcome;
 

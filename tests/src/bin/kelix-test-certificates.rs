@@ -1,5 +1,5 @@
-//! Certificates for tests that need some and are no Rust: `kelix-test-certificates DIRECTORY HOST` writes `ca.pem`, and
-//! `host.pem` and `host.key` of a host that it vouches for, which is a name or an address.
+//! Certificates for tests that need some and are no Rust: `kelix-test-certificates DIRECTORY HOST` writes
+//! `ca.pem`, and `host.pem` and `host.key` of a host that it vouches for, which is a name or an address.
 
 use std::path::Path;
 

@@ -1,31 +1,37 @@
 //! Clients for the tests, which check what they read and can be stopped and killed.
 //!
-//! `kelix-test-client read DIRECTORY TABLE KEYS SEED` reads keys 0 to KEYS - 1, and the links to them in table
-//! `links`, over and over, and checks: each is there, each value proves itself, and no key's counter ever goes back. It
-//! prints `reading` when it has read each key, and ends with `read GETS retries RETRIES reads READS` when its input ends.
+//! `kelix-test-client read DIRECTORY TABLE KEYS SEED` reads keys 0 to KEYS - 1, and the links to them in
+//! table `links`, over and over, and checks: each is there, each value proves itself, and no key's counter
+//! ever goes back. It prints `reading` when it has read each key, and ends with `read GETS retries RETRIES
+//! reads READS` when its input ends.
 //!
-//! `kelix-test-client churn DIRECTORY TABLE SEED` puts values of all sizes, several at once, until it is killed. It
-//! prints `churning` when it has begun.
+//! `kelix-test-client churn DIRECTORY TABLE SEED` puts values of all sizes, several at once, until it is
+//! killed. It prints `churning` when it has begun.
 //!
-//! `kelix-test-client hoard DIRECTORY TABLE KEYS GETS` prints `ready`; told a line, it submits so many gets by message
-//! of keys 0 to KEYS - 1 and prints `posted`; told another, it takes the answers, checks them and prints `took GETS`.
+//! `kelix-test-client hoard DIRECTORY TABLE KEYS GETS` prints `ready`; told a line, it submits so many gets
+//! by message of keys 0 to KEYS - 1 and prints `posted`; told another, it takes the answers, checks them and
+//! prints `took GETS`.
 //!
-//! `kelix-test-client crowd DIRECTORY TABLE FIRST COUNT ROUND` opens so many sessions, every second one over the fabric that is
-//! not shared memory, each with a key of its own, FIRST and on. From ROUND on it puts the round's number under each, gets it back, and prints `round
-//! ROUND` when all have it, until it is killed.
+//! `kelix-test-client crowd DIRECTORY TABLE FIRST COUNT ROUND` opens so many sessions, every second one over
+//! the fabric that is not shared memory, each with a key of its own, FIRST and on. From ROUND on it puts the
+//! round's number under each, gets it back, and prints `round ROUND` when all have it, until it is killed.
 //!
-//! `kelix-test-client cramped DIRECTORY TABLE KEYS` prints `ready`; told a line, it gets keys 0 to KEYS - 1, opens another
-//! session, and prints `got GETS failed TIMES session ok` or an error in place of `ok`, then `last` and the last get's error.
+//! `kelix-test-client cramped DIRECTORY TABLE KEYS` prints `ready`; told a line, it gets keys 0 to KEYS - 1,
+//! opens another session, and prints `got GETS failed TIMES session ok` or an error in place of `ok`, then
+//! `last` and the last get's error.
 //!
 //! `kelix-test-client idle DIRECTORY TABLE` opens a session, reads once and prints `idle`.
 //!
-//! `kelix-test-client rest DIRECTORY kinds SESSIONS` opens so many sessions, reads tables of all kinds in each and prints
-//! `resting`; told a number, it reads all again, which must have that counter, and prints `read ok` or the kind of an error.
+//! `kelix-test-client rest DIRECTORY kinds SESSIONS` opens so many sessions, reads tables of all kinds in
+//! each and prints `resting`; told a number, it reads all again, which must have that counter, and prints
+//! `read ok` or the kind of an error.
 //!
-//! `kelix-test-client stream DIRECTORY kinds` reads in batches, so many keys at once that the session seldom looks around, and
-//! checks that no counter goes back below what all had before. It prints `streaming`, and `streamed BATCHES` when its input ends.
+//! `kelix-test-client stream DIRECTORY kinds` reads in batches, so many keys at once that the session seldom
+//! looks around, and checks that no counter goes back below what all had before. It prints `streaming`, and
+//! `streamed BATCHES` when its input ends.
 //!
-//! Given a server's address over TCP in place of its directory, a client insists on the fabric that is not shared memory.
+//! Given a server's address over TCP in place of its directory, a client insists on the fabric that is not
+//! shared memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;

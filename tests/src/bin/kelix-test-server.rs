@@ -1,8 +1,9 @@
 //! A server for the tests, which is told what to do by lines and can be killed.
 //!
-//! `kelix-test-server DIRECTORY SHARDS MEMORY_BYTES [take-over]` prints `serving TERM` or `refused WHY`. It also listens
-//! over TCP, at any free port of the loopback interface, and over verbs where the tests are about them. The line
-//! `stop`, and the end of its input, stop it in good order; it then prints `ended stopped` or `ended superseded`.
+//! `kelix-test-server DIRECTORY SHARDS MEMORY_BYTES [take-over]` prints `serving TERM` or `refused WHY`. It
+//! also listens over TCP, at any free port of the loopback interface, and over verbs where the tests are
+//! about them. The line `stop`, and the end of its input, stop it in good order; it then prints `ended
+//! stopped` or `ended superseded`.
 
 use std::io::BufRead;
 

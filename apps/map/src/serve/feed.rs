@@ -29,7 +29,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub enum Traffic {
     /// Those of a file, once.
     Points(Vec<Trace>),
-    /// Those of vehicles that drive about on the map, so many in half an hour, for as long as the page is served.
+    /// Those of vehicles that drive about on the map, so many in half an hour, for as long as the page is
+    /// served.
     Simulated {
         /// The map.
         network: Network,

@@ -1,4 +1,5 @@
-//! The map as values by key, in stores that know no links: where a link would stand, stands the number of its target.
+//! The map as values by key, in stores that know no links: where a link would stand, stands the number of its
+//! target.
 //!
 //! ```text
 //! c<cell>      numbers of segments

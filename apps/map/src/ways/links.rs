@@ -116,7 +116,8 @@ impl AtHand {
         segments.add_links(cell, "segment", |link| seen.insert(number(link.key) as u32));
     }
 
-    /// Takes a segment, and notes the links to its nodes, those that are not known already, and to its street.
+    /// Takes a segment, and notes the links to its nodes, those that are not known already, and to its
+    /// street.
     fn take(&mut self, item: &Item) -> Option<()> {
         let (mut ends, mut next) = ([0; 2], 0);
         let places = &mut self.places;

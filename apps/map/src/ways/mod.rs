@@ -43,7 +43,8 @@ pub trait Map {
     /// Forgets the nodes that were noted, and notes some by their numbers. Shows what each is noted as.
     fn set_out(&mut self, nodes: &[u32], each: impl FnMut(usize));
 
-    /// Shows where one can go from a noted node. Neighbours that are wanted are noted, as what is shown with them.
+    /// Shows where one can go from a noted node. Neighbours that are wanted are noted, as what is shown with
+    /// them.
     fn neighbours(
         &mut self,
         noted: usize,
@@ -64,8 +65,8 @@ fn numbers_of<const N: usize>(bytes: &[u8]) -> Option<[u32; N]> {
     Some(all)
 }
 
-/// A link's own bytes, from a node to its neighbour: the segment, its length and time, and where the neighbour is, so that whoever looks
-/// for a way can tell how far it is from there before it reads it.
+/// A link's own bytes, from a node to its neighbour: the segment, its length and time, and where the
+/// neighbour is, so that whoever looks for a way can tell how far it is from there before it reads it.
 pub(crate) fn neighbour_bytes(neighbour: &Neighbour) -> [u8; 20] {
     let Neighbour { at, segment, length, time, .. } = *neighbour;
     let mut bytes = [0; 20];

@@ -107,7 +107,8 @@ impl Drop for Serving {
     }
 }
 
-/// Two streets that cross, as an Overpass server tells of them: Long Street goes east for 1 km, Short Street north.
+/// Two streets that cross, as an Overpass server tells of them: Long Street goes east for 1 km, Short Street
+/// north.
 pub fn crossing() -> String {
     let node =
         |id: u32, lat: f64, lon: f64| format!(r#"{{"type":"node","id":{id},"lat":{lat},"lon":{lon}}}"#);

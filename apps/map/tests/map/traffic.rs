@@ -12,7 +12,8 @@ use kelix_map::source::{fetched, grid, read};
 use kelix_map::trace::{Fix, Receiver, Tracer};
 use kelix_map::ways::{Arrays, Links};
 
-/// Shares are above what was measured, less some hundredths: nearest and trace to segments, nearest and trace to streets, for each noise.
+/// Shares are above what was measured, less some hundredths: nearest and trace to segments, nearest and trace
+/// to streets, for each noise.
 fn check_floors(found: &[Found], floors: [[f64; 4]; 3]) {
     print!("{}", accuracy::table(found));
     for (found, [nearest, trace, nearest_street, trace_street]) in found.iter().zip(floors) {
@@ -143,7 +144,8 @@ fn speeds_are_those_that_were_driven() {
         assert_eq!(speed.line, network.line(speed.segment));
     }
     assert!(at(2..=4).is_empty());
-    // Both vehicles went along the first segment, one of them twice as long: what is told is the mean of what was gone in the time that it took.
+    // Both vehicles went along the first segment, one of them twice as long: what is told is the mean of what
+    // was gone in the time that it took.
     let both = at(0..=1);
     let first = both.iter().find(|speed| speed.segment == street[0]).unwrap();
     assert!(first.count > 2 && (18.5..35.5).contains(&first.speed), "{first:?}");

@@ -165,7 +165,8 @@ fn points_at_ends_and_off_streets() {
         let first = network.segments.iter().position(|segment| segment.ends.contains(&(node as u32)));
         assert_eq!(Some(spot.on.segment as usize), first);
     }
-    // Blocks are more than 100 m wide, so their middles are on no street, unless it is looked for further away.
+    // Blocks are more than 100 m wide, so their middles are on no street, unless it is looked for further
+    // away.
     let middle = |segment: u32| beside(&network, segment, 0.5, 58.0);
     let inside = (0..network.segments.len() as u32)
         .map(middle)

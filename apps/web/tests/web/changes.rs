@@ -138,7 +138,8 @@ fn a_product_without_reviews_gets_its_first() {
 /// Changes by each writer: all kinds of all products, a few times.
 const ROUNDS: usize = 48;
 
-/// Writers change and add, readers make anew what became stale; in the end every page is what its objects are.
+/// Writers change and add, readers make anew what became stale; in the end every page is what its objects
+/// are.
 #[test]
 fn nothing_stays_stale_beside_writers_and_readers() {
     let catalogue = small();

@@ -1,4 +1,5 @@
-//! The shop through its public interface: pages by all ways, changes, writers beside readers, files, HTTP, a browser, and the program.
+//! The shop through its public interface: pages by all ways, changes, writers beside readers, files, HTTP, a
+//! browser, and the program.
 
 mod browser;
 mod changes;

@@ -1,5 +1,6 @@
-//! A client's copies of inner nodes: from the top level down whole levels as far as the bytes go, and of the next level those
-//! nodes that are used first. Nothing is given up for another, since all are alike to keys that are drawn alike.
+//! A client's copies of inner nodes: from the top level down whole levels as far as the bytes go, and of the
+//! next level those nodes that are used first. Nothing is given up for another, since all are alike to keys
+//! that are drawn alike.
 
 use kelix_image::Span;
 use kelix_image::words::Words;
@@ -28,7 +29,8 @@ pub(super) struct Link {
 }
 
 impl Cache {
-    /// Copies of whole levels, of so many bytes at most, with room for others up to then. `read` READs a node.
+    /// Copies of whole levels, of so many bytes at most, with room for others up to then. `read` READs a
+    /// node.
     pub fn new(
         top: Top,
         bytes: usize,
@@ -74,7 +76,8 @@ impl Cache {
         self.copies.words().part(((copy.place().0 - COPIES.0) / 8) as usize, self.shape.words)
     }
 
-    /// Keeps a copy of an inner node, if there is room and none. What named the node names its copy from now on.
+    /// Keeps a copy of an inner node, if there is room and none. What named the node names its copy from now
+    /// on.
     pub fn keep(&mut self, link: Option<Link>, child: Child, words: &[u64]) -> Option<Child> {
         if !self.has_room() {
             return None;

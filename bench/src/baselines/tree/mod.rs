@@ -1,10 +1,12 @@
-//! A B+tree in a server's memory that its clients read by themselves, with private copies of as many inner nodes as they have
-//! room for, as in Cell and DrTM-Tree: what ordered tables could have been without models, for `kelix bench ordered`.
+//! A B+tree in a server's memory that its clients read by themselves, with private copies of as many inner
+//! nodes as they have room for, as in Cell and DrTM-Tree: what ordered tables could have been without models,
+//! for `kelix bench ordered`.
 //!
-//! It stands behind the fabrics of the product: [`Here`] reads it by loads, [`Remote`] by READs that the product's agent
-//! answers. It never changes, and is what a tree is after its keys came in any order ([`grown`]). All the same each reader does
-//! what it had to if it changed: nodes are objects with a guardian, copies and inner nodes are guesses, and the leaf proves
-//! itself by its guardian, by the stamps of its READ and by its keys (docs/read-rule.md).
+//! It stands behind the fabrics of the product: [`Here`] reads it by loads, [`Remote`] by READs that the
+//! product's agent answers. It never changes, and is what a tree is after its keys came in any order
+//! ([`grown`]). All the same each reader does what it had to if it changed: nodes are objects with a
+//! guardian, copies and inner nodes are guesses, and the leaf proves itself by its guardian, by the stamps of
+//! its READ and by its keys (docs/read-rule.md).
 //!
 //! ```text
 //! inner node, as many words as its shape says     leaf, 40 words as in ordered tables
@@ -16,8 +18,9 @@
 //! child: place / 64
 //! ```
 //!
-//! Copies stand at places of their own, which the server has no memory for, and name the copies of their children. So the way
-//! through copies takes no search for them, and a cache takes no bytes but those of its nodes.
+//! Copies stand at places of their own, which the server has no memory for, and name the copies of their
+//! children. So the way through copies takes no search for them, and a cache takes no bytes but those of its
+//! nodes.
 
 mod agent;
 mod cache;

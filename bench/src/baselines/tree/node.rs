@@ -41,11 +41,13 @@ impl Child {
     }
 }
 
-/// All bits if so, else none, in a way that the compiler makes no branch of: nobody could foresee where it leads.
+/// All bits if so, else none, in a way that the compiler makes no branch of: nobody could foresee where it
+/// leads.
 #[inline(always)]
 fn all_if(so: bool) -> usize {
     let mut bits = usize::from(so);
-    // SAFETY: there is no instruction. The compiler only has to believe that anything may have become of the bits.
+    // SAFETY: there is no instruction. The compiler only has to believe that anything may have become of the
+    // bits.
     unsafe {
         std::arch::asm!("/* {bits} */", bits = inout(reg) bits, options(pure, nomem, nostack, preserves_flags));
     }
@@ -105,7 +107,8 @@ impl Shape {
     }
 }
 
-/// The words of a leaf with these keys and values, which may hold keys from the first of two on, up to the second.
+/// The words of a leaf with these keys and values, which may hold keys from the first of two on, up to the
+/// second.
 pub(super) fn leaf(guardian: Guardian, entries: &[(u64, u64)], fences: [u64; 2]) -> Vec<u64> {
     let mut words = vec![NO_KEY; LEAF_WORDS];
     (words[0], words[COUNT]) = (guardian.0, entries.len() as u64);

@@ -1,7 +1,7 @@
 //! What a cache is asked, one request after the other: get; if it is not there, set.
 //!
-//! Requests that follow each other for different keys are got at once, and set at once those of them that were not there. A key that
-//! comes again begins another batch, so that it is found if it was just set.
+//! Requests that follow each other for different keys are got at once, and set at once those of them that
+//! were not there. A key that comes again begins another batch, so that it is found if it was just set.
 
 use super::stream::{KEY_BYTES, Stream};
 use crate::store::Numbers;

@@ -1,4 +1,5 @@
-//! Streams out of files: traces that were recorded, and distributions of popularity and sizes that CacheLib publishes.
+//! Streams out of files: traces that were recorded, and distributions of popularity and sizes that CacheLib
+//! publishes.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -63,8 +64,8 @@ fn parse(path: &Path) -> Result<Value, String> {
     serde_json::from_str(&read(path)?).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Requests for blocks: version, time, operation, bytes, and the block's number, which is the key. A block has the size with which it
-/// is asked for first.
+/// Requests for blocks: version, time, operation, bytes, and the block's number, which is the key. A block
+/// has the size with which it is asked for first.
 fn blocks(text: &str) -> Option<Stream> {
     let mut requests = Vec::new();
     for line in text.lines().skip(1).filter(|line| !line.is_empty()) {
@@ -148,9 +149,9 @@ impl Popularity {
         (sum > 0.0).then_some(Popularity { buckets, sum, once })
     }
 
-    /// A stream of about so many requests. Of the keys as many are left out as there are requests too many, so that each is asked
-    /// for as often as it was; but of the most popular ones, of which one decides everything, requests are. Most keys are asked for
-    /// during a part of the stream only.
+    /// A stream of about so many requests. Of the keys as many are left out as there are requests too many,
+    /// so that each is asked for as often as it was; but of the most popular ones, of which one decides
+    /// everything, requests are. Most keys are asked for during a part of the stream only.
     fn stream(&self, name: &'static str, sizes: &Sizes, requests: usize) -> Stream {
         let scale = (self.sum / (1.0 - self.once) / requests as f64).max(1.0);
         let most = self.sum / scale * SHARE_MAX;

@@ -1,8 +1,9 @@
-//! How much of what a cache is asked for is there, when it has room for a share of all: ours, memcached with as much memory, and exact LRU
-//! of as many bytes, by arithmetic.
+//! How much of what a cache is asked for is there, when it has room for a share of all: ours, memcached with
+//! as much memory, and exact LRU of as many bytes, by arithmetic.
 //!
-//! Streams of requests are made up, and out of files where there are any (`files`). A request is a get, and a set of what was not there. Values
-//! are as long as the stream says, all scaled so that the share of all items is the memory that every cache has.
+//! Streams of requests are made up, and out of files where there are any (`files`). A request is a get, and a
+//! set of what was not there. Values are as long as the stream says, all scaled so that the share of all
+//! items is the memory that every cache has.
 
 mod cache;
 mod files;

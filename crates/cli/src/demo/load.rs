@@ -8,13 +8,14 @@
 //!  list ---next---> list ---next---> ...          each with up to 100 links `item` to what is contained
 //! ```
 //!
-//! The shard looks up where a link's target stands when it writes the link, if the target exists by then. So items are
-//! put from the countries down, which settles all links upwards, and then the lists, each from its end. Whatever link
-//! is not settled by then, such as that from an item to its first list, is so once somebody has followed it, because a
-//! reader that finds a target elsewhere tells the shard; the walk does that.
+//! The shard looks up where a link's target stands when it writes the link, if the target exists by then. So
+//! items are put from the countries down, which settles all links upwards, and then the lists, each from its
+//! end. Whatever link is not settled by then, such as that from an item to its first list, is so once
+//! somebody has followed it, because a reader that finds a target elsewhere tells the shard; the walk does
+//! that.
 //!
-//! Puts are under way in dozens at once: one by one, each would wait until the server has had a turn on a core, which on
-//! a busy machine takes a hundred times as long as the put.
+//! Puts are under way in dozens at once: one by one, each would wait until the server has had a turn on a
+//! core, which on a busy machine takes a hundred times as long as the put.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};

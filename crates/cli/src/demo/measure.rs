@@ -1,5 +1,5 @@
-//! The lines of the table: each lets the readers reach items in one way while the writer goes on, and looks at what the
-//! server's process does meanwhile.
+//! The lines of the table: each lets the readers reach items in one way while the writer goes on, and looks
+//! at what the server's process does meanwhile.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -113,7 +113,8 @@ pub(super) fn check_changes(session: &mut Session, places: usize, made: u64) -> 
     Err(wrong(format!("the writer made {made} changes, the places tell of {told}")))
 }
 
-/// What it takes to look at the clock twice, which is part of every latency: the median of many tries, in nanoseconds.
+/// What it takes to look at the clock twice, which is part of every latency: the median of many tries, in
+/// nanoseconds.
 pub(super) fn clock_ns() -> u64 {
     let mut times: Vec<Duration> = (0..1001).map(|_| Instant::now().elapsed()).collect();
     times.sort_unstable();

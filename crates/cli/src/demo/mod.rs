@@ -10,12 +10,12 @@
 //! ```
 //!
 //! Each line of the table is one way to reach items. What the readers get is compared with the file that was
-//! loaded; at the end the changes that the places tell of are compared with those that the writer made. One wrong
-//! answer and the demo fails.
+//! loaded; at the end the changes that the places tell of are compared with those that the writer made. One
+//! wrong answer and the demo fails.
 //!
-//! `data` finds the file, `world` understands it, `load` puts it into the store, `walk` looks through all of it,
-//! `processes` starts and ends the others, `worker` is what they do, `tally` what they tell, `measure` asks them,
-//! `report` is what is printed.
+//! `data` finds the file, `world` understands it, `load` puts it into the store, `walk` looks through all of
+//! it, `processes` starts and ends the others, `worker` is what they do, `tally` what they tell, `measure`
+//! asks them, `report` is what is printed.
 
 mod data;
 mod load;
@@ -49,9 +49,10 @@ const LINE_QUICK: Duration = Duration::from_millis(150);
 
 /// Show the store at work: load the places of the world and read them from other processes
 ///
-/// Starts a server of its own in a temporary run directory, loads 144,563 places with their districts, regions and
-/// countries as linked items, and lets other processes read them in several ways while one changes them. Every answer
-/// is compared with what was loaded. The server ends with the demo. With --keep it stays, in the directory of --dir.
+/// Starts a server of its own in a temporary run directory, loads 144,563 places with their districts,
+/// regions and countries as linked items, and lets other processes read them in several ways while one
+/// changes them. Every answer is compared with what was loaded. The server ends with the demo. With --keep it
+/// stays, in the directory of --dir.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -198,7 +199,8 @@ impl Demo<'_> {
         Ok(loaded)
     }
 
-    /// Measures all lines and prints each as it is done. Returns them with the number of changes that were made.
+    /// Measures all lines and prints each as it is done. Returns them with the number of changes that were
+    /// made.
     fn measure(&self, server: &RunningServer) -> Result<(Vec<Line>, u64), Failure> {
         let time = if self.args.quick { LINE_QUICK } else { LINE };
         let mut measurement = Measurement::start(server, &self.file, &self.interrupt)?;

@@ -1,7 +1,7 @@
 //! The processes that the demo starts and surely ends: the server, the readers, the writer.
 //!
-//! Each is owned by a value that ends it when it goes, so every way out of the demo ends them, an interrupt too: a
-//! signal only sets a flag, and whatever waits looks at it.
+//! Each is owned by a value that ends it when it goes, so every way out of the demo ends them, an interrupt
+//! too: a signal only sets a flag, and whatever waits looks at it.
 
 use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader, Write};
@@ -161,8 +161,8 @@ impl Drop for RunningServer {
     }
 }
 
-/// Processor time of all threads of a process. In nanoseconds where the kernel keeps scheduler statistics, else in the
-/// ticks of 10 ms that it always keeps.
+/// Processor time of all threads of a process. In nanoseconds where the kernel keeps scheduler statistics,
+/// else in the ticks of 10 ms that it always keeps.
 fn cpu_of(pid: u32) -> Option<Duration> {
     let read = |file: PathBuf| std::fs::read_to_string(file).ok();
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;

@@ -16,7 +16,8 @@ pub(super) struct Line {
     /// All readers together.
     pub readers: Tally,
     pub changes_per_s: f64,
-    /// Processor time of the whole server process, in percent of one core; `None` where the system does not tell.
+    /// Processor time of the whole server process, in percent of one core; `None` where the system does not
+    /// tell.
     pub server_cpu_percent: Option<f64>,
 }
 

@@ -1,7 +1,7 @@
 //! The demo's other processes: readers that look places up, and a writer that changes them meanwhile.
 //!
-//! Each connects by itself, reads the file of places by itself, so that it can check what the store answers, and then
-//! does what its standard input says, one line at a time:
+//! Each connects by itself, reads the file of places by itself, so that it can check what the store answers,
+//! and then does what its standard input says, one line at a time:
 //!
 //! ```text
 //! warm WORK   get ready for it                   -> ready
@@ -69,8 +69,8 @@ impl Work {
 
 /// Items of one batch, and of one round of any reader.
 pub(super) const BATCH: usize = 64;
-/// One operation in so many is timed by itself, because looking at the clock takes about as long as a read. Odd, so
-/// that both links of a chain get their turn.
+/// One operation in so many is timed by itself, because looking at the clock takes about as long as a read.
+/// Odd, so that both links of a chain get their turn.
 pub(super) const SAMPLE_EVERY: usize = 15;
 /// The writer changes this many places at once ...
 const BURST: usize = 10;
@@ -177,7 +177,8 @@ impl Worker {
         Ok(std::mem::take(&mut self.tally))
     }
 
-    /// Chooses the places of a round. This and all else but the reading itself counts neither as time nor as cost.
+    /// Chooses the places of a round. This and all else but the reading itself counts neither as time nor as
+    /// cost.
     fn choose(&mut self) -> [usize; BATCH] {
         std::array::from_fn(|_| self.regional[self.random.below(self.regional.len())])
     }
@@ -196,7 +197,8 @@ impl Worker {
         result
     }
 
-    /// Runs `read` and counts its cost and its items. Returns the items, for them to be checked, and the time it took.
+    /// Runs `read` and counts its cost and its items. Returns the items, for them to be checked, and the time
+    /// it took.
     fn round<T>(
         &mut self,
         items: usize,
@@ -280,7 +282,8 @@ impl Worker {
         Err(wrong(format!("place {} is in {}", place_key(place), found.join(" in "))))
     }
 
-    /// Changes a few places and waits until the next ones are due. What busy readers have delayed is made up for.
+    /// Changes a few places and waits until the next ones are due. What busy readers have delayed is made up
+    /// for.
     fn write_round(&mut self, due: &mut Instant, end: Instant) -> Result<Duration, Failure> {
         for _ in 0..BURST {
             let place = self.random.below(self.world.places.len());
@@ -292,7 +295,8 @@ impl Worker {
         Ok(BURST_EVERY)
     }
 
-    /// Counts the number `seen` of a place up: reads the item and puts a new one in its stead, if it is still the same.
+    /// Counts the number `seen` of a place up: reads the item and puts a new one in its stead, if it is still
+    /// the same.
     fn count_up(&mut self, place: usize) -> Result<(), Failure> {
         let key = place_key(place);
         let item = there(self.session.get(self.tables.places, key.as_bytes())?, &key)?;

@@ -8,7 +8,8 @@
 //! lists       FR/Bretagne:districts:1        what an item contains, at most 100 a piece
 //! ```
 //!
-//! A place stands in the smallest division that the file names for it: its district, or its region, or its country.
+//! A place stands in the smallest division that the file names for it: its district, or its region, or its
+//! country.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -133,7 +134,8 @@ impl World {
         Ok(world)
     }
 
-    /// A place to show: the first one of this name in this country, or else the first one that has a district.
+    /// A place to show: the first one of this name in this country, or else the first one that has a
+    /// district.
     pub fn example(&self, name: &str, country: &str) -> usize {
         let named = |place: &Place| place.name == name && self.countries[place.country] == country;
         let found = self.places.iter().position(named);

@@ -1,7 +1,7 @@
 //! How much memory items take in a shard: what its pages are given to.
 //!
-//! Slots and slabs are the image's own (`kelix_image::Kind`). How full index and leaves are is arithmetic about random keys, and a
-//! test holds all of it against servers (`crates/cli/tests/plan.rs`).
+//! Slots and slabs are the image's own (`kelix_image::Kind`). How full index and leaves are is arithmetic
+//! about random keys, and a test holds all of it against servers (`crates/cli/tests/plan.rs`).
 
 use kelix::TableKind;
 use kelix_image::Kind;
@@ -12,22 +12,24 @@ use kelix_types::limits::{EPOCH_NS, INLINE_BODY_BYTES_MAX, PAGE_BYTES, QUARANTIN
 const HEADER: u64 = 16;
 /// Slots of a subtable: 64 buckets of 7.
 const SUBTABLE_SLOTS: f64 = 448.0;
-/// Keys at which a subtable splits, on average, and how far one differs from another: a key then finds no room in its two buckets.
+/// Keys at which a subtable splits, on average, and how far one differs from another: a key then finds no
+/// room in its two buckets.
 const SPLIT_AT: f64 = SUBTABLE_SLOTS * 0.933;
 const SPLIT_DEVIATION: f64 = 17.0;
 /// Keys of a leaf whose neighbours came in no order. Of keys that come in order it has 16.
 const LEAF_KEYS: f64 = 11.27;
 /// Leaves of a sub-model, and bytes of what each has in models.
 const SUB_MODEL_LEAVES: f64 = 65.0;
-/// Bytes that a new key leaves behind in an ordered table, until no reader can meet them: its share of a leaf that became two, and of a
-/// table that was trained anew.
+/// Bytes that a new key leaves behind in an ordered table, until no reader can meet them: its share of a leaf
+/// that became two, and of a table that was trained anew.
 const LEFT_BEHIND: u64 = 96;
 /// New keys a second that are reckoned with.
 const NEW_KEYS_PER_SECOND: u64 = 100_000;
 /// Pages of what every shard has: the catalogue's items, and slabs that are begun.
 const OTHER_PAGES: u64 = 4;
 
-/// Items that the hash index of a shard has room for: as many subtables as its directory can name, as full as they are on average.
+/// Items that the hash index of a shard has room for: as many subtables as its directory can name, as full as
+/// they are on average.
 pub(super) const HASHED_ITEMS_MAX: u64 = (1 << Kind::DIRECTORY_DEPTH_MAX) * 300;
 
 /// What is to be stored.
@@ -70,7 +72,8 @@ fn pages(kind: Kind, count: u64) -> u64 {
     count.div_ceil(slab / kind.slot_bytes()) * slab
 }
 
-/// Of so many objects a second how many wait until no reader can meet them: those of two epochs, and of the one that they died in.
+/// Of so many objects a second how many wait until no reader can meet them: those of two epochs, and of the
+/// one that they died in.
 fn in_quarantine(per_second: u64) -> u64 {
     let seconds = (QUARANTINE_EPOCHS + 1) as f64 * EPOCH_NS as f64 / 1e9;
     (per_second as f64 * seconds) as u64
@@ -86,8 +89,8 @@ fn above(deviations: f64) -> f64 {
     if deviations < 0.0 { 1.0 - tail } else { tail }
 }
 
-/// About how many subtables so many keys have, and how deep the directory is. Subtables are halved when they are full, and as keys
-/// are spread evenly, most of them are at about the same time.
+/// About how many subtables so many keys have, and how deep the directory is. Subtables are halved when they
+/// are full, and as keys are spread evenly, most of them are at about the same time.
 fn subtables(keys: u64) -> (u64, u32) {
     let (mut depth, mut count, mut split) = (0, 1.0, 1.0);
     while depth < Kind::DIRECTORY_DEPTH_MAX {
@@ -106,7 +109,8 @@ fn subtables(keys: u64) -> (u64, u32) {
 }
 
 impl Shape {
-    /// The slot of an item, with the pages of what does not fit one; nothing for values that stand beside their keys.
+    /// The slot of an item, with the pages of what does not fit one; nothing for values that stand beside
+    /// their keys.
     pub fn slot(&self) -> Option<Slot> {
         if !self.kind.has_items() {
             return None;
@@ -146,7 +150,8 @@ impl Shape {
         need.index = pages(Kind::LEAF, leaves as u64);
         (need.parts, need.fill) = (leaves as u64, items as f64 / leaves / 16.0);
         let sub_models = (leaves / SUB_MODEL_LEAVES).ceil();
-        // Half of the tables have room for twice the leaves they were made with; the top model's entries have 32 bytes, and its cells as many.
+        // Half of the tables have room for twice the leaves they were made with; the top model's entries have
+        // 32 bytes, and its cells as many.
         let tables = pages(Kind::table(3), sub_models as u64) + 3 * PAGE_BYTES;
         let top_bits = ((sub_models * 80.0 + 64.0).log2().ceil() as u32).clamp(10, 29);
         let tops: u64 = (10..=top_bits).map(|bits| pages(Kind::top(bits), 1)).sum();

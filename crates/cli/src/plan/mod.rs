@@ -18,10 +18,11 @@ use memory::{Need, Shape};
 
 /// Tell how much memory and how many shards a server needs
 ///
-/// It says what so many items take: their slots, the index, and what rests until no reader can meet it while items are replaced. The
-/// memory to give is that of the shard with the largest share, with a quarter to spare, since slabs come back only with a whole segment;
-/// it is rounded up. Several tables are planned one by one, and added up. Keys are taken to come in no order; an ordered table whose keys come
-/// in order needs a third less for its leaves.
+/// It says what so many items take: their slots, the index, and what rests until no reader can meet it while
+/// items are replaced. The memory to give is that of the shard with the largest share, with a quarter to
+/// spare, since slabs come back only with a whole segment; it is rounded up. Several tables are planned one
+/// by one, and added up. Keys are taken to come in no order; an ordered table whose keys come in order needs
+/// a third less for its leaves.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -36,7 +37,8 @@ pub(crate) struct PlanArgs {
     /// Bytes of a key, on average [default: 8 where keys are numbers]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, required_unless_present = "keys")]
     key: Option<u64>,
-    /// Bytes of a value, on average; with --attributes of all of them together [default: 8 where values are numbers]
+    /// Bytes of a value, on average; with --attributes of all of them together [default: 8 where values are
+    /// numbers]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, required_unless_present = "values")]
     value: Option<u64>,
     /// The value is made of so many attributes

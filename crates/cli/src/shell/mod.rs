@@ -1,8 +1,8 @@
 //! `kelix shell`: commands one after the other over one session, typed or from a script.
 //!
-//! A line is split into words as a shell splits it, and then read by the definitions that the program reads its own
-//! arguments with (`commands`), so that both have one syntax. A lost server ends no shell: the session is forgotten, and the
-//! next command connects anew.
+//! A line is split into words as a shell splits it, and then read by the definitions that the program reads
+//! its own arguments with (`commands`), so that both have one syntax. A lost server ends no shell: the
+//! session is forgotten, and the next command connects anew.
 
 mod completion;
 mod line;
@@ -19,15 +19,18 @@ use line::{Ended, Shell};
 
 /// Type commands one after the other, over one session
 ///
-/// The commands, their arguments and what they print are those of the program: put, get, del, chase, walk, scan, table, stat;
-/// `kelix` before them is allowed. `help` lists them, `help COMMAND` explains one, `use NAMESPACE` goes to another namespace,
-/// `exit` or Ctrl-D leaves. Words are quoted as in a shell; # begins a comment. There are no variables, pipes or redirections.
+/// The commands, their arguments and what they print are those of the program: put, get, del, chase, walk,
+/// scan, table, stat; `kelix` before them is allowed. `help` lists them, `help COMMAND` explains one, `use
+/// NAMESPACE` goes to another namespace, `exit` or Ctrl-D leaves. Words are quoted as in a shell; # begins a
+/// comment. There are no variables, pipes or redirections.
 ///
-/// At a terminal, Tab completes commands, options, tables and links, the arrows go through what was typed before, which is kept in
-/// $XDG_STATE_HOME/kelix/history (~/.local/state/kelix/history), without lines that begin with a space. Ctrl-C ends a scan.
+/// At a terminal, Tab completes commands, options, tables and links, the arrows go through what was typed
+/// before, which is kept in $XDG_STATE_HOME/kelix/history (~/.local/state/kelix/history), without lines that
+/// begin with a space. Ctrl-C ends a scan.
 ///
-/// If standard input is no terminal, it is a script with a command a line. The first one that fails ends it, with its exit code
-/// and its line; with --keep-going the others follow, and the exit code is that of the first that failed.
+/// If standard input is no terminal, it is a script with a command a line. The first one that fails ends it,
+/// with its exit code and its line; with --keep-going the others follow, and the exit code is that of the
+/// first that failed.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:

@@ -1,7 +1,7 @@
 //! `kelix table export`: the items of a table into a file, from which another server can import them.
 //!
-//! A file is written beside its name, and takes it when it is whole. Beside it stands, from time to time, how far the scan was: an
-//! export that was ended goes on there.
+//! A file is written beside its name, and takes it when it is whole. Beside it stands, from time to time, how
+//! far the scan was: an export that was ended goes on there.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Seek, SeekFrom, Write};

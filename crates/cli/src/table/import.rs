@@ -1,7 +1,7 @@
 //! `kelix table import`: items from a file, as `kelix table export` writes them.
 //!
-//! Items are put some hundreds at once. Beside the file stands, from time to time, how much of it the server has: an import that was
-//! ended, or met a wrong line, goes on there.
+//! Items are put some hundreds at once. Beside the file stands, from time to time, how much of it the server
+//! has: an import that was ended, or met a wrong line, goes on there.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -40,8 +40,8 @@ pub(crate) struct ImportArgs {
     /// How items stand there: jsonl or csv [default: csv for a name that ends so, else jsonl]
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Which column of CSV has the keys, or which name in each object: its other names become attributes then [default: key, and objects as
-    /// `table export` writes them]
+    /// Which column of CSV has the keys, or which name in each object: its other names become attributes then
+    /// [default: key, and objects as `table export` writes them]
     #[arg(long, value_name = "COLUMN")]
     key: Option<String>,
     /// Begin at the first line also where an import was ended
@@ -76,7 +76,8 @@ pub(super) fn run(context: &Context, args: &ImportArgs) -> Result<(), Failure> {
         Import { context, session, table, args, format, items: 0, line: Line::new(context.json) };
     let known = match args.file.as_deref().filter(|path| path.as_os_str() != "-") {
         Some(path) if is_ordinary(path)? => import.read_file(path)?,
-        // A pipe or a device is read once, from its beginning to its end, and an import of it that is ended begins anew.
+        // A pipe or a device is read once, from its beginning to its end, and an import of it that is ended
+        // begins anew.
         Some(path) => {
             let cannot = |source| Failure::io(OPERATION, format!("cannot read {}", path.display()), &source);
             let file = BufReader::with_capacity(1 << 20, File::open(path).map_err(cannot)?);

@@ -7,9 +7,9 @@
 //! stu001,,XYZ,->people/prof001
 //! ```
 //!
-//! Cells of CSV have the syntax of the command line, and a link has `->` before it; text that begins so is written with `text:`. An
-//! empty cell is an attribute that is not there, an empty value is `text:`. A column for an attribute whose name is that of another
-//! column, or begins so, has `attr:` before the name.
+//! Cells of CSV have the syntax of the command line, and a link has `->` before it; text that begins so is
+//! written with `text:`. An empty cell is an attribute that is not there, an empty value is `text:`. A column
+//! for an attribute whose name is that of another column, or begins so, has `attr:` before the name.
 
 use std::io::{BufRead, Write};
 use std::ops::RangeInclusive;
@@ -355,8 +355,8 @@ pub(super) enum Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads what is left of a file, whose first bytes were read before. `key`: which column has the key, or which name of
-    /// each object.
+    /// Reads what is left of a file, whose first bytes were read before. `key`: which column has the key, or
+    /// which name of each object.
     pub fn new(format: Format, from: R, key: Option<&str>) -> Result<Reader<R>, String> {
         if format == Format::Jsonl {
             let key = key.map(String::from);

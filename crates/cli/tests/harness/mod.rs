@@ -184,7 +184,8 @@ impl Place {
         self.start(self.command(&["serve"]).env_clear().envs(variables.iter().copied()).args(args))
     }
 
-    /// Runs a command to its end below strace, which is told these options; for the server at an address, or that of the directory.
+    /// Runs a command to its end below strace, which is told these options; for the server at an address, or
+    /// that of the directory.
     pub fn kelix_under(&self, tracer: &[&str], address: Option<&str>, args: &[&str]) -> Done {
         let directory = self.path().to_str().expect("plain letters");
         let at = address.map_or(["--dir", directory], |address| ["--server", address]);

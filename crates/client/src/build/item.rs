@@ -105,7 +105,8 @@ impl<'b, 's> ItemWriter<'b, 's> {
         self
     }
 
-    /// Lets the item end so long after it was put, as [`NewItem::expires_in`](crate::NewItem::expires_in) does.
+    /// Lets the item end so long after it was put, as [`NewItem::expires_in`](crate::NewItem::expires_in)
+    /// does.
     pub fn expires_in(mut self, time: Duration) -> Self {
         self.expiry = Some(ends_in(time));
         self

@@ -1,7 +1,7 @@
 //! What clients wrote into the generation before, on its way into the one that is built.
 //!
-//! It is taken over twice: first while clients write on, then what has changed since, while they wait. So they wait for as long as it
-//! takes to look, and to take over what changed meanwhile, and not for all of it.
+//! It is taken over twice: first while clients write on, then what has changed since, while they wait. So
+//! they wait for as long as it takes to look, and to take over what changed meanwhile, and not for all of it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -120,7 +120,8 @@ impl Overlays {
         Ok(answer.version == 1)
     }
 
-    /// Puts an item into its new table, unless that has its key from the source. Returns its version; `None`: it is gone.
+    /// Puts an item into its new table, unless that has its key from the source. Returns its version; `None`:
+    /// it is gone.
     fn take(&self, build: &mut Build<'_>, table: TableId, (number, key): &Key) -> Result<Option<Version>> {
         let Session { engine, catalogue, landing, .. } = &mut *build.session;
         let table = BoundTable { id: table, generation: self.generation };
@@ -141,7 +142,8 @@ impl Overlays {
         Ok(Some(item.version()))
     }
 
-    /// The attributes of an item, whose links lead to tables of the new generation. Those to tables that it does not have are left out.
+    /// The attributes of an item, whose links lead to tables of the new generation. Those to tables that it
+    /// does not have are left out.
     fn attributes(&self, item: &Item) -> Option<Vec<u8>> {
         if !item.has_attributes() {
             return None;

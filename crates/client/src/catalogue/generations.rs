@@ -1,8 +1,9 @@
-//! Loaded tables: which generation a table's name leads to, views that stay with one, and whether one can still be read.
+//! Loaded tables: which generation a table's name leads to, views that stay with one, and whether one can
+//! still be read.
 //!
-//! A generation is a set of tables of its own, and what is in them is dropped only a while after the generation is not listed in the
-//! catalogue any more (`kelix_shard`, "generations"). So an operation reads what it reads, and then looks whether the
-//! generation was still listed:
+//! A generation is a set of tables of its own, and what is in them is dropped only a while after the
+//! generation is not listed in the catalogue any more (`kelix_shard`, "generations"). So an operation reads
+//! what it reads, and then looks whether the generation was still listed:
 //!
 //! | where memory is | when it has to look |
 //! |---|---|
@@ -29,8 +30,9 @@ use crate::engine::{Engine, check_answer};
 /// In place of a generation: the table is the one that its name leads to when it is used.
 pub(crate) const IN_FORCE: u64 = u64::MAX;
 
-/// A table as an operation reads it: its number, and the generation that it is of (0: it was not loaded). The operation's result counts if
-/// that is still listed in the end ([`Catalogue::check_generation`]), and the items that it brings carry it.
+/// A table as an operation reads it: its number, and the generation that it is of (0: it was not loaded). The
+/// operation's result counts if that is still listed in the end ([`Catalogue::check_generation`]), and the
+/// items that it brings carry it.
 #[derive(Clone, Copy)]
 pub(crate) struct BoundTable {
     pub id: TableId,
@@ -47,7 +49,8 @@ struct Hold {
 #[derive(Default)]
 pub(crate) struct Generations {
     names: HashMap<TableId, BoundTable>,
-    /// Generations that were listed, and until when that is good; `u64::MAX`: as long as the shards' words stay what they are.
+    /// Generations that were listed, and until when that is good; `u64::MAX`: as long as the shards' words
+    /// stay what they are.
     listed: HashMap<u64, u64>,
     /// One of those that are good for as long as the words stay; 0: none.
     good: u64,

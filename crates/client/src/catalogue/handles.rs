@@ -1,8 +1,9 @@
 //! Handles of tables, and where they lead.
 //!
-//! Numbers of tables are of one life of a store. So everything that has such numbers in it and outlives an operation carries
-//! the life's number: handles, items, targets of frontiers. A handle that was got by a name leads to the table of that name in
-//! the new life; all else is refused, with an error that says so and is none to try again after.
+//! Numbers of tables are of one life of a store. So everything that has such numbers in it and outlives an
+//! operation carries the life's number: handles, items, targets of frontiers. A handle that was got by a name
+//! leads to the table of that name in the new life; all else is refused, with an error that says so and is
+//! none to try again after.
 
 use std::collections::HashMap;
 
@@ -16,8 +17,8 @@ use crate::engine::{Engine, LOST};
 /// Where handles of tables lead that were got from servers before this one, or before a table was dropped.
 #[derive(Default)]
 pub(crate) struct Handles {
-    /// The age ([`crate::transport::Transport::handles`]) below which handles are looked up by their names, and the ages of
-    /// the session at which it dropped tables.
+    /// The age ([`crate::transport::Transport::handles`]) below which handles are looked up by their names,
+    /// and the ages of the session at which it dropped tables.
     oldest: u64,
     dropped: HashMap<TableId, u64>,
     /// The names by which handles were got, and where those of servers before this one lead now.
@@ -26,9 +27,9 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    /// Those of a session that takes the place of another one, whose handles lead on by their names. In the same life of the
-    /// store, the server takes the session for somebody who knows no table that was dropped before: then `oldest` is the age
-    /// from which handles are good.
+    /// Those of a session that takes the place of another one, whose handles lead on by their names. In the
+    /// same life of the store, the server takes the session for somebody who knows no table that was dropped
+    /// before: then `oldest` is the age from which handles are good.
     pub fn of_successor(old: &mut Handles, oldest: Option<u64>) -> Handles {
         let opened = std::mem::take(&mut old.opened);
         Handles { oldest: oldest.unwrap_or_default(), opened, ..Handles::default() }
@@ -113,14 +114,15 @@ impl Catalogue {
         self.check_life(engine, life, "item", "get it again")
     }
 
-    /// How old something is that carries this number, counted up, if it is of this session's life of the store.
+    /// How old something is that carries this number, counted up, if it is of this session's life of the
+    /// store.
     fn age_of(&self, engine: &Engine, number: u64) -> Option<u64> {
         let age = number.wrapping_sub(engine.transport.life());
         (self.handles.oldest..=engine.transport.age).contains(&age).then_some(age)
     }
 
-    /// Takes note of a table that this session dropped, by which the server knows that it uses the table no more; `None`: nobody can tell
-    /// which one, or whether.
+    /// Takes note of a table that this session dropped, by which the server knows that it uses the table no
+    /// more; `None`: nobody can tell which one, or whether.
     pub fn note_dropped(&mut self, engine: &mut Engine, table: Option<TableId>) {
         engine.transport.age += 1;
         match table {

@@ -1,5 +1,5 @@
-//! What a session knows of the store's tables: where handles lead, which generation of a dataset is read, and the names of
-//! attributes.
+//! What a session knows of the store's tables: where handles lead, which generation of a dataset is read, and
+//! the names of attributes.
 
 mod generations;
 mod handles;
@@ -14,7 +14,8 @@ pub(crate) use generations::{BoundTable, GENERATIONS, Generations, IN_FORCE, is_
 pub(crate) use handles::Handles;
 pub(crate) use names::NameCache;
 
-/// The store's catalogue as a session has read it. What is not known yet is asked for over the session's engine.
+/// The store's catalogue as a session has read it. What is not known yet is asked for over the session's
+/// engine.
 #[derive(Default)]
 pub(crate) struct Catalogue {
     pub handles: Handles,

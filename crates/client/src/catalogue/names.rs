@@ -124,7 +124,8 @@ impl Catalogue {
         Ok(table)
     }
 
-    /// The table whose attribute names a table has: that which stands for its name, where it is of a generation.
+    /// The table whose attribute names a table has: that which stands for its name, where it is of a
+    /// generation.
     pub fn names_table(&mut self, engine: &mut Engine, table: TableId) -> Result<TableId> {
         if let Some(name_id) = self.generations.name_ids.get(&table) {
             return Ok(*name_id);
@@ -172,7 +173,8 @@ impl Catalogue {
         Ok(item)
     }
 
-    /// Puts the item that landed, of a generation (0: of none), in the place of another, in whose memory the next one will land.
+    /// Puts the item that landed, of a generation (0: of none), in the place of another, in whose memory the
+    /// next one will land.
     #[inline(always)]
     pub fn take_landed(
         &mut self,

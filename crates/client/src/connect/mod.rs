@@ -71,7 +71,8 @@ impl From<&Address> for Address {
     }
 }
 
-/// `HOST:PORT` is over TCP, and all else a directory. What is neither is found out when it is connected to; [`Address::from_str`] tells it at once.
+/// `HOST:PORT` is over TCP, and all else a directory. What is neither is found out when it is connected to;
+/// [`Address::from_str`] tells it at once.
 impl From<&str> for Address {
     fn from(text: &str) -> Address {
         match text.contains('/') || !text.contains(':') {
@@ -189,7 +190,8 @@ pub(crate) enum Setup {
 impl Setup {
     /// Brings what is known of a shard's segments up to date. Returns whether they are mapped here.
     ///
-    /// `briefly`: nobody needs it yet, and a server that stands still may cost little time. Of shared memory it is known before anything is asked.
+    /// `briefly`: nobody needs it yet, and a server that stands still may cost little time. Of shared memory
+    /// it is known before anything is asked.
     pub fn refresh_map(
         &mut self,
         shard: u16,

@@ -27,11 +27,12 @@ use crate::session::SessionOptions;
 use crate::shelf::Shelf;
 use crate::transport::{ServerIdentity, Transport};
 
-/// Frames that belong together may take as long as so many answers: those of a session come at once, and are many where there are many shards.
+/// Frames that belong together may take as long as so many answers: those of a session come at once, and are
+/// many where there are many shards.
 const ANSWERS_MAX: u32 = 10;
 
-/// Connects to a socket. The time-outs are set first, because at a server that stands still connecting may wait too: for
-/// room in the queue of its socket.
+/// Connects to a socket. The time-outs are set first, because at a server that stands still connecting may
+/// wait too: for room in the queue of its socket.
 fn connect(socket: &Path, answer: Duration) -> std::io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC;
     let stream = UnixStream::from(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?);
@@ -124,7 +125,8 @@ impl Link {
         }
     }
 
-    /// Has a snapshot taken, and tells where it is, or why there is none, as JSON. Waits for as long as it takes.
+    /// Has a snapshot taken, and tells where it is, or why there is none, as JSON. Waits for as long as it
+    /// takes.
     pub fn snapshot(directory: &Path, greeting: &Frame, answer: Duration) -> Result<String> {
         let link = Link::open(directory, answer)?;
         link.greet(greeting)?;
@@ -138,8 +140,8 @@ impl Link {
         }
     }
 
-    /// Receives the segments of a shard and maps those not yet in `map`; forgets those no longer named. The inner result
-    /// is what came of mapping them: whatever that is, the answer has been received to its end.
+    /// Receives the segments of a shard and maps those not yet in `map`; forgets those no longer named. The
+    /// inner result is what came of mapping them: whatever that is, the answer has been received to its end.
     fn receive_segments(&self, shard: u16, map: &mut MemoryMap) -> Result<Result<()>> {
         let (mut named, mut mapped) = (Vec::new(), Ok(()));
         loop {
@@ -291,7 +293,8 @@ mod tests {
 
     use super::*;
 
-    /// What a client makes of segments that a server names, each list a frame; only the last frame says that it is the last.
+    /// What a client makes of segments that a server names, each list a frame; only the last frame says that
+    /// it is the last.
     fn receive(frames: &[&[(u64, u64)]]) -> Result<Vec<usize>> {
         let (stream, server) = UnixStream::pair().unwrap();
         let mut link = Link::over(stream, Duration::from_secs(10));
@@ -316,8 +319,8 @@ mod tests {
         link.receive_segments(0, &mut map)?.map(|()| map.firsts())
     }
 
-    /// The place of a segment was believed: a number that no place can have took as much memory as it said, and two segments
-    /// in one place ended the client's process.
+    /// The place of a segment was believed: a number that no place can have took as much memory as it said,
+    /// and two segments in one place ended the client's process.
     #[test]
     fn segments_that_cannot_be_are_an_error_and_take_no_memory() {
         assert_eq!(receive(&[&[(1, 4096)], &[(3, GRANULE_BYTES), (4, 4096)]]).unwrap(), [0, 1, 3, 4]);

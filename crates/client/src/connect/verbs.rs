@@ -16,8 +16,8 @@ use crate::session::SessionOptions;
 use crate::shelf::Shelf;
 use crate::transport::Transport;
 
-/// Between two questions for the segments of a shard that the server has not said have changed: those that are not registered
-/// yet are asked for by every READ.
+/// Between two questions for the segments of a shard that the server has not said have changed: those that
+/// are not registered yet are asked for by every READ.
 const ASK: Duration = Duration::from_millis(10);
 
 /// When a session last asked for segments.

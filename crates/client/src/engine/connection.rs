@@ -1,4 +1,5 @@
-//! The connection of a session, and the step of a one-sided read over it, which every [`super::Fetch`] takes here.
+//! The connection of a session, and the step of a one-sided read over it, which every [`super::Fetch`] takes
+//! here.
 
 use kelix_fabric::{Endpoint, Fabric};
 use kelix_types::{Error, ErrorKind, Result};
@@ -10,7 +11,8 @@ use crate::read::{Landing, ReadOp, Step};
 use crate::session::SessionOptions;
 use crate::transport::Transport;
 
-/// In place of the number of the store's life: the server has gone, or another one has taken over. No life has it.
+/// In place of the number of the store's life: the server has gone, or another one has taken over. No life
+/// has it.
 pub(crate) const LOST: u64 = 0;
 
 /// How a one-sided read ended.
@@ -29,13 +31,16 @@ pub(crate) struct Connection {
     pub options: SessionOptions,
     /// The number under which the session goes on when it has lost its connection, if it is to.
     pub caller: Option<u64>,
-    /// Connections that the session had before this one, when the session got this one, and when it may try for the next.
+    /// Connections that the session had before this one, when the session got this one, and when it may try
+    /// for the next.
     pub connections: u32,
     pub connected_ns: u64,
     pub next_try_ns: u64,
-    /// Of an operation that asks several times for the same: when its trying to connect again ends, once that has begun.
+    /// Of an operation that asks several times for the same: when its trying to connect again ends, once that
+    /// has begun.
     pub budget: Option<Option<u64>>,
-    /// Tells the server of this connection from every other, before and after it and elsewhere; [`LOST`], when it has gone.
+    /// Tells the server of this connection from every other, before and after it and elsewhere; [`LOST`],
+    /// when it has gone.
     pub server: u64,
     pub detached: bool,
     /// Whether a poll has announced that its caller may sleep.
@@ -43,8 +48,8 @@ pub(crate) struct Connection {
     pub segments_versions: Vec<u64>,
     /// Number of operations so far.
     pub operations: u32,
-    /// Bits of that number which are zero when the session looks at what rarely changes: now and then, or with each
-    /// operation, where what is known of the memory must not be too old.
+    /// Bits of that number which are zero when the session looks at what rarely changes: now and then, or
+    /// with each operation, where what is known of the memory must not be too old.
     pub between_looks: u32,
     /// When the session looked last, where each operation may look.
     pub looked_around_ns: u64,
@@ -58,8 +63,9 @@ impl Connection {
         Error::unnamed(ErrorKind::Superseded, context)
     }
 
-    /// Goes on with a one-sided read as far as the read goes without waiting. `None`: a READ is under way. `known` is
-    /// the pointer that the read began with; `anew` says that what was under way was lost with a connection.
+    /// Goes on with a one-sided read as far as the read goes without waiting. `None`: a READ is under way.
+    /// `known` is the pointer that the read began with; `anew` says that what was under way was lost with a
+    /// connection.
     #[inline]
     pub fn advance(
         &mut self,
@@ -89,7 +95,8 @@ impl Connection {
         Ok(Some(end))
     }
 
-    /// After a read met a segment it does not know: maps it and begins the read again. `false`: ask the shard.
+    /// After a read met a segment it does not know: maps it and begins the read again. `false`: ask the
+    /// shard.
     #[cold]
     fn renew_map(
         &mut self,

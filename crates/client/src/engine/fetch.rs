@@ -1,6 +1,6 @@
-//! Gets: from memory in straight code where that is possible, else by a [`Fetch`], an operation that reads one-sidedly
-//! and asks the shard for what cannot be had so. A plain call waits for one, a batch for many, and polls advance those
-//! that were submitted.
+//! Gets: from memory in straight code where that is possible, else by a [`Fetch`], an operation that reads
+//! one-sidedly and asks the shard for what cannot be had so. A plain call waits for one, a batch for many,
+//! and polls advance those that were submitted.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -65,7 +65,8 @@ impl Fetch {
         Fetch { table, hash, shard, tag, state, known: None, connection: 0, rounds: 0, registering }
     }
 
-    /// Whether the shard is to be asked: by [`Fetch::ask`], since a get does not know what else is sent with it.
+    /// Whether the shard is to be asked: by [`Fetch::ask`], since a get does not know what else is sent with
+    /// it.
     pub fn is_unsent(&self) -> bool {
         matches!(self.state, State::Unsent)
     }
@@ -100,8 +101,8 @@ impl Fetch {
         Ok(())
     }
 
-    /// Goes on as far as that takes no waiting. Whether the item exists, which is in `landing` then; `None`: a READ or an
-    /// answer is under way, or the shard is to be asked.
+    /// Goes on as far as that takes no waiting. Whether the item exists, which is in `landing` then; `None`:
+    /// a READ or an answer is under way, or the shard is to be asked.
     #[inline]
     pub fn advance(
         &mut self,
@@ -150,7 +151,8 @@ impl Fetch {
         Ok(())
     }
 
-    /// Takes the shard's answer. A long item stays where it is and is read from there: `None`, and the read has begun.
+    /// Takes the shard's answer. A long item stays where it is and is read from there: `None`, and the read
+    /// has begun.
     fn take(
         &mut self,
         engine: &mut Engine,
@@ -191,8 +193,8 @@ impl Fetch {
 }
 
 impl Engine {
-    /// Begins a get, whose READs have this tag: by reading, by a pointer if one is known, where the path is not that by
-    /// message.
+    /// Begins a get, whose READs have this tag: by reading, by a pointer if one is known, where the path is
+    /// not that by message.
     pub fn begin_fetch(
         &mut self,
         tag: u32,
@@ -316,8 +318,8 @@ impl Engine {
         Ok(found.map(|_| landing.view().body().to_vec()))
     }
 
-    /// Looks for a key of an ordered table, whose item has landed if it was found, and goes on from its place if only
-    /// that is known.
+    /// Looks for a key of an ordered table, whose item has landed if it was found, and goes on from its place
+    /// if only that is known.
     #[inline]
     fn look_in_order(
         &mut self,
@@ -344,7 +346,8 @@ impl Engine {
         }
     }
 
-    /// A get by message. Of an ordered table whose models are copied the answer brings the key's sub-model too.
+    /// A get by message. Of an ordered table whose models are copied the answer brings the key's sub-model
+    /// too.
     fn get_head(&self, table: TableId) -> RequestHead {
         let copied = !self.transport.reads_directly()
             && self.transport.reads_itself()
@@ -353,7 +356,8 @@ impl Engine {
         RequestHead { argument, ..RequestHead::new(Op::Get, 0, table) }
     }
 
-    /// Over verbs a segment cannot be READ before the server has registered it: waits a little, if that may yet be.
+    /// Over verbs a segment cannot be READ before the server has registered it: waits a little, if that may
+    /// yet be.
     fn may_become_readable(&mut self, patience: &mut Patience) -> bool {
         let waits = self.connection.setup.waits_for_segments();
         if waits {
@@ -434,8 +438,9 @@ impl Engine {
         Ok(Some((value.len(), version)))
     }
 
-    /// Brings an item into `landing`, if it stands where its pointer says, and that is within reach of loads. Whoever goes
-    /// on to a [`Fetch`] where it is not should make up anew what that is given, so that here all can stay in registers.
+    /// Brings an item into `landing`, if it stands where its pointer says, and that is within reach of loads.
+    /// Whoever goes on to a [`Fetch`] where it is not should make up anew what that is given, so that here
+    /// all can stay in registers.
     #[inline(always)]
     pub fn lands(&mut self, wanted: Wanted<'_>, landing: &mut Landing) -> Result<bool> {
         let Wanted { table, key, pointer } = wanted;
@@ -449,8 +454,8 @@ impl Engine {
         Ok(landed)
     }
 
-    /// Whether an error of an operation says that its server has gone, and the last state of an ordered table is within reach. Reads look
-    /// further from then on.
+    /// Whether an error of an operation says that its server has gone, and the last state of an ordered table
+    /// is within reach. Reads look further from then on.
     pub fn is_alone(&mut self, table: TableId, error: &Error) -> bool {
         let gone = self.connection.server == LOST && error.kind() == ErrorKind::Unavailable;
         let alone = gone

@@ -1,7 +1,7 @@
 //! Pages of a scan that the client reads by itself.
 //!
-//! Where memory is within reach of loads a page is one leaf. Elsewhere the translation table names some leaves that follow each
-//! other, which are READ at once, and then all of their items (XStore, section 4.2).
+//! Where memory is within reach of loads a page is one leaf. Elsewhere the translation table names some
+//! leaves that follow each other, which are READ at once, and then all of their items (XStore, section 4.2).
 
 use kelix_fabric::{Fabric, Read, ReadState, Sampled};
 use kelix_image::{ItemFlags, ItemView, Kind};
@@ -32,8 +32,8 @@ pub(crate) struct Buffers {
 }
 
 impl Engine {
-    /// Reads the next keys of a scan, and hands what it brings to `take`, which says how many of them count. `false`: what comes
-    /// next is to be asked for.
+    /// Reads the next keys of a scan, and hands what it brings to `take`, which says how many of them count.
+    /// `false`: what comes next is to be asked for.
     pub fn read_pages(
         &mut self,
         cursor: &mut Cursor,
@@ -53,7 +53,8 @@ impl Engine {
             read = match cursor.range {
                 _ if cursor.in_vain > READ_RETRIES_MAX => Ok(false),
                 Range::Numbers(low, high) => self.read_numbers(cursor, (low, high, most), buffers, take),
-                // The strings below an end may be in the leaf before the one that the end leads to, which no leaf names.
+                // The strings below an end may be in the leaf before the one that the end leads to, which no
+                // leaf names.
                 Range::Strings(..) if cursor.backwards => Ok(false),
                 Range::Strings(..) => self.read_strings(cursor, most, buffers, take),
                 Range::Unordered { .. } => unreachable!("asked for before"),
@@ -162,8 +163,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// Brings the leaf that a key is in, and if it can, those that come behind it, or before it if the scan goes down. `false`:
-    /// that is for the shard.
+    /// Brings the leaf that a key is in, and if it can, those that come behind it, or before it if the scan
+    /// goes down. `false`: that is for the shard.
     #[inline]
     fn bring_leaves(
         &mut self,
@@ -300,8 +301,8 @@ impl Engine {
         guess.leaf.into_iter().chain((1..count).map_while(beside)).collect()
     }
 
-    /// READs leaves, and makes a page of the first of them and those that follow it without a gap. `false`: the first does not
-    /// hold the key.
+    /// READs leaves, and makes a page of the first of them and those that follow it without a gap. `false`:
+    /// the first does not hold the key.
     fn read_run(
         &mut self,
         cursor: &Cursor,
@@ -325,7 +326,8 @@ impl Engine {
             };
             let leaves = words.iter().map(|words| words.first_chunk().expect("a leaf"));
             let mut run: Vec<&LeafWords> = leaves.take_while(is_valid).collect();
-            // What is younger than all that was seen before may be older than its guardian (docs/read-rule.md, "Models").
+            // What is younger than all that was seen before may be older than its guardian
+            // (docs/read-rule.md, "Models").
             let youngest = run.iter().map(|leaf| Guardian(leaf[0]).incarnation().0).max();
             if let Some(youngest) = youngest.filter(|youngest| *youngest > seen) {
                 mark!("leaves of a scan were younger than what led to them");

@@ -1,5 +1,6 @@
-//! The engine of a session: reads of memory, requests and their answers, the waiting for both, and the connection that
-//! all of them go over. What a table's name leads to, and which generation is read, is the [`crate::catalogue`]'s.
+//! The engine of a session: reads of memory, requests and their answers, the waiting for both, and the
+//! connection that all of them go over. What a table's name leads to, and which generation is read, is the
+//! [`crate::catalogue`]'s.
 
 mod connection;
 mod fetch;
@@ -38,7 +39,8 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// An engine over what has been set up, of a session with a number if the session is to go on over other connections.
+    /// An engine over what has been set up, of a session with a number if the session is to go on over other
+    /// connections.
     pub fn over(
         client: &Client,
         (setup, mut transport): (Setup, Transport<Endpoint>),
@@ -110,7 +112,8 @@ impl Engine {
             if version != self.connection.segments_versions[shard] && !self.connection.detached {
                 match self.connection.refresh_map(&mut self.transport, shard, true) {
                     Ok(()) => self.connection.segments_versions[shard] = version,
-                    // A stopped server, or no memory for what came: there is another look, and what needs it says so.
+                    // A stopped server, or no memory for what came: there is another look, and what needs it
+                    // says so.
                     Err(error) if [ErrorKind::TimedOut, ErrorKind::System].contains(&error.kind()) => break,
                     Err(error) => return Err(error),
                 }

@@ -33,7 +33,8 @@ impl Engine {
         Ok(())
     }
 
-    /// READs the models of a table, from the header page on. `None`: there are none, or they changed meanwhile, or there is no room.
+    /// READs the models of a table, from the header page on. `None`: there are none, or they changed
+    /// meanwhile, or there is no room.
     fn read_models(&mut self, table: TableId, shard: usize, budget: usize) -> Result<Option<ModelCopy>> {
         let page = Span::private(header_word::ROOTS as u64 * 8 + 8);
         if !self.read_span(shard, Place(0), &page)? {
@@ -45,7 +46,8 @@ impl Engine {
         else {
             return Ok(None);
         };
-        // Memory of a list only ever becomes a list again, so this is a top model's place, old or new, or none.
+        // Memory of a list only ever becomes a list again, so this is a top model's place, old or new, or
+        // none.
         let Some(word) = self.read_word(shard, list.place.plus(root as u64 * 8))? else {
             return Ok(None);
         };

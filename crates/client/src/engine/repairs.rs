@@ -9,8 +9,8 @@ use crate::pointers::Pointer;
 use crate::read::Landing;
 
 impl Engine {
-    /// If what was fetched last was not where a link said, tells the shard that has the link where it stands now. Nobody waits for
-    /// the answer.
+    /// If what was fetched last was not where a link said, tells the shard that has the link where it stands
+    /// now. Nobody waits for the answer.
     pub fn repair(
         &mut self,
         origin: Option<Origin<'_>>,
@@ -34,7 +34,8 @@ impl Engine {
         claim[..8].copy_from_slice(&location.word().to_le_bytes());
         claim[8..].copy_from_slice(&incarnation.0.to_le_bytes());
         mark!("link repaired by a reader");
-        // If the ring is full the next reader will try again; it stays so as long as nobody takes the answers.
+        // If the ring is full the next reader will try again; it stays so as long as nobody takes the
+        // answers.
         if self.transport.post(shard, head, key, &claim, false).is_ok() {
             self.transport.send(shard);
         }

@@ -10,8 +10,8 @@ use super::waiting::LOOKS_A_CLOCK;
 use super::{Engine, Patience};
 use crate::transport::{Answer, PostError, RequestId};
 
-/// Requests under way together, whose answers are taken in the order in which they were posted. Each carries what its
-/// sender wants to know again when the answer is there.
+/// Requests under way together, whose answers are taken in the order in which they were posted. Each carries
+/// what its sender wants to know again when the answer is there.
 pub(crate) struct Pipeline<T> {
     under_way: VecDeque<(RequestId, T)>,
 }

@@ -23,14 +23,15 @@ pub(crate) const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 /// Longer than anybody waits.
 pub(super) const LIMIT_MAX: Duration = Duration::from_secs(1 << 30);
 
-/// How long has been waited since something last came of it. Requests that are under way together share one, so that a
-/// batch at a server that stands still ends when one request would.
+/// How long has been waited since something last came of it. Requests that are under way together share one,
+/// so that a batch at a server that stands still ends when one request would.
 #[derive(Default)]
 pub(crate) struct Patience {
     pub(super) since_ns: Option<u64>,
     /// When trying to connect again ends, once it has begun.
     until_ns: Option<u64>,
-    /// Bytes that had moved when somebody last looked, which is when enough of them had, or a while after the waiting began.
+    /// Bytes that had moved when somebody last looked, which is when enough of them had, or a while after the
+    /// waiting began.
     moved: Option<u64>,
     /// Bytes that READs had brought by then.
     read_bytes: u64,
@@ -44,13 +45,14 @@ impl Patience {
         Duration::from_nanos(now_ns - *self.since_ns.get_or_insert(now_ns))
     }
 
-    /// Something has come, by which waiting begins anew, but not the trying to connect again after a connection was lost.
+    /// Something has come, by which waiting begins anew, but not the trying to connect again after a
+    /// connection was lost.
     pub fn begin_anew(&mut self) {
         *self = Patience { until_ns: self.until_ns, ..Patience::default() };
     }
 
-    /// Notes how many bytes READs have brought so far. Enough of them are progress, by which waiting begins anew, but not the trying to
-    /// connect again after a connection was lost.
+    /// Notes how many bytes READs have brought so far. Enough of them are progress, by which waiting begins
+    /// anew, but not the trying to connect again after a connection was lost.
     #[inline]
     pub fn note_read(&mut self, bytes: u64) {
         if bytes - self.read_bytes >= PROGRESS_BYTES {
@@ -70,7 +72,8 @@ pub fn is_passing(error: &Error) -> bool {
 }
 
 impl Engine {
-    /// Lets whoever is to make room have the core: for a moment, or asleep where others would take it for long.
+    /// Lets whoever is to make room have the core: for a moment, or asleep where others would take it for
+    /// long.
     pub(super) fn give_core(&mut self) {
         if !self.transport.fabric.is_contended() {
             return self.transport.fabric.yield_now();
@@ -80,8 +83,9 @@ impl Engine {
         self.transport.fabric.sleep(Some(nap.as_nanos() as u64));
     }
 
-    /// Between two looks for what has to arrive: takes in what has come, and if that lasts gives the core away, and then
-    /// sleeps. `Ok(false)`: certainly nothing has come yet. An error if there is nothing to wait for any more.
+    /// Between two looks for what has to arrive: takes in what has come, and if that lasts gives the core
+    /// away, and then sleeps. `Ok(false)`: certainly nothing has come yet. An error if there is nothing to
+    /// wait for any more.
     #[inline]
     pub fn pause(&mut self, patience: &mut Patience) -> Result<bool> {
         let progress = self.transport.fabric.await_progress();
@@ -128,8 +132,8 @@ impl Engine {
         let left = (deadline - waited).min(deadline / 4);
         let nap = if self.transport.has_news() { 0 } else { nanoseconds(left) };
         self.transport.fabric.sleep(Some(nap));
-        // An answer may be nobody's who waits here: to a repair, say, while a READ is awaited. If it was left in the ring, this side would neither
-        // sleep nor see that the connection is over.
+        // An answer may be nobody's who waits here: to a repair, say, while a READ is awaited. If it was left
+        // in the ring, this side would neither sleep nor see that the connection is over.
         let took = self.transport.has_news() && self.transport.poll_replies()?;
         if self.transport.fabric.is_broken(self.transport.peer(0)) && !took {
             self.connection.detached = true;
@@ -139,8 +143,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Looks whether enough has moved on a slow way while this was waited for: then waiting begins anew. Most requests end long before the first look,
-    /// and cost no call of the system for this.
+    /// Looks whether enough has moved on a slow way while this was waited for: then waiting begins anew. Most
+    /// requests end long before the first look, and cost no call of the system for this.
     pub(super) fn note_progress(&self, patience: &mut Patience, waited: Duration) {
         if waited < self.connection.options.timeout / 4 {
             return;
@@ -154,7 +158,8 @@ impl Engine {
         }
     }
 
-    /// Runs an operation that may ask several times for the same: all of it has one budget for connecting again.
+    /// Runs an operation that may ask several times for the same: all of it has one budget for connecting
+    /// again.
     pub fn within_budget<T>(&mut self, operation: impl FnOnce(&mut Engine) -> T) -> T {
         let outermost = self.connection.budget.is_none();
         self.connection.budget.get_or_insert(None);
@@ -173,8 +178,8 @@ impl Engine {
         Ok(self.connection.connections != connections)
     }
 
-    /// What becomes of waiting for a server that does not answer, or cannot be reached: it ends with the error; or this
-    /// session is one that goes on, and tries to connect again.
+    /// What becomes of waiting for a server that does not answer, or cannot be reached: it ends with the
+    /// error; or this session is one that goes on, and tries to connect again.
     #[cold]
     pub fn recover(&mut self, patience: &mut Patience, error: Error) -> Result<()> {
         let Some(caller) = self.connection.caller.filter(|_| is_passing(&error)) else { return Err(error) };

@@ -27,8 +27,8 @@ impl Engine {
         Ok(answer)
     }
 
-    /// Sends a value that does not fit one message: once more if the connection broke meanwhile, and with it went what the
-    /// shard had of the value, unless the last answer shows that it was all there.
+    /// Sends a value that does not fit one message: once more if the connection broke meanwhile, and with it
+    /// went what the shard had of the value, unless the last answer shows that it was all there.
     fn write_in_pieces(
         &mut self,
         shard: usize,
@@ -89,8 +89,8 @@ impl Engine {
         self.call(shard, commit, key, &[])
     }
 
-    /// Sends the pieces of a value, a few under way at once, so that sending and storing overlap. After an error those
-    /// in the pipeline are still unanswered.
+    /// Sends the pieces of a value, a few under way at once, so that sending and storing overlap. After an
+    /// error those in the pipeline are still unanswered.
     fn send_pieces(
         &mut self,
         shard: usize,

@@ -1,6 +1,6 @@
-//! Model of the table of pointers: two writers and a reader, without any order among them. A pointer read may be a mixture
-//! of two, by design; but its location is one that somebody put for a hash of this tag, and its incarnation one that
-//! somebody put there, or the zero that no object has.
+//! Model of the table of pointers: two writers and a reader, without any order among them. A pointer read may
+//! be a mixture of two, by design; but its location is one that somebody put for a hash of this tag, and its
+//! incarnation one that somebody put there, or the zero that no object has.
 
 use kelix_image::Span;
 use kelix_image::model::{explore, share, spawn};
@@ -44,14 +44,15 @@ fn look(cache: &PointerCache, hash: KeyHash, put: &[u64]) -> (Seen, Option<Point
     (if whole { Seen::Whole(number) } else { Seen::Mixture }, Some(found))
 }
 
-/// Three views of an empty table, whose first set is what threads share. What the model stores there is loom's to keep, so
-/// one table does for all executions.
+/// Three views of an empty table, whose first set is what threads share. What the model stores there is
+/// loom's to keep, so one table does for all executions.
 fn views(table: &Span) -> [PointerCache; 3] {
     share(table.words().part(0, SET_WORDS));
     [(), (), ()].map(|()| PointerCache::new(table.clone()))
 }
 
-/// Two put a pointer for the same key; one of them forgets its own again. A reader takes what it finds for stale.
+/// Two put a pointer for the same key; one of them forgets its own again. A reader takes what it finds for
+/// stale.
 #[test]
 fn pointers_of_one_key_are_whole_or_harmless() {
     let table = Span::private(POINTER_TABLE_BYTES);
@@ -102,8 +103,9 @@ fn pointers_of_two_keys_stay_apart() {
     }
 }
 
-/// A writer learns of an object, at a place where another one stood before, and remembers it over that one's pointer, whose location word is the same. Whoever
-/// reads the new incarnation there also sees the object's birth, whichever of the equal location words it has read.
+/// A writer learns of an object, at a place where another one stood before, and remembers it over that one's
+/// pointer, whose location word is the same. Whoever reads the new incarnation there also sees the object's
+/// birth, whichever of the equal location words it has read.
 #[test]
 fn an_incarnation_that_is_read_was_born_before() {
     let table = Span::private(POINTER_TABLE_BYTES);

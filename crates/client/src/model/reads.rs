@@ -1,6 +1,6 @@
-//! Models of the read rule where loads are ordered (docs/read-rule.md, Lemma 5): the shard of production writes, the
-//! client's reads in straight form look on. What they take is a value that the key had meanwhile, whole, and never an older
-//! one than before.
+//! Models of the read rule where loads are ordered (docs/read-rule.md, Lemma 5): the shard of production
+//! writes, the client's reads in straight form look on. What they take is a value that the key had meanwhile,
+//! whole, and never an older one than before.
 
 use kelix_fabric::Direct;
 use kelix_image::model::{explore, share, spawn};
@@ -67,7 +67,8 @@ impl Reader {
         Some(word >> 32)
     }
 
-    /// Names the words that change under a reader: the epoch, the key's bucket, and the items at these places.
+    /// Names the words that change under a reader: the epoch, the key's bucket, and the items at these
+    /// places.
     fn share(&self, places: &[Place]) {
         let epoch = self.direct.epoch.words();
         share(epoch);
@@ -103,8 +104,8 @@ fn race<T: Send + 'static>(
     seen
 }
 
-/// The value is replaced by one in a slot where an older value of the same key stood. Of two reads the second never finds
-/// what was before the first one's.
+/// The value is replaced by one in a slot where an older value of the same key stood. Of two reads the second
+/// never finds what was before the first one's.
 #[test]
 fn a_value_is_replaced() {
     let mailboxes = Mailboxes::new();
@@ -129,8 +130,8 @@ fn a_value_is_replaced() {
     });
 }
 
-/// The value is replaced, and once its quarantine has passed its slot gets a value of another key, while a read may still
-/// look at it.
+/// The value is replaced, and once its quarantine has passed its slot gets a value of another key, while a
+/// read may still look at it.
 #[test]
 fn a_slot_is_used_again() {
     let mailboxes = Mailboxes::new();
@@ -153,8 +154,8 @@ fn a_slot_is_used_again() {
     });
 }
 
-/// A server is superseded, and its successor answers somebody. Who has heard of that answer takes nothing from the old
-/// image any more.
+/// A server is superseded, and its successor answers somebody. Who has heard of that answer takes nothing
+/// from the old image any more.
 #[test]
 fn a_server_is_superseded() {
     let mailboxes = Mailboxes::new();

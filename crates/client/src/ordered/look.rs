@@ -79,8 +79,8 @@ impl OrderedReader {
         way.look(&mut self.reads, direct, kind, (leaf, guess.rank, leaves), (table, key), copy)
     }
 
-    /// Leads some keys to the leaves that probably hold them, their memory accesses overlapping: those of one level of the way
-    /// after those of the level before. What is looked at next is near then.
+    /// Leads some keys to the leaves that probably hold them, their memory accesses overlapping: those of one
+    /// level of the way after those of the level before. What is looked at next is near then.
     #[inline(always)]
     pub fn lead<'a>(
         &mut self,
@@ -135,8 +135,8 @@ impl OrderedReader {
 }
 
 impl ShardReader {
-    /// Looks for a key of an ordered table, where memory is within reach of loads. What `copy` makes of a plain item counts only
-    /// if this returns it.
+    /// Looks for a key of an ordered table, where memory is within reach of loads. What `copy` makes of a
+    /// plain item counts only if this returns it.
     #[inline(always)]
     pub fn look_in_order<R>(
         &mut self,
@@ -155,7 +155,8 @@ impl ShardReader {
         looked.filter(|_| in_time(direct, before, *term)).unwrap_or(Looked::Unknown)
     }
 
-    /// Brings the leaves of some keys near, their memory accesses overlapping, for whoever reads them one by one.
+    /// Brings the leaves of some keys near, their memory accesses overlapping, for whoever reads them one by
+    /// one.
     pub fn bring_near(&mut self, table: TableId, keys: &[&[u8]]) {
         let ShardReader { direct, ordered, .. } = self;
         let Some(direct) = direct.as_ref() else { return };

@@ -13,8 +13,8 @@
 //!      .    arena
 //! ```
 //!
-//! A table is written once, and then its word. Nobody waits for anybody, and one who is killed leaves at most some words of the
-//! arena unused. Nothing in here need be believed, as leaves prove themselves.
+//! A table is written once, and then its word. Nobody waits for anybody, and one who is killed leaves at most
+//! some words of the arena unused. Nothing in here need be believed, as leaves prove themselves.
 
 use kelix_image::Span;
 use kelix_image::words::Words;
@@ -64,7 +64,8 @@ impl ModelMemory {
         (0..parts.top).for_each(|word| words.store(HEADER_WORDS + word, top.load(word)));
     }
 
-    /// Opens what was laid out, by this process or another. `None`: it is not of this top model, or is to be replaced.
+    /// Opens what was laid out, by this process or another. `None`: it is not of this top model, or is to be
+    /// replaced.
     pub fn open(span: Span, of: (Place, Guardian)) -> Option<ModelMemory> {
         let words = span.words();
         if words.count() < HEADER_WORDS || (Place(words.load(PLACE)), Guardian(words.load(GUARDIAN))) != of {
@@ -118,7 +119,8 @@ impl ModelMemory {
         self.span.words().load(TAKEN) + words as u64 <= self.parts.arena as u64
     }
 
-    /// Keeps a table in place of the one that is kept, or, if there is no room, none. `false`: there is no room.
+    /// Keeps a table in place of the one that is kept, or, if there is no room, none. `false`: there is no
+    /// room.
     pub fn keep(&self, index: usize, words: &[u64]) -> bool {
         self.forget(index);
         if index >= self.parts.tables || !self.has_room(words.len()) {

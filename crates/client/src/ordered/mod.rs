@@ -1,11 +1,12 @@
-//! Ordered tables where their memory is within reach of loads: from a key by the models to its leaf, and to its item.
+//! Ordered tables where their memory is within reach of loads: from a key by the models to its leaf, and to
+//! its item.
 //!
 //! ```text
 //! list of roots -> top model -> cell -> entry of a sub-model -> translation table -> leaf -> item
 //! ```
 //!
-//! The leaf is a guess, and proves itself (docs/read-rule.md, "Leaves"). What is looked at counts only if the checks of the read
-//! rule say so afterwards.
+//! The leaf is a guess, and proves itself (docs/read-rule.md, "Leaves"). What is looked at counts only if the
+//! checks of the read rule say so afterwards.
 
 mod look;
 mod memory;
@@ -23,10 +24,11 @@ pub(crate) use remote::{Look, ModelCopy, Origin};
 
 use way::TopPointer;
 
-/// Leaves that are looked at when the guessed one does not hold the key: the one before it, and those behind that.
+/// Leaves that are looked at when the guessed one does not hold the key: the one before it, and those behind
+/// that.
 pub(crate) const LEAVES_FURTHER: u32 = 3;
-/// Leaves that are looked at when there is no shard to ask: the models of a server that has gone stay as far behind its last
-/// writes as they were.
+/// Leaves that are looked at when there is no shard to ask: the models of a server that has gone stay as far
+/// behind its last writes as they were.
 const LEAVES_FURTHER_ALONE: u32 = 1 << 14;
 
 /// What is known of the ordered tables of a shard, and what looking there has cost.
@@ -132,7 +134,8 @@ impl OrderedReader {
         }
     }
 
-    /// Takes over a sub-model that came with a reply. If it is of another top model the copy is of no use any more.
+    /// Takes over a sub-model that came with a reply. If it is of another top model the copy is of no use any
+    /// more.
     pub fn renew(&mut self, table: TableId, model: &ModelWords<'_>) {
         // They were live when the shard told of them, before this reply came.
         self.note_seen(Guardian(model.table[0]).incarnation());
@@ -149,7 +152,8 @@ impl OrderedReader {
         self.tables.iter().filter_map(|table| table.copy.as_ref()).map(ModelCopy::bytes).sum()
     }
 
-    /// The greatest incarnation that was seen live. Whatever has a lesser one, or this, was written before that.
+    /// The greatest incarnation that was seen live. Whatever has a lesser one, or this, was written before
+    /// that.
     #[inline(always)]
     pub fn seen(&self) -> u64 {
         self.seen

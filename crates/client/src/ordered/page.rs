@@ -66,7 +66,8 @@ impl Page {
         }
     }
 
-    /// The string at which it begins, and the first one behind it, if not all are below it. `None`: that is not known.
+    /// The string at which it begins, and the first one behind it, if not all are below it. `None`: that is
+    /// not known.
     pub fn strings(&self, table: TableId) -> Option<(&[u8], Option<&[u8]>)> {
         let mut views = self.bounds.iter().map(|words| {
             let is_it = |header: ItemHeader| header.table == table && header.flags.has(ItemFlags::FENCES);
@@ -89,8 +90,8 @@ impl Page {
     }
 }
 
-/// The entries of a leaf of numbers in their order, and how many there are: a number's rank is how many are below it, which
-/// takes nothing that a processor could guess wrong. `None`: they are too far apart for that.
+/// The entries of a leaf of numbers in their order, and how many there are: a number's rank is how many are
+/// below it, which takes nothing that a processor could guess wrong. `None`: they are too far apart for that.
 #[inline(always)]
 fn in_order(words: &LeafWords, header: &LeafHeader) -> Option<([[u64; 2]; LEAF_SLOTS + 1], usize)> {
     let (low, empty) = (header.first_number(), header.empty());
@@ -203,8 +204,8 @@ pub(crate) struct Wanted<'k> {
 }
 
 impl ShardReader {
-    /// The leaf that a key is in: the one that is hinted at, or by the models. `false`: it was not found. The hint is for the
-    /// next page then.
+    /// The leaf that a key is in: the one that is hinted at, or by the models. `false`: it was not found. The
+    /// hint is for the next page then.
     #[inline]
     pub fn read_page(&mut self, wanted: Wanted<'_>, hint: &mut Hint, page: &mut Page) -> bool {
         let ShardReader { term, direct, ordered, .. } = self;

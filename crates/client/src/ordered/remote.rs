@@ -1,4 +1,5 @@
-//! Ordered tables that are out of reach of loads: copies of their models, and the READs that lead from a key to its leaf.
+//! Ordered tables that are out of reach of loads: copies of their models, and the READs that lead from a key
+//! to its leaf.
 //!
 //! How much of the models a session keeps is a matter of room (XStore, section 4.4):
 //!
@@ -9,8 +10,9 @@
 //! nothing              a message
 //! ```
 //!
-//! Tables are READ when they are first needed. A copy may be of any age: what it leads to is a guess, as in memory
-//! (docs/read-rule.md, "Models"). When a guess was wrong the shard is asked, and its reply brings the sub-model as it is now.
+//! Tables are READ when they are first needed. A copy may be of any age: what it leads to is a guess, as in
+//! memory (docs/read-rule.md, "Models"). When a guess was wrong the shard is asked, and its reply brings the
+//! sub-model as it is now.
 
 use kelix_image::words::Words;
 use kelix_image::{Kind, Span};
@@ -118,7 +120,8 @@ fn parts_of(top: Top<'_>, (kept, words): (Kept, usize), budget: usize) -> Parts 
 }
 
 impl ModelCopy {
-    /// Words of a top model to be READ, from its header. `None`: it makes no sense, or there is no room for any of it.
+    /// Words of a top model to be READ, from its header. `None`: it makes no sense, or there is no room for
+    /// any of it.
     pub fn words_wanted(header: &Span, budget: usize) -> Option<usize> {
         kept_of(Top::open_shape(header.words())?, budget).map(|(_, words)| words)
     }
@@ -193,7 +196,8 @@ impl ModelCopy {
             return self.in_table(&sub_model, (|at| table.load(at), table.count()), (key, word));
         }
         let place = sub_model.table?;
-        // Where there is no room for another table, or for any, some of its entries take fewer bytes than all of it.
+        // Where there is no room for another table, or for any, some of its entries take fewer bytes than all
+        // of it.
         let no_room = self.kept == Kept::Models || !self.memory.has_room(sub_model.words);
         let windowed = no_room && top.table().kind().has_numbers() && sub_model.index > 0;
         Some(if windowed { Self::window(sub_model, word)? } else { Look::Table { sub_model, place } })
@@ -272,7 +276,8 @@ impl ModelCopy {
         }
     }
 
-    /// Goes on in other memory with the tables that are of use, if they are the lesser part. `false`: there is no room then.
+    /// Goes on in other memory with the tables that are of use, if they are the lesser part. `false`: there
+    /// is no room then.
     fn make_room(&mut self) -> bool {
         let of_use: usize = self.memory.kept().map(|(_, table)| table.count()).sum();
         if of_use > self.memory.parts().arena / 2 || !self.memory.retire() {
@@ -388,7 +393,8 @@ mod tests {
         let leaf = second.begin(&key).unwrap();
         assert!(matches!(leaf, Look::Leaf { .. }), "{leaf:?}");
         assert_eq!((second.go_on(&key, look, &words), first.bytes()), (Some(leaf), second.bytes()));
-        // Tables that are replaced time and again take room, until what is of use goes on elsewhere, and the other learns of it.
+        // Tables that are replaced time and again take room, until what is of use goes on elsewhere, and the
+        // other learns of it.
         while first.is_current() && second.is_current() {
             let old = first.bytes();
             first.keep_table(index, &words);
@@ -428,8 +434,8 @@ mod tests {
         assert_eq!(kinds, [Kept::TopOnly, Kept::Models, Kept::Tables]);
     }
 
-    /// The words of a READ may be older than its guardian. A leaf that is younger than all that was seen before might have been
-    /// written meanwhile, so it counts only when it is read again.
+    /// The words of a READ may be older than its guardian. A leaf that is younger than all that was seen
+    /// before might have been written meanwhile, so it counts only when it is read again.
     #[test]
     fn a_leaf_younger_than_what_led_to_it_is_read_again() {
         let mut server = Harness::new(1, &Mailboxes::new());
@@ -455,7 +461,8 @@ mod tests {
         assert_eq!(read(&mut shard, 20_000), (Step::Valid, 2, value(20_000)));
         assert_eq!(read(&mut shard, 20_000), (Step::Valid, 1, value(20_000)));
         assert_eq!(read(&mut shard, 20_001).0, Step::Absent);
-        // The leaf is replaced by two. The one that was guessed is dead; the one before it leads to its successor.
+        // The leaf is replaced by two. The one that was guessed is dead; the one before it leads to its
+        // successor.
         (20_001..20_018).for_each(|number| put(&mut server, number));
         let (first, second) = (read(&mut shard, 20_000), read(&mut shard, 20_000));
         assert_eq!(

@@ -12,7 +12,8 @@ use kelix_types::{Guardian, Location, Place, TableId, TableKind, mark};
 use super::{Looked, OfTable, Reads};
 use crate::pointers::Pointer;
 
-/// A top model: where it stands, and which one it is. While its guardian is live all that it leads to is what it says.
+/// A top model: where it stands, and which one it is. While its guardian is live all that it leads to is what
+/// it says.
 #[derive(Clone, Copy)]
 pub(super) struct TopPointer {
     place: Place,
@@ -132,8 +133,8 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Calls `look` with the leaf before the guessed one, and with those behind that, so many in all, until it finds what it looks
-    /// for: the guessed one has been replaced, or the key stands before it.
+    /// Calls `look` with the leaf before the guessed one, and with those behind that, so many in all, until
+    /// it finds what it looks for: the guessed one has been replaced, or the key stands before it.
     #[cold]
     #[inline(never)]
     pub fn further<R>(

@@ -8,9 +8,9 @@ use kelix_types::{Guardian, Incarnation, TableId, Version, mark};
 
 use super::{Landing, Verdict, judge};
 
-/// The common case of a read where memory is within reach of loads, and those are ordered: a plain item of this key at the
-/// place that somebody guessed. `None`: it is not that case; nothing is lost, begin a [`ReadOp`]. What `copy` makes of the
-/// item counts only if this returns it.
+/// The common case of a read where memory is within reach of loads, and those are ordered: a plain item of
+/// this key at the place that somebody guessed. `None`: it is not that case; nothing is lost, begin a
+/// [`ReadOp`]. What `copy` makes of the item counts only if this returns it.
 ///
 /// A guess suffices, because the guardian is sampled before the rest: see docs/read-rule.md, "Lemma 5".
 #[inline(always)]
@@ -28,8 +28,9 @@ pub(crate) fn take_direct<R>(
     (verdict == Verdict::Valid).then(|| (item.guardian().incarnation(), copied))
 }
 
-/// An item, whatever it has but a large value, in straight code: the one that a pointer names, or without an incarnation that of a key
-/// at the place that somebody guessed. `landing` receives it; `None`: it is not that case, or the pointer is stale.
+/// An item, whatever it has but a large value, in straight code: the one that a pointer names, or without an
+/// incarnation that of a key at the place that somebody guessed. `landing` receives it; `None`: it is not
+/// that case, or the pointer is stale.
 #[inline(always)]
 pub(crate) fn take_item(
     direct: &Direct,
@@ -45,8 +46,8 @@ pub(crate) fn take_item(
     let before = direct.begin();
     let (guardian, meta) = (Guardian(slot.load_acquire(0)), slot.load(1));
     let is_it = incarnation.map_or(guardian.is_live(), |incarnation| guardian == incarnation.live());
-    // Most items are laid out like the one before. Then nothing is computed from what was just loaded, and the processor, which guesses
-    // how branches go, is further before that has come.
+    // Most items are laid out like the one before. Then nothing is computed from what was just loaded, and
+    // the processor, which guesses how branches go, is further before that has come.
     if meta != landing.layout.meta() {
         landing.layout = ItemLayout::from_word(meta)?;
     }
@@ -76,7 +77,8 @@ pub(crate) struct FoundLarge<'a> {
     pub item_bytes: usize,
 }
 
-/// A large value of this key at the place that somebody guessed. `slot` receives the item, which is judged like a plain one.
+/// A large value of this key at the place that somebody guessed. `slot` receives the item, which is judged
+/// like a plain one.
 pub(crate) fn find_large_direct<'a>(
     direct: &Direct,
     term: u64,
@@ -114,11 +116,11 @@ impl FoundLarge<'_> {
         self.body.runs.len()
     }
 
-    /// Copies the value from where it stands into a buffer of its length. `None`: it died meanwhile, and what was copied is
-    /// another's, or it stands where this side has no memory.
+    /// Copies the value from where it stands into a buffer of its length. `None`: it died meanwhile, and what
+    /// was copied is another's, or it stands where this side has no memory.
     ///
-    /// Time does not count: its runs are not given back while the guardian lives, so the pieces are good if it lives still
-    /// when they are all here, as in [`ReadOp`].
+    /// Time does not count: its runs are not given back while the guardian lives, so the pieces are good if
+    /// it lives still when they are all here, as in [`ReadOp`].
     pub fn copy(&self, direct: &Direct, term: u64, mut into: &mut [u8]) -> Option<()> {
         let map = direct.map.view();
         for (run, bytes) in &self.body.runs {
@@ -126,7 +128,8 @@ impl FoundLarge<'_> {
             map.words(*run, bytes.div_ceil(8) as usize)?.copy_bytes_out(0, piece).then_some(())?;
             into = rest;
         }
-        // The guardian is loaded behind the pieces, by the fences of the stamp, and the term behind the guardian.
+        // The guardian is loaded behind the pieces, by the fences of the stamp, and the term behind the
+        // guardian.
         direct.begin();
         let lives = Guardian(self.place.load_acquire(0)) == self.guardian;
         let in_force = direct.term() == term;

@@ -34,7 +34,8 @@ impl ReadOp {
         self.post(fabric, shard, ROOT, 1);
     }
 
-    /// The root is the one the copy was made under: only the entry of this hash is old. Otherwise all of it is.
+    /// The root is the one the copy was made under: only the entry of this hash is old. Otherwise all of it
+    /// is.
     pub(super) fn on_root<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) -> Step {
         let mut word = [0];
         if let Err(step) = self.poll(fabric, shard, &mut word) {
@@ -52,8 +53,9 @@ impl ReadOp {
         Step::Pending
     }
 
-    /// An entry is one word, and names a current subtable if the directory was still the root's when it was read:
-    /// memory of a directory only ever becomes a directory again, so at worst the next bucket does not serve either.
+    /// An entry is one word, and names a current subtable if the directory was still the root's when it was
+    /// read: memory of a directory only ever becomes a directory again, so at worst the next bucket does not
+    /// serve either.
     pub(super) fn on_entry<F: Fabric>(&mut self, fabric: &mut F, shard: &mut ShardReader, root: u64) -> Step {
         let mut word = [0];
         if let Err(step) = self.poll(fabric, shard, &mut word) {

@@ -6,13 +6,13 @@ use kelix_types::{Guardian, mark};
 
 use super::{Landing, ReadOp, ShardReader, State, Step};
 
-/// Bytes of a large value in one READ. How long a value is, is the server's word: memory for it is taken piece by piece, as
-/// it comes.
+/// Bytes of a large value in one READ. How long a value is, is the server's word: memory for it is taken
+/// piece by piece, as it comes.
 const LARGE_PIECE_BYTES: u64 = 8 << 20;
 
 impl ReadOp {
-    /// Reads a large value: its pieces, then the guardian once more in a READ posted after them. If that is still
-    /// live, the pieces were never released meanwhile, however long they took.
+    /// Reads a large value: its pieces, then the guardian once more in a READ posted after them. If that is
+    /// still live, the pieces were never released meanwhile, however long they took.
     #[cold]
     #[inline(never)]
     pub(super) fn begin_pieces<F: Fabric>(

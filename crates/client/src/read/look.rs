@@ -56,7 +56,8 @@ impl ReadOp {
         let incarnation = header.guardian().incarnation();
         if is_it && incarnation.0 > self.seen {
             shard.ordered.note_seen(incarnation);
-            // It is younger than what led here: its words may be older than its guardian. Once more, and they are not.
+            // It is younger than what led here: its words may be older than its guardian. Once more, and they
+            // are not.
             mark!("leaf was younger than what led to it");
             self.post_look(fabric, shard, look);
             return Step::Pending;
@@ -81,7 +82,8 @@ impl ReadOp {
         Step::Pending
     }
 
-    /// Goes on with what the leaf at hand says of the key: its value, the next item that may be its own, or that it is absent.
+    /// Goes on with what the leaf at hand says of the key: its value, the next item that may be its own, or
+    /// that it is absent.
     pub(super) fn next_in_leaf<F: Fabric>(
         &mut self,
         fabric: &mut F,

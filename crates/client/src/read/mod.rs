@@ -1,7 +1,8 @@
-//! One-sided reads: the reader's half of the read rule (docs/read-rule.md), as a state machine without waiting.
+//! One-sided reads: the reader's half of the read rule (docs/read-rule.md), as a state machine without
+//! waiting.
 //!
-//! A [`ReadOp`] posts a READ, looks at the words when they are here, and posts the next one, until it holds a valid
-//! item or must ask the shard:
+//! A [`ReadOp`] posts a READ, looks at the words when they are here, and posts the next one, until it holds a
+//! valid item or must ask the shard:
 //!
 //! ```text
 //! pointer known:  item ------------------------------------------> valid
@@ -14,8 +15,8 @@
 //! none of these, or too many retries: ask the shard
 //! ```
 //!
-//! Check (b) looks at the time since before the first READ of a chain whose pointers carry no incarnation (buckets), and at
-//! that of the one READ of an item whose pointer carries one.
+//! Check (b) looks at the time since before the first READ of a chain whose pointers carry no incarnation
+//! (buckets), and at that of the one READ of an item whose pointer carries one.
 
 mod direct;
 mod directory;
@@ -94,7 +95,8 @@ impl ShardReader {
     }
 }
 
-/// READs of a get that may be too slow. Where a chain of them takes longer than epochs do, the next one does too.
+/// READs of a get that may be too slow. Where a chain of them takes longer than epochs do, the next one does
+/// too.
 const LATE_MAX: u64 = 3;
 
 /// How far a read is.
@@ -160,8 +162,8 @@ pub(crate) enum Verdict {
     Superseded,
 }
 
-/// Checks (a), (b) and (c) of the read rule: the guardian is live, no more than the window has passed between the stamps
-/// before the first READ and after the last one, and the image, that of `term`, is still in force.
+/// Checks (a), (b) and (c) of the read rule: the guardian is live, no more than the window has passed between
+/// the stamps before the first READ and after the last one, and the image, that of `term`, is still in force.
 #[inline(always)]
 pub(crate) fn judge(guardian: Guardian, sampled: Sampled, window: u64, term: u64) -> Verdict {
     if sampled.term != term {
@@ -175,7 +177,8 @@ pub(crate) fn judge(guardian: Guardian, sampled: Sampled, window: u64, term: u64
     }
 }
 
-/// Where the words of a read land. Kept from read to read, so that reading allocates nothing once it has grown.
+/// Where the words of a read land. Kept from read to read, so that reading allocates nothing once it has
+/// grown.
 pub(crate) struct Landing {
     /// The item's slot.
     pub item: Vec<u64>,
@@ -414,8 +417,8 @@ impl ReadOp {
         if self.state == State::Nowhere { Step::Ask } else { Step::Pending }
     }
 
-    /// Polls the READ under way, of `into.len()` words; `Err` when they are not here (yet). What it tells is for the chain
-    /// since its first READ.
+    /// Polls the READ under way, of `into.len()` words; `Err` when they are not here (yet). What it tells is
+    /// for the chain since its first READ.
     #[inline(always)]
     fn poll<F: Fabric>(
         &mut self,
@@ -434,8 +437,8 @@ impl ReadOp {
         }
     }
 
-    /// Looks at the READ under way and, if it is done, posts the next one. A batch goes round its reads, so that the
-    /// next ones overlap. `key` is the wanted key.
+    /// Looks at the READ under way and, if it is done, posts the next one. A batch goes round its reads, so
+    /// that the next ones overlap. `key` is the wanted key.
     #[inline(always)]
     pub fn advance<F: Fabric>(
         &mut self,
@@ -487,7 +490,8 @@ impl ReadOp {
     ) -> Step {
         match self.poll(fabric, shard, &mut landing.bucket) {
             Ok(_) => {}
-            // A subtable in a segment that is gone: the directory copy is old. If it is not, the segment is new.
+            // A subtable in a segment that is gone: the directory copy is old. If it is not, the segment is
+            // new.
             Err(Step::UnknownSegment) if !self.renewed => return self.renew_directory(fabric, shard),
             Err(step) => return step,
         }

@@ -92,8 +92,8 @@ fn a_large_value_dies_while_it_is_copied_straight() {
     assert!(find().is_none(), "it is dead");
 }
 
-/// A large value that had been moved was got with its place's version instead of its own, so that comparing and setting
-/// by it failed.
+/// A large value that had been moved was got with its place's version instead of its own, so that comparing
+/// and setting by it failed.
 #[test]
 fn a_large_value_that_was_moved_has_the_version_that_it_had() {
     let mut server = Harness::new(1, &Mailboxes::new());
@@ -112,8 +112,8 @@ fn a_large_value_that_was_moved_has_the_version_that_it_had() {
     assert_eq!(found.expect("a large value").version, Version(version));
 }
 
-/// A value dies after its header was found valid, and before its pieces are read: then those of another one stand in
-/// its memory. However long ago that was, the guardian tells.
+/// A value dies after its header was found valid, and before its pieces are read: then those of another one
+/// stand in its memory. However long ago that was, the guardian tells.
 #[test]
 fn a_large_value_dies_while_it_is_read() {
     let mut server = Harness::new(1, &Mailboxes::new());

@@ -33,7 +33,8 @@ pub(crate) enum Range {
 }
 
 impl Range {
-    /// Where it begins, in bytes: the first key, or of a hash table the seed of the hashes, the shard and the position.
+    /// Where it begins, in bytes: the first key, or of a hash table the seed of the hashes, the shard and the
+    /// position.
     pub fn place(&self, seed: u64) -> Vec<u8> {
         match self {
             Range::Numbers(low, _) => low.to_be_bytes().to_vec(),
@@ -175,7 +176,8 @@ impl Cursor {
         }
     }
 
-    /// The ends of the range as messages have them: the first key, and the first behind the last. None: there is no such end.
+    /// The ends of the range as messages have them: the first key, and the first behind the last. None: there
+    /// is no such end.
     fn ends(&self) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
         match &self.range {
             Range::Numbers(low, high) => (
@@ -189,7 +191,8 @@ impl Cursor {
         }
     }
 
-    /// Whether both ends go into one message whatever key stands in place of the one from which the scan goes on.
+    /// Whether both ends go into one message whatever key stands in place of the one from which the scan goes
+    /// on.
     pub fn fits_one_message(&self) -> bool {
         let (lower, upper) = self.ends();
         let end = if self.backwards { lower } else { upper };
@@ -247,7 +250,8 @@ impl Cursor {
         }
     }
 
-    /// Asks the shard for the next page, and hands what it brings to `take`, which says how many of them count.
+    /// Asks the shard for the next page, and hands what it brings to `take`, which says how many of them
+    /// count.
     pub fn ask_page(
         &mut self,
         engine: &mut Engine,

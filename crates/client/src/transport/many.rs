@@ -23,9 +23,9 @@ struct Look<'a> {
 const DIRECT_READS: usize = 64;
 
 impl<F: Fabric> Transport<F> {
-    /// The same for many keys, the memory accesses of [`DIRECT_READS`] of them overlapping: first all buckets, then all
-    /// items. The values go into `values` from entry `base` on; `rest` receives the indices of the keys that are not the
-    /// common case.
+    /// The same for many keys, the memory accesses of [`DIRECT_READS`] of them overlapping: first all
+    /// buckets, then all items. The values go into `values` from entry `base` on; `rest` receives the indices
+    /// of the keys that are not the common case.
     pub fn read_many_direct(
         &mut self,
         table: TableId,
@@ -61,8 +61,9 @@ impl<F: Fabric> Transport<F> {
         let reach = |shard: usize| if ONE_SHARD || shard == 0 { Some(first) } else { look_up(shard) };
         let mut wave = [Look { words: Words::EMPTY, hash: KeyHash(0), shard: 0 }; DIRECT_READS];
         let wave = &mut wave[..keys.len()];
-        // The next key's work is done in the shadow of a prefetch that waits for its page's address, and all buckets are
-        // asked for before the first is looked at: a shorter distance, and prefetches in loops of their own, are slower.
+        // The next key's work is done in the shadow of a prefetch that waits for its page's address, and all
+        // buckets are asked for before the first is looked at: a shorter distance, and prefetches in loops of
+        // their own, are slower.
         for (key, look) in keys.iter().zip(&mut *wave) {
             let hash = self.hash(table, key);
             let shard = if ONE_SHARD { 0 } else { self.server.view.shard(hash) };
@@ -123,8 +124,8 @@ impl<F: Fabric> Transport<F> {
 }
 
 impl ShardReader {
-    /// Looks for many keys of an ordered table. Their values go into `values` from entry `base` on; `rest` receives the indices
-    /// of those that could not be found so.
+    /// Looks for many keys of an ordered table. Their values go into `values` from entry `base` on; `rest`
+    /// receives the indices of those that could not be found so.
     pub fn look_for_many(
         &mut self,
         table: TableId,

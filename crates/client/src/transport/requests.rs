@@ -64,7 +64,8 @@ enum PendingState {
         write: bool,
         wanted: bool,
     },
-    /// Given up, and not answered yet: until then no other request has its id, which comes again after 65,536 others.
+    /// Given up, and not answered yet: until then no other request has its id, which comes again after 65,536
+    /// others.
     Abandoned,
     Answered(Answer),
 }
@@ -99,7 +100,8 @@ pub(super) struct Requests {
 }
 
 impl<F: Fabric> Transport<F> {
-    /// Keeps requests from now on until they are answered, so that they can be asked again over another connection.
+    /// Keeps requests from now on until they are answered, so that they can be asked again over another
+    /// connection.
     pub fn keep_requests(&mut self) {
         self.requests.kept = true;
     }
@@ -220,7 +222,8 @@ impl<F: Fabric> Transport<F> {
         Ok(true)
     }
 
-    /// Takes the answers that have arrived, as long as it can be told whose word they are. Returns whether there were any.
+    /// Takes the answers that have arrived, as long as it can be told whose word they are. Returns whether
+    /// there were any.
     pub fn poll_replies(&mut self) -> Result<bool, Error> {
         let mut took = false;
         for shard in 0..self.shards.len() {

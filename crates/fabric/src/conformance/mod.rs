@@ -1,9 +1,9 @@
 //! What every fabric must do, as cases that run on each of them.
 //!
-//! A fabric's tests describe themselves as a [`Testbed`] and call [`conformance_tests!`](crate::conformance_tests)
-//! once, with what the fabric can do. That makes a test of each case, reported under its own name; a case that needs
-//! what the fabric does not have is reported as ignored, with the reason. What is said there is itself compared with
-//! [`Fabric::promises`].
+//! A fabric's tests describe themselves as a [`Testbed`] and call
+//! [`conformance_tests!`](crate::conformance_tests) once, with what the fabric can do. That makes a test of
+//! each case, reported under its own name; a case that needs what the fabric does not have is reported as
+//! ignored, with the reason. What is said there is itself compared with [`Fabric::promises`].
 //!
 //! ```text
 //! the memory that may be READ, the same in every case (SEGMENTS):
@@ -12,9 +12,10 @@
 //!
 //! Rules of the cases:
 //! 1. Each builds a network of its own, so cases may run at once and in any order.
-//! 2. Each asks only for what the trait promises, so a case holds for fabrics that place words in any order, or
-//!    later than a call returns. Where something has to arrive, a case looks for it until it is there.
-//! 3. None needs two processors, and none limits how long anything takes. A case that would wait for ever ends after
+//! 2. Each asks only for what the trait promises, so a case holds for fabrics that place words in any order,
+//!    or later than a call returns. Where something has to arrive, a case looks for it until it is there.
+//! 3. None needs two processors, and none limits how long anything takes. A case that would wait for ever
+//!    ends after
 //!    [`PATIENCE`]: by a panic where it looks by itself, by ending the process where it sleeps in the fabric.
 //!
 //! The functions are generic, so a build that runs no cases contains none of them.
@@ -48,7 +49,8 @@ pub const SEGMENTS: [(usize, u64); 2] = [(1, 2 << 20), (3, GRANULE_BYTES + (2 <<
 /// Least number of words of a mailbox that the cases may use.
 pub const MAILBOX_WORDS_MIN: usize = 16 << 10;
 
-/// The memory that clients may READ, with the header page in `header` and segments from `source`; and the header.
+/// The memory that clients may READ, with the header page in `header` and segments from `source`; and the
+/// header.
 pub fn lay_out(header: &Span, source: &mut impl SegmentSource) -> (MemoryMap, Header) {
     let mut map = MemoryMap::default();
     map.add(0, header.clone());
@@ -257,8 +259,8 @@ impl Numbers {
 
 /// Makes a test of each case of the suite, for a fabric with these abilities.
 ///
-/// `reads_at_once`: [`Fabric::read_now`] works. `notices_clients`: the serving endpoint itself learns that a client
-/// has gone.
+/// `reads_at_once`: [`Fabric::read_now`] works. `notices_clients`: the serving endpoint itself learns that a
+/// client has gone.
 ///
 /// ```ignore
 /// kelix_fabric::conformance_tests! {

@@ -18,8 +18,8 @@ fn end(segment: usize) -> Place {
     start(segment).plus(SEGMENTS[segment].1)
 }
 
-/// The first and last places of each segment where `words` words fit, one that is no multiple of 16, and one from
-/// which they reach into the segment's second granule.
+/// The first and last places of each segment where `words` words fit, one that is no multiple of 16, and one
+/// from which they reach into the segment's second granule.
 fn places(words: usize) -> Vec<Place> {
     let bytes = words as u64 * 8;
     let mut places = Vec::new();
@@ -43,7 +43,8 @@ fn into_guarded(count: usize, read: impl FnOnce(&mut [u64])) -> Vec<u64> {
     buffer[1..=count].to_vec()
 }
 
-/// The words at a place are the last ones stored there, in every segment, at either end of it and across granules.
+/// The words at a place are the last ones stored there, in every segment, at either end of it and across
+/// granules.
 pub fn a_read_returns_what_was_written<T: Testbed>(bed: &T) {
     let Network { server: _server, mut clients, map, .. } = bed.network(1);
     let client = &mut clients[0];
@@ -89,8 +90,8 @@ fn outside() -> Vec<(Place, usize)> {
     reads
 }
 
-/// A READ that lies in no segment, or reaches out of one, is answered so, disturbs no other, and reads nothing at
-/// once.
+/// A READ that lies in no segment, or reaches out of one, is answered so, disturbs no other, and reads
+/// nothing at once.
 pub fn a_read_outside_of_the_segments_is_told_so<T: Testbed>(bed: &T) {
     let Network { server: _server, mut clients, map, .. } = bed.network(1);
     let client = &mut clients[0];
@@ -173,8 +174,8 @@ pub fn words_read_at_once_are_whole_and_never_older<T: Testbed>(bed: &T) {
     });
 }
 
-/// A writer stores a count into the same words again and again, in all ways of storing. Both halves of a word hold
-/// the count, so no mixture of two of them looks like one.
+/// A writer stores a count into the same words again and again, in all ways of storing. Both halves of a word
+/// hold the count, so no mixture of two of them looks like one.
 fn while_a_writer_counts<T: Testbed>(bed: &T, read: impl Fn(&mut Side<T::Endpoint>, Place, &mut [u64])) {
     const WORDS: usize = 40;
     let Network { server: _server, mut clients, map, .. } = bed.network(1);

@@ -35,8 +35,8 @@ pub fn stamps_do_not_run_backwards<T: Testbed>(bed: &T) {
     }
 }
 
-/// A READ during which nothing was reclaimed is valid: always where stamps are epochs, and where they are times as
-/// soon as it is done quickly.
+/// A READ during which nothing was reclaimed is valid: always where stamps are epochs, and where they are
+/// times as soon as it is done quickly.
 pub fn a_read_lies_within_the_window<T: Testbed>(bed: &T) {
     let Network { server: _server, mut clients, .. } = bed.network(1);
     let client = &mut clients[0];
@@ -52,7 +52,8 @@ pub fn a_read_lies_within_the_window<T: Testbed>(bed: &T) {
     });
 }
 
-/// Where stamps are epochs: they are those of the header page, and a chain of READs may see one step, not two.
+/// Where stamps are epochs: they are those of the header page, and a chain of READs may see one step, not
+/// two.
 pub fn two_epochs_are_beyond_the_window<T: Testbed>(bed: &T) {
     let Network { server: _server, mut clients, header, .. } = bed.network(1);
     let client = &mut clients[0];
@@ -69,7 +70,8 @@ pub fn two_epochs_are_beyond_the_window<T: Testbed>(bed: &T) {
     }
 }
 
-/// Where stamps are times: a quarter of an epoch's least length remains for what the reader's clock may be wrong by.
+/// Where stamps are times: a quarter of an epoch's least length remains for what the reader's clock may be
+/// wrong by.
 pub fn an_epoch_of_time_is_beyond_the_window<T: Testbed>(bed: &T) {
     let Network { server: _server, mut clients, header, .. } = bed.network(1);
     let client = &mut clients[0];
@@ -80,9 +82,9 @@ pub fn an_epoch_of_time_is_beyond_the_window<T: Testbed>(bed: &T) {
     assert!(elapsed > client.endpoint.stamp_window());
 }
 
-/// Whoever sees a stamp sees in later READs all memory stored before it; whoever has READ a word sees in a later
-/// stamp all epochs published before that word was stored. The second half is what makes check (b) safe: new words
-/// in reused memory are never read without the epoch that allowed the reuse.
+/// Whoever sees a stamp sees in later READs all memory stored before it; whoever has READ a word sees in a
+/// later stamp all epochs published before that word was stored. The second half is what makes check (b)
+/// safe: new words in reused memory are never read without the epoch that allowed the reuse.
 pub fn stamps_and_words_keep_their_order<T: Testbed>(bed: &T) {
     const WORDS: usize = 64;
     let Network { server: _server, mut clients, map, header, .. } = bed.network(1);
@@ -132,8 +134,8 @@ pub fn the_authority_is_that_of_the_page<T: Testbed>(bed: &T) {
     }
 }
 
-/// Whoever has READ a word that was stored after a term came into force is told that term: nothing that happened under
-/// a successor is taken for the word of the server before it.
+/// Whoever has READ a word that was stored after a term came into force is told that term: nothing that
+/// happened under a successor is taken for the word of the server before it.
 pub fn the_authority_is_loaded_after_the_words<T: Testbed>(bed: &T) {
     const WORDS: usize = 64;
     let Network { server: _server, mut clients, map, authority, .. } = bed.network(1);

@@ -1,8 +1,8 @@
 //! Sleeping and waking, and connections that end.
 //!
-//! The handshake under test: the sleeper announces, looks once more, sleeps; the waker WRITEs, then wakes whoever has
-//! announced. Sleeps may end too early, since a wake-up may cross with an announcement that is taken back, but not
-//! again and again ([`SPURIOUS_MAX`]).
+//! The handshake under test: the sleeper announces, looks once more, sleeps; the waker WRITEs, then wakes
+//! whoever has announced. Sleeps may end too early, since a wake-up may cross with an announcement that is
+//! taken back, but not again and again ([`SPURIOUS_MAX`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -64,8 +64,8 @@ struct Waiter<'a, E> {
 
 impl<E: Fabric> Waiter<'_, E> {
     fn wait(&mut self, round: u64) {
-        // The other side answers within hundreds of nanoseconds while both are awake. Looking for a random time like
-        // that lets its WRITE fall anywhere around the announcement.
+        // The other side answers within hundreds of nanoseconds while both are awake. Looking for a random
+        // time like that lets its WRITE fall anywhere around the announcement.
         let patience = Duration::from_nanos((self.numbers.below(8) * self.numbers.below(64) * 8) as u64);
         let begin = Instant::now();
         while begin.elapsed() < patience {
@@ -163,8 +163,8 @@ pub fn a_sleep_without_a_time_lasts_until_woken<T: Testbed>(bed: &T) {
     });
 }
 
-/// After a sleep, of no time too, this side counts as awake: a peer that wakes it then does nothing, so the next sleep
-/// lasts.
+/// After a sleep, of no time too, this side counts as awake: a peer that wakes it then does nothing, so the
+/// next sleep lasts.
 pub fn an_announcement_is_taken_back<T: Testbed>(bed: &T) {
     let _watchdog = Watchdog::new("an_announcement_is_taken_back");
     both_ways(bed, |sleeper, waker, _| {
@@ -180,7 +180,8 @@ pub fn an_announcement_is_taken_back<T: Testbed>(bed: &T) {
     });
 }
 
-/// Waking a peer that does not sleep is no error, and neither keeps it from sleeping nor from being woken later.
+/// Waking a peer that does not sleep is no error, and neither keeps it from sleeping nor from being woken
+/// later.
 pub fn a_wake_up_of_nobody_is_no_harm<T: Testbed>(bed: &T) {
     let _watchdog = Watchdog::new("a_wake_up_of_nobody_is_no_harm");
     both_ways(bed, |sleeper, waker, mailbox| {
@@ -198,8 +199,8 @@ pub fn a_wake_up_of_nobody_is_no_harm<T: Testbed>(bed: &T) {
     });
 }
 
-/// A peer that announces its sleep and does not look for a long time may be woken any number of times: that does not
-/// block, ends its sleep, and is forgotten then.
+/// A peer that announces its sleep and does not look for a long time may be woken any number of times: that
+/// does not block, ends its sleep, and is forgotten then.
 pub fn a_thousand_wake_ups_are_one<T: Testbed>(bed: &T) {
     let _watchdog = Watchdog::new("a_thousand_wake_ups_are_one");
     both_ways(bed, |sleeper, waker, mailbox| {
@@ -218,8 +219,8 @@ pub fn a_thousand_wake_ups_are_one<T: Testbed>(bed: &T) {
     });
 }
 
-/// A READ that was pending ends the sleep of its reader when it is done, even if that was before the announcement: between
-/// that and the sleep nobody looks for READs.
+/// A READ that was pending ends the sleep of its reader when it is done, even if that was before the
+/// announcement: between that and the sleep nobody looks for READs.
 pub fn a_read_that_is_done_ends_a_sleep<T: Testbed>(bed: &T) {
     let _watchdog = Watchdog::new("a_read_that_is_done_ends_a_sleep");
     let Network { server: _server, mut clients, .. } = bed.network(1);

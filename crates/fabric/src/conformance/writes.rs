@@ -53,8 +53,8 @@ pub fn many_writes_arrive<T: Testbed>(bed: &T) {
     }
 }
 
-/// Whoever sees the first word of a WRITE sees all of its words. Looks from the last word on: that is the one that
-/// would be late.
+/// Whoever sees the first word of a WRITE sees all of its words. Looks from the last word on: that is the one
+/// that would be late.
 pub fn the_first_word_becomes_visible_last<T: Testbed>(bed: &T) {
     let Network { server, mut clients, mailbox, .. } = bed.network(1);
     let client = &mut clients[0];

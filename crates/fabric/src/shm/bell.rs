@@ -1,6 +1,6 @@
-//! What stands for the socket pairs and the epoll set of `wake` in model tests, which cannot explore a system call: a bell
-//! that stays rung until it is heard, and that hands over what was stored before it was rung. It is reached only after the
-//! sleep words have been looked at, so it orders nothing for them.
+//! What stands for the socket pairs and the epoll set of `wake` in model tests, which cannot explore a system
+//! call: a bell that stays rung until it is heard, and that hands over what was stored before it was rung. It
+//! is reached only after the sleep words have been looked at, so it orders nothing for them.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};

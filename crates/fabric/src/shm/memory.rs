@@ -12,10 +12,11 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 use super::reaper::{self, ImageLife};
 
-/// Has the allocator take pieces of 512 KiB and more from the system one by one, and give them back as soon as nobody has them; smaller ones, as
-/// of changes that a snapshot is told, are taken too often for that. By itself glibc
-/// raises that limit to the largest piece that was ever freed: then the mailboxes and queues of clients over TCP come from the heap, which
-/// clears them by hand, by which all of them become resident, and keeps them when the clients have gone.
+/// Has the allocator take pieces of 512 KiB and more from the system one by one, and give them back as soon
+/// as nobody has them; smaller ones, as of changes that a snapshot is told, are taken too often for that. By
+/// itself glibc raises that limit to the largest piece that was ever freed: then the mailboxes and queues of
+/// clients over TCP come from the heap, which clears them by hand, by which all of them become resident, and
+/// keeps them when the clients have gone.
 pub fn return_large_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -23,13 +24,15 @@ pub fn return_large_memory() {
         unsafe extern "C" {
             fn mallopt(parameter: std::ffi::c_int, value: std::ffi::c_int) -> std::ffi::c_int;
         }
-        // SAFETY: the signature is that of glibc, and the call may be made at any time by any thread. A refusal costs memory only.
+        // SAFETY: the signature is that of glibc, and the call may be made at any time by any thread. A
+        // refusal costs memory only.
         let _ = unsafe { mallopt(M_MMAP_THRESHOLD, 512 << 10) };
     }
 }
 
-/// Gives pages of the heap that nobody has anything in back to the system, all of them. By itself glibc does so at the heap's end only, where some small piece is
-/// left as a rule: what crowds of clients had stayed resident when they were gone, and each crowd found less of it fit to be used again. Takes some
+/// Gives pages of the heap that nobody has anything in back to the system, all of them. By itself glibc does
+/// so at the heap's end only, where some small piece is left as a rule: what crowds of clients had stayed
+/// resident when they were gone, and each crowd found less of it fit to be used again. Takes some
 /// microseconds a megabyte, in which others may wait for memory.
 pub fn return_free_memory() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -57,7 +60,8 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `map` and every span over it held this owner, so nobody uses it now.
+        // SAFETY: the range was mapped by `map` and every span over it held this owner, so nobody uses it
+        // now.
         let _ = unsafe { munmap(self.base, self.bytes) };
     }
 }
@@ -82,17 +86,19 @@ impl Mapping {
 
     /// A span of it that holds its owner.
     fn span_of(&self, owner: Arc<dyn Any + Send + Sync>) -> Span {
-        // SAFETY: the mapping is page-aligned, stays until its owner is dropped, and is reached through words only.
-        // A read-only mapping goes to readers, which call no storing method: a store would fault, not corrupt.
+        // SAFETY: the mapping is page-aligned, stays until its owner is dropped, and is reached through words
+        // only. A read-only mapping goes to readers, which call no storing method: a store would fault, not
+        // corrupt.
         unsafe { Span::new(self.base.cast(), self.bytes as u64, owner) }
     }
 
-    /// Gives a read-only mapping's memory back, and has zeros of this process's own in its place. Who reads it meanwhile
-    /// finds the one or the other.
+    /// Gives a read-only mapping's memory back, and has zeros of this process's own in its place. Who reads
+    /// it meanwhile finds the one or the other.
     pub(super) fn replace_by_zeros(&self) -> rustix::io::Result<()> {
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: all of the range is this mapping's, and stays so while it is borrowed here, since it is unmapped by `drop`
-        // only: nothing else is mapped over. It can be read as before, through words, which expect that others change them.
+        // SAFETY: all of the range is this mapping's, and stays so while it is borrowed here, since it is
+        // unmapped by `drop` only: nothing else is mapped over. It can be read as before, through words,
+        // which expect that others change them.
         unsafe { mmap_anonymous(self.base, self.bytes, ProtFlags::READ, flags) }.map(drop)
     }
 }
@@ -108,8 +114,9 @@ pub(super) fn map_held<F: AsFd + Any + Send + Sync>(file: F, bytes: u64) -> rust
     Ok(mapping.span())
 }
 
-/// The page size that large mappings of shared memory really get, in bytes: that of huge pages where the kernel grants
-/// them on request (2 MiB on x86-64; on aarch64 it depends on how the kernel was built), else the usual one.
+/// The page size that large mappings of shared memory really get, in bytes: that of huge pages where the
+/// kernel grants them on request (2 MiB on x86-64; on aarch64 it depends on how the kernel was built), else
+/// the usual one.
 pub fn page_bytes() -> u64 {
     let told = |name: &str| std::fs::read_to_string(format!("/sys/kernel/mm/transparent_hugepage/{name}"));
     let setting = told("shmem_enabled").unwrap_or_default();
@@ -126,8 +133,8 @@ pub struct Memfd {
 }
 
 impl Memfd {
-    /// Makes a memfd, maps it writable, and seals it: its size is fixed, and with `exclusive` no further writable
-    /// mapping can be made, by anyone.
+    /// Makes a memfd, maps it writable, and seals it: its size is fixed, and with `exclusive` no further
+    /// writable mapping can be made, by anyone.
     pub fn create(name: &str, bytes: u64, exclusive: bool) -> Result<(Memfd, Span)> {
         let make = || -> rustix::io::Result<(OwnedFd, Span)> {
             let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
@@ -179,8 +186,8 @@ impl Memfd {
         })
     }
 
-    /// Maps it, to be read, as the segment that begins at granule `first`. When nobody reads that any more its memory is
-    /// given back, whatever the session does: see `reaper.rs`.
+    /// Maps it, to be read, as the segment that begins at granule `first`. When nobody reads that any more
+    /// its memory is given back, whatever the session does: see `reaper.rs`.
     pub fn map_segment(&self, first: usize, life: &ImageLife) -> Result<Span> {
         let mapping = self.map_by(false)?;
         let segment = Arc::new(reaper::Segment { mapping, first, life: life.clone() });

@@ -1,13 +1,14 @@
 //! The shared-memory fabric: one host, no NIC, no privilege.
 //!
-//! A READ is a copy out of a read-only mapping, a WRITE a copy into a mailbox that both sides map. Segments are
-//! sealed memfds, so a client can neither write nor be killed by a truncation, and a dead server's last state
-//! stays readable for as long as somebody maps it.
+//! A READ is a copy out of a read-only mapping, a WRITE a copy into a mailbox that both sides map. Segments
+//! are sealed memfds, so a client can neither write nor be killed by a truncation, and a dead server's last
+//! state stays readable for as long as somebody maps it.
 //!
-//! Wake-ups go through a socket pair of the connection. A futex in the shared pages would save little (both end in
-//! one system call and one context switch) and would need a word of the server that every client may write; an eventfd
-//! is one open file that both sides share, so a bad client could fill it or make it block. With a pair a bad client
-//! can disturb only itself, and a session has the descriptor to poll that it needs anyway.
+//! Wake-ups go through a socket pair of the connection. A futex in the shared pages would save little (both
+//! end in one system call and one context switch) and would need a word of the server that every client may
+//! write; an eventfd is one open file that both sides share, so a bad client could fill it or make it block.
+//! With a pair a bad client can disturb only itself, and a session has the descriptor to poll that it needs
+//! anyway.
 
 mod endpoint;
 mod memory;

@@ -8,8 +8,8 @@ use crate::PeerId;
 /// The client's sleep word in its mailbox, as in `kelix_wire::ring`.
 const SLEEPS: usize = 8;
 
-/// Adds a connection without an image to `endpoint`: over this side's end of a pair, with the mailboxes as this side sees
-/// them and the word that says whether the peer sleeps.
+/// Adds a connection without an image to `endpoint`: over this side's end of a pair, with the mailboxes as
+/// this side sees them and the word that says whether the peer sleeps.
 fn connect(
     endpoint: &mut ShmEndpoint,
     handle: WakerHandle,
@@ -24,8 +24,8 @@ fn connect(
     })
 }
 
-/// Makes a client of `server`, which announces its sleep in `server_sleeps`. Returns the server's number for the client,
-/// and the client, whose number for the server is 0.
+/// Makes a client of `server`, which announces its sleep in `server_sleeps`. Returns the server's number for
+/// the client, and the client, whose number for the server is 0.
 pub fn add_client(
     server: &mut ShmEndpoint,
     server_sleeps: &SleepWord,
@@ -41,8 +41,8 @@ pub fn add_client(
     (peer, client)
 }
 
-/// Each has its own word stored before it looks at the other's, so one of the two sees the other's store, and no wake-up is
-/// lost. A lost one leaves a thread asleep for ever, which loom reports as a deadlock.
+/// Each has its own word stored before it looks at the other's, so one of the two sees the other's store, and
+/// no wake-up is lost. A lost one leaves a thread asleep for ever, which loom reports as a deadlock.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,8 +79,8 @@ mod tests {
         endpoint.wake(peer);
     }
 
-    /// Each client sends a word and sleeps until the answer is there; the server sleeps until all have sent, and answers.
-    /// Returns how often the server slept, and how often each client.
+    /// Each client sends a word and sleeps until the answer is there; the server sleeps until all have sent,
+    /// and answers. Returns how often the server slept, and how often each client.
     fn handshake(clients: usize, rounds: u64) -> (u32, Vec<u32>) {
         let server_sleeps = SleepWord { span: Span::private(4096), word: header_word::SLEEPING };
         share(server_sleeps.words());

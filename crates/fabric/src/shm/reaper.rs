@@ -1,23 +1,27 @@
-//! Lets the memory of segments go that nobody reads any more, also where the sessions of a process do nothing.
+//! Lets the memory of segments go that nobody reads any more, also where the sessions of a process do
+//! nothing.
 //!
-//! Memory of a segment is the system's again when no process has it mapped, and its seal keeps the server from taking it back
-//! before. A session unmaps what was retired when it looks around, every 1,024 operations; one that does nothing never would. So
-//! one thread of the process looks four times a second at each segment that is mapped, and has zeros in its place when
+//! Memory of a segment is the system's again when no process has it mapped, and its seal keeps the server
+//! from taking it back before. A session unmaps what was retired when it looks around, every 1,024
+//! operations; one that does nothing never would. So one thread of the process looks four times a second at
+//! each segment that is mapped, and has zeros in its place when
 //!
 //! - the segment is retired, by the bit of its granule in the header's memory ([`Header::is_retired`]), or
 //! - another server is in force than that of the image, so that all of the image is void.
 //!
-//! Sessions need not know of that: they read on meanwhile, and to the read rule the zeros are as a next owner's words
-//! (docs/read-rule.md, "Segments that are let go"). They unmap the range as ever.
+//! Sessions need not know of that: they read on meanwhile, and to the read rule the zeros are as a next
+//! owner's words (docs/read-rule.md, "Segments that are let go"). They unmap the range as ever.
 //!
-//! 1. A range is mapped over by who holds its [`Segment`] only, and unmapped when nobody does (`Mapping::drop`). So nothing is
-//!    ever mapped over what was given back.
-//! 2. Only memory of this process is touched, and no connection: a server that stands still or is gone changes nothing.
-//! 3. The thread holds no lock but that of its list, which is its process's alone: the child of a fork, which has no such thread,
-//!    begins another list. Segments that the child got from its parent are let go when it looks around.
+//! 1. A range is mapped over by who holds its [`Segment`] only, and unmapped when nobody does
+//!    (`Mapping::drop`). So nothing is ever mapped over what was given back.
+//! 2. Only memory of this process is touched, and no connection: a server that stands still or is gone
+//!    changes nothing.
+//! 3. The thread holds no lock but that of its list, which is its process's alone: the child of a fork, which
+//!    has no such thread, begins another list. Segments that the child got from its parent are let go when it
+//!    looks around.
 //!
-//! The thread begins with the first segment and ends soon after the last. Where there can be no thread sessions do
-//! without.
+//! The thread begins with the first segment and ends soon after the last. Where there can be no thread
+//! sessions do without.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -48,7 +52,8 @@ impl ImageLife {
 
     /// Whether nothing in a segment will ever be valid again.
     ///
-    /// SYNC: both loads acquire, so that the zeros which follow come after the quarantine and after the successor's term.
+    /// SYNC: both loads acquire, so that the zeros which follow come after the quarantine and after the
+    /// successor's term.
     fn is_over(&self, first: usize) -> bool {
         self.header.is_retired(first) || self.authority.words().load_acquire(0) != self.header.term()
     }
@@ -80,8 +85,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The list of this process. A fork may come at any moment, also while another thread is in here, so there is no lock: the child would find it held for
-/// ever. What a process begins with stays, and its child's list is another one.
+/// The list of this process. A fork may come at any moment, also while another thread is in here, so there is
+/// no lock: the child would find it held for ever. What a process begins with stays, and its child's list is
+/// another one.
 fn list() -> &'static Mutex<List> {
     struct OfProcess {
         process: u32,
@@ -91,7 +97,8 @@ fn list() -> &'static Mutex<List> {
     let process = std::process::id();
     let mut known = LIST.load(Ordering::Acquire);
     loop {
-        // SAFETY: the pointer is null, or was published below with what it points to, which nobody frees or changes but by its lock.
+        // SAFETY: the pointer is null, or was published below with what it points to, which nobody frees or
+        // changes but by its lock.
         if let Some(of) = unsafe { known.as_ref() }.filter(|of| of.process == process) {
             return &of.list;
         }
@@ -148,8 +155,8 @@ fn refuse_signals() {
         ) -> std::ffi::c_int;
     }
     let mut set = MaybeUninit::<SignalSet>::zeroed();
-    // SAFETY: the signatures are those of the C library, the set is as long as its own and filled before it is used, and only
-    // the mask of this thread changes.
+    // SAFETY: the signatures are those of the C library, the set is as long as its own and filled before it
+    // is used, and only the mask of this thread changes.
     unsafe {
         sigfillset(set.as_mut_ptr());
         pthread_sigmask(SIG_BLOCK, set.as_ptr(), std::ptr::null_mut());
@@ -235,8 +242,8 @@ mod tests {
         assert!(segments.iter().all(|segment| segment.words().load(7) == 0));
     }
 
-    /// Spans come and go while the thread looks: none is mapped over that was given back, so what is mapped at its address
-    /// next stays what it is.
+    /// Spans come and go while the thread looks: none is mapped over that was given back, so what is mapped
+    /// at its address next stays what it is.
     #[test]
     fn what_was_given_back_is_not_touched() {
         let bed = bed();
@@ -281,7 +288,8 @@ mod tests {
         }
         let list = list();
         let held = lock(list);
-        // SAFETY: the signature is that of the C library. The child is this thread alone, and ends without going back.
+        // SAFETY: the signature is that of the C library. The child is this thread alone, and ends without
+        // going back.
         let child = unsafe { fork() };
         if child == 0 {
             let bed = bed();

@@ -25,8 +25,9 @@ pub const AUTHORITY_TERM: usize = 1;
 /// Word of the authority page that is 1 while the server of the term in force lets clients READ over verbs.
 pub const AUTHORITY_LEASED: usize = 2;
 
-/// What stands in a file of a run directory, up to a length. The directory may be somebody else's, so what is no regular file is refused: reading a pipe would
-/// wait for whoever writes to it, and a device may have no end.
+/// What stands in a file of a run directory, up to a length. The directory may be somebody else's, so what is
+/// no regular file is refused: reading a pipe would wait for whoever writes to it, and a device may have no
+/// end.
 pub fn read_file(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -56,13 +57,14 @@ impl RunDirectory {
         }
     }
 
-    /// The default where the user has no directory of its own for such: a name that others can guess, and make first.
+    /// The default where the user has no directory of its own for such: a name that others can guess, and
+    /// make first.
     fn of_user_in_tmp() -> PathBuf {
         format!("/tmp/kelix-{}", rustix::process::getuid().as_raw()).into()
     }
 
-    /// An error if the directory is the one that others can make first, and somebody else did, or may put another server there: whoever
-    /// connects would talk to that somebody's server.
+    /// An error if the directory is the one that others can make first, and somebody else did, or may put
+    /// another server there: whoever connects would talk to that somebody's server.
     pub fn check_owner(&self) -> std::io::Result<()> {
         if self.0 != RunDirectory::of_user_in_tmp() {
             return Ok(());

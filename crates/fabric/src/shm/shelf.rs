@@ -1,12 +1,14 @@
-//! Memory that the processes of a user on one host share by name: what one of them has READ, the others need not.
+//! Memory that the processes of a user on one host share by name: what one of them has READ, the others need
+//! not.
 //!
 //! ```text
 //! /dev/shm/kelix-UID/NAME    a symbolic link to the memfd of whoever made it: /proc/PROCESS/fd/NUMBER
 //! ```
 //!
-//! A memfd is sealed, so its length stays: a file that somebody cut short would kill all who have it mapped. All of its bytes are there from the
-//! start, for the same reason. The name goes with whoever made the memory, and others who use that go on with it. A name that a killed process
-//! left leads nowhere, or to something else, which its kind and seals tell.
+//! A memfd is sealed, so its length stays: a file that somebody cut short would kill all who have it mapped.
+//! All of its bytes are there from the start, for the same reason. The name goes with whoever made the
+//! memory, and others who use that go on with it. A name that a killed process left leads nowhere, or to
+//! something else, which its kind and seals tell.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -88,13 +90,14 @@ impl Shelf {
         map_held(Held { file, path }, bytes).ok()
     }
 
-    /// Puts zeroed memory there, and calls `fill` before anybody else can see it. If somebody has put some there meanwhile it is
-    /// that.
+    /// Puts zeroed memory there, and calls `fill` before anybody else can see it. If somebody has put some
+    /// there meanwhile it is that.
     pub fn put(&self, name: &str, bytes: u64, fill: impl FnOnce(Words<'_>)) -> Option<Span> {
         self.sweep();
         let path = self.0.join(name);
         let make = || {
-            // No file system limits a memfd: as much as does not fit would be taken of the host until it kills somebody for it.
+            // No file system limits a memfd: as much as does not fit would be taken of the host until it
+            // kills somebody for it.
             let room = statvfs(&self.0)?;
             if bytes > room.f_bavail.saturating_mul(room.f_frsize) {
                 return Err(Errno::NOSPC.into());
@@ -196,7 +199,8 @@ mod tests {
         fs::remove_dir(folder).unwrap();
     }
 
-    /// A file in memory that the user cut short killed all of the user's clients, at their next look at it (SIGBUS).
+    /// A file in memory that the user cut short killed all of the user's clients, at their next look at it
+    /// (SIGBUS).
     #[test]
     fn memory_stays_as_long_as_it_was() {
         let folder = folder("cut");

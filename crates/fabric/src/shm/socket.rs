@@ -74,7 +74,8 @@ pub fn receive_frame(stream: &UnixStream) -> Result<(u16, Vec<u8>, Vec<OwnedFd>)
     receive(stream, &|| Ok(()))
 }
 
-/// The same, and all of the frame has to be here within a time: the time-out of a socket is for each of its bytes. Changes that time-out.
+/// The same, and all of the frame has to be here within a time: the time-out of a socket is for each of its
+/// bytes. Changes that time-out.
 pub fn receive_frame_within(stream: &UnixStream, time: Duration) -> Result<(u16, Vec<u8>, Vec<OwnedFd>)> {
     let began = Instant::now();
     receive(stream, &|| {
@@ -157,7 +158,8 @@ mod tests {
         drop((a, fds));
     }
 
-    /// A server that sends a byte now and then kept its client for as long as it liked: the time-out was for each byte.
+    /// A server that sends a byte now and then kept its client for as long as it liked: the time-out was for
+    /// each byte.
     #[test]
     fn a_frame_that_trickles_is_not_waited_for() {
         let (a, b) = UnixStream::pair().unwrap();

@@ -15,9 +15,9 @@ const WAKES_MAX: u32 = 16;
 
 /// One end of a pair of connected sockets: what is written to one end makes the other readable.
 ///
-/// Each side owns its end alone. The other side can neither read what is meant for this one nor change how its calls
-/// behave, and every call here is non-blocking by itself, whatever the descriptor's flags: so a hostile peer can
-/// disturb only itself.
+/// Each side owns its end alone. The other side can neither read what is meant for this one nor change how
+/// its calls behave, and every call here is non-blocking by itself, whatever the descriptor's flags: so a
+/// hostile peer can disturb only itself.
 pub struct WakerHandle(OwnedFd);
 
 impl WakerHandle {
@@ -29,13 +29,15 @@ impl WakerHandle {
         })
     }
 
-    /// Takes a descriptor that another process sent. If it is no socket its owner loses wake-ups, nobody else.
+    /// Takes a descriptor that another process sent. If it is no socket its owner loses wake-ups, nobody
+    /// else.
     pub fn receive(fd: OwnedFd) -> WakerHandle {
         WakerHandle(fd)
     }
 
-    /// Wakes the other end. A full socket means it has been woken already, and one whose other end has gone needs no waking. Whatever else the system
-    /// refuses, for want of memory say, it is asked for again: a wake-up that is lost is a thread that sleeps on.
+    /// Wakes the other end. A full socket means it has been woken already, and one whose other end has gone
+    /// needs no waking. Whatever else the system refuses, for want of memory say, it is asked for again: a
+    /// wake-up that is lost is a thread that sleeps on.
     pub fn wake(&self) {
         for _ in 0..WAKES_MAX {
             match send(&self.0, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
@@ -45,7 +47,8 @@ impl WakerHandle {
         }
     }
 
-    /// Takes back wake-ups that have been heard. What is left, if the other end writes without end, only wakes again.
+    /// Takes back wake-ups that have been heard. What is left, if the other end writes without end, only
+    /// wakes again.
     pub(crate) fn drain(&self) {
         let _ = recv(&self.0, &mut [0u8; 256], RecvFlags::DONTWAIT);
     }
@@ -136,8 +139,8 @@ impl Waker {
                 hung_up = true;
             } else if let Some(Some(handle)) = self.handles.get(key as usize) {
                 if { event.flags }.contains(epoll::EventFlags::HUP) {
-                    // The other end has gone. It would be readable for ever, so it wakes once and then no more; that
-                    // the connection is over is for its socket to say.
+                    // The other end has gone. It would be readable for ever, so it wakes once and then no
+                    // more; that the connection is over is for its socket to say.
                     let _ = epoll::delete(&self.epoll, handle);
                 }
                 handle.drain();

@@ -21,7 +21,8 @@ use crate::{Contention, Direct, Nearness, Sampled, timespec};
 
 /// Bytes that wait for a slow reader before nothing more is taken from it.
 const UNSENT_BYTES_MAX: usize = 256 << 10;
-/// Longest frame of whoever has not been let in: a greeting, or a token. A head alone must not make this side hold more.
+/// Longest frame of whoever has not been let in: a greeting, or a token. A head alone must not make this side
+/// hold more.
 const STRANGER_WORDS_MAX: usize = 1 + (32 << 10) / 8;
 /// Words of a READ that are asked for ahead.
 const PREFETCH_WORDS: usize = 32;
@@ -182,7 +183,8 @@ pub struct Agent {
     touched: Vec<usize>,
     ticked: Instant,
     turns: u32,
-    /// Since the last `give_way`: a shard was asked for something, whose header said this of its core; answers were sent.
+    /// Since the last `give_way`: a shard was asked for something, whose header said this of its core;
+    /// answers were sent.
     asked: Option<u64>,
     answered: bool,
     contention: Contention,
@@ -195,7 +197,8 @@ fn system(what: &'static str, source: impl Into<std::io::Error>) -> Error {
 }
 
 impl Agent {
-    /// An agent for the shards of a server of this term, with the word in which the authority stands. Nobody is connected.
+    /// An agent for the shards of a server of this term, with the word in which the authority stands. Nobody
+    /// is connected.
     pub fn new(
         shards: Vec<AgentShard>,
         authority: SharedWord,
@@ -341,9 +344,9 @@ impl Agent {
         }
     }
 
-    /// Lets a connection READ a shard's memory and WRITE into a mailbox of its. Its client calls the shards that are opened for
-    /// it 0, 1 and so on. Returns the shard's way back, with room for so many words. `None`: the connection has gone, or there
-    /// is no memory for it.
+    /// Lets a connection READ a shard's memory and WRITE into a mailbox of its. Its client calls the shards
+    /// that are opened for it 0, 1 and so on. Returns the shard's way back, with room for so many words.
+    /// `None`: the connection has gone, or there is no memory for it.
     pub fn open(&mut self, id: ConnectionId, shard: usize, mailbox: Span, words: usize) -> Option<AgentLink> {
         let (bell, write_words) = (self.bell.clone(), self.limits.write_words);
         let connection = self.find(id)?;
@@ -370,7 +373,8 @@ impl Agent {
         }
     }
 
-    /// Does what there is to do, without waiting. Returns whether there was anything, or its bell's `wake` was called.
+    /// Does what there is to do, without waiting. Returns whether there was anything, or its bell's `wake`
+    /// was called.
     pub fn turn(&mut self, events: &mut Vec<Event>) -> bool {
         let (bell, mut rung) = (self.bell.clone(), false);
         let called = bell.take(|slot| {
@@ -406,8 +410,8 @@ impl Agent {
         called || served > 0 || !events.is_empty()
     }
 
-    /// Gives this core to those for whom something was passed on since this was called last, who may need it: shards, and
-    /// clients on this host. Not before a shard on another core has had time to answer.
+    /// Gives this core to those for whom something was passed on since this was called last, who may need it:
+    /// shards, and clients on this host. Not before a shard on another core has had time to answer.
     pub fn give_way(&mut self) {
         let asked = self.asked.take();
         if !std::mem::take(&mut self.answered) && asked.is_none() {
@@ -425,7 +429,8 @@ impl Agent {
         self.give_core();
     }
 
-    /// Gives this core to whoever wants it for a moment. `false`: that would be for long, and it is to `wait` instead.
+    /// Gives this core to whoever wants it for a moment. `false`: that would be for long, and it is to `wait`
+    /// instead.
     pub fn give_core(&mut self) -> bool {
         let gives = !self.contention.is_contended_now();
         if gives {
@@ -496,7 +501,8 @@ impl Agent {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => {}
-                // Out of descriptors or memory: those who are connected go on, new ones wait in the socket's queue.
+                // Out of descriptors or memory: those who are connected go on, new ones wait in the socket's
+                // queue.
                 Err(_) => {
                     self.paused = Some(Instant::now());
                     self.watch_listener(&listener, epoll::EventFlags::empty());
@@ -606,7 +612,8 @@ impl Agent {
     }
 }
 
-/// Answers the frames that have arrived, as far as their answers may be queued. Returns whether frames are left.
+/// Answers the frames that have arrived, as far as their answers may be queued. Returns whether frames are
+/// left.
 fn answer(
     connection: &mut Connection,
     id: ConnectionId,
@@ -706,8 +713,8 @@ mod tests {
         (agent, id, client)
     }
 
-    /// All questions that had arrived were handed over before the first was answered: eight bytes each, and a client that
-    /// read nothing made the agent hold an answer for each.
+    /// All questions that had arrived were handed over before the first was answered: eight bytes each, and a
+    /// client that read nothing made the agent hold an answer for each.
     #[test]
     fn whoever_asks_much_is_answered_one_question_at_a_time() {
         const QUESTIONS: usize = 4000;

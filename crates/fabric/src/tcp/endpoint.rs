@@ -87,8 +87,8 @@ pub struct Greeting {
 }
 
 impl Greeting {
-    /// Over a connected socket, with TLS if that is given together with the host that the server must be. The server's
-    /// WRITEs will have at most so many words, and each of its answers here may take so long.
+    /// Over a connected socket, with TLS if that is given together with the host that the server must be. The
+    /// server's WRITEs will have at most so many words, and each of its answers here may take so long.
     pub fn new(
         socket: TcpStream,
         tls: Option<(&ClientTls, &str)>,
@@ -107,14 +107,15 @@ impl Greeting {
         self.stream.control(kind, bytes);
     }
 
-    /// Sends a frame of the set-up conversation and waits for the one that answers it: its kind and bytes, which its reader
-    /// checks.
+    /// Sends a frame of the set-up conversation and waits for the one that answers it: its kind and bytes,
+    /// which its reader checks.
     pub fn ask(&mut self, kind: u16, bytes: &[u8]) -> Result<(u16, Vec<u8>)> {
         self.stream.control(kind, bytes);
         self.stream.answer("connect", self.patience, |_| true)
     }
 
-    /// The endpoint over verbs of a session that has told the server of its mailboxes, with what the server has told of itself.
+    /// The endpoint over verbs of a session that has told the server of its mailboxes, with what the server
+    /// has told of itself.
     #[cfg(target_os = "linux")]
     pub fn verbs_endpoint(
         self,
@@ -126,7 +127,8 @@ impl Greeting {
         joining.endpoint(self.stream, server).map_err(failed)
     }
 
-    /// The endpoint of a session that was set up under a term, with a mailbox of so many bytes for each shard.
+    /// The endpoint of a session that was set up under a term, with a mailbox of so many bytes for each
+    /// shard.
     pub fn endpoint(mut self, term: u64, shards: usize, mailbox_bytes: u64) -> Result<TcpEndpoint> {
         let inboxes = (0..shards).map(|_| Span::try_private(mailbox_bytes)).collect::<Option<_>>();
         let inboxes = inboxes.ok_or_else(|| {
@@ -319,7 +321,8 @@ impl Fabric for TcpEndpoint {
         }
         let number = self.free.pop().unwrap_or(self.slots.len());
         if number == SLOTS {
-            // An agent that has not answered for so long is as good as gone: without a slot the READ is broken.
+            // An agent that has not answered for so long is as good as gone: without a slot the READ is
+            // broken.
             return;
         }
         if number == self.slots.len() {
@@ -457,7 +460,8 @@ mod tests {
 
     use super::*;
 
-    /// A server that answers nothing made a client keep room for the words of every READ that it had given up.
+    /// A server that answers nothing made a client keep room for the words of every READ that it had given
+    /// up.
     #[test]
     fn reads_that_were_given_up_keep_no_memory() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

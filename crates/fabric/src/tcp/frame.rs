@@ -7,7 +7,8 @@ use crate::SET_UP_BYTES_MAX;
 /// Longest READ of one frame; longer ones go in pieces.
 pub(crate) const READ_WORDS_MAX: usize = 8 << 10;
 
-/// What a frame is. None is a printable character, so somebody who speaks another protocol is told apart at once.
+/// What a frame is. None is a printable character, so somebody who speaks another protocol is told apart at
+/// once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// Client: the words from a place on are wanted.

@@ -19,9 +19,9 @@ use crate::shm::WakerHandle;
 
 /// Tells the agent which connections have something to send, and wakes it.
 ///
-/// Whoever has news stores them, then looks whether the agent sleeps; the agent says that it sleeps, then looks for news.
-/// Between the two steps each has a full fence, so one of them sees what the other stored, and no wake-up is lost
-/// (`tcp::model`).
+/// Whoever has news stores them, then looks whether the agent sleeps; the agent says that it sleeps, then
+/// looks for news. Between the two steps each has a full fence, so one of them sees what the other stored,
+/// and no wake-up is lost (`tcp::model`).
 pub struct AgentBell {
     /// A bit for each connection.
     rung: Box<[AtomicU64]>,
@@ -126,7 +126,8 @@ impl AgentLink {
         Some((AgentLink { queue, bell, connection, shard }, taken))
     }
 
-    /// Queues a WRITE, as the frame that is sent. A client of whom nothing is taken in any more is as good as gone.
+    /// Queues a WRITE, as the frame that is sent. A client of whom nothing is taken in any more is as good as
+    /// gone.
     pub fn write(&mut self, first: usize, words: &[u64]) -> std::result::Result<(), Broken> {
         let head = Head::new(Kind::Write, self.shard, first as u32, words.len()).word();
         match self.queue.write_chunk_uninit(1 + words.len()) {

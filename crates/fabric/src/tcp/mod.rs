@@ -1,4 +1,5 @@
-//! The TCP fabric: one connection a session, and in the server process an agent thread that does what a NIC would.
+//! The TCP fabric: one connection a session, and in the server process an agent thread that does what a NIC
+//! would.
 //!
 //! ```text
 //! frame from a client          words that follow
@@ -15,11 +16,11 @@
 //! first word of a frame: [ kind 8 | shard or epochs 8 | tag, first or kind 24 | count 24 ]
 //! ```
 //!
-//! The agent answers a READ by itself: it samples the epoch, the words, the epoch again and the authority, in this order,
-//! into the buffer that it sends, never from the image to the socket; so check (b) needs no clock, and neither a long way
-//! nor a pause of the client counts. A client's WRITE it stores into the mailbox as a client on shared memory would. What a
-//! shard WRITEs goes to the agent through a queue. Before anything that was sampled or written under a term, the client has
-//! been told that term.
+//! The agent answers a READ by itself: it samples the epoch, the words, the epoch again and the authority, in
+//! this order, into the buffer that it sends, never from the image to the socket; so check (b) needs no
+//! clock, and neither a long way nor a pause of the client counts. A client's WRITE it stores into the
+//! mailbox as a client on shared memory would. What a shard WRITEs goes to the agent through a queue. Before
+//! anything that was sampled or written under a term, the client has been told that term.
 
 #[cfg(target_os = "linux")]
 mod agent;

@@ -1,5 +1,5 @@
-//! Models of the agent's bell: who rings while the agent goes to sleep wakes it. A lost wake-up leaves the agent asleep for
-//! ever, which loom reports as a deadlock.
+//! Models of the agent's bell: who rings while the agent goes to sleep wakes it. A lost wake-up leaves the
+//! agent asleep for ever, which loom reports as a deadlock.
 
 use std::sync::Arc;
 
@@ -25,8 +25,8 @@ impl Agent {
         Agent { bell: Arc::new(bell), waker, sleeps: 0 }
     }
 
-    /// As `Agent::turn`: takes who has rung, then hears what is to wake it. The other way round a bell that was heard would
-    /// not be looked at.
+    /// As `Agent::turn`: takes who has rung, then hears what is to wake it. The other way round a bell that
+    /// was heard would not be looked at.
     fn turn(&mut self, each: impl FnMut(usize)) -> bool {
         let called = self.bell.take(each);
         self.waker.wait(Some(0));
@@ -88,8 +88,9 @@ fn no_ring_is_lost_while_the_agent_goes_to_sleep() {
     assert!(outcomes.contains_key(&2), "asleep twice: not met");
 }
 
-/// A turn that heard the bell and found no connection that had rung was followed by sleep, although the bell had been rung for
-/// the agent's caller, who is to look at an order, or at the word that says stop: a server without clients then never ended.
+/// A turn that heard the bell and found no connection that had rung was followed by sleep, although the bell
+/// had been rung for the agent's caller, who is to look at an order, or at the word that says stop: a server
+/// without clients then never ended.
 #[test]
 fn no_call_is_lost_while_the_agent_goes_to_sleep() {
     let outcomes = explore("an agent that is called", 4, || {

@@ -16,15 +16,15 @@ use rustls::Connection;
 use super::frame::{self, Head, Kind};
 use crate::{PROGRESS_BYTES, SET_UP_BYTES_MAX, timespec};
 
-/// Words that are received at once at most, unless a frame is longer; and at first, which is enough for who asks for one thing after the other. There
-/// may be thousands of connections, and most of them are silent.
+/// Words that are received at once at most, unless a frame is longer; and at first, which is enough for who
+/// asks for one thing after the other. There may be thousands of connections, and most of them are silent.
 const RECEIVE_WORDS: usize = 8 << 10;
 const RECEIVE_WORDS_FIRST: usize = 512;
 
 /// Longest sleep in a receive.
 const SLEEP: Duration = Duration::from_millis(1);
-/// No send, and as a rule no receive, sleeps, whatever the socket's own mode is; and a connection that broke is no signal. Where
-/// that cannot be said of a single call the socket's mode says it.
+/// No send, and as a rule no receive, sleeps, whatever the socket's own mode is; and a connection that broke
+/// is no signal. Where that cannot be said of a single call the socket's mode says it.
 #[cfg(target_os = "linux")]
 const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 #[cfg(all(unix, not(target_os = "linux")))]
@@ -42,7 +42,8 @@ const AHEAD: usize = 32;
 const SECURED: &str = "the server speaks TLS, and this client does not: name the certificates to trust, with --tls-ca FILE or Credentials::tls";
 const PLAIN: &str = "the server does not speak TLS, and this client does: start it with --tls-cert and --tls-key, or leave --tls-ca out";
 
-/// Bytes that were written to a socket and that the other side's system has not said to have. Where that cannot be known, none.
+/// Bytes that were written to a socket and that the other side's system has not said to have. Where that
+/// cannot be known, none.
 fn unacknowledged(socket: &TcpStream) -> u64 {
     #[cfg(target_os = "linux")]
     {
@@ -114,7 +115,8 @@ impl Stream {
         })
     }
 
-    /// Lets receives sleep if they are asked to: a socket without TLS, whose reads and writes are this type's own.
+    /// Lets receives sleep if they are asked to: a socket without TLS, whose reads and writes are this type's
+    /// own.
     pub fn block_briefly(&mut self) {
         let may = cfg!(unix) && self.tls.is_none() && self.socket.set_read_timeout(Some(SLEEP)).is_ok();
         self.blocks = may && self.socket.set_nonblocking(false).is_ok();
@@ -157,8 +159,8 @@ impl Stream {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Bytes that have moved either way so far. What was written counts once the other side's system has it: before that it says nothing of the way, since
-    /// a socket takes megabytes at once.
+    /// Bytes that have moved either way so far. What was written counts once the other side's system has it:
+    /// before that it says nothing of the way, since a socket takes megabytes at once.
     pub fn moved(&self) -> u64 {
         self.received + self.written.saturating_sub(unacknowledged(&self.socket))
     }
@@ -321,7 +323,8 @@ impl Stream {
         bytes > 0
     }
 
-    /// The core that took in what the other side last sent: where that is on this host, the one that it sent from.
+    /// The core that took in what the other side last sent: where that is on this host, the one that it sent
+    /// from.
     #[cfg(target_os = "linux")]
     pub fn core(&self) -> Option<usize> {
         sockopt::socket_incoming_cpu(&self.socket).ok().map(|core| core as usize)
@@ -366,8 +369,8 @@ impl Stream {
         }
     }
 
-    /// The next frame that has arrived whole, and where its body stands in [`Stream::words`]. Ends the connection if what
-    /// came is no frame.
+    /// The next frame that has arrived whole, and where its body stands in [`Stream::words`]. Ends the
+    /// connection if what came is no frame.
     pub fn next(&mut self) -> Option<(Head, Range<usize>)> {
         let whole = self.arrived_bytes / 8;
         match frame::next(&self.arrived[self.taken..whole.max(self.taken)], self.longest) {
@@ -384,7 +387,8 @@ impl Stream {
         }
     }
 
-    /// The next frame, which can only be one of the set-up conversation: its kind and bytes. Ends the connection if it is none.
+    /// The next frame, which can only be one of the set-up conversation: its kind and bytes. Ends the
+    /// connection if it is none.
     pub fn next_control(&mut self) -> Option<(u16, Vec<u8>)> {
         let (head, body) = self.next()?;
         if head.kind != Kind::Control {
@@ -395,8 +399,8 @@ impl Stream {
         Some((head.name as u16, bytes[..head.count as usize].to_vec()))
     }
 
-    /// Sends what waits, and waits for the frame of the set-up conversation that answers it, which its kind tells. `patience` is for
-    /// [`PROGRESS_BYTES`] to move.
+    /// Sends what waits, and waits for the frame of the set-up conversation that answers it, which its kind
+    /// tells. `patience` is for [`PROGRESS_BYTES`] to move.
     pub fn answer(
         &mut self,
         operation: &'static str,
@@ -428,7 +432,8 @@ impl Stream {
         }
     }
 
-    /// Why a conversation has ended that had hardly begun: most often one side speaks TLS, and the other does not.
+    /// Why a conversation has ended that had hardly begun: most often one side speaks TLS, and the other does
+    /// not.
     fn why_over(&mut self, operation: &'static str, why: &str) -> Error {
         use kelix_types::ErrorKind::Unavailable;
         let first = bytes_of(&self.arrived).get(..self.arrived_bytes).unwrap_or_default();
@@ -447,7 +452,8 @@ impl Stream {
         Error::new(Unavailable, operation, context).with_retry(may_come)
     }
 
-    /// Tells the READs among the next frames, as far as they have arrived. Returns how many frames it looked at.
+    /// Tells the READs among the next frames, as far as they have arrived. Returns how many frames it looked
+    /// at.
     pub fn ahead(&self, mut each: impl FnMut(usize, Place, usize)) -> usize {
         let mut words = &self.arrived[self.taken..(self.arrived_bytes / 8).max(self.taken)];
         let mut frames = 0;

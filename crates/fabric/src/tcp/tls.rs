@@ -1,4 +1,5 @@
-//! TLS 1.3 on a connection, by rustls: certificates and keys from PEM files, and what each side wants of the other.
+//! TLS 1.3 on a connection, by rustls: certificates and keys from PEM files, and what each side wants of the
+//! other.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -68,8 +69,8 @@ pub struct ServerTls {
 }
 
 impl ServerTls {
-    /// A server with a certificate. With `clients`, a file of certificates, only clients whose own are issued by one of
-    /// these may connect.
+    /// A server with a certificate. With `clients`, a file of certificates, only clients whose own are issued
+    /// by one of these may connect.
     pub fn load(own: Identity<'_>, clients: Option<&Path>) -> Result<ServerTls> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider.clone())
@@ -118,8 +119,8 @@ pub(super) fn is_certified_for(connection: &Connection, name: &str) -> bool {
 pub struct ClientTls(Arc<ClientConfig>);
 
 impl ClientTls {
-    /// A client that trusts servers whose certificates are issued by one of those in the file `servers`, and shows its own
-    /// if it has one.
+    /// A client that trusts servers whose certificates are issued by one of those in the file `servers`, and
+    /// shows its own if it has one.
     pub fn load(servers: &Path, own: Option<Identity<'_>>) -> Result<ClientTls> {
         let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_protocol_versions(&[&rustls::version::TLS13])

@@ -36,8 +36,9 @@ struct Process {
 
 static PROCESS: LazyLock<Mutex<Process>> = LazyLock::new(Mutex::default);
 
-/// A place for a session on one of at most `most` lanes to a server: on a new one as long as there are fewer, else on that with
-/// the fewest sessions. `from`: the address of this host whose device is to be used, if not any that leads there.
+/// A place for a session on one of at most `most` lanes to a server: on a new one as long as there are fewer,
+/// else on that with the fewest sessions. `from`: the address of this host whose device is to be used, if not
+/// any that leads there.
 pub fn join(
     offer: &Offer,
     (most, from): (usize, Option<IpAddr>),

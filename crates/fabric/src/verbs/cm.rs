@@ -1,5 +1,5 @@
-//! Connections by rdma_cm: addresses become devices and routes, a request carries a few bytes, and both sides bring their
-//! queue pair to its states themselves, so that time-outs and retries are ours.
+//! Connections by rdma_cm: addresses become devices and routes, a request carries a few bytes, and both sides
+//! bring their queue pair to its states themselves, so that time-outs and retries are ours.
 
 use std::ffi::{c_int, c_void};
 use std::io::{Error, ErrorKind, Result};
@@ -19,7 +19,8 @@ use crate::timespec;
 
 /// One try lasts 4.096 us times two to this power: 67 ms.
 const TIMEOUT: u8 = 14;
-/// Tries after the first; a peer that is dead is known to be after about 0.4 s. 7 would be for ever on some devices.
+/// Tries after the first; a peer that is dead is known to be after about 0.4 s. 7 would be for ever on some
+/// devices.
 const RETRIES: u8 = 5;
 /// For ever: a side without a receive is slow, not dead. The hang-up of its connection says when it is.
 const RNR_RETRIES: u8 = 7;

@@ -210,8 +210,8 @@ impl Region {
     pub(super) fn register(domain: &Arc<Domain>, span: Span, access: Access) -> Result<Region> {
         let (base, bytes) = (span.words().as_ptr() as *mut c_void, span.bytes());
         let flags = access.flags(&domain.device);
-        // SAFETY: the span stays mapped as long as the region, which holds it; it is reached through `Words` and by a
-        // device only, as a span wants it.
+        // SAFETY: the span stays mapped as long as the region, which holds it; it is reached through `Words`
+        // and by a device only, as a span wants it.
         let mr = unsafe { (domain.device.libraries.ibv_reg_mr)(domain.domain, base, bytes as usize, flags) };
         if mr.is_null() {
             let mut error = failed(&format!("register {bytes} bytes of memory"));

@@ -18,7 +18,8 @@ use crate::tcp::REGIONS_CHANGED;
 use crate::tcp::stream::Stream;
 use crate::{Broken, Fabric, PeerId, Promises, Read, ReadState, Sampled, timespec};
 
-/// How long an authority that was read is in force: a successor waits for longer, by any clock (see the module's text).
+/// How long an authority that was read is in force: a successor waits for longer, by any clock (see the
+/// module's text).
 const LEASE_NS: u64 = AUTHORITY_LEASE_NS / 4 * 3;
 /// Looks between two looks at the clock and the connection while nothing else happens.
 const LOOKS: u32 = 1024;
@@ -375,8 +376,9 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Takes back events, asks for further ones, and takes in what there is, in this order: so nothing arrives without being
-    /// taken here or making an event. Has others learn what is theirs. Returns whether a peer has woken this side.
+    /// Takes back events, asks for further ones, and takes in what there is, in this order: so nothing
+    /// arrives without being taken here or making an event. Has others learn what is theirs. Returns whether
+    /// a peer has woken this side.
     fn take_events(&mut self) -> bool {
         while self.sender.lane.channel().take().is_some() {}
         self.sender.seat.hush();
@@ -561,8 +563,8 @@ impl Fabric for VerbsEndpoint {
         self.send(peer);
     }
 
-    /// The READ of the sleep word goes behind the WRITEs, with the same doorbell. See the module's text for why no wake-up is
-    /// lost.
+    /// The READ of the sleep word goes behind the WRITEs, with the same doorbell. See the module's text for
+    /// why no wake-up is lost.
     fn send(&mut self, peer: PeerId) {
         let peer = &mut self.peers[peer.0 as usize];
         peer.wanted |= std::mem::take(&mut peer.written);
@@ -633,8 +635,8 @@ impl Fabric for VerbsEndpoint {
 
     fn sleep(&mut self, timeout_ns: Option<u64>) {
         let until_ns = timeout_ns.map(|timeout_ns| self.now_ns().saturating_add(timeout_ns));
-        // What has been taken in since the last sleep may not have been looked at; and a peer that has woken this side since
-        // its announcement would not do so again.
+        // What has been taken in since the last sleep may not have been looked at; and a peer that has woken
+        // this side since its announcement would not do so again.
         let announced = self.peers.iter().all(|peer| peer.announced);
         let mut over = std::mem::take(&mut self.news) || timeout_ns == Some(0) || !announced;
         while !over && !self.unseen && !self.is_over() {

@@ -1,10 +1,11 @@
 //! The structures and functions of libibverbs and librdmacm that are used, written by hand.
 //!
-//! No header, no libclang and no rdma-core is needed to build: the libraries are loaded when they are wanted first. Their
-//! interface has two halves. Set-up calls are exported functions. The data path (`ibv_post_send`, `ibv_poll_cq`,
-//! `ibv_req_notify_cq`) is inline functions of the header that call through a table in the context, so the layout of that
-//! table is part of the binary interface. `layout.c` has a C compiler compare the sizes and offsets asserted here with those
-//! of the libraries' headers (`scripts/verbs-layout`).
+//! No header, no libclang and no rdma-core is needed to build: the libraries are loaded when they are wanted
+//! first. Their interface has two halves. Set-up calls are exported functions. The data path
+//! (`ibv_post_send`, `ibv_poll_cq`, `ibv_req_notify_cq`) is inline functions of the header that call through
+//! a table in the context, so the layout of that table is part of the binary interface. `layout.c` has a C
+//! compiler compare the sizes and offsets asserted here with those of the libraries' headers
+//! (`scripts/verbs-layout`).
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
@@ -444,8 +445,8 @@ pub fn libraries() -> Result<&'static Libraries, String> {
 ///
 /// # Safety
 /// 1. The queue pair exists.
-/// 2. The list of requests, its entries and their memory are as the library wants them. Memory that is not inline
-///    stays registered until the completion.
+/// 2. The list of requests, its entries and their memory are as the library wants them. Memory that is not
+///    inline stays registered until the completion.
 pub unsafe fn post_send(qp: *mut Qp, wr: *mut SendWr, bad: &mut *mut SendWr) -> c_int {
     // SAFETY: as promised by the caller; the table belongs to the queue pair's context.
     unsafe { ((*(*qp).context).post_send)(qp, wr, bad) }

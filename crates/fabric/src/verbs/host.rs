@@ -224,9 +224,9 @@ impl Host {
         Ok(ticket)
     }
 
-    /// Lets a session use the lane that a ticket names, if that is of the namespace of these shards: into `inboxes` it will
-    /// WRITE what is for them, into `mailboxes` they what is for it. `announce`: the word of an inbox in which it says that it
-    /// is about to sleep.
+    /// Lets a session use the lane that a ticket names, if that is of the namespace of these shards: into
+    /// `inboxes` it will WRITE what is for them, into `mailboxes` they what is for it. `announce`: the word
+    /// of an inbox in which it says that it is about to sleep.
     pub fn join(
         &mut self,
         number: u64,
@@ -275,8 +275,8 @@ impl Host {
         Ok((links, card))
     }
 
-    /// The segments of a session's shard that are registered, the version of their list, and whether these are all that ever will be. `None`: there is
-    /// no such session or shard.
+    /// The segments of a session's shard that are registered, the version of their list, and whether these
+    /// are all that ever will be. `None`: there is no such session or shard.
     pub fn segments(&mut self, number: u64, shard: usize) -> Option<(u64, bool, Vec<RemoteSegment>)> {
         let session = self.sessions.iter().find(|session| session.number == number)?;
         let (memory, shard) = (session.memory, session.shards.clone().nth(shard)?);

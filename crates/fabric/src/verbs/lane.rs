@@ -1,11 +1,13 @@
 //! Queue pairs that several users share, and how each of them learns what of its own is complete.
 //!
-//! A lane is one queue pair between a client process and a server process. Sessions and shards post to it from threads of
-//! their own, which needs no lock but the library's. Each has a [`Seat`] there: a count of its work requests that are
-//! complete. A queue pair completes requests in the order of their posting, so the count says which they are.
+//! A lane is one queue pair between a client process and a server process. Sessions and shards post to it
+//! from threads of their own, which needs no lock but the library's. Each has a [`Seat`] there: a count of
+//! its work requests that are complete. A queue pair completes requests in the order of their posting, so the
+//! count says which they are.
 //!
-//! Of a chain, which is posted with one doorbell, only every few READs and the last request make a completion; its number
-//! says how many requests of the seat it stands for. Whoever polls takes the completions of all.
+//! Of a chain, which is posted with one doorbell, only every few READs and the last request make a
+//! completion; its number says how many requests of the seat it stands for. Whoever polls takes the
+//! completions of all.
 
 use std::any::Any;
 use std::io::Result;
@@ -58,8 +60,8 @@ impl Seat {
 
     /// Says that it is about to sleep, or no longer.
     ///
-    /// SYNC: whoever counts something first counts, then looks here; whoever sleeps first says so, then looks at the
-    /// counts. All four are sequentially consistent, so one of the two sees the other.
+    /// SYNC: whoever counts something first counts, then looks here; whoever sleeps first says so, then looks
+    /// at the counts. All four are sequentially consistent, so one of the two sees the other.
     pub fn set_sleeps(&self, sleeps: bool) {
         self.sleeps.store(sleeps, Ordering::SeqCst);
     }
@@ -89,8 +91,8 @@ pub(super) enum Work {
     Read,
     /// WRITE from registered memory.
     Write,
-    /// Wakes whom this number means, by a message of one word; or, where that cannot stand in a request, by a WRITE of nothing
-    /// with the number beside.
+    /// Wakes whom this number means, by a message of one word; or, where that cannot stand in a request, by a
+    /// WRITE of nothing with the number beside.
     Wake(u32),
 }
 
@@ -149,7 +151,8 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// A queue pair that is not connected, for so many requests under way. Events of its completion queues have a name.
+    /// A queue pair that is not connected, for so many requests under way. Events of its completion queues
+    /// have a name.
     pub fn new(
         domain: &Arc<Domain>,
         channel: &Arc<Channel>,
@@ -253,7 +256,8 @@ impl Lane {
         }
     }
 
-    /// Posts of a chain what there is room for, from its beginning, with one doorbell. Returns how many requests.
+    /// Posts of a chain what there is room for, from its beginning, with one doorbell. Returns how many
+    /// requests.
     pub fn post(&self, seat: &Arc<Seat>, chain: &mut Chain) -> usize {
         let count = self.reserve(chain.len().min((1 << COUNT_BITS) - 1));
         if count == 0 {
@@ -300,8 +304,8 @@ impl Lane {
             let next: *mut SendWr = &mut chain.requests[index];
             chain.requests[index - 1].next = next;
         }
-        // SAFETY: a list whose entries, and what they point to, live until the call returns; memory of READs and WRITEs is
-        // held until they are complete or the pair is gone (`leave`).
+        // SAFETY: a list whose entries, and what they point to, live until the call returns; memory of READs
+        // and WRITEs is held until they are complete or the pair is gone (`leave`).
         if unsafe { self.pair.post(&mut chain.requests[0]) }.is_err() {
             self.fail();
         }
@@ -335,9 +339,9 @@ impl Lane {
                 self.room.fetch_add(count as usize, Ordering::Release);
                 let seat =
                     std::ptr::with_exposed_provenance::<Seat>((completion.wr_id >> COUNT_BITS) as usize);
-                // SAFETY: whoever posts holds its seat, and leaves it in a grave, until all of its requests are counted, and
-                // this one's were not before; and the pair, whose end lets graves go, is there for as long as `self`. Counted
-                // as another holder, it is there for the bell too.
+                // SAFETY: whoever posts holds its seat, and leaves it in a grave, until all of its requests
+                // are counted, and this one's were not before; and the pair, whose end lets graves go, is
+                // there for as long as `self`. Counted as another holder, it is there for the bell too.
                 let seat = unsafe {
                     Arc::increment_strong_count(seat);
                     Arc::from_raw(seat)

@@ -51,7 +51,8 @@ impl VerbsLink {
         Err(Broken)
     }
 
-    /// Posts what was written, and wakes the session if it sleeps. What there is no room for waits for [`VerbsLink::maintain`].
+    /// Posts what was written, and wakes the session if it sleeps. What there is no room for waits for
+    /// [`VerbsLink::maintain`].
     pub fn post(&mut self) {
         self.sender.give();
         self.look();
@@ -65,7 +66,8 @@ impl VerbsLink {
         }
     }
 
-    /// Whether the session has said that it is about to sleep since it was last woken; then it is to be woken.
+    /// Whether the session has said that it is about to sleep since it was last woken; then it is to be
+    /// woken.
     fn look(&mut self) {
         full_fence();
         let sleep = self.inbox.words().load(self.announce);
@@ -75,8 +77,8 @@ impl VerbsLink {
         }
     }
 
-    /// Goes on with what could not be posted, and looks once more whether the session sleeps when everything has arrived
-    /// there. `true`: there is still something to do.
+    /// Goes on with what could not be posted, and looks once more whether the session sleeps when everything
+    /// has arrived there. `true`: there is still something to do.
     pub fn maintain(&mut self) -> bool {
         self.sender.lane.poll();
         if self.sender.lane.is_broken() {

@@ -26,7 +26,8 @@ pub(super) struct Outgoing {
     /// Where the next words go, and where those begin that are not known to be sent; all laps together.
     head: u64,
     tail: u64,
-    /// What was given to chains: done once the user's requests of this number are, with all words before this one.
+    /// What was given to chains: done once the user's requests of this number are, with all words before this
+    /// one.
     given: std::collections::VecDeque<(u64, u64)>,
     /// Memory that was too small, and from which number of requests on nobody needs it.
     old: Vec<(Region, u64)>,
@@ -47,8 +48,9 @@ impl Outgoing {
         })
     }
 
-    /// Takes words that are to be sent. Neighbours become one WRITE. `done`, `next`: how many of the user's requests are
-    /// complete, and the number of its next one. `false`: there is no room and there is to be none.
+    /// Takes words that are to be sent. Neighbours become one WRITE. `done`, `next`: how many of the user's
+    /// requests are complete, and the number of its next one. `false`: there is no room and there is to be
+    /// none.
     pub fn place(&mut self, to: Remote, words: &[u64], (done, next): (u64, u64)) -> bool {
         let Some(at) = self.room(words.len(), done).or_else(|| self.grow(words.len(), done, next)) else {
             return false;

@@ -182,9 +182,9 @@ impl Pair {
     /// Posts a list of requests with one doorbell.
     ///
     /// # Safety
-    /// 1. The requests and what they point to are there until the call returns, each but the last names the next, and the
-    ///    last none. 2. Memory of those that are not inline stays registered, and nothing else uses it, until they are
-    ///    complete or the queue pair is gone.
+    /// 1. The requests and what they point to are there until the call returns, each but the last names the
+    ///    next, and the last none. 2. Memory of those that are not inline stays registered, and nothing else
+    ///    uses it, until they are complete or the queue pair is gone.
     pub unsafe fn post(&self, first: &mut ffi::SendWr) -> Result<()> {
         // SAFETY: as promised by the caller.
         check("post", unsafe { ffi::post_send(self.qp, first, &mut null_mut()) })

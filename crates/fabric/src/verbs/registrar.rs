@@ -1,5 +1,5 @@
-//! A thread that registers segments: that takes milliseconds a megabyte where nothing was written yet, and clients wait for
-//! the thread that wants it.
+//! A thread that registers segments: that takes milliseconds a megabyte where nothing was written yet, and
+//! clients wait for the thread that wants it.
 
 use std::io::Result;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,5 @@
-//! What a user of a lane has there: requests that wait, those under way, and the memory that the device uses for them.
+//! What a user of a lane has there: requests that wait, those under way, and the memory that the device uses
+//! for them.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -61,7 +62,8 @@ impl<M: Send + Sync + 'static> Sender<M> {
         self.done() >= self.next()
     }
 
-    /// Asks for something. It may overtake words that were placed, unless these were given before. Returns its number.
+    /// Asks for something. It may overtake words that were placed, unless these were given before. Returns
+    /// its number.
     pub fn push(&mut self, work: Work, local: Sge, remote: Remote) -> u64 {
         let number = self.next();
         self.chain.push(work, local, remote);

@@ -1,6 +1,6 @@
-//! A testbed on verbs: the server's endpoint of shared memory on one side, whose links lead to queue pairs, and clients of the
-//! same process on the other. Needs a device for RDMA at `KELIX_RDMA_ADDRESS` (192.168.77.1, if not told otherwise); `make
-//! test-verbs` gives it one of software.
+//! A testbed on verbs: the server's endpoint of shared memory on one side, whose links lead to queue pairs,
+//! and clients of the same process on the other. Needs a device for RDMA at `KELIX_RDMA_ADDRESS`
+//! (192.168.77.1, if not told otherwise); `make test-verbs` gives it one of software.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

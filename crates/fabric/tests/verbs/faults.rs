@@ -45,8 +45,8 @@ fn is_done(state: ReadState) -> bool {
     matches!(state, ReadState::Done(_))
 }
 
-/// A segment is retired, and each client is told: nobody's connection ends, and the memory is deregistered only when the last
-/// of them has said that it READs nothing there any more.
+/// A segment is retired, and each client is told: nobody's connection ends, and the memory is deregistered
+/// only when the last of them has said that it READs nothing there any more.
 #[test]
 fn a_segment_that_goes_ends_no_connection() {
     let mut bed = Bed::new();
@@ -87,8 +87,9 @@ fn a_segment_that_comes_is_read() {
     assert_eq!(read(&mut client, place).1, 77);
 }
 
-/// A READ of memory that is not registered any more: the queue pair is in error, all READs of a batch end, and so do those of
-/// the others on the lane; clients on other lanes go on, and whoever connects again gets a new lane.
+/// A READ of memory that is not registered any more: the queue pair is in error, all READs of a batch end,
+/// and so do those of the others on the lane; clients on other lanes go on, and whoever connects again gets a
+/// new lane.
 #[test]
 fn a_region_that_is_deregistered_ends_the_lane_and_nothing_else() {
     let mut bed = Bed::new();
@@ -119,7 +120,8 @@ fn a_region_that_is_deregistered_ends_the_lane_and_nothing_else() {
     assert!(!elsewhere.endpoint.is_broken(SERVER));
 }
 
-/// Ten sessions on at most three queue pairs: each gets what is its, sleeps and is woken, and goes when it likes.
+/// Ten sessions on at most three queue pairs: each gets what is its, sleeps and is woken, and goes when it
+/// likes.
 #[test]
 fn sessions_share_a_few_queue_pairs() {
     const CLIENTS: usize = 10;

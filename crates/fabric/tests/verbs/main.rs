@@ -1,4 +1,5 @@
-//! The conformance suite on the verbs fabric, and what can go wrong there. `make test-verbs` gives it a device.
+//! The conformance suite on the verbs fabric, and what can go wrong there. `make test-verbs` gives it a
+//! device.
 
 mod bed;
 mod faults;

@@ -1,5 +1,5 @@
-//! Whether an image's books are right: no slot leaks, none is used twice, and the counts are those of the slots. For
-//! tests; it looks at all there is.
+//! Whether an image's books are right: no slot leaks, none is used twice, and the counts are those of the
+//! slots. For tests; it looks at all there is.
 
 use std::collections::HashMap;
 
@@ -28,8 +28,8 @@ macro_rules! ensure {
 }
 
 impl Image {
-    /// Checks that every slot that was ever handed out is in use or free, once, every page of a large value likewise, and
-    /// that the counts agree. `Err`: what is wrong.
+    /// Checks that every slot that was ever handed out is in use or free, once, every page of a large value
+    /// likewise, and that the counts agree. `Err`: what is wrong.
     pub fn audit(&self, used: &InUse) -> Result<(), String> {
         let slots = self.account_for_slots(used)?;
         let runs = self.account_for_runs(used)?;

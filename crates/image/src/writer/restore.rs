@@ -1,5 +1,5 @@
-//! An image that begins with what another one held: what its memory does not say is said by *books*, the rest is found by
-//! looking at every slot.
+//! An image that begins with what another one held: what its memory does not say is said by *books*, the rest
+//! is found by looking at every slot.
 
 use kelix_types::limits::{GRANULE_BYTES, PAGE_BYTES, PLACE_ALIGN, QUARANTINE_EPOCHS};
 use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Place, Result};
@@ -34,7 +34,8 @@ pub struct SegmentBooks {
 }
 
 impl Books {
-    /// As words: incarnation, directory, and for each segment its first granule, length, number of slabs, and slabs.
+    /// As words: incarnation, directory, and for each segment its first granule, length, number of slabs, and
+    /// slabs.
     pub fn words(&self) -> Vec<u64> {
         let mut words = vec![self.incarnation, self.directory];
         for segment in &self.segments {
@@ -156,8 +157,8 @@ impl Image {
         stretches
     }
 
-    /// An image with the segments of books, all zero: whoever calls this writes the memory that was kept into it, and then
-    /// takes stock ([`Image::take_stock`]).
+    /// An image with the segments of books, all zero: whoever calls this writes the memory that was kept into
+    /// it, and then takes stock ([`Image::take_stock`]).
     pub fn restore(
         config: ImageConfig,
         header: Span,
@@ -201,7 +202,8 @@ impl Image {
         Ok(image)
     }
 
-    /// Looks at every slot: those that `is_used` become so, all others are free. Then come the runs of large values.
+    /// Looks at every slot: those that `is_used` become so, all others are free. Then come the runs of large
+    /// values.
     pub fn take_stock(&mut self, mut is_used: impl FnMut(&MemoryMap, Kind, Place) -> bool) {
         let ripe = (self.epoch.wrapping_sub(QUARANTINE_EPOCHS)) << super::STAMP_SHIFT;
         for segment in 0..self.segments.len() {
@@ -216,7 +218,8 @@ impl Image {
         }
     }
 
-    /// Takes the runs of large values into account; all pages that are left are free. `None`: they stand where something else does.
+    /// Takes the runs of large values into account; all pages that are left are free. `None`: they stand
+    /// where something else does.
     pub fn keep_runs(&mut self, runs: &[(Place, u64)]) -> Option<()> {
         for (place, bytes) in runs {
             let count = bytes.div_ceil(PAGE_BYTES);

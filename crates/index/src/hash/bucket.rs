@@ -7,8 +7,8 @@
 //!         [ signature    ][alt][ class   ][ place / 16          ]    zero: free
 //! ```
 //!
-//! `suffix` and `depth` say which hashes the bucket serves, so that a reader with an old directory notices; `away`
-//! counts the keys of this bucket that stand in their alternate bucket; `alt` marks such a slot.
+//! `suffix` and `depth` say which hashes the bucket serves, so that a reader with an old directory notices;
+//! `away` counts the keys of this bucket that stand in their alternate bucket; `alt` marks such a slot.
 
 use kelix_image::words::{Words, match_upper_halves};
 use kelix_types::{KeyHash, Location};
@@ -121,8 +121,9 @@ impl Bucket<'_> {
     }
 }
 
-/// A guess where the item of a hash stands, from its main bucket where that stands itself: the first slot with its
-/// signature, as a location word whose class nobody has looked at. Whether the bucket serves the hash at all is not asked.
+/// A guess where the item of a hash stands, from its main bucket where that stands itself: the first slot
+/// with its signature, as a location word whose class nobody has looked at. Whether the bucket serves the
+/// hash at all is not asked.
 #[inline(always)]
 pub fn guess(bucket: Words<'_>, hash: KeyHash) -> Option<u64> {
     bucket.find_upper_quarter(hash.signature()).map(|slot| bucket.load(slot) & Location::MASK)

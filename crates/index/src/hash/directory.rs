@@ -110,8 +110,8 @@ mod tests {
         assert_eq!((DirectoryRoot::from_word(0), DirectoryRoot::from_word(27 << 40 | 1)), (None, None));
     }
 
-    /// Found by fuzzing: an entry that no writer writes overflowed when the bucket's distance was added, which ended
-    /// debug builds of a reader whose copy of the directory was torn or foreign.
+    /// Found by fuzzing: an entry that no writer writes overflowed when the bucket's distance was added,
+    /// which ended debug builds of a reader whose copy of the directory was torn or foreign.
     #[test]
     fn an_entry_that_is_no_place_leads_nowhere_and_does_not_panic() {
         let directory = Directory::new(0, vec![u64::MAX]);

@@ -1,8 +1,8 @@
 //! The writer's side of the hash index. Runs on the shard thread, which alone stores to the index.
 //!
-//! Every change is a sequence of single words published in an order that keeps each intermediate state readable:
-//! a slot is copied to its new bucket before the old one is cleared, a subtable is filled before the directory
-//! names it, and cleared before it is released.
+//! Every change is a sequence of single words published in an order that keeps each intermediate state
+//! readable: a slot is copied to its new bucket before the old one is cleared, a subtable is filled before
+//! the directory names it, and cleared before it is released.
 
 use kelix_image::{Changes, Image, ItemHeader, Kind, NoRoom, header_word, holds_key};
 use kelix_types::{KeyHash, Location, Place, TableId, key_hash, mark};
@@ -385,9 +385,9 @@ impl HashIndex {
         });
     }
 
-    /// Visits what stands in one subtable, and says where to go on; 0: that was all. Whatever is in the index from the first visit to the
-    /// last is visited, however subtables split and merge in between: suffixes count up from their highest bit, so that those which
-    /// extend one come one after the other.
+    /// Visits what stands in one subtable, and says where to go on; 0: that was all. Whatever is in the index
+    /// from the first visit to the last is visited, however subtables split and merge in between: suffixes
+    /// count up from their highest bit, so that those which extend one come one after the other.
     pub fn sweep(&self, image: &Image, cursor: u64, mut visit: impl FnMut(Location)) -> u64 {
         let words = Self::load_subtable(image, self.subtable(image, KeyHash(cursor)));
         let used = slots().filter(|index| words[*index] != 0);
@@ -423,10 +423,10 @@ fn change_subtable(image: &Image, place: Place) -> Changes<'_> {
     image.change(place, BUCKETS * BUCKET_WORDS)
 }
 
-/// Stores what has changed in a subtable: first the slots that were free, then the headers, then everything else. So a
-/// slot that moved into a free place stands there before it leaves the old one, and a bucket says that keys of it are
-/// away before they are gone from it. A slot that moved into an occupied place may be missing for a moment: readers
-/// then ask.
+/// Stores what has changed in a subtable: first the slots that were free, then the headers, then everything
+/// else. So a slot that moved into a free place stands there before it leaves the old one, and a bucket says
+/// that keys of it are away before they are gone from it. A slot that moved into an occupied place may be
+/// missing for a moment: readers then ask.
 fn publish_changes(words: Changes<'_>, old: &Subtable, new: &Subtable) {
     let changed = |index: &usize| new[*index] != old[*index];
     let headers = (0..BUCKETS).map(|bucket| bucket * BUCKET_WORDS);
@@ -520,8 +520,8 @@ fn place_slot<A: SlotArray>(array: &mut A, main: usize, slot: Slot) -> bool {
                 if !home && array.word(bucket * BUCKET_WORDS) >> 48 & 0xff == 0xff {
                     continue;
                 }
-                // The copy first, then the count, then the old slot's new owner: a reader in between finds one of
-                // them or asks the shard.
+                // The copy first, then the count, then the old slot's new owner: a reader in between finds
+                // one of them or asks the shard.
                 array.set_word(free, resident.with_alt(!home).0);
                 array.add_away(if home { refuge } else { bucket }, if home { -1 } else { 1 });
                 array.set_word(index, slot.with_alt(alt).0);
@@ -591,8 +591,8 @@ mod tests {
         image.release_item(location);
     }
 
-    /// What a reader does, without a fabric: directory, main bucket, alternate bucket. Returns the location and
-    /// how many buckets were read.
+    /// What a reader does, without a fabric: directory, main bucket, alternate bucket. Returns the location
+    /// and how many buckets were read.
     fn read(image: &Image, index: &HashIndex, key: u64) -> (Option<Location>, u32) {
         let root = DirectoryRoot::from_word(image.header().words().load(header_word::DIRECTORY)).unwrap();
         let mut entries = vec![0; root.entries()];

@@ -1,5 +1,5 @@
-//! The learned index of an ordered table: a two-level recursive model, by which clients find a key's leaf by themselves (XStore,
-//! sections 3 and 4).
+//! The learned index of an ordered table: a two-level recursive model, by which clients find a key's leaf by
+//! themselves (XStore, sections 3 and 4).
 //!
 //! ```text
 //! header page -> list of roots -> top model -> sub-model with its translation table -> leaf

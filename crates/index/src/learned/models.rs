@@ -1,11 +1,13 @@
 //! The writer's side: training, and publishing what was trained. Runs on the shard thread.
 //!
-//! The shard trains from its own index of leaves, which has every separator in order: that reads no leaf, and takes less time
-//! than it would take to hand the work to another thread (docs/design/0006-ordered-tables.md, "Where models are trained").
+//! The shard trains from its own index of leaves, which has every separator in order: that reads no leaf, and
+//! takes less time than it would take to hand the work to another thread (docs/design/0006-ordered-tables.md,
+//! "Where models are trained").
 //!
-//! When leaves change, the sub-models that have them are noted, and trained anew at the end of the shard's step, some at a
-//! time. Sub-models are added at the end when the last one has grown. All of them are made anew, a few in each step, when there
-//! are twice as many leaves as there were then, or when one has more leaves than a table can have.
+//! When leaves change, the sub-models that have them are noted, and trained anew at the end of the shard's
+//! step, some at a time. Sub-models are added at the end when the last one has grown. All of them are made
+//! anew, a few in each step, when there are twice as many leaves as there were then, or when one has more
+//! leaves than a table can have.
 
 use std::collections::BTreeSet;
 
@@ -107,7 +109,8 @@ struct Growing<S> {
     trained: Vec<Trained<S>>,
     /// Where the next sub-model begins.
     next: Option<S>,
-    /// Leaves that changed in what has been trained already: their first keys, and the first ones behind them.
+    /// Leaves that changed in what has been trained already: their first keys, and the first ones behind
+    /// them.
     touched: Vec<(S, Option<S>)>,
 }
 
@@ -199,8 +202,8 @@ impl<S: Separator> Models<S> {
         !self.dirty.is_empty() || self.growing.is_some() || self.top.is_none()
     }
 
-    /// Trains some of what is to be trained. The root of the table stands in the word `root`. `Err`: there is no room for it
-    /// now.
+    /// Trains some of what is to be trained. The root of the table stands in the word `root`. `Err`: there is
+    /// no room for it now.
     pub fn maintain(&mut self, image: &mut Image, blocks: &Blocks<S>, root: Place) -> Result<(), NoRoom> {
         for _ in 0..TRAINED_A_STEP {
             let Some(index) = self.dirty.first().copied() else { break };
@@ -216,8 +219,8 @@ impl<S: Separator> Models<S> {
         self.grow(image, blocks, root)
     }
 
-    /// Whether all is to be made anew: because there are many more leaves, or because a sub-model has too many and enough has
-    /// changed that it pays, or because many leaves are not told apart.
+    /// Whether all is to be made anew: because there are many more leaves, or because a sub-model has too
+    /// many and enough has changed that it pays, or because many leaves are not told apart.
     fn wants_top(&self, blocks: &Blocks<S>) -> bool {
         let (leaves, fair) = (blocks.len(), self.trained.len() * LEAVES_WANTED);
         self.top.is_none()
@@ -453,7 +456,8 @@ impl<S: Separator> Models<S> {
         Ok(())
     }
 
-    /// Tells the sub-model of a key as it is now: the top model's guardian, the sub-model's number, its entry, its table.
+    /// Tells the sub-model of a key as it is now: the top model's guardian, the sub-model's number, its
+    /// entry, its table.
     pub fn tell(&self, image: &Image, key: &S, words: &mut Vec<u64>) {
         let Some(top) = self.top else { return };
         let index = Self::index_of(&self.trained, key);

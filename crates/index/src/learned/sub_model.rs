@@ -1,9 +1,9 @@
 //! Sub-models: from a key to the one leaf of some dozens that may hold it.
 //!
-//! A sub-model is a straight line from a key's position between its first key and its last to a rank among its leaves, with
-//! the errors that this line was measured to have, and a *translation table* from the rank to the leaf (XStore, section 4.1).
-//! An entry of the table also has the leaf's separator, in 28 bits, so that the line need only come near: what it says is
-//! set right in the table, before a leaf is read.
+//! A sub-model is a straight line from a key's position between its first key and its last to a rank among
+//! its leaves, with the errors that this line was measured to have, and a *translation table* from the rank
+//! to the leaf (XStore, section 4.1). An entry of the table also has the leaf's separator, in 28 bits, so
+//! that the line need only come near: what it says is set right in the table, before a leaf is read.
 //!
 //! ```text
 //! the line, in the top model's entry    63 slope, as f32 32 | 31 intercept 24 | 23 shift 16 | 15 error above 8 | 7 error below 0
@@ -14,12 +14,12 @@
 //!        .    ...
 //! ```
 //!
-//! Of strings there is no line: the 28 bits of an entry say what of its separator stands behind the entries (front coding), and
-//! the table is walked.
+//! Of strings there is no line: the 28 bits of an entry say what of its separator stands behind the entries
+//! (front coding), and the table is walked.
 //!
-//! The position of a number is its distance from the base, shifted so that 28 bits hold it. Positions and lines are
-//! monotonic, and errors are measured at every separator and just below it, so that each key between two separators is found
-//! between the same two entries (what XStore calls boundary augmentation).
+//! The position of a number is its distance from the base, shifted so that 28 bits hold it. Positions and
+//! lines are monotonic, and errors are measured at every separator and just below it, so that each key
+//! between two separators is found between the same two entries (what XStore calls boundary augmentation).
 //!
 //! All of this is a guess: the leaf's guardian and fences decide.
 
@@ -106,8 +106,9 @@ impl Line {
     }
 }
 
-/// Draws the line for leaves whose separators have these numbers, in their order, and says their codes: their positions. The
-/// first is the base, whatever it says. `end` is the first number that is not of this sub-model.
+/// Draws the line for leaves whose separators have these numbers, in their order, and says their codes: their
+/// positions. The first is the base, whatever it says. `end` is the first number that is not of this
+/// sub-model.
 pub(crate) fn train(separators: &[u64], base: u64, end: Option<u64>) -> (Line, Vec<u64>) {
     let count = separators.len();
     let highest = separators[count - 1].max(end.unwrap_or(0)).saturating_sub(base);
@@ -145,8 +146,8 @@ pub(crate) fn blurred(codes: &[u64], spare_bits: u32) -> usize {
     runs.map(<[u64]>::len).filter(|leaves| *leaves > 1).sum()
 }
 
-/// The codes of leaves of strings, all of which share a prefix of so many bytes, and what these lead to: the bytes of each
-/// separator that it does not share with the one before (front coding).
+/// The codes of leaves of strings, all of which share a prefix of so many bytes, and what these lead to: the
+/// bytes of each separator that it does not share with the one before (front coding).
 ///
 /// ```text
 /// code: 27 bytes that both share, after the prefix 16 | 15 where its bytes end 0
@@ -233,8 +234,8 @@ impl Window {
     pub fn guess(self, table: Words<'_>) -> Guess {
         let Window { position, low, high } = self;
         let count = table.count() - TABLE_HEADER_WORDS;
-        // Few are counted, with nothing that a processor could guess wrong: those behind the window are above the key, and those
-        // before it are not.
+        // Few are counted, with nothing that a processor could guess wrong: those behind the window are above
+        // the key, and those before it are not.
         if high - low <= COUNTED && COUNTED < count {
             let first = (low + 1).min(count - COUNTED);
             let entries = table.part(TABLE_HEADER_WORDS + first, COUNTED);
@@ -263,8 +264,8 @@ impl Window {
     }
 }
 
-/// Guesses the leaf of a string by walking the separators in a table of so many words, which `word` brings. `shared`: so many bytes
-/// the string has in common with the first separator, and is not below it.
+/// Guesses the leaf of a string by walking the separators in a table of so many words, which `word` brings.
+/// `shared`: so many bytes the string has in common with the first separator, and is not below it.
 pub fn guess_string(
     word: impl Fn(usize) -> u64,
     words: usize,

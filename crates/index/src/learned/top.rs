@@ -14,12 +14,13 @@
 //!      .    of strings: the prefix that all first keys share, and the first keys, each from a word on
 //! ```
 //!
-//! A *head* is the key word of a sub-model's first key; that of strings comes after the shared prefix. Cells part the heads
-//! into equal distances, so that a search is among the few sub-models of one cell; where keys crowd, among more. Sub-models
-//! have equal numbers of leaves, not equal distances, which is what skewed keys need.
+//! A *head* is the key word of a sub-model's first key; that of strings comes after the shared prefix. Cells
+//! part the heads into equal distances, so that a search is among the few sub-models of one cell; where keys
+//! crowd, among more. Sub-models have equal numbers of leaves, not equal distances, which is what skewed keys
+//! need.
 //!
-//! The first sub-model has all keys below the second's first key, and the last one all from its first key on. Sub-models are
-//! added at the end in place; anything else makes a new top model.
+//! The first sub-model has all keys below the second's first key, and the last one all from its first key on.
+//! Sub-models are added at the end in place; anything else makes a new top model.
 
 use std::cmp::Ordering;
 
@@ -248,8 +249,8 @@ impl<'a> Top<'a> {
     /// The sub-model of a number among those between two.
     #[inline(always)]
     pub fn find_number(self, number: u64, (low, high): (usize, usize)) -> SubModel {
-        // The last whose head is not above the number; the first takes all below. As a rule there are two or three, which
-        // are counted with nothing that a processor could guess wrong.
+        // The last whose head is not above the number; the first takes all below. As a rule there are two or
+        // three, which are counted with nothing that a processor could guess wrong.
         if high - low <= COUNTED && low + COUNTED < self.count {
             let mut index = low;
             for ahead in 1..=COUNTED {
@@ -332,7 +333,8 @@ impl<'a> Top<'a> {
         Some((shared < bytes).then(|| next(shared)).cmp(&key.get(shared).copied()))
     }
 
-    /// What stands for a key in its sub-model: a number itself, of a string how many bytes it shares with the first key.
+    /// What stands for a key in its sub-model: a number itself, of a string how many bytes it shares with the
+    /// first key.
     pub fn word_in(self, sub_model: &SubModel, key: &[u8]) -> Option<u64> {
         if self.table().kind().has_numbers() {
             return Some(key_word(key, 0));

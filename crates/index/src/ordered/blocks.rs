@@ -1,9 +1,9 @@
 //! The shard's index of leaves: which leaf holds a key.
 //!
-//! Two sorted levels: the leaves, each with the first key that it may hold (its *separator*), in blocks of at most
-//! [`LEAF_BLOCK_MAX`], and the blocks by the separator of their first leaf. A search is two binary searches in arrays without
-//! gaps; an insertion moves the rest of a block. With 100 million keys there are some 25,000 blocks. The first separator of
-//! all is not looked at, so every key has a leaf.
+//! Two sorted levels: the leaves, each with the first key that it may hold (its *separator*), in blocks of at
+//! most [`LEAF_BLOCK_MAX`], and the blocks by the separator of their first leaf. A search is two binary
+//! searches in arrays without gaps; an insertion moves the rest of a block. With 100 million keys there are
+//! some 25,000 blocks. The first separator of all is not looked at, so every key has a leaf.
 //!
 //! It is private to the shard, and says what the chain of leaves says.
 

@@ -14,12 +14,14 @@
 //!     38  slot 15
 //! ```
 //!
-//! The key word of a number is the number. That of a string has its 8 bytes after the prefix, the first of them highest,
-//! zeros behind its end: strings in order have key words in order, and may share one. Tags of strings follow from all of their bytes. The prefix is as long as whoever wrote
-//! the leaf found all its keys to have in common. The second word is an inline value or an item's location.
+//! The key word of a number is the number. That of a string has its 8 bytes after the prefix, the first of
+//! them highest, zeros behind its end: strings in order have key words in order, and may share one. Tags of
+//! strings follow from all of their bytes. The prefix is as long as whoever wrote the leaf found all its keys
+//! to have in common. The second word is an inline value or an item's location.
 //!
-//! Filling a slot, its second word comes first, then the key word, then the tag: a slot with an EMPTY word does not exist.
-//! Afterwards only the second word changes; EMPTY again means deleted. A slot is never used for another key.
+//! Filling a slot, its second word comes first, then the key word, then the tag: a slot with an EMPTY word
+//! does not exist. Afterwards only the second word changes; EMPTY again means deleted. A slot is never used
+//! for another key.
 
 use kelix_image::words::{Words, match_bytes};
 use kelix_image::{Changes, Kind};
@@ -174,7 +176,8 @@ impl LeafHeader {
         !match_bytes([self.0[leaf_word::TAGS], self.0[leaf_word::TAGS + 1]], 0)
     }
 
-    /// Of these slots (a bit mask) those that have a key word, each with its second word. `load` brings both words of a slot.
+    /// Of these slots (a bit mask) those that have a key word, each with its second word. `load` brings both
+    /// words of a slot.
     #[inline(always)]
     pub fn matching(
         self,

@@ -115,8 +115,8 @@ impl World {
         }
     }
 
-    /// What a reader does with the models: how many leaves it looks at until it has the one that holds a key, at most three.
-    /// None: it would ask the shard.
+    /// What a reader does with the models: how many leaves it looks at until it has the one that holds a key,
+    /// at most three. None: it would ask the shard.
     fn leaf_reads(&self, key: &[u8]) -> Option<usize> {
         let top = Location::place_of(self.image.words(self.root, 1).load(0));
         let top = Top::open(self.image.map().view().words_from(top).unwrap()).unwrap();

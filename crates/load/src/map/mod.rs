@@ -1,7 +1,7 @@
 //! The map: which query or file gives which table, and how columns become keys, attributes, links and lists.
 //!
-//! It is written in TOML; docs/load.md is its reference. Everything that can be wrong with it without looking at the source is
-//! found here, all of it at once, with the line.
+//! It is written in TOML; docs/load.md is its reference. Everything that can be wrong with it without looking
+//! at the source is found here, all of it at once, with the line.
 
 mod parse;
 mod section;

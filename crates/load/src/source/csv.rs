@@ -1,4 +1,5 @@
-//! CSV as RFC 4180 has it, with PostgreSQL's sense of null: a field of nothing is null, `""` is an empty text.
+//! CSV as RFC 4180 has it, with PostgreSQL's sense of null: a field of nothing is null, `""` is an empty
+//! text.
 //!
 //! ```text
 //! id,name,note         a header, then a record a line
@@ -28,7 +29,8 @@ pub struct Format {
     pub delimiter: u8,
     /// What encloses fields, twice inside of them; nothing, where quotes are text.
     pub quote: Option<u8>,
-    /// What stands before a character that means itself, or `n`, `r`, `t` for the end of a line and a tab; nothing, where it is text.
+    /// What stands before a character that means itself, or `n`, `r`, `t` for the end of a line and a tab;
+    /// nothing, where it is text.
     pub escape: Option<u8>,
     /// The text that means null when it is not in quotes.
     pub null: Vec<u8>,
@@ -130,8 +132,8 @@ impl<R: Read> Records<R> {
         }
     }
 
-    /// Adds the fields of the next record to a batch; returns how many, and the line in which it begins. `None`: there are no
-    /// more.
+    /// Adds the fields of the next record to a batch; returns how many, and the line in which it begins.
+    /// `None`: there are no more.
     fn next(&mut self, batch: &mut Batch) -> std::io::Result<Option<(u64, Result<usize, Wrong>)>> {
         let bytes = loop {
             let rest = &self.piece[self.at..];

@@ -75,7 +75,8 @@ fn state(metadata: &Metadata) -> (u64, Option<SystemTime>) {
     (metadata.len(), metadata.modified().ok())
 }
 
-/// An error if a file is a pipe or a device, which can be read once: a load looks at the columns of all files before it reads any.
+/// An error if a file is a pipe or a device, which can be read once: a load looks at the columns of all files
+/// before it reads any.
 pub(super) fn ordinary(path: &Path) -> Result<(), Problem> {
     let metadata = path.metadata().map_err(|source| cannot("read", path, &source))?;
     if metadata.is_file() {

@@ -1,7 +1,7 @@
 //! JSON lines: an object a line, whose fields are columns.
 //!
-//! A text is itself, a number and `true` and `false` are as they are written, `null` and a field that is not there are null, and
-//! an array or an object is its JSON.
+//! A text is itself, a number and `true` and `false` are as they are written, `null` and a field that is not
+//! there are null, and an array or an object is its JSON.
 
 use std::borrow::Cow;
 use std::io::{BufRead, Read};
@@ -57,8 +57,8 @@ fn put(batch: &mut Batch, value: &str) -> Result<Cell, serde_json::Error> {
     Ok(Cell::at(start, batch.bytes.len() - start))
 }
 
-/// What a file seems to be whose first line begins an array or an object that goes on in the next one, and the filter of `jq` that makes
-/// an object a line of it.
+/// What a file seems to be whose first line begins an array or an object that goes on in the next one, and
+/// the filter of `jq` that makes an object a line of it.
 pub fn spans_lines(line: &[u8]) -> Option<(&'static str, &'static str)> {
     match line.trim_ascii() {
         b"{" => Some(("object", ".")),
@@ -67,7 +67,8 @@ pub fn spans_lines(line: &[u8]) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// Pushes the lines of a stream. All columns are there that are wanted: a field that a line does not have is null, also one that no line has.
+/// Pushes the lines of a stream. All columns are there that are wanted: a field that a line does not have is
+/// null, also one that no line has.
 pub(super) fn read(
     name: &str,
     mut input: impl BufRead,

@@ -1,7 +1,8 @@
 //! Sources: whatever has rows of named columns.
 //!
-//! A source pushes the rows of a relation, a query or a file, into a [`Sink`] in batches that it fills over and over. A row that
-//! makes no sense is a fault of its batch, and the source goes on; what ends the reading is an error.
+//! A source pushes the rows of a relation, a query or a file, into a [`Sink`] in batches that it fills over
+//! and over. A row that makes no sense is a fault of its batch, and the source goes on; what ends the reading
+//! is an error.
 
 mod csv;
 mod files;
@@ -32,7 +33,8 @@ use crate::problem::Problem;
 
 /// Whoever takes rows.
 pub(crate) trait Sink {
-    /// Learns the columns, once, before the first batch; whether it wants the rows. `choice` says which columns there are.
+    /// Learns the columns, once, before the first batch; whether it wants the rows. `choice` says which
+    /// columns there are.
     fn begin(&mut self, columns: &[String], choice: &str) -> bool;
 
     /// Takes a batch; whether it wants more.
@@ -41,8 +43,8 @@ pub(crate) trait Sink {
 
 /// What has rows.
 pub(crate) trait Source {
-    /// What the source is like, as far as a map needs it. Asked before [`Source::begin`], for which `changes` has the reason. `None`: it
-    /// cannot tell.
+    /// What the source is like, as far as a map needs it. Asked before [`Source::begin`], for which `changes`
+    /// has the reason. `None`: it cannot tell.
     fn state(&mut self, map: &Map) -> Result<Option<State>, Problem>;
 
     /// Takes the snapshot: all that is asked for from here on is of one moment.
@@ -59,7 +61,8 @@ pub(crate) trait Source {
     /// Whether a relation can be had from a source of this kind; if not, what to do.
     fn check(&self, relation: &Relation, table: &str) -> Result<(), String>;
 
-    /// Pushes the rows of a relation. A source that does not know its columns beforehand gives those that are wanted.
+    /// Pushes the rows of a relation. A source that does not know its columns beforehand gives those that are
+    /// wanted.
     fn rows(
         &mut self,
         relation: &Relation,
@@ -87,7 +90,8 @@ pub(crate) type Forms = HashMap<String, Form>;
 pub(crate) struct Form {
     /// Its type, and its collation if that is what makes other texts equal.
     pub called: String,
-    /// Columns of one form have one text for values that are equal; `None`: the column itself may have others.
+    /// Columns of one form have one text for values that are equal; `None`: the column itself may have
+    /// others.
     pub form: Option<String>,
 }
 

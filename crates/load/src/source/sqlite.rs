@@ -80,8 +80,8 @@ fn log_of(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// How a column of a table has its values: what it converts them to, so that equal ones are written the same way, and by which collation they
-/// are equal.
+/// How a column of a table has its values: what it converts them to, so that equal ones are written the same
+/// way, and by which collation they are equal.
 pub(crate) fn form(connection: &Connection, table: &str, column: &str) -> rusqlite::Result<Form> {
     let Ok((declared, collation, ..)) = connection.column_metadata(None::<&str>, table, column) else {
         return Ok(Form { called: String::new(), form: None });
@@ -105,8 +105,8 @@ pub(crate) fn form(connection: &Connection, table: &str, column: &str) -> rusqli
 }
 
 impl Source for Database {
-    /// What a query tells, or the files' times. `pragma data_version`, which seems to be made for this, compares only what one connection
-    /// has seen, and each load has another one.
+    /// What a query tells, or the files' times. `pragma data_version`, which seems to be made for this,
+    /// compares only what one connection has seen, and each load has another one.
     fn state(&mut self, map: &Map) -> Result<Option<State>, Problem> {
         let Some(query) = &map.changed else {
             let mut times = Times::new();
@@ -231,7 +231,8 @@ fn put_row(
     Ok(None)
 }
 
-/// A real number as SQLite prints it, with an exponent of two digits at least; with more than its 15 digits where these would be another number.
+/// A real number as SQLite prints it, with an exponent of two digits at least; with more than its 15 digits
+/// where these would be another number.
 fn real(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 { "Inf" } else { "-Inf" }.into();

@@ -1,8 +1,8 @@
 //! Whether files have changed, by their sizes and their times of change.
 //!
-//! The clock of a file system goes in steps, some of them as long as two seconds. A file that was changed a moment ago may be
-//! changed once more within the same step, with the same size, and look the same after it. So what is that young counts as
-//! changed the next time, too.
+//! The clock of a file system goes in steps, some of them as long as two seconds. A file that was changed a
+//! moment ago may be changed once more within the same step, with the same size, and look the same after it.
+//! So what is that young counts as changed the next time, too.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -32,7 +32,8 @@ impl Times {
         self.add_by(path, |metadata| (metadata.ctime(), metadata.ctime_nsec()));
     }
 
-    /// Adds a file whose time of change tells nothing, because a look at it changes that. When it was written is the time that counts.
+    /// Adds a file whose time of change tells nothing, because a look at it changes that. When it was written
+    /// is the time that counts.
     pub fn add_by_writing(&mut self, path: &Path) {
         self.add_by(path, |metadata| (metadata.mtime(), metadata.mtime_nsec()));
     }

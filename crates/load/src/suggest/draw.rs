@@ -47,8 +47,8 @@ fn template(columns: &[String]) -> String {
     columns.iter().map(|name| format!("{{{}}}", plain(name))).collect::<Vec<_>>().join("/")
 }
 
-/// A query of rows of a table. Where equal values may have different texts, the rows that foreign keys name are joined to it by the
-/// database's own comparison, and links have the texts of their keys.
+/// A query of rows of a table. Where equal values may have different texts, the rows that foreign keys name
+/// are joined to it by the database's own comparison, and links have the texts of their keys.
 struct Query<'s> {
     schema: &'s Schema,
     table: &'s Table,
@@ -67,8 +67,8 @@ impl<'s> Query<'s> {
         Query { schema, table, replaced: HashMap::new(), more: Vec::new(), joins: Vec::new(), taken }
     }
 
-    /// The key of the row that a foreign key names, as a template of the query's columns; none if it names rows by other columns than
-    /// their key. What a column is `needed` for otherwise stays as it is.
+    /// The key of the row that a foreign key names, as a template of the query's columns; none if it names
+    /// rows by other columns than their key. What a column is `needed` for otherwise stays as it is.
     fn key(&mut self, foreign: &ForeignKey, needed: impl Fn(&String) -> bool) -> Option<String> {
         let columns = self.schema.key_columns(foreign)?;
         if foreign.same_text {

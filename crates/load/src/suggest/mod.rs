@@ -20,7 +20,8 @@ struct Schema {
 }
 
 impl Schema {
-    /// The own columns that make the key of the row that a foreign key names; none if it names rows by other columns.
+    /// The own columns that make the key of the row that a foreign key names; none if it names rows by other
+    /// columns.
     fn key_columns(&self, foreign: &ForeignKey) -> Option<Vec<String>> {
         let key = &self.tables[foreign.to].key;
         let column = |wanted: &String| {
@@ -31,8 +32,9 @@ impl Schema {
         (!columns.is_empty() && columns.len() == foreign.pairs.len()).then_some(columns)
     }
 
-    /// Whether a table is nothing but pairs of rows of others: its key is two foreign keys and at most one column more, it has no other
-    /// columns, and nothing names its rows. Without a key it has the two foreign keys alone.
+    /// Whether a table is nothing but pairs of rows of others: its key is two foreign keys and at most one
+    /// column more, it has no other columns, and nothing names its rows. Without a key it has the two foreign
+    /// keys alone.
     fn is_join(&self, number: usize) -> bool {
         let table = &self.tables[number];
         let [one, other] = &table.foreign[..] else { return false };

@@ -21,7 +21,8 @@ const COLUMNS: &str = "
     select attrelid::int8, attnum, attname::text, not attnotnull
     from pg_catalog.pg_attribute where attnum > 0 and not attisdropped order by 1, 2";
 
-/// Primary keys first, then what else makes a key: unique, and never null. Columns that an index only includes are none of its key.
+/// Primary keys first, then what else makes a key: unique, and never null. Columns that an index only
+/// includes are none of its key.
 const KEYS: &str = "
     select i.indrelid::int8, i.indisprimary, array(
         select number from unnest(i.indkey::int2[]) with ordinality columns (number, place)
@@ -30,8 +31,9 @@ const KEYS: &str = "
     where i.indisunique and i.indisvalid and i.indpred is null and i.indexprs is null
     order by not i.indisprimary, c.relname";
 
-/// The pairs of columns of each foreign key: how the database compares them when it checks the key, and whether what it holds equal has
-/// the same text. The operators and their casts are those that the constraint has, the collation is that of the column that is named.
+/// The pairs of columns of each foreign key: how the database compares them when it checks the key, and
+/// whether what it holds equal has the same text. The operators and their casts are those that the constraint
+/// has, the collation is that of the column that is named.
 const FOREIGN_KEYS: &str = "
     select con.oid::int8, con.conrelid::int8, con.confrelid::int8, here.attname::text, there.attname::text,
         case when o.oprleft <> there.atttypid and l.typtype <> 'p' then '::' || format_type(o.oprleft, -1) else '' end

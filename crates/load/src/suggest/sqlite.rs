@@ -104,8 +104,8 @@ fn foreign_keys(
         let (here, there) = (spelled(own, column), spelled(&tables[to], there));
         let forms = (form(connection, name, &here)?.form, form(connection, &names[to], &there)?.form);
         key.same_text &= forms.0.is_some() && forms.0 == forms.1;
-        // The column that is named says by which collation it is compared, and what the other is converted to; a plus takes
-        // the say in the latter away from that one.
+        // The column that is named says by which collation it is compared, and what the other is converted
+        // to; a plus takes the say in the latter away from that one.
         let compared = Compared { operator: "=".into(), before: "+", ..Compared::default() };
         key.pairs.push(Pair { here, there, compared });
     }

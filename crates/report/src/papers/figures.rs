@@ -1,5 +1,5 @@
-//! The figures: the ratios of the papers' text, bar by bar. Where the text tells none there is none, since bars are not read
-//! off a picture.
+//! The figures: the ratios of the papers' text, bar by bar. Where the text tells none there is none, since
+//! bars are not read off a picture.
 
 use super::{Bar, Figure, Theirs};
 
@@ -48,7 +48,8 @@ const HYDRADB_9: Figure = Figure {
     ],
 };
 
-/// RDMA Write over Send/Recv, and one thread over the pipeline: half gets of uniform keys (d), and all six, a to f.
+/// RDMA Write over Send/Recv, and one thread over the pipeline: half gets of uniform keys (d), and all six, a
+/// to f.
 const RINGS: Theirs = Theirs::Among(1.747, 1.747, 2.626);
 const ONE_THREAD: Theirs = Theirs::Among(1.869, 1.274, 1.948);
 const RINGS_SAID: &str =

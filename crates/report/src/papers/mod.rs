@@ -1,6 +1,8 @@
-//! The papers' own figures beside ours: what each of their bars is here, and the ratio that the paper tells for it.
+//! The papers' own figures beside ours: what each of their bars is here, and the ratio that the paper tells
+//! for it.
 //!
-//! They measured RDMA between machines, we one machine: that a thing is faster or slower compares, by how much does not.
+//! They measured RDMA between machines, we one machine: that a thing is faster or slower compares, by how
+//! much does not.
 
 mod figures;
 

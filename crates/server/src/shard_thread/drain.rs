@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use super::ShardThread;
 
-/// How long a shard that is to end goes on for the sake of what has arrived. Clients that never pause must not keep it.
+/// How long a shard that is to end goes on for the sake of what has arrived. Clients that never pause must
+/// not keep it.
 const DRAIN: Duration = Duration::from_secs(1);
 
 impl ShardThread {
-    /// Executes what has arrived and sends the answers, until there is nothing left, or [`DRAIN`] is over. Whoever asks after
-    /// that learns by the end of its connection that there is no answer.
+    /// Executes what has arrived and sends the answers, until there is nothing left, or [`DRAIN`] is over.
+    /// Whoever asks after that learns by the end of its connection that there is no answer.
     pub(super) fn drain(&mut self) {
         let began = Instant::now();
         while self.authority.in_force() && began.elapsed() < DRAIN {

@@ -1,4 +1,5 @@
-//! What a shard tells whoever takes a snapshot: where its memory is, every change from then on, and in the end what it knows beside.
+//! What a shard tells whoever takes a snapshot: where its memory is, every change from then on, and in the
+//! end what it knows beside.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

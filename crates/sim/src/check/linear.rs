@@ -1,38 +1,41 @@
 //! Whether a history is linearizable, key by key.
 //!
-//! A history is linearizable if each operation can be given one moment between its call and its return at which it takes
-//! effect, so that these moments in order are a run of a plain register. Intervals are closed: only an operation that
-//! returned strictly before another was called must come before it. Keys are independent registers, absent at first, and
-//! linearizability is local, so each key is judged alone. Clients need not be sequential: batches overlap.
+//! A history is linearizable if each operation can be given one moment between its call and its return at
+//! which it takes effect, so that these moments in order are a run of a plain register. Intervals are closed:
+//! only an operation that returned strictly before another was called must come before it. Keys are
+//! independent registers, absent at first, and linearizability is local, so each key is judged alone. Clients
+//! need not be sequential: batches overlap.
 //!
 //! Three passes, the first finding ends the check:
 //!
-//! 1. `record`: the record contradicts itself (a value written twice, a return before the call), so nothing can be judged.
+//! 1. `record`: the record contradicts itself (a value written twice, a return before the call), so nothing
+//!    can be judged.
 //! 2. `necessary`: conditions that every linearizable history meets, in `n log n`, for the clearest message.
 //! 3. `search`: an exact search for an order on what `model` makes of the operations.
 //!
 //! # Unknown outcomes
 //!
-//! Such an operation may take effect at any moment after its call, or never. If an operation of known outcome saw its
-//! value, it has taken effect and is searched like any other. If nobody saw it, all it can do for others is to explain an
-//! absence (a delete, a compare-and-set to absence) or a presence (a put, for a delete that says it was there). Take an
-//! order that uses as few of them as possible: each stands right before an operation that needs just that, for otherwise
-//! it could be left out. So they are kept as spares, used only then, and never searched.
+//! Such an operation may take effect at any moment after its call, or never. If an operation of known outcome
+//! saw its value, it has taken effect and is searched like any other. If nobody saw it, all it can do for
+//! others is to explain an absence (a delete, a compare-and-set to absence) or a presence (a put, for a
+//! delete that says it was there). Take an order that uses as few of them as possible: each stands right
+//! before an operation that needs just that, for otherwise it could be left out. So they are kept as spares,
+//! used only then, and never searched.
 //!
 //! # Cost
 //!
-//! With values that no two operations write, each stands under its key once. The search therefore never leaves a value
-//! that an open operation must still see, and of `n` operations it mostly visits `n` configurations. Deciding this is
-//! NP-hard in general; a set of concurrent operations that defies the cuts costs up to two to its size, times the values
-//! among it, and a search that meets more than [`CONFIGURATIONS_MAX`] says that it could not decide. Nothing carries
-//! over a quiescent point but the value and the used spares: there the configurations memorized are that few, so the
-//! search splits by itself.
+//! With values that no two operations write, each stands under its key once. The search therefore never
+//! leaves a value that an open operation must still see, and of `n` operations it mostly visits `n`
+//! configurations. Deciding this is NP-hard in general; a set of concurrent operations that defies the cuts
+//! costs up to two to its size, times the values among it, and a search that meets more than
+//! [`CONFIGURATIONS_MAX`] says that it could not decide. Nothing carries over a quiescent point but the value
+//! and the used spares: there the configurations memorized are that few, so the search splits by itself.
 //!
 //! # Source
 //!
 //! Wing and Gong, "Testing and Verifying Concurrent Objects" (1993), for the search; Lowe, "Testing for
-//! Linearizability" (2017), for its memory of configurations; Gibbons and Korach, "Testing Shared Memories" (1997), for
-//! what unique values allow: a value's operations form one cluster.
+//! Linearizability" (2017), for its memory of configurations; Gibbons and Korach, "Testing Shared Memories"
+//! (1997), for what unique values allow: a value's operations form one cluster.
 
 use std::collections::BTreeMap;
 
@@ -49,12 +52,12 @@ mod shrink;
 #[cfg(test)]
 mod tests;
 
-/// How many configurations a search of one key may meet, a few hundred bytes each. Real histories meet about as many
-/// as they have operations.
+/// How many configurations a search of one key may meet, a few hundred bytes each. Real histories meet about
+/// as many as they have operations.
 pub const CONFIGURATIONS_MAX: usize = 1_000_000;
 
-/// How many operations a finding shows; if there are more, those called last, because there the contradiction comes out.
-/// That many are needed where unknown outcomes explain much before they are used up.
+/// How many operations a finding shows; if there are more, those called last, because there the contradiction
+/// comes out. That many are needed where unknown outcomes explain much before they are used up.
 const DETAILS_MAX: usize = 60;
 
 /// The checker's name in its findings.
@@ -108,7 +111,8 @@ pub fn judge(history: &[Operation]) -> Judgement {
     Judgement::Linearizable
 }
 
-/// Whether an order explains these operations on one key; takes what the search met from the configurations left.
+/// Whether an order explains these operations on one key; takes what the search met from the configurations
+/// left.
 fn verdict(operations: &[Operation], configurations_left: &mut usize) -> Verdict {
     match Model::new(operations) {
         Some(model) => search(&model, configurations_left),

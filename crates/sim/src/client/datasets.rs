@@ -1,5 +1,5 @@
-//! Generations of a dataset: one client loads them, others read them in views and by name, and nothing of two generations may come
-//! together.
+//! Generations of a dataset: one client loads them, others read them in views and by name, and nothing of two
+//! generations may come together.
 
 use kelix::{Error, ErrorKind, Item, NewItem, NewTable, Scan, Table, TableKind, View};
 use kelix_types::mark;

@@ -72,8 +72,8 @@ impl Client {
         }
     }
 
-    /// Scans some keys. Each of them is a read of its own within the time of the scan: one that does not come was absent at some
-    /// moment of it.
+    /// Scans some keys. Each of them is a read of its own within the time of the scan: one that does not come
+    /// was absent at some moment of it.
     fn scan(&mut self, open: &mut Connection) -> Result<(), Error> {
         let (first, count) = match self.random.below(6) < self.stage.plan.cold_in_6 {
             true => (COLD_KEYS.0 + self.random.below(COLD_KEYS.1), 1 + self.random.below(100)),
@@ -164,8 +164,8 @@ impl Client {
         self.new_value(if other { Shape::OtherBulk } else { Shape::Bulk })
     }
 
-    /// Fills memory for a season and empties it for the next. The values of each other year are of another size, so that
-    /// the memory of the ones before is of no use until its segment is emptied.
+    /// Fills memory for a season and empties it for the next. The values of each other year are of another
+    /// size, so that the memory of the ones before is of no use until its segment is emptied.
     fn fill_or_empty(&mut self, open: &mut Connection) -> Result<(), Error> {
         let (remaining, coming) = self.season();
         let first = self.random.below(BULK_KEYS.1);

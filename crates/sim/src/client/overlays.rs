@@ -1,5 +1,5 @@
-//! Somebody who writes into a loaded table by its name, with keys of its own, while generations come and go: what it wrote last it finds,
-//! in whichever generation.
+//! Somebody who writes into a loaded table by its name, with keys of its own, while generations come and go:
+//! what it wrote last it finds, in whichever generation.
 
 use kelix::{Effect, Error, ErrorKind, NewItem};
 use kelix_types::mark;

@@ -23,7 +23,8 @@ impl Client {
         self.finish(position, Action::Get { found });
     }
 
-    /// Writes down that a write was called; its outcome is unknown as yet, and stays so if the client is killed.
+    /// Writes down that a write was called; its outcome is unknown as yet, and stays so if the client is
+    /// killed.
     pub(super) fn begin(&self, term: u64, key: u64, called_ns: u64, action: Action) -> usize {
         let mut history = self.stage.history.borrow_mut();
         let key = key_of(term, key);
@@ -31,8 +32,8 @@ impl Client {
         history.len() - 1
     }
 
-    /// Writes down that a value may end from a time on, by a clock that may be fast: a delete if it still stands there, whose
-    /// outcome nobody is told.
+    /// Writes down that a value may end from a time on, by a clock that may be fast: a delete if it still
+    /// stands there, whose outcome nobody is told.
     pub(super) fn begin_end(&self, term: u64, key: u64, ends_ns: u64, id: ValueId) {
         let now_ns = scheduler::now_ns();
         let early_ns = (ends_ns - now_ns) * self.stage.plan.drift_ppm_max / 1_000_000;

@@ -38,7 +38,8 @@ impl Totals {
         Totals { program, operations, next_seed: first, ..Totals::default() }
     }
 
-    /// What the file says, if this program wrote it about as many operations a run; otherwise a new beginning.
+    /// What the file says, if this program wrote it about as many operations a run; otherwise a new
+    /// beginning.
     pub fn resume(file: &Path, operations: u64, first: u64) -> Result<Totals, String> {
         let mut totals = Totals::new(operations, first);
         let text = match fs::read_to_string(file) {

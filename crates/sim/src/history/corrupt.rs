@@ -1,7 +1,7 @@
 //! Histories made wrong on purpose, one operation at a time, to see whether checkers agree on them.
 //!
-//! The record stays in order: what a corrupted history says could have been recorded. Some corruptions are harmless,
-//! because another order explains the new answers; that is for the checkers to find out.
+//! The record stays in order: what a corrupted history says could have been recorded. Some corruptions are
+//! harmless, because another order explains the new answers; that is for the checkers to find out.
 
 use super::{Action, CompareOutcome, Operation, ValueId};
 use crate::random::Random;
@@ -9,14 +9,14 @@ use crate::random::Random;
 /// How many operations a corruption is looked for among, before it is given up.
 const TRIES: usize = 1_000;
 
-/// How many outcomes are forgotten at most besides, of operations on the key called so shortly before. Unknown outcomes
-/// are what makes judging hard.
+/// How many outcomes are forgotten at most besides, of operations on the key called so shortly before.
+/// Unknown outcomes are what makes judging hard.
 const FORGOTTEN_MAX: u64 = 24;
 const NEAR: u64 = 48;
 
-/// Corrupts one operation of a history, or exchanges the answers of two, and keeps the operations of that key only, because keys are judged
-/// apart. Every other time it forgets outcomes as well, so that there is more to explain the corrupted answer with. `None`
-/// if nothing was found that could be corrupted.
+/// Corrupts one operation of a history, or exchanges the answers of two, and keeps the operations of that key
+/// only, because keys are judged apart. Every other time it forgets outcomes as well, so that there is more
+/// to explain the corrupted answer with. `None` if nothing was found that could be corrupted.
 pub fn corrupt(history: &[Operation], random: &mut Random) -> Option<Vec<Operation>> {
     // The kind is drawn first, so that rare kinds of operations get their share.
     let kind = random.below(8);

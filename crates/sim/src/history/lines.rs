@@ -22,8 +22,8 @@
 //! | `was_there` | delete | whether it was, null if the outcome is unknown |
 //! | `outcome` | cas | `done` or `mismatch`, null if it is unknown |
 //!
-//! What these mean is said at [`Operation`]: keys start absent, no two operations write the same value, and an operation
-//! of unknown outcome may take effect at any time after its call, or never.
+//! What these mean is said at [`Operation`]: keys start absent, no two operations write the same value, and
+//! an operation of unknown outcome may take effect at any time after its call, or never.
 
 use serde_json::{Value, json};
 

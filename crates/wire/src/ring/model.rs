@@ -1,6 +1,7 @@
-//! Model of a ring with ordered placement, on the endpoints of production: one writes, one reads, and both go on until all
-//! has passed. Every frame arrives whole, once and in order, and none is taken while its words still land. A frame or a
-//! report that is lost leaves a side looking for ever, which ends as too many branches.
+//! Model of a ring with ordered placement, on the endpoints of production: one writes, one reads, and both go
+//! on until all has passed. Every frame arrives whole, once and in order, and none is taken while its words
+//! still land. A frame or a report that is lost leaves a side looking for ever, which ends as too many
+//! branches.
 
 use super::*;
 use kelix_fabric::shm::model::add_client;
@@ -66,7 +67,8 @@ impl World {
         }
     }
 
-    /// The writer adds `more` frames while the reader takes all of them. Returns how often each found nothing to do.
+    /// The writer adds `more` frames while the reader takes all of them. Returns how often each found nothing
+    /// to do.
     fn run(self, shared: std::ops::Range<usize>, more: &[u64]) -> (u32, u32) {
         let World { reports, ring, mut writer, mut reader, frames } = self;
         share(reports.words().part(mailbox_word::CONSUMED, 1));

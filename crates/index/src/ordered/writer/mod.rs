@@ -1,9 +1,10 @@
-//! The writer's side of an ordered table: the chain of leaves, and which leaf holds a key. Runs on the shard thread, which
-//! alone stores to leaves.
+//! The writer's side of an ordered table: the chain of leaves, and which leaf holds a key. Runs on the shard
+//! thread, which alone stores to leaves.
 //!
-//! A leaf's fences, prefix and key words never change. So whatever needs others makes new leaves: [`OrderedIndex::rewrite`]
-//! replaces one leaf or two neighbours by one or two, in the order of every object. Bodies are written, the old guardians
-//! drop, the new ones live, the predecessor's next word names the first of them, the old memory is released.
+//! A leaf's fences, prefix and key words never change. So whatever needs others makes new leaves:
+//! [`OrderedIndex::rewrite`] replaces one leaf or two neighbours by one or two, in the order of every object.
+//! Bodies are written, the old guardians drop, the new ones live, the predecessor's next word names the first
+//! of them, the old memory is released.
 //!
 //! Invariants:
 //! 1. Leaves stand in the chain in the order of their fences, which leave no gap (`OrderedIndex::check`).
@@ -158,8 +159,8 @@ impl OrderedIndex {
         chain!(&self.leaves, chain => chain.models.has_work())
     }
 
-    /// Trains models of leaves that have changed, some at a time. The root of the table stands in the word `root`. `Err`:
-    /// there is no room for them now.
+    /// Trains models of leaves that have changed, some at a time. The root of the table stands in the word
+    /// `root`. `Err`: there is no room for them now.
     pub fn maintain(&mut self, image: &mut Image, root: Place) -> Result<(), NoRoom> {
         chain!(&mut self.leaves, chain => chain.models.maintain(image, &chain.blocks, root))
     }
@@ -278,7 +279,8 @@ impl OrderedIndex {
         Ok(())
     }
 
-    /// Puts a key into a slot of a leaf: its own from before it was deleted, or an unused one. `false`: there is none.
+    /// Puts a key into a slot of a leaf: its own from before it was deleted, or an unused one. `false`: there
+    /// is none.
     fn fill(&self, leaf: Changes<'_>, header: &LeafHeader, tag: u8, entry: [u64; 2]) -> bool {
         let is_it = |slot: &usize| self.kind.has_numbers() && leaf.words().load(slot_word(*slot)) == entry[0];
         if let Some(own) = slots(header.candidates(tag)).find(is_it) {
@@ -351,7 +353,8 @@ impl OrderedIndex {
         (0..filled).filter(|slot| header.entry(load_slot(leaf, *slot)).is_some()).count()
     }
 
-    /// Makes one of a leaf with `live` keys and a neighbour, if together they have few. Without room for it they stay.
+    /// Makes one of a leaf with `live` keys and a neighbour, if together they have few. Without room for it
+    /// they stay.
     fn merge(&mut self, image: &mut Image, live: usize, at: Position) {
         let pairs = [(Some(at), self.next(at)), (self.previous(at), Some(at))];
         for (lower, upper) in pairs {
@@ -452,8 +455,8 @@ impl OrderedIndex {
         }
     }
 
-    /// Allocates and writes leaves for these entries, with the fences of `count` leaves from one on, and joins them to the
-    /// leaf that comes after. Nothing names them, and none is live.
+    /// Allocates and writes leaves for these entries, with the fences of `count` leaves from one on, and
+    /// joins them to the leaf that comes after. Nothing names them, and none is live.
     fn make_leaves(
         &mut self,
         image: &mut Image,
@@ -569,7 +572,8 @@ impl OrderedIndex {
         self.move_leaf(image, at)
     }
 
-    /// Moves the leaf whose fences stand in a segment being emptied, and with it the fences, whose key is given.
+    /// Moves the leaf whose fences stand in a segment being emptied, and with it the fences, whose key is
+    /// given.
     pub fn relocate_fences(&mut self, image: &mut Image, low: &[u8]) -> Result<(), NoRoom> {
         self.move_leaf(image, self.position(low))
     }
@@ -587,8 +591,8 @@ fn separator([below, above]: [&Entry; 2]) -> Box<[u8]> {
     above.key[..shared + 1].into()
 }
 
-/// The prefix of a leaf of strings with these entries, which are in order: what they share, or so much of a single one that
-/// its last bytes are in its key word.
+/// The prefix of a leaf of strings with these entries, which are in order: what they share, or so much of a
+/// single one that its last bytes are in its key word.
 fn prefix_of(entries: &[Entry]) -> usize {
     match entries {
         [] => 0,

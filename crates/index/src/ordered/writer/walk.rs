@@ -13,8 +13,8 @@ use crate::ordered::blocks::{Blocks, Position};
 use crate::ordered::leaf::{LeafHeader, key_word, load_slot};
 
 impl OrderedIndex {
-    /// The index of a table whose leaves stand in an image, from the first of the chain on: what a server does that starts with
-    /// an image. Its models are trained anew. `None`: the chain is broken.
+    /// The index of a table whose leaves stand in an image, from the first of the chain on: what a server
+    /// does that starts with an image. Its models are trained anew. `None`: the chain is broken.
     pub fn of_chain(image: &Image, table: TableId, first: Place) -> Option<OrderedIndex> {
         let kind = table.kind();
         let (mut numbers, mut strings) = (Vec::new(), Vec::new());
@@ -58,8 +58,8 @@ impl OrderedIndex {
         index.check(image).is_ok().then_some(index)
     }
 
-    /// About how many keys there are from one on to below another: exactly those of the leaves at both ends, and as many in
-    /// each leaf between as leaves have on average.
+    /// About how many keys there are from one on to below another: exactly those of the leaves at both ends,
+    /// and as many in each leaf between as leaves have on average.
     pub fn estimate(&self, image: &Image, from: Option<&[u8]>, until: Option<&[u8]>) -> u64 {
         let ends = |at: Position, from: Option<&[u8]>, until: Option<&[u8]>| {
             let inside = |entry: &Entry| {
@@ -82,8 +82,8 @@ impl OrderedIndex {
         ends(first, from, None) + ends(last, None, until) + all.round() as u64
     }
 
-    /// Calls `visit` with key word and second word of each key from one on, in their order, until it returns `false`. Key
-    /// words of strings are those of their leaves. Returns whether there are no more keys.
+    /// Calls `visit` with key word and second word of each key from one on, in their order, until it returns
+    /// `false`. Key words of strings are those of their leaves. Returns whether there are no more keys.
     pub fn scan(&self, image: &Image, from: ScanFrom<'_>, mut visit: impl FnMut(u64, u64) -> bool) -> bool {
         let mut at = match from.key {
             Some(key) => Some(self.position(key)),
@@ -168,7 +168,8 @@ impl OrderedIndex {
         if self.kind.has_numbers() { None } else { header.fences() }
     }
 
-    /// Checks the chain against the index of leaves, and each leaf's slots against its fences. `Err`: what is wrong.
+    /// Checks the chain against the index of leaves, and each leaf's slots against its fences. `Err`: what is
+    /// wrong.
     pub fn check(&self, image: &Image) -> Result<(), String> {
         let mut at = Some(blocks!(&self.leaves, blocks => blocks.first()));
         let mut keys = 0;

@@ -6,10 +6,11 @@
 //! block  strings, and groups of elements that name strings by their place
 //! ```
 //!
-//! Files are cut by downloads and filled by tools of all kinds, so a file is believed only as far as it proves itself. Lengths are
-//! compared with limits before memory is taken. All of a block is checked whether it is wanted or not: a place beyond the strings, lists
-//! that do not fit each other, a kind of member that nobody knows. What is wrong ends the reading; nothing is left out in silence, but
-//! for objects that are marked as deleted.
+//! Files are cut by downloads and filled by tools of all kinds, so a file is believed only as far as it
+//! proves itself. Lengths are compared with limits before memory is taken. All of a block is checked whether
+//! it is wanted or not: a place beyond the strings, lists that do not fit each other, a kind of member that
+//! nobody knows. What is wrong ends the reading; nothing is left out in silence, but for objects that are
+//! marked as deleted.
 
 mod block;
 mod wire;
@@ -159,7 +160,8 @@ fn unpacked(body: &[u8]) -> Result<Vec<u8>, Stop> {
     }
 }
 
-/// An error if a file asks for what is not understood here: a reader that goes on would take what it holds for something else.
+/// An error if a file asks for what is not understood here: a reader that goes on would take what it holds
+/// for something else.
 fn check_features(header: &[u8]) -> Result<(), Stop> {
     message(header, |field| {
         if field.number != 4 {

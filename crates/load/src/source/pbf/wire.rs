@@ -1,5 +1,5 @@
-//! Messages of protocol buffers, field by field. The crate `protobuf` reads numbers and keeps to the ends of messages; which wire type a
-//! field has to be of is checked here.
+//! Messages of protocol buffers, field by field. The crate `protobuf` reads numbers and keeps to the ends of
+//! messages; which wire type a field has to be of is checked here.
 
 use protobuf::CodedInputStream as Input;
 use protobuf::rt::WireType;

@@ -1,7 +1,8 @@
-//! Channel binding: what ties a password to the TLS connection that it is proven on (RFC 5929, `tls-server-end-point`).
+//! Channel binding: what ties a password to the TLS connection that it is proven on (RFC 5929,
+//! `tls-server-end-point`).
 //!
-//! It is a hash of the server's certificate, by the hash function of the certificate's signature; SHA-256 stands in for the two that are
-//! older.
+//! It is a hash of the server's certificate, by the hash function of the certificate's signature; SHA-256
+//! stands in for the two that are older.
 
 use ring::digest::{Algorithm, SHA256, SHA384, SHA512, digest};
 
@@ -21,7 +22,8 @@ const SIGNATURES: [(&[u8], &Algorithm); 9] = [
 const SEQUENCE: u8 = 0x30;
 const OBJECT_IDENTIFIER: u8 = 6;
 
-/// What a connection to a server with this certificate is bound by. `None`: nobody has said how for signatures of its kind.
+/// What a connection to a server with this certificate is bound by. `None`: nobody has said how for
+/// signatures of its kind.
 pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     let (whole, _) = element(certificate, SEQUENCE)?;
     let (_, behind) = element(whole, SEQUENCE)?;

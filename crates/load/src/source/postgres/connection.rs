@@ -80,7 +80,8 @@ fn split(address: &str) -> (String, Parameters) {
             ("sslkey", path) => parameters.key = Some(path.into()),
             ("passfile", path) => parameters.passwords = Some(path.into()),
             ("sslcertmode", "disable") => parameters.nameless = true,
-            // What is so anyway, or has no meaning without Kerberos, compression and keys that want a password, which are refused.
+            // What is so anyway, or has no meaning without Kerberos, compression and keys that want a
+            // password, which are refused.
             (
                 "client_encoding" | "sslsni" | "krbsrvname" | "gsslib" | "gssdelegation" | "sslcompression"
                 | "sslpassword" | "max_protocol_version",
@@ -335,7 +336,8 @@ pub(super) fn open(from: &Origin, runtime: &Runtime) -> Result<(Client, Driver),
 /// Time-outs that a database or a role may have, which would end the session before it could set its own.
 const PATIENT: &str = "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0";
 
-/// Connects in one way: with patience from the start, or, where what stands between (a pooler, say) takes no options, without.
+/// Connects in one way: with patience from the start, or, where what stands between (a pooler, say) takes no
+/// options, without.
 fn connect(
     config: &Config,
     connector: Option<&Connector>,

@@ -5,8 +5,8 @@
 //! 2 TAB a\tb\\c TAB \\x00ff LF   \b \f \n \r \t \v \\ are one character each; bytea is in hexadecimal
 //! ```
 //!
-//! A line is copied into the batch whole and then split and unescaped where it stands, which never makes it longer. The server
-//! sends a message a line; a message that is none, or several, is taken too.
+//! A line is copied into the batch whole and then split and unescaped where it stands, which never makes it
+//! longer. The server sends a message a line; a message that is none, or several, is taken too.
 
 use memchr::{memchr, memchr_iter};
 

@@ -1,7 +1,8 @@
 //! PostgreSQL: the answers to queries, all of one snapshot, by `COPY (query) TO STDOUT`.
 //!
-//! A load opens one connection and one transaction, `repeatable read, read only`. The rows of a query come as text, which `copy`
-//! splits in place. Around it is the runtime of `tokio-postgres`, in the caller's thread: nothing runs beside it.
+//! A load opens one connection and one transaction, `repeatable read, read only`. The rows of a query come as
+//! text, which `copy` splits in place. Around it is the runtime of `tokio-postgres`, in the caller's thread:
+//! nothing runs beside it.
 
 mod binding;
 mod connection;
@@ -39,8 +40,9 @@ pub(crate) struct Database {
     driver: Driver,
 }
 
-/// What the session's texts depend on, what could end it, and what would hide rows without a word, as `pg_dump` sets them: databases and roles may
-/// say otherwise for those who type. A setting that a release does not have is left out; the address may ask for `row_security`.
+/// What the session's texts depend on, what could end it, and what would hide rows without a word, as
+/// `pg_dump` sets them: databases and roles may say otherwise for those who type. A setting that a release
+/// does not have is left out; the address may ask for `row_security`.
 const SETTINGS: &str = "\
     select set_config(known.name, wanted.value, false) from pg_settings known join (values \
     ('bytea_output', 'hex'), ('client_encoding', 'UTF8'), ('datestyle', 'ISO, YMD'), ('extra_float_digits', '3'), \

@@ -1,10 +1,12 @@
-//! Rows a second beside a plain `COPY` through the same connection, by turns. A figure for people, so not run with the tests:
+//! Rows a second beside a plain `COPY` through the same connection, by turns. A figure for people, so not run
+//! with the tests:
 //!
 //! ```text
 //! KELIX_LOAD_FROM=postgres://... cargo test --release -p kelix-load rate -- --ignored --nocapture
 //! ```
 //!
-//! It reads `kelix_rate (id bigint, name text, dept_id int, boss_id bigint, hired date)`, which has to be there.
+//! It reads `kelix_rate (id bigint, name text, dept_id int, boss_id bigint, hired date)`, which has to be
+//! there.
 
 use std::time::{Duration, Instant};
 

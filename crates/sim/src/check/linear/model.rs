@@ -2,13 +2,15 @@
 //!
 //! Three groups come out of the operations:
 //!
-//! - *Steps* must each take effect once: everything with a known outcome, and every write of unknown outcome whose value
-//!   a step saw. Such a write came before each step that saw it, so the earliest return among these is its own: this
-//!   adds only precedences that follow anyway. A compare-and-set that becomes a step so saw its expected value in turn.
-//! - *Spares* are the other writes of unknown outcome. No step sees their values, so all that one can do for a step is to
-//!   make the key present (for a delete that says it was there) or absent.
-//! - *Exits* are the compare-and-sets among the rest which turn a given value, over values that nobody saw, into absence.
-//!   They work from that one value only, which stands under the key once at most, so one that can be used costs nothing.
+//! - *Steps* must each take effect once: everything with a known outcome, and every write of unknown outcome
+//!   whose value a step saw. Such a write came before each step that saw it, so the earliest return among
+//!   these is its own: this adds only precedences that follow anyway. A compare-and-set that becomes a step
+//!   so saw its expected value in turn.
+//! - *Spares* are the other writes of unknown outcome. No step sees their values, so all that one can do for
+//!   a step is to make the key present (for a delete that says it was there) or absent.
+//! - *Exits* are the compare-and-sets among the rest which turn a given value, over values that nobody saw,
+//!   into absence. They work from that one value only, which stands under the key once at most, so one that
+//!   can be used costs nothing.
 
 use std::collections::HashMap;
 
@@ -83,7 +85,8 @@ pub(super) struct Spare {
 }
 
 impl Model {
-    /// Sorts the operations of one key into the three groups. `None` if it comes out already that no order explains them.
+    /// Sorts the operations of one key into the three groups. `None` if it comes out already that no order
+    /// explains them.
     pub fn new(operations: &[Operation]) -> Option<Model> {
         let writers = writers(operations);
         let returned_ns = required(operations, &writers)?;
@@ -204,8 +207,8 @@ fn writers(operations: &[Operation]) -> HashMap<ValueId, usize> {
     writing.filter_map(|(index, operation)| Some((operation.value()?, index))).collect()
 }
 
-/// For each operation that must take effect, the end of its time for it. `None` if a value was seen that nobody wrote, or
-/// before it was written.
+/// For each operation that must take effect, the end of its time for it. `None` if a value was seen that
+/// nobody wrote, or before it was written.
 fn required(operations: &[Operation], writers: &HashMap<ValueId, usize>) -> Option<Vec<Option<u64>>> {
     let mut required: Vec<Option<u64>> = operations.iter().map(|operation| operation.returned_ns).collect();
     let mut seen = Vec::new();

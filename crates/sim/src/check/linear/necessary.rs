@@ -74,7 +74,8 @@ fn each_swap_had_its_own_value(key: u64, operations: &[Operation]) -> Result<(),
 
 /// Once a value was there, and later, by another's whole interval, it was not, nobody called later sees it.
 ///
-/// What shows that it was not is an operation of known outcome that does not see it, a write of another value included.
+/// What shows that it was not is an operation of known outcome that does not see it, a write of another value
+/// included.
 fn no_value_came_back(
     key: u64,
     operations: &[Operation],
@@ -119,7 +120,8 @@ fn ends_ns(operation: &Operation) -> u64 {
     operation.returned_ns.unwrap_or(u64::MAX)
 }
 
-/// Of the operations added, the one called last, and the one called last of those that left another value there.
+/// Of the operations added, the one called last, and the one called last of those that left another value
+/// there.
 #[derive(Default)]
 struct Latest<'a> {
     first: Option<&'a Operation>,

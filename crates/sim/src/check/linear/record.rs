@@ -1,4 +1,5 @@
-//! Whether a history is a record that can be judged at all. What is found here is an error of whoever wrote it.
+//! Whether a history is a record that can be judged at all. What is found here is an error of whoever wrote
+//! it.
 
 use std::collections::HashMap;
 

@@ -1,21 +1,26 @@
 //! The search for an order of one key's steps.
 //!
-//! A configuration is which steps have taken effect, what stands under the key, and which spares are used up. From the
-//! empty one the search goes on, depth first with a stack of its own, to any that has all steps. It reaches each at most
-//! once, and not at all if it was at one with the same steps and value that had used up no other spares.
+//! A configuration is which steps have taken effect, what stands under the key, and which spares are used up.
+//! From the empty one the search goes on, depth first with a stack of its own, to any that has all steps. It
+//! reaches each at most once, and not at all if it was at one with the same steps and value that had used up
+//! no other spares.
 //!
-//! A step can be next if no open step returned before it was called: with the *horizon*, the earliest return of an open
-//! step, if it was called no later. A spare or an exit can be used by the same rule, and once it can it always can.
+//! A step can be next if no open step returned before it was called: with the *horizon*, the earliest return
+//! of an open step, if it was called no later. A spare or an exit can be used by the same rule, and once it
+//! can it always can.
 //!
 //! These cut the branches, and none cuts off the last order there is:
 //!
-//! 1. A read that finds what it needs takes effect at once: it changes nothing, and sooner only loosens what is open.
-//! 2. A value stands for one stretch, so nothing ends it while a reader of it is open, and if a step swaps it, that step.
-//! 3. Of several steps that do the same (removals; writes of values that nothing depends on), only the one that returned
-//!    first is tried: in an order that has another here, the two can change places.
-//! 4. A spare or exit is used only right before a step that needs it. In an order that uses as few as possible, each is.
-//! 5. Of the spares that serve, the one is used that is worth least for the other purpose: what is left serves as well.
-//!    An exit serves nothing else, so it goes first.
+//! 1. A read that finds what it needs takes effect at once: it changes nothing, and sooner only loosens what
+//!    is open.
+//! 2. A value stands for one stretch, so nothing ends it while a reader of it is open, and if a step swaps
+//!    it, that step.
+//! 3. Of several steps that do the same (removals; writes of values that nothing depends on), only the one
+//!    that returned first is tried: in an order that has another here, the two can change places.
+//! 4. A spare or exit is used only right before a step that needs it. In an order that uses as few as
+//!    possible, each is.
+//! 5. Of the spares that serve, the one is used that is worth least for the other purpose: what is left
+//!    serves as well. An exit serves nothing else, so it goes first.
 
 use std::collections::HashMap;
 
@@ -62,7 +67,8 @@ pub(super) fn search(model: &Model, configurations_left: &mut usize) -> Verdict 
 struct Configuration {
     /// All steps below 64 times this have taken effect, and not all of the 64 from there.
     base: usize,
-    /// Which have from there on, a bit each; the last word is not zero. At a quiescent point it is a word at most.
+    /// Which have from there on, a bit each; the last word is not zero. At a quiescent point it is a word at
+    /// most.
     taken: Vec<u64>,
     taken_count: usize,
     present: ValueIndex,
@@ -114,7 +120,8 @@ impl Search<'_> {
             let mut open = !configuration.taken.get(word).copied().unwrap_or(0);
             while open != 0 {
                 let index = (configuration.base + word) * 64 + open.trailing_zeros() as usize;
-                // Those listed before were called no later than this one, so they stay within the horizon it may set.
+                // Those listed before were called no later than this one, so they stay within the horizon it
+                // may set.
                 match self.model.steps.get(index) {
                     Some(step) if step.called_ns <= horizon_ns => {
                         horizon_ns = horizon_ns.min(step.returned_ns);

@@ -1,13 +1,14 @@
 //! Which few operations of a key show that no order explains it.
 //!
-//! An operation cannot simply be dropped: without a delete, an absence that it explains becomes a contradiction that was
-//! none. What can be dropped is an outcome. A write whose outcome is forgotten may take effect at any time after its call
-//! or never, a read of which nothing is known is none, and whatever order explained the operations before explains them
-//! still. So the operations whose outcomes are kept contradict each other *whatever the others did*.
+//! An operation cannot simply be dropped: without a delete, an absence that it explains becomes a
+//! contradiction that was none. What can be dropped is an outcome. A write whose outcome is forgotten may
+//! take effect at any time after its call or never, a read of which nothing is known is none, and whatever
+//! order explained the operations before explains them still. So the operations whose outcomes are kept
+//! contradict each other *whatever the others did*.
 //!
-//! First the history is cut to the shortest time after which it cannot be explained: what was called later is left out,
-//! what returned later has no outcome. Then outcomes are forgotten, by halves, quarters, and so on down to one by one, as
-//! long as the rest cannot be explained.
+//! First the history is cut to the shortest time after which it cannot be explained: what was called later is
+//! left out, what returned later has no outcome. Then outcomes are forgotten, by halves, quarters, and so on
+//! down to one by one, as long as the rest cannot be explained.
 
 use std::collections::HashSet;
 
@@ -24,8 +25,8 @@ const CONFIGURATIONS_MAX: usize = 500_000;
 /// How many searches there may be for a key.
 const SEARCHES_MAX: usize = 1_000;
 
-/// Finds the operations that contradict each other, and those that wrote the values these saw, and the return by which
-/// they do. The operations are of one key and no order explains them.
+/// Finds the operations that contradict each other, and those that wrote the values these saw, and the return
+/// by which they do. The operations are of one key and no order explains them.
 pub(super) fn shrink(operations: &[Operation]) -> (u64, Vec<&Operation>) {
     let mut left = CONFIGURATIONS_MAX;
     let end_ns = shortest(operations, &mut left);

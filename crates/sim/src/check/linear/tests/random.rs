@@ -1,5 +1,5 @@
-//! Random histories: runs of a real register, the same with something changed, and the checker's word on them against
-//! every order's.
+//! Random histories: runs of a real register, the same with something changed, and the checker's word on them
+//! against every order's.
 
 use std::time::Instant;
 
