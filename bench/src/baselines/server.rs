@@ -29,6 +29,7 @@ pub(super) fn make_shard(memory_bytes: u64) -> Result<Shard, String> {
         memory_bytes,
         segment_bytes_first: SEGMENT_BYTES_FIRST.min(segment_bytes_max),
         segment_bytes_max,
+        keeps_journal: false,
     };
     let config = ShardConfig {
         number: 0,

@@ -44,6 +44,7 @@ impl Trained {
             memory_bytes,
             segment_bytes_first: SEGMENT_BYTES_FIRST,
             segment_bytes_max: SEGMENT_BYTES_FIRST,
+            keeps_journal: false,
         };
         let (_, header) = Memfd::create("kelix-training", Header::BYTES, true).map_err(text)?;
         let mut image = Image::create(config, header, Box::new(MemfdSegments::default())).map_err(text)?;

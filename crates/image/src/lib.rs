@@ -19,13 +19,14 @@ mod map;
 #[cfg(loom)]
 pub mod model;
 mod pages;
+mod replica;
 mod section;
 mod segments;
 pub mod words;
 mod writer;
 
 pub use attributes::{AttributeBuilder, Attributes, LinkView, Value, link_tables, link_target};
-pub use changes::{Changes, redo};
+pub use changes::{Changes, Journal, Note, Notes, event, redo};
 pub use header::{Header, ImageState, header_word};
 pub use item::{
     ItemFlags, ItemHeader, ItemOptions, ItemView, LargeBody, PlainItem, holds_key, inline_item, load_key,
@@ -33,6 +34,7 @@ pub use item::{
 pub use layout::ItemLayout;
 pub use map::{MapView, MemoryMap, SharedWord, Span, has_memory};
 pub use pages::Kind;
+pub use replica::{Live, Replica};
 pub use section::Section;
 pub use segments::{PrivateSegments, SegmentSource};
 pub use writer::{

@@ -135,6 +135,21 @@ impl Kind {
         Kind(index as u16)
     }
 
+    /// The kind with a number from elsewhere, if there is one.
+    pub(crate) fn of_number(number: u64) -> Option<Kind> {
+        (number < Kind::COUNT as u64).then(|| Kind::from_index(number as usize))
+    }
+
+    /// Whether what is in its slots says by itself, in its first word, whether it lives.
+    pub(crate) const fn has_guardian(self) -> bool {
+        self.is_item() || self.0 == Self::LEAF.0
+    }
+
+    /// Slots of a slab.
+    pub(crate) const fn slots(self) -> u64 {
+        self.slab_pages() * PAGE_BYTES / self.slot_bytes()
+    }
+
     /// Bytes of a slot.
     #[inline]
     pub const fn slot_bytes(self) -> u64 {

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use kelix_types::limits::{self, GRANULE_BYTES, PAGE_BYTES, QUARANTINE_EPOCHS};
 use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Location, Place, Result, SizeClass, mark};
 
-use crate::changes::{Changes, Journal};
+use crate::changes::{Changes, Journal, event};
 use crate::header::{Header, ImageState, header_word};
 use crate::map::{MemoryMap, Span};
 use crate::pages::{Kind, PageUse, Segment, SegmentState};
@@ -29,6 +29,7 @@ mod audit;
 mod restore;
 
 pub use audit::InUse;
+pub(crate) use restore::Slab;
 pub use restore::{Books, SegmentBooks};
 
 /// How an image is made.
@@ -53,6 +54,8 @@ pub struct ImageConfig {
     pub segment_bytes_first: u64,
     /// Largest segment.
     pub segment_bytes_max: u64,
+    /// Whether changes are noted from the first one on ([`Journal`]).
+    pub keeps_journal: bool,
 }
 
 /// There is no room, and what that means.
@@ -212,7 +215,7 @@ impl Image {
             config,
             header: page,
             map,
-            journal: Journal::default(),
+            journal: Journal::new(config.keeps_journal),
             source,
             segments: Vec::new(),
             // Granule 0 is the header page's, so no object stands at place 0 and a zero word is no pointer.
@@ -269,19 +272,21 @@ impl Image {
         self.change(location.place(), location.class().words())
     }
 
-    /// Begins or ends to note all changes. See [`Image::take_journal`].
-    pub fn keep_journal(&self, kept: bool) {
-        self.journal.keep(kept);
+    /// Publishes a word of the header page that whoever follows the image has to know of.
+    #[inline]
+    pub fn publish_header(&self, word: usize, value: u64) {
+        self.header.words().publish(word, value);
+        self.journal.event(event::HEADER, &[word as u64, value]);
     }
 
-    /// How many words of notes there are to be taken.
-    pub fn journal_words(&self) -> usize {
-        self.journal.words()
+    /// What is noted of changes, and by which no memory changes.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
     }
 
-    /// What was changed since this was last asked, while a journal is kept. See the module `changes`.
-    pub fn take_journal(&self) -> Vec<u64> {
-        self.journal.take()
+    /// The last name that an object was given.
+    pub fn last_incarnation(&self) -> Incarnation {
+        self.incarnation
     }
 
     /// A name for a new object that no object ever had or will have.
@@ -384,8 +389,10 @@ impl Image {
             let pages = kind.slab_pages();
             let (segment, page, _) = self.take_pages(pages as usize, PageUse::Slab(kind), false)?;
             self.clear_dirty(segment, page, pages as usize);
+            let first = page_place(&self.segments[segment], page);
+            self.journal.event(event::SLAB, &[first.0, kind.index() as u64]);
             let state = &mut self.kinds[kind.index()];
-            state.fresh = page_place(&self.segments[segment], page);
+            state.fresh = first;
             state.fresh_slots = (pages * PAGE_BYTES / kind.slot_bytes()) as u32;
             state.slabs += 1;
         }
@@ -502,6 +509,7 @@ impl Image {
         let first = self.granules.len();
         let span = self.source.create(first, bytes)?;
         assert_eq!(span.bytes(), bytes);
+        self.journal.event(event::SEGMENT, &[first as u64, bytes]);
         self.map.add(first, span);
         let index = self.segments.len();
         self.openings += 1;
@@ -658,7 +666,7 @@ impl Image {
         if now_ns >= self.epoch_step_ns + self.epoch_distance_ns() {
             mark!("epoch stepped");
             self.epoch += 1;
-            self.header.words().publish(header_word::EPOCH, self.epoch);
+            self.publish_header(header_word::EPOCH, self.epoch);
             // Reuse may follow at once, and must not become visible before the epoch that allows it.
             full_fence();
             self.epoch_step_ns = clock();
@@ -948,6 +956,7 @@ impl Image {
         // Whoever sees the new version finds the new list.
         self.source.retired(first);
         self.header.note_retired(first);
+        self.journal.event(event::RETIRED, &[first as u64]);
         self.bump_segments_version();
     }
 
@@ -983,6 +992,7 @@ mod tests {
             memory_bytes,
             segment_bytes_first: 4 << 20,
             segment_bytes_max: 8 << 20,
+            keeps_journal: false,
         };
         Image::create(config, Span::private(Header::BYTES), Box::new(PrivateSegments::default())).unwrap()
     }

@@ -178,6 +178,7 @@ impl Namespace {
                 memory_bytes: shard_bytes,
                 segment_bytes_first: SEGMENT_BYTES_FIRST.min(segment_bytes_max),
                 segment_bytes_max,
+                keeps_journal: false,
             };
             let is_cache = config.cache;
             let config = ShardConfig { number, view: view.clone(), image, view_lease_ns, is_cache };

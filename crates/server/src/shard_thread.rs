@@ -401,9 +401,6 @@ impl ShardThread {
         if let Some(connections) = progress.renewed.take() {
             let _ = self.news.send(News::Renew { namespace: self.namespace, connections });
         }
-        if self.following.is_some() {
-            self.tell_notes();
-        }
         progress
     }
 

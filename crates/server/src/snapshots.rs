@@ -1,9 +1,9 @@
 //! Snapshots: taken while the server serves, and what a server begins with.
 //!
-//! A thread of its own copies the memory of all shards into a file, and writes down behind it what they tell
-//! of their changes meanwhile. When all is copied the shards are cut: each waits until all have come to that
-//! moment, and tells what it knows beside its memory. So what is in the file is what there was of all shards
-//! at that moment, and nothing that a client did after it.
+//! A thread of its own copies the memory of all shards into a file, follows their streams meanwhile, and
+//! writes the changes behind the memory. When all is copied the shards are cut: each waits until all have
+//! come to that moment, and tells which its last record was, and what it knows beside its memory. So what is
+//! in the file is what there was of all shards at that moment, and nothing that a client did after it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use kelix_image::{Header, Image, ImageConfig, MemoryMap, PrivateSegments, Span};
+use kelix_log::{Lag, LetGo, Reader, Record};
 use kelix_shard::{Shard, ShardConfig};
 use kelix_snapshot::{Description, NamespaceDescription, Snapshot, Which, Writer};
 use kelix_types::limits::{EPOCH_NS, SEGMENT_BYTES_FIRST, SEGMENT_BYTES_MAX, SHARDS_MAX, VIEW_LEASE_NS};
@@ -29,8 +30,8 @@ const PIECE_WORDS: usize = 128 << 10;
 /// Words of notes that are written between two pieces, and more only once all is copied. Where the store
 /// changes as fast as notes are written there would never be time for a piece.
 const NOTES_A_PIECE: usize = 2 * PIECE_WORDS;
-/// Words of notes that shards may be ahead of the file, all together, before the snapshot is given up.
-pub(crate) const AHEAD_MAX: usize = 32 << 20;
+/// How long is waited for words of a shard before all are looked at again.
+const ROUND: Duration = Duration::from_millis(1);
 /// How much has to be written, at least, while others have the processor first: words in such a time. Below
 /// that they leave nothing of it.
 const ASIDE_WORDS: usize = 1 << 20;
@@ -58,14 +59,10 @@ type Stretches = Vec<(Place, u64)>;
 
 /// What a shard tells whoever takes a snapshot.
 pub(crate) enum Told {
-    /// All changes from now on are told. These stretches hold something.
-    Began { which: Which, stretches: Stretches, map: MemoryMap },
-    /// Changes.
-    Notes { which: Which, notes: Vec<u64> },
-    /// That was all, and this is what it knows beside its memory.
-    Ended { which: Which, books: Vec<u64>, kept: Vec<u64> },
-    /// It changes faster than that is written.
-    GaveUp,
+    /// All changes from now on can be read. These stretches hold something.
+    Began { which: Which, stretches: Stretches, map: MemoryMap, reader: Reader },
+    /// This record was the last one, and this is what it knows beside its memory.
+    Ended { which: Which, sequence: u64, books: Vec<u64>, kept: Vec<u64> },
 }
 
 /// What a shard is told when a snapshot begins.
@@ -74,10 +71,8 @@ pub(crate) struct Follow {
     pub which: Which,
     /// Whom to tell.
     pub tell: Sender<Told>,
-    /// Words that were told and not written yet, of all shards.
-    pub ahead: Arc<AtomicUsize>,
-    /// The snapshot is the last one: shards rather wait than be further ahead.
-    pub waits: bool,
+    /// What is to happen when the stream is full.
+    pub lag: Lag,
 }
 
 /// The moment of a snapshot.
@@ -274,17 +269,13 @@ fn take(
     let (began, made) = (Instant::now(), SystemTime::now());
     let writer = Writer::create(&config.directory, &description(shared, made))?;
     let (tell, told) = channel();
-    let ahead = Arc::new(AtomicUsize::new(0));
+    // The last one is not to fail because clients are fast.
+    let lag = if is_last { Lag::Wait } else { Lag::LetGo };
     let mut shards = 0;
     for (namespace, of) in shared.namespaces.iter().enumerate() {
         for (shard, handle) in of.shards.iter().enumerate() {
             let which = Which { namespace: namespace as u16, shard: shard as u16 };
-            handle.command(Command::Follow(Follow {
-                which,
-                tell: tell.clone(),
-                ahead: ahead.clone(),
-                waits: is_last,
-            }));
+            handle.command(Command::Follow(Follow { which, tell: tell.clone(), lag }));
             shards += 1;
         }
     }
@@ -292,13 +283,11 @@ fn take(
     let mut taking = Taking {
         writer,
         told,
-        ahead: Ahead(ahead),
         ends,
         written: 0,
         pace: is_aside.then(|| (Instant::now(), 0)),
-        waiting: shards,
-        ended: 0,
-        stretches: Vec::new(),
+        followed: Vec::new(),
+        notes: Vec::new(),
     };
     let copied = taking.copy(shards);
     let moment = Arc::new(Moment {
@@ -310,9 +299,7 @@ fn take(
     // Also where it has failed: nobody is to be followed any more, and who is to end ends.
     shared.shards().for_each(|shard| shard.command(Command::Cut(moment.clone())));
     copied?;
-    while taking.ended < shards {
-        taking.hear(Some(PATIENCE))?;
-    }
+    taking.hear_until(|taking| taking.followed.iter().all(|shard| shard.is_written))?;
     // A server that was superseded while it wrote must not name one that its successor, or who comes after,
     // would begin with.
     let is_ours = || shared.authority.in_force() && shared.store.as_ref().is_none_or(StoreDirectory::is_ours);
@@ -323,12 +310,36 @@ fn take(
     Ok(Taken { path, made, bytes, time: began.elapsed() })
 }
 
-/// Words that shards are ahead. Once it is gone none waits for it.
-struct Ahead(Arc<AtomicUsize>);
+/// A shard whose stream is followed.
+struct Followed {
+    which: Which,
+    map: MemoryMap,
+    stretches: Stretches,
+    reader: Reader,
+    /// What was read of records that are not whole yet.
+    words: Vec<u64>,
+    /// The last record that was written.
+    sequence: u64,
+    /// Which one is to be the last, and what the shard knows beside its memory.
+    end: Option<(u64, Vec<u64>, Vec<u64>)>,
+    is_written: bool,
+}
 
-impl Drop for Ahead {
-    fn drop(&mut self) {
-        self.0.store(0, Ordering::SeqCst);
+impl Followed {
+    /// Takes the notes of records that can be read now, but of some pieces' length at most. `false`: there
+    /// was nothing to be read.
+    fn read(&mut self, notes: &mut Vec<u64>) -> Result<bool> {
+        let read = self.reader.read(&mut self.words, PIECE_WORDS).map_err(|LetGo| {
+            Error::new(ErrorKind::TimedOut, "snapshot", "the store changes faster than that can be written")
+        })?;
+        let mut rest = &self.words[..];
+        while let Some((record, behind)) = Record::split(rest)? {
+            notes.extend_from_slice(record.notes);
+            (self.sequence, rest) = (record.head.sequence, behind);
+        }
+        let left = rest.len();
+        self.words.drain(..self.words.len() - left);
+        Ok(read > 0)
     }
 }
 
@@ -336,22 +347,20 @@ impl Drop for Ahead {
 struct Taking<'a> {
     writer: Writer,
     told: Receiver<Told>,
-    ahead: Ahead,
     ends: Option<&'a AtomicBool>,
     /// Words of memory and notes so far; and of one that is taken aside a moment not long ago, and how many
     /// they were then.
     written: usize,
     pace: Option<(Instant, usize)>,
-    /// Shards that have not begun, and those that have ended.
-    waiting: usize,
-    ended: usize,
-    stretches: Vec<(Which, MemoryMap, Stretches)>,
+    /// The shards that have begun.
+    followed: Vec<Followed>,
+    /// Memory for notes.
+    notes: Vec<u64>,
 }
 
 impl Taking<'_> {
-    /// Takes in what a shard has told: waits for something at most so long, if it is to wait at all. `false`:
-    /// there was nothing.
-    fn hear(&mut self, patience: Option<Duration>) -> Result<bool> {
+    /// Takes in what shards have told, and writes what has changed. `false`: there was nothing.
+    fn hear(&mut self) -> Result<bool> {
         let wrong = |what: &str| Error::new(ErrorKind::Unavailable, "snapshot", what.to_string());
         if self.ends.is_some_and(|ends| ends.load(Ordering::SeqCst)) {
             return Err(wrong("the server ends, and takes its last one"));
@@ -365,50 +374,73 @@ impl Taking<'_> {
             }
             self.pace = Some((Instant::now(), self.written));
         }
-        let told = match patience {
-            Some(patience) => {
-                self.told.recv_timeout(patience).map_err(|_| wrong("a shard does not answer"))?
-            }
-            None => match self.told.try_recv() {
-                Ok(told) => told,
-                Err(_) => return Ok(false),
-            },
-        };
-        match told {
-            Told::Began { which, stretches, map } => {
-                self.stretches.push((which, map, stretches));
-                self.waiting -= 1;
-            }
-            Told::Notes { which, notes } => {
-                self.ahead.0.fetch_sub(notes.len(), Ordering::SeqCst);
-                self.writer.notes(which, &notes)?;
-                self.written += notes.len();
-            }
-            Told::Ended { which, books, kept } => {
-                self.writer.end_shard(which, &books, &kept)?;
-                self.ended += 1;
-            }
-            Told::GaveUp => {
-                let context = "the store changes faster than that can be written";
-                return Err(Error::new(ErrorKind::TimedOut, "snapshot", context));
+        let mut heard = false;
+        while let Ok(told) = self.told.try_recv() {
+            heard = true;
+            match told {
+                Told::Began { which, stretches, map, reader } => self.followed.push(Followed {
+                    which,
+                    map,
+                    stretches,
+                    reader,
+                    words: Vec::new(),
+                    sequence: 0,
+                    end: None,
+                    is_written: false,
+                }),
+                Told::Ended { which, sequence, books, kept } => {
+                    let shard = self.followed.iter_mut().find(|shard| shard.which == which);
+                    let shard = shard.ok_or_else(|| wrong("a shard ended that had not begun"))?;
+                    shard.end = Some((sequence, books, kept));
+                }
             }
         }
-        Ok(true)
+        let Taking { writer, written, followed, notes, .. } = self;
+        for shard in followed.iter_mut().filter(|shard| !shard.is_written) {
+            heard |= shard.read(notes)?;
+            if !notes.is_empty() {
+                writer.notes(shard.which, notes)?;
+                *written += notes.len();
+                notes.clear();
+            }
+            // A shard that nothing changed since it is followed has told of no record.
+            // What a shard tells after its last record is in the stream already, and may be nothing.
+            let is_over = shard.words.is_empty() && shard.reader.waiting() == 0;
+            if let Some((last, books, kept)) = shard.end.take_if(|_| is_over) {
+                debug_assert!(shard.sequence == 0 || shard.sequence == last);
+                writer.end_shard(shard.which, &books, &kept)?;
+                shard.is_written = true;
+            }
+        }
+        Ok(heard)
+    }
+
+    /// Does so until something holds. An error: for too long nothing came.
+    fn hear_until(&mut self, holds: impl Fn(&Taking<'_>) -> bool) -> Result<()> {
+        let mut since = Instant::now();
+        while !holds(self) {
+            if self.hear()? {
+                since = Instant::now();
+            } else if since.elapsed() > PATIENCE {
+                return Err(Error::new(ErrorKind::Unavailable, "snapshot", "a shard does not answer"));
+            } else {
+                std::thread::sleep(ROUND);
+            }
+        }
+        Ok(())
     }
 
     /// Copies all memory, a piece at a time.
     fn copy(&mut self, shards: usize) -> Result<()> {
-        while self.waiting > 0 {
-            self.hear(Some(PATIENCE))?;
-        }
+        self.hear_until(|taking| taking.followed.len() == shards)?;
         let mut words = vec![0; PIECE_WORDS];
         for index in 0..shards {
-            let (which, map, stretches) = &mut self.stretches[index];
-            let (which, map, stretches) = (*which, std::mem::take(map), std::mem::take(stretches));
-            for (place, bytes) in stretches {
+            let shard = &mut self.followed[index];
+            let (which, map) = (shard.which, std::mem::take(&mut shard.map));
+            for (place, bytes) in std::mem::take(&mut shard.stretches) {
                 for at in (0..bytes).step_by(PIECE_WORDS * 8) {
                     let most = self.written + NOTES_A_PIECE;
-                    while self.written < most && self.hear(None)? {}
+                    while self.written < most && self.hear()? {}
                     let count = ((bytes - at) as usize / 8).min(PIECE_WORDS);
                     let place = place.plus(at);
                     let memory = map.words(place, count).ok_or_else(|| {
@@ -507,6 +539,7 @@ pub fn verify_snapshot(path: &Path) -> Result<Snapshot> {
                 memory_bytes: bytes + SEGMENT_BYTES_MAX,
                 segment_bytes_first: SEGMENT_BYTES_FIRST,
                 segment_bytes_max: SEGMENT_BYTES_MAX,
+                keeps_journal: false,
             };
             let view = View::of_shards(1, of.hash_seed, shards);
             let config = ShardConfig { number, view, image, view_lease_ns: VIEW_LEASE_NS, is_cache: false };
@@ -557,6 +590,8 @@ fn fits(snapshot: &Snapshot, namespaces: &[(&str, usize)]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use kelix_log::{RecordHead, Stream};
+
     use super::*;
 
     const WHICH: Which = Which { namespace: 0, shard: 0 };
@@ -564,7 +599,7 @@ mod tests {
 
     /// A snapshot into a folder of its own, of one shard with some pieces of memory, and where the shard
     /// tells of it.
-    fn taking<'a>(name: &str, ends: Option<&'a AtomicBool>) -> (Taking<'a>, Sender<Told>, PathBuf) {
+    fn taking<'a>(name: &str, ends: Option<&'a AtomicBool>) -> (Taking<'a>, Stream, PathBuf) {
         let folder = std::env::temp_dir().join(format!("kelix-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let description =
@@ -574,34 +609,38 @@ mod tests {
         let mut map = MemoryMap::default();
         map.add(0, Span::private(bytes));
         let (tell, told) = channel();
-        tell.send(Told::Began { which: WHICH, stretches: vec![(Place(0), bytes)], map }).unwrap();
-        let ahead = Ahead(Arc::default());
-        let (waiting, stretches) = (1, Vec::new());
-        let taking =
-            Taking { writer, told, ahead, ends, written: 0, pace: None, waiting, ended: 0, stretches };
-        (taking, tell, folder)
+        let mut stream = Stream::new(16 * NOTES_A_PIECE);
+        let reader = stream.follow(Lag::Wait);
+        tell.send(Told::Began { which: WHICH, stretches: vec![(Place(0), bytes)], map, reader }).unwrap();
+        let (followed, notes) = (Vec::new(), Vec::new());
+        let taking = Taking { writer, told, ends, written: 0, pace: None, followed, notes };
+        (taking, stream, folder)
     }
 
     /// Notes were written for as long as there were any before the next piece of memory was copied: a server
     /// that was to end did not, while clients wrote.
     #[test]
     fn memory_is_copied_however_fast_it_changes() {
-        let (mut taking, tell, folder) = taking("flood", None);
-        let ahead = taking.ahead.0.clone();
+        let (mut taking, mut stream, folder) = taking("flood", None);
         let flood = std::thread::spawn(move || {
-            loop {
-                while ahead.load(Ordering::SeqCst) > 16 * NOTES_A_PIECE {
-                    std::thread::yield_now();
-                }
-                ahead.fetch_add(1 << 13, Ordering::SeqCst);
-                if tell.send(Told::Notes { which: WHICH, notes: vec![0; 1 << 13] }).is_err() {
+            let mut unsent = Vec::new();
+            for sequence in 1.. {
+                if !stream.is_followed() {
                     break;
+                }
+                let head = RecordHead { sequence, last_incarnation: 0, words: 1 << 13 };
+                unsent.extend(head.words());
+                unsent.resize(unsent.len() + (1 << 13), 0);
+                while !unsent.is_empty() && stream.is_followed() {
+                    let pushed = stream.push(&unsent);
+                    unsent.drain(..pushed);
+                    std::thread::yield_now();
                 }
             }
         });
-        while taking.ahead.0.load(Ordering::SeqCst) <= 16 * NOTES_A_PIECE {
-            std::thread::yield_now();
-        }
+        taking
+            .hear_until(|taking| taking.followed.iter().any(|it| it.reader.waiting() > NOTES_A_PIECE))
+            .unwrap();
         taking.copy(1).unwrap();
         drop(taking);
         flood.join().unwrap();
@@ -612,12 +651,12 @@ mod tests {
     /// waited for minutes.
     #[test]
     fn a_snapshot_aside_is_given_up_where_others_leave_no_time_for_it() {
-        let (mut taking, _tell, folder) = taking("aside", None);
+        let (mut taking, _stream, folder) = taking("aside", None);
         let before = Instant::now().checked_sub(ASIDE).unwrap();
         (taking.written, taking.pace) = (ASIDE_WORDS, Some((before, 0)));
         taking.copy(1).unwrap();
         (taking.written, taking.pace) = (ASIDE_WORDS - 1, Some((before, 0)));
-        assert_eq!(taking.hear(None).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(taking.hear().unwrap_err().kind(), ErrorKind::TimedOut);
         drop(taking);
         std::fs::remove_dir_all(folder).unwrap();
     }
@@ -625,7 +664,7 @@ mod tests {
     #[test]
     fn a_snapshot_ends_with_the_server() {
         let ends = AtomicBool::new(false);
-        let (mut taking, _tell, folder) = taking("ends", Some(&ends));
+        let (mut taking, _stream, folder) = taking("ends", Some(&ends));
         ends.store(true, Ordering::SeqCst);
         assert_eq!(taking.copy(1).unwrap_err().kind(), ErrorKind::Unavailable);
         drop(taking);

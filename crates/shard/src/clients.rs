@@ -18,6 +18,7 @@
 use std::collections::VecDeque;
 
 use kelix_fabric::{Fabric, PeerId};
+use kelix_image::{Journal, event};
 use kelix_types::limits::SHARD_BATCH;
 use kelix_types::mark;
 use kelix_wire::control::Caller;
@@ -153,6 +154,19 @@ impl Clients {
         }
     }
 
+    /// Clients of another server that may ask again, whose place this one takes.
+    pub fn restore_histories(&mut self, histories: impl Iterator<Item = History>) {
+        for history in histories {
+            self.departed.remember(history);
+        }
+    }
+
+    /// What is known of clients that may ask again, whether they are connected or have gone.
+    pub fn histories(&self) -> Vec<&History> {
+        let connected = self.iter().filter_map(|client| client.history.as_ref());
+        connected.chain(self.departed.iter()).collect()
+    }
+
     /// Writes that were answered as before.
     pub fn repeated(&self) -> u64 {
         self.repeated
@@ -166,9 +180,12 @@ impl Clients {
     }
 
     /// A client's mailboxes are connected, and it has no other connection any more.
-    pub fn join(&mut self, peer: PeerId, parameters: ClientParameters, numbers: &Numbers) {
+    pub fn join(&mut self, peer: PeerId, parameters: ClientParameters, numbers: &Numbers, journal: &Journal) {
         let ClientParameters { ordered_placement, connection, caller, may_write } = parameters;
         let history = caller.map(|caller| self.departed.take(caller));
+        if let Some(history) = &history {
+            journal.event(event::CALLER, &history.caller_words());
+        }
         let new = numbers.known_to_a_newcomer();
         let knows = history.as_ref().map_or(new, |history: &History| history.knows.unwrap_or(new));
         if numbers.are_strange_to(knows) {
@@ -195,7 +212,7 @@ impl Clients {
     }
 
     /// A client has gone, if it has not before. What it was answered is remembered if it may come again.
-    pub fn leave(&mut self, peer: PeerId) -> Option<Departure> {
+    pub fn leave(&mut self, peer: PeerId, journal: &Journal) -> Option<Departure> {
         let client = self.connected.get_mut(peer.0 as usize).and_then(Option::take)?;
         self.turns.forget(peer);
         self.blocked.retain(|blocked| *blocked != peer);
@@ -203,7 +220,9 @@ impl Clients {
         let comes_again = client.history.is_some();
         if let Some(mut history) = client.history {
             history.knows = Some(client.knows);
-            self.departed.remember(history);
+            if let Some(forgotten) = self.departed.remember(history) {
+                journal.event(event::GONE, &forgotten.caller_words()[..1]);
+            }
         }
         Some(Departure { upload: client.upload, comes_again })
     }
@@ -336,11 +355,18 @@ impl Clients {
     }
 
     /// Sends the answer to a request, and keeps it where it may be asked for again.
-    pub fn answer(&mut self, fabric: &mut impl Fabric, task: &Task, frame: &mut FrameBuffer) {
+    pub fn answer(
+        &mut self,
+        fabric: &mut impl Fabric,
+        task: &Task,
+        frame: &mut FrameBuffer,
+        journal: &Journal,
+    ) {
         if let Some(sequence) = task.shape.head.sequence {
             if let Some(history) = self.get_mut(task.peer).and_then(|client| client.history.as_mut()) {
                 let reply = Reply::parse(frame.payload()).expect("an answer of this shard");
                 history.note(sequence.number, reply.head);
+                journal.event(event::ANSWER, &history.answer_words(sequence.number, &reply.head));
             }
         }
         self.reply(fabric, task.peer, frame);

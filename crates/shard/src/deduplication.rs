@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use kelix_types::limits::{CALLERS_REMEMBERED, SEQUENCES_KEPT};
 use kelix_wire::control::Caller;
-use kelix_wire::{ReplyHead, Sequence};
+use kelix_wire::{ReplyHead, Sequence, Status};
 
 /// What is known of a client that may ask again.
 pub(crate) struct History {
@@ -32,6 +32,44 @@ impl History {
         let complete_from = if caller.again { u64::MAX } else { 0 };
         let knows = caller.again.then_some(0);
         History { number: caller.number, complete_from, answers: Vec::new(), knows }
+    }
+
+    /// One that a follower was told of. Its client has gone, and knows no table that may be another now.
+    pub fn restored(number: u64, complete_from: u64) -> History {
+        History { number, complete_from, answers: Vec::new(), knows: Some(0) }
+    }
+
+    /// The client's number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether a write would be answered alike out of both, but for the request's own number: for tests.
+    pub fn answers_as(&self, other: &History) -> bool {
+        let all = |history: &History| -> Vec<_> {
+            let known = history.answers.iter().flatten();
+            known.map(|(number, answer)| (*number, answer.status, answer.version, answer.location)).collect()
+        };
+        all(self) == all(other)
+    }
+
+    /// What a follower is told when it begins.
+    pub fn caller_words(&self) -> [u64; 2] {
+        [self.number, self.complete_from]
+    }
+
+    /// What it is told of an answer.
+    pub fn answer_words(&self, number: u64, answer: &ReplyHead) -> [u64; 5] {
+        [self.number, number, answer.status as u64, answer.version, answer.location]
+    }
+
+    /// Keeps an answer that a follower was told of. `None`: it makes no sense.
+    pub fn note_words(&mut self, words: &[u64]) -> Option<()> {
+        let &[number, status, version, location] = words else { return None };
+        let status = Status::of_number(u8::try_from(status).ok()?)?;
+        self.complete_from = self.complete_from.min(number);
+        self.note(number, ReplyHead { id: 0, status, version, location });
+        Some(())
     }
 
     /// Whether it is that of a client.
@@ -71,25 +109,25 @@ impl History {
 pub(crate) struct Departed(VecDeque<History>);
 
 impl Departed {
+    pub fn iter(&self) -> impl Iterator<Item = &History> {
+        self.0.iter()
+    }
+
     /// What is known of a client that connects.
     pub fn take(&mut self, caller: Caller) -> History {
         let known = self.0.iter().position(|history| history.is_of(caller));
         known.and_then(|index| self.0.remove(index)).unwrap_or_else(|| History::of(caller))
     }
 
-    /// A client has gone, and may come again.
-    pub fn remember(&mut self, history: History) {
-        if self.0.len() == CALLERS_REMEMBERED {
-            self.0.pop_front();
-        }
+    /// A client has gone, and may come again. Returns the one that is forgotten for it.
+    pub fn remember(&mut self, history: History) -> Option<History> {
         self.0.push_back(history);
+        if self.0.len() > CALLERS_REMEMBERED { self.0.pop_front() } else { None }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use kelix_wire::Status;
-
     use super::*;
 
     fn answer(version: u64) -> ReplyHead {

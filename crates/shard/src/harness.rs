@@ -94,6 +94,7 @@ impl Harness {
             memory_bytes,
             segment_bytes_first: SHARD_BYTES_MIN,
             segment_bytes_max: SHARD_BYTES_MIN,
+            keeps_journal: false,
         };
         let view = View::of_shards(1, Harness::SEED, shards);
         ShardConfig { number: 0, view, image, view_lease_ns: VIEW_LEASE_NS, is_cache: false }

@@ -112,7 +112,7 @@ impl Shard {
                 self.requests.tried += 1;
                 task.order = self.requests.tried;
                 match self.try_once(now, fabric, task, &mut frame) {
-                    Ok(()) => self.clients.answer(fabric, task, &mut frame),
+                    Ok(()) => self.clients.answer(fabric, task, &mut frame, self.store.image.journal()),
                     Err(no_room) => self.wait_for_room(now, fabric, task, no_room, &mut frame),
                 }
             }

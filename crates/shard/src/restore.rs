@@ -101,6 +101,15 @@ impl Stock {
     }
 }
 
+/// What a shard begins with beside the memory of another one.
+pub(crate) struct Origin<'a> {
+    pub books: &'a Books,
+    /// What the other one kept ([`Shard::kept`]).
+    pub kept: &'a [u64],
+    /// Whether a slot that begins with a guardian may hold something live. The others are not looked at.
+    pub is_live: &'a dyn Fn(Place) -> bool,
+}
+
 impl Shard {
     /// A shard that goes on with the memory that `fill` writes into its image, which has the segments of
     /// these books.
@@ -109,6 +118,17 @@ impl Shard {
         header: Span,
         source: Box<dyn SegmentSource>,
         (books, kept): (&Books, &[u64]),
+        fill: impl FnOnce(&Image) -> Result<()>,
+    ) -> Result<Shard> {
+        Shard::restore_from(config, header, source, Origin { books, kept, is_live: &|_| true }, fill)
+    }
+
+    /// The same, where more is known.
+    pub(crate) fn restore_from(
+        config: ShardConfig,
+        header: Span,
+        source: Box<dyn SegmentSource>,
+        Origin { books, kept, is_live }: Origin<'_>,
         fill: impl FnOnce(&Image) -> Result<()>,
     ) -> Result<Shard> {
         let wrong = |what: &str| Error::new(ErrorKind::Damaged, "restore shard", what.to_string());
@@ -122,7 +142,7 @@ impl Shard {
         let mut stock = Stock { is_cache: config.is_cache, last: books.incarnation, ..Stock::default() };
         image.take_stock(|map, kind, place| match kind.is_of_the_hash_index() {
             true => blocks.contains(&place),
-            false => stock.look(map, kind, place),
+            false => is_live(place) && stock.look(map, kind, place),
         });
         if stock.wrong {
             return Err(wrong("an item makes no sense"));
@@ -177,7 +197,7 @@ fn is_catalogue_item(store: &mut Store, key: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     use std::collections::HashMap;
@@ -188,24 +208,32 @@ mod tests {
     use kelix_wire::mailboxes::Mailboxes;
     use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Status, encode_request};
 
+    use kelix_log::{Lag, Record};
+
+    use crate::follower::Follower;
     use crate::harness::Harness;
 
-    const MEMORY: u64 = 64 << 20;
+    pub(crate) const MEMORY: u64 = 64 << 20;
     const KINDS: [TableKind; 4] = TableKind::ALL;
 
-    struct World {
-        alone: Harness,
+    /// A shard, and what is in it.
+    pub(crate) struct World {
+        pub alone: Harness,
         model: HashMap<(TableId, Vec<u8>), Vec<u8>>,
         random: u64,
     }
 
     impl World {
-        fn below(&mut self, limit: u64) -> u64 {
+        pub fn new(alone: Harness, seed: u64) -> World {
+            World { alone, model: HashMap::new(), random: seed }
+        }
+
+        pub fn below(&mut self, limit: u64) -> u64 {
             self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (self.random >> 33) % limit
         }
 
-        fn ask(&mut self, head: RequestHead, key: &[u8], body: &[u8]) -> (Status, Vec<u8>) {
+        pub fn ask(&mut self, head: RequestHead, key: &[u8], body: &[u8]) -> (Status, Vec<u8>) {
             let mut frame = FrameBuffer::default();
             encode_request(&mut frame, head, key, body);
             assert!(self.alone.send(&mut frame).faulty.is_empty());
@@ -216,7 +244,7 @@ mod tests {
         }
 
         /// Does something to a key.
-        fn act(&mut self) {
+        pub fn act(&mut self) {
             let table = TableId::new(KINDS[self.below(4) as usize], 1 + self.below(2) as u16);
             let number = self.below(3000);
             let key = match table.kind().has_numbers() {
@@ -255,7 +283,7 @@ mod tests {
         }
 
         /// Whether everything is there that should be.
-        fn check(&mut self) {
+        pub fn check(&mut self) {
             self.alone.shard.audit().unwrap();
             let model = std::mem::take(&mut self.model);
             for ((table, key), value) in &model {
@@ -276,18 +304,23 @@ mod tests {
         for seed in 1..4 {
             let mailboxes = Mailboxes::default();
             let alone = Harness::with(1, MEMORY, &mailboxes);
-            let mut world = World { alone, model: HashMap::new(), random: seed };
+            let mut world = World::new(alone, seed);
             for _ in 0..20_000 {
                 world.act();
             }
+            let mut reader = world.alone.shard.follow(Lag::Wait);
             let image = || world.alone.shard.image();
-            image().keep_journal(true);
+            let (books, kept) = (image().books(), world.alone.shard.kept());
+            assert_eq!(Books::of_words(&books.words()).as_ref(), Some(&books));
+            let sequence = world.alone.shard.sequence();
+            let source = Box::new(PrivateSegments::default());
+            let mut follower = Follower::of_books(source, (&books, &kept), sequence).unwrap();
             let mut left: Vec<(Place, usize)> = Vec::new();
             for (place, bytes) in image().stretches() {
                 let pieces = (0..bytes).step_by(4096);
                 left.extend(pieces.map(|at| (place.plus(at), (bytes - at).min(4096) as usize / 8)));
             }
-            let (mut copied, mut notes) = (Vec::new(), Vec::new());
+            let (mut copied, mut records) = (Vec::new(), Vec::new());
             while !left.is_empty() {
                 let which = world.below(left.len() as u64) as usize;
                 let (place, count) = left.swap_remove(which);
@@ -301,11 +334,18 @@ mod tests {
                 if world.below(50) == 0 {
                     world.alone.pass_epoch();
                 }
-                notes.extend(world.alone.shard.image().take_journal());
+                reader.read(&mut records, usize::MAX).unwrap();
             }
-            notes.extend(world.alone.shard.image().take_journal());
+            copied.iter().for_each(|(place, words)| follower.copy(*place, words));
+            let (mut rest, mut notes) = (&records[..], Vec::new());
+            while let Some((record, behind)) = Record::split(rest).unwrap() {
+                follower.apply(&record).unwrap();
+                notes.extend_from_slice(record.notes);
+                rest = behind;
+            }
+            assert!(rest.is_empty());
+            assert_eq!(follower.compare(&world.alone.shard), Ok(()));
             let (books, kept) = (world.alone.shard.image().books(), world.alone.shard.kept());
-            assert_eq!(Books::of_words(&books.words()).as_ref(), Some(&books));
             let fill = |image: &Image| {
                 for (place, words) in &copied {
                     if let Some(memory) = image.map().words(*place, words.len()) {

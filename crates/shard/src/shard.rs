@@ -3,15 +3,20 @@
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Image, ImageConfig, ItemOptions, MemoryUse, SegmentSource, Span};
 use kelix_index::{Index, ModelCounts, OrderedCounts};
+use kelix_log::{Lag, Reader};
 use kelix_types::{Error, ErrorKind, Result, TableId, TableKind, mark};
 use kelix_wire::{Expiry, RequestHead, View, control::Caller};
 
 use crate::clients::{Clients, Departure};
 use crate::datasets::{Datasets, GenerationReport, NumberCounts, Order};
 use crate::evacuation::Evacuation;
+use crate::recorder::Recorder;
 use crate::request::Requests;
 use crate::store::Store;
 use crate::waiting::ParkedWrites;
+
+/// How long a shard waits before it looks whether followers have made room.
+const BEHIND_NS: u64 = 100_000;
 
 /// Time as the shell tells it.
 #[derive(Clone, Copy, Debug)]
@@ -134,6 +139,8 @@ pub struct Shard {
     pub(crate) evacuation: Evacuation,
     /// Generations, and names and numbers of tables.
     pub(crate) datasets: Datasets,
+    /// What followers are told.
+    pub(crate) recorder: Recorder,
 }
 
 impl Shard {
@@ -156,6 +163,7 @@ impl Shard {
             evacuation: Evacuation::new(config.image.segment_bytes_max),
             datasets: Datasets::new(config.view_lease_ns),
             store: Store::new(config, image, index),
+            recorder: Recorder::default(),
         }
     }
 
@@ -169,13 +177,14 @@ impl Shard {
             mark!("client connected anew before its old connection was over");
             self.leave(peer);
         }
-        self.clients.join(peer, parameters, self.datasets.numbers());
+        self.clients.join(peer, parameters, self.datasets.numbers(), self.store.image.journal());
         old
     }
 
     /// A client has gone. Its unfinished requests go with it.
     pub fn leave(&mut self, peer: PeerId) {
-        let Some(Departure { upload, comes_again }) = self.clients.leave(peer) else { return };
+        let left = self.clients.leave(peer, self.store.image.journal());
+        let Some(Departure { upload, comes_again }) = left else { return };
         self.parked.forget(peer);
         if let Some(upload) = upload {
             mark!("client gone in the middle of an upload");
@@ -229,14 +238,40 @@ impl Shard {
             self.leave(peer);
             progress.faulty.push((peer, "numbers of tables that it knows were given again"));
         }
-        progress.requests = self.serve(now, fabric, &mut progress.faulty);
+        if !self.recorder.is_behind() {
+            progress.requests = self.serve(now, fabric, &mut progress.faulty);
+        }
         progress.next_ns = self.upkeep(now, fabric, &mut progress.renewed);
+        self.recorder.seal(&self.store, &mut self.datasets);
+        if self.recorder.is_behind() {
+            let again = now.monotonic_ns + BEHIND_NS;
+            progress.next_ns = Some(progress.next_ns.map_or(again, |next| next.min(again)));
+        }
         self.clients.flush(fabric, &mut progress.faulty);
         for (peer, _) in &progress.faulty {
             self.leave(*peer);
         }
         self.datasets.take_orders(&mut progress.orders);
         progress
+    }
+
+    // ---- followers ----
+
+    /// Somebody is told of all changes from now on, a record a step.
+    pub fn follow(&mut self, lag: Lag) -> Reader {
+        self.recorder.follow(&self.store, lag)
+    }
+
+    /// Makes a record of what changed outside of steps. `false`: not all that followers are to be told has
+    /// found room yet.
+    pub fn seal(&mut self) -> bool {
+        self.recorder.seal(&self.store, &mut self.datasets);
+        !self.recorder.is_behind()
+    }
+
+    /// How many records followers were told so far.
+    pub fn sequence(&self) -> u64 {
+        self.recorder.sequence()
     }
 
     /// Does what another shard has to tell.

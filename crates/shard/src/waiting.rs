@@ -147,7 +147,7 @@ impl Shard {
             self.store.set_retrying(false);
             let fate = match tried {
                 Ok(()) => {
-                    self.clients.answer(fabric, &task, &mut frame);
+                    self.clients.answer(fabric, &task, &mut frame, self.store.image.journal());
                     Fate::Served
                 }
                 Err(no_room) => self.park_or_refuse(now, fabric, &mut task, (no_room, came), &mut frame),
@@ -169,7 +169,7 @@ impl Shard {
         let peer = task.peer;
         if !may_find_room(&mut self.store, now, no_room, came) {
             self.refuse(task, frame);
-            self.clients.answer(fabric, task, frame);
+            self.clients.answer(fabric, task, frame, self.store.image.journal());
             return Fate::Refused;
         }
         self.store.image.hurry();
@@ -265,6 +265,7 @@ mod tests {
             memory_bytes,
             segment_bytes_first: 4 * MIB,
             segment_bytes_max: 4 * MIB,
+            keeps_journal: false,
         };
         let config = ShardConfig {
             number: 0,

@@ -102,6 +102,7 @@ impl ServerPlan {
                 memory_bytes: self.memory_bytes / self.shards as u64,
                 segment_bytes_first: 4 << 20,
                 segment_bytes_max: 4 << 20,
+                keeps_journal: false,
             },
             view_lease_ns: VIEW_LEASE_EPOCHS * self.kind.epoch_ns,
             is_cache: false,

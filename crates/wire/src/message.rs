@@ -170,6 +170,27 @@ pub enum Status {
     Frozen = 10,
 }
 
+impl Status {
+    /// The one with a number. `None`: there is none.
+    #[inline]
+    pub fn of_number(number: u8) -> Option<Status> {
+        Some(match number {
+            0 => Status::Ok,
+            1 => Status::Absent,
+            2 => Status::Mismatch,
+            3 => Status::NoRoom,
+            4 => Status::Refused,
+            5 => Status::Forgotten,
+            6 => Status::Denied,
+            7 => Status::Gone,
+            8 => Status::Loaded,
+            9 => Status::Taken,
+            10 => Status::Frozen,
+            _ => return None,
+        })
+    }
+}
+
 /// Which optional words a request has, and of what kind its item is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RequestFlags(pub u8);
@@ -529,20 +550,7 @@ impl<'a> Reply<'a> {
     #[inline]
     pub fn parse(payload: &'a [u64]) -> Option<Reply<'a>> {
         let &[word, version, location, ref item @ ..] = payload else { return None };
-        let status = match word as u8 {
-            0 => Status::Ok,
-            1 => Status::Absent,
-            2 => Status::Mismatch,
-            3 => Status::NoRoom,
-            4 => Status::Refused,
-            5 => Status::Forgotten,
-            6 => Status::Denied,
-            7 => Status::Gone,
-            8 => Status::Loaded,
-            9 => Status::Taken,
-            10 => Status::Frozen,
-            _ => return None,
-        };
+        let status = Status::of_number(word as u8)?;
         Some(Reply { head: ReplyHead { id: (word >> 32) as u32, status, version, location }, item })
     }
 

@@ -72,7 +72,7 @@ impl SegmentBooks {
         let pages = self.bytes / PAGE_BYTES;
         let fits = |slab: &u64| {
             Slab::of_word(*slab).is_some_and(|slab| {
-                slab.page + slab.kind.slab_pages() <= pages && slab.carved <= slab.slots()
+                slab.page + slab.kind.slab_pages() <= pages && slab.carved <= slab.kind.slots()
             })
         };
         let whole = self.bytes > 0 && self.bytes % PAGE_BYTES == 0 && self.bytes < 1 << 40;
@@ -89,25 +89,20 @@ impl SegmentBooks {
 
 /// A slab, as books have it.
 #[derive(Clone, Copy)]
-struct Slab {
-    kind: Kind,
-    carved: u64,
-    page: u64,
+pub(crate) struct Slab {
+    pub kind: Kind,
+    pub carved: u64,
+    pub page: u64,
 }
 
 impl Slab {
-    fn word(self) -> u64 {
+    pub fn word(self) -> u64 {
         (self.kind.index() as u64) << 48 | self.carved << 24 | self.page
     }
 
-    fn of_word(word: u64) -> Option<Slab> {
-        let kind = (word >> 48) as usize;
+    pub fn of_word(word: u64) -> Option<Slab> {
         let (carved, page) = (word >> 24 & 0xff_ffff, word & 0xff_ffff);
-        (kind < Kind::COUNT).then(|| Slab { kind: Kind::from_index(kind), carved, page })
-    }
-
-    fn slots(self) -> u64 {
-        self.kind.slab_pages() * PAGE_BYTES / self.kind.slot_bytes()
+        Kind::of_number(word >> 48).map(|kind| Slab { kind, carved, page })
     }
 }
 
@@ -166,6 +161,8 @@ impl Image {
         books: &Books,
     ) -> Result<Image> {
         let mut image = Image::without_segments(config, header, source);
+        // Who follows knows what the books say.
+        image.journal.keep(false);
         let bytes: u64 = books.segments.iter().map(|segment| segment.bytes).sum();
         // While a segment was being emptied there may have been one too many.
         let largest = books.segments.iter().map(|segment| segment.bytes).max().unwrap_or(0);
@@ -198,7 +195,8 @@ impl Image {
                 image.segments[index].keep_slab(slab.kind, slab.page as usize, slab.carved as u32);
             }
         }
-        image.header.words().publish(header_word::DIRECTORY, books.directory);
+        image.publish_header(header_word::DIRECTORY, books.directory);
+        image.journal.keep(config.keeps_journal);
         Ok(image)
     }
 
@@ -245,7 +243,7 @@ impl Image {
         is_used: &mut impl FnMut(&MemoryMap, Kind, Place) -> bool,
     ) {
         let bytes = kind.slot_bytes();
-        let slots = kind.slab_pages() * PAGE_BYTES / bytes;
+        let slots = kind.slots();
         for slot in 0..slots {
             let place = first.plus(slot * bytes);
             if slot < u64::from(carved) && is_used(&self.map, kind, place) {
@@ -253,8 +251,8 @@ impl Image {
                 continue;
             }
             // Of what was not taken over, models for one, the live bit may be set.
-            let guardian = self.words(place, 1);
-            if Guardian(guardian.load(0)).is_live() {
+            let guardian = self.change(place, 1);
+            if Guardian(guardian.words().load(0)).is_live() {
                 guardian.store(0, 0);
             }
             self.kinds[kind.index()].free.push_back((place.0 / PLACE_ALIGN) | ripe);
@@ -282,6 +280,7 @@ mod tests {
             memory_bytes,
             segment_bytes_first: 4 << 20,
             segment_bytes_max: 4 << 20,
+            keeps_journal: false,
         };
         let source = || Box::new(PrivateSegments::default());
         let mut image = Image::create(config(12 << 20, 5), Span::private(Header::BYTES), source()).unwrap();
@@ -312,6 +311,7 @@ mod tests {
             memory_bytes: 2 * GRANULE_BYTES,
             segment_bytes_first: GRANULE_BYTES,
             segment_bytes_max: GRANULE_BYTES,
+            keeps_journal: false,
         };
         let mut image =
             Image::create(config, Span::private(Header::BYTES), Box::new(PrivateSegments::default()))

@@ -46,7 +46,7 @@ impl HashIndex {
         index.depths[0] = 1;
         image.change(index.root.first_entry(), 1).store(0, subtable.0);
         image.make_live(place);
-        image.header().words().publish(header_word::DIRECTORY, index.root.word());
+        image.publish_header(header_word::DIRECTORY, index.root.word());
         Ok(index)
     }
 
@@ -292,7 +292,7 @@ impl HashIndex {
         let guardian = image.next_incarnation().live();
         image.drop_live(old.place);
         image.change(place, 1).publish(0, guardian.0);
-        image.header().words().publish(header_word::DIRECTORY, root.word());
+        image.publish_header(header_word::DIRECTORY, root.word());
         image.release(Kind::directory(old.depth), old.place);
         self.root = root;
         Ok(())
@@ -572,6 +572,7 @@ mod tests {
             memory_bytes: 256 << 20,
             segment_bytes_first: 16 << 20,
             segment_bytes_max: 64 << 20,
+            keeps_journal: false,
         };
         Image::create(config, Span::private(Header::BYTES), Box::new(PrivateSegments::default())).unwrap()
     }

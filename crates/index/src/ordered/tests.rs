@@ -30,6 +30,7 @@ fn world(kind: TableKind) -> World {
         memory_bytes: 256 << 20,
         segment_bytes_first: 16 << 20,
         segment_bytes_max: 64 << 20,
+        keeps_journal: false,
     };
     let segments = Box::new(PrivateSegments::default());
     let mut image = Image::create(config, Span::private(Header::BYTES), segments).unwrap();

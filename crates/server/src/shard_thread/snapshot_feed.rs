@@ -1,52 +1,22 @@
-//! What a shard tells whoever takes a snapshot: where its memory is, every change from then on, and in the
-//! end what it knows beside.
+//! What a shard does for whoever takes a snapshot: says where its memory is, lets its stream be followed, and
+//! in the end tells what it knows beside its memory.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::ShardThread;
-use crate::snapshots::{AHEAD_MAX, Follow, Moment, PATIENCE, Told};
+use crate::snapshots::{Follow, Moment, PATIENCE, Told};
 
-/// Words of notes that are told at once, so that not every request makes a message.
-const NOTES_AT_ONCE: usize = 8 << 10;
+/// How long is waited for room in the stream before it is looked for again.
+const ROUND: Duration = Duration::from_millis(1);
 
 impl ShardThread {
-    /// Tells where memory is, and all changes from now on.
+    /// Tells where memory is, and lets all changes from now on be read.
     pub(super) fn begin_to_tell(&mut self, follow: Follow) {
-        let image = self.shard.image();
-        image.keep_journal(true);
-        let (stretches, map) = (image.stretches(), image.map().clone());
-        let _ = follow.tell.send(Told::Began { which: follow.which, stretches, map });
+        let reader = self.shard.follow(follow.lag);
+        let (stretches, map) = (self.shard.image().stretches(), self.shard.image().map().clone());
+        // Nobody may be there any more: then the reader is gone, too.
+        let _ = follow.tell.send(Told::Began { which: follow.which, stretches, map, reader });
         self.following = Some(follow);
-    }
-
-    /// Tells changes, once there are many.
-    pub(super) fn tell_notes(&mut self) {
-        if self.shard.image().journal_words() >= NOTES_AT_ONCE {
-            self.tell_all_notes();
-        }
-    }
-
-    fn tell_all_notes(&mut self) {
-        let Some(Follow { which, tell, ahead, waits }) = &self.following else { return };
-        let notes = self.shard.image().take_journal();
-        let began = Instant::now();
-        while *waits && ahead.load(Ordering::SeqCst) + notes.len() > AHEAD_MAX && began.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        if ahead.fetch_add(notes.len(), Ordering::SeqCst) > AHEAD_MAX {
-            let _ = tell.send(Told::GaveUp);
-            return self.tell_no_more();
-        }
-        if !notes.is_empty() && tell.send(Told::Notes { which: *which, notes }).is_err() {
-            // Nobody takes it any more.
-            self.tell_no_more();
-        }
-    }
-
-    fn tell_no_more(&mut self) {
-        self.shard.image().keep_journal(false);
-        self.following = None;
     }
 
     /// Comes to the moment of the snapshot with all others, and tells what there is.
@@ -55,12 +25,24 @@ impl ShardThread {
             self.drain();
         }
         let met = moment.meet();
-        self.tell_all_notes();
-        if let Some(Follow { which, tell, .. }) = self.following.as_ref().filter(|_| met) {
+        let following = self.following.take();
+        if let Some(Follow { which, tell, .. }) = following.filter(|_| met && self.tell_all()) {
             let (books, kept) = (self.shard.image().books().words(), self.shard.kept());
-            let _ = tell.send(Told::Ended { which: *which, books, kept });
+            let sequence = self.shard.sequence();
+            let _ = tell.send(Told::Ended { which, sequence, books, kept });
         }
-        self.tell_no_more();
         self.is_over = moment.is_last;
+    }
+
+    /// Waits until all that has changed is in the stream.
+    fn tell_all(&mut self) -> bool {
+        let began = Instant::now();
+        while !self.shard.seal() {
+            if began.elapsed() > PATIENCE {
+                return false;
+            }
+            std::thread::sleep(ROUND);
+        }
+        true
     }
 }

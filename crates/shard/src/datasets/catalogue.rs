@@ -43,7 +43,8 @@ impl Store {
 
     /// Readers look again what is in force, and what can be read.
     pub fn note_generations(&mut self) {
-        self.image.header().words().add(header_word::GENERATIONS, 1);
+        let generations = self.image.header().words().load(header_word::GENERATIONS) + 1;
+        self.image.publish_header(header_word::GENERATIONS, generations);
     }
 }
 

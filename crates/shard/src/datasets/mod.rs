@@ -73,6 +73,8 @@ pub(crate) struct Datasets {
     search: Option<LinkSearch>,
     /// What other shards are to be told when the step ends.
     orders: Vec<Order>,
+    /// What is kept for whoever goes on with the image ([`Datasets::keep`]) may be other than it was.
+    changed: bool,
 }
 
 impl Datasets {
@@ -86,7 +88,13 @@ impl Datasets {
             purges: TablePurges::default(),
             search: None,
             orders: Vec::new(),
+            changed: false,
         }
+    }
+
+    /// Whether what is kept may have changed since this was last asked.
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
     }
 
     /// What there is of generations, the oldest of each dataset first.
@@ -125,6 +133,7 @@ impl Datasets {
             encode_reply(frame, ReplyHead { id: head.id, status, version: 0, location: 0 });
             return Ok(());
         }
+        self.changed |= matches!(head.op, Op::Build | Op::Switch | Op::Abandon);
         let frozen_until_ns = now.monotonic_ns + 2 * self.registry.lease_ns();
         let answer = match head.op {
             Op::Build if store.partition.is_first() => {
@@ -172,6 +181,7 @@ impl Datasets {
 
     /// Does what another shard has to tell.
     pub fn handle_order(&mut self, store: &mut Store, order: Order) {
+        self.changed = true;
         match order {
             // Shard 0 has given tables to a generation, which are going to be filled here, too.
             Order::Begin { generation, connection, tables } => {
@@ -235,6 +245,7 @@ impl Datasets {
     /// Unlists what nobody holds any more, and drops what has not been listed for a lease.
     fn retire(&mut self, now: Now, store: &mut Store) {
         for number in self.registry.look(now) {
+            self.changed = true;
             if self.registry.unlist(now, number) {
                 store.remove_key(TableId::CATALOGUE, &generation_key(number));
             } else {
@@ -263,6 +274,7 @@ impl Datasets {
 
     /// Begins to drop what is in tables here. A generation of 0 is none: the tables were dropped by a client.
     fn begin_purge(&mut self, store: &mut Store, generation: u64, tables: Vec<TableId>, given_up: bool) {
+        self.changed = true;
         self.end_build(store, generation);
         store.tables.end(generation, &tables, given_up);
         // Whoever reads on sees that before anything is gone.
@@ -272,6 +284,7 @@ impl Datasets {
 
     /// Nothing of a generation is left on this shard.
     fn has_purged(&mut self, store: &Store, generation: u64) {
+        self.changed = true;
         if let Some(search) = &mut self.search {
             search.ahead = search.ahead.saturating_sub(1);
         }
@@ -318,6 +331,7 @@ impl Datasets {
                 Some(now.monotonic_ns)
             }
             Return::Forget(tables) => {
+                self.changed = true;
                 store.tables.forget(&tables);
                 if shards > 1 {
                     self.orders.push(Order::Forget { tables });

@@ -86,6 +86,7 @@ impl Datasets {
         if dataset.at(Stage::InForce).is_none() {
             return Answer::of(Status::Absent);
         }
+        self.changed = true;
         self.free_names(store, &name, &[]);
         self.registry.supersede(now, &name);
         store.remove_key(TableId::CATALOGUE, &catalogue::dataset_key(name.as_bytes()));

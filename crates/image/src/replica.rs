@@ -1,0 +1,273 @@
+//! The memory of an image somewhere else: made of what its journal notes, and of nothing else.
+//!
+//! A replica knows of each segment what its pages are, and of each slot that may hold an item or a leaf
+//! whether that is live: a bit a place, which changes with the slot's first word. So whoever goes on with the
+//! image ([`Image::restore`](crate::Image::restore)) need not look at slots that hold nothing.
+//!
+//! Nobody reads a replica while it is applied to. Notes are applied in their order, each whole.
+
+use std::collections::BTreeMap;
+
+use kelix_types::limits::{GRANULE_BYTES, PAGE_BYTES, PLACE_ALIGN};
+use kelix_types::{Error, ErrorKind, Guardian, Place, Result};
+
+use crate::changes::{Note, Notes, event};
+use crate::header::header_word;
+use crate::map::{MemoryMap, Span};
+use crate::pages::Kind;
+use crate::segments::SegmentSource;
+use crate::writer::{Books, SegmentBooks, Slab};
+
+/// The memory of an image, elsewhere.
+pub struct Replica {
+    map: MemoryMap,
+    source: Box<dyn SegmentSource>,
+    /// By their first granules.
+    segments: BTreeMap<usize, Segment>,
+    directory: u64,
+}
+
+struct Segment {
+    span: Span,
+    /// What each page is.
+    pages: Vec<Option<Page>>,
+    /// A bit for each place that may be the first of a slot: something live stands there.
+    live: Vec<u64>,
+}
+
+/// A page of a slab.
+#[derive(Clone, Copy)]
+struct Page {
+    kind: Kind,
+    /// The slab's first page.
+    head: u32,
+}
+
+impl Segment {
+    fn new(span: Span) -> Segment {
+        let pages = (span.bytes() / PAGE_BYTES) as usize;
+        let bits = (span.bytes() / PLACE_ALIGN) as usize;
+        Segment { span, pages: vec![None; pages], live: vec![0; bits.div_ceil(64)] }
+    }
+
+    /// Says of each slot whose first word is among these bytes of the segment whether something live stands
+    /// there.
+    fn note_live(&mut self, first: u64, bytes: u64) {
+        let mut at = first;
+        while at < first + bytes {
+            let page = (at / PAGE_BYTES) as usize;
+            let Some(Page { kind, head }) = self.pages[page].filter(|page| page.kind.has_guardian()) else {
+                at = (at / PAGE_BYTES + 1) * PAGE_BYTES;
+                continue;
+            };
+            let slab = u64::from(head) * PAGE_BYTES;
+            let (slots, slot_bytes) = (kind.slots(), kind.slot_bytes());
+            let slot = (at - slab).div_ceil(slot_bytes);
+            // Behind the last slot nothing stands, and the next slab may be of another kind.
+            let place = slab + slot * slot_bytes;
+            if slot >= slots {
+                at = slab + kind.slab_pages() * PAGE_BYTES;
+                continue;
+            }
+            if place >= first + bytes {
+                return;
+            }
+            let live = Guardian(self.span.words().load((place / 8) as usize)).is_live();
+            let (word, bit) = ((place / PLACE_ALIGN / 64) as usize, place / PLACE_ALIGN % 64);
+            self.live[word] = self.live[word] & !(1 << bit) | u64::from(live) << bit;
+            at = place + slot_bytes;
+        }
+    }
+}
+
+impl Replica {
+    /// A replica of an image without segments.
+    pub fn new(source: Box<dyn SegmentSource>) -> Replica {
+        let (map, segments) = (MemoryMap::default(), BTreeMap::new());
+        Replica { map, source, segments, directory: 0 }
+    }
+
+    /// A replica of an image with these books, whose memory is zero yet: [`Replica::copy`] fills it.
+    pub fn of_books(source: Box<dyn SegmentSource>, books: &Books) -> Result<Replica> {
+        let mut replica = Replica::new(source);
+        replica.directory = books.directory;
+        for segment in &books.segments {
+            replica.add_segment(segment.first_granule as usize, segment.bytes)?;
+            for slab in segment.slabs.iter().filter_map(|slab| Slab::of_word(*slab)) {
+                let first = Place(segment.first_granule * GRANULE_BYTES + slab.page * PAGE_BYTES);
+                replica.add_slab(first, slab.kind).ok_or_else(|| senseless("books"))?;
+            }
+        }
+        Ok(replica)
+    }
+
+    /// Its memory.
+    pub fn map(&self) -> &MemoryMap {
+        &self.map
+    }
+
+    /// Stores words that were copied from the image. What is in no segment known here is left out: it is
+    /// gone by the end of the notes.
+    pub fn copy(&mut self, place: Place, words: &[u64]) {
+        if let Some(into) = self.map.words(place, words.len()) {
+            into.copy_in(0, words);
+            self.note_live(place, words.len());
+        }
+    }
+
+    /// Does again what notes tell of memory; `other` is told of events that are about something else. What
+    /// was in segments that are gone is left out. An error: the notes make no sense, or there is no memory.
+    pub fn apply(&mut self, notes: &[u64], mut other: impl FnMut(u16, &[u64]) -> Result<()>) -> Result<()> {
+        let mut notes = Notes::new(notes);
+        for note in notes.by_ref() {
+            match note {
+                Note::Words(place, words) => self.copy(place, words),
+                Note::Zeros(place, count) => {
+                    if let Some(into) = self.map.words(place, count) {
+                        into.clear(0, count);
+                        self.note_live(place, count);
+                    }
+                }
+                Note::Event(event::SEGMENT, &[first, bytes]) => self.add_segment(first as usize, bytes)?,
+                Note::Event(event::RETIRED, &[first]) => {
+                    self.segments.remove(&(first as usize)).ok_or_else(|| senseless("a retired segment"))?;
+                    self.map.remove(first as usize);
+                    self.source.retired(first as usize);
+                }
+                Note::Event(event::SLAB, &[place, kind]) => {
+                    let kind = Kind::of_number(kind).ok_or_else(|| senseless("the kind of a slab"))?;
+                    self.add_slab(Place(place), kind).ok_or_else(|| senseless("a slab"))?;
+                }
+                Note::Event(event::HEADER, &[word, value]) => {
+                    if word == header_word::DIRECTORY as u64 {
+                        self.directory = value;
+                    }
+                }
+                Note::Event(kind, words) => other(kind, words)?,
+            }
+        }
+        if notes.rest().is_empty() { Ok(()) } else { Err(senseless("a note that is cut off")) }
+    }
+
+    fn add_segment(&mut self, first: usize, bytes: u64) -> Result<()> {
+        let fits = first >= 1 && bytes > 0 && bytes % PAGE_BYTES == 0 && self.map.has_room(first, bytes);
+        if !fits {
+            return Err(senseless("a segment"));
+        }
+        let span = self.source.create(first, bytes)?;
+        self.map.add(first, span.clone());
+        self.segments.insert(first, Segment::new(span));
+        Ok(())
+    }
+
+    fn add_slab(&mut self, first: Place, kind: Kind) -> Option<()> {
+        let (segment, at) = self.segment_of(first)?;
+        let (head, pages) = (at / PAGE_BYTES, kind.slab_pages() as usize);
+        let of_slab = segment.pages.get_mut(head as usize..head as usize + pages)?;
+        if at % PAGE_BYTES != 0 || of_slab.iter().any(Option::is_some) {
+            return None;
+        }
+        of_slab.fill(Some(Page { kind, head: head as u32 }));
+        segment.note_live(at, kind.slab_pages() * PAGE_BYTES);
+        Some(())
+    }
+
+    /// The segment of a place, and how many bytes into it that is.
+    fn segment_of(&mut self, place: Place) -> Option<(&mut Segment, u64)> {
+        let (first, segment) = self.segments.range_mut(..=place.granule()).next_back()?;
+        let at = place.0.checked_sub(*first as u64 * GRANULE_BYTES)?;
+        (at < segment.span.bytes()).then_some((segment, at))
+    }
+
+    #[inline]
+    fn note_live(&mut self, place: Place, words: usize) {
+        if let Some((segment, at)) = self.segment_of(place) {
+            segment.note_live(at, words as u64 * 8);
+        }
+    }
+
+    /// Looks at all slots, whether those live that are said to: for tests. `Err`: one that is not.
+    pub fn check_live(&self) -> std::result::Result<(), String> {
+        for (first, segment) in &self.segments {
+            let words = segment.span.words();
+            let mut live = vec![0u64; segment.live.len()];
+            for (at, page) in segment.pages.iter().enumerate() {
+                let Some(Page { kind, head }) = *page else { continue };
+                if head as usize != at || !kind.has_guardian() {
+                    continue;
+                }
+                for slot in 0..kind.slots() {
+                    let place = at as u64 * PAGE_BYTES + slot * kind.slot_bytes();
+                    if Guardian(words.load((place / 8) as usize)).is_live() {
+                        live[(place / PLACE_ALIGN / 64) as usize] |= 1 << (place / PLACE_ALIGN % 64);
+                    }
+                }
+            }
+            if live != segment.live {
+                return Err(format!("what lives in the segment at granule {first} is not what is said to"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The books of an image that goes on with this memory. All slots of a slab count as handed out, since
+    /// whether one ever was makes no difference: where nothing was, nothing lives.
+    pub fn books(&self, last_incarnation: u64) -> Books {
+        let segments = self.segments.iter().map(|(first, segment)| {
+            let heads = segment.pages.iter().enumerate();
+            let slabs = heads.filter_map(|(at, page)| {
+                let Page { kind, head } = (*page)?;
+                (head as usize == at).then(|| Slab { kind, carved: kind.slots(), page: at as u64 }.word())
+            });
+            let slabs = slabs.collect();
+            SegmentBooks { first_granule: *first as u64, bytes: segment.span.bytes(), slabs }
+        });
+        Books { incarnation: last_incarnation, directory: self.directory, segments: segments.collect() }
+    }
+
+    /// What an image that goes on with this memory needs beside the books: what lives, and where to have its
+    /// segments from, which are those that are here, and others from where these came from.
+    pub fn into_parts(self) -> (Live, Box<dyn SegmentSource>) {
+        let (mut live, mut here) = (BTreeMap::new(), BTreeMap::new());
+        for (first, segment) in self.segments {
+            live.insert(first, segment.live);
+            here.insert(first, segment.span);
+        }
+        (Live(live), Box::new(Adopted { here, source: self.source }))
+    }
+}
+
+/// Which slots hold something live, of those that begin with a guardian.
+pub struct Live(BTreeMap<usize, Vec<u64>>);
+
+impl Live {
+    /// Whether the slot at a place does.
+    pub fn has(&self, place: Place) -> bool {
+        let Some((first, bits)) = self.0.range(..=place.granule()).next_back() else { return false };
+        let bit = (place.0 - *first as u64 * GRANULE_BYTES) / PLACE_ALIGN;
+        bits.get((bit / 64) as usize).is_some_and(|word| word >> (bit % 64) & 1 != 0)
+    }
+}
+
+/// Segments that are there already.
+struct Adopted {
+    here: BTreeMap<usize, Span>,
+    source: Box<dyn SegmentSource>,
+}
+
+impl SegmentSource for Adopted {
+    fn create(&mut self, first: usize, bytes: u64) -> Result<Span> {
+        match self.here.remove(&first) {
+            Some(span) => Ok(span),
+            None => self.source.create(first, bytes),
+        }
+    }
+
+    fn retired(&mut self, first: usize) {
+        self.source.retired(first);
+    }
+}
+
+fn senseless(what: &str) -> Error {
+    Error::new(ErrorKind::Damaged, "apply changes", format!("{what} makes no sense"))
+}

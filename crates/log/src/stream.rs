@@ -1,0 +1,252 @@
+//! A ring of words between the one who writes records and those who follow.
+//!
+//! ```text
+//!   tail of the slowest          tail of another            head
+//!   |                            |                          |
+//! --[ not read yet by somebody ][ ........................ ]-----> free again, up to a turn behind the first
+//! ```
+//!
+//! 1. Words before `head` are whole, and stay as they are until all tails are beyond them ([`Stream::push`]).
+//! 2. A tail is stored by its follower only, and never goes beyond `head` ([`Reader::read`]).
+//! 3. Who writes never waits here: what finds no room is kept by the caller. A follower that may not hold
+//!    others back is let go before it does ([`Lag::LetGo`]).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+use kelix_image::Span;
+
+/// What happens when a follower is slow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lag {
+    /// The shard waits for it.
+    Wait,
+    /// It is let go.
+    LetGo,
+}
+
+struct Ring {
+    words: Span,
+    /// Words in the ring: a power of two.
+    count: u64,
+    /// Words that were ever written.
+    head: AtomicU64,
+}
+
+struct Tail {
+    /// Words that this follower has read.
+    read: AtomicU64,
+    lag: Lag,
+    /// The one who writes lets it go: what it has not read may be overwritten.
+    let_go: AtomicBool,
+    /// It has gone.
+    gone: AtomicBool,
+}
+
+/// The end of a stream that is written to.
+pub struct Stream {
+    ring: Arc<Ring>,
+    head: u64,
+    followers: Vec<Arc<Tail>>,
+    /// Up to here there is room, whatever followers have read since.
+    room_until: u64,
+}
+
+impl Stream {
+    /// A stream that holds so many words, rounded up to a power of two.
+    pub fn new(words: usize) -> Stream {
+        let count = words.next_power_of_two().max(8) as u64;
+        let ring = Ring { words: Span::private(count * 8), count, head: AtomicU64::new(0) };
+        Stream { ring: Arc::new(ring), head: 0, followers: Vec::new(), room_until: 0 }
+    }
+
+    /// Begins to follow: with the next word that is pushed.
+    pub fn follow(&mut self, lag: Lag) -> Reader {
+        let tail = Arc::new(Tail {
+            read: AtomicU64::new(self.head),
+            lag,
+            let_go: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
+        });
+        self.followers.push(tail.clone());
+        Reader { ring: self.ring.clone(), tail, read: self.head }
+    }
+
+    /// Whether anybody follows.
+    pub fn is_followed(&mut self) -> bool {
+        self.followers.retain(|tail| !tail.gone.load(Ordering::Acquire));
+        !self.followers.is_empty()
+    }
+
+    /// Pushes as many of these words as there is room for, and says how many.
+    pub fn push(&mut self, words: &[u64]) -> usize {
+        if self.head + words.len() as u64 > self.room_until {
+            self.find_room(words.len() as u64);
+        }
+        let count = (self.room_until - self.head).min(words.len() as u64);
+        if count == 0 {
+            return 0;
+        }
+        let words = &words[..count as usize];
+        let at = (self.head & (self.ring.count - 1)) as usize;
+        let (here, behind) = words.split_at(words.len().min(self.ring.count as usize - at));
+        self.ring.words.words().copy_in(at, here);
+        self.ring.words.words().copy_in(0, behind);
+        self.head += count;
+        // SYNC: pairs with the load in `Reader::read`: who sees the head sees the words before it.
+        self.ring.head.store(self.head, Ordering::Release);
+        words.len()
+    }
+
+    /// Looks how far followers are, and lets those go that may not be waited for.
+    #[cold]
+    fn find_room(&mut self, wanted: u64) {
+        let turn = self.ring.count;
+        self.followers.retain(|tail| {
+            // SYNC: pairs with the store in `Reader::read`: its loads are over.
+            let read = tail.read.load(Ordering::Acquire);
+            let is_behind = self.head + wanted.min(turn) > read + turn;
+            if is_behind && tail.lag == Lag::LetGo {
+                tail.let_go.store(true, Ordering::SeqCst);
+            }
+            !(tail.gone.load(Ordering::Acquire) || is_behind && tail.lag == Lag::LetGo)
+        });
+        // SYNC: whoever sees a word that is stored from here on has been told before; pairs with the fence in
+        // `Reader::read`.
+        fence(Ordering::Release);
+        let slowest = self.followers.iter().map(|tail| tail.read.load(Ordering::Acquire)).min();
+        self.room_until = slowest.unwrap_or(self.head) + turn;
+    }
+}
+
+/// The end of a stream that one follower reads. Dropped, it follows no more.
+pub struct Reader {
+    ring: Arc<Ring>,
+    tail: Arc<Tail>,
+    read: u64,
+}
+
+/// A follower was too slow, and was let go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LetGo;
+
+impl Reader {
+    /// Words that can be read now.
+    pub fn waiting(&self) -> usize {
+        (self.ring.head.load(Ordering::Acquire) - self.read) as usize
+    }
+
+    /// Appends what can be read, but no more than so many words, to `words`; says how many. `Err`: some were
+    /// lost, and nothing was appended.
+    pub fn read(&mut self, words: &mut Vec<u64>, most: usize) -> Result<usize, LetGo> {
+        let count = self.waiting().min(most);
+        let first = words.len();
+        words.resize(first + count, 0);
+        let at = (self.read & (self.ring.count - 1)) as usize;
+        let (here, behind) = words[first..].split_at_mut(count.min(self.ring.count as usize - at));
+        self.ring.words.words().copy_out(at, here);
+        self.ring.words.words().copy_out(0, behind);
+        self.read += count as u64;
+        // SYNC: before the words were overwritten it was let go, and the words' loads are before this load.
+        fence(Ordering::Acquire);
+        if self.tail.let_go.load(Ordering::SeqCst) {
+            words.truncate(first);
+            return Err(LetGo);
+        }
+        // SYNC: pairs with the loads in `Stream::find_room`.
+        self.tail.read.store(self.read, Ordering::Release);
+        Ok(count)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.tail.gone.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(follower: &mut Reader) -> Vec<u64> {
+        let mut words = Vec::new();
+        while follower.read(&mut words, 5).unwrap() > 0 {}
+        words
+    }
+
+    #[test]
+    fn words_come_in_their_order_over_many_turns() {
+        let mut stream = Stream::new(16);
+        assert!(!stream.is_followed());
+        let (mut one, mut other) = (stream.follow(Lag::Wait), stream.follow(Lag::Wait));
+        let (mut pushed, mut seen) = (0u64, [0u64; 2]);
+        for round in 0..1000 {
+            let words: Vec<u64> = (pushed..pushed + round % 13).collect();
+            pushed += stream.push(&words) as u64;
+            for (which, follower) in [&mut one, &mut other].into_iter().enumerate() {
+                if round % (which as u64 + 1) == 0 {
+                    for word in all(follower) {
+                        assert_eq!(word, seen[which]);
+                        seen[which] += 1;
+                    }
+                }
+            }
+        }
+        assert!(pushed > 3000, "{pushed}");
+    }
+
+    #[test]
+    fn who_writes_keeps_what_finds_no_room() {
+        let mut stream = Stream::new(8);
+        let mut follower = stream.follow(Lag::Wait);
+        assert_eq!(stream.push(&[1; 6]), 6);
+        assert_eq!(stream.push(&[2; 6]), 2);
+        assert_eq!(stream.push(&[2; 4]), 0);
+        assert_eq!(all(&mut follower), [1, 1, 1, 1, 1, 1, 2, 2]);
+        assert_eq!(stream.push(&[3; 20]), 8);
+        drop(follower);
+        assert_eq!(stream.push(&[4; 8]), 8, "nobody is waited for any more");
+        assert!(!stream.is_followed());
+    }
+
+    #[test]
+    fn the_slow_are_let_go() {
+        let mut stream = Stream::new(8);
+        let (mut slow, mut other) = (stream.follow(Lag::LetGo), stream.follow(Lag::Wait));
+        assert_eq!(stream.push(&[1; 8]), 8);
+        assert_eq!(all(&mut other).len(), 8);
+        assert_eq!(stream.push(&[2; 4]), 4);
+        let mut words = vec![9];
+        assert_eq!((slow.read(&mut words, 100), &words[..]), (Err(LetGo), &[9][..]));
+        assert!(stream.is_followed());
+        drop(other);
+        assert!(!stream.is_followed());
+    }
+
+    #[test]
+    fn threads_see_whole_words() {
+        let mut stream = Stream::new(64);
+        let mut follower = stream.follow(Lag::Wait);
+        let reader = std::thread::spawn(move || {
+            let (mut words, mut next) = (Vec::new(), 0u64);
+            while next < 100_000 {
+                words.clear();
+                if follower.read(&mut words, 50).unwrap() == 0 {
+                    std::thread::yield_now();
+                }
+                for word in &words {
+                    assert_eq!(*word, next);
+                    next += 1;
+                }
+            }
+        });
+        let mut next = 0;
+        while next < 100_000u64 {
+            let words: Vec<u64> = (next..(next + 17).min(100_000)).collect();
+            next += stream.push(&words) as u64;
+            std::thread::yield_now();
+        }
+        reader.join().unwrap();
+    }
+}

@@ -1,0 +1,293 @@
+//! Somebody who follows a shard by its records, and can go on in its place.
+//!
+//! Records are applied whole, one after another, none left out: so what a follower has is what there was
+//! between two steps of the shard.
+
+use std::collections::BTreeMap;
+
+use kelix_image::{Books, MemoryMap, Replica, SegmentSource, Span, event};
+use kelix_log::Record;
+use kelix_types::{Error, ErrorKind, Result};
+
+use crate::deduplication::History;
+use crate::restore::Origin;
+use crate::shard::{Shard, ShardConfig};
+
+/// What was told of a shard so far.
+pub struct Follower {
+    replica: Replica,
+    kept: Vec<u64>,
+    /// Of clients that may ask again, by their numbers.
+    histories: BTreeMap<u64, History>,
+    /// The last record that was applied.
+    applied: u64,
+    last_incarnation: u64,
+}
+
+impl Follower {
+    /// Follows a shard from its first record on.
+    pub fn new(source: Box<dyn SegmentSource>) -> Follower {
+        Follower::of(Replica::new(source), Vec::new(), 0, 0)
+    }
+
+    /// Follows a shard from the record after `applied` on, of which these are the books and what it kept at
+    /// that moment. Its memory is copied with [`Follower::copy`] before the first record.
+    pub fn of_books(
+        source: Box<dyn SegmentSource>,
+        (books, kept): (&Books, &[u64]),
+        applied: u64,
+    ) -> Result<Follower> {
+        let replica = Replica::of_books(source, books)?;
+        Ok(Follower::of(replica, kept.to_vec(), applied, books.incarnation))
+    }
+
+    fn of(replica: Replica, kept: Vec<u64>, applied: u64, last_incarnation: u64) -> Follower {
+        Follower { replica, kept, histories: BTreeMap::new(), applied, last_incarnation }
+    }
+
+    /// The last record that was applied.
+    pub fn applied(&self) -> u64 {
+        self.applied
+    }
+
+    /// Its memory.
+    pub fn map(&self) -> &MemoryMap {
+        self.replica.map()
+    }
+
+    /// What the shard kept beside its memory.
+    pub fn kept(&self) -> &[u64] {
+        &self.kept
+    }
+
+    /// Takes over words of the shard's memory.
+    pub fn copy(&mut self, place: kelix_types::Place, words: &[u64]) {
+        self.replica.copy(place, words);
+    }
+
+    /// Applies the next record. An error: it is not the next one, or makes no sense, and this follower is of
+    /// no use any more.
+    pub fn apply(&mut self, record: &Record<'_>) -> Result<()> {
+        let damaged = |what: String| Error::new(ErrorKind::Damaged, "apply record", what);
+        if record.head.sequence != self.applied + 1 {
+            let (applied, sequence) = (self.applied, record.head.sequence);
+            return Err(damaged(format!("record {sequence} comes after record {applied}")));
+        }
+        let Follower { replica, kept, histories, .. } = self;
+        replica.apply(record.notes, |kind, words| {
+            match (kind, words) {
+                (event::CALLER, &[number, complete_from]) => {
+                    histories.entry(number).or_insert_with(|| History::restored(number, complete_from));
+                }
+                (event::ANSWER, words) => {
+                    let known = words
+                        .split_first()
+                        .and_then(|(number, answer)| histories.get_mut(number)?.note_words(answer));
+                    known.ok_or_else(|| damaged("an answer makes no sense".to_string()))?;
+                }
+                (event::GONE, [number]) => drop(histories.remove(number)),
+                (event::KEPT, words) => *kept = words.to_vec(),
+                _ => return Err(damaged(format!("an event of kind {kind} is not known to this release"))),
+            }
+            Ok(())
+        })?;
+        (self.applied, self.last_incarnation) = (record.head.sequence, record.head.last_incarnation);
+        Ok(())
+    }
+
+    /// The shard goes on here, in an image whose header page stands in `header`. Its next record follows the
+    /// last one that was applied.
+    pub fn into_shard(self, config: ShardConfig, header: Span) -> Result<Shard> {
+        let Follower { replica, kept, histories, applied, last_incarnation } = self;
+        let books = replica.books(last_incarnation);
+        let (live, source) = replica.into_parts();
+        let is_live = |place| live.has(place);
+        let origin = Origin { books: &books, kept: &kept, is_live: &is_live };
+        let mut shard = Shard::restore_from(config, header, source, origin, |_| Ok(()))?;
+        shard.clients.restore_histories(histories.into_values());
+        shard.recorder.go_on_behind(applied);
+        Ok(shard)
+    }
+}
+
+/// For tests and the simulator: whether what was told is what there is. It looks at all there is.
+impl Follower {
+    /// Compares itself with the shard it follows, of which it has applied all records, between two steps.
+    /// `Err`: what differs.
+    pub fn compare(&self, shard: &Shard) -> std::result::Result<(), String> {
+        let image = shard.image();
+        if (self.applied, self.last_incarnation) != (shard.sequence(), image.last_incarnation().0) {
+            let is = (shard.sequence(), image.last_incarnation());
+            return Err(format!("record {} of {is:?} was the last one applied", self.applied));
+        }
+        if self.kept != shard.kept() {
+            return Err(format!("{:x?} is kept here, and {:x?} there", self.kept, shard.kept()));
+        }
+        for (place, bytes) in image.stretches() {
+            let words = (bytes / 8) as usize;
+            let (there, here) = (image.map().words(place, words), self.map().words(place, words));
+            let (Some(there), Some(here)) = (there, here) else {
+                return Err(format!("the {bytes} bytes at {place:?} are not here"));
+            };
+            if let Some(word) = (0..words).find(|word| there.load(*word) != here.load(*word)) {
+                let (place, here, there) = (place.plus(word as u64 * 8), here.load(word), there.load(word));
+                return Err(format!("the word at {place:?} is {here:#x} here, and {there:#x} there"));
+            }
+        }
+        self.replica.check_live()?;
+        let there = shard.clients.histories();
+        if self.histories.len() != there.len() {
+            return Err(format!("{} histories are here, and {} there", self.histories.len(), there.len()));
+        }
+        match there.into_iter().find(|history| {
+            self.histories.get(&history.number()).is_none_or(|here| !here.answers_as(history))
+        }) {
+            Some(history) => Err(format!("what client {} was answered differs", history.number())),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kelix_image::{Header, PrivateSegments};
+    use kelix_log::{Lag, Reader};
+    use kelix_types::TableId;
+    use kelix_types::limits::SEQUENCES_KEPT;
+    use kelix_wire::control::Caller;
+    use kelix_wire::mailboxes::Mailboxes;
+    use kelix_wire::{Op, RequestHead, Sequence, Status};
+
+    use super::*;
+    use crate::harness::Harness;
+    use crate::restore::tests::{MEMORY, World};
+
+    fn config() -> ShardConfig {
+        let mut config = Harness::config(1, MEMORY);
+        config.image.keeps_journal = true;
+        config
+    }
+
+    /// A shard that is followed from its beginning.
+    fn followed() -> (Harness, Reader) {
+        let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
+        let mut shard = Shard::create(config(), header.clone(), Box::new(segments.clone())).unwrap();
+        let reader = shard.follow(Lag::Wait);
+        (Harness::of(shard, (header, segments), &Mailboxes::default()), reader)
+    }
+
+    /// The shard goes on where somebody followed it, at a later time.
+    fn taken_over(follower: Follower, now_ns: u64) -> (Harness, Reader) {
+        let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
+        let mut shard = follower.into_shard(config(), header.clone()).unwrap();
+        let reader = shard.follow(Lag::Wait);
+        let mut alone = Harness::of(shard, (header, segments), &Mailboxes::default());
+        alone.now_ns = now_ns;
+        (alone, reader)
+    }
+
+    /// Lets followers apply what there is.
+    fn apply(reader: &mut Reader, followers: &mut [Follower]) {
+        let mut words = Vec::new();
+        reader.read(&mut words, usize::MAX).unwrap();
+        let mut rest = &words[..];
+        while let Some((record, behind)) = Record::split(rest).unwrap() {
+            followers.iter_mut().for_each(|follower| follower.apply(&record).unwrap());
+            rest = behind;
+        }
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn a_follower_is_what_the_shard_is_and_goes_on_in_its_place() {
+        for seed in 1..3 {
+            let (alone, mut reader) = followed();
+            let mut world = World::new(alone, seed);
+            // One takes over each time, and the last follows all of them.
+            let follower = || Follower::new(Box::new(PrivateSegments::default()));
+            let mut followers: Vec<Follower> = (0..4).map(|_| follower()).collect();
+            while followers.len() > 1 {
+                for action in 0..6000 {
+                    world.act();
+                    if world.below(40) == 0 {
+                        world.alone.pass_epoch();
+                    }
+                    apply(&mut reader, &mut followers);
+                    if action % 1000 == 999 {
+                        for follower in &followers {
+                            assert_eq!(follower.compare(&world.alone.shard), Ok(()), "action {action}");
+                        }
+                    }
+                }
+                let next = followers.pop().unwrap();
+                (world.alone, reader) = taken_over(next, world.alone.now_ns + 1);
+                world.check();
+            }
+        }
+    }
+
+    /// Writes that were answered before a shard was taken over are answered alike after it, and not done
+    /// again.
+    #[test]
+    fn answers_are_known_where_their_effects_are() {
+        let (mut alone, mut reader) = followed();
+        let mut followers = [Follower::new(Box::new(PrivateSegments::default()))];
+        let table = TableId(1);
+        let put = |number: u64, again: bool| RequestHead {
+            sequence: Some(Sequence { number, again }),
+            ..RequestHead::new(Op::Put, 0, table)
+        };
+        alone.leave();
+        alone.join(2, Some(Caller { number: 7, again: false }), true);
+        let versions: Vec<u64> = (1..=SEQUENCES_KEPT as u64 + 1)
+            .map(|number| alone.call(put(number, false), b"key", b"a").version)
+            .collect();
+        apply(&mut reader, &mut followers);
+        assert_eq!(followers[0].compare(&alone.shard), Ok(()));
+        let now_ns = alone.now_ns;
+        let [follower] = followers;
+        let (alone, mut reader) = taken_over(follower, now_ns);
+        let mut world = World::new(alone, 1);
+        world.alone.leave();
+        world.alone.join(3, Some(Caller { number: 7, again: true }), true);
+        let last = versions.len() as u64;
+        let again = world.alone.call(put(last, true), b"key", b"a").version;
+        assert_eq!(again, versions[versions.len() - 1], "answered as before");
+        assert_eq!(world.alone.shard.counters().repeated, 1);
+        assert_eq!(world.ask(put(1, true), b"key", b"a").0, Status::Forgotten);
+        let next = world.alone.call(put(last + 1, false), b"key", b"b").version;
+        assert!(next > again);
+        let mut words = Vec::new();
+        assert!(reader.read(&mut words, usize::MAX).unwrap() > 0);
+    }
+
+    #[test]
+    fn records_that_are_not_the_next_or_make_no_sense_are_refused() {
+        let (mut alone, mut reader) = followed();
+        alone.call(RequestHead::new(Op::Put, 0, TableId(1)), b"key", b"value");
+        let mut words = Vec::new();
+        reader.read(&mut words, usize::MAX).unwrap();
+        let (record, _) = Record::split(&words).unwrap().unwrap();
+        let follower = || Follower::new(Box::new(PrivateSegments::default()));
+        let refused = |record: Record<'_>| follower().apply(&record).unwrap_err().kind();
+        let mut later = record;
+        later.head.sequence = 2;
+        assert_eq!(refused(later), ErrorKind::Damaged);
+        for cut in 1..record.notes.len() {
+            let mut short = record;
+            short.notes = &record.notes[..cut];
+            // A note that ends there may be all there is.
+            let _ = follower().apply(&short);
+        }
+        let mut random = 1u64;
+        for at in 0..record.notes.len() {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let mut notes = record.notes.to_vec();
+            notes[at] ^= 1 << (random >> 58);
+            let changed = Record { head: record.head, notes: &notes };
+            let _ = follower().apply(&changed);
+        }
+        let unknown = [1 << 41 | (8192 + 99), 5];
+        assert_eq!(refused(Record { head: record.head, notes: &unknown }), ErrorKind::Damaged);
+    }
+}
