@@ -48,6 +48,7 @@ impl Now {
 }
 
 /// How a shard is made.
+#[derive(Clone)]
 pub struct ShardConfig {
     /// Its number in the view.
     pub number: usize,

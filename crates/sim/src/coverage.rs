@@ -6,7 +6,7 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 78] = [
+pub const WANTED: [&str; 79] = [
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
@@ -55,6 +55,7 @@ pub const WANTED: [&str; 78] = [
     "link followed",
     "link repaired by a reader",
     "link repaired on a client's word",
+    "follower took a shard over",
     "memory audited",
     "memory reused as soon as its quarantine was over",
     "memory reused under a stale pointer",

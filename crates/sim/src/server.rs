@@ -7,7 +7,8 @@ use std::rc::Rc;
 use kelix::sim::{Connected, Host, Source};
 use kelix_fabric::{Fabric, PeerId};
 use kelix_image::{Header, ImageConfig, PrivateSegments, Span, header_word};
-use kelix_shard::{ClientParameters, Now, Order, Shard, ShardConfig};
+use kelix_log::{Lag, Reader, Record};
+use kelix_shard::{ClientParameters, Follower, Now, Order, Shard, ShardConfig};
 use kelix_types::{Result, mark};
 use kelix_wire::control::Caller;
 use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
@@ -102,17 +103,27 @@ impl ServerPlan {
                 memory_bytes: self.memory_bytes / self.shards as u64,
                 segment_bytes_first: 4 << 20,
                 segment_bytes_max: 4 << 20,
-                keeps_journal: false,
+                keeps_journal: true,
             },
             view_lease_ns: VIEW_LEASE_EPOCHS * self.kind.epoch_ns,
             is_cache: false,
         };
-        let shard =
-            scheduler::unnoticed(|| Shard::create(config, header.clone(), Box::new(segments.clone())));
+        let shard = scheduler::unnoticed(|| {
+            Shard::create(config.clone(), header.clone(), Box::new(segments.clone()))
+        });
+        let mut shard = shard.expect("enough memory for an image");
+        let reader = shard.follow(Lag::Wait);
+        let following = Following {
+            config: config.clone(),
+            follower: Follower::new(Box::new(PrivateSegments::default())),
+            reader,
+            words: Vec::new(),
+        };
         let joins: Shared<VecDeque<Join>> = Rc::default();
         let bell = orders[number].1.clone();
         let node = Node {
-            shard: shard.expect("enough memory for an image"),
+            shard,
+            following,
             term,
             authority: self.authority.clone(),
             header: header.clone(),
@@ -228,9 +239,41 @@ const AUTHORITY_NS: u64 = 1_000_000;
 /// One in so many steps is followed by a look at all the shard's memory.
 const STEPS_AN_AUDIT: u64 = 400;
 
+/// Somebody who follows a shard, whose memory no simulated process looks at.
+struct Following {
+    config: ShardConfig,
+    follower: Follower,
+    reader: Reader,
+    words: Vec<u64>,
+}
+
+impl Following {
+    /// Applies what the shard has told.
+    fn apply(&mut self) -> Result<()> {
+        let Following { follower, reader, words, .. } = self;
+        words.clear();
+        reader.read(words, usize::MAX).expect("nobody who is waited for is let go");
+        let mut rest = &words[..];
+        while let Some((record, behind)) = Record::split(rest)? {
+            follower.apply(&record)?;
+            rest = behind;
+        }
+        assert!(rest.is_empty(), "a step's record is whole");
+        Ok(())
+    }
+
+    /// Goes on in the shard's place, and looks whether that makes sense.
+    fn take_over(self) -> std::result::Result<(), String> {
+        mark!("follower took a shard over");
+        let shard = self.follower.into_shard(self.config, Span::private(Header::BYTES));
+        shard.map_err(|error| error.to_string())?.audit()
+    }
+}
+
 /// The server's side of a shard, owned by its task.
 struct Node {
     shard: Shard,
+    following: Following,
     term: u64,
     authority: Span,
     header: Span,
@@ -255,6 +298,9 @@ impl Node {
             let progress = self.shard.step(Now { monotonic_ns: now_ns, wall_ns: now_ns }, &mut endpoint);
             for (_, what) in progress.faulty.iter().filter(|(peer, _)| !endpoint.is_broken(*peer)) {
                 self.findings.borrow_mut().push(format!("server {}: a client is faulty: {what}", self.term));
+            }
+            if let Err(error) = scheduler::unnoticed(|| self.following.apply()) {
+                self.findings.borrow_mut().push(format!("server {}: its follower: {error}", self.term));
             }
             for order in &progress.orders {
                 for (to, bell) in &self.orders[order.is_for(self.number, self.orders.len())] {
@@ -282,12 +328,23 @@ impl Node {
             }
         }
         self.audit();
+        let Node { following, term, findings, .. } = self;
+        if let Err(what) = scheduler::unnoticed(|| following.take_over()) {
+            findings.borrow_mut().push(format!("server {term}: where it goes on: {what}"));
+        }
     }
 
-    /// Looks whether memory leaks or is used twice.
+    /// Looks whether memory leaks or is used twice, and whether its follower has what it has.
     fn audit(&mut self) {
         mark!("memory audited");
-        if let Err(what) = scheduler::unnoticed(|| self.shard.audit()) {
+        let Node { shard, following, .. } = self;
+        let found = scheduler::unnoticed(|| {
+            // What orders and departures changed after the last step.
+            assert!(shard.seal(), "room for a record");
+            let applied = following.apply().map_err(|error| error.to_string());
+            applied.and_then(|()| following.follower.compare(shard)).and_then(|()| shard.audit())
+        });
+        if let Err(what) = found {
             self.findings.borrow_mut().push(format!("server {}: {what}", self.term));
         }
     }

@@ -233,6 +233,7 @@ impl Datasets {
         if let Some(generation) = self.purges.advance(store) {
             self.has_purged(store, generation);
         }
+        self.changed |= self.purges.take_emptied();
         let purging_due = (!self.purges.is_empty()).then_some(now.monotonic_ns);
         let numbers_due = if self.search.is_some() || self.numbers.may_return() {
             self.return_numbers(now, store, clients, renewed)

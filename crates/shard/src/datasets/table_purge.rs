@@ -41,6 +41,8 @@ pub(crate) struct TablePurges {
     /// Tables whose items the walk under way takes away, in their order, and how far it is.
     walked: Vec<TableId>,
     cursor: u64,
+    /// Tables were emptied since somebody asked.
+    emptied: bool,
 }
 
 impl TablePurges {
@@ -63,6 +65,11 @@ impl TablePurges {
         self.queue.iter().any(|purge| purge.has(table))
     }
 
+    /// Whether one of these tables was emptied since this was last asked.
+    pub fn take_emptied(&mut self) -> bool {
+        std::mem::take(&mut self.emptied)
+    }
+
     /// Goes on with it. The generation that it is done with, if there is one.
     #[inline]
     pub fn advance(&mut self, store: &mut Store) -> Option<u64> {
@@ -79,11 +86,13 @@ impl TablePurges {
             if self.cursor == 0 {
                 let walked = self.queue.iter_mut().filter(|purge| purge.walked);
                 walked.for_each(|purge| purge.hash.clear());
+                self.emptied = true;
                 self.walked.clear();
             }
         } else if let Some(table) = first.ordered.front().copied() {
             if !empty_first_keys(store, table) {
                 first.ordered.pop_front();
+                self.emptied = true;
             }
         }
         let TablePurge { hash, ordered, .. } = self.queue.front()?;
