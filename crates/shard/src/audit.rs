@@ -61,7 +61,7 @@ impl Shard {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use kelix_image::AttributeBuilder;
     use kelix_image::words::bytes_of;
     use kelix_types::{NameId, TableId, TableKind};
@@ -72,14 +72,13 @@ mod tests {
 
     use crate::harness::Harness;
 
-    /// Begins a generation, and puts an item with a link into its only table.
-    fn build(alone: &mut Harness) -> RequestHead {
+    /// Begins a generation, and puts an item with a link into its only table, which is given this number: the
+    /// first that there is is that of the name.
+    pub(crate) fn build(alone: &mut Harness, table: TableId) -> RequestHead {
         let name_id = any_of(TableKind::Hash);
         let asked = LoadedTable { table: TableId(0), name_id, name: "table".to_string(), overlay: false };
         let head = RequestHead::new(Op::Build, 0, TableId::CATALOGUE);
         let generation = alone.call(head, b"dataset", &encode_tables(&[asked])).version;
-        // The first number is that of the name.
-        let table = TableId(2);
         let (mut section, mut items) = (AttributeBuilder::default(), Vec::new());
         section.link(NameId(1), table, b"key", b"");
         let body = section.finish();
@@ -99,7 +98,7 @@ mod tests {
         for completes in [false, true] {
             alone.leave();
             alone.join(2, Some(Caller { number: 7, again: completes }), true);
-            let of = build(&mut alone);
+            let of = build(&mut alone, TableId(2));
             if completes {
                 alone.call(RequestHead { op: Op::Switch, ..of }, &[], &[]);
                 alone.call(RequestHead { op: Op::Hold, ..of }, &[], &[]);

@@ -153,12 +153,13 @@ mod tests {
     use kelix_image::{Header, PrivateSegments};
     use kelix_log::{Lag, Reader};
     use kelix_types::TableId;
-    use kelix_types::limits::SEQUENCES_KEPT;
+    use kelix_types::limits::{SEQUENCES_KEPT, VIEW_LEASE_NS};
     use kelix_wire::control::Caller;
     use kelix_wire::mailboxes::Mailboxes;
     use kelix_wire::{Op, RequestHead, Sequence, Status};
 
     use super::*;
+    use crate::audit::tests::build;
     use crate::harness::Harness;
     use crate::restore::tests::{MEMORY, World};
 
@@ -289,5 +290,58 @@ mod tests {
         }
         let unknown = [1 << 41 | (8192 + 99), 5];
         assert_eq!(refused(Record { head: record.head, notes: &unknown }), ErrorKind::Damaged);
+    }
+
+    /// What was superseded shortly before a shard was taken over was due at once in the next one: a view that
+    /// held it, and came again, found it gone.
+    #[test]
+    fn a_view_may_come_again_where_a_shard_goes_on() {
+        let (mut alone, mut reader) = followed();
+        let mut followers = [Follower::new(Box::new(PrivateSegments::default()))];
+        let first = build(&mut alone, TableId(2));
+        alone.call(RequestHead { op: Op::Switch, ..first }, &[], &[]);
+        let second = build(&mut alone, TableId(3));
+        alone.call(RequestHead { op: Op::Switch, ..second }, &[], &[]);
+        apply(&mut reader, &mut followers);
+        let [follower] = followers;
+        // Clocks of another process have gone on.
+        let now_ns = alone.now_ns + 100 * VIEW_LEASE_NS;
+        let (mut alone, _reader) = taken_over(follower, now_ns);
+        alone.step();
+        alone.call(RequestHead { op: Op::Hold, ..first }, &[], &[]);
+        alone.now_ns += VIEW_LEASE_NS / 2;
+        alone.step();
+        alone.call(RequestHead { op: Op::Hold, ..first }, &[], &[]);
+        while let Some(next) = alone.step().next_ns {
+            alone.now_ns = alone.now_ns.max(next);
+        }
+        let mut world = World::new(alone, 1);
+        assert_eq!(world.ask(RequestHead { op: Op::Hold, ..first }, &[], &[]).0, Status::Gone, "for a lease");
+        assert_eq!(world.ask(RequestHead { op: Op::Hold, ..second }, &[], &[]).0, Status::Ok);
+    }
+
+    /// A generation that was being built when a shard was taken over has no builder any more, and never comes
+    /// into force: nor do shards that know nothing of a generation say that it is complete.
+    #[test]
+    fn what_was_being_built_ends_where_a_shard_goes_on() {
+        let (mut alone, mut reader) = followed();
+        let mut followers = [Follower::new(Box::new(PrivateSegments::default()))];
+        let built = build(&mut alone, TableId(2));
+        apply(&mut reader, &mut followers);
+        let [follower] = followers;
+        let (alone, _reader) = taken_over(follower, alone.now_ns);
+        let mut world = World::new(alone, 1);
+        assert_eq!(world.ask(RequestHead { op: Op::Switch, ..built }, &[], &[]).0, Status::Gone);
+        while let Some(next) = world.alone.step().next_ns {
+            world.alone.now_ns = world.alone.now_ns.max(next);
+        }
+        assert_eq!(world.alone.shard.audit(), Ok(()));
+        // The catalogue is another's on other shards, and so is the order that a generation begins.
+        let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
+        let second = ShardConfig { number: 1, ..Harness::config(2, MEMORY) };
+        let shard = Shard::create(second, header.clone(), Box::new(segments.clone())).unwrap();
+        let alone = Harness::of(shard, (header, segments), &Mailboxes::default());
+        let answered = World::new(alone, 1).ask(RequestHead { op: Op::Switch, ..built }, &[], &[]).0;
+        assert_eq!(answered, Status::Gone);
     }
 }

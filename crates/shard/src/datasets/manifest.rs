@@ -17,7 +17,7 @@ use kelix_types::TableId;
 use kelix_wire::generation::{decode_tables, encode_tables};
 
 use super::Datasets;
-use super::registry::{Dataset, Generation, NOBODY, Registry, Stage};
+use super::registry::{Dataset, FOR_A_LEASE, Generation, NOBODY, Registry, Stage};
 use crate::store::Store;
 use crate::tables::{Tables, Use};
 
@@ -143,7 +143,7 @@ impl Dataset {
             let number = words.word()?;
             let stage = match words.word()? {
                 1 => Stage::InForce,
-                _ => Stage::Superseded(0),
+                _ => Stage::Superseded(FOR_A_LEASE),
             };
             let tables = decode_tables(words.bytes()?)?;
             dataset.generations.push(Generation {

@@ -49,8 +49,9 @@ pub(crate) struct Generation {
 
 /// In place of who has gone: a number that no client has.
 pub(super) const NOBODY: PeerId = PeerId(u32::MAX);
-/// Who holds a generation until then does so for a lease from the next look on.
-const FOR_A_LEASE: u64 = u64::MAX;
+/// Who holds a generation until then does so for a lease from the next look on; one that is superseded since
+/// then is since the next look.
+pub(super) const FOR_A_LEASE: u64 = u64::MAX;
 
 /// What is told of a generation.
 #[derive(Clone, Debug)]
@@ -211,12 +212,16 @@ impl Registry {
     }
 
     /// What those held who have gone since the look before, and may come again, they hold for a lease from
-    /// now on.
+    /// now on. So is what was superseded when this server took the image over: views of the server before may
+    /// come again.
     fn begin_leases(&mut self, now: Now) {
-        let generations = self.datasets.values_mut().flat_map(|dataset| &mut dataset.generations);
-        let holds = generations.flat_map(|generation| &mut generation.holds);
-        for (_, until) in holds.filter(|(_, until)| *until == FOR_A_LEASE) {
-            *until = now.monotonic_ns + self.lease_ns;
+        for generation in self.datasets.values_mut().flat_map(|dataset| &mut dataset.generations) {
+            if generation.stage == Stage::Superseded(FOR_A_LEASE) {
+                generation.stage = Stage::Superseded(now.monotonic_ns);
+            }
+            for (_, until) in generation.holds.iter_mut().filter(|(_, until)| *until == FOR_A_LEASE) {
+                *until = now.monotonic_ns + self.lease_ns;
+            }
         }
     }
 
