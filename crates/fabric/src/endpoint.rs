@@ -8,7 +8,7 @@ use kelix_types::Place;
 use rustix::fd::BorrowedFd;
 
 #[cfg(target_os = "linux")]
-use crate::shm::ShmEndpoint;
+use crate::shm::LocalEndpoint;
 use crate::tcp::TcpEndpoint;
 #[cfg(target_os = "linux")]
 use crate::verbs::VerbsEndpoint;
@@ -16,9 +16,9 @@ use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState, Sampled};
 
 /// One endpoint.
 pub enum Endpoint {
-    /// Shared memory.
+    /// Shared memory, on the server's host.
     #[cfg(target_os = "linux")]
-    Shm(ShmEndpoint),
+    Local(LocalEndpoint),
     /// RDMA.
     #[cfg(target_os = "linux")]
     Verbs(Box<VerbsEndpoint>),
@@ -34,7 +34,7 @@ macro_rules! of {
     ($endpoint:ident, $method:ident $(, $argument:expr)*) => {
         match $endpoint {
             #[cfg(target_os = "linux")]
-            Endpoint::Shm(endpoint) => endpoint.$method($($argument),*),
+            Endpoint::Local(endpoint) => endpoint.$method($($argument),*),
             #[cfg(target_os = "linux")]
             Endpoint::Verbs(endpoint) => endpoint.$method($($argument),*),
             Endpoint::Tcp(endpoint) => endpoint.$method($($argument),*),
