@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use kelix_fabric::shm::{
     LocalEndpoint, Memfd, Peer, RunDirectory, SleepWord, Waker, WakerHandle, Way, receive_frame, send_frame,
 };
-use kelix_fabric::{Fabric, PeerId};
+use kelix_fabric::{Mailbox, PeerId};
 use kelix_image::{Header, MemoryMap, Span, header_word};
 use kelix_types::Result;
 use kelix_wire::control::{Frame, Purpose};

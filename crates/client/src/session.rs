@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kelix_fabric::{Endpoint, Fabric};
+use kelix_fabric::{Clock, Endpoint, Fabric, RemoteMemory, Waiter, WorkQueue};
 use kelix_types::{ErrorKind, Result, TableId, Version, mark};
 use kelix_wire::control::Caller;
 use kelix_wire::{Op, RequestHead, Status};

@@ -12,7 +12,7 @@ use kelix_fabric::shm::{
     AUTHORITY_BYTES, AUTHORITY_TERM, LocalEndpoint, MappedImage, Memfd, MemfdSegments, Peer, SleepWord,
     Waker, WakerHandle, Way, map_file,
 };
-use kelix_fabric::{Direct, Fabric};
+use kelix_fabric::{Direct, Mailbox, Waiter};
 use kelix_image::{Header, MemoryMap, Span, header_word};
 use kelix_types::limits::MESSAGE_RING_BYTES;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use kelix_fabric::shm::{LocalEndpoint, Memfd, MemfdSegments, Peer, SleepWord, Waker, WakerHandle, Way};
 use kelix_fabric::tcp::{AgentLink, AgentShard};
 use kelix_fabric::verbs::{HostShard, VerbsLink};
-use kelix_fabric::{Fabric, Nearness, PeerId};
+use kelix_fabric::{Clock, Fabric, Nearness, PeerId, Waiter};
 use kelix_image::{Header, Image, ImageState, KindUse, MemoryUse, SegmentSource, Span, header_word};
 use kelix_shard::{
     ClientParameters, GenerationReport, ModelCounts, Now, NumberCounts, Order, Progress, Shard, ShardConfig,

@@ -13,7 +13,10 @@ use rustix::thread::sched_getcpu;
 use super::wake::Waker;
 use crate::tcp::AgentLink;
 use crate::verbs::VerbsLink;
-use crate::{Broken, Contention, Direct, Fabric, PeerId, Promises, Read, ReadState, place};
+use crate::{
+    Broken, Clock, Contention, Direct, Fabric, Mailbox, PeerId, Promises, Read, ReadState, RemoteMemory,
+    Waiter, WorkQueue, place,
+};
 
 /// A word that says whether its owner sleeps, and one behind it for the core that its owner is on.
 #[derive(Clone)]
@@ -207,38 +210,38 @@ impl LocalEndpoint {
     }
 }
 
-impl Fabric for LocalEndpoint {
-    fn name(&self) -> &'static str {
-        "shm"
-    }
-
-    fn promises(&self, peer: PeerId) -> Promises {
-        match self.peer(peer).way {
-            Way::Shared { .. } | Way::Agent(_) => Promises { ordered_placement: true, ordered_loads: true },
-            Way::Verbs(_) => Promises { ordered_placement: false, ordered_loads: false },
+impl WorkQueue for LocalEndpoint {
+    #[inline]
+    fn doorbell(&mut self) {
+        for peer in self.posted.drain(..) {
+            // It may have been removed since.
+            match &mut self.peers[peer.0 as usize] {
+                Some(Peer { way: Way::Agent(link), .. }) => {
+                    link.ring();
+                    self.rung = true;
+                }
+                Some(Peer { way: Way::Verbs(link), .. }) => {
+                    link.post();
+                    if !self.to_maintain.contains(&peer) {
+                        self.to_maintain.push(peer);
+                    }
+                }
+                _ => {}
+            }
         }
     }
 
-    fn now_ns(&self) -> u64 {
-        crate::now_ns()
+    fn look(&mut self) {
+        self.broken |= self.waker.wait(Some(0)).hung_up;
+        self.maintain();
     }
 
-    fn yield_now(&mut self) {
-        self.contention.yield_now();
+    fn is_broken(&self, _: PeerId) -> bool {
+        self.broken
     }
+}
 
-    fn is_contended(&self) -> bool {
-        self.contention.is_contended_now()
-    }
-
-    fn shares_core(&self) -> bool {
-        let own = self.tell_core();
-        match self.peers.get(self.last.0 as usize) {
-            Some(Some(Peer { way: Way::Shared { sleeps, .. }, .. })) => sleeps.core().load(0) == own,
-            _ => false,
-        }
-    }
-
+impl RemoteMemory for LocalEndpoint {
     fn map(&self, peer: PeerId) -> Option<&Arc<MemoryMap>> {
         self.peer(peer).memory.as_ref().map(|memory| &memory.direct.map)
     }
@@ -280,7 +283,9 @@ impl Fabric for LocalEndpoint {
     fn authority(&mut self, peer: PeerId) -> Option<u64> {
         Some(self.peer(peer).memory.as_ref().map_or(0, |memory| memory.direct.term()))
     }
+}
 
+impl Mailbox for LocalEndpoint {
     #[inline]
     fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
         match &mut self.peers[peer.0 as usize].as_mut().expect(CONNECTED).way {
@@ -303,42 +308,9 @@ impl Fabric for LocalEndpoint {
         }
     }
 
-    #[inline]
-    fn doorbell(&mut self) {
-        for peer in self.posted.drain(..) {
-            // It may have been removed since.
-            match &mut self.peers[peer.0 as usize] {
-                Some(Peer { way: Way::Agent(link), .. }) => {
-                    link.ring();
-                    self.rung = true;
-                }
-                Some(Peer { way: Way::Verbs(link), .. }) => {
-                    link.post();
-                    if !self.to_maintain.contains(&peer) {
-                        self.to_maintain.push(peer);
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-
     #[inline(always)]
     fn inbox(&self, peer: PeerId) -> Words<'_> {
         self.peer(peer).inbox.words()
-    }
-
-    fn look(&mut self) {
-        self.broken |= self.waker.wait(Some(0)).hung_up;
-        self.maintain();
-    }
-
-    fn is_broken(&self, _: PeerId) -> bool {
-        self.broken
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.waker.fd())
     }
 
     /// SYNC: the fence stands between the WRITE and the look at the sleep word; `announce_sleep` has its twin
@@ -361,6 +333,28 @@ impl Fabric for LocalEndpoint {
             Way::Verbs(_) => {}
         }
     }
+}
+
+impl Waiter for LocalEndpoint {
+    fn yield_now(&mut self) {
+        self.contention.yield_now();
+    }
+
+    fn is_contended(&self) -> bool {
+        self.contention.is_contended_now()
+    }
+
+    fn shares_core(&self) -> bool {
+        let own = self.tell_core();
+        match self.peers.get(self.last.0 as usize) {
+            Some(Some(Peer { way: Way::Shared { sleeps, .. }, .. })) => sleeps.core().load(0) == own,
+            _ => false,
+        }
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.waker.fd())
+    }
 
     fn announce_sleep(&mut self) {
         self.sleeps += 1;
@@ -374,5 +368,24 @@ impl Fabric for LocalEndpoint {
             self.broken = self.wait(timeout_ns);
         }
         self.own_sleep_words.iter().for_each(|word| word.words().store(0, 0));
+    }
+}
+
+impl Clock for LocalEndpoint {
+    fn now_ns(&self) -> u64 {
+        crate::now_ns()
+    }
+}
+
+impl Fabric for LocalEndpoint {
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+
+    fn promises(&self, peer: PeerId) -> Promises {
+        match self.peer(peer).way {
+            Way::Shared { .. } | Way::Agent(_) => Promises { ordered_placement: true, ordered_loads: true },
+            Way::Verbs(_) => Promises { ordered_placement: false, ordered_loads: false },
+        }
     }
 }

@@ -46,7 +46,7 @@ pub fn add_client(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Fabric;
+    use crate::{Mailbox, Waiter, WorkQueue};
     use kelix_image::header_word;
     use kelix_image::model::{explore, share, spawn};
 
