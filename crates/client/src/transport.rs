@@ -165,10 +165,6 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         key_hash(self.server.view.hash_seed, table, key)
     }
 
-    pub fn directory_for_measurement(&self, shard: usize) -> (Directory, u64) {
-        (self.shards[shard].reader.directory.clone(), self.server.view.hash_seed)
-    }
-
     /// The random number of this life of the store. Handles carry it, so a handle of one life is refused in
     /// every other, whatever became of run directories and snapshots between them.
     pub fn life(&self) -> u64 {
