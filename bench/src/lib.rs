@@ -50,7 +50,6 @@ pub struct Options {
     /// A file that describes a NIC, for `projection`.
     pub project: Option<PathBuf>,
     /// What `counts` does in a process under valgrind.
-    #[doc(hidden)]
     pub counted: Option<String>,
 }
 

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use kelix_fabric::tcp::{Greeting, TcpEndpoint};
-use kelix_fabric::{Fabric, PeerId, Read, ReadState};
+use kelix_fabric::{Mailbox, PeerId, Read, ReadState, RemoteMemory, Waiter, WorkQueue};
 use kelix_fuzz::Input;
 use kelix_fuzz::tcp::{End, control, head, hello};
 use kelix_types::Place;

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::LazyLock;
 
-use kelix_fabric::Fabric;
+use kelix_fabric::Mailbox;
 use kelix_fuzz::{Input, Mailboxes, PEER};
 use kelix_types::limits::{FRAME_BYTES_MAX, MESSAGE_RING_BYTES};
 use kelix_wire::{FrameBuffer, RingReader, RingShape, RingWriter, mailbox_word};

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::{
-    Memfd, RunDirectory, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way, receive_frame, send_frame,
+    LocalEndpoint, Memfd, Peer, RunDirectory, SleepWord, Waker, WakerHandle, Way, receive_frame, send_frame,
 };
-use kelix_fabric::{Fabric, PeerId};
+use kelix_fabric::{Mailbox, PeerId};
 use kelix_image::{Header, MemoryMap, Span, header_word};
 use kelix_types::Result;
 use kelix_wire::control::{Frame, Purpose};
@@ -91,7 +91,7 @@ pub struct RawSession {
     pub term: u64,
     /// The shards.
     pub shards: Vec<RawShard>,
-    endpoint: ShmEndpoint,
+    endpoint: LocalEndpoint,
 }
 
 impl RawSession {
@@ -107,7 +107,7 @@ impl RawSession {
         let Frame::Welcome { term, view, .. } = receive(&stream).expect("an answer").0 else {
             panic!("no welcome");
         };
-        let mut endpoint = ShmEndpoint::new(Waker::create().expect("a descriptor"));
+        let mut endpoint = LocalEndpoint::new(Waker::create().expect("a descriptor"));
         let mut shards = Vec::new();
         for _ in 0..view.shards().min(most) {
             shards.push(receive_shard(&stream, &mut endpoint));
@@ -156,7 +156,7 @@ impl RawSession {
     }
 }
 
-fn receive_shard(stream: &UnixStream, endpoint: &mut ShmEndpoint) -> RawShard {
+fn receive_shard(stream: &UnixStream, endpoint: &mut LocalEndpoint) -> RawShard {
     let (Frame::Image { bytes, .. }, mut descriptors) = receive(stream).expect("a frame") else {
         panic!("no image");
     };
@@ -185,7 +185,7 @@ fn receive_shard(stream: &UnixStream, endpoint: &mut ShmEndpoint) -> RawShard {
     let map = Arc::new(map);
     let header = Header::open(header_span.clone()).expect("a header page");
     let wake_key = endpoint.waker().add(WakerHandle::receive(waker)).expect("watched");
-    let peer = endpoint.add(ShmPeer {
+    let peer = endpoint.add(Peer {
         memory: None,
         inbox: inbox.clone(),
         way: Way::Shared {

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kelix::{Client, FabricChoice, Path, Session, SessionOptions, Table};
+use kelix::{Client, FabricChoice, Path, Session, SessionOptions, Table, measure};
 use kelix_server::{Server, ServerConfig};
 use kelix_tests::process::patient;
 use kelix_tests::{Random, RunDir, Watchdog};
@@ -127,12 +127,12 @@ fn read_unchecked(client: &Client, reads_max: u64) -> (u64, u64) {
         if reads % 16 == 0 {
             let key = random.below(KEYS);
             session.get_into(table, &key.to_le_bytes(), &mut buffer).unwrap();
-            places.extend(session.place_for_measurement());
+            places.extend(measure::last_place(&session));
             places.drain(..places.len().saturating_sub(PLACES));
         }
         // The last place of a segment has fewer words than are asked for.
         let place = places[random.below(places.len() as u64) as usize];
-        torn += u64::from(session.read_for_measurement(0, place, &mut words) && is_torn(&words));
+        torn += u64::from(measure::read_unchecked(&mut session, 0, place, &mut words) && is_torn(&words));
         reads += 1;
     }
     (reads, torn)

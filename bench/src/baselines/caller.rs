@@ -2,7 +2,7 @@
 
 use std::thread::JoinHandle;
 
-use kelix_fabric::Fabric;
+use kelix_fabric::{Mailbox, WorkQueue};
 use kelix_image::ItemView;
 use kelix_types::TableId;
 use kelix_wire::{

@@ -1,11 +1,11 @@
-//! An end of a connection that carries message rings and nothing else, and the waiting at it.
+//! An end of a connection that carries message rings and nothing else, and the waiting at it. Nothing is READ
+//! over it.
 
 use std::time::{Duration, Instant};
 
-use kelix_fabric::{Broken, Fabric, PeerId, Promises, Read, ReadState};
+use kelix_fabric::{Broken, Clock, Mailbox, PeerId, WorkQueue};
 use kelix_image::Span;
 use kelix_image::words::Words;
-use kelix_types::limits::READ_EPOCHS_MAX;
 
 /// The only peer of an end.
 pub(super) const PEER: PeerId = PeerId(0);
@@ -81,11 +81,11 @@ impl<W: Way> End<W> {
                 std::thread::yield_now();
             }
         }
-        self.announce_sleep();
+        self.way.announce_sleep();
         self.progress();
         let left_ns = until_ns.map(|until| until.saturating_sub(self.now_ns()));
         let timeout_ns = if has_news(self) { Some(0) } else { left_ns };
-        self.sleep(timeout_ns);
+        self.way.sleep(timeout_ns);
     }
 }
 
@@ -96,39 +96,7 @@ impl<W: Way> Drop for End<W> {
     }
 }
 
-/// Nothing is READ over it.
-impl<W: Way> Fabric for End<W> {
-    fn name(&self) -> &'static str {
-        "baseline"
-    }
-
-    fn promises(&self, _: PeerId) -> Promises {
-        Promises { ordered_placement: true, ordered_loads: true }
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.began.elapsed().as_nanos() as u64
-    }
-
-    fn post_read(&mut self, _: Read) {}
-
-    fn poll_read(&mut self, _: Read, _: &mut [u64]) -> ReadState {
-        ReadState::Outside
-    }
-
-    fn stamp_window(&self) -> u64 {
-        READ_EPOCHS_MAX
-    }
-
-    fn authority(&mut self, _: PeerId) -> Option<u64> {
-        Some(0)
-    }
-
-    fn post_write(&mut self, _: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
-        self.way.write(first, words);
-        Ok(())
-    }
-
+impl<W: Way> WorkQueue for End<W> {
     fn doorbell(&mut self) {
         self.way.send();
     }
@@ -138,25 +106,30 @@ impl<W: Way> Fabric for End<W> {
         true
     }
 
-    fn inbox(&self, _: PeerId) -> Words<'_> {
-        self.inbox.words()
-    }
-
     fn look(&mut self) {}
 
     fn is_broken(&self, _: PeerId) -> bool {
         self.way.has_ended()
     }
+}
+
+impl<W: Way> Mailbox for End<W> {
+    fn post_write(&mut self, _: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
+        self.way.write(first, words);
+        Ok(())
+    }
+
+    fn inbox(&self, _: PeerId) -> Words<'_> {
+        self.inbox.words()
+    }
 
     fn wake(&mut self, _: PeerId) {
         self.way.wake();
     }
+}
 
-    fn announce_sleep(&mut self) {
-        self.way.announce_sleep();
-    }
-
-    fn sleep(&mut self, timeout_ns: Option<u64>) {
-        self.way.sleep(timeout_ns);
+impl<W: Way> Clock for End<W> {
+    fn now_ns(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
-use kelix_fabric::Fabric;
 use kelix_fabric::shm::{Memfd, MemfdSegments};
+use kelix_fabric::{Clock, WorkQueue};
 use kelix_image::{Header, ImageConfig};
 use kelix_shard::{ClientParameters, Now, Shard, ShardConfig};
 use kelix_types::limits::{EPOCH_NS, SEGMENT_BYTES_FIRST, VIEW_LEASE_NS, segment_bytes_max};
@@ -50,7 +50,7 @@ pub(super) fn make_shard(memory_bytes: u64) -> Result<Shard, String> {
     Ok(shard)
 }
 
-fn now(end: &impl Fabric) -> Now {
+fn now(end: &impl Clock) -> Now {
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Now { monotonic_ns: end.now_ns(), wall_ns: wall.as_nanos() as u64 }
 }

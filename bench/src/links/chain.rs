@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kelix::{Cost, FabricChoice, Item, NewItem, Path, Session, SessionOptions, Table};
+use kelix::{Cost, FabricChoice, Item, NewItem, Path, Session, SessionOptions, Table, measure};
 use kelix_image::MemoryMap;
 use kelix_server::ServerConfig;
 
@@ -142,8 +142,8 @@ impl Walker {
 
     /// The memory of the shard, the item that it is at as it stands there, and which record that is.
     pub fn where_it_stands(&mut self) -> (Arc<MemoryMap>, Vec<u64>, u64) {
-        let (map, ..) = self.session.image_for_measurement(0);
-        (map, self.item.words_for_measurement(), self.record)
+        let (map, ..) = measure::image(&mut self.session, 0);
+        (map, measure::item_words(&self.item).to_vec(), self.record)
     }
 
     /// What it has cost so far.

@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::workload::{Batch, KEY_BYTES, Records, key};
 use kelix_report::daemon::{Address, Daemon, Transport};
 use kelix_report::memcached::{self, Settings};
+use kelix_report::redis;
 
 /// A peer, as far as it differs from the others.
 pub(crate) trait Protocol {
@@ -76,70 +77,44 @@ impl Protocol for Memcached {
     }
 }
 
-/// Redis: `MGET` and `MSET`; of one record, `GET` and `SET`.
+/// Redis, as [`redis`] speaks it: `MGET` and `MSET`; of one record, `GET` and `SET`.
 pub(crate) struct Redis;
 
-/// Appends a bulk string's head.
-fn bulk(out: &mut Vec<u8>, bytes: usize) {
-    out.extend_from_slice(format!("${bytes}\r\n").as_bytes());
-}
-
-/// Appends a bulk string.
-pub(crate) fn whole(out: &mut Vec<u8>, bytes: &[u8]) {
-    bulk(out, bytes.len());
-    out.extend_from_slice(bytes);
-    out.extend_from_slice(b"\r\n");
-}
-
 impl Protocol for Redis {
-    const PROGRAM: &'static str = "redis-server";
+    const PROGRAM: &'static str = redis::PROGRAM;
 
     fn arguments(address: &Address, folder: &Path, _: Records, threads: usize) -> Vec<String> {
-        let (port, socket) = match address {
-            Address::Unix(path) => (0, path.clone()),
-            Address::Tcp(port) => (*port, folder.join("socket")),
-        };
-        let (port, socket, threads) = (port.to_string(), socket.display().to_string(), threads.to_string());
-        let options = [
-            ("--save", ""),
-            ("--appendonly", "no"),
-            ("--io-threads", &threads),
-            ("--bind", "127.0.0.1"),
-            ("--port", &port),
-            ("--unixsocket", &socket),
-        ];
-        options.iter().flat_map(|(name, value)| [String::from(*name), String::from(*value)]).collect()
+        redis::arguments(address, folder, threads)
     }
 
     fn say(batch: &Batch, records: Records, request: &mut Vec<u8>, answer: &mut Vec<u8>) {
         let (gets, puts) = (batch.gets.len(), batch.puts.len());
+        let value = |record: u64, out: &mut Vec<u8>| {
+            redis::bulk_string_of(records.value_bytes, out, |out| records.write_value(record, out));
+        };
         if gets > 0 {
-            request.extend_from_slice(format!("*{}\r\n", gets + 1).as_bytes());
-            whole(request, if gets == 1 { b"GET" } else { b"MGET" });
+            redis::array(gets + 1, request);
+            redis::bulk_string(if gets == 1 { b"GET" } else { b"MGET" }, request);
             if gets > 1 {
-                answer.extend_from_slice(format!("*{gets}\r\n").as_bytes());
+                redis::array(gets, answer);
             }
             for record in &batch.gets {
-                whole(request, &key(*record));
-                bulk(answer, records.value_bytes);
-                records.write_value(*record, answer);
-                answer.extend_from_slice(b"\r\n");
+                redis::bulk_string(&key(*record), request);
+                value(*record, answer);
             }
         }
         if puts > 0 {
-            request.extend_from_slice(format!("*{}\r\n", 2 * puts + 1).as_bytes());
-            whole(request, if puts == 1 { b"SET" } else { b"MSET" });
+            redis::array(2 * puts + 1, request);
+            redis::bulk_string(if puts == 1 { b"SET" } else { b"MSET" }, request);
             for record in &batch.puts {
-                whole(request, &key(*record));
-                bulk(request, records.value_bytes);
-                records.write_value(*record, request);
-                request.extend_from_slice(b"\r\n");
+                redis::bulk_string(&key(*record), request);
+                value(*record, request);
             }
-            answer.extend_from_slice(b"+OK\r\n");
+            answer.extend_from_slice(redis::OK);
         }
     }
 
     fn value_at(records: Records) -> usize {
-        format!("${}\r\n", records.value_bytes).len()
+        redis::value_at(records.value_bytes)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kelix::Session;
+use kelix::{Session, measure};
 use kelix_image::MemoryMap;
 use kelix_types::limits::GRANULE_BYTES;
 use kelix_types::{Place, SizeClass, TableId, key_hash};
@@ -19,7 +19,7 @@ pub(crate) struct PlainTable {
 
 impl PlainTable {
     pub fn new(session: &mut Session, table: TableId) -> PlainTable {
-        let (map, directory, seed) = session.image_for_measurement(0);
+        let (map, directory, seed) = measure::image(session, 0);
         let entries = (0..directory.len()).map(|entry| directory.entry(entry)).collect();
         let granules = (0..4096u64).map(|granule| {
             let words = map.words(Place(granule * GRANULE_BYTES), 8);

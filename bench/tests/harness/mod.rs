@@ -4,50 +4,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use tempfile::TempDir;
 
-/// How long anything may take before a test gives up. Nothing takes nearly as long.
-const PATIENCE: Duration = Duration::from_secs(60);
+#[path = "../../../crates/cli/tests/harness/done.rs"]
+mod done;
 
-/// Waits until `condition` gives something.
-pub fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(value) = condition() {
-            return value;
-        }
-        assert!(began.elapsed() < PATIENCE, "waited too long: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// What a run left behind.
-#[derive(Debug)]
-pub struct Done {
-    pub code: i32,
-    pub out: Vec<u8>,
-    pub err: String,
-}
-
-impl Done {
-    /// The JSON that it printed.
-    #[track_caller]
-    pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
-    }
-
-    /// Asserts that it failed with this code and that its message contains all these words.
-    #[track_caller]
-    pub fn failed(&self, code: i32, words: &[&str]) {
-        assert_eq!(self.code, code, "{self:?}");
-        for word in words {
-            assert!(self.err.contains(word), "\"{word}\" is not in {self:?}");
-        }
-    }
-}
+pub use done::*;
 
 /// A directory.
 pub struct Place(TempDir);

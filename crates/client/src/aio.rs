@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use kelix_fabric::Fabric;
+use kelix_fabric::Waiter;
 use kelix_types::{Effect, Error, ErrorKind, Result, Version};
 
 use crate::Table;

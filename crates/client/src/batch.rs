@@ -2,7 +2,7 @@
 //!
 //! Operations of one batch have no order among each other. Their memory accesses and messages overlap.
 
-use kelix_fabric::Fabric;
+use kelix_fabric::WorkQueue;
 use kelix_types::limits::{MESSAGE_VALUE_BYTES_MAX, SESSION_READS_MAX};
 use kelix_types::{Effect, Error, ErrorKind, KeyHash, Result, TableId, Version};
 use kelix_wire::{Op, RequestHead};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use kelix_fabric::Fabric;
+use kelix_fabric::Clock;
 use kelix_types::limits::{DATASET_TABLES_MAX, FRAME_BYTES_MAX, MESSAGE_VALUE_BYTES_MAX, TABLES_MAX};
 use kelix_types::{Error, ErrorKind, Result, TableId, TableKind};
 use kelix_wire::generation::{

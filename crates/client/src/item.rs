@@ -224,12 +224,6 @@ impl Item {
         self.section().and_then(|section| section.bytes_of(NameId(0))).unwrap_or(&[])
     }
 
-    /// The words of its slot, for measurements that read the same items without the store's own code.
-    #[doc(hidden)]
-    pub fn words_for_measurement(&self) -> Vec<u64> {
-        self.words.clone()
-    }
-
     /// The attributes in order, with their names. A plain item has one, without a name.
     pub fn attributes(&self) -> Vec<(&str, Attribute<'_>)> {
         if !self.has_attributes() {
@@ -288,8 +282,10 @@ pub(crate) fn ends_at(time: SystemTime) -> Expiry {
 ///
 /// ```
 /// use kelix::NewItem;
-/// # let table = kelix::Table::for_documentation();
-/// let student = NewItem::new().bytes("name", b"XYZ").link("supervisor", table, b"prof001");
+/// # fn student(people: kelix::Table) -> NewItem {
+/// let student = NewItem::new().bytes("name", b"XYZ").link("supervisor", people, b"prof001");
+/// # student
+/// # }
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct NewItem {

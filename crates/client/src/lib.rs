@@ -62,6 +62,8 @@ mod hints;
 mod item;
 mod key;
 mod links;
+#[cfg(feature = "measure")]
+pub mod measure;
 #[cfg(all(test, loom))]
 mod model;
 mod ordered;
@@ -122,10 +124,5 @@ impl Table {
     /// What it holds, and in which order.
     pub fn kind(self) -> TableKind {
         self.id.kind()
-    }
-
-    #[doc(hidden)]
-    pub fn for_documentation() -> Table {
-        Table { id: TableId(1), server: 0, generation: 0 }
     }
 }

@@ -7,10 +7,9 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use kelix_fabric::{Endpoint, Fabric};
+use kelix_fabric::{Clock, Endpoint, Fabric, Waiter};
 use kelix_types::{ErrorKind, Result, TableId, Version, mark};
 use kelix_wire::control::Caller;
 use kelix_wire::{Op, RequestHead, Status};
@@ -496,56 +495,6 @@ impl Session {
         })?;
         debug_assert!(matches!(answer.status, Status::Ok | Status::Mismatch));
         Ok(outcome(&answer))
-    }
-
-    // ---- for measurements ----
-
-    /// The memory of a shard's image and this session's copy of its directory, for measurements that read the
-    /// same table without the store's own code.
-    #[doc(hidden)]
-    pub fn image_for_measurement(
-        &mut self,
-        shard: usize,
-    ) -> (Arc<kelix_image::MemoryMap>, kelix_index::Directory, u64) {
-        let (directory, seed) = self.engine.transport.directory_for_measurement(shard);
-        (
-            self.engine
-                .transport
-                .fabric
-                .map(self.engine.transport.peer(shard))
-                .expect("a fabric with maps")
-                .clone(),
-            directory,
-            seed,
-        )
-    }
-
-    /// Where the item stands that was got last, if that is known.
-    #[doc(hidden)]
-    pub fn place_for_measurement(&self) -> Option<kelix_types::Place> {
-        self.landing.pointer.map(|pointer| pointer.location.place())
-    }
-
-    /// One READ without any of the read rule's checks: words of one moment or of several. `false`: there is
-    /// no such place.
-    #[doc(hidden)]
-    pub fn read_for_measurement(
-        &mut self,
-        shard: usize,
-        place: kelix_types::Place,
-        into: &mut [u64],
-    ) -> bool {
-        let read =
-            kelix_fabric::Read { peer: self.engine.transport.peer(shard), place, words: into.len(), tag: 0 };
-        self.engine.transport.fabric.post_read(read);
-        self.engine.transport.fabric.doorbell();
-        loop {
-            self.engine.transport.fabric.progress();
-            match self.engine.transport.fabric.poll_read(read, into) {
-                kelix_fabric::ReadState::Pending => {}
-                state => return matches!(state, kelix_fabric::ReadState::Done(_)),
-            }
-        }
     }
 }
 

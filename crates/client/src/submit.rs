@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use kelix_fabric::{Fabric, PROGRESS_BYTES};
+use kelix_fabric::{Clock, PROGRESS_BYTES, Waiter, WorkQueue};
 use kelix_types::limits::{MESSAGE_VALUE_BYTES_MAX, SESSION_READS_MAX};
 use kelix_types::{Effect, Error, ErrorKind, Result, Version};
 use kelix_wire::{Op, RequestHead, Status};

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use kelix_fabric::{Direct, Fabric, PeerId};
+use kelix_fabric::{Direct, Fabric, Mailbox, PeerId, RemoteMemory};
 use kelix_image::words::Words;
 use kelix_image::{ItemHeader, Kind, PlainItem};
 use kelix_index::{BUCKET_WORDS, Directory, guess};
@@ -144,7 +144,9 @@ impl<F: Fabric> Transport<F> {
         transport.set_path(Path::Auto);
         transport
     }
+}
 
+impl<F: RemoteMemory + Mailbox> Transport<F> {
     /// The hash of a key and the shard that owns it.
     #[inline(always)]
     pub fn route(&self, table: TableId, key: &[u8]) -> (KeyHash, usize) {
@@ -161,10 +163,6 @@ impl<F: Fabric> Transport<F> {
     #[inline(always)]
     pub fn hash(&self, table: TableId, key: &[u8]) -> KeyHash {
         key_hash(self.server.view.hash_seed, table, key)
-    }
-
-    pub fn directory_for_measurement(&self, shard: usize) -> (Directory, u64) {
-        (self.shards[shard].reader.directory.clone(), self.server.view.hash_seed)
     }
 
     /// The random number of this life of the store. Handles carry it, so a handle of one life is refused in

@@ -4,8 +4,8 @@
 //! The listing is made of the sources, since what rustdoc writes for programs needs a nightly toolchain. It
 //! begins at the root of the crate and follows `pub use`, into other crates of Kelix too: definitions without
 //! private parts, methods without bodies, headers of implementations of traits, derived traits, and calls of
-//! macros that implement a trait. What is hidden from the documentation, and what only tests, models and the
-//! simulator see, is left out.
+//! macros that implement a trait. What is hidden from the documentation, and what only tests, models,
+//! measurements and the simulator see, is left out.
 //!
 //! After a change that is meant: `KELIX_BLESS=1 cargo test --package kelix --test api`.
 
@@ -277,7 +277,7 @@ fn is_left_out(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::List(list) if list.path.is_ident("cfg") => {
             let condition = list.tokens.to_string();
-            ["test", "loom", "kelix_sim"].iter().any(|word| condition.contains(word))
+            ["test", "loom", "kelix_sim", "measure"].iter().any(|word| condition.contains(word))
                 && !condition.contains("not")
         }
         Meta::List(list) if list.path.is_ident("doc") => list.tokens.to_string() == "hidden",
@@ -532,6 +532,7 @@ const SMALL: [(&str, &str); 3] = [
          /// Documented.
          pub fn free(number: u8) -> u8 { number }
          #[cfg(feature = \"more\")] pub mod more { pub type More = u8; }
+         #[cfg(feature = \"measure\")] pub mod measure { pub fn unlisted() {} }
          #[doc(hidden)] pub fn hidden() {}",
     ),
     (

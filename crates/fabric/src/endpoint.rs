@@ -1,24 +1,29 @@
 //! An endpoint of whichever fabric a session uses, chosen when it connects.
 
+// A default method in place of an endpoint's own would be found by nobody.
+#![deny(clippy::missing_trait_methods)]
+
 use std::sync::Arc;
 
 use kelix_image::MemoryMap;
 use kelix_image::words::Words;
-use kelix_types::Place;
 use rustix::fd::BorrowedFd;
 
 #[cfg(target_os = "linux")]
-use crate::shm::ShmEndpoint;
+use crate::shm::LocalEndpoint;
 use crate::tcp::TcpEndpoint;
 #[cfg(target_os = "linux")]
 use crate::verbs::VerbsEndpoint;
-use crate::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState, Sampled};
+use crate::{
+    Broken, Clock, Direct, Fabric, Mailbox, PeerId, Promises, Read, ReadState, RemoteMemory, Waiter,
+    WorkQueue,
+};
 
 /// One endpoint.
 pub enum Endpoint {
-    /// Shared memory.
+    /// Shared memory, on the server's host.
     #[cfg(target_os = "linux")]
-    Shm(ShmEndpoint),
+    Local(LocalEndpoint),
     /// RDMA.
     #[cfg(target_os = "linux")]
     Verbs(Box<VerbsEndpoint>),
@@ -34,7 +39,7 @@ macro_rules! of {
     ($endpoint:ident, $method:ident $(, $argument:expr)*) => {
         match $endpoint {
             #[cfg(target_os = "linux")]
-            Endpoint::Shm(endpoint) => endpoint.$method($($argument),*),
+            Endpoint::Local(endpoint) => endpoint.$method($($argument),*),
             #[cfg(target_os = "linux")]
             Endpoint::Verbs(endpoint) => endpoint.$method($($argument),*),
             Endpoint::Tcp(endpoint) => endpoint.$method($($argument),*),
@@ -44,33 +49,40 @@ macro_rules! of {
     };
 }
 
-// A default method in place of an endpoint's own would be found by nobody.
-#[deny(clippy::missing_trait_methods)]
-impl Fabric for Endpoint {
-    fn name(&self) -> &'static str {
-        of!(self, name)
+impl WorkQueue for Endpoint {
+    #[inline]
+    fn doorbell(&mut self) {
+        of!(self, doorbell)
     }
 
-    fn promises(&self, peer: PeerId) -> Promises {
-        of!(self, promises, peer)
+    #[inline(always)]
+    fn progress(&mut self) -> bool {
+        of!(self, progress)
     }
 
-    fn now_ns(&self) -> u64 {
-        of!(self, now_ns)
+    #[inline(always)]
+    fn await_progress(&mut self) -> bool {
+        of!(self, await_progress)
     }
 
-    fn yield_now(&mut self) {
-        of!(self, yield_now)
+    fn look(&mut self) {
+        of!(self, look)
     }
 
-    fn is_contended(&self) -> bool {
-        of!(self, is_contended)
+    fn moved_bytes(&self) -> Option<u64> {
+        of!(self, moved_bytes)
     }
 
-    fn shares_core(&self) -> bool {
-        of!(self, shares_core)
+    fn is_broken(&self, peer: PeerId) -> bool {
+        of!(self, is_broken, peer)
     }
 
+    fn unseen(&self) -> bool {
+        of!(self, unseen)
+    }
+}
+
+impl RemoteMemory for Endpoint {
     fn map(&self, peer: PeerId) -> Option<&Arc<MemoryMap>> {
         of!(self, map, peer)
     }
@@ -98,11 +110,6 @@ impl Fabric for Endpoint {
     }
 
     #[inline]
-    fn read_now(&self, peer: PeerId, place: Place, into: &mut [u64]) -> Option<Sampled> {
-        of!(self, read_now, peer, place, into)
-    }
-
-    #[inline]
     fn stamp_window(&self) -> u64 {
         of!(self, stamp_window)
     }
@@ -112,49 +119,20 @@ impl Fabric for Endpoint {
         of!(self, authority, peer)
     }
 
+    fn map_age_max_ns(&self) -> Option<u64> {
+        of!(self, map_age_max_ns)
+    }
+}
+
+impl Mailbox for Endpoint {
     #[inline]
     fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
         of!(self, post_write, peer, first, words)
     }
 
-    #[inline]
-    fn doorbell(&mut self) {
-        of!(self, doorbell)
-    }
-
-    #[inline(always)]
-    fn progress(&mut self) -> bool {
-        of!(self, progress)
-    }
-
-    #[inline(always)]
-    fn await_progress(&mut self) -> bool {
-        of!(self, await_progress)
-    }
-
     #[inline(always)]
     fn inbox(&self, peer: PeerId) -> Words<'_> {
         of!(self, inbox, peer)
-    }
-
-    fn map_age_max_ns(&self) -> Option<u64> {
-        of!(self, map_age_max_ns)
-    }
-
-    fn look(&mut self) {
-        of!(self, look)
-    }
-
-    fn moved_bytes(&self) -> Option<u64> {
-        of!(self, moved_bytes)
-    }
-
-    fn is_broken(&self, peer: PeerId) -> bool {
-        of!(self, is_broken, peer)
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        of!(self, fd)
     }
 
     #[inline]
@@ -166,9 +144,23 @@ impl Fabric for Endpoint {
     fn send(&mut self, peer: PeerId) {
         of!(self, send, peer)
     }
+}
 
-    fn unseen(&self) -> bool {
-        of!(self, unseen)
+impl Waiter for Endpoint {
+    fn yield_now(&mut self) {
+        of!(self, yield_now)
+    }
+
+    fn is_contended(&self) -> bool {
+        of!(self, is_contended)
+    }
+
+    fn shares_core(&self) -> bool {
+        of!(self, shares_core)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        of!(self, fd)
     }
 
     fn announce_sleep(&mut self) {
@@ -177,5 +169,21 @@ impl Fabric for Endpoint {
 
     fn sleep(&mut self, timeout_ns: Option<u64>) {
         of!(self, sleep, timeout_ns)
+    }
+}
+
+impl Clock for Endpoint {
+    fn now_ns(&self) -> u64 {
+        of!(self, now_ns)
+    }
+}
+
+impl Fabric for Endpoint {
+    fn name(&self) -> &'static str {
+        of!(self, name)
+    }
+
+    fn promises(&self, peer: PeerId) -> Promises {
+        of!(self, promises, peer)
     }
 }

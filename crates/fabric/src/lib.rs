@@ -1,9 +1,12 @@
-//! The two verbs, READ and WRITE, behind one trait, and the shared-memory fabric.
+//! The two verbs, READ and WRITE, behind traits, and the fabrics that have them: shared memory, RDMA, TCP.
 //!
 //! Nothing above this crate knows which fabric it is on. A fabric moves words between this side's memory and
 //! a peer's; what the words mean is not its business. Each peer has
-//! - a *map* of memory that may be READ (the image of a shard), addressed by place; and
-//! - a *mailbox* in each direction that may be written with WRITE, addressed by word.
+//! - a *map* of memory that may be READ (the image of a shard), addressed by place ([`RemoteMemory`]); and
+//! - a *mailbox* in each direction that may be written with WRITE, addressed by word ([`Mailbox`]).
+//!
+//! Both are posted to a [`WorkQueue`]; a [`Waiter`] sleeps until it is woken, and looks at a [`Clock`]. A
+//! [`Fabric`] is all of these.
 //!
 //! The read rule's checks (b) and (c) need two facts that only a fabric can give: stamps that bound how long
 //! a READ took, and the authority in force after it. A READ that is done brings both ([`Sampled`]). See
@@ -126,7 +129,7 @@ pub struct Sampled {
     /// Stamp taken before the first word was sampled.
     pub before: u64,
     /// Stamp taken after the last one was. READs are valid only if the first one's `before` and the last
-    /// one's `after` differ by at most [`Fabric::stamp_window`].
+    /// one's `after` differ by at most [`RemoteMemory::stamp_window`].
     pub after: u64,
     /// The term in force after that.
     pub term: u64,
@@ -208,80 +211,9 @@ impl Direct {
     }
 }
 
-/// One side's endpoint with all its connections. Used by one thread.
-pub trait Fabric {
-    /// The name that `kelix stat` and errors use.
-    fn name(&self) -> &'static str;
-
-    /// What is promised of READs and WRITEs of the peer's memory.
-    fn promises(&self, peer: PeerId) -> Promises;
-
-    /// The time on this side's clock, in nanoseconds since some moment, which is the same for all endpoints
-    /// of a process. It never goes back.
-    fn now_ns(&self) -> u64;
-
-    /// Lets whoever else wants the processor have it for a moment.
-    fn yield_now(&mut self) {
-        std::thread::yield_now();
-    }
-
-    /// Whether others who compute want this side's core: then it is to sleep at once instead of giving the
-    /// core away.
-    fn is_contended(&self) -> bool {
-        false
-    }
-
-    /// Whether the thread that something was last sent to was seen on this thread's core, where it cannot
-    /// answer while this one looks on. Also lets peers see which core this thread is on.
-    fn shares_core(&self) -> bool {
-        false
-    }
-
-    /// The memory of a peer that may be READ, as far as it is known here. Places outside it are
-    /// [`ReadState::Outside`]. `None` where nothing is READ.
-    fn map(&self, _peer: PeerId) -> Option<&Arc<MemoryMap>> {
-        None
-    }
-
-    /// Makes other memory of a peer known: segments came or went.
-    fn set_map(&mut self, _peer: PeerId, _map: Arc<MemoryMap>) {}
-
-    /// A number that changes when segments of the peer come or go, for whoever keeps its map; 0 where there
-    /// is none.
-    fn map_version(&self, _peer: PeerId) -> u64 {
-        0
-    }
-
-    /// Starts a READ. Nothing needs to move before [`Fabric::doorbell`].
-    fn post_read(&mut self, read: Read);
-
-    /// Asks how far a posted READ is and, when it is done, puts its words into `into`, whose length is
-    /// `read.words`. Words were sampled one by one at any moments between posting and now. After any answer
-    /// but `Pending` the READ is over. Loads of later READs stay behind those of a READ that is done.
-    fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState;
-
-    /// The peer's memory itself, where READs complete at once because they are loads. Code that uses it must
-    /// be able to do without.
-    fn direct(&self, _peer: PeerId) -> Option<Direct> {
-        None
-    }
-
-    /// A READ through [`Fabric::direct`]. `None`: there is no such way, or the place is unknown; nothing was
-    /// read.
-    fn read_now(&self, peer: PeerId, place: Place, into: &mut [u64]) -> Option<Sampled> {
-        self.direct(peer)?.read(place, into)
-    }
-
-    /// How far the stamps of a valid READ may be apart: check (b).
-    fn stamp_window(&self) -> u64;
-
-    /// The term in force at the peer, for check (c) of answers to requests: it was looked at after everything
-    /// that is in this side's mailbox had been sent. `None`: the connection is gone, and nobody can tell.
-    fn authority(&mut self, peer: PeerId) -> Option<u64>;
-
-    /// Starts a WRITE of `words` from word `first` of the peer's mailbox on.
-    fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> Result<(), Broken>;
-
+/// What READs and WRITEs are posted to: the send queue and the completion queue of all connections of an
+/// endpoint, in the words of verbs. [`RemoteMemory`] and [`Mailbox`] post to it.
+pub trait WorkQueue {
     /// Sends off everything posted.
     fn doorbell(&mut self);
 
@@ -306,17 +238,8 @@ pub trait Fabric {
         false
     }
 
-    /// This side's mailbox, into which the peer WRITEs.
-    fn inbox(&self, peer: PeerId) -> Words<'_>;
-
     /// Looks, without sleeping, whether connections have gone.
     fn look(&mut self);
-
-    /// How old the map of a peer's memory may be when an operation begins, where READs by an older one are no
-    /// one's to allow. `None`: any age.
-    fn map_age_max_ns(&self) -> Option<u64> {
-        None
-    }
 
     /// Bytes that have moved either way so far and have certainly arrived, for which the system is asked.
     /// `None` where nothing is on its way for long.
@@ -326,12 +249,61 @@ pub trait Fabric {
 
     /// Whether the connection is known to be gone.
     fn is_broken(&self, peer: PeerId) -> bool;
+}
 
-    /// The descriptor that is readable when this side, having announced its sleep, was woken; where there is
-    /// one.
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
+/// What a reader needs: READs of the memory of peers, and what their words are judged by.
+pub trait RemoteMemory: WorkQueue {
+    /// The memory of a peer that may be READ, as far as it is known here. Places outside it are
+    /// [`ReadState::Outside`]. `None` where nothing is READ.
+    fn map(&self, _peer: PeerId) -> Option<&Arc<MemoryMap>> {
         None
     }
+
+    /// Makes other memory of a peer known: segments came or went.
+    fn set_map(&mut self, _peer: PeerId, _map: Arc<MemoryMap>) {}
+
+    /// A number that changes when segments of the peer come or go, for whoever keeps its map; 0 where there
+    /// is none.
+    fn map_version(&self, _peer: PeerId) -> u64 {
+        0
+    }
+
+    /// How old the map of a peer's memory may be when an operation begins, where READs by an older one are no
+    /// one's to allow. `None`: any age.
+    fn map_age_max_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// Starts a READ. Nothing needs to move before [`WorkQueue::doorbell`].
+    fn post_read(&mut self, read: Read);
+
+    /// Asks how far a posted READ is and, when it is done, puts its words into `into`, whose length is
+    /// `read.words`. Words were sampled one by one at any moments between posting and now. After any answer
+    /// but `Pending` the READ is over. Loads of later READs stay behind those of a READ that is done.
+    fn poll_read(&mut self, read: Read, into: &mut [u64]) -> ReadState;
+
+    /// The peer's memory itself, where READs complete at once because they are loads. Code that uses it must
+    /// be able to do without.
+    fn direct(&self, _peer: PeerId) -> Option<Direct> {
+        None
+    }
+
+    /// How far the stamps of a valid READ may be apart: check (b).
+    fn stamp_window(&self) -> u64;
+
+    /// The term in force at the peer, for check (c) of answers to requests: it was looked at after everything
+    /// that is in this side's mailbox had been sent. `None`: the connection is gone, and nobody can tell.
+    fn authority(&mut self, peer: PeerId) -> Option<u64>;
+}
+
+/// What messages need: WRITEs into the mailbox of a peer, which may have to be woken to look there, and
+/// this side's mailboxes.
+pub trait Mailbox: WorkQueue {
+    /// This side's mailbox, into which the peer WRITEs.
+    fn inbox(&self, peer: PeerId) -> Words<'_>;
+
+    /// Starts a WRITE of `words` from word `first` of the peer's mailbox on.
+    fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> Result<(), Broken>;
 
     /// Wakes the peer if it sleeps. Called after the WRITE it should find; without one it need not wake
     /// anybody. Where that takes a while this side's next `progress`, `look` or sleep does the rest.
@@ -342,12 +314,55 @@ pub trait Fabric {
         self.doorbell();
         self.wake(peer);
     }
+}
+
+/// What whoever waits needs: to give its core away, and to sleep until it is woken.
+pub trait Waiter {
+    /// Lets whoever else wants the processor have it for a moment.
+    fn yield_now(&mut self) {
+        std::thread::yield_now();
+    }
+
+    /// Whether others who compute want this side's core: then it is to sleep at once instead of giving the
+    /// core away.
+    fn is_contended(&self) -> bool {
+        false
+    }
+
+    /// Whether the thread that something was last sent to was seen on this thread's core, where it cannot
+    /// answer while this one looks on. Also lets peers see which core this thread is on.
+    fn shares_core(&self) -> bool {
+        false
+    }
+
+    /// The descriptor that is readable when this side, having announced its sleep, was woken; where there is
+    /// one.
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Announces that this side is about to sleep. The caller then looks once more for work, and calls
-    /// [`Fabric::sleep`] only if there is none: so no wake-up is lost.
+    /// [`Waiter::sleep`] only if there is none: so no wake-up is lost.
     fn announce_sleep(&mut self);
 
     /// Sleeps until a peer wakes this side, a READ is done, a connection breaks, or `timeout_ns` has passed;
     /// then takes the announcement back. A timeout of zero only takes it back.
     fn sleep(&mut self, timeout_ns: Option<u64>);
+}
+
+/// The clock of an endpoint, which in a simulator is the simulator's.
+pub trait Clock {
+    /// The time on this side's clock, in nanoseconds since some moment, which is the same for all endpoints
+    /// of a process. It never goes back.
+    fn now_ns(&self) -> u64;
+}
+
+/// One side's endpoint with all its connections. Used by one thread. Code that needs a part of it, such as
+/// READs, asks for that trait alone.
+pub trait Fabric: RemoteMemory + Mailbox + Waiter + Clock {
+    /// The name that `kelix stat` and errors use.
+    fn name(&self) -> &'static str;
+
+    /// What is promised of READs and WRITEs of the peer's memory.
+    fn promises(&self, peer: PeerId) -> Promises;
 }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use kelix_fabric::conformance::{Network, Side, Testbed, lay_out};
 use kelix_fabric::shm::{
-    AUTHORITY_BYTES, AUTHORITY_TERM, Memfd, MemfdSegments, ShmEndpoint, ShmMemory, ShmPeer, SleepWord, Waker,
-    WakerHandle, Way, map_file,
+    AUTHORITY_BYTES, AUTHORITY_TERM, LocalEndpoint, MappedImage, Memfd, MemfdSegments, Peer, SleepWord,
+    Waker, WakerHandle, Way, map_file,
 };
-use kelix_fabric::{Direct, Fabric};
+use kelix_fabric::{Direct, Mailbox, Waiter};
 use kelix_image::{Header, MemoryMap, Span, header_word};
 use kelix_types::limits::MESSAGE_RING_BYTES;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
@@ -51,15 +51,15 @@ impl Memory {
 
 fn connect(
     memory: &Memory,
-    server: &mut ShmEndpoint,
+    server: &mut LocalEndpoint,
     link: &UnixStream,
-) -> (kelix_fabric::PeerId, Side<ShmEndpoint>) {
+) -> (kelix_fabric::PeerId, Side<LocalEndpoint>) {
     let (requests, server_inbox) = Memfd::create("kelix-requests", MAILBOX_BYTES, false).unwrap();
     let (replies, server_outbox) = Memfd::create("kelix-replies", MAILBOX_BYTES, false).unwrap();
     let (server_end, client_end) = WakerHandle::pair().unwrap();
 
     let wake_key = server.waker().add(server_end).unwrap();
-    let client_id = server.add(ShmPeer {
+    let client_id = server.add(Peer {
         memory: None,
         inbox: server_inbox,
         way: Way::Shared {
@@ -74,13 +74,13 @@ fn connect(
     let mut waker = Waker::create().unwrap();
     waker.add_socket(link.as_fd()).unwrap();
     let wake_key = waker.add(client_end).unwrap();
-    let mut endpoint = ShmEndpoint::new(waker);
+    let mut endpoint = LocalEndpoint::new(waker);
     endpoint.add_sleep_word(SleepWord { span: inbox.clone(), word: SLEEPS });
     let authority = map_file(&memory.authority, AUTHORITY_BYTES, false).unwrap();
     let page = Header::open(header.clone()).unwrap();
     let direct = Direct::new(Arc::new(map), &page, authority.word(AUTHORITY_TERM));
-    let server_id = endpoint.add(ShmPeer {
-        memory: Some(ShmMemory { header: page, direct }),
+    let server_id = endpoint.add(Peer {
+        memory: Some(MappedImage { header: page, direct }),
         inbox,
         way: Way::Shared {
             outbox: received(&requests, true),
@@ -92,9 +92,9 @@ fn connect(
 }
 
 impl Testbed for Shm {
-    type Endpoint = ShmEndpoint;
+    type Endpoint = LocalEndpoint;
 
-    fn network(&self, clients: usize) -> Network<ShmEndpoint> {
+    fn network(&self, clients: usize) -> Network<LocalEndpoint> {
         let (header_memfd, header_span) = Memfd::create("kelix-header", Header::BYTES, true).unwrap();
         let mut segments = MemfdSegments::default();
         let (map, header) = lay_out(&header_span, &mut segments);
@@ -103,7 +103,7 @@ impl Testbed for Shm {
         let authority_span = map_file(&authority, AUTHORITY_BYTES, true).unwrap();
         let memory = Memory { header: header_memfd, segments, authority };
 
-        let mut endpoint = ShmEndpoint::new(Waker::create().unwrap());
+        let mut endpoint = LocalEndpoint::new(Waker::create().unwrap());
         endpoint.add_sleep_word(SleepWord { span: header_span, word: header_word::SLEEPING });
         let (mut peers, mut links, mut sides) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..clients {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use kelix_fabric::conformance::{Network, Side, Testbed, lay_out};
 use kelix_fabric::shm::{
-    AUTHORITY_BYTES, AUTHORITY_TERM, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way,
+    AUTHORITY_BYTES, AUTHORITY_TERM, LocalEndpoint, MemfdSegments, Peer, SleepWord, Waker, WakerHandle, Way,
 };
 use kelix_fabric::tcp::{Agent, AgentBell, AgentLimits, AgentLink, AgentShard, Greeting, TcpEndpoint};
 use kelix_fabric::{Endpoint, PeerId};
@@ -59,7 +59,7 @@ impl Testbed for Tcp {
         let authority = Span::private(AUTHORITY_BYTES);
 
         let (waker, server_end) = WakerHandle::pair().unwrap();
-        let mut endpoint = ShmEndpoint::new(Waker::create().unwrap());
+        let mut endpoint = LocalEndpoint::new(Waker::create().unwrap());
         endpoint.waker().add(server_end).unwrap();
         endpoint.add_sleep_word(SleepWord { span: header_span.clone(), word: header_word::SLEEPING });
 
@@ -70,7 +70,7 @@ impl Testbed for Tcp {
         for _ in 0..clients {
             let inbox = Span::private(MAILBOX_BYTES);
             let (link, client) = connect(&mut agent, &listener, &inbox);
-            peers.push(endpoint.add(ShmPeer { memory: None, inbox, way: Way::Agent(link) }));
+            peers.push(endpoint.add(Peer { memory: None, inbox, way: Way::Agent(link) }));
             let endpoint = Endpoint::Tcp(client);
             sides.push(Side { endpoint, peers: vec![PeerId(0)], holds: Box::new(()) });
         }
@@ -87,7 +87,7 @@ impl Testbed for Tcp {
         });
         Network {
             server: Side {
-                endpoint: Endpoint::Shm(endpoint),
+                endpoint: Endpoint::Local(endpoint),
                 peers,
                 holds: Box::new(Running { stop, bell, thread: Some(thread) }),
             },

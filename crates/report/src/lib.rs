@@ -12,6 +12,7 @@ mod measurements;
 pub mod memcached;
 mod papers;
 pub mod progress;
+pub mod redis;
 pub mod report;
 pub mod socket;
 

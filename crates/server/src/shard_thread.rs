@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use kelix_fabric::shm::{Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way};
+use kelix_fabric::shm::{LocalEndpoint, Memfd, MemfdSegments, Peer, SleepWord, Waker, WakerHandle, Way};
 use kelix_fabric::tcp::{AgentLink, AgentShard};
 use kelix_fabric::verbs::{HostShard, VerbsLink};
-use kelix_fabric::{Fabric, Nearness, PeerId};
+use kelix_fabric::{Clock, Fabric, Nearness, PeerId, Waiter};
 use kelix_image::{Header, Image, ImageState, KindUse, MemoryUse, SegmentSource, Span, header_word};
 use kelix_shard::{
     ClientParameters, GenerationReport, ModelCounts, Now, NumberCounts, Order, Progress, Shard, ShardConfig,
@@ -201,7 +201,7 @@ impl ShardHandle {
         let (waker_handle, threads_end) = WakerHandle::pair()?;
         let mut waker = Waker::create()?;
         waker.add(threads_end)?;
-        let mut endpoint = ShmEndpoint::new(waker);
+        let mut endpoint = LocalEndpoint::new(waker);
         endpoint.add_sleep_word(SleepWord { span: header_span.clone(), word: header_word::SLEEPING });
         let (commands, received) = channel();
         let pending = Arc::new(AtomicUsize::new(0));
@@ -305,7 +305,7 @@ impl ShardHandle {
 
 struct ShardThread {
     shard: Shard,
-    endpoint: ShmEndpoint,
+    endpoint: LocalEndpoint,
     authority: Arc<Authority>,
     stop: Arc<AtomicBool>,
     news: Sender<News>,
@@ -563,7 +563,7 @@ impl ShardThread {
             Outbox::Agent(link) => (Way::Agent(link), None),
             Outbox::Verbs(link) => (Way::Verbs(link), None),
         };
-        let peer = self.endpoint.add(ShmPeer { memory: None, inbox, way });
+        let peer = self.endpoint.add(Peer { memory: None, inbox, way });
         let ordered_placement = self.endpoint.promises(peer).ordered_placement;
         let guest = ClientParameters { ordered_placement, connection, caller, may_write };
         if let Some(old) = self.shard.join(peer, guest) {

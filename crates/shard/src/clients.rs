@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use kelix_fabric::{Fabric, PeerId};
+use kelix_fabric::{Mailbox, PeerId};
 use kelix_image::{Journal, event};
 use kelix_types::limits::SHARD_BATCH;
 use kelix_types::mark;
@@ -62,7 +62,7 @@ pub(crate) struct Client {
 
 impl Client {
     /// Whether a request or room for a blocked reply waits. Costs one load.
-    fn has_news(&self, fabric: &impl Fabric, peer: PeerId) -> bool {
+    fn has_news(&self, fabric: &impl Mailbox, peer: PeerId) -> bool {
         if self.backlog.is_empty() {
             self.parked < PARKED_MAX && self.reader.has_news(fabric, peer)
         } else {
@@ -234,7 +234,7 @@ impl Clients {
     }
 
     /// Whether a request or room for a blocked reply waits. Costs one load a client.
-    pub fn has_news(&self, fabric: &impl Fabric) -> bool {
+    pub fn has_news(&self, fabric: &impl Mailbox) -> bool {
         let mut clients = self.connected.iter().enumerate();
         clients.any(|(index, client)| {
             client.as_ref().is_some_and(|client| client.has_news(fabric, PeerId(index as u32)))
@@ -242,7 +242,7 @@ impl Clients {
     }
 
     /// The same of recent clients and one of the others.
-    pub fn glance(&mut self, fabric: &impl Fabric) -> bool {
+    pub fn glance(&mut self, fabric: &impl Mailbox) -> bool {
         self.look_at_others(fabric, 1);
         self.turns
             .recent
@@ -256,7 +256,7 @@ impl Clients {
     }
 
     /// Looks at the next clients that are not recent; those that have sent something are recent from now on.
-    fn look_at_others(&mut self, fabric: &impl Fabric, count: usize) {
+    fn look_at_others(&mut self, fabric: &impl Mailbox, count: usize) {
         let Clients { connected, turns, .. } = self;
         for _ in 0..count.min(turns.others.len()) {
             if turns.next_other >= turns.others.len() {
@@ -279,7 +279,7 @@ impl Clients {
     #[inline(always)]
     pub fn take_requests(
         &mut self,
-        fabric: &mut impl Fabric,
+        fabric: &mut impl Mailbox,
         batch: &mut Vec<Task>,
         faulty: &mut Vec<Fault>,
         prepare: impl Fn(&mut Task, usize),
@@ -357,7 +357,7 @@ impl Clients {
     /// Sends the answer to a request, and keeps it where it may be asked for again.
     pub fn answer(
         &mut self,
-        fabric: &mut impl Fabric,
+        fabric: &mut impl Mailbox,
         task: &Task,
         frame: &mut FrameBuffer,
         journal: &Journal,
@@ -373,7 +373,7 @@ impl Clients {
     }
 
     /// Posts a reply; if the client's ring is full it waits in the backlog.
-    pub fn reply(&mut self, fabric: &mut impl Fabric, peer: PeerId, frame: &mut FrameBuffer) {
+    pub fn reply(&mut self, fabric: &mut impl Mailbox, peer: PeerId, frame: &mut FrameBuffer) {
         let Some(client) = self.connected[peer.0 as usize].as_mut() else { return };
         // A writer's fault shows again in the flush, which reports it.
         if !client.backlog.is_empty() || !client.writer.push(fabric, peer, frame).unwrap_or(false) {
@@ -389,7 +389,7 @@ impl Clients {
     }
 
     /// Sends what waits in backlogs and wakes everybody who got something.
-    pub fn flush(&mut self, fabric: &mut impl Fabric, faulty: &mut Vec<Fault>) {
+    pub fn flush(&mut self, fabric: &mut impl Mailbox, faulty: &mut Vec<Fault>) {
         let Clients { blocked, connected, replied, .. } = self;
         blocked.retain(|peer| {
             let peer = *peer;

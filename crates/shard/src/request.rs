@@ -11,7 +11,7 @@
 //!     answer          into the client's ring, or its backlog; all is sent off when the step ends
 //! ```
 
-use kelix_fabric::{Fabric, PeerId};
+use kelix_fabric::{Clock, Mailbox, PeerId};
 use kelix_image::NoRoom;
 use kelix_types::{KeyHash, Place, TableId};
 use kelix_wire::generation::DROP_DATASET;
@@ -73,7 +73,12 @@ impl Requests {
 
 impl Shard {
     /// Serves what has arrived. Returns how many requests that were.
-    pub(crate) fn serve(&mut self, now: Now, fabric: &mut impl Fabric, faulty: &mut Vec<Fault>) -> usize {
+    pub(crate) fn serve(
+        &mut self,
+        now: Now,
+        fabric: &mut (impl Mailbox + Clock),
+        faulty: &mut Vec<Fault>,
+    ) -> usize {
         let mut batch = std::mem::take(&mut self.requests.batch);
         let (index, image) = (&self.store.index, &self.store.image);
         // The accesses of a batch overlap: all buckets are asked for, then all items.
@@ -101,7 +106,7 @@ impl Shard {
     }
 
     /// Handles one request: it is answered, or parked.
-    pub(crate) fn handle(&mut self, now: Now, fabric: &mut impl Fabric, task: &mut Task) {
+    pub(crate) fn handle(&mut self, now: Now, fabric: &mut (impl Mailbox + Clock), task: &mut Task) {
         let mut frame = std::mem::take(&mut self.requests.frame);
         match self.authorise(task).and_then(|()| self.clients.deduplicate(task)) {
             Err(answer) => {
@@ -135,7 +140,7 @@ impl Shard {
     pub(crate) fn try_once(
         &mut self,
         now: Now,
-        fabric: &impl Fabric,
+        clock: &impl Clock,
         task: &Task,
         frame: &mut FrameBuffer,
     ) -> Result<(), NoRoom> {
@@ -144,7 +149,7 @@ impl Shard {
             encode_reply(frame, ReplyHead { id: head.id, status, version: 0, location: 0 });
             return Ok(());
         }
-        self.execute(now, fabric, task, frame)
+        self.execute(now, clock, task, frame)
     }
 
     /// Why a request cannot be done now, where that is for its table's sake.
@@ -161,7 +166,7 @@ impl Shard {
     fn execute(
         &mut self,
         now: Now,
-        fabric: &impl Fabric,
+        clock: &impl Clock,
         task: &Task,
         frame: &mut FrameBuffer,
     ) -> Result<(), NoRoom> {
@@ -179,7 +184,7 @@ impl Shard {
                 }
                 return Ok(());
             }
-            Op::Put => store.put_request(now.options_of(head, fabric), &task.request(), hash),
+            Op::Put => store.put_request(now.options_of(head, clock), &task.request(), hash),
             Op::Delete => Ok(store.delete(&task.request(), hash)),
             Op::Scan => {
                 store.scan(&task.request(), frame);
@@ -187,7 +192,7 @@ impl Shard {
             }
             Op::RepairLink => Ok(store.repair_link(&task.request(), hash)),
             Op::LargeBegin => {
-                let begun = (now.options_of(head, fabric), task.order);
+                let begun = (now.options_of(head, clock), task.order);
                 large::begin(store, clients.upload(peer), begun, &task.request())
             }
             Op::LargePiece => Ok(large::add_piece(store, clients.upload(peer), &task.request())),

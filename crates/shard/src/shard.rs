@@ -1,6 +1,6 @@
 //! The shard's state and its step: take requests, execute, reply, keep house.
 
-use kelix_fabric::{Fabric, PeerId};
+use kelix_fabric::{Clock, Mailbox, PeerId};
 use kelix_image::{Image, ImageConfig, ItemOptions, MemoryUse, SegmentSource, Span};
 use kelix_index::{Index, ModelCounts, OrderedCounts};
 use kelix_log::{Lag, Reader};
@@ -30,9 +30,9 @@ pub struct Now {
 impl Now {
     /// What an item has before its key that a request puts. The request may have come since this was the
     /// time, so the clock is asked again for when it ends.
-    pub(crate) fn options_of(self, head: &RequestHead, fabric: &impl Fabric) -> ItemOptions {
+    pub(crate) fn options_of(self, head: &RequestHead, clock: &impl Clock) -> ItemOptions {
         let expires = head.expiry.map(|expiry| {
-            let passed_ns = fabric.now_ns().saturating_sub(self.monotonic_ns);
+            let passed_ns = clock.now_ns().saturating_sub(self.monotonic_ns);
             Now { wall_ns: self.wall_ns + passed_ns, ..self }.end_of(expiry)
         });
         ItemOptions { client_flags: head.client_flags, expires }
@@ -216,12 +216,12 @@ impl Shard {
 
     /// Whether a request or room for a blocked reply waits: to be asked before sleeping. Costs one load a
     /// client.
-    pub fn has_news(&self, fabric: &impl Fabric) -> bool {
+    pub fn has_news(&self, fabric: &impl Mailbox) -> bool {
         self.clients.has_news(fabric)
     }
 
     /// The same of recent clients and one of the others: for whoever asks over and over.
-    pub fn glance(&mut self, fabric: &impl Fabric) -> bool {
+    pub fn glance(&mut self, fabric: &impl Mailbox) -> bool {
         self.clients.glance(fabric)
     }
 
@@ -232,7 +232,7 @@ impl Shard {
     }
 
     /// Does what has arrived and what is due.
-    pub fn step(&mut self, now: Now, fabric: &mut impl Fabric) -> Progress {
+    pub fn step(&mut self, now: Now, fabric: &mut (impl Mailbox + Clock)) -> Progress {
         let mut progress = Progress::default();
         self.datasets.numbers().begin_step();
         while let Some(peer) = self.clients.next_stranger() {

@@ -1,7 +1,7 @@
 //! What the shard does without being asked: the epoch, expiry, emptying sparse segments. Writes that wait for
 //! memory have a file of their own, `waiting`.
 
-use kelix_fabric::Fabric;
+use kelix_fabric::{Clock, Mailbox};
 use kelix_types::limits::EPOCH_NS;
 
 use crate::evacuation::Emptying;
@@ -15,7 +15,7 @@ impl Shard {
     pub(crate) fn upkeep(
         &mut self,
         now: Now,
-        fabric: &mut impl Fabric,
+        fabric: &mut (impl Mailbox + Clock),
         renewed: &mut Option<Vec<u64>>,
     ) -> Option<u64> {
         // First what gives memory back, then the writes that wait for it, oldest first, then the emptying,
@@ -69,7 +69,7 @@ impl Shard {
     }
 
     /// Moves some objects out of the segment that is being emptied.
-    fn evacuate(&mut self, now: Now, fabric: &mut impl Fabric) -> Option<u64> {
+    fn evacuate(&mut self, now: Now, fabric: &mut (impl Mailbox + Clock)) -> Option<u64> {
         match self.evacuation.advance(&mut self.store, !self.parked.is_empty()) {
             Emptying::Idle => None,
             Emptying::GoesOn => Some(now.monotonic_ns),

@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use kelix_fabric::{Fabric, PeerId};
+use kelix_fabric::{Clock, Mailbox, PeerId};
 use kelix_image::NoRoom;
 use kelix_types::limits::{EPOCH_NS, QUARANTINE_EPOCHS};
 use kelix_types::mark;
@@ -118,7 +118,7 @@ impl Shard {
     pub(crate) fn wait_for_room(
         &mut self,
         now: Now,
-        fabric: &mut impl Fabric,
+        fabric: &mut impl Mailbox,
         task: &mut Task,
         no_room: NoRoom,
         frame: &mut FrameBuffer,
@@ -132,7 +132,7 @@ impl Shard {
     }
 
     /// Tries what waits for memory once more.
-    pub(crate) fn retry_parked(&mut self, now: Now, fabric: &mut impl Fabric) {
+    pub(crate) fn retry_parked(&mut self, now: Now, fabric: &mut (impl Mailbox + Clock)) {
         let mut served = false;
         let mut frame = std::mem::take(&mut self.requests.frame);
         for _ in 0..self.parked.writes.len() {
@@ -161,7 +161,7 @@ impl Shard {
     fn park_or_refuse(
         &mut self,
         now: Now,
-        fabric: &mut impl Fabric,
+        fabric: &mut impl Mailbox,
         task: &mut Task,
         (no_room, came): (NoRoom, Came),
         frame: &mut FrameBuffer,

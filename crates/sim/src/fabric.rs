@@ -6,7 +6,7 @@
 //! | a READ | copies word by word when it is polled | samples each word at a moment of its own between posting and completion |
 //! | its stamps | the reclamation epoch | the reader's clock |
 //! | its term | loaded after the words | sampled after the last word |
-//! | reads without the state machine | yes (`Fabric::direct`) | no |
+//! | reads without the state machine | yes (`RemoteMemory::direct`) | no |
 //! | the words of a WRITE | land in order, the first one last | land in any order |
 //!
 //! WRITEs of one connection land one after the other in both, after a delay, and nothing lands while the
@@ -18,7 +18,10 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kelix_fabric::{Broken, Direct, Fabric, PeerId, Promises, Read, ReadState, Sampled};
+use kelix_fabric::{
+    Broken, Clock, Direct, Fabric, Mailbox, PeerId, Promises, Read, ReadState, RemoteMemory, Sampled, Waiter,
+    WorkQueue,
+};
 use kelix_image::words::{Words, full_fence};
 use kelix_image::{Header, MemoryMap, Span};
 use kelix_types::limits::READ_EPOCHS_MAX;
@@ -214,23 +217,17 @@ impl SimEndpoint {
     }
 }
 
-impl Fabric for SimEndpoint {
-    fn name(&self) -> &'static str {
-        if self.kind.ordered { "sim-ordered" } else { "sim-unordered" }
-    }
+impl WorkQueue for SimEndpoint {
+    fn doorbell(&mut self) {}
 
-    fn promises(&self, _: PeerId) -> Promises {
-        Promises { ordered_placement: self.kind.ordered, ordered_loads: self.kind.ordered }
-    }
+    fn look(&mut self) {}
 
-    fn now_ns(&self) -> u64 {
-        self.clock_ns()
+    fn is_broken(&self, peer: PeerId) -> bool {
+        self.peer(peer).wire.is_broken()
     }
+}
 
-    fn yield_now(&mut self) {
-        scheduler::give_way();
-    }
-
+impl RemoteMemory for SimEndpoint {
     fn map(&self, peer: PeerId) -> Option<&Arc<MemoryMap>> {
         self.peer(peer).memory.as_ref().map(|(map, _)| map)
     }
@@ -290,7 +287,9 @@ impl Fabric for SimEndpoint {
             return ReadState::Outside;
         }
         let sampled = if self.kind.ordered {
-            self.read_now(read.peer, read.place, into).expect("a place that is known")
+            self.direct(read.peer)
+                .and_then(|direct| direct.read(read.place, into))
+                .expect("a place that is known")
         } else {
             let Some(sampling) = self.samplings.get(&(read.peer, read.tag)) else { return ReadState::Broken };
             if sampling.borrow().missing > 0 {
@@ -333,7 +332,9 @@ impl Fabric for SimEndpoint {
         let page = self.peer(peer).authority.as_ref();
         Some(page.map_or(0, |page| page.words().load_acquire(AUTHORITY_TERM)))
     }
+}
 
+impl Mailbox for SimEndpoint {
     fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
         let Kind { ordered, delay_ns_max, .. } = self.kind;
         let connection = self.connections[peer.0 as usize].as_mut().expect("a connection of this endpoint");
@@ -360,16 +361,8 @@ impl Fabric for SimEndpoint {
         Ok(())
     }
 
-    fn doorbell(&mut self) {}
-
     fn inbox(&self, peer: PeerId) -> Words<'_> {
         self.peer(peer).inbox.words()
-    }
-
-    fn look(&mut self) {}
-
-    fn is_broken(&self, peer: PeerId) -> bool {
-        self.peer(peer).wire.is_broken()
     }
 
     fn wake(&mut self, peer: PeerId) {
@@ -385,6 +378,12 @@ impl Fabric for SimEndpoint {
             }
         });
     }
+}
+
+impl Waiter for SimEndpoint {
+    fn yield_now(&mut self) {
+        scheduler::give_way();
+    }
 
     fn announce_sleep(&mut self) {
         self.own_sleep_words.iter().for_each(|word| word.words().store(0, 1));
@@ -398,5 +397,21 @@ impl Fabric for SimEndpoint {
             _ => self.bell.sleep(timeout_ns.unwrap_or(u64::MAX)),
         }
         self.own_sleep_words.iter().for_each(|word| word.words().store(0, 0));
+    }
+}
+
+impl Clock for SimEndpoint {
+    fn now_ns(&self) -> u64 {
+        self.clock_ns()
+    }
+}
+
+impl Fabric for SimEndpoint {
+    fn name(&self) -> &'static str {
+        if self.kind.ordered { "sim-ordered" } else { "sim-unordered" }
+    }
+
+    fn promises(&self, _: PeerId) -> Promises {
+        Promises { ordered_placement: self.kind.ordered, ordered_loads: self.kind.ordered }
     }
 }

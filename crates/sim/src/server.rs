@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use kelix::sim::{Connected, Host, Source};
-use kelix_fabric::{Fabric, PeerId};
+use kelix_fabric::{Clock, Fabric, PeerId, Waiter, WorkQueue};
 use kelix_image::{Header, ImageConfig, PrivateSegments, Span, header_word};
 use kelix_log::{Lag, Reader, Record};
 use kelix_shard::{ClientParameters, Follower, Now, Order, Shard, ShardConfig};

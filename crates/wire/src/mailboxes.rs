@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
-use kelix_fabric::{Broken, Fabric, PeerId, Promises, Read, ReadState, Sampled};
+use kelix_fabric::{
+    Broken, Clock, Fabric, Mailbox, PeerId, Promises, Read, ReadState, RemoteMemory, Sampled, Waiter,
+    WorkQueue,
+};
 use kelix_image::words::Words;
 use kelix_image::{MemoryMap, Span};
 use kelix_types::limits::READ_EPOCHS_MAX;
@@ -78,17 +81,15 @@ impl Default for Mailboxes {
     }
 }
 
-impl Fabric for Mailboxes {
-    fn name(&self) -> &'static str {
-        "mailboxes"
+impl WorkQueue for Mailboxes {
+    fn doorbell(&mut self) {}
+    fn look(&mut self) {}
+    fn is_broken(&self, _: PeerId) -> bool {
+        false
     }
-    fn promises(&self, _: PeerId) -> Promises {
-        Promises { ordered_placement: true, ordered_loads: true }
-    }
-    fn now_ns(&self) -> u64 {
-        self.now_ns
-    }
-    fn yield_now(&mut self) {}
+}
+
+impl RemoteMemory for Mailboxes {
     fn map(&self, _: PeerId) -> Option<&Arc<MemoryMap>> {
         self.memory.as_ref()
     }
@@ -107,20 +108,37 @@ impl Fabric for Mailboxes {
     fn authority(&mut self, _: PeerId) -> Option<u64> {
         Some(self.term)
     }
+}
+
+impl Mailbox for Mailboxes {
     fn post_write(&mut self, _: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
         self.other.words().copy_in(first, words);
         self.written[first / PART_WORDS..(first + words.len()).div_ceil(PART_WORDS)].fill(true);
         Ok(())
     }
-    fn doorbell(&mut self) {}
     fn inbox(&self, _: PeerId) -> Words<'_> {
         self.own.words()
     }
-    fn look(&mut self) {}
-    fn is_broken(&self, _: PeerId) -> bool {
-        false
-    }
     fn wake(&mut self, _: PeerId) {}
+}
+
+impl Waiter for Mailboxes {
+    fn yield_now(&mut self) {}
     fn announce_sleep(&mut self) {}
     fn sleep(&mut self, _: Option<u64>) {}
+}
+
+impl Clock for Mailboxes {
+    fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+}
+
+impl Fabric for Mailboxes {
+    fn name(&self) -> &'static str {
+        "mailboxes"
+    }
+    fn promises(&self, _: PeerId) -> Promises {
+        Promises { ordered_placement: true, ordered_loads: true }
+    }
 }

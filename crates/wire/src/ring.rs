@@ -21,7 +21,7 @@
 //! 2. Sequences count up from 1 and skip 0, so an indicator is never zero.
 //! 3. The peer's memory is hostile: a count that cannot be is a [`RingFault`], and ends the connection.
 
-use kelix_fabric::{Fabric, PeerId};
+use kelix_fabric::{Mailbox, PeerId};
 use kelix_image::words::bytes_of;
 use kelix_types::limits::{FRAME_BYTES_MAX, MESSAGE_RING_BYTES};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -119,7 +119,7 @@ impl RingWriter {
     /// Posts a frame if it fits now. The caller rings the doorbell and wakes the peer.
     pub fn push(
         &mut self,
-        fabric: &mut impl Fabric,
+        fabric: &mut impl Mailbox,
         peer: PeerId,
         frame: &mut FrameBuffer,
     ) -> Result<bool, RingFault> {
@@ -150,16 +150,16 @@ impl RingWriter {
     }
 
     /// Whether the peer has reported progress since a push failed.
-    pub fn has_news(&self, fabric: &impl Fabric, peer: PeerId) -> bool {
+    pub fn has_news(&self, fabric: &impl Mailbox, peer: PeerId) -> bool {
         fabric.inbox(peer).load_acquire(mailbox_word::CONSUMED) != self.consumed
     }
 
-    fn send(&self, fabric: &mut impl Fabric, peer: PeerId, at: u64, words: &[u64]) -> Result<(), RingFault> {
+    fn send(&self, fabric: &mut impl Mailbox, peer: PeerId, at: u64, words: &[u64]) -> Result<(), RingFault> {
         let first = mailbox_word::RING + at as usize;
         fabric.post_write(peer, first, words).map_err(|_| RingFault::GONE)
     }
 
-    fn reported(&self, fabric: &impl Fabric, peer: PeerId) -> Result<u64, RingFault> {
+    fn reported(&self, fabric: &impl Mailbox, peer: PeerId) -> Result<u64, RingFault> {
         let reported = fabric.inbox(peer).load_acquire(mailbox_word::CONSUMED);
         if reported > self.written {
             return Err(RingFault("the peer reports having consumed what it cannot have"));
@@ -191,7 +191,7 @@ impl RingReader {
     ///
     /// SYNC: the acquiring load pairs with the publishing store of the indicator in `post_write`.
     #[inline]
-    pub fn has_news(&self, fabric: &impl Fabric, peer: PeerId) -> bool {
+    pub fn has_news(&self, fabric: &impl Mailbox, peer: PeerId) -> bool {
         let at = mailbox_word::RING + (self.shape.at(self.consumed)) as usize;
         fabric.inbox(peer).load_acquire(at) != 0
     }
@@ -200,7 +200,7 @@ impl RingReader {
     #[inline]
     pub fn pop(
         &mut self,
-        fabric: &mut impl Fabric,
+        fabric: &mut impl Mailbox,
         peer: PeerId,
         payload: &mut Vec<u64>,
     ) -> Result<bool, RingFault> {
@@ -244,7 +244,7 @@ impl RingReader {
     }
 
     #[inline]
-    fn advance(&mut self, fabric: &mut impl Fabric, peer: PeerId, words: u64) {
+    fn advance(&mut self, fabric: &mut impl Mailbox, peer: PeerId, words: u64) {
         self.consumed += words;
         self.sequence = next_sequence(self.sequence);
         if self.consumed - self.reported >= self.shape.words / 4 {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use kelix_fabric::{Endpoint, Fabric, PeerId, Read, ReadState, Sampled};
+use kelix_fabric::{Endpoint, PeerId, Read, ReadState, RemoteMemory, Sampled, WorkQueue};
 use kelix_types::Guardian;
 use kelix_types::limits::{READ_EPOCHS_MAX, SESSION_READS_MAX};
 
@@ -146,8 +146,8 @@ impl Remote {
 }
 
 /// The words of a READ, if they have come.
-fn poll(endpoint: &mut Endpoint, read: Read, into: &mut [u64]) -> Result<Option<Sampled>, String> {
-    match endpoint.poll_read(read, into) {
+fn poll(memory: &mut impl RemoteMemory, read: Read, into: &mut [u64]) -> Result<Option<Sampled>, String> {
+    match memory.poll_read(read, into) {
         ReadState::Done(sampled) => Ok(Some(sampled)),
         ReadState::Pending => Ok(None),
         ReadState::Outside => Err("a node outside of all memory".into()),

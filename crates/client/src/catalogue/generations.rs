@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use kelix_fabric::Fabric;
+use kelix_fabric::Clock;
 use kelix_image::header_word;
 use kelix_image::words::load_fence;
 use kelix_types::limits::VIEW_LEASE_NS;

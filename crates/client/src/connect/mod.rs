@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use kelix_fabric::tcp::ClientTls;
-use kelix_fabric::{Endpoint, Fabric, PeerId, WAIT_MAX};
+use kelix_fabric::{Endpoint, PeerId, RemoteMemory, WAIT_MAX};
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::SPOKEN;
 use kelix_wire::control::{Caller, DENIED, FEATURE_HINTS, FEATURES_NEEDED, Frame, Purpose};

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kelix_fabric::shm::{
-    AUTHORITY_BYTES, AUTHORITY_MAGIC, AUTHORITY_TERM, ImageLife, Memfd, RunDirectory, ShmEndpoint, ShmMemory,
-    ShmPeer, SleepWord, Waker, WakerHandle, Way, map_file, read_file, receive_frame, receive_frame_within,
-    send_frame,
+    AUTHORITY_BYTES, AUTHORITY_MAGIC, AUTHORITY_TERM, ImageLife, LocalEndpoint, MappedImage, Memfd, Peer,
+    RunDirectory, SleepWord, Waker, WakerHandle, Way, map_file, read_file, receive_frame,
+    receive_frame_within, send_frame,
 };
 use kelix_fabric::{Direct, Endpoint, PeerId};
 use kelix_image::{Header, MemoryMap, Span};
@@ -221,13 +221,13 @@ impl Link {
         };
         let mut waker = Waker::create()?;
         waker.add_socket(link.stream.as_fd())?;
-        let mut endpoint = ShmEndpoint::new(waker);
+        let mut endpoint = LocalEndpoint::new(waker);
         let mut peers = Vec::new();
         for shard in 0..server.view.shards() {
             peers.push(link.join_shard(&mut endpoint, shard as u16, &authority, &server.view)?);
         }
         let transport = Transport::new(
-            Endpoint::Shm(endpoint),
+            Endpoint::Local(endpoint),
             server,
             &peers,
             PointerCache::new(pointers),
@@ -238,7 +238,7 @@ impl Link {
 
     fn join_shard(
         &mut self,
-        endpoint: &mut ShmEndpoint,
+        endpoint: &mut LocalEndpoint,
         shard: u16,
         authority: &Span,
         view: &View,
@@ -275,8 +275,8 @@ impl Link {
         let wake_key = endpoint.waker().add(WakerHandle::receive(waker))?;
         endpoint.add_sleep_word(SleepWord { span: inbox.clone(), word: mailbox_word::SLEEPS });
         let direct = Direct::new(Arc::new(map), &header, authority);
-        Ok(endpoint.add(ShmPeer {
-            memory: Some(ShmMemory { direct, header }),
+        Ok(endpoint.add(Peer {
+            memory: Some(MappedImage { direct, header }),
             inbox,
             way: Way::Shared {
                 outbox,

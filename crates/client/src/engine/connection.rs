@@ -1,7 +1,7 @@
 //! The connection of a session, and the step of a one-sided read over it, which every [`super::Fetch`] takes
 //! here.
 
-use kelix_fabric::{Endpoint, Fabric};
+use kelix_fabric::{Endpoint, RemoteMemory};
 use kelix_types::{Error, ErrorKind, Result};
 
 use crate::client::Client;

@@ -5,7 +5,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use kelix_fabric::Fabric;
+use kelix_fabric::Clock;
 use kelix_types::limits::KEY_BYTES_MAX;
 use kelix_types::{Error, ErrorKind, KeyHash, Result, TableId, Version, mark};
 use kelix_wire::{Op, RequestHead, Status};

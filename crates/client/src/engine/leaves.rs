@@ -3,7 +3,7 @@
 //! Where memory is within reach of loads a page is one leaf. Elsewhere the translation table names some
 //! leaves that follow each other, which are READ at once, and then all of their items (XStore, section 4.2).
 
-use kelix_fabric::{Fabric, Read, ReadState, Sampled};
+use kelix_fabric::{Read, ReadState, RemoteMemory, Sampled, WorkQueue};
 use kelix_image::{ItemFlags, ItemView, Kind};
 use kelix_index::{Guess, LeafHeader};
 use kelix_types::limits::{READ_RETRIES_MAX, SESSION_READS_MAX};

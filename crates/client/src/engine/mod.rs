@@ -13,7 +13,7 @@ mod writes;
 
 use std::time::Duration;
 
-use kelix_fabric::{Endpoint, Fabric};
+use kelix_fabric::{Clock, Endpoint, RemoteMemory, WorkQueue};
 use kelix_types::{Error, ErrorKind, Result, TableId};
 
 use crate::Table;

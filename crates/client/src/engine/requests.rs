@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use kelix_fabric::Fabric;
+use kelix_fabric::{Clock, WorkQueue};
 use kelix_types::{Effect, Error, ErrorKind, Result};
 use kelix_wire::{RequestHead, Status};
 

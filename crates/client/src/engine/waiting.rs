@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kelix_fabric::{Fabric, PROGRESS_BYTES};
+use kelix_fabric::{Clock, PROGRESS_BYTES, Waiter, WorkQueue};
 use kelix_types::{Error, ErrorKind, Result, mark};
 use kelix_wire::control::Caller;
 

@@ -1,6 +1,6 @@
 //! A write and its answer; values that do not fit a message go in pieces.
 
-use kelix_fabric::Fabric;
+use kelix_fabric::Clock;
 use kelix_types::limits::{MESSAGE_VALUE_BYTES_MAX, VALUE_BYTES_MAX};
 use kelix_types::{Error, ErrorKind, Result, TableId};
 use kelix_wire::{Op, RequestHead, Status};

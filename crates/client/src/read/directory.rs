@@ -1,6 +1,6 @@
 //! Renewing the copy of a directory that turned out old.
 
-use kelix_fabric::Fabric;
+use kelix_fabric::RemoteMemory;
 use kelix_image::{Kind, header_word};
 use kelix_index::{Directory, DirectoryRoot};
 use kelix_types::limits::READ_RETRIES_MAX;
@@ -15,7 +15,7 @@ impl ReadOp {
     /// A bucket does not serve the hash: the directory copy is old.
     #[cold]
     #[inline(never)]
-    pub(super) fn renew_directory<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) -> Step {
+    pub(super) fn renew_directory<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader) -> Step {
         mark!("directory copy was old");
         self.spent.retries += 1;
         if self.spent.retries > READ_RETRIES_MAX {
@@ -28,7 +28,7 @@ impl ReadOp {
 
     #[cold]
     #[inline(never)]
-    pub(super) fn post_root<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) {
+    pub(super) fn post_root<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader) {
         self.state = State::Root;
         self.before = None;
         self.post(fabric, shard, ROOT, 1);
@@ -36,7 +36,7 @@ impl ReadOp {
 
     /// The root is the one the copy was made under: only the entry of this hash is old. Otherwise all of it
     /// is.
-    pub(super) fn on_root<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) -> Step {
+    pub(super) fn on_root<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader) -> Step {
         let mut word = [0];
         if let Err(step) = self.poll(fabric, shard, &mut word) {
             return step;
@@ -56,7 +56,12 @@ impl ReadOp {
     /// An entry is one word, and names a current subtable if the directory was still the root's when it was
     /// read: memory of a directory only ever becomes a directory again, so at worst the next bucket does not
     /// serve either.
-    pub(super) fn on_entry<F: Fabric>(&mut self, fabric: &mut F, shard: &mut ShardReader, root: u64) -> Step {
+    pub(super) fn on_entry<F: RemoteMemory>(
+        &mut self,
+        fabric: &mut F,
+        shard: &mut ShardReader,
+        root: u64,
+    ) -> Step {
         let mut word = [0];
         if let Err(step) = self.poll(fabric, shard, &mut word) {
             return step;
@@ -70,7 +75,7 @@ impl ReadOp {
     }
 
     /// Reads the whole directory, piece by piece like a large value, its guardian first and last.
-    pub(super) fn on_directory<F: Fabric>(
+    pub(super) fn on_directory<F: RemoteMemory>(
         &mut self,
         fabric: &mut F,
         shard: &ShardReader,
@@ -106,7 +111,7 @@ impl ReadOp {
         Step::Pending
     }
 
-    pub(super) fn on_directory_guardian<F: Fabric>(
+    pub(super) fn on_directory_guardian<F: RemoteMemory>(
         &mut self,
         fabric: &mut F,
         shard: &mut ShardReader,

@@ -1,6 +1,6 @@
 //! The value of a large item: READs of its pieces, and of its guardian once more.
 
-use kelix_fabric::Fabric;
+use kelix_fabric::RemoteMemory;
 use kelix_image::{ItemView, LargeBody};
 use kelix_types::{Guardian, mark};
 
@@ -15,7 +15,7 @@ impl ReadOp {
     /// still live, the pieces were never released meanwhile, however long they took.
     #[cold]
     #[inline(never)]
-    pub(super) fn begin_pieces<F: Fabric>(
+    pub(super) fn begin_pieces<F: RemoteMemory>(
         &mut self,
         fabric: &mut F,
         shard: &ShardReader,
@@ -31,7 +31,7 @@ impl ReadOp {
     }
 
     /// Asks for what comes next of a large value, if there is memory for it.
-    fn post_piece<F: Fabric>(
+    fn post_piece<F: RemoteMemory>(
         &mut self,
         fabric: &mut F,
         shard: &ShardReader,
@@ -52,7 +52,7 @@ impl ReadOp {
         Step::Pending
     }
 
-    pub(super) fn on_piece<F: Fabric>(
+    pub(super) fn on_piece<F: RemoteMemory>(
         &mut self,
         fabric: &mut F,
         shard: &ShardReader,
@@ -74,7 +74,7 @@ impl ReadOp {
         Step::Pending
     }
 
-    pub(super) fn on_last_guardian<F: Fabric>(
+    pub(super) fn on_last_guardian<F: RemoteMemory>(
         &mut self,
         fabric: &mut F,
         shard: &ShardReader,

@@ -1,6 +1,6 @@
 //! The way to a key of an ordered table: READs of what is missing of its models, and of its leaf.
 
-use kelix_fabric::Fabric;
+use kelix_fabric::RemoteMemory;
 use kelix_index::{LeafHeader, key_word, slot_word, tag_of_number, tag_of_string};
 use kelix_types::{Location, mark};
 
@@ -8,7 +8,7 @@ use super::{Landing, ReadOp, ShardReader, State, Step, Verdict, judge};
 use crate::ordered::{LEAVES_FURTHER, Look};
 
 impl ReadOp {
-    pub(super) fn post_look<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, look: Look) {
+    pub(super) fn post_look<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader, look: Look) {
         let (place, words) = look.span();
         // Each leaf proves itself.
         (self.before, self.seen) = (None, shard.ordered.seen());
@@ -17,7 +17,7 @@ impl ReadOp {
     }
 
     /// Goes on towards the leaf of a key of an ordered table, and looks at it.
-    pub(super) fn on_look<F: Fabric>(
+    pub(super) fn on_look<F: RemoteMemory>(
         &mut self,
         fabric: &mut F,
         shard: &mut ShardReader,
@@ -84,7 +84,7 @@ impl ReadOp {
 
     /// Goes on with what the leaf at hand says of the key: its value, the next item that may be its own, or
     /// that it is absent.
-    pub(super) fn next_in_leaf<F: Fabric>(
+    pub(super) fn next_in_leaf<F: RemoteMemory>(
         &mut self,
         fabric: &mut F,
         shard: &ShardReader,

@@ -25,7 +25,7 @@ mod look;
 #[cfg(test)]
 mod tests;
 
-use kelix_fabric::{Direct, Fabric, PeerId, Read, ReadState, Sampled};
+use kelix_fabric::{Direct, PeerId, Read, ReadState, RemoteMemory, Sampled};
 use kelix_image::words::bytes_of;
 use kelix_image::{ItemFlags, ItemLayout, ItemView, PlainItem, Section, inline_item};
 use kelix_index::{BUCKET_WORDS, Bucket, Directory, alternate};
@@ -325,7 +325,7 @@ struct Spent {
 impl ReadOp {
     /// Begins a read, by a pointer if one is known.
     #[inline(always)]
-    pub fn start<F: Fabric>(
+    pub fn start<F: RemoteMemory>(
         fabric: &mut F,
         shard: &ShardReader,
         number: usize,
@@ -364,14 +364,14 @@ impl ReadOp {
     }
 
     #[inline(always)]
-    fn post<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, place: Place, words: usize) {
+    fn post<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader, place: Place, words: usize) {
         self.spent.reads += 1;
         self.spent.read_bytes += words as u64 * 8;
         self.place = place;
         fabric.post_read(Read { peer: shard.peer, place, words, tag: self.tag });
     }
 
-    fn post_pointer<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, pointer: Pointer) {
+    fn post_pointer<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader, pointer: Pointer) {
         self.state = State::Item { alt: false, by_pointer: true };
         self.location = pointer.location;
         self.incarnation = Some(pointer.incarnation);
@@ -381,7 +381,7 @@ impl ReadOp {
 
     /// Begins the chain of READs from the index.
     #[inline(always)]
-    fn post_first<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, key: &[u8]) {
+    fn post_first<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader, key: &[u8]) {
         if self.table.kind().is_ordered() {
             self.incarnation = None;
             self.state = State::Nowhere;
@@ -394,7 +394,7 @@ impl ReadOp {
     }
 
     #[inline(always)]
-    fn post_bucket<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader) {
+    fn post_bucket<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader) {
         self.state = State::Bucket { alt: false };
         self.incarnation = None;
         self.before = None;
@@ -407,7 +407,7 @@ impl ReadOp {
     /// Begins again after the directory or the map was refreshed, or because a READ was invalid.
     #[cold]
     #[inline(never)]
-    pub fn restart<F: Fabric>(&mut self, fabric: &mut F, shard: &ShardReader, key: &[u8]) -> Step {
+    pub fn restart<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader, key: &[u8]) -> Step {
         self.spent.retries += 1;
         if self.spent.retries > READ_RETRIES_MAX || self.spent.late == LATE_MAX {
             mark!("READ given up");
@@ -420,7 +420,7 @@ impl ReadOp {
     /// Polls the READ under way, of `into.len()` words; `Err` when they are not here (yet). What it tells is
     /// for the chain since its first READ.
     #[inline(always)]
-    fn poll<F: Fabric>(
+    fn poll<F: RemoteMemory>(
         &mut self,
         fabric: &mut F,
         shard: &ShardReader,
@@ -440,7 +440,7 @@ impl ReadOp {
     /// Looks at the READ under way and, if it is done, posts the next one. A batch goes round its reads, so
     /// that the next ones overlap. `key` is the wanted key.
     #[inline(always)]
-    pub fn advance<F: Fabric>(
+    pub fn advance<F: RemoteMemory>(
         &mut self,
         fabric: &mut F,
         shard: &mut ShardReader,
@@ -457,7 +457,7 @@ impl ReadOp {
 
     #[cold]
     #[inline(never)]
-    fn advance_rarely<F: Fabric>(
+    fn advance_rarely<F: RemoteMemory>(
         &mut self,
         fabric: &mut F,
         shard: &mut ShardReader,
@@ -481,7 +481,7 @@ impl ReadOp {
     }
 
     #[inline(always)]
-    fn on_bucket<F: Fabric>(
+    fn on_bucket<F: RemoteMemory>(
         &mut self,
         fabric: &mut F,
         shard: &ShardReader,
@@ -504,7 +504,7 @@ impl ReadOp {
 
     /// Reads the next item the bucket proposes, or the alternate bucket, or gives up.
     #[inline(always)]
-    fn next_candidate<F: Fabric>(
+    fn next_candidate<F: RemoteMemory>(
         &mut self,
         fabric: &mut F,
         shard: &ShardReader,
@@ -533,7 +533,7 @@ impl ReadOp {
     }
 
     #[inline(always)]
-    fn on_item<F: Fabric>(
+    fn on_item<F: RemoteMemory>(
         &mut self,
         fabric: &mut F,
         shard: &ShardReader,

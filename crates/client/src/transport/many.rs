@@ -1,6 +1,6 @@
 //! Many gets at once where memory is within reach of loads: their memory accesses overlap.
 
-use kelix_fabric::Fabric;
+use kelix_fabric::{Mailbox, RemoteMemory};
 use kelix_image::PlainItem;
 use kelix_image::words::Words;
 use kelix_index::{BUCKET_WORDS, guess};
@@ -22,7 +22,7 @@ struct Look<'a> {
 /// Keys of a batch whose memory accesses overlap.
 const DIRECT_READS: usize = 64;
 
-impl<F: Fabric> Transport<F> {
+impl<F: RemoteMemory + Mailbox> Transport<F> {
     /// The same for many keys, the memory accesses of [`DIRECT_READS`] of them overlapping: first all
     /// buckets, then all items. The values go into `values` from entry `base` on; `rest` receives the indices
     /// of the keys that are not the common case.
@@ -109,7 +109,7 @@ impl<F: Fabric> Transport<F> {
     }
 }
 
-impl<F: Fabric> Transport<F> {
+impl<F: RemoteMemory + Mailbox> Transport<F> {
     /// Takes note that these keys were read. What was found is close by yet.
     #[cold]
     fn hint_wave(&mut self, table: TableId, keys: &[&[u8]]) {

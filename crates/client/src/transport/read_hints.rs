@@ -1,12 +1,12 @@
 //! Telling the shards of a cache what was read without them.
 
-use kelix_fabric::Fabric;
+use kelix_fabric::{Mailbox, RemoteMemory};
 use kelix_types::{KeyHash, Location, TableId};
 use kelix_wire::{Op, RequestHead};
 
 use super::Transport;
 
-impl<F: Fabric> Transport<F> {
+impl<F: RemoteMemory + Mailbox> Transport<F> {
     /// Takes note that an item of a table without order was read, for a shard that wants to know.
     #[inline(always)]
     pub(super) fn hint(&mut self, shard: usize, table: TableId, location: Location) {

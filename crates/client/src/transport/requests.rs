@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use kelix_fabric::Fabric;
+use kelix_fabric::{Mailbox, RemoteMemory};
 use kelix_types::limits::SEQUENCES_KEPT;
 use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Location, Version, mark};
 use kelix_wire::{FrameBuffer, Reply, RequestHead, Sequence, Status, encode_request};
@@ -99,7 +99,7 @@ pub(super) struct Requests {
     again: Vec<u16>,
 }
 
-impl<F: Fabric> Transport<F> {
+impl<F: RemoteMemory + Mailbox> Transport<F> {
     /// Keeps requests from now on until they are answered, so that they can be asked again over another
     /// connection.
     pub fn keep_requests(&mut self) {

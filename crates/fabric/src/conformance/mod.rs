@@ -41,7 +41,7 @@ pub use stamps::*;
 pub use waking::*;
 pub use writes::*;
 
-use crate::{Fabric, PeerId, Promises, Read, ReadState, Sampled};
+use crate::{Fabric, Mailbox, PeerId, Promises, Read, ReadState, RemoteMemory, Sampled, Waiter};
 
 /// First granule and bytes of each segment that a testbed makes, besides the header page in granule 0.
 pub const SEGMENTS: [(usize, u64); 2] = [(1, 2 << 20), (3, GRANULE_BYTES + (2 << 20))];
@@ -108,7 +108,7 @@ pub struct Side<E> {
     pub holds: Box<dyn Any + Send>,
 }
 
-impl<E: Fabric> Side<E> {
+impl<E: RemoteMemory> Side<E> {
     /// READs from the first peer and waits for the words.
     fn read(&mut self, place: Place, into: &mut [u64]) -> Sampled {
         match self.try_read(place, into) {
@@ -125,6 +125,11 @@ impl<E: Fabric> Side<E> {
         self.wait_for(read, into)
     }
 
+    /// READs from the first peer at once, where its memory is within reach of loads.
+    fn read_at_once(&self, place: Place, into: &mut [u64]) -> Option<Sampled> {
+        self.endpoint.direct(self.peers[0])?.read(place, into)
+    }
+
     /// Waits for the words of a READ that is under way.
     fn wait_for(&mut self, read: Read, into: &mut [u64]) -> ReadState {
         let mut state = ReadState::Pending;
@@ -135,24 +140,29 @@ impl<E: Fabric> Side<E> {
         });
         state
     }
+}
 
+impl<E: Mailbox> Side<E> {
     /// WRITEs into the mailbox of a peer.
     fn write(&mut self, peer: usize, first: usize, words: &[u64]) {
         assert_eq!(self.endpoint.post_write(self.peers[peer], first, words), Ok(()));
         self.endpoint.doorbell();
     }
 
-    /// Wakes a peer, and waits for a moment, as whoever has asked for something does.
-    fn rouse(&mut self, peer: usize) {
-        self.endpoint.wake(self.peers[peer]);
-        self.endpoint.announce_sleep();
-        self.endpoint.sleep(Some(1_000_000));
-    }
-
     /// Whether a word of the mailbox from a peer has this value.
     fn has(&mut self, peer: usize, word: usize, value: u64) -> bool {
         self.endpoint.progress();
         self.endpoint.inbox(self.peers[peer]).load_acquire(word) == value
+    }
+
+    /// Wakes a peer, and waits for a moment, as whoever has asked for something does.
+    fn rouse(&mut self, peer: usize)
+    where
+        E: Waiter,
+    {
+        self.endpoint.wake(self.peers[peer]);
+        self.endpoint.announce_sleep();
+        self.endpoint.sleep(Some(1_000_000));
     }
 }
 
@@ -259,8 +269,8 @@ impl Numbers {
 
 /// Makes a test of each case of the suite, for a fabric with these abilities.
 ///
-/// `reads_at_once`: [`Fabric::read_now`] works. `notices_clients`: the serving endpoint itself learns that a
-/// client has gone.
+/// `reads_at_once`: there is [`RemoteMemory::direct`]. `notices_clients`: the serving endpoint itself learns
+/// that a client has gone.
 ///
 /// ```ignore
 /// kelix_fabric::conformance_tests! {

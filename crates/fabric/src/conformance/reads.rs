@@ -5,7 +5,7 @@ use kelix_types::Place;
 use kelix_types::limits::{GRANULE_BYTES, SESSION_READS_MAX};
 
 use super::{Network, Numbers, SEGMENTS, Side, Testbed, meanwhile, until};
-use crate::{Fabric, Read, ReadState};
+use crate::{Read, ReadState, RemoteMemory, WorkQueue};
 
 /// One word to 1 MiB.
 const SIZES: [usize; 14] = [1, 2, 3, 5, 7, 8, 9, 16, 31, 64, 100, 1000, 8192, 131_072];
@@ -114,7 +114,7 @@ pub fn a_read_outside_of_the_segments_is_told_so<T: Testbed>(bed: &T) {
             assert_eq!(read, *words, "a READ beside {beyond:x?}");
         }
         let mut untouched = vec![77; count];
-        assert_eq!(client.endpoint.read_now(peer, place, &mut untouched), None, "{beyond:x?} at once");
+        assert_eq!(client.read_at_once(place, &mut untouched), None, "{beyond:x?} at once");
         assert!(untouched.iter().all(|word| *word == 77), "{beyond:x?} at once reads nothing");
     }
 }
@@ -170,7 +170,7 @@ pub fn words_are_whole_and_never_older<T: Testbed>(bed: &T) {
 /// As [`words_are_whole_and_never_older`], of READs at once.
 pub fn words_read_at_once_are_whole_and_never_older<T: Testbed>(bed: &T) {
     while_a_writer_counts(bed, |client, place, into| {
-        assert!(client.endpoint.read_now(client.peers[0], place, into).is_some());
+        assert!(client.read_at_once(place, into).is_some());
     });
 }
 
@@ -219,7 +219,7 @@ pub fn a_read_at_once_is_a_read<T: Testbed>(bed: &T) {
         for place in places(count) {
             put(&map, place, &numbers.words(count));
             let at_once = into_guarded(count, |into| {
-                let read = client.endpoint.read_now(client.peers[0], place, into);
+                let read = client.read_at_once(place, into);
                 assert!(read.is_some(), "{count} words at {place:x?}");
             });
             let posted = into_guarded(count, |into| {
@@ -237,7 +237,7 @@ pub fn no_read_is_at_once<T: Testbed>(bed: &T) {
     for count in SIZES {
         for place in places(count) {
             let mut into = vec![77; count];
-            assert_eq!(client.endpoint.read_now(client.peers[0], place, &mut into), None, "{place:x?}");
+            assert_eq!(client.read_at_once(place, &mut into), None, "{place:x?}");
             assert!(into.iter().all(|word| *word == 77));
         }
     }

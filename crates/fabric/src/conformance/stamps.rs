@@ -10,13 +10,13 @@ use kelix_types::limits::{GRANULE_BYTES, READ_EPOCHS_MAX};
 
 use super::{Network, SEGMENTS, Side, Testbed, meanwhile, until};
 use crate::shm::AUTHORITY_TERM;
-use crate::{Fabric, Sampled};
+use crate::{Fabric, RemoteMemory, Sampled};
 
 const PLACE: Place = Place(SEGMENTS[0].0 as u64 * GRANULE_BYTES);
 
 /// Reads words as a READ does, or at once in every second call where that can be done.
-fn read_in_turn<E: Fabric>(client: &mut Side<E>, reads: u32, words: &mut [u64]) -> Sampled {
-    let at_once = if reads % 2 == 1 { client.endpoint.read_now(client.peers[0], PLACE, words) } else { None };
+fn read_in_turn<E: RemoteMemory>(client: &mut Side<E>, reads: u32, words: &mut [u64]) -> Sampled {
+    let at_once = if reads % 2 == 1 { client.read_at_once(PLACE, words) } else { None };
     at_once.unwrap_or_else(|| client.read(PLACE, words))
 }
 

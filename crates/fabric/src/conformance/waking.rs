@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::{Network, Numbers, Side, Testbed, Watchdog, both_ways, until};
 use kelix_types::Place;
 
-use crate::{Fabric, Read, ReadState};
+use crate::{Fabric, Mailbox, Read, ReadState, RemoteMemory, Waiter, WorkQueue};
 
 /// A sleep that was long enough for any wake-up on its way.
 const LOST: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 /// Whether the sleep lasted nearly as long as it should, so that clocks may differ a little.
-fn lasts<E: Fabric>(side: &mut Side<E>, time: Duration) -> bool {
+fn lasts<E: Waiter>(side: &mut Side<E>, time: Duration) -> bool {
     side.endpoint.announce_sleep();
     let begin = Instant::now();
     side.endpoint.sleep(Some(nanoseconds(time)));
@@ -34,12 +34,12 @@ fn lasts<E: Fabric>(side: &mut Side<E>, time: Duration) -> bool {
 }
 
 /// Whether nothing keeps this side from sleeping, after what has been going on.
-fn comes_to_rest<E: Fabric>(side: &mut Side<E>) -> bool {
+fn comes_to_rest<E: Waiter>(side: &mut Side<E>) -> bool {
     (0..SPURIOUS_MAX).any(|_| lasts(side, NAP))
 }
 
 /// Sleeps without a time until a word is there.
-fn sleep_until_there<E: Fabric>(side: &mut Side<E>, peer: usize, word: usize, value: u64) {
+fn sleep_until_there<E: Mailbox + Waiter>(side: &mut Side<E>, peer: usize, word: usize, value: u64) {
     let mut sleeps = 0;
     loop {
         side.endpoint.announce_sleep();
@@ -54,7 +54,7 @@ fn sleep_until_there<E: Fabric>(side: &mut Side<E>, peer: usize, word: usize, va
 }
 
 /// One side of the ping-pong: waits for a word, looking for a while and then sleeping.
-struct Waiter<'a, E> {
+struct Player<'a, E> {
     side: &'a mut Side<E>,
     word: usize,
     numbers: Numbers,
@@ -62,7 +62,7 @@ struct Waiter<'a, E> {
     failed: &'a AtomicBool,
 }
 
-impl<E: Fabric> Waiter<'_, E> {
+impl<E: Fabric> Player<'_, E> {
     fn wait(&mut self, round: u64) {
         // The other side answers within hundreds of nanoseconds while both are awake. Looking for a random
         // time like that lets its WRITE fall anywhere around the announcement.
@@ -113,7 +113,7 @@ pub fn no_wake_up_is_lost<T: Testbed>(bed: &T) {
     let failed = AtomicBool::new(false);
     let waiter = |side, seed| {
         let numbers = Numbers(seed);
-        Waiter { side, word: mailbox.start, numbers, sleeps: 0, failed: &failed }
+        Player { side, word: mailbox.start, numbers, sleeps: 0, failed: &failed }
     };
     let (mut server, mut client) = (waiter(&mut server, 21), waiter(&mut clients[0], 22));
     std::thread::scope(|scope| {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{MAILBOX_WORDS_MIN, Network, Numbers, Testbed, both_ways, meanwhile, until};
-use crate::Fabric;
+use crate::{Mailbox, WorkQueue};
 
 /// A WRITE changes the words it names in the peer's mailbox, and no other; both ways.
 pub fn a_write_lands_where_it_was_posted<T: Testbed>(bed: &T) {

@@ -1,4 +1,6 @@
-//! The data path of the shared-memory fabric: copies, and a system call only to wake a sleeper.
+//! The endpoint on the server's host, that of a shard or of a session over shared memory: copies, and a
+//! system call only to wake a sleeper. What a shard says to clients elsewhere is handed to a link, by which
+//! the agent or a queue pair takes it there.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -11,7 +13,10 @@ use rustix::thread::sched_getcpu;
 use super::wake::Waker;
 use crate::tcp::AgentLink;
 use crate::verbs::VerbsLink;
-use crate::{Broken, Contention, Direct, Fabric, PeerId, Promises, Read, ReadState, place};
+use crate::{
+    Broken, Clock, Contention, Direct, Fabric, Mailbox, PeerId, Promises, Read, ReadState, RemoteMemory,
+    Waiter, WorkQueue, place,
+};
 
 /// A word that says whether its owner sleeps, and one behind it for the core that its owner is on.
 #[derive(Clone)]
@@ -38,9 +43,9 @@ impl SleepWord {
 }
 
 /// One connection.
-pub struct ShmPeer {
+pub struct Peer {
     /// What may be READ; nothing on the server's side, which reads nothing of its clients.
-    pub memory: Option<ShmMemory>,
+    pub memory: Option<MappedImage>,
     /// This side's mailbox.
     pub inbox: Span,
     /// How words reach the peer.
@@ -48,7 +53,7 @@ pub struct ShmPeer {
 }
 
 /// The memory of an image, mapped here.
-pub struct ShmMemory {
+pub struct MappedImage {
     /// Its header page.
     pub header: Header,
     /// How it is read.
@@ -75,9 +80,10 @@ pub enum Way {
 /// What whoever names a peer promises.
 const CONNECTED: &str = "a connection of this endpoint";
 
-/// One side's endpoint.
-pub struct ShmEndpoint {
-    peers: Vec<Option<ShmPeer>>,
+/// An endpoint on the server's host: of a shard, whose peers are all its clients wherever they are, or of a
+/// session, whose peers are the shards.
+pub struct LocalEndpoint {
+    peers: Vec<Option<Peer>>,
     waker: Waker,
     own_sleep_words: Vec<SleepWord>,
     /// Which sleep is announced there.
@@ -93,10 +99,10 @@ pub struct ShmEndpoint {
     contention: Contention,
 }
 
-impl ShmEndpoint {
+impl LocalEndpoint {
     /// An endpoint without connections that sleeps on `waker`.
-    pub fn new(waker: Waker) -> ShmEndpoint {
-        ShmEndpoint {
+    pub fn new(waker: Waker) -> LocalEndpoint {
+        LocalEndpoint {
             peers: Vec::new(),
             waker,
             own_sleep_words: Vec::new(),
@@ -111,7 +117,7 @@ impl ShmEndpoint {
     }
 
     /// Adds a connection.
-    pub fn add(&mut self, peer: ShmPeer) -> PeerId {
+    pub fn add(&mut self, peer: Peer) -> PeerId {
         let index = self.peers.iter().position(Option::is_none).unwrap_or_else(|| {
             self.peers.push(None);
             self.peers.len() - 1
@@ -140,7 +146,7 @@ impl ShmEndpoint {
         std::mem::take(&mut self.rung)
     }
 
-    /// Whether something is on its way that wants [`ShmEndpoint::maintain`].
+    /// Whether something is on its way that wants [`LocalEndpoint::maintain`].
     #[inline]
     pub fn is_tending(&self) -> bool {
         !self.to_maintain.is_empty()
@@ -150,7 +156,7 @@ impl ShmEndpoint {
     pub fn maintain(&mut self) {
         let peers = &mut self.peers;
         self.to_maintain.retain(|peer| match peers.get_mut(peer.0 as usize) {
-            Some(Some(ShmPeer { way: Way::Verbs(link), .. })) => link.maintain(),
+            Some(Some(Peer { way: Way::Verbs(link), .. })) => link.maintain(),
             _ => false,
         });
     }
@@ -167,14 +173,14 @@ impl ShmEndpoint {
     /// The core that the agent was last seen on where others compute, if something was last sent by it.
     pub fn agent_core(&self) -> Option<usize> {
         match self.peers.get(self.last.0 as usize) {
-            Some(Some(ShmPeer { way: Way::Agent(link), .. })) => Some(link.core()),
+            Some(Some(Peer { way: Way::Agent(link), .. })) => Some(link.core()),
             _ => None,
         }
     }
 
     /// The connection.
     #[inline(always)]
-    pub fn peer(&self, peer: PeerId) -> &ShmPeer {
+    pub fn peer(&self, peer: PeerId) -> &Peer {
         self.peers[peer.0 as usize].as_ref().expect(CONNECTED)
     }
 }
@@ -182,7 +188,7 @@ impl ShmEndpoint {
 /// Between two looks at what is on its way over verbs, while there is nothing else to do.
 const NAP_NS: u64 = 200_000;
 
-impl ShmEndpoint {
+impl LocalEndpoint {
     /// Sleeps until something happens or the time is over. Returns whether the connection is gone.
     fn wait(&mut self, timeout_ns: Option<u64>) -> bool {
         let mut left_ns = timeout_ns;
@@ -204,38 +210,38 @@ impl ShmEndpoint {
     }
 }
 
-impl Fabric for ShmEndpoint {
-    fn name(&self) -> &'static str {
-        "shm"
-    }
-
-    fn promises(&self, peer: PeerId) -> Promises {
-        match self.peer(peer).way {
-            Way::Shared { .. } | Way::Agent(_) => Promises { ordered_placement: true, ordered_loads: true },
-            Way::Verbs(_) => Promises { ordered_placement: false, ordered_loads: false },
+impl WorkQueue for LocalEndpoint {
+    #[inline]
+    fn doorbell(&mut self) {
+        for peer in self.posted.drain(..) {
+            // It may have been removed since.
+            match &mut self.peers[peer.0 as usize] {
+                Some(Peer { way: Way::Agent(link), .. }) => {
+                    link.ring();
+                    self.rung = true;
+                }
+                Some(Peer { way: Way::Verbs(link), .. }) => {
+                    link.post();
+                    if !self.to_maintain.contains(&peer) {
+                        self.to_maintain.push(peer);
+                    }
+                }
+                _ => {}
+            }
         }
     }
 
-    fn now_ns(&self) -> u64 {
-        crate::now_ns()
+    fn look(&mut self) {
+        self.broken |= self.waker.wait(Some(0)).hung_up;
+        self.maintain();
     }
 
-    fn yield_now(&mut self) {
-        self.contention.yield_now();
+    fn is_broken(&self, _: PeerId) -> bool {
+        self.broken
     }
+}
 
-    fn is_contended(&self) -> bool {
-        self.contention.is_contended_now()
-    }
-
-    fn shares_core(&self) -> bool {
-        let own = self.tell_core();
-        match self.peers.get(self.last.0 as usize) {
-            Some(Some(ShmPeer { way: Way::Shared { sleeps, .. }, .. })) => sleeps.core().load(0) == own,
-            _ => false,
-        }
-    }
-
+impl RemoteMemory for LocalEndpoint {
     fn map(&self, peer: PeerId) -> Option<&Arc<MemoryMap>> {
         self.peer(peer).memory.as_ref().map(|memory| &memory.direct.map)
     }
@@ -277,7 +283,9 @@ impl Fabric for ShmEndpoint {
     fn authority(&mut self, peer: PeerId) -> Option<u64> {
         Some(self.peer(peer).memory.as_ref().map_or(0, |memory| memory.direct.term()))
     }
+}
 
+impl Mailbox for LocalEndpoint {
     #[inline]
     fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> Result<(), Broken> {
         match &mut self.peers[peer.0 as usize].as_mut().expect(CONNECTED).way {
@@ -300,42 +308,9 @@ impl Fabric for ShmEndpoint {
         }
     }
 
-    #[inline]
-    fn doorbell(&mut self) {
-        for peer in self.posted.drain(..) {
-            // It may have been removed since.
-            match &mut self.peers[peer.0 as usize] {
-                Some(ShmPeer { way: Way::Agent(link), .. }) => {
-                    link.ring();
-                    self.rung = true;
-                }
-                Some(ShmPeer { way: Way::Verbs(link), .. }) => {
-                    link.post();
-                    if !self.to_maintain.contains(&peer) {
-                        self.to_maintain.push(peer);
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-
     #[inline(always)]
     fn inbox(&self, peer: PeerId) -> Words<'_> {
         self.peer(peer).inbox.words()
-    }
-
-    fn look(&mut self) {
-        self.broken |= self.waker.wait(Some(0)).hung_up;
-        self.maintain();
-    }
-
-    fn is_broken(&self, _: PeerId) -> bool {
-        self.broken
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.waker.fd())
     }
 
     /// SYNC: the fence stands between the WRITE and the look at the sleep word; `announce_sleep` has its twin
@@ -358,6 +333,28 @@ impl Fabric for ShmEndpoint {
             Way::Verbs(_) => {}
         }
     }
+}
+
+impl Waiter for LocalEndpoint {
+    fn yield_now(&mut self) {
+        self.contention.yield_now();
+    }
+
+    fn is_contended(&self) -> bool {
+        self.contention.is_contended_now()
+    }
+
+    fn shares_core(&self) -> bool {
+        let own = self.tell_core();
+        match self.peers.get(self.last.0 as usize) {
+            Some(Some(Peer { way: Way::Shared { sleeps, .. }, .. })) => sleeps.core().load(0) == own,
+            _ => false,
+        }
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.waker.fd())
+    }
 
     fn announce_sleep(&mut self) {
         self.sleeps += 1;
@@ -371,5 +368,24 @@ impl Fabric for ShmEndpoint {
             self.broken = self.wait(timeout_ns);
         }
         self.own_sleep_words.iter().for_each(|word| word.words().store(0, 0));
+    }
+}
+
+impl Clock for LocalEndpoint {
+    fn now_ns(&self) -> u64 {
+        crate::now_ns()
+    }
+}
+
+impl Fabric for LocalEndpoint {
+    fn name(&self) -> &'static str {
+        "shm"
+    }
+
+    fn promises(&self, peer: PeerId) -> Promises {
+        match self.peer(peer).way {
+            Way::Shared { .. } | Way::Agent(_) => Promises { ordered_placement: true, ordered_loads: true },
+            Way::Verbs(_) => Promises { ordered_placement: false, ordered_loads: false },
+        }
     }
 }

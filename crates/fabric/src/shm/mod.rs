@@ -24,7 +24,7 @@ mod wake;
 #[path = "bell.rs"]
 mod wake;
 
-pub use endpoint::{ShmEndpoint, ShmMemory, ShmPeer, SleepWord, Way};
+pub use endpoint::{LocalEndpoint, MappedImage, Peer, SleepWord, Way};
 pub use memory::{
     Memfd, MemfdSegments, Segment, map_file, page_bytes, return_free_memory, return_large_memory,
 };

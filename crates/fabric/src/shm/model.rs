@@ -2,7 +2,7 @@
 
 use kelix_image::Span;
 
-use super::{ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way};
+use super::{LocalEndpoint, Peer, SleepWord, Waker, WakerHandle, Way};
 use crate::PeerId;
 
 /// The client's sleep word in its mailbox, as in `kelix_wire::ring`.
@@ -11,13 +11,13 @@ const SLEEPS: usize = 8;
 /// Adds a connection without an image to `endpoint`: over this side's end of a pair, with the mailboxes as
 /// this side sees them and the word that says whether the peer sleeps.
 fn connect(
-    endpoint: &mut ShmEndpoint,
+    endpoint: &mut LocalEndpoint,
     handle: WakerHandle,
     (inbox, outbox): (&Span, &Span),
     sleeps: &SleepWord,
 ) -> PeerId {
     let wake_key = endpoint.waker().add(handle).expect("a bell");
-    endpoint.add(ShmPeer {
+    endpoint.add(Peer {
         memory: None,
         inbox: inbox.clone(),
         way: Way::Shared { outbox: outbox.clone(), sleeps: sleeps.clone(), wake_key },
@@ -27,15 +27,15 @@ fn connect(
 /// Makes a client of `server`, which announces its sleep in `server_sleeps`. Returns the server's number for
 /// the client, and the client, whose number for the server is 0.
 pub fn add_client(
-    server: &mut ShmEndpoint,
+    server: &mut LocalEndpoint,
     server_sleeps: &SleepWord,
     requests: &Span,
     replies: &Span,
-) -> (PeerId, ShmEndpoint) {
+) -> (PeerId, LocalEndpoint) {
     let client_sleeps = SleepWord { span: replies.clone(), word: SLEEPS };
     let (servers_end, clients_end) = WakerHandle::pair().expect("a pair");
     let peer = connect(server, servers_end, (requests, replies), &client_sleeps);
-    let mut client = ShmEndpoint::new(Waker::create().expect("a bell"));
+    let mut client = LocalEndpoint::new(Waker::create().expect("a bell"));
     connect(&mut client, clients_end, (replies, requests), server_sleeps);
     client.add_sleep_word(client_sleeps);
     (peer, client)
@@ -46,7 +46,7 @@ pub fn add_client(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Fabric;
+    use crate::{Mailbox, Waiter, WorkQueue};
     use kelix_image::header_word;
     use kelix_image::model::{explore, share, spawn};
 
@@ -55,12 +55,12 @@ mod tests {
     const MESSAGE: usize = 64;
     const MAILBOX_BYTES: u64 = (MESSAGE as u64 + 1) * 8;
 
-    fn has(endpoint: &ShmEndpoint, peer: PeerId, round: u64) -> bool {
+    fn has(endpoint: &LocalEndpoint, peer: PeerId, round: u64) -> bool {
         endpoint.inbox(peer).load_acquire(MESSAGE) == round
     }
 
     /// Waits like the shard thread and a session, but without looking first. Returns how often it slept.
-    fn wait(endpoint: &mut ShmEndpoint, peers: &[PeerId], round: u64) -> u32 {
+    fn wait(endpoint: &mut LocalEndpoint, peers: &[PeerId], round: u64) -> u32 {
         let mut sleeps = 0;
         loop {
             endpoint.announce_sleep();
@@ -73,7 +73,7 @@ mod tests {
         }
     }
 
-    fn send(endpoint: &mut ShmEndpoint, peer: PeerId, round: u64) {
+    fn send(endpoint: &mut LocalEndpoint, peer: PeerId, round: u64) {
         endpoint.post_write(peer, MESSAGE, &[round]).unwrap();
         endpoint.doorbell();
         endpoint.wake(peer);
@@ -84,7 +84,7 @@ mod tests {
     fn handshake(clients: usize, rounds: u64) -> (u32, Vec<u32>) {
         let server_sleeps = SleepWord { span: Span::private(4096), word: header_word::SLEEPING };
         share(server_sleeps.words());
-        let mut server = ShmEndpoint::new(Waker::create().unwrap());
+        let mut server = LocalEndpoint::new(Waker::create().unwrap());
         server.add_sleep_word(server_sleeps.clone());
         let (mut peers, mut endpoints) = (Vec::new(), Vec::new());
         for _ in 0..clients {
@@ -96,7 +96,7 @@ mod tests {
             peers.push(peer);
             endpoints.push(client);
         }
-        let converse = move |mut client: ShmEndpoint| {
+        let converse = move |mut client: LocalEndpoint| {
             let round = |round| {
                 send(&mut client, SERVER, round);
                 wait(&mut client, &[SERVER], round)

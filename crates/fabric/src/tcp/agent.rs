@@ -88,7 +88,7 @@ impl Shard {
         (self.direct.map, self.version) = (Arc::default(), None);
     }
 
-    /// Wakes its thread if something was written for it. SYNC: as in `ShmEndpoint::wake`.
+    /// Wakes its thread if something was written for it. SYNC: as in `LocalEndpoint::wake`.
     fn wake(&mut self) -> bool {
         let written = std::mem::take(&mut self.written);
         if written {

@@ -13,7 +13,8 @@ use super::frame::{Head, Kind, READ_WORDS_MAX};
 use super::stream::Stream;
 use super::tls::ClientTls;
 use crate::{
-    Broken, Contention, Fabric, PeerId, Promises, Read, ReadState, SET_UP_BYTES_MAX, Sampled, place,
+    Broken, Clock, Contention, Fabric, Mailbox, PeerId, Promises, Read, ReadState, RemoteMemory,
+    SET_UP_BYTES_MAX, Sampled, Waiter, WorkQueue, place,
 };
 
 /// Pieces of one READ that are under way at once.
@@ -281,27 +282,53 @@ fn land(slot: &mut Slot, number: usize, sampled: Option<Sampled>, words: &[u64],
     true
 }
 
-impl Fabric for TcpEndpoint {
-    fn name(&self) -> &'static str {
-        "tcp"
+impl WorkQueue for TcpEndpoint {
+    fn doorbell(&mut self) {
+        self.stream.flush();
     }
 
-    fn promises(&self, _: PeerId) -> Promises {
-        Promises { ordered_placement: true, ordered_loads: true }
+    fn progress(&mut self) -> bool {
+        self.receive();
+        let unseen = std::mem::take(&mut self.unseen);
+        if unseen {
+            // Its caller looks only now.
+            self.news = true;
+        } else if !self.is_contended() {
+            // Whoever is to answer may have only this core to do it on.
+            self.yield_now();
+        }
+        unseen
     }
 
-    fn now_ns(&self) -> u64 {
-        crate::now_ns()
+    fn await_progress(&mut self) -> bool {
+        // Asleep, this side is woken ahead of whoever computes, by a single call of the system.
+        if self.unseen || self.stream.over().is_some() || !self.is_contended() {
+            return self.progress();
+        }
+        self.receive_asleep();
+        let unseen = std::mem::take(&mut self.unseen);
+        self.news |= unseen;
+        unseen
     }
 
-    fn yield_now(&mut self) {
-        self.contention.yield_now();
+    fn unseen(&self) -> bool {
+        self.unseen
     }
 
-    fn is_contended(&self) -> bool {
-        self.contention.is_contended_now()
+    fn look(&mut self) {
+        self.receive();
     }
 
+    fn moved_bytes(&self) -> Option<u64> {
+        Some(self.stream.moved())
+    }
+
+    fn is_broken(&self, _: PeerId) -> bool {
+        self.stream.over().is_some()
+    }
+}
+
+impl RemoteMemory for TcpEndpoint {
     fn post_read(&mut self, read: Read) {
         let tag = read.tag as usize;
         if self.tags.len() <= tag {
@@ -362,7 +389,9 @@ impl Fabric for TcpEndpoint {
     fn authority(&mut self, _: PeerId) -> Option<u64> {
         Some(self.term)
     }
+}
 
+impl Mailbox for TcpEndpoint {
     fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> std::result::Result<(), Broken> {
         if self.stream.over().is_some() {
             return Err(Broken);
@@ -383,60 +412,26 @@ impl Fabric for TcpEndpoint {
         Ok(())
     }
 
-    fn doorbell(&mut self) {
-        self.stream.flush();
-    }
-
-    fn progress(&mut self) -> bool {
-        self.receive();
-        let unseen = std::mem::take(&mut self.unseen);
-        if unseen {
-            // Its caller looks only now.
-            self.news = true;
-        } else if !self.is_contended() {
-            // Whoever is to answer may have only this core to do it on.
-            self.yield_now();
-        }
-        unseen
-    }
-
-    fn await_progress(&mut self) -> bool {
-        // Asleep, this side is woken ahead of whoever computes, by a single call of the system.
-        if self.unseen || self.stream.over().is_some() || !self.is_contended() {
-            return self.progress();
-        }
-        self.receive_asleep();
-        let unseen = std::mem::take(&mut self.unseen);
-        self.news |= unseen;
-        unseen
-    }
-
-    fn unseen(&self) -> bool {
-        self.unseen
-    }
-
     fn inbox(&self, peer: PeerId) -> Words<'_> {
         self.inboxes[peer.0 as usize].words()
     }
 
-    fn look(&mut self) {
-        self.receive();
+    /// The agent wakes its shards.
+    fn wake(&mut self, _: PeerId) {}
+}
+
+impl Waiter for TcpEndpoint {
+    fn yield_now(&mut self) {
+        self.contention.yield_now();
     }
 
-    fn moved_bytes(&self) -> Option<u64> {
-        Some(self.stream.moved())
-    }
-
-    fn is_broken(&self, _: PeerId) -> bool {
-        self.stream.over().is_some()
+    fn is_contended(&self) -> bool {
+        self.contention.is_contended_now()
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.stream.fd())
     }
-
-    /// The agent wakes its shards.
-    fn wake(&mut self, _: PeerId) {}
 
     fn announce_sleep(&mut self) {
         self.receive();
@@ -449,6 +444,22 @@ impl Fabric for TcpEndpoint {
         }
         self.stream.wait(timeout_ns.map(Duration::from_nanos));
         self.receive();
+    }
+}
+
+impl Clock for TcpEndpoint {
+    fn now_ns(&self) -> u64 {
+        crate::now_ns()
+    }
+}
+
+impl Fabric for TcpEndpoint {
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn promises(&self, _: PeerId) -> Promises {
+        Promises { ordered_placement: true, ordered_loads: true }
     }
 }
 

@@ -16,7 +16,10 @@ use super::lane::{Lane, Seat, Work};
 use super::sender::Sender;
 use crate::tcp::REGIONS_CHANGED;
 use crate::tcp::stream::Stream;
-use crate::{Broken, Fabric, PeerId, Promises, Read, ReadState, Sampled, timespec};
+use crate::{
+    Broken, Clock, Fabric, Mailbox, PeerId, Promises, Read, ReadState, RemoteMemory, Sampled, Waiter,
+    WorkQueue, timespec,
+};
 
 /// How long an authority that was read is in force: a successor waits for longer, by any clock (see the
 /// module's text).
@@ -443,19 +446,47 @@ impl VerbsEndpoint {
     }
 }
 
-impl Fabric for VerbsEndpoint {
-    fn name(&self) -> &'static str {
-        "verbs"
+impl WorkQueue for VerbsEndpoint {
+    fn doorbell(&mut self) {
+        self.keep_lease(self.now_ns());
+        self.post();
     }
 
-    fn promises(&self, _: PeerId) -> Promises {
-        Promises { ordered_placement: false, ordered_loads: false }
+    fn progress(&mut self) -> bool {
+        if self.armed {
+            self.take_events();
+            self.armed = false;
+        }
+        self.take_in();
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks % LOOKS == 0 {
+            self.look();
+        }
+        if std::mem::take(&mut self.unseen) {
+            // Its caller looks only now.
+            self.news = true;
+        }
+        // Words in a mailbox arrive without a sign.
+        true
     }
 
-    fn now_ns(&self) -> u64 {
-        crate::now_ns()
+    fn unseen(&self) -> bool {
+        self.unseen
     }
 
+    fn look(&mut self) {
+        self.take_frames();
+        self.keep_lease(self.now_ns());
+        self.post();
+        self.take_in();
+    }
+
+    fn is_broken(&self, _: PeerId) -> bool {
+        self.is_over()
+    }
+}
+
+impl RemoteMemory for VerbsEndpoint {
     fn map_version(&self, _: PeerId) -> u64 {
         self.changes
     }
@@ -544,6 +575,12 @@ impl Fabric for VerbsEndpoint {
         }
     }
 
+    fn map_age_max_ns(&self) -> Option<u64> {
+        Some(SEGMENTS_KNOWN_NS)
+    }
+}
+
+impl Mailbox for VerbsEndpoint {
     fn post_write(&mut self, peer: PeerId, first: usize, words: &[u64]) -> std::result::Result<(), Broken> {
         if self.is_over() {
             return Err(Broken);
@@ -552,11 +589,6 @@ impl Fabric for VerbsEndpoint {
         peer.written = true;
         let to = peer.card.mailbox.word(first);
         self.place(to, words)
-    }
-
-    fn doorbell(&mut self) {
-        self.keep_lease(self.now_ns());
-        self.post();
     }
 
     fn wake(&mut self, peer: PeerId) {
@@ -573,47 +605,12 @@ impl Fabric for VerbsEndpoint {
         self.take_in();
     }
 
-    fn progress(&mut self) -> bool {
-        if self.armed {
-            self.take_events();
-            self.armed = false;
-        }
-        self.take_in();
-        self.looks = self.looks.wrapping_add(1);
-        if self.looks % LOOKS == 0 {
-            self.look();
-        }
-        if std::mem::take(&mut self.unseen) {
-            // Its caller looks only now.
-            self.news = true;
-        }
-        // Words in a mailbox arrive without a sign.
-        true
-    }
-
-    fn unseen(&self) -> bool {
-        self.unseen
-    }
-
     fn inbox(&self, peer: PeerId) -> Words<'_> {
         self.sender.memory.inboxes[peer.0 as usize].words()
     }
+}
 
-    fn map_age_max_ns(&self) -> Option<u64> {
-        Some(SEGMENTS_KNOWN_NS)
-    }
-
-    fn look(&mut self) {
-        self.take_frames();
-        self.keep_lease(self.now_ns());
-        self.post();
-        self.take_in();
-    }
-
-    fn is_broken(&self, _: PeerId) -> bool {
-        self.is_over()
-    }
-
+impl Waiter for VerbsEndpoint {
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.epoll.as_fd())
     }
@@ -652,6 +649,22 @@ impl Fabric for VerbsEndpoint {
             self.take_frames();
         }
         self.sender.seat.set_sleeps(false);
+    }
+}
+
+impl Clock for VerbsEndpoint {
+    fn now_ns(&self) -> u64 {
+        crate::now_ns()
+    }
+}
+
+impl Fabric for VerbsEndpoint {
+    fn name(&self) -> &'static str {
+        "verbs"
+    }
+
+    fn promises(&self, _: PeerId) -> Promises {
+        Promises { ordered_placement: false, ordered_loads: false }
     }
 }
 

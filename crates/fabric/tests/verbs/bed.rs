@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use kelix_fabric::conformance::{Network, Side, Testbed, lay_out};
 use kelix_fabric::shm::{
-    AUTHORITY_BYTES, Memfd, MemfdSegments, ShmEndpoint, ShmPeer, SleepWord, Waker, WakerHandle, Way,
+    AUTHORITY_BYTES, LocalEndpoint, Memfd, MemfdSegments, Peer, SleepWord, Waker, WakerHandle, Way,
 };
 use kelix_fabric::tcp::Greeting;
 use kelix_fabric::verbs::{self, Host, HostShard, Offer, VerbsEndpoint};
@@ -53,7 +53,7 @@ pub struct Bed {
     pub header: Header,
     pub authority: Span,
     /// The shard's side of the connections.
-    pub shard: ShmEndpoint,
+    pub shard: LocalEndpoint,
     listener: TcpListener,
     address: SocketAddr,
     clients: u64,
@@ -83,7 +83,7 @@ impl Bed {
         let authority = Span::private(AUTHORITY_BYTES);
 
         let (waker, server_end) = WakerHandle::pair().unwrap();
-        let mut shard = ShmEndpoint::new(Waker::create().unwrap());
+        let mut shard = LocalEndpoint::new(Waker::create().unwrap());
         shard.waker().add(server_end).unwrap();
         shard.add_sleep_word(SleepWord { span: header_span.clone(), word: header_word::SLEEPING });
 
@@ -129,7 +129,7 @@ impl Bed {
         };
         let greeting = Greeting::new(socket, None, MAILBOX_BYTES as usize / 8, PATIENCE).unwrap();
         let endpoint = greeting.verbs_endpoint(joining, card).unwrap();
-        let peer = self.shard.add(ShmPeer { memory: None, inbox, way: Way::Verbs(links.remove(0)) });
+        let peer = self.shard.add(Peer { memory: None, inbox, way: Way::Verbs(links.remove(0)) });
         let mut client = Client { endpoint, number, peer };
         // The header page, and all segments once they are registered.
         while self.tell(&mut client) < 1 + self.segments.list().len() {
@@ -169,7 +169,7 @@ impl Testbed for Verbs {
         };
         let Bed { map, header, authority, shard, running, .. } = bed;
         Network {
-            server: Side { endpoint: Endpoint::Shm(shard), peers, holds: Box::new(running) },
+            server: Side { endpoint: Endpoint::Local(shard), peers, holds: Box::new(running) },
             clients: clients.into_iter().map(side).collect(),
             map,
             header,

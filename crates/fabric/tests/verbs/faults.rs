@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kelix_fabric::conformance::SEGMENTS;
-use kelix_fabric::{Fabric, PeerId, Read, ReadState};
+use kelix_fabric::{Mailbox, PeerId, Read, ReadState, RemoteMemory, Waiter, WorkQueue};
 use kelix_image::{SegmentSource, header_word};
 use kelix_types::Place;
 use kelix_types::limits::GRANULE_BYTES;

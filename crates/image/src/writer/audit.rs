@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use kelix_types::Place;
 use kelix_types::limits::{GRANULE_BYTES, PAGE_BYTES, PLACE_ALIGN};
 
-use super::{Image, PLACE_MASK};
+use super::Image;
+use super::slots::PLACE_MASK;
 use crate::pages::{Kind, PageUse, SegmentState};
 
 /// What an image's owner uses.

@@ -4,6 +4,7 @@
 use kelix_types::limits::{GRANULE_BYTES, PAGE_BYTES, PLACE_ALIGN, QUARANTINE_EPOCHS};
 use kelix_types::{Error, ErrorKind, Guardian, Incarnation, Place, Result};
 
+use super::slots::STAMP_SHIFT;
 use super::{Image, ImageConfig, page_place};
 
 use crate::header::header_word;
@@ -203,7 +204,7 @@ impl Image {
     /// Looks at every slot: those that `is_used` become so, all others are free. Then come the runs of large
     /// values.
     pub fn take_stock(&mut self, mut is_used: impl FnMut(&MemoryMap, Kind, Place) -> bool) {
-        let ripe = (self.epoch.wrapping_sub(QUARANTINE_EPOCHS)) << super::STAMP_SHIFT;
+        let ripe = (self.epoch.wrapping_sub(QUARANTINE_EPOCHS)) << STAMP_SHIFT;
         for segment in 0..self.segments.len() {
             for page in 0..self.segments[segment].pages.len() {
                 let state = self.segments[segment].pages[page];

@@ -5,7 +5,7 @@
 
 use super::*;
 use kelix_fabric::shm::model::add_client;
-use kelix_fabric::shm::{ShmEndpoint, SleepWord, Waker};
+use kelix_fabric::shm::{LocalEndpoint, SleepWord, Waker};
 use kelix_image::model::loom::thread::yield_now;
 use kelix_image::model::{explore, share, spawn};
 use kelix_image::{Span, header_word};
@@ -18,8 +18,8 @@ const SHAPE: RingShape = RingShape::new(32, true);
 struct World {
     reports: Span,
     ring: Span,
-    writer: (ShmEndpoint, RingWriter),
-    reader: (ShmEndpoint, RingReader),
+    writer: (LocalEndpoint, RingWriter),
+    reader: (LocalEndpoint, RingReader),
     frames: Vec<u64>,
 }
 
@@ -28,7 +28,7 @@ fn payload(number: usize, words: u64) -> Vec<u64> {
     (1..=words).map(|word| (number as u64 + 1) << 8 | word).collect()
 }
 
-fn push((fabric, writer): &mut (ShmEndpoint, RingWriter), number: usize, words: u64) -> bool {
+fn push((fabric, writer): &mut (LocalEndpoint, RingWriter), number: usize, words: u64) -> bool {
     let mut frame = FrameBuffer::default();
     frame.clear();
     payload(number, words).iter().for_each(|word| frame.push(*word));
@@ -36,7 +36,7 @@ fn push((fabric, writer): &mut (ShmEndpoint, RingWriter), number: usize, words: 
 }
 
 /// Takes the frame of this number, whether or not it is there yet.
-fn pop((fabric, reader): &mut (ShmEndpoint, RingReader), number: usize, words: u64) -> bool {
+fn pop((fabric, reader): &mut (LocalEndpoint, RingReader), number: usize, words: u64) -> bool {
     let mut taken = Vec::new();
     let there = reader.pop(fabric, PEER, &mut taken).expect("the writer writes what can be");
     assert!(!there || taken == payload(number, words), "frame {number} arrived as {taken:x?}");
@@ -48,7 +48,7 @@ impl World {
         let header = Span::private(4096);
         let sleeps = SleepWord { span: header, word: header_word::SLEEPING };
         let [ring, reports] = [(), ()].map(|()| Span::private(SHAPE.mailbox_bytes()));
-        let mut reader = ShmEndpoint::new(Waker::create().unwrap());
+        let mut reader = LocalEndpoint::new(Waker::create().unwrap());
         let (_, writer) = add_client(&mut reader, &sleeps, &ring, &reports);
         World {
             reports,
