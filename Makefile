@@ -83,7 +83,7 @@ doc: toolchain ## build the documentation, with warnings as errors
 
 loom: toolchain ## run the model tests of lock-free code
 	@echo "== model tests"
-	RUSTFLAGS="$(LOOM_FLAGS)" CARGO_TARGET_DIR="$(LOOM_TARGET)" $(CARGO) test --release --locked --lib --package kelix-fabric --package kelix-wire --package kelix -- model:: --nocapture
+	RUSTFLAGS="$(LOOM_FLAGS)" CARGO_TARGET_DIR="$(LOOM_TARGET)" $(CARGO) test --release --locked --lib --package kelix-fabric --package kelix-wire --package kelix-log --package kelix -- model:: --nocapture
 
 sim: toolchain ## run the simulator: 20 seeds, each twice
 	@echo "== simulator"

@@ -6,6 +6,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(all(loom, test))]
+mod model;
 mod record;
 mod stream;
 

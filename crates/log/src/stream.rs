@@ -12,9 +12,9 @@
 //!    others back is let go before it does ([`Lag::LetGo`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use kelix_image::Span;
+use kelix_image::words::{full_fence, load_fence};
 
 /// What happens when a follower is slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,57 +25,68 @@ pub enum Lag {
     LetGo,
 }
 
+/// The words, and how many were ever written.
 struct Ring {
     words: Span,
     /// Words in the ring: a power of two.
     count: u64,
-    /// Words that were ever written.
-    head: AtomicU64,
+    head: Span,
 }
 
+/// Words of what both ends know of a follower: how many it has read, whether it was let go so that what it
+/// has not read may be overwritten, and whether it has gone.
+const READ: usize = 0;
+const LET_GO: usize = 1;
+const GONE: usize = 2;
+
 struct Tail {
-    /// Words that this follower has read.
-    read: AtomicU64,
+    state: Span,
     lag: Lag,
-    /// The one who writes lets it go: what it has not read may be overwritten.
-    let_go: AtomicBool,
-    /// It has gone.
-    gone: AtomicBool,
 }
+
+impl Tail {
+    fn has_gone(&self) -> bool {
+        self.state.words().load_acquire(GONE) != 0
+    }
+
+    /// SYNC: pairs with the store in [`Reader::read`], whose loads are over.
+    fn read(&self) -> u64 {
+        self.state.words().load_acquire(READ)
+    }
+}
+
+/// Bytes of a few words that are in nobody else's cache line.
+const STATE_BYTES: u64 = 64;
 
 /// The end of a stream that is written to.
 pub struct Stream {
     ring: Arc<Ring>,
     head: u64,
-    followers: Vec<Arc<Tail>>,
+    tails: Vec<Tail>,
     /// Up to here there is room, whatever followers have read since.
     room_until: u64,
 }
 
 impl Stream {
-    /// A stream that holds so many words, rounded up to a power of two.
+    /// A stream that holds so many words, rounded up to a power of two. Their memory is used once they are.
     pub fn new(words: usize) -> Stream {
-        let count = words.next_power_of_two().max(8) as u64;
-        let ring = Ring { words: Span::private(count * 8), count, head: AtomicU64::new(0) };
-        Stream { ring: Arc::new(ring), head: 0, followers: Vec::new(), room_until: 0 }
+        let count = words.next_power_of_two() as u64;
+        let ring = Ring { words: Span::private(count * 8), count, head: Span::private(STATE_BYTES) };
+        Stream { ring: Arc::new(ring), head: 0, tails: Vec::new(), room_until: 0 }
     }
 
     /// Begins to follow: with the next word that is pushed.
     pub fn follow(&mut self, lag: Lag) -> Reader {
-        let tail = Arc::new(Tail {
-            read: AtomicU64::new(self.head),
-            lag,
-            let_go: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
-        });
-        self.followers.push(tail.clone());
-        Reader { ring: self.ring.clone(), tail, read: self.head }
+        let state = Span::private(STATE_BYTES);
+        state.words().store(READ, self.head);
+        self.tails.push(Tail { state: state.clone(), lag });
+        Reader { ring: self.ring.clone(), state, read: self.head }
     }
 
     /// Whether anybody follows.
     pub fn is_followed(&mut self) -> bool {
-        self.followers.retain(|tail| !tail.gone.load(Ordering::Acquire));
-        !self.followers.is_empty()
+        self.tails.retain(|tail| !tail.has_gone());
+        !self.tails.is_empty()
     }
 
     /// Pushes as many of these words as there is room for, and says how many.
@@ -93,8 +104,8 @@ impl Stream {
         self.ring.words.words().copy_in(at, here);
         self.ring.words.words().copy_in(0, behind);
         self.head += count;
-        // SYNC: pairs with the load in `Reader::read`: who sees the head sees the words before it.
-        self.ring.head.store(self.head, Ordering::Release);
+        // SYNC: pairs with the load in `Reader::waiting`: who sees the head sees the words before it.
+        self.ring.head.words().publish(0, self.head);
         words.len()
     }
 
@@ -102,19 +113,18 @@ impl Stream {
     #[cold]
     fn find_room(&mut self, wanted: u64) {
         let turn = self.ring.count;
-        self.followers.retain(|tail| {
-            // SYNC: pairs with the store in `Reader::read`: its loads are over.
-            let read = tail.read.load(Ordering::Acquire);
-            let is_behind = self.head + wanted.min(turn) > read + turn;
-            if is_behind && tail.lag == Lag::LetGo {
-                tail.let_go.store(true, Ordering::SeqCst);
+        let needed = (self.head + wanted.min(turn)).saturating_sub(turn);
+        self.tails.retain(|tail| {
+            let is_late = tail.lag == Lag::LetGo && tail.read() < needed;
+            if is_late {
+                tail.state.words().publish(LET_GO, 1);
             }
-            !(tail.gone.load(Ordering::Acquire) || is_behind && tail.lag == Lag::LetGo)
+            !is_late && !tail.has_gone()
         });
-        // SYNC: whoever sees a word that is stored from here on has been told before; pairs with the fence in
-        // `Reader::read`.
-        fence(Ordering::Release);
-        let slowest = self.followers.iter().map(|tail| tail.read.load(Ordering::Acquire)).min();
+        // SYNC: whoever sees a word that is stored from here on sees that it was let go; pairs with the fence
+        // in `Reader::read`.
+        full_fence();
+        let slowest = self.tails.iter().map(Tail::read).min();
         self.room_until = slowest.unwrap_or(self.head) + turn;
     }
 }
@@ -122,7 +132,7 @@ impl Stream {
 /// The end of a stream that one follower reads. Dropped, it follows no more.
 pub struct Reader {
     ring: Arc<Ring>,
-    tail: Arc<Tail>,
+    state: Span,
     read: u64,
 }
 
@@ -133,7 +143,7 @@ pub struct LetGo;
 impl Reader {
     /// Words that can be read now.
     pub fn waiting(&self) -> usize {
-        (self.ring.head.load(Ordering::Acquire) - self.read) as usize
+        (self.ring.head.words().load_acquire(0) - self.read) as usize
     }
 
     /// Appends what can be read, but no more than so many words, to `words`; says how many. `Err`: some were
@@ -147,21 +157,31 @@ impl Reader {
         self.ring.words.words().copy_out(at, here);
         self.ring.words.words().copy_out(0, behind);
         self.read += count as u64;
-        // SYNC: before the words were overwritten it was let go, and the words' loads are before this load.
-        fence(Ordering::Acquire);
-        if self.tail.let_go.load(Ordering::SeqCst) {
+        // SYNC: behind the loads of the words. It was let go before one of them was overwritten.
+        load_fence();
+        if self.state.words().load(LET_GO) != 0 {
             words.truncate(first);
             return Err(LetGo);
         }
-        // SYNC: pairs with the loads in `Stream::find_room`.
-        self.tail.read.store(self.read, Ordering::Release);
+        // SYNC: pairs with the loads in `Tail::read`: the words' loads are over.
+        self.state.words().publish(READ, self.read);
         Ok(count)
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.tail.gone.store(true, Ordering::Release);
+        self.state.words().publish(GONE, 1);
+    }
+}
+
+#[cfg(loom)]
+impl Reader {
+    /// Names the words that both ends of this follower use, for model tests.
+    pub(crate) fn share(&self) {
+        kelix_image::model::share(self.ring.words.words());
+        kelix_image::model::share(self.ring.head.words().part(0, 1));
+        kelix_image::model::share(self.state.words().part(0, 3));
     }
 }
 
