@@ -302,6 +302,9 @@ impl Node {
             if let Err(error) = scheduler::unnoticed(|| self.following.apply()) {
                 self.findings.borrow_mut().push(format!("server {}: its follower: {error}", self.term));
             }
+            if scheduler::random_below(STEPS_AN_AUDIT) == 0 {
+                self.audit();
+            }
             for order in &progress.orders {
                 for (to, bell) in &self.orders[order.is_for(self.number, self.orders.len())] {
                     to.borrow_mut().push_back(order.clone());
@@ -316,9 +319,6 @@ impl Node {
                     endpoint.remove(peer);
                 }
             }
-            if scheduler::random_below(STEPS_AN_AUDIT) == 0 {
-                self.audit();
-            }
             if progress.requests == 0 && progress.next_ns.is_none_or(|next| next > now_ns) {
                 endpoint.announce_sleep();
                 let idle = !self.shard.has_news(&endpoint) && self.joins.borrow().is_empty();
@@ -327,6 +327,8 @@ impl Node {
                 endpoint.sleep(Some(if idle { longest_ns } else { 0 }));
             }
         }
+        // What orders and departures changed after the last step.
+        assert!(scheduler::unnoticed(|| self.shard.seal()), "room for a record");
         self.audit();
         let Node { following, term, findings, .. } = self;
         if let Err(what) = scheduler::unnoticed(|| following.take_over()) {
@@ -334,13 +336,12 @@ impl Node {
         }
     }
 
-    /// Looks whether memory leaks or is used twice, and whether its follower has what it has.
+    /// Looks, where all that changed is told, whether memory leaks or is used twice, and whether its follower
+    /// has what it has.
     fn audit(&mut self) {
         mark!("memory audited");
         let Node { shard, following, .. } = self;
         let found = scheduler::unnoticed(|| {
-            // What orders and departures changed after the last step.
-            assert!(shard.seal(), "room for a record");
             let applied = following.apply().map_err(|error| error.to_string());
             applied.and_then(|()| following.follower.compare(shard)).and_then(|()| shard.audit())
         });
