@@ -8,6 +8,7 @@ mod daily;
 mod everywhere;
 mod links;
 mod lmdb;
+mod log;
 mod measurements;
 mod ordered;
 mod peers;
@@ -121,6 +122,7 @@ pub fn measure(name: &str, options: &Options) -> Result<Report, Error> {
         "counts" => counts::run(options)?,
         "ablation" => ablation::run(options)?,
         "links" => links::run(options)?,
+        "log" => log::run(options)?,
         "ordered" => ordered::run(options)?,
         "daily" => daily::run(options)?,
         "projection" => projection::run(options)?,

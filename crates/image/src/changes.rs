@@ -133,8 +133,25 @@ impl Journal {
         std::mem::swap(&mut *self.notes.borrow_mut(), notes);
     }
 
-    #[inline(never)]
+    /// Notes one word: most changes are of one.
+    #[inline]
+    fn note_word(&self, place: Place, word: u64) {
+        self.notes.borrow_mut().extend_from_slice(&[1 << PLACE_BITS | place.0 / 8, word]);
+    }
+
+    #[inline]
     fn note(&self, place: Place, words: &[u64]) {
+        if words.len() > WORDS_MAX {
+            return self.note_many(place, words);
+        }
+        let mut notes = self.notes.borrow_mut();
+        notes.reserve(1 + words.len());
+        notes.push((words.len() as u64) << PLACE_BITS | place.0 / 8);
+        notes.extend_from_slice(words);
+    }
+
+    #[cold]
+    fn note_many(&self, place: Place, words: &[u64]) {
         let mut notes = self.notes.borrow_mut();
         for (at, words) in words.chunks(WORDS_MAX).enumerate() {
             let place = place.0 / 8 + (at * WORDS_MAX) as u64;
@@ -189,14 +206,14 @@ impl<'a> Changes<'a> {
     #[inline(always)]
     pub fn store(self, index: usize, value: u64) {
         self.words.store(index, value);
-        self.note(index, &[value]);
+        self.note_word(index, value);
     }
 
     /// See [`Words::publish`].
     #[inline(always)]
     pub fn publish(self, index: usize, value: u64) {
         self.words.publish(index, value);
-        self.note(index, &[value]);
+        self.note_word(index, value);
     }
 
     /// See [`Words::copy_in`].
@@ -211,6 +228,13 @@ impl<'a> Changes<'a> {
         self.words.clear(first, count);
         if let Some(journal) = self.journal {
             journal.note_zeros(self.place.plus(first as u64 * 8), count);
+        }
+    }
+
+    #[inline(always)]
+    fn note_word(self, index: usize, word: u64) {
+        if let Some(journal) = self.journal {
+            journal.note_word(self.place.plus(index as u64 * 8), word);
         }
     }
 

@@ -19,6 +19,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("counts", "instructions an operation takes"),
     ("ablation", "each feature against the same store without it"),
     ("links", "following a link against looking an item up; generations loaded, built and switched"),
+    ("log", "what it costs a shard to be followed, and its follower to follow"),
     ("ordered", "ordered tables read through models against messages, a cached tree, LMDB and Redis"),
     (
         "daily",

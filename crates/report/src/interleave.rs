@@ -38,15 +38,16 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// Runs `operation` again and again for one block; it says how many operations a call did. Returns
-/// nanoseconds for one operation.
-fn block<E>(mut operation: impl FnMut() -> Result<u64, E>) -> Result<f64, E> {
-    let began = Instant::now();
+/// Runs `operation` again and again for one block; it says how many operations a call did, and how much of its
+/// time does not count. Returns nanoseconds for one operation.
+fn block<E>(mut operation: impl FnMut() -> Result<(u64, Duration), E>) -> Result<f64, E> {
+    let (began, mut aside) = (Instant::now(), Duration::ZERO);
     let mut count = 0;
     while began.elapsed() < BLOCK {
-        count += operation()?;
+        let (done, not_counted) = operation()?;
+        (count, aside) = (count + done, aside + not_counted);
     }
-    Ok(began.elapsed().as_nanos() as f64 / count as f64)
+    Ok((began.elapsed() - aside).as_nanos() as f64 / count as f64)
 }
 
 /// Runs blocks of so many sides' operations in turn over so many rounds, after one that does not count. Who
@@ -55,6 +56,15 @@ pub fn take_turns<E>(
     rounds: usize,
     sides: usize,
     mut operation: impl FnMut(usize) -> Result<u64, E>,
+) -> Result<Vec<Vec<f64>>, E> {
+    take_turns_but(rounds, sides, |side| Ok((operation(side)?, Duration::ZERO)))
+}
+
+/// The same, where an operation also says how much of its time does not count.
+pub fn take_turns_but<E>(
+    rounds: usize,
+    sides: usize,
+    mut operation: impl FnMut(usize) -> Result<(u64, Duration), E>,
 ) -> Result<Vec<Vec<f64>>, E> {
     let mut times = vec![Vec::new(); sides];
     for round in 0..=rounds {
