@@ -136,7 +136,7 @@ impl Journal {
     /// Notes one word: most changes are of one.
     #[inline]
     fn note_word(&self, place: Place, word: u64) {
-        self.notes.borrow_mut().extend_from_slice(&[1 << PLACE_BITS | place.0 / 8, word]);
+        self.notes.borrow_mut().extend_from_slice(&[1 << PLACE_BITS | (place.0 / 8), word]);
     }
 
     #[inline]
@@ -146,7 +146,7 @@ impl Journal {
         }
         let mut notes = self.notes.borrow_mut();
         notes.reserve(1 + words.len());
-        notes.push((words.len() as u64) << PLACE_BITS | place.0 / 8);
+        notes.push((words.len() as u64) << PLACE_BITS | (place.0 / 8));
         notes.extend_from_slice(words);
     }
 
