@@ -138,6 +138,18 @@ impl Fetch {
         }
     }
 
+    /// Goes on as [`Fetch::advance`] does, also behind READs that are done as soon as they are posted: nothing
+    /// tells of these later.
+    pub fn run(&mut self, engine: &mut Engine, key: &[u8], landing: &mut Landing) -> Result<Option<bool>> {
+        loop {
+            let posted = self.read_cost().0;
+            match self.advance(engine, key, landing)? {
+                None if !self.is_unsent() && self.read_cost().0 != posted => {}
+                end => return Ok(end),
+            }
+        }
+    }
+
     /// After a read that came to nothing: the shard is to be asked, unless that was done often enough.
     fn end_round(&mut self, engine: &mut Engine) -> Result<()> {
         self.state = State::Unsent;
