@@ -1,6 +1,7 @@
-//! Submitted operations: the descriptor to wait on, many at once, and a server that does not answer; reads along
-//! links, writes with an expected version, pages of scans.
+//! Submitted operations: the descriptor to wait on, many at once, and a server that does not answer; reads
+//! along links, writes with an expected version, pages of scans.
 
+use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -352,7 +353,7 @@ fn a_submitted_visit_brings_each_target_by_its_ticket() {
             let mut frontier = Frontier::new();
             assert_eq!(frontier.add_links(&source, "next", |_| true), keys.len());
             frontier.add(table, "n3");
-            let tickets = session.submit_visit(&frontier).unwrap();
+            let tickets = session.submit_visit(&frontier, 0..frontier.len()).unwrap();
             assert_eq!(tickets.len(), keys.len() + 1);
             let mut ended = complete(&mut session, Duration::from_secs(10));
             ended.sort_by_key(|completion| completion.ticket);
@@ -364,6 +365,57 @@ fn a_submitted_visit_brings_each_target_by_its_ticket() {
                 assert_eq!(key_of(&item(completion.outcome)), wanted, "by {path:?}");
             }
         }
+    }
+}
+
+#[test]
+fn what_is_at_hand_is_shown_up_to_what_is_not() {
+    let _watchdog = watchdog("visits of what is at hand");
+    for fabric in fabrics() {
+        let run = RunDir::new();
+        let server = server(&run);
+        let (mut session, table) = open(&server, fabric);
+        let keys: Vec<String> = (0..20).map(|number| format!("n{number}")).collect();
+        for key in &keys {
+            session.put(table, key, key.as_bytes()).unwrap();
+        }
+        let all: Vec<&str> = keys.iter().map(String::as_str).collect();
+        session.put_item(table, "all", &node(table, &all)).unwrap();
+        let mut frontier = Frontier::new();
+        until("all links say where their targets stand", || {
+            let source = session.get(table, "all").unwrap().expect("just put");
+            frontier.clear();
+            frontier.add_links(&source, "next", |_| true);
+            let before = session.cost();
+            session.visit(&frontier, |_, _| ControlFlow::Continue(())).unwrap();
+            breaks() || session.cost().since(before).messages == 0
+        });
+        let mut shown = Vec::new();
+        let mut visit = |session: &mut Session, most: usize| {
+            shown.clear();
+            let count = session.visit_at_hand(&frontier, |index, item| {
+                assert_eq!((index, item.map(Item::key)), (shown.len(), Some(keys[index].as_bytes())));
+                shown.push(index);
+                if shown.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            (count.unwrap(), shown.len())
+        };
+        let near = fabric == FabricChoice::Shm;
+        assert_eq!(visit(&mut session, 100), if near { (20, 20) } else { (0, 0) });
+        assert_eq!(visit(&mut session, 3), if near { (20, 3) } else { (0, 0) });
+        // One has moved since the source was read.
+        session.put(table, "n7", b"n7").unwrap();
+        let (first, _) = visit(&mut session, 100);
+        assert_eq!(first, if near { 7 } else { 0 });
+        session.submit_visit(&frontier, first..frontier.len()).unwrap();
+        let mut rest = complete(&mut session, Duration::from_secs(10));
+        rest.sort_by_key(|completion| completion.ticket);
+        assert_eq!(rest.len(), keys.len() - first);
+        for (completion, key) in rest.into_iter().zip(&keys[first..]) {
+            assert_eq!(key_of(&item(completion.outcome)), Some(key.as_bytes()));
+        }
+        let beyond = session.submit_visit(&frontier, 19..21).unwrap_err();
+        assert_eq!(beyond.kind(), ErrorKind::InvalidArgument);
     }
 }
 
@@ -622,7 +674,10 @@ fn by_pages(session: &mut Session, table: Table, scan: &Scan) -> Vec<Item> {
     let mut items = Vec::new();
     let mut ticket = session.submit_scan(table, scan);
     loop {
-        let Ok(Outcome::Page(page)) = outcome(session, ticket) else { panic!("no page") };
+        let page = match outcome(session, ticket) {
+            Ok(Outcome::Page(page)) => page,
+            other => panic!("a scan brought {other:?}"),
+        };
         let (of_page, rest) = page.into_parts();
         assert!(!of_page.is_empty() || rest.is_none(), "an empty page leads nowhere");
         items.extend(of_page);

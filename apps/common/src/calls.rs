@@ -1,8 +1,9 @@
-//! The calls of a session that applications make, written once for threads that wait and for tasks that do not.
+//! The calls of a session that applications make, written once for threads that wait and for tasks that do
+//! not.
 //!
 //! Over a [`Session`] a call has ended when its future is first looked at, and [`now`] takes what it brought:
-//! that is the plain form, with the costs of the plain call. Over an [`AsyncSession`] the task goes on when the
-//! answer is there.
+//! that is the plain form, with the costs of the plain call. Over an [`AsyncSession`] the task goes on when
+//! the answer is there.
 
 use std::ops::ControlFlow;
 use std::pin::pin;
@@ -138,9 +139,11 @@ impl Calls for AsyncSession {
         frontier: &Frontier,
         mut each: impl FnMut(usize, Option<&Item>) + Send,
     ) -> Result<()> {
-        let items = AsyncSession::visit(self, frontier).await?;
-        items.iter().enumerate().for_each(|(index, item)| each(index, item.as_ref()));
-        Ok(())
+        let show = |index: usize, item: Option<&Item>| {
+            each(index, item);
+            ControlFlow::Continue(())
+        };
+        AsyncSession::visit(self, frontier, show).await
     }
 
     async fn scan(&mut self, table: Table, scan: &Scan) -> Result<Vec<Item>> {

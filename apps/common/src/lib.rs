@@ -1,6 +1,6 @@
 //! What the applications share: a store to work on ([`Store`]), the same data by keys in stores that know no
-//! links ([`Keyed`]), latencies of the same tasks done in several ways ([`Times`]); and with the feature `tasks`
-//! calls for threads and tasks alike (`Calls`), and the sessions of a server's tasks (`Sessions`).
+//! links ([`Keyed`]), latencies of the same tasks done in several ways ([`Times`]); and with the feature
+//! `tasks` calls for threads and tasks alike (`Calls`), and the sessions of a server's tasks (`Sessions`).
 
 #![deny(unsafe_code)]
 

@@ -13,8 +13,8 @@ use tokio::io::unix::AsyncFd;
 
 use crate::Failure;
 
-/// A few sessions, as many as there are threads that run tasks. Each is opened by the first task that needs it,
-/// with whatever else is made of it there.
+/// A few sessions, as many as there are threads that run tasks. Each is opened by the first task that needs
+/// it, with whatever else is made of it there.
 pub struct Sessions<T> {
     client: Client,
     open: fn(&Client) -> Result<(Session, T), Failure>,
@@ -69,8 +69,8 @@ impl<T: Clone + Send + 'static> Sessions<T> {
         Sessions { client: client.clone(), open, places }
     }
 
-    /// The session of the calling thread's tasks, so that threads do not wait for each other. Inside a runtime
-    /// of tokio with its I/O and time.
+    /// The session of the calling thread's tasks, so that threads do not wait for each other. Inside a
+    /// runtime of tokio with its I/O and time.
     pub async fn get(&self) -> Result<Shared<T>, Failure> {
         let place = thread() % self.places.len();
         if let Some(shared) = &*self.lock(place) {

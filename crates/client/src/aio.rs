@@ -15,11 +15,13 @@
 //! sessions at most, and not one a task.
 //!
 //! A future submits its operation when it is made, and begins with the next poll of any, so all that are made
-//! together go together; a link that leads to memory within reach of loads is followed when the future is made.
-//! A future that is dropped abandons its operation: nobody gets the answer, and a put may be done or not.
+//! together go together; a link that leads to memory within reach of loads is followed when the future is
+//! made. A future that is dropped abandons its operation: nobody gets the answer, and a put may be done or
+//! not.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
+use std::ops::{ControlFlow, Range};
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -34,7 +36,7 @@ use crate::engine::BETWEEN_TRIES;
 use crate::frontier::Frontier;
 use crate::item::{Item, NewItem};
 use crate::read::Cost;
-use crate::scan::{Page, PausedScan, Scan};
+use crate::scan::{PausedScan, Scan, ScanPage};
 use crate::session::{CompareAndSet, Session};
 use crate::submit::{Completion, Outcome, Ticket};
 
@@ -80,10 +82,10 @@ pub struct Operation<T> {
     result: fn(Outcome) -> T,
 }
 
-/// The reads of all that a frontier leads to: a future with an entry for each, in their order; `None`: the
-/// target does not exist (any more). If one of them fails, so does the future, once all have ended.
+/// The reads of targets of a frontier: a future with an entry for each, in their order; `None`: the target
+/// does not exist (any more). If one of them fails, so does the future, once all have ended.
 #[must_use = "operations that nobody awaits are abandoned"]
-pub struct Visit {
+pub struct VisitBatch {
     shared: Arc<Shared>,
     progress: Vec<Progress>,
 }
@@ -156,27 +158,47 @@ impl AsyncSession {
         self.submit(|session| session.submit_follow(item, name), self::item)
     }
 
-    /// Reads what all links and keys of a frontier lead to, their READs overlapping.
-    pub fn visit(&self, frontier: &Frontier) -> Visit {
+    /// Reads what all links and keys of a frontier lead to, their READs overlapping, and shows it in order.
+    /// `None`: the target does not exist (any more). Ends early when told to break off.
+    ///
+    /// In shared memory it is mostly shown where it stands, without a copy for each, and while this session
+    /// is held: so `each` must not use the session.
+    pub async fn visit(
+        &self,
+        frontier: &Frontier,
+        mut each: impl FnMut(usize, Option<&Item>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let shown = self.shared.lock().session.visit_at_hand(frontier, &mut each)?;
+        if shown == frontier.len() {
+            return Ok(());
+        }
+        let rest = self.visit_batch(frontier, shown..frontier.len()).await?;
+        let _ = rest.iter().zip(shown..).try_for_each(|(item, index)| each(index, item.as_ref()));
+        Ok(())
+    }
+
+    /// Reads what some links and keys of a frontier lead to, their READs overlapping.
+    pub fn visit_batch(&self, frontier: &Frontier, targets: Range<usize>) -> VisitBatch {
         let mut state = self.shared.lock();
-        let mut progress = Vec::with_capacity(frontier.len());
+        let mut progress = Vec::with_capacity(targets.len());
         let State { session, awaited, .. } = &mut *state;
-        let submitted = session
-            .submit_each(frontier, |session, ticket| progress.push(await_answer(session, awaited, ticket)));
+        let submitted = session.submit_each(frontier, targets, |session, ticket| {
+            progress.push(await_answer(session, awaited, ticket));
+        });
         if let Err(error) = submitted {
             progress.push(Progress::Answered(Err(error)));
         }
         drop(state);
-        Visit { shared: self.shared.clone(), progress }
+        VisitBatch { shared: self.shared.clone(), progress }
     }
 
     /// Scans a table: its first page, whose rest [`AsyncSession::page`] takes.
-    pub fn scan(&self, table: Table, scan: &Scan) -> Operation<Page> {
+    pub fn scan(&self, table: Table, scan: &Scan) -> Operation<ScanPage> {
         self.submit(|session| session.submit_scan(table, scan), page)
     }
 
     /// The next page of a scan.
-    pub fn page(&self, scan: PausedScan) -> Operation<Page> {
+    pub fn page(&self, scan: PausedScan) -> Operation<ScanPage> {
         self.submit(|session| session.submit_page(scan), page)
     }
 
@@ -278,7 +300,7 @@ fn item(outcome: Outcome) -> Option<Item> {
     }
 }
 
-fn page(outcome: Outcome) -> Page {
+fn page(outcome: Outcome) -> ScanPage {
     match outcome {
         Outcome::Page(page) => page,
         other => unreachable!("a scan brought {other:?}"),
@@ -381,11 +403,11 @@ impl<T> Drop for Operation<T> {
     }
 }
 
-impl Future for Visit {
+impl Future for VisitBatch {
     type Output = Result<Vec<Option<Item>>>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Vec<Option<Item>>>> {
-        let Visit { shared, progress } = self.get_mut();
+        let VisitBatch { shared, progress } = self.get_mut();
         match shared.has_answered(progress, context.waker()) {
             true => Poll::Ready(progress.iter_mut().map(|progress| progress.take().map(item)).collect()),
             false => Poll::Pending,
@@ -393,7 +415,7 @@ impl Future for Visit {
     }
 }
 
-impl Drop for Visit {
+impl Drop for VisitBatch {
     fn drop(&mut self) {
         self.shared.abandon(&self.progress);
     }

@@ -27,8 +27,8 @@ use crate::session::Session;
 
 pub(crate) use cursor::{Cursor, Found, Range};
 use cursor::{after_prefix, after_string, nonsense, number_of};
-pub use page::Page;
 pub(crate) use page::PageRead;
+pub use page::ScanPage;
 
 /// Keys of one page of a [`Scanner`], and of a submitted one.
 const PAGE_KEYS: u64 = 256;

@@ -1,6 +1,7 @@
 //! Submit and poll: operations that go on while their caller does something else.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 use kelix_fabric::{Fabric, PROGRESS_BYTES};
@@ -20,7 +21,7 @@ use crate::key::Key;
 use crate::links::{KeptOrigin, Origin};
 use crate::pointers::Pointer;
 use crate::read::Landing;
-use crate::scan::{Page, PageRead, PausedScan, Scan};
+use crate::scan::{PageRead, PausedScan, Scan, ScanPage};
 use crate::session::{CompareAndSet, Session, compared};
 use crate::transport::{Answer, PostError, RequestId};
 
@@ -49,7 +50,7 @@ pub enum Outcome {
     /// A write that was to be done only if the key had the expected version: whether it was.
     Compared(CompareAndSet),
     /// A page of a scan.
-    Page(Page),
+    Page(ScanPage),
 }
 
 /// A submitted operation.
@@ -572,8 +573,8 @@ impl Session {
         })
     }
 
-    /// Submits the read of a link's target, which was found in a generation (0: in none). Where memory is
-    /// within reach of loads and the target stands where the link says, it has ended then.
+    /// Submits the read of a link's target, which was found in a generation (0: in none). What straight code
+    /// finds has ended then.
     fn submit_target(
         &mut self,
         wanted: Wanted<'_>,
@@ -581,8 +582,8 @@ impl Session {
         generation: u64,
     ) -> Result<Ticket> {
         let Session { engine, catalogue, submitted, landing, .. } = self;
-        if engine.lands(wanted, landing)? {
-            let outcome = landed(engine, catalogue, landing, true, generation);
+        if let Some(exists) = engine.land_at_hand(wanted, origin, landing)? {
+            let outcome = landed(engine, catalogue, landing, exists, generation);
             return Ok(submitted.end_at_once(outcome));
         }
         let Wanted { table, key, pointer } = wanted;
@@ -610,25 +611,25 @@ impl Session {
         })
     }
 
-    /// Submits the reads of all that a frontier leads to, as [`Session::visit`] does them: a ticket each, in
-    /// their order. Each ends by itself, as an [`Outcome::Item`].
-    pub fn submit_visit(&mut self, frontier: &Frontier) -> Result<Vec<Ticket>> {
-        let mut tickets = Vec::with_capacity(frontier.len());
-        self.submit_each(frontier, |_, ticket| tickets.push(ticket))?;
+    /// Submits the reads of some targets of a frontier, as [`Session::visit_batch`] does them: a ticket each,
+    /// in their order. Each ends by itself, as an [`Outcome::Item`].
+    pub fn submit_visit(&mut self, frontier: &Frontier, targets: Range<usize>) -> Result<Vec<Ticket>> {
+        let mut tickets = Vec::with_capacity(targets.len());
+        self.submit_each(frontier, targets, |_, ticket| tickets.push(ticket))?;
         Ok(tickets)
     }
 
-    /// Submits the reads of all that a frontier leads to, and shows each ticket when it is given.
+    /// Submits the reads of some targets of a frontier, and shows each ticket when it is given.
     pub(crate) fn submit_each(
         &mut self,
         frontier: &Frontier,
+        targets: Range<usize>,
         mut each: impl FnMut(&mut Session, Ticket),
     ) -> Result<()> {
         self.operate("submit", |session| {
             session.heal()?;
-            session.prefetch_first(frontier);
-            for (index, target) in frontier.targets.iter().enumerate() {
-                session.prefetch_behind(frontier, index);
+            let targets = frontier.targets.get(targets).ok_or_else(|| frontier.has_no_such())?;
+            for target in targets {
                 let bound = session.bind_target(frontier, target);
                 let submitted = bound.and_then(|(wanted, generation)| {
                     session.submit_target(wanted, frontier.origin(target), generation)
@@ -646,8 +647,8 @@ impl Session {
         self.submit(Op::Put, table, (key.into_bytes().as_ref(), value), None)
     }
 
-    /// Submits a put that is done if the key's version is still the expected one (`None`: if it is absent), as
-    /// by [`Session::compare_and_set`]. Its outcome is an [`Outcome::Compared`].
+    /// Submits a put that is done if the key's version is still the expected one (`None`: if it is absent),
+    /// as by [`Session::compare_and_set`]. Its outcome is an [`Outcome::Compared`].
     pub fn submit_compare_and_set(
         &mut self,
         table: Table,

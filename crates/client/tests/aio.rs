@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::net::Ipv4Addr;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -328,15 +329,25 @@ fn links_are_followed_and_visited_by_futures() {
             let mut frontier = Frontier::new();
             frontier.add_links(&source, "next", |_| true);
             frontier.add(table, "one");
-            let found = session.visit(&frontier).await.expect("it answers");
+            let found = session.visit_batch(&frontier, 0..frontier.len()).await.expect("it answers");
             assert_eq!(found.len(), TARGETS as usize + 1);
+            let mut shown = 0;
+            let show = |index: usize, item: Option<&Item>| {
+                assert_eq!((index, item.map(Item::key)), (shown, found[index].as_ref().map(Item::key)));
+                shown += 1;
+                if shown == 500 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            session.visit(&frontier, show).await.expect("it answers");
+            assert_eq!(shown, 500);
             for (number, item) in (0..TARGETS).zip(&found) {
                 let is_there = number % 3 > 0 && number != 1;
                 let wanted = is_there.then(|| number.to_be_bytes().to_vec());
                 assert_eq!(item.as_ref().map(|item| item.key().to_vec()), wanted, "{number}");
             }
             assert_eq!(found.last().and_then(Option::as_ref).map(Item::key), Some(&b"one"[..]));
-            assert!(session.visit(&Frontier::new()).await.expect("nothing is nothing").is_empty());
+            assert!(session.visit_batch(&frontier, 0..0).await.expect("nothing is nothing").is_empty());
+            let error = session.visit_batch(&frontier, 600..602).await.expect_err("it has not so many");
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
         });
         drop(session);
         driver.join().expect("it ends");
@@ -460,7 +471,7 @@ fn futures_of_reads_and_conditional_writes_that_are_dropped_leave_nothing() {
             let value = number.to_le_bytes();
             let mut set = pin!(session.compare_and_set(table, &value, None, &value));
             let _ = set.as_mut().poll(&mut context);
-            let mut visit = pin!(session.visit(&frontier));
+            let mut visit = pin!(session.visit_batch(&frontier, 0..100));
             let _ = visit.as_mut().poll(&mut context);
             drop(session.follow(&source, "next"));
             drop(session.scan(table, &Scan::all()));

@@ -1,6 +1,7 @@
-//! The page: a server of HTTP on loopback. What is read in a few scans and visits, tasks read with sessions that
-//! they share. What goes through many cells or nodes, one after the other, is computation, and threads that
-//! may be blocked do it, each with a session of its own: matching, routes, the streets of a part of the map.
+//! The page: a server of HTTP on loopback. What is read in a few scans and visits, tasks read with sessions
+//! that they share. What goes through many cells or nodes, one after the other, is computation, and threads
+//! that may be blocked do it, each with a session of its own: matching, routes, the streets of a part of the
+//! map.
 
 mod answers;
 mod feed;

@@ -25,12 +25,12 @@ use crate::transport::{PostError, RequestId};
 
 /// Some of the items of a scan, in its order, which a submitted operation has brought.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub struct ScanPage {
     items: Vec<Item>,
     rest: Option<Box<PausedScan>>,
 }
 
-impl Page {
+impl ScanPage {
     /// The items. There are none only where the scan has none left.
     pub fn items(&self) -> &[Item] {
         &self.items
@@ -113,10 +113,11 @@ impl PageRead {
         engine: &mut Engine,
         catalogue: &mut Catalogue,
         buffers: &mut Buffers,
-    ) -> Result<Option<Page>> {
+    ) -> Result<Option<ScanPage>> {
         loop {
             match &self.stage {
                 Stage::Unsent => return Ok(None),
+                Stage::Reading if self.scan.cursor.is_over() => self.stage = Stage::Apart(None),
                 Stage::Reading => {
                     engine.note_operation()?;
                     let read = engine.transport.reads_directly() && self.read(engine, catalogue, buffers)?;
@@ -155,8 +156,8 @@ impl PageRead {
         })
     }
 
-    /// Brings the items that are too large to come with the others, one after the other. `false`: one is under
-    /// way.
+    /// Brings the items that are too large to come with the others, one after the other. `false`: one is
+    /// under way.
     fn bring_apart(&mut self, engine: &mut Engine, catalogue: &mut Catalogue) -> Result<bool> {
         let PausedScan { cursor, generation, .. } = &self.scan;
         let (table, generation) = (cursor.table, *generation);
@@ -188,7 +189,7 @@ impl PageRead {
         }
     }
 
-    fn finish(&mut self, engine: &mut Engine, catalogue: &mut Catalogue) -> Result<Page> {
+    fn finish(&mut self, engine: &mut Engine, catalogue: &mut Catalogue) -> Result<ScanPage> {
         let PausedScan { cursor, page, generation, life } = &mut self.scan;
         let items = page.drain(..).map(|item| catalogue.name_attributes(engine, item));
         let items = items.collect::<Result<_>>()?;
@@ -199,7 +200,7 @@ impl PageRead {
             generation: *generation,
             life: *life,
         };
-        Ok(Page { items, rest: (!cursor.is_over()).then(|| Box::new(rest())) })
+        Ok(ScanPage { items, rest: (!cursor.is_over()).then(|| Box::new(rest())) })
     }
 
     /// The page in place of a shard that has gone, whose last state is within reach of loads; `lost` says so.
@@ -209,7 +210,7 @@ impl PageRead {
         catalogue: &mut Catalogue,
         buffers: &mut Buffers,
         lost: Error,
-    ) -> Result<Page> {
+    ) -> Result<ScanPage> {
         self.scan.cursor.in_vain = 0;
         if self.scan.page.is_empty() && self.apart.is_empty() && !self.read(engine, catalogue, buffers)? {
             return Err(lost);
@@ -233,7 +234,8 @@ impl PageRead {
 }
 
 impl PausedScan {
-    /// Has its page filled by what brings the next keys, and notes in `apart` what has to be fetched by itself.
+    /// Has its page filled by what brings the next keys, and notes in `apart` what has to be fetched by
+    /// itself.
     fn take<T>(
         &mut self,
         apart: &mut VecDeque<(usize, Vec<u8>)>,
