@@ -656,7 +656,7 @@ fn tables_with_keys(session: &mut Session) -> Vec<(Table, u64)> {
         let count = 1500u64;
         for number in 0..count {
             let value = match number % 400 {
-                0 if kind.has_items() => vec![number as u8; 50_000],
+                7 if kind.has_items() => vec![number as u8; 1_200_000],
                 _ => number.to_le_bytes().to_vec(),
             };
             session.submit_put(table, number * 10, &value).unwrap();
