@@ -1,10 +1,10 @@
 //! A page of a scan as an operation that waits for nothing.
 //!
 //! ```text
-//! Reading -> Apart ......................... memory within reach of loads
-//!    | cannot be read so                \
-//!    v                                   page, if it has items or nothing is left; else Reading again
-//! Unsent -> Asked -> Apart -------------/
+//! Reading -> Apart -> page                  memory within reach of loads; Reading again if nothing came
+//!    | cannot be read so, or is out of reach
+//!    v
+//! Unsent -> Asked -> Apart -> page          Apart: items too large for a page, one after the other
 //! ```
 //!
 //! Where memory is within reach of loads, the leaves and their items are read at once. Elsewhere the shard is
