@@ -39,6 +39,9 @@ enum Value {
     Link { table: usize, key: Vec<u8>, bytes: Vec<u8> },
 }
 
+/// What a submitted write puts, and the version that it expects.
+type Submitted = (Option<Vec<u8>>, Option<Version>);
+
 /// What the model knows of a key.
 #[derive(Clone, Debug)]
 struct Known {
@@ -314,7 +317,6 @@ impl World {
             _ => current.map(|version| Version(version.0 + 1)),
         };
         let table = self.tables[session][place.0];
-        let large_ended = self.model.get(&place).and_then(|known| known.ends);
         let (outcome, known) = if self.random.once_in(3) && place.0 != INLINE {
             let (item, known) = self.new_item(session);
             let outcome = self.sessions[session].compare_and_set_item(table, &place.1, expected, &item);
@@ -325,6 +327,20 @@ impl World {
             let attributes = vec![("", Value::Bytes(value))];
             (outcome, Known { attributes, version: Version(0), ends: None, flags: 0 })
         };
+        self.note_compared(session, place, expected, outcome, known);
+    }
+
+    /// Notes how a conditional put of what is `known` then ended.
+    fn note_compared(
+        &mut self,
+        session: usize,
+        place: Place,
+        expected: Option<Version>,
+        outcome: CompareAndSet,
+        known: Known,
+    ) {
+        let current = self.known_version(&place);
+        let large_ended = self.model.get(&place).and_then(|known| known.ends);
         match outcome {
             CompareAndSet::Done(version) => {
                 let in_time = expected == current
@@ -347,9 +363,20 @@ impl World {
         let wrong = Version(current.map_or(77, |version| version.0 + 1));
         let expected = if self.random.once_in(2) { current.unwrap_or(wrong) } else { wrong };
         let table = self.tables[session][place.0];
-        match self.sessions[session].compare_and_delete(table, &place.1, expected).unwrap() {
+        let outcome = self.sessions[session].compare_and_delete(table, &place.1, expected).unwrap();
+        self.note_compared_delete(session, place, expected, outcome);
+    }
+
+    fn note_compared_delete(
+        &mut self,
+        session: usize,
+        place: Place,
+        expected: Version,
+        outcome: CompareAndSet,
+    ) {
+        match outcome {
             CompareAndSet::Done(version) => {
-                assert_eq!((version, Some(expected)), (None, current));
+                assert_eq!((version, Some(expected)), (None, self.known_version(&place)));
                 self.model.remove(&place);
             }
             CompareAndSet::Mismatch(found) => {
@@ -444,26 +471,45 @@ impl World {
 
     /// Submits operations on different keys and waits for them on the session's descriptor.
     fn submit(&mut self, number: usize) {
-        let mut asked: Vec<(Ticket, Place, Option<Vec<u8>>)> = Vec::new();
+        let mut asked: Vec<(Ticket, Place, Submitted)> = Vec::new();
         for place in self.places(120) {
             let table = self.tables[number][place.0];
-            let (what, value) = (self.random.below(4), self.value(place.0));
+            let (what, value) = (self.random.below(6), self.value(place.0));
+            let current = self.known_version(&place);
+            let wrong = Version(current.map_or(77, |version| version.0 + 1));
+            let expected = if self.random.once_in(2) { current } else { Some(wrong) };
             let session = &mut self.sessions[number];
-            let (ticket, value) = match what {
-                0..=1 => (session.submit_get(table, &place.1).unwrap(), None),
-                2 => (session.submit_put(table, &place.1, &value).unwrap(), Some(value)),
+            let (ticket, value) = match (what, expected) {
+                (0..=1, _) => (session.submit_get(table, &place.1).unwrap(), None),
+                (2, _) => (session.submit_put(table, &place.1, &value).unwrap(), Some(value)),
+                (3, Some(expected)) => {
+                    (session.submit_compare_and_delete(table, &place.1, expected).unwrap(), None)
+                }
+                (4, expected) => {
+                    let ticket = session.submit_compare_and_set(table, &place.1, expected, &value);
+                    (ticket.unwrap(), Some(value))
+                }
                 _ => (session.submit_delete(table, &place.1).unwrap(), None),
             };
-            asked.push((ticket, place, value));
+            asked.push((ticket, place, (value, expected)));
         }
         assert_eq!(self.sessions[number].outstanding(), asked.len());
         for Completion { ticket, outcome } in complete(&mut self.sessions[number]) {
             let index = asked.iter().position(|(asked, ..)| *asked == ticket).expect("asked, and once only");
-            let (_, place, value) = asked.swap_remove(index);
+            let (_, place, (value, expected)) = asked.swap_remove(index);
             match outcome.unwrap() {
                 Outcome::Item(item) => self.check_item(number, &place, item.as_ref()),
                 Outcome::Written(version) => self.note_plain(place, value.expect("a put"), version),
                 Outcome::Deleted(was_there) => self.note_deleted(number, &place, was_there),
+                Outcome::Compared(compared) => match value {
+                    None => self.note_compared_delete(number, place, expected.expect("a version"), compared),
+                    Some(value) => {
+                        let attributes = vec![("", Value::Bytes(value))];
+                        let known = Known { attributes, version: Version(0), ends: None, flags: 0 };
+                        self.note_compared(number, place, expected, compared, known);
+                    }
+                },
+                Outcome::Page(_) => unreachable!("nothing is scanned"),
             }
         }
         assert!(asked.is_empty());

@@ -1,11 +1,16 @@
-//! Submitted operations: the descriptor to wait on, many at once, and a server that does not answer.
+//! Submitted operations: the descriptor to wait on, many at once, and a server that does not answer; reads
+//! along links, writes with an expected version, pages of scans.
 
+use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use kelix::{Completion, Effect, ErrorKind, FabricChoice, Outcome, Session, SessionOptions, Table};
+use kelix::{
+    CompareAndSet, Completion, Effect, ErrorKind, FabricChoice, Frontier, Item, NewItem, Outcome, Path,
+    Result, Scan, Session, SessionOptions, Table, TableKind, Ticket, Version,
+};
 use kelix_tests::process::{ServerProcess, ServerProgram, processor_time_ns};
-use kelix_tests::{ANSWERED_WITHIN, RunDir, fabrics, session_over, watchdog};
+use kelix_tests::{ANSWERED_WITHIN, RunDir, asked_sum, breaks, fabrics, session_over, until, watchdog};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 fn server(run: &RunDir) -> ServerProcess {
@@ -240,4 +245,567 @@ fn short_time_outs_are_kept() {
         assert_eq!((error.kind(), error.effect()), (ErrorKind::TimedOut, Effect::Unknown));
     }
     server.process.go_on();
+}
+
+/// Waits for one submitted operation, the only one under way.
+#[track_caller]
+fn outcome(session: &mut Session, ticket: Result<Ticket>) -> Result<Outcome> {
+    let ticket = ticket.unwrap();
+    let mut completions = complete(session, Duration::from_secs(10));
+    assert_eq!(completions.len(), 1, "{completions:?}");
+    let completion = completions.remove(0);
+    assert_eq!(completion.ticket, ticket);
+    completion.outcome
+}
+
+#[track_caller]
+fn item(outcome: Result<Outcome>) -> Option<Item> {
+    match outcome.unwrap() {
+        Outcome::Item(item) => item,
+        other => panic!("a read brought {other:?}"),
+    }
+}
+
+/// The key of an item, or none.
+fn key_of(item: &Option<Item>) -> Option<&[u8]> {
+    item.as_ref().map(Item::key)
+}
+
+/// An item with links "next" to some keys.
+fn node(table: Table, targets: &[&str]) -> NewItem {
+    targets.iter().fold(NewItem::new().bytes("name", b"n"), |item, key| item.link("next", table, key))
+}
+
+#[test]
+fn a_submitted_follow_finds_what_follow_finds() {
+    let _watchdog = watchdog("submitted follows");
+    for fabric in fabrics() {
+        let run = RunDir::new();
+        let server = server(&run);
+        let (mut session, table) = open(&server, fabric);
+        for (key, targets) in [("target", &[][..]), ("source", &["target"]), ("early", &["late"])] {
+            session.put_item(table, key, &node(table, targets)).unwrap();
+        }
+        let get = |session: &mut Session, key: &str| session.get(table, key).unwrap().expect("just put");
+        let follow = |session: &mut Session, source: &Item| {
+            let before = session.cost();
+            let ticket = session.submit_follow(source, "next");
+            (item(outcome(session, ticket)), session.cost().since(before))
+        };
+        // The first follow may have to repair the link, which its shard knew no place for.
+        let source = get(&mut session, "source");
+        assert_eq!(follow(&mut session, &source).0.expect("it is there").key(), b"target");
+        let mut cost = None;
+        until("the link is one READ", || {
+            let source = get(&mut session, "source");
+            let (found, of_this) = follow(&mut session, &source);
+            assert_eq!(found.expect("it is there").bytes("name"), Some(&b"n"[..]));
+            cost = Some((of_this.reads, of_this.messages));
+            breaks() || cost == Some((1, 0))
+        });
+        // Moved: put again, it stands elsewhere.
+        let repaired = || asked_sum(&server.client(), "links_repaired");
+        let (source, before) = (get(&mut session, "source"), repaired());
+        session.put_item(table, "target", &node(table, &[])).unwrap();
+        let (found, cost) = follow(&mut session, &source);
+        assert_eq!(found.expect("it is there").key(), b"target");
+        assert!(breaks() || cost.messages >= 1, "its shard is told where the target stands: {cost:?}");
+        until("the link is repaired", || {
+            let _ = breaks() && follow(&mut session, &source).0.is_some();
+            repaired() > before
+        });
+        // Absent, and then there after all.
+        let early = get(&mut session, "early");
+        assert!(follow(&mut session, &early).0.is_none());
+        session.put(table, "late", b"v").unwrap();
+        assert_eq!(follow(&mut session, &early).0.expect("it is there").value(), b"v");
+        // Deleted.
+        let source = get(&mut session, "source");
+        session.delete(table, "target").unwrap();
+        assert!(follow(&mut session, &source).0.is_none());
+        assert!(session.follow(&source, "next").unwrap().is_none());
+        // An item without such a link is refused as by `follow`.
+        let refused = session.submit_follow(&source, "previous").unwrap_err();
+        let plain = session.follow(&source, "previous").unwrap_err();
+        assert_eq!((refused.kind(), refused.context()), (plain.kind(), plain.context()));
+        assert_eq!(session.outstanding(), 0);
+    }
+}
+
+/// What was submitted before an error that comes at once is not lost.
+#[test]
+fn a_submitted_visit_brings_each_target_by_its_ticket() {
+    let _watchdog = watchdog("submitted visits");
+    for fabric in fabrics() {
+        let run = RunDir::new();
+        let server = server(&run);
+        let (mut session, table) = open(&server, fabric);
+        let keys: Vec<String> = (0..2000).map(|number| format!("n{number}")).collect();
+        for key in keys.iter().step_by(3) {
+            session.submit_put(table, key, key.as_bytes()).unwrap();
+        }
+        complete(&mut session, Duration::from_secs(10));
+        let all: Vec<&str> = keys.iter().map(String::as_str).collect();
+        session.put_item(table, "all", &node(table, &all)).unwrap();
+        let source = session.get(table, "all").unwrap().expect("just put");
+        for path in [Path::Auto, Path::Index, Path::Message] {
+            session.set_path(path);
+            let mut frontier = Frontier::new();
+            assert_eq!(frontier.add_links(&source, "next", |_| true), keys.len());
+            frontier.add(table, "n3");
+            let tickets = session.submit_visit(&frontier, 0..frontier.len()).unwrap();
+            assert_eq!(tickets.len(), keys.len() + 1);
+            let mut ended = complete(&mut session, Duration::from_secs(10));
+            ended.sort_by_key(|completion| completion.ticket);
+            assert_eq!(ended.len(), tickets.len());
+            for (index, completion) in ended.into_iter().enumerate() {
+                assert_eq!(completion.ticket, tickets[index]);
+                let wanted = if index < keys.len() { &keys[index] } else { "n3" };
+                let wanted = (index % 3 == 0 || index == keys.len()).then_some(wanted.as_bytes());
+                assert_eq!(key_of(&item(completion.outcome)), wanted, "by {path:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_at_hand_is_shown_up_to_what_is_not() {
+    let _watchdog = watchdog("visits of what is at hand");
+    for fabric in fabrics() {
+        let run = RunDir::new();
+        let server = server(&run);
+        let (mut session, table) = open(&server, fabric);
+        let keys: Vec<String> = (0..20).map(|number| format!("n{number}")).collect();
+        for key in &keys {
+            session.put(table, key, key.as_bytes()).unwrap();
+        }
+        let all: Vec<&str> = keys.iter().map(String::as_str).collect();
+        session.put_item(table, "all", &node(table, &all)).unwrap();
+        let mut frontier = Frontier::new();
+        until("all links say where their targets stand", || {
+            let source = session.get(table, "all").unwrap().expect("just put");
+            frontier.clear();
+            frontier.add_links(&source, "next", |_| true);
+            let before = session.cost();
+            session.visit(&frontier, |_, _| ControlFlow::Continue(())).unwrap();
+            breaks() || session.cost().since(before).messages == 0
+        });
+        let mut shown = Vec::new();
+        let mut visit = |session: &mut Session, most: usize| {
+            shown.clear();
+            let count = session.visit_at_hand(&frontier, |index, item| {
+                assert_eq!((index, item.map(Item::key)), (shown.len(), Some(keys[index].as_bytes())));
+                shown.push(index);
+                if shown.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            (count.unwrap(), shown.len())
+        };
+        let near = fabric == FabricChoice::Shm;
+        assert_eq!(visit(&mut session, 100), if near { (20, 20) } else { (0, 0) });
+        assert_eq!(visit(&mut session, 3), if near { (20, 3) } else { (0, 0) });
+        // One has moved since the source was read.
+        session.put(table, "n7", b"n7").unwrap();
+        let (first, _) = visit(&mut session, 100);
+        assert_eq!(first, if near { 7 } else { 0 });
+        session.submit_visit(&frontier, first..frontier.len()).unwrap();
+        let mut rest = complete(&mut session, Duration::from_secs(10));
+        rest.sort_by_key(|completion| completion.ticket);
+        assert_eq!(rest.len(), keys.len() - first);
+        for (completion, key) in rest.into_iter().zip(&keys[first..]) {
+            assert_eq!(key_of(&item(completion.outcome)), Some(key.as_bytes()));
+        }
+        let beyond = session.submit_visit(&frontier, 19..21).unwrap_err();
+        assert_eq!(beyond.kind(), ErrorKind::InvalidArgument);
+    }
+}
+
+/// The ways of one conditional write: the plain call, and the submitted one.
+type Write<'w> = &'w dyn Fn(&mut Session, &str) -> Result<CompareAndSet>;
+
+#[test]
+fn submitted_conditional_writes_end_as_the_plain_calls_do() {
+    let _watchdog = watchdog("submitted conditional writes");
+    let compared = |session: &mut Session, ticket: Result<Ticket>| match outcome(session, Ok(ticket?))? {
+        Outcome::Compared(compared) => Ok(compared),
+        other => panic!("a conditional write brought {other:?}"),
+    };
+    let large = vec![7; 100_000];
+    for fabric in fabrics() {
+        let run = RunDir::new();
+        let server = server(&run);
+        let (mut session, t) = open(&server, fabric);
+        let new = node(t, &["a"]);
+        let stale = Some(Version(1));
+        // What `now` says is the version of the key.
+        let now = |session: &mut Session, key: &str| session.get(t, key).unwrap().map(|item| item.version());
+        let pairs: [(Write<'_>, Write<'_>); 9] = [
+            (&|s, k| s.compare_and_set(t, k, stale, b"v"), &|s, k| {
+                let ticket = s.submit_compare_and_set(t, k, stale, b"v");
+                compared(s, ticket)
+            }),
+            (&|s, k| s.compare_and_set(t, k, None, b"v"), &|s, k| {
+                let ticket = s.submit_compare_and_set(t, k, None, b"v");
+                compared(s, ticket)
+            }),
+            (&|s, k| s.compare_and_set(t, k, None, b"w"), &|s, k| {
+                let ticket = s.submit_compare_and_set(t, k, None, b"w");
+                compared(s, ticket)
+            }),
+            (&|s, k| s.compare_and_set_item(t, k, stale, &new), &|s, k| {
+                let ticket = s.submit_compare_and_set_item(t, k, stale, &new);
+                compared(s, ticket)
+            }),
+            (
+                &|s, k| {
+                    let version = now(s, k);
+                    s.compare_and_set_item(t, k, version, &new)
+                },
+                &|s, k| {
+                    let version = now(s, k);
+                    let ticket = s.submit_compare_and_set_item(t, k, version, &new);
+                    compared(s, ticket)
+                },
+            ),
+            (&|s, k| s.compare_and_set(t, k, stale, &large), &|s, k| {
+                let ticket = s.submit_compare_and_set(t, k, stale, &large);
+                compared(s, ticket)
+            }),
+            (
+                &|s, k| {
+                    let version = now(s, k);
+                    s.compare_and_set(t, k, version, &large)
+                },
+                &|s, k| {
+                    let version = now(s, k);
+                    let ticket = s.submit_compare_and_set(t, k, version, &large);
+                    compared(s, ticket)
+                },
+            ),
+            (&|s, k| s.compare_and_delete(t, k, Version(1)), &|s, k| {
+                let ticket = s.submit_compare_and_delete(t, k, Version(1));
+                compared(s, ticket)
+            }),
+            (
+                &|s, k| {
+                    let version = now(s, k).expect("put before");
+                    s.compare_and_delete(t, k, version)
+                },
+                &|s, k| {
+                    let version = now(s, k).expect("put before");
+                    let ticket = s.submit_compare_and_delete(t, k, version);
+                    compared(s, ticket)
+                },
+            ),
+        ];
+        for (step, (plain, submitted)) in pairs.iter().enumerate() {
+            let before = [now(&mut session, "plain"), now(&mut session, "submitted")];
+            let ended =
+                [plain(&mut session, "plain").unwrap(), submitted(&mut session, "submitted").unwrap()];
+            let after = [now(&mut session, "plain"), now(&mut session, "submitted")];
+            let is_done = [1, 4, 6, 8].contains(&step);
+            for side in 0..2 {
+                // Each tells the version that the key has now, which is another only if it was done.
+                let wanted = match is_done {
+                    true => CompareAndSet::Done(after[side]),
+                    false => CompareAndSet::Mismatch(before[side]),
+                };
+                assert_eq!(ended[side], wanted, "step {step}, side {side}");
+                assert_eq!(before[side] == after[side], !is_done, "step {step}, side {side}");
+            }
+        }
+        // What no table takes is refused where it is submitted.
+        let numbers = session.create_table_of(TableKind::Inline, "numbers").unwrap();
+        for expected in [None, Some(Version(1))] {
+            let plain = session.compare_and_set(numbers, 7, expected, b"short").unwrap_err();
+            let submitted = session.submit_compare_and_set(numbers, 7, expected, b"short").unwrap_err();
+            assert_eq!((submitted.kind(), submitted.context()), (plain.kind(), plain.context()));
+        }
+    }
+}
+
+/// Each key is counted up by many compare-and-sets that are under way together: of those with one expected
+/// version exactly one is done.
+#[test]
+fn of_many_conditional_writes_under_way_one_is_done() {
+    let _watchdog = watchdog("many conditional writes");
+    for fabric in fabrics() {
+        let run = RunDir::new();
+        let server = server(&run);
+        let (mut session, table) = open(&server, fabric);
+        let mut versions: Vec<Option<Version>> = vec![None; 100];
+        for round in 0..5u64 {
+            let mut tickets = Vec::new();
+            for rival in 0..10u64 {
+                for (key, version) in (0u64..).zip(&versions) {
+                    let value = (round * 100 + rival).to_le_bytes();
+                    let ticket = session.submit_compare_and_set(table, &key.to_le_bytes(), *version, &value);
+                    tickets.push((ticket.unwrap(), key as usize));
+                }
+            }
+            let mut done = vec![Vec::new(); versions.len()];
+            for completion in complete(&mut session, Duration::from_secs(10)) {
+                let (_, key) = tickets[tickets.partition_point(|(ticket, _)| *ticket < completion.ticket)];
+                match completion.outcome.unwrap() {
+                    Outcome::Compared(CompareAndSet::Done(version)) => done[key].push(version),
+                    Outcome::Compared(CompareAndSet::Mismatch(found)) => assert!(found.is_some()),
+                    other => panic!("{other:?}"),
+                }
+            }
+            for (key, (version, done)) in (0u64..).zip(versions.iter_mut().zip(done)) {
+                let item = session.get(table, &key.to_le_bytes()).unwrap().expect("just put");
+                assert_eq!(done, [Some(item.version())]);
+                *version = Some(item.version());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_conditional_put_at_a_killed_server_says_what_is_unknown() {
+    let _watchdog = watchdog("killed under conditional puts");
+    for fabric in fabrics() {
+        if breaks() {
+            continue;
+        }
+        let run = RunDir::new();
+        let mut server = server(&run);
+        let (mut session, table) = open(&server, fabric);
+        session.put(table, "there", b"v").unwrap();
+        session.put_item(table, "source", &node(table, &["absent"])).unwrap();
+        let source = session.get(table, "source").unwrap().expect("just put");
+        let there = session.get(table, "there").unwrap().expect("just put");
+        server.process.stop_still();
+        let put = session.submit_compare_and_set(table, "k", None, b"v").unwrap();
+        let item = session.submit_compare_and_set_item(table, "i", None, &NewItem::new()).unwrap();
+        let delete = session.submit_compare_and_delete(table, "there", there.version()).unwrap();
+        let follow = session.submit_follow(&source, "next").unwrap();
+        let mut completions = Vec::new();
+        assert_eq!(session.poll(&mut completions).unwrap(), 0);
+        server.process.kill();
+        let completions = complete(&mut session, ANSWERED_WITHIN);
+        assert_eq!(completions.len(), 4);
+        for Completion { ticket, outcome } in completions {
+            let error = outcome.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            let is_write = [put, item, delete].contains(&ticket);
+            assert!(is_write || ticket == follow);
+            let effect = if is_write { Effect::Unknown } else { Effect::No };
+            assert_eq!(error.effect(), effect, "{ticket:?}: {error}");
+        }
+        // What is submitted after the end was never sent.
+        let late = session.submit_compare_and_set(table, "k", None, b"v");
+        let submitted = late.and_then(|ticket| outcome(&mut session, Ok(ticket))).unwrap_err();
+        let plain = session.compare_and_set(table, "k", None, b"v").unwrap_err();
+        assert_eq!((submitted.kind(), submitted.effect()), (plain.kind(), plain.effect()));
+        assert_eq!(submitted.effect(), Effect::No);
+    }
+}
+
+/// What a time-out says not to have been done must not be there when the server goes on.
+#[test]
+fn conditional_puts_that_time_out_say_what_is_unknown() {
+    let _watchdog = watchdog("conditional puts at a stopped server");
+    for fabric in fabrics() {
+        let run = RunDir::new();
+        let server = server(&run);
+        let (mut session, table) = open(&server, fabric);
+        let value = vec![1; 30_000];
+        server.process.stop_still();
+        let keys: Vec<[u8; 8]> = (0..200u64).map(u64::to_le_bytes).collect();
+        let tickets: Vec<Ticket> = keys
+            .iter()
+            .map(|key| session.submit_compare_and_set(table, key, None, &value).unwrap())
+            .collect();
+        let mut completions = Vec::new();
+        while session.outstanding() > 0 {
+            if session.poll(&mut completions).unwrap() == 0 {
+                is_readable_within(&session, Duration::from_millis(20));
+            }
+        }
+        server.process.go_on();
+        let mut fresh = server.client().session().unwrap();
+        let table = fresh.table("t").unwrap();
+        fresh.put(table, "a sign of life", b"").unwrap();
+        let mut effects = [0; 2];
+        for Completion { ticket, outcome } in completions {
+            let error = outcome.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+            let key = tickets.iter().position(|other| *other == ticket).unwrap();
+            effects[usize::from(error.effect() == Effect::Unknown)] += 1;
+            if error.effect() == Effect::No {
+                assert!(fresh.get(table, &keys[key]).unwrap().is_none(), "{error}");
+            }
+        }
+        assert!(
+            effects[0] > 0 && effects[1] > 0,
+            "some were sent, and there was no room for all: {effects:?}"
+        );
+    }
+}
+
+/// Tables of each kind with some keys, a few of whose values are too large for a page.
+fn tables_with_keys(session: &mut Session) -> Vec<(Table, u64)> {
+    let kinds = [TableKind::Inline, TableKind::Numbers, TableKind::Strings, TableKind::Hash];
+    let mut tables = Vec::new();
+    for kind in kinds {
+        let name = format!("of {kind}");
+        let table = match kind {
+            TableKind::Hash => session.create_table(&name).unwrap(),
+            _ => session.create_table_of(kind, &name).unwrap(),
+        };
+        let count = 1500u64;
+        for number in 0..count {
+            let value = match number % 400 {
+                7 if kind.has_items() => vec![number as u8; 1_200_000],
+                _ => number.to_le_bytes().to_vec(),
+            };
+            session.submit_put(table, number * 10, &value).unwrap();
+        }
+        for completion in complete(session, Duration::from_secs(10)) {
+            completion.outcome.unwrap();
+        }
+        tables.push((table, count));
+    }
+    tables
+}
+
+/// All that a scan brings by submitted pages, which are no larger than they may be.
+fn by_pages(session: &mut Session, table: Table, scan: &Scan) -> Vec<Item> {
+    let mut items = Vec::new();
+    let mut ticket = session.submit_scan(table, scan);
+    loop {
+        let page = match outcome(session, ticket) {
+            Ok(Outcome::Page(page)) => page,
+            other => panic!("a scan brought {other:?}"),
+        };
+        let (of_page, rest) = page.into_parts();
+        assert!(!of_page.is_empty() || rest.is_none(), "an empty page leads nowhere");
+        items.extend(of_page);
+        match rest {
+            Some(rest) => ticket = session.submit_page(rest),
+            None => return items,
+        }
+    }
+}
+
+#[test]
+fn submitted_pages_bring_what_a_scan_brings() {
+    let _watchdog = watchdog("submitted pages");
+    for fabric in fabrics() {
+        let run = RunDir::new();
+        let server = server(&run);
+        let (mut session, _) = open(&server, fabric);
+        for (table, count) in tables_with_keys(&mut session) {
+            let kind = table.kind();
+            let mut scans =
+                vec![Scan::all(), Scan::all().limit(300), Scan::all().limit(1), Scan::all().limit(0)];
+            if kind != TableKind::Hash {
+                let (low, high) = (1000u64.to_be_bytes(), 9000u64.to_be_bytes());
+                scans.push(Scan::all().range(&low..&high));
+                scans.push(Scan::all().backwards());
+                scans.push(Scan::all().range(&low..&high).backwards().limit(500));
+            }
+            for scan in scans {
+                let what = format!("{kind} over {}, {scan:?}", session.fabric());
+                let wanted: Vec<Item> = session.scan(table, &scan).unwrap().map(Result::unwrap).collect();
+                let before = session.cost();
+                let found = by_pages(&mut session, table, &scan);
+                let cost = session.cost().since(before);
+                assert_eq!(found.len(), wanted.len(), "{what}");
+                for (found, wanted) in found.iter().zip(&wanted) {
+                    assert_eq!((found.key(), found.version()), (wanted.key(), wanted.version()), "{what}");
+                    assert!(found.value() == wanted.value(), "{what}");
+                }
+                let is_read =
+                    kind.has_numbers() || kind == TableKind::Strings && !what.contains("backwards: true");
+                if fabric == FabricChoice::Shm && is_read {
+                    // Large values are read where they stand.
+                    assert!(cost.messages <= cost.fallbacks, "{what}: {cost:?}");
+                }
+            }
+            assert_eq!(session.count(table, &Scan::all()).unwrap(), count);
+        }
+    }
+}
+
+#[test]
+fn a_scan_goes_on_from_plain_to_submitted_and_back() {
+    let _watchdog = watchdog("scans set aside");
+    for fabric in fabrics() {
+        let run = RunDir::new();
+        let server = server(&run);
+        let (mut session, _) = open(&server, fabric);
+        for (table, count) in tables_with_keys(&mut session) {
+            let mut keys: Vec<Vec<u8>> = Vec::new();
+            let mut scanner = session.scan(table, &Scan::all()).unwrap();
+            // It is set aside with items at hand, which the page brings first.
+            keys.extend((0..5).map(|_| scanner.next_item().unwrap().expect("there are more").key().to_vec()));
+            let scan = scanner.pause();
+            let ticket = session.submit_page(scan.clone());
+            let Ok(Outcome::Page(page)) = outcome(&mut session, ticket) else { panic!("no page") };
+            assert!(!page.items().is_empty());
+            let (items, rest) = page.into_parts();
+            keys.extend(items.iter().map(|item| item.key().to_vec()));
+            let rest = rest.expect("a page does not have all").resume(&mut session).unwrap();
+            keys.extend(rest.map(|item| item.unwrap().key().to_vec()));
+            let wanted: Vec<Vec<u8>> =
+                session.scan(table, &Scan::all()).unwrap().map(|item| item.unwrap().key().to_vec()).collect();
+            assert_eq!(wanted.len() as u64, count);
+            assert_eq!(keys, wanted, "{}", table.kind());
+            // A scan of another server is refused, as it is by `resume`.
+            let other_run = RunDir::new();
+            let other = self::server(&other_run);
+            let (mut elsewhere, _) = open(&other, fabric);
+            let refused = elsewhere.submit_page(scan.clone()).unwrap_err();
+            let plain = scan.resume(&mut elsewhere).err().expect("it is of another server");
+            assert_eq!((refused.kind(), refused.context()), (plain.kind(), plain.context()));
+        }
+    }
+}
+
+/// A poll that waited for a page would wait here for as long as a request may take.
+#[test]
+fn a_poll_does_not_wait_for_a_page() {
+    let _watchdog = watchdog("polls beside pages");
+    for fabric in fabrics() {
+        let run = RunDir::new();
+        let mut server = server(&run);
+        let (mut session, _) = open(&server, fabric);
+        let tables = tables_with_keys(&mut session);
+        server.process.stop_still();
+        let tickets: Vec<Ticket> =
+            tables.iter().map(|(table, _)| session.submit_scan(*table, &Scan::all()).unwrap()).collect();
+        let (mut completions, began) = (Vec::new(), Instant::now());
+        session.poll(&mut completions).unwrap();
+        let took = began.elapsed();
+        assert!(took < Duration::from_millis(500), "a poll took {took:?}");
+        // In shared memory ordered tables are read without the server, but for large values among the items.
+        assert!(fabric != FabricChoice::Shm || !completions.is_empty(), "{completions:?}");
+        server.process.go_on();
+        completions.extend(complete(&mut session, Duration::from_secs(10)));
+        assert_eq!(completions.len(), tables.len());
+        for Completion { ticket, outcome } in completions {
+            let (table, _) = tables[tickets.iter().position(|other| *other == ticket).unwrap()];
+            let Ok(Outcome::Page(page)) = outcome else { panic!("{outcome:?}") };
+            let first = session.scan(table, &Scan::all()).unwrap().next_item().unwrap().expect("there are");
+            assert_eq!(page.items()[0].key(), first.key());
+        }
+        if breaks() {
+            continue;
+        }
+        // A page that nobody gives ends with its server, and has had no effect.
+        server.process.stop_still();
+        let (hash, _) = tables[3];
+        assert_eq!(hash.kind(), TableKind::Hash);
+        let ticket = session.submit_scan(hash, &Scan::all());
+        assert_eq!(session.poll(&mut Vec::new()).unwrap(), 0);
+        server.process.kill();
+        let error = outcome(&mut session, ticket).unwrap_err();
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Unavailable, Effect::No));
+        if fabric == FabricChoice::Shm {
+            // What is within reach of loads is read on.
+            let (table, count) = tables[0];
+            assert_eq!(by_pages(&mut session, table, &Scan::all()).len() as u64, count);
+        }
+    }
 }

@@ -10,12 +10,11 @@
 //! parts of the stream.
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow::Continue;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use kelix::{CompareAndSet, Frontier, Item, NewItem, Scan, Session, Table, TableKind};
-use kelix_apps::Failure;
+use kelix_apps::{Calls, Failure, now};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -175,26 +174,41 @@ impl Live {
 
     /// The first and the last minute of which something is known.
     pub fn minutes(&self, session: &mut Session) -> Result<Option<(u32, u32)>, Failure> {
-        let minute = |item: Item| (number(item.key()) >> 32) as u32;
-        let first = session.first(self.points)?.map(minute);
-        let last = session.last(self.points)?.map(minute);
+        now(self.minutes_by(session))
+    }
+
+    /// The same by calls of any sort.
+    pub(crate) async fn minutes_by(&self, calls: &mut impl Calls) -> Result<Option<(u32, u32)>, Failure> {
+        let minute = |item: &Item| (number(item.key()) >> 32) as u32;
+        let end = Scan::all().limit(1);
+        let first = calls.scan(self.points, &end).await?.first().map(minute);
+        let last = calls.scan(self.points, &end.backwards()).await?.first().map(minute);
         Ok(first.zip(last))
     }
 
-    fn scan(
-        session: &mut Session,
+    async fn scan(
+        calls: &mut impl Calls,
         table: Table,
         minutes: &RangeInclusive<u32>,
     ) -> Result<Vec<Item>, Failure> {
         let bound = |minute: u64| key(minute << 32);
         let (first, last) = (u64::from(*minutes.start()), u64::from(*minutes.end()));
         let scan = Scan::all().range(&bound(first)..&bound(last + 1));
-        session.scan(table, &scan)?.collect::<kelix::Result<_>>().map_err(Failure::from)
+        calls.scan(table, &scan).await.map_err(Failure::from)
     }
 
     /// The points of some minutes.
     pub fn points(&self, session: &mut Session, minutes: &RangeInclusive<u32>) -> Result<Vec<Seen>, Failure> {
-        Ok(Live::scan(session, self.points, minutes)?.iter().filter_map(seen_of).collect())
+        now(self.points_by(session, minutes))
+    }
+
+    /// The same by calls of any sort.
+    pub(crate) async fn points_by(
+        &self,
+        calls: &mut impl Calls,
+        minutes: &RangeInclusive<u32>,
+    ) -> Result<Vec<Seen>, Failure> {
+        Ok(Live::scan(calls, self.points, minutes).await?.iter().filter_map(seen_of).collect())
     }
 
     /// How fast segments were in some minutes; where they are is read along links.
@@ -203,7 +217,16 @@ impl Live {
         session: &mut Session,
         minutes: &RangeInclusive<u32>,
     ) -> Result<Vec<Speed>, Failure> {
-        let items = Live::scan(session, self.speeds, minutes)?;
+        now(self.speeds_by(session, minutes))
+    }
+
+    /// The same by calls of any sort.
+    pub(crate) async fn speeds_by(
+        &self,
+        calls: &mut impl Calls,
+        minutes: &RangeInclusive<u32>,
+    ) -> Result<Vec<Speed>, Failure> {
+        let items = Live::scan(calls, self.speeds, minutes).await?;
         let (mut segments, mut nodes) = (Frontier::new(), Frontier::new());
         let (mut of_segments, mut known) = (Vec::<Passed>::new(), FxHashMap::default());
         for item in &items {
@@ -218,7 +241,7 @@ impl Live {
             }
         }
         let mut speeds = Vec::new();
-        let visited = session.visit(&segments, |index, segment| {
+        let show = |index: usize, segment: Option<&Item>| {
             let passed = of_segments[index];
             let share = segment.and_then(|segment| {
                 let word = |name| Some(u32::from_le_bytes(segment.bytes(name)?.try_into().ok()?));
@@ -232,15 +255,12 @@ impl Live {
                 share,
                 count: passed.count,
             }));
-            Continue(())
-        });
-        visited?;
-        let visited = session.visit(&nodes, |index, node| {
-            let at = node.and_then(position_of).unwrap_or_default();
-            speeds[index / 2].line[index % 2] = at;
-            Continue(())
-        });
-        visited?;
+        };
+        calls.visit(&segments, show).await?;
+        let place = |index: usize, node: Option<&Item>| {
+            speeds[index / 2].line[index % 2] = node.and_then(position_of).unwrap_or_default();
+        };
+        calls.visit(&nodes, place).await?;
         Ok(speeds)
     }
 }

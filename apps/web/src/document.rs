@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use kelix::Cost;
 
-use kelix_apps::Failure;
+use kelix_apps::{Calls, Failure, now};
 
 use crate::html::{Card, Text, cards};
-use crate::pages::{Made, Pages};
-use crate::shop::{Shop, words};
+use crate::pages::Made;
+use crate::shop::{AsyncShop, Shop, words};
 use crate::tables::{Kind, NAME, PRODUCT, RATING, SUMMARY, TEXT};
 
 const STYLE: &str = include_str!("style.css");
@@ -36,13 +36,23 @@ fn end(html: &mut String) {
 
 /// The page of a product. `None`: there is none.
 pub fn product_page(shop: &mut Shop, product: &str) -> Result<Option<Vec<u8>>, Failure> {
-    let mut page = begin(product, "", "product").into_bytes();
-    let (began, before) = (Instant::now(), shop.cost());
-    let Some(made) = shop.page(product, &mut page)? else { return Ok(None) };
-    let (time, cost) = (began.elapsed(), shop.cost().since(before));
-    page.extend_from_slice(write_form(product).as_bytes());
-    page.extend_from_slice(foot(product, &made, cost, time.as_nanos() as f64 / 1000.0).as_bytes());
-    Ok(Some(page))
+    now(shop.0.product_page(product))
+}
+
+impl<C: Calls> AsyncShop<C> {
+    /// The page of a product. `None`: there is none.
+    ///
+    /// Its foot tells what the session's operations have cost meanwhile: those of this page alone, unless it
+    /// waited for the server and other tasks used the session then.
+    pub async fn product_page(&mut self, product: &str) -> Result<Option<Vec<u8>>, Failure> {
+        let mut page = begin(product, "", "product").into_bytes();
+        let (began, before) = (Instant::now(), self.calls.cost());
+        let Some(made) = self.page(product, &mut page).await? else { return Ok(None) };
+        let (time, cost) = (began.elapsed(), self.calls.cost().since(before));
+        page.extend_from_slice(write_form(product).as_bytes());
+        page.extend_from_slice(foot(product, &made, cost, time.as_nanos() as f64 / 1000.0).as_bytes());
+        Ok(Some(page))
+    }
 }
 
 /// How the page was come by.
@@ -94,13 +104,13 @@ fn write_form(product: &str) -> String {
 }
 
 /// The products whose titles begin with something.
-pub(crate) fn index_page(
-    shop: &mut Shop,
+pub(crate) async fn index_page(
+    shop: &mut AsyncShop<impl Calls>,
     search: &str,
     after: Option<&str>,
     set: &str,
 ) -> Result<String, Failure> {
-    let (products, more): (Vec<Card>, _) = shop.search(search, after, INDEX_PRODUCTS)?;
+    let (products, more): (Vec<Card>, _) = shop.search(search, after, INDEX_PRODUCTS).await?;
     let mut html = begin("Kelix shop", search, "index");
     let _ = write!(html, "<section><h2>Products by title</h2>{}", cards(products.iter()));
     if products.is_empty() {
@@ -115,8 +125,11 @@ pub(crate) fn index_page(
 }
 
 /// A review to be changed. `None`: there is none.
-pub(crate) fn review_page(shop: &mut Shop, id: &str) -> Result<Option<String>, Failure> {
-    let Some((review, user)) = shop.review(id)? else { return Ok(None) };
+pub(crate) async fn review_page(
+    shop: &mut AsyncShop<impl Calls>,
+    id: &str,
+) -> Result<Option<String>, Failure> {
+    let Some((review, user)) = shop.review(id).await? else { return Ok(None) };
     let name = words(user.bytes(NAME));
     let product = words(review.links(PRODUCT).next().map(|link| link.key));
     let rating = words(review.bytes(RATING)).parse().unwrap_or(0);

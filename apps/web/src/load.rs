@@ -1,12 +1,12 @@
 //! A catalogue into a store.
 
 use kelix::{Completion, NewItem, Session, Table};
-use kelix_apps::Failure;
+use kelix_apps::{Calls, Failure, now};
 use kelix_report::progress::show as progress;
 
 use crate::catalogue::{Catalogue, Product, Review, day};
 use crate::reviews::{OF_REVIEW, OF_USER, page_of};
-use crate::shop::{Shop, words};
+use crate::shop::{AsyncShop, Shop, words};
 use crate::tables::{
     BOUGHT, BRAND, DATE, DESCRIPTION, Kind, LIST, LIST_LINKS, MORE, NAME, NEXT, OF, PAGE_BOUGHT,
     PAGE_REVIEWS, PRICE, PRODUCT, RATING, REVIEW, REVIEWS, SHOWN, SUMMARY, TEXT, TITLE, Tables, USER,
@@ -23,7 +23,14 @@ const SET: &[u8] = b"set";
 
 /// What a store has in it already, in words.
 pub fn set_in(shop: &mut Shop) -> Result<Option<String>, Failure> {
-    Ok(shop.get(shop.tables.set, SET)?.map(|item| words(Some(item.value()))))
+    now(shop.0.set())
+}
+
+impl<C: Calls> AsyncShop<C> {
+    /// What the store has in it, in words.
+    pub async fn set(&mut self) -> Result<Option<String>, Failure> {
+        Ok(self.get(self.tables.set, SET).await?.map(|item| words(Some(item.value()))))
+    }
 }
 
 /// Memory for a catalogue with its pages, with room to spare.
@@ -35,10 +42,11 @@ pub fn memory_for(catalogue: &Catalogue) -> u64 {
 
 /// Puts a catalogue into a store. Fragments have no HTML yet: the first page that needs one makes it.
 pub fn load(shop: &mut Shop, catalogue: &Catalogue) -> Result<(), Failure> {
-    let tables = shop.tables;
+    let AsyncShop { calls: session, tables, .. } = &mut shop.0;
+    let tables = *tables;
     let reviews = catalogue.reviews_of_products();
     let keys = review_keys(catalogue, &reviews);
-    let mut loader = Loader { session: &mut shop.session, tables, completions: Vec::new(), items: 0 };
+    let mut loader = Loader { session, tables, completions: Vec::new(), items: 0 };
     // What links lead to comes before them, as far as it goes; the first reader repairs the others.
     loader.users(catalogue, &keys)?;
     for (index, review) in catalogue.reviews.iter().enumerate() {
@@ -59,7 +67,7 @@ pub fn load(shop: &mut Shop, catalogue: &Catalogue) -> Result<(), Failure> {
     }
     loader.settle(0)?;
     progress("");
-    shop.session.put(tables.set, SET, catalogue.describe().as_bytes()).map(drop).map_err(Failure::from)
+    shop.0.calls.put(tables.set, SET, catalogue.describe().as_bytes()).map(drop).map_err(Failure::from)
 }
 
 /// The key of a review, and that of the list which it stands in.

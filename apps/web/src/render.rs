@@ -1,14 +1,12 @@
 //! Fragments made anew from their objects.
 
-use std::ops::ControlFlow;
-
-use kelix::{Frontier, Item, NewItem, Session};
-use kelix_apps::Failure;
+use kelix::{Frontier, Item, NewItem};
+use kelix_apps::{Calls, Failure};
 
 use crate::catalogue::is_id;
 use crate::html::{self, ReviewText};
-use crate::pages::{Made, Pages};
-use crate::shop::{Shop, card, words};
+use crate::pages::Made;
+use crate::shop::{AsyncShop, card, words};
 use crate::tables::{
     BRAND, DATE, DESCRIPTION, FRAGMENT, HTML, Kind, NAME, NEXT, OF, PRICE, RATING, REVIEW, REVIEWS, STARS,
     SUMMARY, TEXT, TITLE,
@@ -19,12 +17,12 @@ type Stars = [u32; 5];
 
 /// An item as it is to be put again: with the links that it has, and these bytes in place of others; `None`:
 /// no such bytes any more.
-pub(crate) fn with(session: &Session, item: &Item, bytes: &[(&str, Option<&[u8]>)]) -> NewItem {
+pub(crate) fn with(calls: &impl Calls, item: &Item, bytes: &[(&str, Option<&[u8]>)]) -> NewItem {
     let mut new = NewItem::new();
     for (name, attribute) in item.attributes() {
         match attribute {
             kelix::Attribute::Link(link) => {
-                new = new.link_with(name, session.table_by_id(link.table), link.key, link.bytes);
+                new = new.link_with(name, calls.table_by_id(link.table), link.key, link.bytes);
             }
             kelix::Attribute::Bytes(old) => {
                 if bytes.iter().all(|(changed, _)| *changed != name) {
@@ -41,19 +39,19 @@ pub(crate) fn with(session: &Session, item: &Item, bytes: &[(&str, Option<&[u8]>
     new
 }
 
-impl Shop {
+impl<C: Calls> AsyncShop<C> {
     /// Makes a stale fragment anew, and puts it unless it was marked, or made by somebody else, since it was
     /// read.
-    pub(crate) fn make_anew(&mut self, fragment: &Item) -> Result<Vec<u8>, Failure> {
-        let html = self.render(fragment, false)?.into_bytes();
-        let new = with(&self.session, fragment, &[(HTML, Some(&html))]);
-        self.put_over(self.tables.fragments, fragment, &new)?;
+    pub async fn make_anew(&mut self, fragment: &Item) -> Result<Vec<u8>, Failure> {
+        let html = self.render(fragment, false).await?.into_bytes();
+        let new = with(&self.calls, fragment, &[(HTML, Some(&html))]);
+        self.put_over(self.tables.fragments, fragment, &new).await?;
         Ok(html)
     }
 
     /// What a fragment looks like. From scratch: nothing is used that was counted before.
-    fn render(&mut self, fragment: &Item, from_scratch: bool) -> Result<String, Failure> {
-        let of = self.session.follow_all(fragment, OF)?;
+    async fn render(&mut self, fragment: &Item, from_scratch: bool) -> Result<String, Failure> {
+        let of = self.targets(fragment, OF).await?;
         let objects: Vec<&Item> = of.iter().flatten().collect();
         let bytes = |object: usize, name: &str| words(objects.get(object).and_then(|item| item.bytes(name)));
         let Some(first) = objects.first() else { return Ok(String::new()) };
@@ -61,7 +59,7 @@ impl Shop {
         Ok(match Kind::of(fragment.key()) {
             Kind::Head => html::head(&id, &bytes(0, TITLE), &bytes(0, BRAND), &bytes(0, PRICE)),
             Kind::Description => html::description(&bytes(0, DESCRIPTION)),
-            Kind::Rating => html::rating(&self.stars(first, from_scratch)?),
+            Kind::Rating => html::rating(&self.stars(first, from_scratch).await?),
             Kind::Bought => {
                 html::bought(&objects[1..].iter().map(|product| card(product)).collect::<Vec<_>>())
             }
@@ -79,15 +77,15 @@ impl Shop {
     }
 
     /// The stars that a product's reviews give: a READ for each list whose reviews have not changed.
-    fn stars(&mut self, product: &Item, from_scratch: bool) -> Result<Stars, Failure> {
+    async fn stars(&mut self, product: &Item, from_scratch: bool) -> Result<Stars, Failure> {
         let mut stars = Stars::default();
         let mut at = product.clone();
         let mut link = REVIEWS;
-        while at.link_count(link) > 0 && self.session.follow_into(&mut at, link)? {
+        while at.link_count(link) > 0 && self.calls.follow_into(&mut at, link).await? {
             let known = at.bytes(STARS).filter(|_| !from_scratch).map(decode);
             let of_list = match known {
                 Some(known) => known,
-                None => self.count(&at, !from_scratch)?,
+                None => self.count(&at, !from_scratch).await?,
             };
             stars.iter_mut().zip(of_list).for_each(|(sum, count)| *sum += count);
             link = NEXT;
@@ -96,7 +94,7 @@ impl Shop {
     }
 
     /// Counts the stars of a list's reviews, and keeps the count as one keeps a fragment.
-    fn count(&mut self, list: &Item, keep: bool) -> Result<Stars, Failure> {
+    async fn count(&mut self, list: &Item, keep: bool) -> Result<Stars, Failure> {
         let mut reviews = Frontier::new();
         reviews.add_links(list, REVIEW, |_| true);
         let mut stars = Stars::default();
@@ -104,37 +102,31 @@ impl Shop {
             let rating = review.and_then(|review| review.bytes(RATING)).and_then(|rating| rating.first());
             let count = rating.and_then(|digit| stars.get_mut(usize::from(digit.wrapping_sub(b'1'))));
             count.into_iter().for_each(|count| *count += 1);
-            ControlFlow::Continue(())
         };
-        self.session.visit(&reviews, add)?;
+        self.calls.visit(&reviews, add).await?;
         if keep {
-            let new = with(&self.session, list, &[(STARS, Some(&encode(stars)))]);
-            self.put_over(self.tables.lists, list, &new)?;
+            let new = with(&self.calls, list, &[(STARS, Some(&encode(stars)))]);
+            self.put_over(self.tables.lists, list, &new).await?;
         }
         Ok(stars)
     }
 
-    /// The fragments of a page as they would be if all were made now, and none was kept: what [`Pages::page`]
-    /// must give when nobody writes.
-    pub fn page_from_scratch(&mut self, product: &str, html: &mut Vec<u8>) -> Result<Option<Made>, Failure> {
+    pub async fn page_from_scratch(
+        &mut self,
+        product: &str,
+        html: &mut Vec<u8>,
+    ) -> Result<Option<Made>, Failure> {
         if !is_id(product) {
             return Ok(None);
         }
-        let Some(page) = self.get(self.tables.pages, product.as_bytes())? else { return Ok(None) };
+        let Some(page) = self.get(self.tables.pages, product.as_bytes()).await? else { return Ok(None) };
         let mut made = Made::default();
-        for fragment in self.session.follow_all(&page, FRAGMENT)? {
+        for fragment in self.targets(&page, FRAGMENT).await? {
             let fragment = fragment.ok_or_else(|| format!("a fragment of {product} is not there"))?;
-            html.extend_from_slice(self.render(&fragment, true)?.as_bytes());
+            html.extend_from_slice(self.render(&fragment, true).await?.as_bytes());
             made.anew.push(words(Some(fragment.key())));
         }
         Ok(Some(made))
-    }
-
-    /// Whether a page that is built of what is kept is the same as one from scratch.
-    pub fn is_right(&mut self, product: &str) -> Result<bool, Failure> {
-        let (mut kept, mut anew) = (Vec::new(), Vec::new());
-        let known = self.page(product, &mut kept)?.is_some();
-        Ok(known && self.page_from_scratch(product, &mut anew)?.is_some() && kept == anew)
     }
 }
 

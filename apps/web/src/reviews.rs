@@ -3,10 +3,10 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use kelix::{CompareAndSet, Item, NewItem, Table};
-use kelix_apps::Failure;
+use kelix_apps::{Calls, Failure};
 
 use crate::catalogue::{day, is_id};
-use crate::shop::{Shop, TRIES_MAX, changing, words};
+use crate::shop::{AsyncShop, TRIES_MAX, changing, words};
 use crate::tables::{
     DATE, FRAGMENT, Kind, LIST, LIST_LINKS, NAME, NEXT, OF, PAGE_REVIEWS, PRODUCT, RATING, REVIEW, REVIEWS,
     SHOWN, SUMMARY, TEXT, USER, list_key, review_key,
@@ -30,23 +30,27 @@ pub struct NewReview<'a> {
 pub(crate) const OF_REVIEW: &[u8] = b"rating summary text";
 pub(crate) const OF_USER: &[u8] = b"name";
 
-impl Shop {
+impl<C: Calls> AsyncShop<C> {
     /// Adds a review to a product; its id. `None`: there is no such product.
     ///
     /// The fragment comes first, which takes the number. Then the list has a link to a review that is not
     /// there yet, which readers go by. Once it is there all that shows it is marked, and the page gets the
     /// fragments of the newest reviews.
-    pub fn add_review(&mut self, product: &str, new: &NewReview<'_>) -> Result<Option<String>, Failure> {
-        if !is_id(product) || self.get(self.tables.products, product.as_bytes())?.is_none() {
+    pub async fn add_review(
+        &mut self,
+        product: &str,
+        new: &NewReview<'_>,
+    ) -> Result<Option<String>, Failure> {
+        if !is_id(product) || self.get(self.tables.products, product.as_bytes()).await?.is_none() {
             return Ok(None);
         }
-        let key = self.take_number(product)?;
+        let key = self.take_number(product).await?;
         let tables = self.tables;
         let mut user = NewItem::new();
         user = user.bytes(NAME, new.name.as_bytes()).link_with(SHOWN, tables.fragments, &key, OF_USER);
-        self.session.put_item(tables.users, &key, &user)?;
+        self.calls.put_item(tables.users, &key, &user).await?;
 
-        let list = self.add_to_list(product, &key)?;
+        let list = self.add_to_list(product, &key).await?;
         let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() as i64);
         let mut review = NewItem::new();
         review = review
@@ -59,22 +63,22 @@ impl Shop {
             .link(LIST, tables.lists, &list)
             .link_with(SHOWN, tables.fragments, &key, OF_REVIEW)
             .link_with(SHOWN, tables.fragments, &Kind::Rating.key(product), RATING.as_bytes());
-        self.session.put_item(tables.reviews, &key, &review)?;
-        let review = self.get(tables.reviews, &key)?.ok_or("a review that was just put is gone")?;
-        self.mark(&review, &[RATING, SUMMARY, TEXT])?;
-        self.renew_page(product)?;
+        self.calls.put_item(tables.reviews, &key, &review).await?;
+        let review = self.get(tables.reviews, &key).await?.ok_or("a review that was just put is gone")?;
+        self.mark(&review, &[RATING, SUMMARY, TEXT]).await?;
+        self.renew_page(product).await?;
         Ok(Some(words(Some(&key))))
     }
 
     /// Puts the stale fragment of a new review under the first number that is free.
-    fn take_number(&mut self, product: &str) -> Result<Vec<u8>, Failure> {
-        let list = self.newest_list(product)?;
+    async fn take_number(&mut self, product: &str) -> Result<Vec<u8>, Failure> {
+        let list = self.newest_list(product).await?;
         let likely = list_number(list.key()) * LIST_LINKS + list.link_count(REVIEW);
         for number in likely..usize::MAX {
             let key = review_key(product, number);
             let mut fragment = NewItem::new();
             fragment = fragment.link(OF, self.tables.reviews, &key).link(OF, self.tables.users, &key);
-            if self.put_new(self.tables.fragments, &key, &fragment)? {
+            if self.put_new(self.tables.fragments, &key, &fragment).await? {
                 return Ok(key);
             }
         }
@@ -82,23 +86,23 @@ impl Shop {
     }
 
     /// Puts an item where there is none.
-    fn put_new(&mut self, table: Table, key: &[u8], item: &NewItem) -> Result<bool, Failure> {
-        let put = self.session.compare_and_set_item(table, key, None, item)?;
+    async fn put_new(&mut self, table: Table, key: &[u8], item: &NewItem) -> Result<bool, Failure> {
+        let put = self.calls.compare_and_set_item(table, key, None, item).await?;
         Ok(matches!(put, CompareAndSet::Done(_)))
     }
 
-    fn newest_list(&mut self, product: &str) -> Result<Item, Failure> {
+    async fn newest_list(&mut self, product: &str) -> Result<Item, Failure> {
         let missing = || Failure::from(format!("{product} has no list of reviews"));
-        let item = self.get(self.tables.products, product.as_bytes())?.ok_or_else(missing)?;
-        self.session.follow(&item, REVIEWS)?.ok_or_else(missing)
+        let item = self.get(self.tables.products, product.as_bytes()).await?.ok_or_else(missing)?;
+        self.calls.follow(&item, REVIEWS).await?.ok_or_else(missing)
     }
 
     /// Adds a review to the newest list of a product, or to a new one when that is full. The list's key.
-    fn add_to_list(&mut self, product: &str, review: &[u8]) -> Result<Vec<u8>, Failure> {
+    async fn add_to_list(&mut self, product: &str, review: &[u8]) -> Result<Vec<u8>, Failure> {
         for _ in 0..TRIES_MAX {
-            let list = self.newest_list(product)?;
+            let list = self.newest_list(product).await?;
             if list.link_count(REVIEW) >= LIST_LINKS {
-                self.begin_list(product, &list)?;
+                self.begin_list(product, &list).await?;
                 continue;
             }
             let mut new = NewItem::new();
@@ -109,7 +113,7 @@ impl Shop {
             for link in list.links(NEXT) {
                 new = new.link(NEXT, self.tables.lists, link.key);
             }
-            if self.put_over(self.tables.lists, &list, &new)? {
+            if self.put_over(self.tables.lists, &list, &new).await? {
                 return Ok(list.key().to_vec());
             }
         }
@@ -118,13 +122,13 @@ impl Shop {
 
     /// Lets a product have an empty list before one that is full. Whoever finds that somebody else has begun
     /// it goes on with it.
-    fn begin_list(&mut self, product: &str, full: &Item) -> Result<(), Failure> {
+    async fn begin_list(&mut self, product: &str, full: &Item) -> Result<(), Failure> {
         let key = list_key(product, list_number(full.key()) + 1);
         let mut list = NewItem::new();
         list = list.link(NEXT, self.tables.lists, full.key());
-        self.put_new(self.tables.lists, &key, &list)?;
+        self.put_new(self.tables.lists, &key, &list).await?;
         let tables = self.tables;
-        let Some(item) = self.get(tables.products, product.as_bytes())? else { return Ok(()) };
+        let Some(item) = self.get(tables.products, product.as_bytes()).await? else { return Ok(()) };
         let mut new = NewItem::new();
         for (name, attribute) in item.attributes() {
             new = match attribute {
@@ -134,21 +138,21 @@ impl Shop {
                     new.link(REVIEWS, tables.lists, &key)
                 }
                 kelix::Attribute::Link(link) => {
-                    new.link_with(name, self.session.table_by_id(link.table), link.key, link.bytes)
+                    new.link_with(name, self.calls.table_by_id(link.table), link.key, link.bytes)
                 }
             };
         }
-        self.put_over(tables.products, &item, &new).map(drop)
+        self.put_over(tables.products, &item, &new).await.map(drop)
     }
 
     /// Gives a page the fragments of its newest reviews, whichever these are when nobody adds one meanwhile.
-    fn renew_page(&mut self, product: &str) -> Result<(), Failure> {
+    async fn renew_page(&mut self, product: &str) -> Result<(), Failure> {
         for _ in 0..TRIES_MAX {
-            let page = self.get(self.tables.pages, product.as_bytes())?;
+            let page = self.get(self.tables.pages, product.as_bytes()).await?;
             let page = page.ok_or_else(|| format!("{product} has no page"))?;
-            let reviews = self.newest_reviews(product)?;
+            let reviews = self.newest_reviews(product).await?;
             let new = page_of(self.tables.fragments, product, &reviews);
-            if self.put_over(self.tables.pages, &page, &new)? {
+            if self.put_over(self.tables.pages, &page, &new).await? {
                 return Ok(());
             }
         }
@@ -156,31 +160,31 @@ impl Shop {
     }
 
     /// The keys of a product's newest reviews.
-    fn newest_reviews(&mut self, product: &str) -> Result<Vec<Vec<u8>>, Failure> {
-        let mut list = self.newest_list(product)?;
+    async fn newest_reviews(&mut self, product: &str) -> Result<Vec<Vec<u8>>, Failure> {
+        let mut list = self.newest_list(product).await?;
         let mut keys: Vec<Vec<u8>> = Vec::new();
         loop {
             keys.extend(list.links(REVIEW).take(PAGE_REVIEWS - keys.len()).map(|link| link.key.to_vec()));
             let over = keys.len() == PAGE_REVIEWS || list.link_count(NEXT) == 0;
-            if over || !self.session.follow_into(&mut list, NEXT)? {
+            if over || !self.calls.follow_into(&mut list, NEXT).await? {
                 return Ok(keys);
             }
         }
     }
 
     /// A review with the name of its user, for whoever wants to change it.
-    pub(crate) fn review(&mut self, review: &str) -> Result<Option<(Item, Item)>, Failure> {
+    pub async fn review(&mut self, review: &str) -> Result<Option<(Item, Item)>, Failure> {
         if !is_id(review) {
             return Ok(None);
         }
-        let Some(item) = self.get(self.tables.reviews, review.as_bytes())? else { return Ok(None) };
-        let user = self.session.follow(&item, USER)?;
+        let Some(item) = self.get(self.tables.reviews, review.as_bytes()).await? else { return Ok(None) };
+        let user = self.calls.follow(&item, USER).await?;
         Ok(user.map(|user| (item, user)))
     }
 
     /// The fragments that a page is made of.
-    pub fn fragments(&mut self, product: &str) -> Result<Vec<String>, Failure> {
-        let page = self.get(self.tables.pages, product.as_bytes())?;
+    pub async fn fragments(&mut self, product: &str) -> Result<Vec<String>, Failure> {
+        let page = self.get(self.tables.pages, product.as_bytes()).await?;
         let page = page.ok_or_else(|| format!("{product} has no page"))?;
         Ok(page.links(FRAGMENT).map(|link| words(Some(link.key))).collect())
     }

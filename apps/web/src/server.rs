@@ -1,7 +1,6 @@
-//! The shop over HTTP. Each of its threads has a session: a read takes microseconds and never waits, so
-//! handlers are plain.
+//! The shop over HTTP. Its handlers are tasks that share a few sessions: what they read in shared memory is
+//! there when they ask, and while one waits for the store its thread answers other requests.
 
-use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -11,7 +10,8 @@ use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::serve::ListenerExt;
 use kelix::Client;
-use kelix_apps::Failure;
+use kelix::aio::AsyncSession;
+use kelix_apps::{Failure, Sessions};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -19,11 +19,10 @@ use tokio::sync::oneshot;
 
 use crate::catalogue::{is_id, price};
 use crate::change::ReviewChange;
-use crate::document::{error_page, index_page, product_page, review_page};
-use crate::load::set_in;
+use crate::document::{error_page, index_page, review_page};
 use crate::reviews::NewReview;
-use crate::shop::{Shop, is_place, words};
-use crate::tables::{RATING, SUMMARY, TEXT};
+use crate::shop::{self, AsyncShop, is_place, words};
+use crate::tables::{RATING, SUMMARY, TEXT, Tables};
 
 /// Most bytes of what a form sends.
 const FORM_BYTES_MAX: usize = 64 << 10;
@@ -31,14 +30,15 @@ const FORM_BYTES_MAX: usize = 64 << 10;
 const NAME_MAX: usize = 60;
 const SUMMARY_MAX: usize = 200;
 const TEXT_MAX: usize = 5000;
-/// Threads that answer.
+/// Threads that answer, each with a session for its tasks.
 const THREADS: usize = 2;
 /// Nothing from elsewhere is used, and nothing runs: also what slipped through could do no harm.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; frame-ancestors 'none'";
 
-thread_local! {
-    static SHOP: RefCell<Option<Shop>> = const { RefCell::new(None) };
-}
+/// The sessions that requests share.
+type Shops = Arc<Sessions<Tables>>;
+/// The shop as a request has it.
+type SharedShop = AsyncShop<AsyncSession>;
 
 /// A running server. Dropped, it ends.
 pub struct HttpServer {
@@ -61,11 +61,11 @@ impl HttpServer {
         let listener = runtime.block_on(TcpListener::bind(listen)).map_err(cannot)?;
         let address = listener.local_addr().map_err(cannot)?;
         let (stop, stopped) = oneshot::channel();
-        let client = Arc::new(client.clone());
+        let shops = Arc::new(Sessions::new(client, THREADS, shop::open));
         // A task of its own, so that also connections are accepted by these threads.
         runtime.spawn(async move {
             let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-            let serve = axum::serve(listener, routes(client));
+            let serve = axum::serve(listener, routes(shops));
             let _ = serve.with_graceful_shutdown(async { drop(stopped.await) }).await;
         });
         Ok(HttpServer { address, stop: Some(stop), runtime: Some(runtime) })
@@ -89,7 +89,7 @@ impl Drop for HttpServer {
     }
 }
 
-fn routes(client: Arc<Client>) -> axum::Router {
+fn routes(shops: Shops) -> axum::Router {
     axum::Router::new()
         .route("/", get(index))
         .route("/product/{id}", get(product))
@@ -99,7 +99,7 @@ fn routes(client: Arc<Client>) -> axum::Router {
         .route("/user/{id}", post(rename))
         .fallback(|| async { nothing() })
         .layer(DefaultBodyLimit::max(FORM_BYTES_MAX))
-        .with_state(client)
+        .with_state(shops)
 }
 
 /// What a request comes to, or what is wrong with it.
@@ -120,18 +120,21 @@ impl<E: Into<Failure>> From<E> for Wrong {
     }
 }
 
-/// Answers with this thread's shop. If its store fails it is opened anew the next time.
-fn answer(client: &Client, work: impl FnOnce(&mut Shop) -> Answer) -> Response {
-    let answer = SHOP.with_borrow_mut(|shop| {
-        if shop.is_none() {
-            *shop = Some(Shop::open(client)?);
+/// Answers with the shop of this thread's tasks. If its store fails it is opened anew the next time.
+async fn answer<F>(shops: &Shops, work: impl FnOnce(SharedShop) -> F) -> Response
+where
+    F: Future<Output = Answer>,
+{
+    let answer = match shops.get().await {
+        Ok(shared) => {
+            let answer = work(AsyncShop::new(shared.session.clone(), shared.context)).await;
+            if matches!(answer, Err(Wrong::Store(_))) {
+                shops.forget(&shared);
+            }
+            answer
         }
-        let answer = work(shop.as_mut().expect("opened"));
-        if matches!(answer, Err(Wrong::Store(_))) {
-            *shop = None;
-        }
-        answer
-    });
+        Err(failure) => Err(failure.into()),
+    };
     match answer {
         Ok(response) => response,
         Err(Wrong::Nothing) => nothing(),
@@ -162,20 +165,27 @@ struct Search {
     after: Option<String>,
 }
 
-async fn index(State(client): State<Arc<Client>>, Query(search): Query<Search>) -> Response {
-    answer(&client, |shop| {
-        let set = set_in(shop)?.unwrap_or_default();
+async fn index(State(shops): State<Shops>, Query(search): Query<Search>) -> Response {
+    let work = |mut shop: SharedShop| async move {
+        let set = shop.set().await?.unwrap_or_default();
         let after = search.after.as_deref().filter(|after| is_place(after));
-        Ok(page(StatusCode::OK, index_page(shop, &search.q, after, &set)?))
-    })
+        Ok(page(StatusCode::OK, index_page(&mut shop, &search.q, after, &set).await?))
+    };
+    answer(&shops, work).await
 }
 
-async fn product(State(client): State<Arc<Client>>, Path(id): Path<String>) -> Response {
-    answer(&client, |shop| Ok(page(StatusCode::OK, product_page(shop, &id)?.ok_or(Wrong::Nothing)?)))
+async fn product(State(shops): State<Shops>, Path(id): Path<String>) -> Response {
+    let work = |mut shop: SharedShop| async move {
+        Ok(page(StatusCode::OK, shop.product_page(&id).await?.ok_or(Wrong::Nothing)?))
+    };
+    answer(&shops, work).await
 }
 
-async fn review(State(client): State<Arc<Client>>, Path(id): Path<String>) -> Response {
-    answer(&client, |shop| Ok(page(StatusCode::OK, review_page(shop, &id)?.ok_or(Wrong::Nothing)?)))
+async fn review(State(shops): State<Shops>, Path(id): Path<String>) -> Response {
+    let work = |mut shop: SharedShop| async move {
+        Ok(page(StatusCode::OK, review_page(&mut shop, &id).await?.ok_or(Wrong::Nothing)?))
+    };
+    answer(&shops, work).await
 }
 
 #[derive(Deserialize)]
@@ -184,18 +194,19 @@ struct PriceForm {
 }
 
 async fn change_price(
-    State(client): State<Arc<Client>>,
+    State(shops): State<Shops>,
     Path(id): Path<String>,
     Form(form): Form<PriceForm>,
 ) -> Response {
-    answer(&client, |shop| {
+    let work = |mut shop: SharedShop| async move {
         let price = price(&form.price).ok_or_else(|| {
             Wrong::Request(format!("{:?} is no price; one is like 12.50, below 10 million", form.price))
         })?;
         check_id(&id)?;
-        shop.change_price(&id, &price)?.ok_or(Wrong::Nothing)?;
+        shop.change_price(&id, &price).await?.ok_or(Wrong::Nothing)?;
         see(format!("/product/{id}"))
-    })
+    };
+    answer(&shops, work).await
 }
 
 /// What somebody thinks.
@@ -210,36 +221,38 @@ struct OpinionForm {
 }
 
 async fn add_review(
-    State(client): State<Arc<Client>>,
+    State(shops): State<Shops>,
     Path(id): Path<String>,
     Form(form): Form<OpinionForm>,
 ) -> Response {
-    answer(&client, |shop| {
+    let work = |mut shop: SharedShop| async move {
         let (rating, summary, text) = opinion(&form)?;
         let name = said("name", &form.name, NAME_MAX)?;
-        shop.add_review(&id, &NewReview { name, rating, summary, text })?.ok_or(Wrong::Nothing)?;
+        shop.add_review(&id, &NewReview { name, rating, summary, text }).await?.ok_or(Wrong::Nothing)?;
         see(format!("/product/{id}"))
-    })
+    };
+    answer(&shops, work).await
 }
 
 async fn change_review(
-    State(client): State<Arc<Client>>,
+    State(shops): State<Shops>,
     Path(id): Path<String>,
     Form(form): Form<OpinionForm>,
 ) -> Response {
-    answer(&client, |shop| {
+    let work = |mut shop: SharedShop| async move {
         let (rating, summary, text) = opinion(&form)?;
-        let (review, _) = shop.review(&id)?.ok_or(Wrong::Nothing)?;
+        let (review, _) = shop.review(&id).await?.ok_or(Wrong::Nothing)?;
         // A form sends all of a review; fragments that show only what has stayed are left alone.
         let change = ReviewChange {
             rating: Some(rating).filter(|rating| words(review.bytes(RATING)) != rating.to_string()),
             summary: Some(summary).filter(|summary| words(review.bytes(SUMMARY)) != **summary),
             text: Some(text).filter(|text| words(review.bytes(TEXT)) != **text),
         };
-        shop.change_review(&id, &change)?.ok_or(Wrong::Nothing)?;
+        shop.change_review(&id, &change).await?.ok_or(Wrong::Nothing)?;
         let product = review.links(crate::tables::PRODUCT).next().map(|link| words(Some(link.key)));
         see(format!("/product/{}#{id}", product.ok_or(Wrong::Nothing)?))
-    })
+    };
+    answer(&shops, work).await
 }
 
 #[derive(Deserialize)]
@@ -249,18 +262,15 @@ struct NameForm {
     product: String,
 }
 
-async fn rename(
-    State(client): State<Arc<Client>>,
-    Path(id): Path<String>,
-    Form(form): Form<NameForm>,
-) -> Response {
-    answer(&client, |shop| {
+async fn rename(State(shops): State<Shops>, Path(id): Path<String>, Form(form): Form<NameForm>) -> Response {
+    let work = |mut shop: SharedShop| async move {
         check_id(&id)?;
         check_id(&form.product)?;
         let name = said("name", &form.name, NAME_MAX)?;
-        shop.change_name(&id, name)?.ok_or(Wrong::Nothing)?;
+        shop.change_name(&id, name).await?.ok_or(Wrong::Nothing)?;
         see(format!("/product/{}", form.product))
-    })
+    };
+    answer(&shops, work).await
 }
 
 fn check_id(id: &str) -> Result<(), Wrong> {

@@ -15,11 +15,13 @@
 //! sessions at most, and not one a task.
 //!
 //! A future submits its operation when it is made, and begins with the next poll of any, so all that are made
-//! together go together. A future that is dropped abandons its operation: nobody gets the answer, and a put
-//! may be done or not.
+//! together go together; a link that leads to memory within reach of loads is followed when the future is
+//! made. A future that is dropped abandons its operation: nobody gets the answer, and a put may be done or
+//! not.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
+use std::ops::{ControlFlow, Range};
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -27,12 +29,15 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use kelix_fabric::Waiter;
-use kelix_types::{Effect, Error, ErrorKind, Result, Version};
+use kelix_types::{Effect, Error, ErrorKind, Result, TableId, Version};
 
 use crate::Table;
 use crate::engine::BETWEEN_TRIES;
+use crate::frontier::Frontier;
 use crate::item::{Item, NewItem};
-use crate::session::Session;
+use crate::read::Cost;
+use crate::scan::{PausedScan, Scan, ScanPage};
+use crate::session::{CompareAndSet, Session};
 use crate::submit::{Completion, Outcome, Ticket};
 
 /// Between two polls of a session that waits for answers, at most, and at least: operations whose time is
@@ -77,10 +82,18 @@ pub struct Operation<T> {
     result: fn(Outcome) -> T,
 }
 
+/// The reads of targets of a frontier: a future with an entry for each, in their order; `None`: the target
+/// does not exist (any more). If one of them fails, so does the future, once all have ended.
+#[must_use = "operations that nobody awaits are abandoned"]
+pub struct VisitBatch {
+    shared: Arc<Shared>,
+    progress: Vec<Progress>,
+}
+
 enum Progress {
     Submitted(Ticket),
-    /// It could not be submitted.
-    Failed(Error),
+    Answered(Result<Outcome>),
+    /// Its answer was given to whoever asked.
     Ended,
 }
 
@@ -137,13 +150,56 @@ impl AsyncSession {
 
     /// Gets an item. `None`: the key is absent.
     pub fn get(&self, table: Table, key: &[u8]) -> Operation<Option<Item>> {
-        self.submit(
-            |session| session.submit_get(table, key),
-            |outcome| match outcome {
-                Outcome::Item(item) => item,
-                other => unreachable!("a get brought {other:?}"),
-            },
-        )
+        self.submit(|session| session.submit_get(table, key), item)
+    }
+
+    /// Follows the first link of an item under this name. `None`: its target does not exist (any more).
+    pub fn follow(&self, item: &Item, name: &str) -> Operation<Option<Item>> {
+        self.submit(|session| session.submit_follow(item, name), self::item)
+    }
+
+    /// Reads what all links and keys of a frontier lead to, their READs overlapping, and shows it in order.
+    /// `None`: the target does not exist (any more). Ends early when told to break off.
+    ///
+    /// In shared memory it is mostly shown where it stands, without a copy for each, and while this session
+    /// is held: so `each` must not use the session.
+    pub async fn visit(
+        &self,
+        frontier: &Frontier,
+        mut each: impl FnMut(usize, Option<&Item>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let shown = self.shared.lock().session.visit_at_hand(frontier, &mut each)?;
+        if shown == frontier.len() {
+            return Ok(());
+        }
+        let rest = self.visit_batch(frontier, shown..frontier.len()).await?;
+        let _ = rest.iter().zip(shown..).try_for_each(|(item, index)| each(index, item.as_ref()));
+        Ok(())
+    }
+
+    /// Reads what some links and keys of a frontier lead to, their READs overlapping.
+    pub fn visit_batch(&self, frontier: &Frontier, targets: Range<usize>) -> VisitBatch {
+        let mut state = self.shared.lock();
+        let mut progress = Vec::with_capacity(targets.len());
+        let State { session, awaited, .. } = &mut *state;
+        let submitted = session.submit_each(frontier, targets, |session, ticket| {
+            progress.push(await_answer(session, awaited, ticket));
+        });
+        if let Err(error) = submitted {
+            progress.push(Progress::Answered(Err(error)));
+        }
+        drop(state);
+        VisitBatch { shared: self.shared.clone(), progress }
+    }
+
+    /// Scans a table: its first page, whose rest [`AsyncSession::page`] takes.
+    pub fn scan(&self, table: Table, scan: &Scan) -> Operation<ScanPage> {
+        self.submit(|session| session.submit_scan(table, scan), page)
+    }
+
+    /// The next page of a scan.
+    pub fn page(&self, scan: PausedScan) -> Operation<ScanPage> {
+        self.submit(|session| session.submit_page(scan), page)
     }
 
     /// Puts a plain item. Its result is the version.
@@ -167,9 +223,51 @@ impl AsyncSession {
         )
     }
 
-    /// Does something with the session that is no future, such as opening a table or following links: tasks
-    /// that use this session wait for so long. In shared memory reads take microseconds. What is submitted in
-    /// here is answered to nobody.
+    /// Puts a plain item if the key's version is still the expected one (`None`: if it is absent).
+    pub fn compare_and_set(
+        &self,
+        table: Table,
+        key: &[u8],
+        expected: Option<Version>,
+        value: &[u8],
+    ) -> Operation<CompareAndSet> {
+        self.submit(|session| session.submit_compare_and_set(table, key, expected, value), compared)
+    }
+
+    /// Puts an item if the key's version is still the expected one (`None`: if it is absent).
+    pub fn compare_and_set_item(
+        &self,
+        table: Table,
+        key: &[u8],
+        expected: Option<Version>,
+        item: &NewItem,
+    ) -> Operation<CompareAndSet> {
+        self.submit(|session| session.submit_compare_and_set_item(table, key, expected, item), compared)
+    }
+
+    /// Deletes a key if its version is still the expected one.
+    pub fn compare_and_delete(
+        &self,
+        table: Table,
+        key: &[u8],
+        expected: Version,
+    ) -> Operation<CompareAndSet> {
+        self.submit(|session| session.submit_compare_and_delete(table, key, expected), compared)
+    }
+
+    /// The handle of a table, by the id that a link tells.
+    pub fn table_by_id(&self, id: TableId) -> Table {
+        self.shared.lock().session.table_by_id(id)
+    }
+
+    /// What all operations of all tasks with this session have cost so far.
+    pub fn cost(&self) -> Cost {
+        self.shared.lock().session.cost()
+    }
+
+    /// Does something with the session that is no future, such as opening a table or walking: tasks that use
+    /// this session wait for so long. In shared memory reads take microseconds. What is submitted in here is
+    /// answered to nobody.
     pub fn with<T>(&self, call: impl FnOnce(&mut Session) -> T) -> T {
         self.shared.locked(|state, woken| {
             let done = call(&mut state.session);
@@ -185,15 +283,27 @@ impl AsyncSession {
         result: fn(Outcome) -> T,
     ) -> Operation<T> {
         let mut state = self.shared.lock();
-        let progress = match submit(&mut state.session) {
-            Ok(ticket) => {
-                state.awaited.insert(ticket, Awaited::By(None));
-                Progress::Submitted(ticket)
-            }
-            Err(error) => Progress::Failed(error),
+        let State { session, awaited, .. } = &mut *state;
+        let progress = match submit(session) {
+            Ok(ticket) => await_answer(session, awaited, ticket),
+            Err(error) => Progress::Answered(Err(error)),
         };
         drop(state);
         Operation { shared: self.shared.clone(), progress, result }
+    }
+}
+
+fn item(outcome: Outcome) -> Option<Item> {
+    match outcome {
+        Outcome::Item(item) => item,
+        other => unreachable!("a get brought {other:?}"),
+    }
+}
+
+fn page(outcome: Outcome) -> ScanPage {
+    match outcome {
+        Outcome::Page(page) => page,
+        other => unreachable!("a scan brought {other:?}"),
     }
 }
 
@@ -201,6 +311,13 @@ fn written(outcome: Outcome) -> Version {
     match outcome {
         Outcome::Written(version) => version,
         other => unreachable!("a put brought {other:?}"),
+    }
+}
+
+fn compared(outcome: Outcome) -> CompareAndSet {
+    match outcome {
+        Outcome::Compared(compared) => compared,
+        other => unreachable!("a compare-and-set brought {other:?}"),
     }
 }
 
@@ -272,29 +389,47 @@ impl<T> Future for Operation<T> {
     type Output = Result<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        let operation = self.get_mut();
-        let ticket = match std::mem::replace(&mut operation.progress, Progress::Ended) {
-            Progress::Submitted(ticket) => ticket,
-            Progress::Failed(error) => return Poll::Ready(Err(error)),
-            Progress::Ended => panic!("an operation was polled after its end"),
-        };
-        match operation.shared.locked(|state, woken| state.answer(ticket, context.waker(), woken)) {
-            Some(outcome) => Poll::Ready(outcome.map(operation.result)),
-            None => {
-                operation.progress = Progress::Submitted(ticket);
-                Poll::Pending
-            }
+        let Operation { shared, progress, result } = self.get_mut();
+        match shared.has_answered(std::slice::from_mut(progress), context.waker()) {
+            true => Poll::Ready(progress.take().map(*result)),
+            false => Poll::Pending,
         }
     }
 }
 
 impl<T> Drop for Operation<T> {
     fn drop(&mut self) {
-        if let Progress::Submitted(ticket) = self.progress {
-            self.shared.locked(|state, woken| {
-                state.awaited.remove(&ticket);
-                state.wake_driver_to_end(woken);
-            });
+        self.shared.abandon(std::slice::from_ref(&self.progress));
+    }
+}
+
+impl Future for VisitBatch {
+    type Output = Result<Vec<Option<Item>>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Vec<Option<Item>>>> {
+        let VisitBatch { shared, progress } = self.get_mut();
+        match shared.has_answered(progress, context.waker()) {
+            true => Poll::Ready(progress.iter_mut().map(|progress| progress.take().map(item)).collect()),
+            false => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for VisitBatch {
+    fn drop(&mut self) {
+        self.shared.abandon(&self.progress);
+    }
+}
+
+impl Progress {
+    fn is_answered(&self) -> bool {
+        !matches!(self, Progress::Submitted(_))
+    }
+
+    fn take(&mut self) -> Result<Outcome> {
+        match std::mem::replace(self, Progress::Ended) {
+            Progress::Answered(outcome) => outcome,
+            Progress::Submitted(_) | Progress::Ended => panic!("an operation was polled after its end"),
         }
     }
 }
@@ -311,47 +446,87 @@ impl Shared {
         woken.into_iter().for_each(Waker::wake);
         done
     }
+
+    /// Whether all of some operations have ended. If not the task is woken when they have.
+    fn has_answered(&self, operations: &mut [Progress], task: &Waker) -> bool {
+        operations.iter().all(Progress::is_answered)
+            || self.locked(|state, woken| state.has_answered(operations, task, woken))
+    }
+
+    /// Gives up those operations that have not ended.
+    fn abandon(&self, operations: &[Progress]) {
+        if operations.iter().all(Progress::is_answered) {
+            return;
+        }
+        self.locked(|state, woken| {
+            for operation in operations {
+                if let Progress::Submitted(ticket) = operation {
+                    state.awaited.remove(ticket);
+                }
+            }
+            state.wake_driver_to_end(woken);
+        });
+    }
+}
+
+/// What an operation comes to that was just submitted.
+fn await_answer(session: &mut Session, awaited: &mut HashMap<Ticket, Awaited>, ticket: Ticket) -> Progress {
+    match session.take_last(ticket) {
+        Some(outcome) => Progress::Answered(outcome),
+        None => {
+            awaited.insert(ticket, Awaited::By(None));
+            Progress::Submitted(ticket)
+        }
+    }
 }
 
 impl State {
-    /// The answer of an operation. `None`: there is none yet, and the task is woken when there is.
-    fn answer(&mut self, ticket: Ticket, task: &Waker, woken: &mut Vec<Waker>) -> Option<Result<Outcome>> {
-        if let Some(outcome) = self.take_answer(ticket) {
-            return Some(outcome);
+    fn has_answered(&mut self, operations: &mut [Progress], task: &Waker, woken: &mut Vec<Waker>) -> bool {
+        if self.take_answers(operations) {
+            return true;
         }
         // A poll that connects again waits before its next try; the driver does that in its own time.
         let connects = self.session.is_detached() && self.session.engine.connection.caller.is_some();
         if !connects || self.abandoned {
             self.turn(woken);
-            if let Some(outcome) = self.take_answer(ticket) {
-                return Some(outcome);
+            if self.take_answers(operations) {
+                return true;
             }
         }
-        if self.abandoned {
-            self.awaited.remove(&ticket);
-            let error = Error::new(ErrorKind::Unavailable, "poll", "the session has no driver any more");
-            return Some(Err(error.with_effect(Effect::Unknown)));
-        }
-        if let Some(Awaited::By(by)) = self.awaited.get_mut(&ticket) {
-            match by {
-                Some(by) => by.clone_from(task),
-                None => *by = Some(task.clone()),
+        for operation in operations {
+            let Progress::Submitted(ticket) = operation else { continue };
+            if self.abandoned {
+                self.awaited.remove(ticket);
+                let error = Error::new(ErrorKind::Unavailable, "poll", "the session has no driver any more");
+                *operation = Progress::Answered(Err(error.with_effect(Effect::Unknown)));
+            } else if let Some(Awaited::By(by)) = self.awaited.get_mut(ticket) {
+                match by {
+                    Some(by) => by.clone_from(task),
+                    None => *by = Some(task.clone()),
+                }
             }
         }
         if std::mem::take(&mut self.idle) {
             woken.extend(self.driver.take());
         }
-        None
+        self.abandoned
     }
 
-    fn take_answer(&mut self, ticket: Ticket) -> Option<Result<Outcome>> {
-        match self.awaited.get(&ticket) {
-            Some(Awaited::Answered(_)) => match self.awaited.remove(&ticket) {
-                Some(Awaited::Answered(outcome)) => Some(outcome),
-                _ => None,
-            },
-            _ => None,
+    /// Takes the answers to operations that are there. Whether these are all.
+    fn take_answers(&mut self, operations: &mut [Progress]) -> bool {
+        let mut all = true;
+        for operation in operations {
+            let Progress::Submitted(ticket) = operation else { continue };
+            match self.awaited.get(ticket) {
+                Some(Awaited::Answered(_)) => {
+                    if let Some(Awaited::Answered(outcome)) = self.awaited.remove(ticket) {
+                        *operation = Progress::Answered(outcome);
+                    }
+                }
+                _ => all = false,
+            }
         }
+        all
     }
 
     /// Polls the session until that has nothing more: only then the descriptor tells of what comes.

@@ -2,7 +2,7 @@
 
 use kelix_image::words::{bytes_of, bytes_of_mut};
 use kelix_image::{LinkView, link_target};
-use kelix_types::{TableId, Version};
+use kelix_types::{Error, ErrorKind, TableId, Version};
 
 use crate::Table;
 use crate::engine::Wanted;
@@ -191,6 +191,11 @@ impl Frontier {
             self.links.truncate(gone.link);
             self.sources.truncate(left);
         }
+    }
+
+    /// What is wrong with targets that it does not have.
+    pub(crate) fn has_no_such(&self) -> Error {
+        Error::unnamed(ErrorKind::InvalidArgument, format!("a frontier has {} targets", self.len()))
     }
 
     pub(crate) fn origin(&self, target: &Target) -> Option<Origin<'_>> {

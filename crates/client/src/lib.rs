@@ -95,7 +95,7 @@ pub use key::Key;
 pub use read::Cost;
 pub use record::{AttributeValue, LinkTarget, LinkValue, Record, RecordReader, RecordWriter, Schema};
 pub use rows::Rows;
-pub use scan::{PausedScan, Scan, Scanner};
+pub use scan::{PausedScan, Scan, ScanPage, Scanner};
 pub use session::{CompareAndSet, Session, SessionOptions};
 pub use statistics::{SnapshotTaken, Statistics};
 pub use submit::{Completion, Outcome, Ticket};

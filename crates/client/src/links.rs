@@ -30,6 +30,24 @@ pub(crate) struct Origin<'a> {
     pub position: u64,
 }
 
+/// The same for a link whose item is not at hand when its target is.
+pub(crate) struct KeptOrigin {
+    table: TableId,
+    key: Vec<u8>,
+    version: Version,
+    position: u64,
+}
+
+impl KeptOrigin {
+    pub fn of(Origin { table, key, version, position }: Origin<'_>) -> KeptOrigin {
+        KeptOrigin { table, key: key.to_vec(), version, position }
+    }
+
+    pub fn get(&self) -> Origin<'_> {
+        Origin { table: self.table, key: &self.key, version: self.version, position: self.position }
+    }
+}
+
 impl<'k> Wanted<'k> {
     /// Where a link leads, wherever it stands.
     #[inline(always)]
@@ -61,7 +79,7 @@ impl Item {
         Some(origin).filter(|_| self.large.is_none())
     }
 
-    fn has_no_link(&self, name: &str) -> Error {
+    pub(crate) fn has_no_link(&self, name: &str) -> Error {
         let key = String::from_utf8_lossy(self.key()).into_owned();
         Error::unnamed(ErrorKind::NoSuchAttribute, format!("item \"{key}\" has no link \"{name}\""))
     }
@@ -239,7 +257,11 @@ impl Session {
 
     /// Where a target is looked for, and the generation in which the session reads there.
     #[inline(always)]
-    fn bind_target<'f>(&mut self, frontier: &'f Frontier, target: &Target) -> Result<(Wanted<'f>, u64)> {
+    pub(crate) fn bind_target<'f>(
+        &mut self,
+        frontier: &'f Frontier,
+        target: &Target,
+    ) -> Result<(Wanted<'f>, u64)> {
         let (wanted, source) = (frontier.link(target.link), &frontier.sources[target.source as usize]);
         if !source.is_item {
             let table = self.catalogue.bind(&mut self.engine, source.table)?;
@@ -255,17 +277,74 @@ impl Session {
         item: &mut Item,
         each: &mut impl FnMut(usize, Option<&Item>) -> ControlFlow<()>,
     ) -> Result<()> {
-        frontier.targets.iter().take(ASKED_AHEAD).for_each(|target| self.prefetch(frontier, target));
+        self.prefetch_first(frontier);
         for index in 0..frontier.len() {
-            if let Some(target) = frontier.targets.get(index + ASKED_AHEAD) {
-                self.prefetch(frontier, target);
-            }
+            self.prefetch_behind(frontier, index);
             let found = self.arrive(frontier, index, item)?;
             if each(index, found.then_some(&*item)).is_break() {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Shows what a frontier leads to, in order, as far as that is read at once: where memory is within reach
+    /// of loads, up to the first target that has to be looked for elsewhere. How many have been dealt with:
+    /// all, if it was told to break off. [`Session::submit_visit`] brings the others.
+    pub fn visit_at_hand(
+        &mut self,
+        frontier: &Frontier,
+        mut each: impl FnMut(usize, Option<&Item>) -> ControlFlow<()>,
+    ) -> Result<usize> {
+        self.operate("visit", |session| {
+            session.heal()?;
+            let mut item = std::mem::take(&mut session.visited).unwrap_or_else(Item::empty);
+            let result = session.visit_at_once(frontier, &mut item, &mut each);
+            session.visited = Some(item);
+            result
+        })
+    }
+
+    fn visit_at_once(
+        &mut self,
+        frontier: &Frontier,
+        item: &mut Item,
+        each: &mut impl FnMut(usize, Option<&Item>) -> ControlFlow<()>,
+    ) -> Result<usize> {
+        if !self.engine.transport.reads_directly() {
+            return Ok(0);
+        }
+        self.prefetch_first(frontier);
+        for (index, target) in frontier.targets.iter().enumerate() {
+            self.prefetch_behind(frontier, index);
+            let (wanted, generation) = self.bind_target(frontier, target)?;
+            let Session { engine, catalogue, landing, .. } = self;
+            let Some(found) = engine.land_at_hand(wanted, frontier.origin(target), landing)? else {
+                return Ok(index);
+            };
+            if found {
+                catalogue.take_landed(engine, landing, item, generation)?;
+            }
+            catalogue.check_generation(engine, generation)?;
+            if each(index, found.then_some(&*item)).is_break() {
+                break;
+            }
+        }
+        Ok(frontier.len())
+    }
+
+    /// Asks the processor for the first targets.
+    #[inline(always)]
+    fn prefetch_first(&self, frontier: &Frontier) {
+        frontier.targets.iter().take(ASKED_AHEAD).for_each(|target| self.prefetch(frontier, target));
+    }
+
+    /// Asks the processor for a target further on than the one that is about to be read.
+    #[inline(always)]
+    fn prefetch_behind(&self, frontier: &Frontier, index: usize) {
+        if let Some(target) = frontier.targets.get(index + ASKED_AHEAD) {
+            self.prefetch(frontier, target);
+        }
     }
 
     /// Asks the processor for a target.
@@ -306,10 +385,7 @@ impl Session {
         targets: Range<usize>,
         items: &mut [Option<Item>],
     ) -> Result<()> {
-        let Some(targets) = frontier.targets.get(targets) else {
-            let context = format!("a frontier has {} targets", frontier.len());
-            return Err(Error::unnamed(ErrorKind::InvalidArgument, context));
-        };
+        let targets = frontier.targets.get(targets).ok_or_else(|| frontier.has_no_such())?;
         let mut first = 0;
         while first < targets.len() {
             let (begin, generation) = self.bind_target(frontier, &targets[first])?;

@@ -21,7 +21,7 @@ use kelix_wire::{Op, RequestHead};
 use crate::Table;
 use crate::engine::check_key;
 use crate::item::{Item, Link, NewItem};
-use crate::session::{CompareAndSet, Session, outcome};
+use crate::session::{CompareAndSet, Session, compared};
 
 /// A struct whose fields are the attributes and links of an item. `#[derive(kelix::Record)]`, of the feature
 /// `derive`, implements it for structs with named fields.
@@ -533,7 +533,7 @@ impl<R: Record> Schema<R> {
             let head = RequestHead { expect, attributes, ..RequestHead::new(Op::Put, 0, id) };
             session.engine.write(head, key, &self.body)
         })?;
-        Ok(outcome(&answer))
+        Ok(compared(Op::Put, &answer))
     }
 
     /// Looks up the numbers of the names for puts, if they are not known.

@@ -5,10 +5,12 @@
 //! is put or deleted meanwhile at most once.
 
 mod cursor;
+mod page;
 
 use std::collections::VecDeque;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::ops::RangeBounds;
+use std::sync::Arc;
 
 use kelix_image::{ItemFlags, inline_item};
 use kelix_types::limits::{KEY_BYTES_MAX, SCAN_KEYS_MAX};
@@ -18,15 +20,17 @@ use kelix_wire::ScanArgument;
 use crate::Table;
 use crate::catalogue::BoundTable;
 use crate::engine::{Engine, check_key};
-use crate::item::Item;
+use crate::item::{Item, Names};
 use crate::ordered::Hint;
 use crate::rows::Rows;
 use crate::session::Session;
 
 pub(crate) use cursor::{Cursor, Found, Range};
 use cursor::{after_prefix, after_string, nonsense, number_of};
+pub(crate) use page::PageRead;
+pub use page::ScanPage;
 
-/// Keys of one page of a [`Scanner`].
+/// Keys of one page of a [`Scanner`], and of a submitted one.
 const PAGE_KEYS: u64 = 256;
 
 /// Scans that begin together.
@@ -211,7 +215,7 @@ pub struct Scanner<'s> {
 }
 
 /// A scan that was set aside: it holds no borrow of its session, which can do something else meanwhile.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct PausedScan {
     cursor: Cursor,
     page: VecDeque<Item>,
@@ -224,12 +228,39 @@ pub struct PausedScan {
 impl PausedScan {
     /// Goes on with the scan. An error: it is of another server than the session.
     pub fn resume(self, session: &mut Session) -> Result<Scanner<'_>> {
-        session.operate("scan", |session| {
-            session.heal()?;
-            session.catalogue.check_life(&session.engine, self.life, "scan", "begin anew")
-        })?;
+        session.operate("scan", |session| self.check_life(session))?;
         Ok(Scanner { session, scan: self })
     }
+
+    /// Refuses a session with another server than the scan's.
+    pub(crate) fn check_life(&self, session: &mut Session) -> Result<()> {
+        session.heal()?;
+        session.catalogue.check_life(&session.engine, self.life, "scan", "begin anew")
+    }
+
+    /// The table that it reads.
+    pub(crate) fn table(&self) -> TableId {
+        self.cursor.table
+    }
+}
+
+/// Adds what a scan has found to its page, with the names of attributes that are at hand. `Some`: the key of
+/// an item that has to be fetched by itself.
+fn add_found<'f>(
+    page: &mut VecDeque<Item>,
+    found: Found<'f>,
+    table: TableId,
+    names: &(TableId, Arc<Names>),
+    of: (u64, u64),
+) -> Option<&'f [u8]> {
+    let item = |words: &[u64]| Item::of(words.to_vec(), None, names, of);
+    match found {
+        Found::Values(values) => page
+            .extend(values.iter().map(|value| item(&inline_item(table, value[0].to_be_bytes(), value[1])))),
+        Found::Item(view) => page.push_back(item(view.words())),
+        Found::Key(key) => return Some(key),
+    }
+    None
 }
 
 impl Scanner<'_> {
@@ -251,22 +282,10 @@ impl Scanner<'_> {
             }
             cursor.next_page(engine, scanned, PAGE_KEYS, &mut |engine: &mut Engine, found: Found<'_>| {
                 let before = page.len();
-                let life = engine.transport.handles();
-                let item =
-                    |words: &[u64]| Item::of(words.to_vec(), None, &catalogue.names.last, (generation, life));
-                match found {
-                    Found::Values(values) => page.extend(
-                        values
-                            .iter()
-                            .map(|value| item(&inline_item(table, value[0].to_be_bytes(), value[1]))),
-                    ),
-                    Found::Item(view) => page.push_back(item(view.words())),
-                    Found::Key(key) => page.extend(catalogue.fetch_item(
-                        engine,
-                        landing,
-                        BoundTable { id: table, generation },
-                        key,
-                    )?),
+                let of = (generation, engine.transport.handles());
+                if let Some(key) = add_found(page, found, table, &catalogue.names.last, of) {
+                    let table = BoundTable { id: table, generation };
+                    page.extend(catalogue.fetch_item(engine, landing, table, key)?);
                 }
                 Ok((page.len() - before) as u64)
             })?;
@@ -299,13 +318,16 @@ impl Iterator for Scanner<'_> {
 impl Session {
     /// Scans a table: the items come one after another, and are fetched in pages.
     pub fn scan(&mut self, table: Table, scan: &Scan) -> Result<Scanner<'_>> {
-        let scan = self.operate("scan", |session| {
-            let BoundTable { id, generation } = session.check_table(table)?;
-            let transport = &session.engine.transport;
-            let (cursor, life) = (scan.resolve(id, transport.seed())?, transport.handles());
-            Ok(PausedScan { cursor, page: VecDeque::new(), generation, life })
-        })?;
+        let scan = self.operate("scan", |session| session.begin_scan(table, scan))?;
         Ok(Scanner { session: self, scan })
+    }
+
+    /// A scan that has read nothing yet.
+    pub(crate) fn begin_scan(&mut self, table: Table, scan: &Scan) -> Result<PausedScan> {
+        let BoundTable { id, generation } = self.check_table(table)?;
+        let transport = &self.engine.transport;
+        let (cursor, life) = (scan.resolve(id, transport.seed())?, transport.handles());
+        Ok(PausedScan { cursor, page: VecDeque::new(), generation, life })
     }
 
     /// Scans a table into a buffer that is reused from scan to scan: keys, and plain values (or the unnamed

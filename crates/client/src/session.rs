@@ -426,7 +426,7 @@ impl Session {
         let key = key.into_bytes();
         let item = (key.as_ref(), value);
         let answer = self.write_plain("compare_and_set", table, Op::Put, item, Some(expected))?;
-        Ok(outcome(&answer))
+        Ok(compared(Op::Put, &answer))
     }
 
     /// Deletes a key if its version is still the expected one.
@@ -440,7 +440,7 @@ impl Session {
         let expect = Some(Some(expected));
         let answer =
             self.write_plain("compare_and_delete", table, Op::Delete, (key.as_ref(), &[]), expect)?;
-        Ok(if answer.status == Status::Ok { CompareAndSet::Done(None) } else { outcome(&answer) })
+        Ok(compared(Op::Delete, &answer))
     }
 
     /// A write of a plain item, or of none, and its answer.
@@ -494,7 +494,7 @@ impl Session {
             engine.write(head, key, &body)
         })?;
         debug_assert!(matches!(answer.status, Status::Ok | Status::Mismatch));
-        Ok(outcome(&answer))
+        Ok(compared(Op::Put, &answer))
     }
 }
 
@@ -507,9 +507,11 @@ impl Drop for Session {
     }
 }
 
-pub(crate) fn outcome(answer: &Answer) -> CompareAndSet {
-    match answer.status {
-        Status::Ok => CompareAndSet::Done(answer.version()),
+/// How a write ended that was to be done if the key had the expected version.
+pub(crate) fn compared(op: Op, answer: &Answer) -> CompareAndSet {
+    match (answer.status, op) {
+        (Status::Ok, Op::Delete) => CompareAndSet::Done(None),
+        (Status::Ok, _) => CompareAndSet::Done(answer.version()),
         _ => CompareAndSet::Mismatch(answer.version()),
     }
 }

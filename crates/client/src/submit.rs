@@ -1,6 +1,7 @@
 //! Submit and poll: operations that go on while their caller does something else.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 use kelix_fabric::{Clock, PROGRESS_BYTES, Waiter, WorkQueue};
@@ -11,12 +12,17 @@ use kelix_wire::{Op, RequestHead, Status};
 use crate::Table;
 use crate::catalogue::{BoundTable, Catalogue};
 use crate::engine::{
-    BETWEEN_TRIES, Engine, Fetch, Patience, check_answer, check_key, check_value, is_passing, nanoseconds,
+    BETWEEN_TRIES, Buffers, Engine, Fetch, Patience, Wanted, check_answer, check_key, check_value,
+    is_passing, nanoseconds,
 };
+use crate::frontier::Frontier;
 use crate::item::{Item, NewItem};
 use crate::key::Key;
+use crate::links::{KeptOrigin, Origin};
+use crate::pointers::Pointer;
 use crate::read::Landing;
-use crate::session::Session;
+use crate::scan::{PageRead, PausedScan, Scan, ScanPage};
+use crate::session::{CompareAndSet, Session, compared};
 use crate::transport::{Answer, PostError, RequestId};
 
 /// Names a submitted operation.
@@ -35,12 +41,16 @@ pub struct Completion {
 /// What a submitted operation brought.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// A get: the item, `None` if the key is absent.
+    /// A get, or a read along a link: the item, `None` if the key is absent.
     Item(Option<Item>),
     /// A put: the new version.
     Written(Version),
     /// A delete: whether the key was there.
     Deleted(bool),
+    /// A write that was to be done only if the key had the expected version: whether it was.
+    Compared(CompareAndSet),
+    /// A page of a scan.
+    Page(ScanPage),
 }
 
 /// A submitted operation.
@@ -49,6 +59,8 @@ struct Operation {
     head: RequestHead,
     key: Vec<u8>,
     value: Vec<u8>,
+    /// Of a get along a link.
+    link: Option<Box<LinkEnd>>,
     /// That of the table; 0: none.
     generation: u64,
     state: State,
@@ -56,9 +68,17 @@ struct Operation {
     since_ns: u64,
 }
 
+/// What a link says of its target, and where the link itself stands, for its repair.
+struct LinkEnd {
+    pointer: Option<Pointer>,
+    origin: Option<KeptOrigin>,
+}
+
 enum State {
     /// A get whose item is looked for.
     Fetching(Box<(Fetch, Landing)>),
+    /// A page of a scan.
+    Scanning(Box<PageRead>),
     /// There is to be a request, once there is room for it.
     Unsent,
     /// The request is under way.
@@ -138,11 +158,26 @@ impl Sending {
 }
 
 impl Operation {
+    /// One that has not begun, and has no ticket yet.
+    fn new(head: RequestHead, key: &[u8], value: Vec<u8>, generation: u64) -> Operation {
+        let (ticket, key, state) = (Ticket(0), key.to_vec(), State::Unsent);
+        Operation { ticket, head, key, value, link: None, generation, state, since_ns: 0 }
+    }
+
     fn is_unsent(&self) -> bool {
         match &self.state {
             State::Fetching(fetching) => fetching.0.is_unsent(),
+            State::Scanning(page) => page.is_unsent(),
             State::Unsent => true,
             State::Asked(_) => false,
+        }
+    }
+
+    /// The shard that it asks.
+    fn shard(&self, engine: &Engine) -> usize {
+        match &self.state {
+            State::Scanning(page) => page.shard(engine),
+            _ => engine.transport.route(self.head.table, &self.key).1,
         }
     }
 
@@ -151,27 +186,32 @@ impl Operation {
         &mut self,
         engine: &mut Engine,
         catalogue: &mut Catalogue,
+        scanned: &mut Buffers,
         sending: &mut Sending,
     ) -> Result<Option<Outcome>> {
-        let shard = engine.transport.route(self.head.table, &self.key).1;
+        let shard = self.shard(engine);
         match &mut self.state {
             State::Fetching(fetching) => {
                 let (fetch, landing) = &mut **fetching;
-                loop {
-                    let posted = fetch.read_cost().0;
-                    match fetch.advance(engine, &self.key, landing)? {
-                        Some(exists) => return self.item(engine, catalogue, exists).map(Some),
-                        None if fetch.is_unsent() => {
-                            if sending.send(engine, shard, |engine| fetch.ask(engine, &self.key))?.is_some() {
-                                self.since_ns = engine.transport.fabric.now_ns();
-                            }
-                            return Ok(None);
-                        }
-                        // What was posted may be done already: nothing tells of it then.
-                        None if fetch.read_cost().0 != posted => {}
-                        None => return Ok(None),
-                    }
+                if let Some(exists) = fetch.run(engine, &self.key, landing)? {
+                    return self.item(engine, catalogue, exists).map(Some);
                 }
+                let is_sent = fetch.is_unsent()
+                    && sending.send(engine, shard, |engine| fetch.ask(engine, &self.key))?.is_some();
+                if is_sent {
+                    self.since_ns = engine.transport.fabric.now_ns();
+                }
+                Ok(None)
+            }
+            State::Scanning(page) => {
+                if let Some(page) = page.advance(engine, catalogue, scanned)? {
+                    return Ok(Some(Outcome::Page(page)));
+                }
+                let shard = page.shard(engine);
+                if page.is_unsent() && sending.send(engine, shard, |engine| page.ask(engine))?.is_some() {
+                    self.since_ns = engine.transport.fabric.now_ns();
+                }
+                Ok(None)
             }
             State::Unsent if self.value.len() > MESSAGE_VALUE_BYTES_MAX => {
                 if sending.full[shard] || std::mem::replace(&mut sending.sent_large, true) {
@@ -185,7 +225,7 @@ impl Operation {
                 // Those behind have waited for this one, which had patience of its own. If that was used up,
                 // so is theirs.
                 sending.patience = Patience::default();
-                Ok(Some(Outcome::Written(Version(answer.version))))
+                Ok(Some(self.outcome(&answer)))
             }
             State::Unsent => {
                 let (key, value) = (&self.key, &self.value);
@@ -208,25 +248,33 @@ impl Operation {
         check_answer(&answer)?;
         let hash = engine.transport.route(self.head.table, &self.key).0;
         engine.transport.learn(hash, &answer);
-        Ok(match self.head.op {
-            Op::Delete => Outcome::Deleted(answer.status == Status::Ok),
-            _ => Outcome::Written(Version(answer.version)),
-        })
+        Ok(self.outcome(&answer))
     }
 
-    /// The outcome of a get whose item has landed, if the item exists.
+    /// What an answer says that is no refusal.
+    fn outcome(&self, answer: &Answer) -> Outcome {
+        match self.head.op {
+            op if self.head.expect.is_some() => Outcome::Compared(compared(op, answer)),
+            Op::Delete => Outcome::Deleted(answer.status == Status::Ok),
+            _ => Outcome::Written(Version(answer.version)),
+        }
+    }
+
+    /// The outcome of a get whose item has landed, if the item exists. A link that led elsewhere is repaired.
     fn item(&mut self, engine: &mut Engine, catalogue: &mut Catalogue, exists: bool) -> Result<Outcome> {
         let State::Fetching(fetching) = &mut self.state else { unreachable!("a get") };
-        let item =
-            exists.then(|| catalogue.make_item(engine, &mut fetching.1, self.generation)).transpose()?;
-        catalogue.check_generation(engine, self.generation)?;
-        Ok(Outcome::Item(item))
+        let landing = &mut fetching.1;
+        if let Some(LinkEnd { pointer, origin }) = self.link.as_deref().filter(|_| exists) {
+            engine.repair(origin.as_ref().map(KeptOrigin::get), *pointer, landing.pointer)?;
+        }
+        landed(engine, catalogue, landing, exists, self.generation)
     }
 
     /// Gives the operation up. Whether it may have had an effect.
     fn abandon(&mut self, engine: &mut Engine) -> Effect {
         match &mut self.state {
             State::Fetching(fetching) => fetching.0.abandon(engine),
+            State::Scanning(page) => page.abandon(engine),
             State::Asked(id) if engine.transport.abandon(*id) => return Effect::Unknown,
             State::Unsent | State::Asked(_) => {}
         }
@@ -234,7 +282,13 @@ impl Operation {
     }
 
     /// Ends what the shard could not be asked for, or has not answered.
-    fn fail(&mut self, engine: &mut Engine, catalogue: &mut Catalogue, error: Error) -> Result<Outcome> {
+    fn fail(
+        &mut self,
+        engine: &mut Engine,
+        catalogue: &mut Catalogue,
+        scanned: &mut Buffers,
+        error: Error,
+    ) -> Result<Outcome> {
         let effect = self.abandon(engine);
         let table = self.head.table;
         match &mut self.state {
@@ -242,6 +296,9 @@ impl Operation {
                 let route = engine.transport.route(table, &self.key);
                 let found = engine.fetch_alone((table, &self.key), route, error, &mut fetching.1)?;
                 self.item(engine, catalogue, found.is_some())
+            }
+            State::Scanning(page) if engine.is_alone(table, &error) => {
+                page.finish_alone(engine, catalogue, scanned, error).map(Outcome::Page)
             }
             _ if effect == Effect::Unknown => Err(error.with_effect(effect)),
             _ => Err(error),
@@ -253,6 +310,26 @@ impl Submitted {
     /// How many have not been returned yet.
     fn outstanding(&self) -> usize {
         self.queue.len() + self.under_way.len() + self.finished.len()
+    }
+
+    fn new_ticket(&mut self) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        ticket
+    }
+
+    /// Takes in an operation that begins with the next poll.
+    fn enqueue(&mut self, operation: Operation) -> Ticket {
+        let ticket = self.new_ticket();
+        self.queue.push_back(Operation { ticket, ..operation });
+        ticket
+    }
+
+    /// Takes in an operation that is over.
+    fn end_at_once(&mut self, outcome: Result<Outcome>) -> Ticket {
+        let ticket = self.new_ticket();
+        self.finish(ticket, outcome);
+        ticket
     }
 
     fn finish(&mut self, ticket: Ticket, outcome: Result<Outcome>) {
@@ -273,18 +350,15 @@ impl Submitted {
         let mut began = false;
         while self.under_way.len() < UNDER_WAY_MAX {
             let Some(mut operation) = self.queue.pop_front() else { break };
-            if operation.head.op == Op::Get {
+            if !operation.head.op.properties().has_effect {
                 let Some(tag) = self.free_tag() else {
                     self.queue.push_front(operation);
                     break;
                 };
-                match begin_get(engine, tag, &operation) {
-                    Ok(fetch) => operation.state = State::Fetching(Box::new((fetch, Landing::default()))),
-                    Err(error) => {
-                        self.free_tags.push(tag);
-                        self.finish(operation.ticket, Err(error));
-                        continue;
-                    }
+                if let Err(error) = begin_read(engine, tag, &mut operation) {
+                    self.free_tags.push(tag);
+                    self.finish(operation.ticket, Err(error));
+                    continue;
                 }
             }
             operation.since_ns = engine.transport.fabric.now_ns();
@@ -296,19 +370,20 @@ impl Submitted {
 
     /// Goes on with all that are under way. Returns whether one of them has ended, so that there is room for
     /// another.
-    fn advance(&mut self, engine: &mut Engine, catalogue: &mut Catalogue) -> bool {
+    fn advance(&mut self, engine: &mut Engine, catalogue: &mut Catalogue, scanned: &mut Buffers) -> bool {
         let before = self.under_way.len();
         let now_ns = engine.transport.fabric.now_ns();
         self.sending.begin_round(engine.transport.shards());
         let mut under_way = std::mem::take(&mut self.under_way);
         under_way.retain_mut(|operation| {
-            let outcome = match operation.advance(engine, catalogue, &mut self.sending).transpose() {
+            let advanced = operation.advance(engine, catalogue, scanned, &mut self.sending);
+            let outcome = match advanced.transpose() {
                 // The state of a server that has gone is looked through further.
-                Some(Err(error)) => operation.fail(engine, catalogue, error),
+                Some(Err(error)) => operation.fail(engine, catalogue, scanned, error),
                 Some(outcome) => outcome,
                 None if operation.is_unsent() => return true,
                 None => match self.given_up(engine, operation, now_ns) {
-                    Some(error) => operation.fail(engine, catalogue, error),
+                    Some(error) => operation.fail(engine, catalogue, scanned, error),
                     None => return true,
                 },
             };
@@ -319,7 +394,7 @@ impl Submitted {
             engine.send_all();
         }
         if under_way.iter().any(Operation::is_unsent) {
-            self.end_unsent(engine, catalogue, &mut under_way);
+            self.end_unsent(engine, catalogue, scanned, &mut under_way);
         }
         self.under_way = under_way;
         self.under_way.len() < before
@@ -327,14 +402,22 @@ impl Submitted {
 
     /// Takes note of how an operation has ended.
     fn end(&mut self, operation: &Operation, outcome: Result<Outcome>) {
-        if let State::Fetching(fetching) = &operation.state {
-            self.free_tags.push(fetching.0.tag());
+        match &operation.state {
+            State::Fetching(fetching) => self.free_tags.push(fetching.0.tag()),
+            State::Scanning(page) => self.free_tags.push(page.tag()),
+            State::Unsent | State::Asked(_) => {}
         }
         self.finish(operation.ticket, outcome);
     }
 
     /// Gives up what could not be sent for too long.
-    fn end_unsent(&mut self, engine: &mut Engine, catalogue: &mut Catalogue, under_way: &mut Vec<Operation>) {
+    fn end_unsent(
+        &mut self,
+        engine: &mut Engine,
+        catalogue: &mut Catalogue,
+        scanned: &mut Buffers,
+        under_way: &mut Vec<Operation>,
+    ) {
         let now_ns = engine.transport.fabric.now_ns();
         let gone = self.has_tried_enough(engine, now_ns);
         if !gone && self.sending.patience.waited(now_ns) < engine.limit() {
@@ -344,7 +427,7 @@ impl Submitted {
             let unsent = operation.is_unsent();
             if unsent {
                 let error = if gone { engine.gone() } else { engine.timed_out() };
-                let outcome = operation.fail(engine, catalogue, error);
+                let outcome = operation.fail(engine, catalogue, scanned, error);
                 self.end(operation, outcome);
             }
             !unsent
@@ -354,7 +437,7 @@ impl Submitted {
     /// Why an operation is not waited for any longer.
     fn given_up(&self, engine: &mut Engine, operation: &Operation, now_ns: u64) -> Option<Error> {
         let waited = Duration::from_nanos(now_ns.saturating_sub(operation.since_ns.max(self.moved_ns)));
-        let shard = engine.transport.route(operation.head.table, &operation.key).1;
+        let shard = operation.shard(engine);
         match engine.check_server(shard) {
             // A server that is superseded gives no more answers; one that has gone may be found again.
             Err(error) if engine.connection.caller.is_none() || error.kind() == ErrorKind::Superseded => {
@@ -422,61 +505,225 @@ impl Submitted {
     }
 }
 
-fn begin_get(engine: &mut Engine, tag: u32, get: &Operation) -> Result<Fetch> {
+/// Begins a get or a page, whose READs have this tag.
+fn begin_read(engine: &mut Engine, tag: u32, read: &mut Operation) -> Result<()> {
+    if let State::Scanning(page) = &mut read.state {
+        page.set_tag(tag);
+        return Ok(());
+    }
     engine.note_operation()?;
-    let table = get.head.table;
-    let route = engine.transport.route(table, &get.key);
-    if table.kind().is_ordered() {
+    let table = read.head.table;
+    let route = engine.transport.route(table, &read.key);
+    let of_link = read.link.as_ref().and_then(|link| link.pointer);
+    let known = of_link.or_else(|| engine.transport.known_pointer(route.0));
+    if known.is_none() && table.kind().is_ordered() {
         engine.copy_models(table, route.1)?;
     }
-    let known = engine.transport.known_pointer(route.0);
-    Ok(engine.begin_fetch(tag, (table, &get.key), route, known))
+    let fetch = engine.begin_fetch(tag, (table, &read.key), route, known);
+    read.state = State::Fetching(Box::new((fetch, Landing::default())));
+    Ok(())
+}
+
+/// The outcome of a get whose item has landed, if the item exists.
+fn landed(
+    engine: &mut Engine,
+    catalogue: &mut Catalogue,
+    landing: &mut Landing,
+    exists: bool,
+    generation: u64,
+) -> Result<Outcome> {
+    let item = exists.then(|| catalogue.make_item(engine, landing, generation)).transpose()?;
+    catalogue.check_generation(engine, generation)?;
+    Ok(Outcome::Item(item))
 }
 
 impl Session {
-    fn submit(&mut self, op: Op, table: Table, key: &[u8], value: &[u8]) -> Result<Ticket> {
+    fn submit(
+        &mut self,
+        op: Op,
+        table: Table,
+        (key, value): (&[u8], &[u8]),
+        expect: Option<Option<Version>>,
+    ) -> Result<Ticket> {
         self.operate("submit", |session| {
             let BoundTable { id, generation } = session.check_table(table)?;
-            session.enqueue(RequestHead::new(op, 0, id), key, value.to_vec(), generation)
+            let head = RequestHead { expect, ..RequestHead::new(op, 0, id) };
+            session.enqueue(head, key, value.to_vec(), generation)
         })
     }
 
     fn enqueue(&mut self, head: RequestHead, key: &[u8], value: Vec<u8>, generation: u64) -> Result<Ticket> {
         check_key(head.table, key)?;
         check_value(&head, &value)?;
-        let ticket = Ticket(self.submitted.next_ticket);
-        self.submitted.next_ticket += 1;
-        let (key, state) = (key.to_vec(), State::Unsent);
-        let operation = Operation { ticket, head, key, value, generation, state, since_ns: 0 };
-        self.submitted.queue.push_back(operation);
-        Ok(ticket)
+        Ok(self.submitted.enqueue(Operation::new(head, key, value, generation)))
+    }
+
+    fn enqueue_item(
+        &mut self,
+        table: Table,
+        key: &[u8],
+        expect: Option<Option<Version>>,
+        item: &NewItem,
+    ) -> Result<Ticket> {
+        self.operate("submit", |session| {
+            let BoundTable { id, generation } = session.check_table(table)?;
+            let Session { engine, catalogue, .. } = session;
+            let (head, body) = catalogue.encode_item(engine, id, expect, item)?;
+            session.enqueue(head, key, body.into_owned(), generation)
+        })
+    }
+
+    /// Submits the read of a link's target, which was found in a generation (0: in none). What straight code
+    /// finds has ended then.
+    fn submit_target(
+        &mut self,
+        wanted: Wanted<'_>,
+        origin: Option<Origin<'_>>,
+        generation: u64,
+    ) -> Result<Ticket> {
+        let Session { engine, catalogue, submitted, landing, .. } = self;
+        if let Some(exists) = engine.land_at_hand(wanted, origin, landing)? {
+            let outcome = landed(engine, catalogue, landing, exists, generation);
+            return Ok(submitted.end_at_once(outcome));
+        }
+        let Wanted { table, key, pointer } = wanted;
+        check_key(table, key)?;
+        let link = Some(Box::new(LinkEnd { pointer, origin: origin.map(KeptOrigin::of) }));
+        let get = Operation::new(RequestHead::new(Op::Get, 0, table), key, Vec::new(), generation);
+        Ok(submitted.enqueue(Operation { link, ..get }))
     }
 
     /// Submits a get. It begins with the next [`Session::poll`], together with all others submitted until
     /// then.
     pub fn submit_get(&mut self, table: Table, key: impl Key) -> Result<Ticket> {
-        self.submit(Op::Get, table, key.into_bytes().as_ref(), &[])
+        self.submit(Op::Get, table, (key.into_bytes().as_ref(), &[]), None)
+    }
+
+    /// Submits the read along an item's first link under this name, as [`Session::follow`] does it. Its
+    /// outcome is an [`Outcome::Item`]. In shared memory it has mostly ended then, and the next poll tells of
+    /// it.
+    pub fn submit_follow(&mut self, item: &Item, name: &str) -> Result<Ticket> {
+        self.operate("submit", |session| {
+            session.heal()?;
+            session.catalogue.check_item(&session.engine, item.life)?;
+            let link = item.raw_links(name).next().ok_or_else(|| item.has_no_link(name))?;
+            session.submit_target(item.target(&link), item.origin(&link), item.generation)
+        })
+    }
+
+    /// Submits the reads of some targets of a frontier, as [`Session::visit_batch`] does them: a ticket each,
+    /// in their order. Each ends by itself, as an [`Outcome::Item`].
+    pub fn submit_visit(&mut self, frontier: &Frontier, targets: Range<usize>) -> Result<Vec<Ticket>> {
+        let mut tickets = Vec::with_capacity(targets.len());
+        self.submit_each(frontier, targets, |_, ticket| tickets.push(ticket))?;
+        Ok(tickets)
+    }
+
+    /// Submits the reads of some targets of a frontier, and shows each ticket when it is given.
+    pub(crate) fn submit_each(
+        &mut self,
+        frontier: &Frontier,
+        targets: Range<usize>,
+        mut each: impl FnMut(&mut Session, Ticket),
+    ) -> Result<()> {
+        self.operate("submit", |session| {
+            session.heal()?;
+            let targets = frontier.targets.get(targets).ok_or_else(|| frontier.has_no_such())?;
+            for target in targets {
+                let bound = session.bind_target(frontier, target);
+                let submitted = bound.and_then(|(wanted, generation)| {
+                    session.submit_target(wanted, frontier.origin(target), generation)
+                });
+                // Those before it are under way.
+                let ticket = submitted.unwrap_or_else(|error| session.submitted.end_at_once(Err(error)));
+                each(session, ticket);
+            }
+            Ok(())
+        })
     }
 
     /// Submits a put.
     pub fn submit_put(&mut self, table: Table, key: impl Key, value: &[u8]) -> Result<Ticket> {
-        self.submit(Op::Put, table, key.into_bytes().as_ref(), value)
+        self.submit(Op::Put, table, (key.into_bytes().as_ref(), value), None)
+    }
+
+    /// Submits a put that is done if the key's version is still the expected one (`None`: if it is absent),
+    /// as by [`Session::compare_and_set`]. Its outcome is an [`Outcome::Compared`].
+    pub fn submit_compare_and_set(
+        &mut self,
+        table: Table,
+        key: impl Key,
+        expected: Option<Version>,
+        value: &[u8],
+    ) -> Result<Ticket> {
+        self.submit(Op::Put, table, (key.into_bytes().as_ref(), value), Some(expected))
     }
 
     /// Submits a put of an item with attributes and links. Waits only where the server has yet to be asked
     /// for the number of an attribute's name.
     pub fn submit_item(&mut self, table: Table, key: impl Key, item: &NewItem) -> Result<Ticket> {
-        self.operate("submit", |session| {
-            let BoundTable { id, generation } = session.check_table(table)?;
-            let Session { engine, catalogue, .. } = session;
-            let (head, body) = catalogue.encode_item(engine, id, None, item)?;
-            session.enqueue(head, key.into_bytes().as_ref(), body.into_owned(), generation)
-        })
+        self.enqueue_item(table, key.into_bytes().as_ref(), None, item)
+    }
+
+    /// Submits a put of an item that is done if the key's version is still the expected one (`None`: if it is
+    /// absent), as by [`Session::compare_and_set_item`]. Its outcome is an [`Outcome::Compared`]. Waits where
+    /// [`Session::submit_item`] does.
+    pub fn submit_compare_and_set_item(
+        &mut self,
+        table: Table,
+        key: impl Key,
+        expected: Option<Version>,
+        item: &NewItem,
+    ) -> Result<Ticket> {
+        self.enqueue_item(table, key.into_bytes().as_ref(), Some(expected), item)
     }
 
     /// Submits a delete.
     pub fn submit_delete(&mut self, table: Table, key: impl Key) -> Result<Ticket> {
-        self.submit(Op::Delete, table, key.into_bytes().as_ref(), &[])
+        self.submit(Op::Delete, table, (key.into_bytes().as_ref(), &[]), None)
+    }
+
+    /// Submits a delete that is done if the key's version is still the expected one, as by
+    /// [`Session::compare_and_delete`]. Its outcome is an [`Outcome::Compared`].
+    pub fn submit_compare_and_delete(
+        &mut self,
+        table: Table,
+        key: impl Key,
+        expected: Version,
+    ) -> Result<Ticket> {
+        self.submit(Op::Delete, table, (key.into_bytes().as_ref(), &[]), Some(Some(expected)))
+    }
+
+    /// Submits the first page of a scan. Its outcome is an [`Outcome::Page`], whose rest
+    /// [`Session::submit_page`] takes. In shared memory a page is read in the poll where it begins; elsewhere
+    /// the shard is asked for it.
+    pub fn submit_scan(&mut self, table: Table, scan: &Scan) -> Result<Ticket> {
+        self.operate("submit", |session| {
+            let scan = session.begin_scan(table, scan)?;
+            Ok(session.enqueue_page(scan))
+        })
+    }
+
+    /// Submits the next page of a scan: of one whose last page was submitted, or that was set aside
+    /// ([`Scanner::pause`](crate::Scanner::pause)).
+    pub fn submit_page(&mut self, scan: PausedScan) -> Result<Ticket> {
+        self.operate("submit", |session| {
+            scan.check_life(session)?;
+            Ok(session.enqueue_page(scan))
+        })
+    }
+
+    fn enqueue_page(&mut self, scan: PausedScan) -> Ticket {
+        let page = Operation::new(RequestHead::new(Op::Scan, 0, scan.table()), &[], Vec::new(), 0);
+        let state = State::Scanning(Box::new(PageRead::new(scan)));
+        self.submitted.enqueue(Operation { state, ..page })
+    }
+
+    /// The outcome of what was submitted last, if it has ended already.
+    #[cfg(all(feature = "aio", unix))]
+    pub(crate) fn take_last(&mut self, ticket: Ticket) -> Option<Result<Outcome>> {
+        self.submitted.finished.back().filter(|last| last.ticket == ticket)?;
+        self.submitted.finished.pop_back().map(|last| last.outcome)
     }
 
     /// Begins what was submitted and moves what has ended to `completions`; returns how many. Waits only to
@@ -519,11 +766,11 @@ impl Session {
 
     /// Takes in what has come, and does what can be done without waiting for more.
     fn move_on(&mut self) -> Result<()> {
-        let Session { engine, catalogue, submitted, .. } = self;
+        let Session { engine, catalogue, submitted, scanned, .. } = self;
         engine.transport.fabric.progress();
         engine.transport.poll_replies()?;
         engine.note_broken();
-        while submitted.begin_queued(engine) | submitted.advance(engine, catalogue) {}
+        while submitted.begin_queued(engine) | submitted.advance(engine, catalogue, scanned) {}
         engine.transport.fabric.doorbell();
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::net::Ipv4Addr;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::pin::pin;
@@ -15,7 +16,10 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use kelix::aio::{AsyncSession, Driver};
-use kelix::{Client, NewItem, Session, SessionOptions, Table};
+use kelix::{
+    Client, CompareAndSet, Effect, ErrorKind, Frontier, Item, NewItem, Scan, Session, SessionOptions, Table,
+    TableKind,
+};
 use kelix_server::{Server, ServerConfig};
 
 /// Wakes a thread.
@@ -282,6 +286,242 @@ fn a_lost_server_ends_what_is_under_way() {
     // What was there last is read on.
     let item = block_on(session.get(table, b"k")).expect("from memory").expect("it was put");
     assert_eq!(item.value(), b"v");
+    drop(session);
+    driver.join().expect("it ends");
+}
+
+/// An item with links "next" to some numbers.
+fn node(table: Table, targets: &[u32]) -> NewItem {
+    targets.iter().fold(NewItem::new(), |item, target| item.link("next", table, &target.to_be_bytes()))
+}
+
+#[test]
+fn links_are_followed_and_visited_by_futures() {
+    const TARGETS: u32 = 600;
+    let served = Served::new("links");
+    for session in [served.session(SessionOptions::default()), served.tcp_session()] {
+        let (session, driver, table) = share(session);
+        let (driver, _) = drive(driver);
+        block_on(async {
+            let puts: Vec<_> = (0..TARGETS)
+                .filter(|number| number % 3 > 0)
+                .map(|number| session.put(table, &number.to_be_bytes(), b"before"))
+                .collect();
+            for put in puts {
+                put.await.expect("there is room");
+            }
+            let all: Vec<u32> = (0..TARGETS).collect();
+            session.put_item(table, b"all", &node(table, &all)).await.expect("there is room");
+            session.put_item(table, b"one", &node(table, &[1])).await.expect("there is room");
+            let get =
+                async |key: &[u8]| session.get(table, key).await.expect("it answers").expect("just put");
+            let (source, one) = (get(b"all").await, get(b"one").await);
+            let follow = async || session.follow(&one, "next").await.expect("it answers");
+            assert_eq!(follow().await.expect("it is there").value(), b"before");
+            // The target moves, and goes.
+            session.put(table, &1u32.to_be_bytes(), b"after").await.expect("there is room");
+            assert_eq!(follow().await.expect("it is there").value(), b"after");
+            session.delete(table, &1u32.to_be_bytes()).await.expect("it answers");
+            assert!(follow().await.is_none());
+            let error = session.follow(&one, "previous").await.expect_err("there is no such link");
+            assert_eq!(error.kind(), ErrorKind::NoSuchAttribute);
+
+            let mut frontier = Frontier::new();
+            frontier.add_links(&source, "next", |_| true);
+            frontier.add(table, "one");
+            let found = session.visit_batch(&frontier, 0..frontier.len()).await.expect("it answers");
+            assert_eq!(found.len(), TARGETS as usize + 1);
+            let mut shown = 0;
+            let show = |index: usize, item: Option<&Item>| {
+                assert_eq!((index, item.map(Item::key)), (shown, found[index].as_ref().map(Item::key)));
+                shown += 1;
+                if shown == 500 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            session.visit(&frontier, show).await.expect("it answers");
+            assert_eq!(shown, 500);
+            for (number, item) in (0..TARGETS).zip(&found) {
+                let is_there = number % 3 > 0 && number != 1;
+                let wanted = is_there.then(|| number.to_be_bytes().to_vec());
+                assert_eq!(item.as_ref().map(|item| item.key().to_vec()), wanted, "{number}");
+            }
+            assert_eq!(found.last().and_then(Option::as_ref).map(Item::key), Some(&b"one"[..]));
+            assert!(session.visit_batch(&frontier, 0..0).await.expect("nothing is nothing").is_empty());
+            let error = session.visit_batch(&frontier, 600..602).await.expect_err("it has not so many");
+            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+        });
+        drop(session);
+        driver.join().expect("it ends");
+    }
+}
+
+#[test]
+fn tasks_count_up_together_by_conditional_puts() {
+    const TASKS: u64 = 4;
+    const TIMES: u64 = 200;
+    let served = Served::new("conditional");
+    for session in [served.session(SessionOptions::default()), served.tcp_session()] {
+        let (session, driver, table) = share(session);
+        let (driver, _) = drive(driver);
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|_| {
+                let session = session.clone();
+                let work = async move {
+                    let mut lost = 0;
+                    for _ in 0..TIMES {
+                        loop {
+                            let known = session.get(table, b"count").await.expect("it answers");
+                            let count = known.as_ref().map_or(0, |item| {
+                                u64::from_le_bytes(item.value().try_into().expect("8 bytes"))
+                            });
+                            let version = known.map(|item| item.version());
+                            let value = (count + 1).to_le_bytes();
+                            let set = session.compare_and_set(table, b"count", version, &value);
+                            match set.await.expect("it answers") {
+                                CompareAndSet::Done(_) => break,
+                                CompareAndSet::Mismatch(found) => assert_ne!(found, version),
+                            }
+                            lost += 1;
+                        }
+                    }
+                    lost
+                };
+                std::thread::spawn(move || block_on(work))
+            })
+            .collect();
+        let lost: u64 = tasks.into_iter().map(|task| task.join().expect("it went well")).sum();
+        eprintln!("{lost} compare-and-sets came too late");
+        block_on(async {
+            let item = session.get(table, b"count").await.expect("it answers").expect("just put");
+            assert_eq!(item.value(), (TASKS * TIMES).to_le_bytes());
+            let stale = session.compare_and_delete(table, b"count", kelix::Version(1)).await;
+            assert_eq!(stale.expect("it answers"), CompareAndSet::Mismatch(Some(item.version())));
+            let new = NewItem::new().bytes("a", b"b");
+            let put = session.compare_and_set_item(table, b"count", Some(item.version()), &new).await;
+            let CompareAndSet::Done(Some(version)) = put.expect("it answers") else { panic!("it is new") };
+            let deleted = session.compare_and_delete(table, b"count", version).await.expect("it answers");
+            assert_eq!(deleted, CompareAndSet::Done(None));
+            assert!(session.get(table, b"count").await.expect("it answers").is_none());
+        });
+        drop(session);
+        driver.join().expect("it ends");
+    }
+}
+
+#[test]
+fn tables_are_scanned_by_pages_beside_writers() {
+    const KEYS: u64 = 2000;
+    let served = Served::new("pages");
+    for mut session in [served.session(SessionOptions::default()), served.tcp_session()] {
+        let numbers = session.create_table_of(TableKind::Numbers, "numbers").expect("there is room");
+        let (session, driver, table) = share(session);
+        let (driver, _) = drive(driver);
+        block_on(async {
+            let both = |number: u64| {
+                let key = (number * 2).to_be_bytes();
+                [session.put(numbers, &key, b"v"), session.put(table, &key, b"v")]
+            };
+            for put in (0..KEYS).flat_map(both).collect::<Vec<_>>() {
+                put.await.expect("there is room");
+            }
+            for (table, scan) in
+                [(numbers, Scan::all()), (numbers, Scan::all().backwards()), (table, Scan::all())]
+            {
+                let (mut found, mut pages) = (Vec::new(), 0u64);
+                let mut page = session.scan(table, &scan).await.expect("it answers");
+                loop {
+                    let (items, rest) = page.into_parts();
+                    found.extend(
+                        items.iter().map(|item| u64::from_be_bytes(item.key().try_into().expect("8 bytes"))),
+                    );
+                    let Some(rest) = rest else { break };
+                    // Keys that come meanwhile come at most once.
+                    pages += 1;
+                    let put = session.put(table, &(pages * 400 + 1).to_be_bytes(), b"v");
+                    let (next, put) = (session.page(rest), put);
+                    page = next.await.expect("it answers");
+                    put.await.expect("there is room");
+                }
+                assert!(pages > 4, "{pages} pages");
+                let even: Vec<u64> = found.iter().copied().filter(|number| number % 2 == 0).collect();
+                assert_eq!(even.len() as u64, KEYS, "what is there all the time comes once");
+                found.sort_unstable();
+                found.dedup();
+                assert!(found.len() as u64 <= KEYS + pages);
+                assert_eq!(found.iter().filter(|number| *number % 2 == 0).count() as u64, KEYS);
+            }
+        });
+        drop(session);
+        driver.join().expect("it ends");
+    }
+}
+
+#[test]
+fn futures_of_reads_and_conditional_writes_that_are_dropped_leave_nothing() {
+    let served = Served::new("dropped-too");
+    for session in [served.session(SessionOptions::default()), served.tcp_session()] {
+        let (session, driver, table) = share(session);
+        let (driver, _) = drive(driver);
+        let targets: Vec<u32> = (0..100).collect();
+        block_on(session.put_item(table, b"source", &node(table, &targets))).expect("there is room");
+        let source = block_on(session.get(table, b"source")).expect("it answers").expect("just put");
+        let mut frontier = Frontier::new();
+        frontier.add_links(&source, "next", |_| true);
+        let mut context = Context::from_waker(Waker::noop());
+        for number in 0..200_u32 {
+            let value = number.to_le_bytes();
+            let mut set = pin!(session.compare_and_set(table, &value, None, &value));
+            let _ = set.as_mut().poll(&mut context);
+            let mut visit = pin!(session.visit_batch(&frontier, 0..100));
+            let _ = visit.as_mut().poll(&mut context);
+            drop(session.follow(&source, "next"));
+            drop(session.scan(table, &Scan::all()));
+            let mut page = pin!(session.scan(table, &Scan::all()));
+            let _ = page.as_mut().poll(&mut context);
+        }
+        let began = Instant::now();
+        while session.with(|session| session.outstanding()) > 0 {
+            assert!(began.elapsed() < Duration::from_secs(60));
+            std::thread::yield_now();
+        }
+        // They were done or not, and never in part.
+        for number in 0..200_u32 {
+            let item = block_on(session.get(table, &number.to_le_bytes())).expect("it answers");
+            assert!(item.is_none_or(|item| item.value() == number.to_le_bytes()));
+        }
+        drop(session);
+        driver.join().expect("it ends");
+    }
+}
+
+/// A conditional write that the end of the server overtakes says whether it may have been done.
+#[test]
+fn a_conditional_write_at_a_lost_server_says_what_is_unknown() {
+    let mut served = Served::new("lost-conditional");
+    let (session, driver, table) = share(served.session(SessionOptions::default()));
+    let (driver, _) = drive(driver);
+    let counting = session.clone();
+    let task = std::thread::spawn(move || {
+        let (mut version, began) = (None, Instant::now());
+        loop {
+            assert!(began.elapsed() < Duration::from_secs(60));
+            match block_on(counting.compare_and_set(table, b"k", version, b"v")) {
+                Ok(CompareAndSet::Done(new)) => version = new,
+                Ok(CompareAndSet::Mismatch(found)) => panic!("nobody else writes: {found:?}, {version:?}"),
+                Err(error) => return (error, version),
+            }
+        }
+    });
+    let began = Instant::now();
+    while block_on(session.get(table, b"k")).expect("it answers").is_none() {
+        assert!(began.elapsed() < Duration::from_secs(60));
+        std::thread::yield_now();
+    }
+    served.stop();
+    let (error, version) = task.join().expect("it ends");
+    let item = block_on(session.get(table, b"k")).expect("from memory").expect("it was put");
+    if error.effect() == Effect::No {
+        assert_eq!(Some(item.version()), version, "{error}");
+    }
     drop(session);
     driver.join().expect("it ends");
 }

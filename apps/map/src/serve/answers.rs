@@ -10,13 +10,14 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
+use kelix::aio::AsyncSession;
 use kelix_apps::Failure;
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use tokio_stream::wrappers::BroadcastStream;
 use tokio_stream::{Stream, StreamExt};
 
-use super::{App, Refusal, Worker, failed};
+use super::{App, Refusal, Site, Worker, failed};
 use crate::congestion::{Seen, Speed};
 use crate::matching::{Matched, RADIUS, Side};
 use crate::place::Position;
@@ -48,7 +49,7 @@ pub(super) struct AboutMap {
     streets: u32,
 }
 
-pub(super) async fn about(State(app): State<App>) -> Json<AboutMap> {
+pub(super) async fn about(State(Site { app, .. }): State<Site>) -> Json<AboutMap> {
     let about = app.about;
     let [nodes, segments, streets] = about.counts;
     let (low, high) = (about.bounds.low.degrees(), about.bounds.high.degrees());
@@ -69,13 +70,14 @@ pub(super) struct Part {
 type Lines = BTreeMap<String, Vec<[Position; 2]>>;
 
 /// The streets of a part of the map, by links from its cells.
-pub(super) async fn streets(State(app): State<App>, Query(part): Query<Part>) -> Answer<Lines> {
-    let (low, high) = (app.about.grid.cell(place(&part.low)?), app.about.grid.cell(place(&part.high)?));
-    let cells: Vec<_> = app.about.grid.between(low, high).take(CELLS_MAX + 1).collect();
+pub(super) async fn streets(State(site): State<Site>, Query(part): Query<Part>) -> Answer<Lines> {
+    let grid = site.app.about.grid;
+    let (low, high) = (grid.cell(place(&part.low)?), grid.cell(place(&part.high)?));
+    let cells: Vec<_> = grid.between(low, high).take(CELLS_MAX + 1).collect();
     if cells.len() > CELLS_MAX {
         return Err(wrong("the part is too large to be drawn; look closer".into()));
     }
-    app.with(|worker| {
+    let search = |_: &App, worker: &mut Worker| {
         let (mut lines, mut seen) = (Lines::new(), FxHashSet::default());
         let mut kinds: BTreeMap<u32, String> = BTreeMap::new();
         for cell in cells {
@@ -98,7 +100,8 @@ pub(super) async fn streets(State(app): State<App>, Query(part): Query<Part>) ->
             }
         }
         Ok(Json(lines))
-    })
+    };
+    site.search(search).await
 }
 
 /// What an answer cost.
@@ -142,11 +145,11 @@ pub(super) struct Match {
 
 /// The street of a place; `null`: it is on none.
 pub(super) async fn matched(
-    State(app): State<App>,
+    State(site): State<Site>,
     Query(At { at }): Query<At>,
 ) -> Answer<(Option<Match>, Took)> {
     let at = place(&at)?;
-    app.with(|worker| {
+    let search = move |_: &App, worker: &mut Worker| {
         let (found, took) = took(worker, |worker| worker.matcher.matched(&mut worker.links, at, RADIUS))?;
         let told = found.map(|Matched { spot, side, street }| Match {
             street: street.name,
@@ -161,7 +164,8 @@ pub(super) async fn matched(
             side,
         });
         Ok(Json((told, took)))
-    })
+    };
+    site.search(search).await
 }
 
 #[derive(Deserialize)]
@@ -173,9 +177,13 @@ pub(super) struct Ends {
 }
 
 /// The best route between two places; `null`: there is none.
-pub(super) async fn route(State(app): State<App>, Query(ends): Query<Ends>) -> Answer<(Option<Route>, Took)> {
+pub(super) async fn route(
+    State(site): State<Site>,
+    Query(ends): Query<Ends>,
+) -> Answer<(Option<Route>, Took)> {
     let (from, to) = (place(&ends.from)?, place(&ends.to)?);
-    app.with(|worker| {
+    // It reads thousands of nodes, each of which says which are worth reading next.
+    let search = move |_: &App, worker: &mut Worker| {
         let (route, took) = took(worker, |worker| {
             let Worker { links, matcher, search } = worker;
             let from = matcher.nearest(links, from, RADIUS)?;
@@ -184,12 +192,14 @@ pub(super) async fn route(State(app): State<App>, Query(ends): Query<Ends>) -> A
             route::route(search, links, (&from, &to), ends.by, Method::AStar, u64::MAX)
         })?;
         Ok(Json((route, took)))
-    })
+    };
+    site.search(search).await
 }
 
 /// The first and the last minute of which something is known.
-pub(super) async fn minutes(State(app): State<App>) -> Answer<Option<(u32, u32)>> {
-    app.with(|worker| Ok(Json(app.live.minutes(&mut worker.links.session).map_err(failed)?)))
+pub(super) async fn minutes(State(site): State<Site>) -> Answer<Option<(u32, u32)>> {
+    let live = site.app.live;
+    site.read(|mut session: AsyncSession| async move { live.minutes_by(&mut session).await }).await
 }
 
 #[derive(Deserialize)]
@@ -204,18 +214,21 @@ pub(super) struct Known {
 }
 
 /// What is known of a minute: its points, and the speeds of it and of the two before.
-pub(super) async fn minute(State(app): State<App>, Query(Minute { of }): Query<Minute>) -> Answer<Known> {
-    app.with(|worker| {
-        let session = &mut worker.links.session;
-        let points = app.live.points(session, &(of..=of)).map_err(failed)?;
+pub(super) async fn minute(State(site): State<Site>, Query(Minute { of }): Query<Minute>) -> Answer<Known> {
+    let live = site.app.live;
+    let read = |mut session: AsyncSession| async move {
+        let points = live.points_by(&mut session, &(of..=of)).await?;
         let first = (of + 1).saturating_sub(MINUTES);
-        let speeds = app.live.speeds(session, &(first..=of)).map_err(failed)?;
-        Ok(Json(Known { points, speeds }))
-    })
+        let speeds = live.speeds_by(&mut session, &(first..=of)).await?;
+        Ok(Known { points, speeds })
+    };
+    site.read(read).await
 }
 
 /// What comes, as it comes. A page that is too slow misses some.
-pub(super) async fn live(State(app): State<App>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+pub(super) async fn live(
+    State(Site { app, .. }): State<Site>,
+) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let news = BroadcastStream::new(app.news.subscribe());
     let events = news.filter_map(|news| Some(Ok(Event::default().data(news.ok()?))));
     Sse::new(events).keep_alive(KeepAlive::default())

@@ -1,16 +1,22 @@
-//! The page: a server of HTTP on loopback, whose threads have a session of Kelix each.
+//! The page: a server of HTTP on loopback. What is read in a few scans and visits, tasks read with sessions
+//! that they share. What goes through many cells or nodes, one after the other, is computation, and threads
+//! that may be blocked do it, each with a session of its own: matching, routes, the streets of a part of the
+//! map.
 
 mod answers;
 mod feed;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
-use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::routing::get;
+use axum::{Json, Router};
 use kelix::Client;
-use kelix_apps::{Failure, text};
+use kelix::aio::AsyncSession;
+use kelix_apps::{Failure, Sessions, text};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::broadcast::Sender;
@@ -23,8 +29,10 @@ use crate::ways::Links;
 
 pub use feed::{Feed, Traffic};
 
-/// Threads that answer.
+/// Threads that answer, each with a session for its tasks; and as many that search.
 const THREADS: usize = 2;
+/// How long a thread that searches is kept with its session while nobody asks.
+const KEPT: Duration = Duration::from_secs(3600);
 
 /// What the page is served from.
 #[derive(Clone)]
@@ -39,7 +47,15 @@ pub struct App {
     pub news: Sender<String>,
 }
 
-/// What a thread answers with.
+/// What handlers answer from.
+#[derive(Clone)]
+struct Site {
+    app: App,
+    /// What tasks read with.
+    sessions: Arc<Sessions<()>>,
+}
+
+/// What a thread searches with.
 struct Worker {
     links: Links,
     matcher: Matcher,
@@ -54,6 +70,31 @@ type Refusal = (StatusCode, String);
 
 fn failed(error: impl Into<String>) -> Refusal {
     (StatusCode::INTERNAL_SERVER_ERROR, error.into())
+}
+
+impl Site {
+    /// Answers with the session of this thread's tasks. It is opened anew after an error.
+    async fn read<T, F>(&self, answer: impl FnOnce(AsyncSession) -> F) -> Result<Json<T>, Refusal>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let shared = self.sessions.get().await.map_err(failed)?;
+        let answered = answer(shared.session.clone()).await;
+        if answered.is_err() {
+            self.sessions.forget(&shared);
+        }
+        Ok(Json(answered.map_err(failed)?))
+    }
+
+    /// Answers from a thread that may be blocked.
+    async fn search<T: Send + 'static>(
+        &self,
+        answer: impl FnOnce(&App, &mut Worker) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let app = self.app.clone();
+        let searched = tokio::task::spawn_blocking(move || app.with(|worker| answer(&app, worker))).await;
+        searched.map_err(|error| failed(text(error)))?
+    }
 }
 
 impl App {
@@ -84,7 +125,7 @@ const FILES: [(&str, &str, &str); 5] = [
     ("/leaflet.css", "text/css; charset=utf-8", include_str!("../../page/leaflet/leaflet.css")),
 ];
 
-fn router(app: App) -> Router {
+fn router(site: Site) -> Router {
     let mut router = Router::new();
     for (path, kind, body) in FILES {
         router = router.route(path, get(move || async move { ([(header::CONTENT_TYPE, kind)], body) }));
@@ -97,7 +138,7 @@ fn router(app: App) -> Router {
         .route("/minutes", get(answers::minutes))
         .route("/minute", get(answers::minute))
         .route("/live", get(answers::live))
-        .with_state(app)
+        .with_state(site)
 }
 
 /// Serves the page until SIGINT or SIGTERM. `ready` is told where.
@@ -107,7 +148,11 @@ pub fn serve(
     ready: impl FnOnce(SocketAddr) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder.worker_threads(THREADS).enable_all().build().map_err(text)?;
+    builder.worker_threads(THREADS).max_blocking_threads(THREADS).thread_keep_alive(KEPT);
+    let runtime = builder.enable_all().build().map_err(text)?;
+    let open = |client: &Client| Ok((client.session()?, ()));
+    let sessions = Arc::new(Sessions::new(&app.client, THREADS, open));
+    let site = Site { app, sessions };
     let ended = runtime.block_on(async {
         let listener =
             TcpListener::bind(listen).await.map_err(|error| format!("cannot listen at {listen}: {error}"))?;
@@ -115,7 +160,7 @@ pub fn serve(
             (signal(SignalKind::interrupt()).map_err(text)?, signal(SignalKind::terminate()).map_err(text)?);
         ready(listener.local_addr().map_err(text)?)?;
         tokio::select! {
-            served = axum::serve(listener, router(app)) => served.map_err(text)?,
+            served = axum::serve(listener, router(site)) => served.map_err(text)?,
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }

@@ -138,6 +138,18 @@ impl Fetch {
         }
     }
 
+    /// Goes on as [`Fetch::advance`] does, also behind READs that are done as soon as they are posted:
+    /// nothing tells of these later.
+    pub fn run(&mut self, engine: &mut Engine, key: &[u8], landing: &mut Landing) -> Result<Option<bool>> {
+        loop {
+            let posted = self.read_cost().0;
+            match self.advance(engine, key, landing)? {
+                None if !self.is_unsent() && self.read_cost().0 != posted => {}
+                end => return Ok(end),
+            }
+        }
+    }
+
     /// After a read that came to nothing: the shard is to be asked, unless that was done often enough.
     fn end_round(&mut self, engine: &mut Engine) -> Result<()> {
         self.state = State::Unsent;
@@ -212,26 +224,40 @@ impl Engine {
     /// Fetches an item.
     #[inline]
     pub fn fetch(&mut self, wanted: Wanted<'_>, landing: &mut Landing) -> Result<Option<Version>> {
-        let Wanted { table, key, pointer } = wanted;
+        let Wanted { table, key, .. } = wanted;
         self.begin(table, key)?;
         let route = self.transport.route(table, key);
-        let mut known = pointer;
-        if self.transport.path != Path::Message {
-            known = pointer.or_else(|| self.transport.known_pointer(route.0));
-            if known.is_none() && table.kind().is_ordered() {
-                match self.look_in_order(table, key, route.0, landing) {
-                    ControlFlow::Break(found) => return Ok(found),
-                    ControlFlow::Continue(place) => known = place,
-                }
-            } else if known.is_none() {
-                landing.pointer = self.transport.read_guessed(table, route.0, key, landing);
-                if landing.pointer.is_some() {
-                    self.transport.keep_pointer(route.0, landing.pointer);
-                    return Ok(Some(landing.view().version()));
-                }
-            }
+        match self.look_at_hand(wanted, route.0, landing) {
+            ControlFlow::Break(found) => Ok(found),
+            ControlFlow::Continue(known) => self.fetch_from((table, key), route, known, landing),
         }
-        self.fetch_from((table, key), route, known, landing)
+    }
+
+    /// Looks for an item in straight code, where memory is within reach of loads and no pointer is known.
+    /// Goes on from the pointer that is known, where that is not the end of it.
+    #[inline(always)]
+    pub fn look_at_hand(
+        &mut self,
+        Wanted { table, key, pointer }: Wanted<'_>,
+        hash: KeyHash,
+        landing: &mut Landing,
+    ) -> ControlFlow<Option<Version>, Option<Pointer>> {
+        if self.transport.path == Path::Message {
+            return ControlFlow::Continue(pointer);
+        }
+        let known = pointer.or_else(|| self.transport.known_pointer(hash));
+        if known.is_some() {
+            return ControlFlow::Continue(known);
+        }
+        if table.kind().is_ordered() {
+            return self.look_in_order(table, key, hash, landing);
+        }
+        landing.pointer = self.transport.read_guessed(table, hash, key, landing);
+        if landing.pointer.is_none() {
+            return ControlFlow::Continue(None);
+        }
+        self.transport.keep_pointer(hash, landing.pointer);
+        ControlFlow::Break(Some(landing.view().version()))
     }
 
     /// Fetches an item, beginning with a pointer if one is known, by an operation that is waited for.

@@ -1,5 +1,7 @@
 //! Links that were stale: the shard that has one is told where its target stands now (KELI, section 3.2).
 
+use std::ops::ControlFlow;
+
 use kelix_types::{Result, mark};
 use kelix_wire::{Op, RequestHead};
 
@@ -40,6 +42,31 @@ impl Engine {
             self.transport.send(shard);
         }
         self.transport.poll_replies().map(drop)
+    }
+
+    /// Brings an item into `landing` in straight code: whether it exists; `None`: it has to be looked for
+    /// elsewhere. A link that did not say where is repaired.
+    #[inline(always)]
+    pub fn land_at_hand(
+        &mut self,
+        wanted: Wanted<'_>,
+        origin: Option<Origin<'_>>,
+        landing: &mut Landing,
+    ) -> Result<Option<bool>> {
+        if self.lands(wanted, landing)? {
+            return Ok(Some(true));
+        }
+        let Wanted { table, key, pointer } = wanted;
+        if pointer.is_some() || !self.transport.reads_directly() {
+            return Ok(None);
+        }
+        self.begin(table, key)?;
+        let hash = self.transport.hash(table, key);
+        let ControlFlow::Break(found) = self.look_at_hand(wanted, hash, landing) else { return Ok(None) };
+        if found.is_some() {
+            self.repair(origin, pointer, landing.pointer)?;
+        }
+        Ok(Some(found.is_some()))
     }
 
     /// Brings an item into `landing`, and repairs the link that led there if it was stale.

@@ -199,8 +199,17 @@ impl Cursor {
         end.is_none_or(|end| end.len() + KEY_BYTES_MAX <= BOUNDS_BYTES_MAX)
     }
 
-    /// Asks the shard for the next page, or the next count.
-    pub fn ask(&self, engine: &mut Engine, most: u64, wanted: ScanArgument) -> Result<Answer> {
+    /// The shard that has what comes next.
+    pub fn shard(&self, engine: &Engine) -> usize {
+        match self.range {
+            Range::Unordered { shard, .. } => shard,
+            // An ordered table is all on one.
+            _ => engine.transport.route(self.table, &[]).1,
+        }
+    }
+
+    /// The request for the next page, or the next count: its head, its key and its body.
+    pub fn request(&self, most: u64, wanted: ScanArgument) -> (RequestHead, Vec<u8>, Vec<u8>) {
         let (lower, upper) = self.ends();
         let (from, end) = if self.backwards { (upper, lower) } else { (lower, upper) };
         // Where both are so long that they do not go into one message, the end is looked for here.
@@ -216,12 +225,13 @@ impl Cursor {
         };
         let head =
             RequestHead { argument: Some(argument.word()), ..RequestHead::new(Op::Scan, 0, self.table) };
-        let (from, end) = (from.unwrap_or_default(), end.unwrap_or_default());
-        let shard = match self.range {
-            Range::Unordered { shard, .. } => shard,
-            _ => engine.transport.route(self.table, &from).1,
-        };
-        let answer = engine.call(shard, head, &from, &end)?;
+        (head, from.unwrap_or_default(), end.unwrap_or_default())
+    }
+
+    /// Asks the shard for the next page, or the next count.
+    pub fn ask(&self, engine: &mut Engine, most: u64, wanted: ScanArgument) -> Result<Answer> {
+        let (head, from, end) = self.request(most, wanted);
+        let answer = engine.call(self.shard(engine), head, &from, &end)?;
         check_answer(&answer)?;
         Ok(answer)
     }
@@ -259,7 +269,17 @@ impl Cursor {
         take: &mut impl FnMut(&mut Engine, Found<'_>) -> Result<u64>,
     ) -> Result<()> {
         let answer = self.ask(engine, most, ScanArgument::default())?;
-        let reply = self.reply(&answer)?;
+        self.take_page(engine, &answer, take)
+    }
+
+    /// Hands what an answer brings to `take`, which says how many of it count.
+    pub fn take_page(
+        &mut self,
+        engine: &mut Engine,
+        answer: &Answer,
+        take: &mut impl FnMut(&mut Engine, Found<'_>) -> Result<u64>,
+    ) -> Result<()> {
+        let reply = self.reply(answer)?;
         let mut any = false;
         self.in_vain = 0;
         for entry in reply {
