@@ -132,7 +132,7 @@ impl Driven {
         let (books, kept) = (self.shard.image().books(), self.shard.kept());
         let source = Box::new(PrivateSegments::default());
         let mut follower =
-            Follower::of_books(source, (&books, &kept), self.shard.sequence()).map_err(text)?;
+            Follower::of_books(source, u64::MAX, (&books, &kept), self.shard.sequence()).map_err(text)?;
         for (place, bytes) in self.shard.image().stretches() {
             copy(self.shard.image().map(), &mut follower, place, bytes);
         }

@@ -111,7 +111,7 @@ impl Journal {
     pub fn keep(&self, kept: bool) {
         self.is_kept.set(kept);
         if !kept {
-            self.notes.borrow_mut().clear();
+            self.notes.take();
         }
     }
 

@@ -22,6 +22,8 @@ use crate::writer::{Books, SegmentBooks, Slab};
 pub struct Replica {
     map: MemoryMap,
     source: Box<dyn SegmentSource>,
+    /// The image's limit.
+    memory_bytes: u64,
     /// Those that are gone are none.
     segments: Vec<Option<Segment>>,
     /// Which segment each granule is of; `u32::MAX`: none.
@@ -91,15 +93,15 @@ impl Segment {
 const NOTES_AHEAD: usize = 16;
 
 impl Replica {
-    /// A replica of an image without segments.
-    pub fn new(source: Box<dyn SegmentSource>) -> Replica {
+    /// A replica of an image of at most so much memory, which has no segments yet.
+    pub fn new(source: Box<dyn SegmentSource>, memory_bytes: u64) -> Replica {
         let (map, segments, granules) = (MemoryMap::default(), Vec::new(), Vec::new());
-        Replica { map, source, segments, granules, directory: 0 }
+        Replica { map, source, memory_bytes, segments, granules, directory: 0 }
     }
 
     /// A replica of an image with these books, whose memory is zero yet: [`Replica::copy`] fills it.
-    pub fn of_books(source: Box<dyn SegmentSource>, books: &Books) -> Result<Replica> {
-        let mut replica = Replica::new(source);
+    pub fn of_books(source: Box<dyn SegmentSource>, memory_bytes: u64, books: &Books) -> Result<Replica> {
+        let mut replica = Replica::new(source, memory_bytes);
         replica.directory = books.directory;
         for segment in &books.segments {
             replica.add_segment(segment.first_granule as usize, segment.bytes)?;
@@ -179,8 +181,10 @@ impl Replica {
     }
 
     fn add_segment(&mut self, first: usize, bytes: u64) -> Result<()> {
-        let fits = first >= 1 && bytes > 0 && bytes % PAGE_BYTES == 0 && self.map.has_room(first, bytes);
-        if !fits {
+        let sound = first >= 1 && bytes > 0 && bytes % PAGE_BYTES == 0 && self.map.has_room(first, bytes);
+        // While a segment is emptied there may be one more than the limit allows.
+        let before: u64 = self.segments.iter().flatten().map(|segment| segment.span.bytes()).sum();
+        if !sound || bytes > self.memory_bytes || before > self.memory_bytes {
             return Err(senseless("a segment"));
         }
         let span = self.source.create(first, bytes)?;

@@ -7,7 +7,7 @@ use crate::{Lag, LetGo, Stream};
 /// What a follower has read when all is over.
 fn read_beside(lag: Lag, pushes: u64, reads: usize) -> (Vec<u64>, bool) {
     let mut stream = Stream::new(2);
-    let mut reader = stream.follow(lag);
+    let mut reader = stream.follow(lag, 0);
     reader.share();
     let writer = spawn(move || {
         for word in 1..=pushes {

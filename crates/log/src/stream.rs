@@ -75,12 +75,13 @@ impl Stream {
         Stream { ring: Arc::new(ring), head: 0, tails: Vec::new(), room_until: 0 }
     }
 
-    /// Begins to follow: with the next word that is pushed.
-    pub fn follow(&mut self, lag: Lag) -> Reader {
+    /// Begins to follow: behind so many words that have yet to be pushed, which are the rest of a record.
+    pub fn follow(&mut self, lag: Lag, behind: usize) -> Reader {
         let state = Span::private(STATE_BYTES);
-        state.words().store(READ, self.head);
+        let read = self.head + behind as u64;
+        state.words().store(READ, read);
         self.tails.push(Tail { state: state.clone(), lag });
-        Reader { ring: self.ring.clone(), state, read: self.head }
+        Reader { ring: self.ring.clone(), state, read }
     }
 
     /// Whether anybody follows.
@@ -143,7 +144,7 @@ pub struct LetGo;
 impl Reader {
     /// Words that can be read now.
     pub fn waiting(&self) -> usize {
-        (self.ring.head.words().load_acquire(0) - self.read) as usize
+        self.ring.head.words().load_acquire(0).saturating_sub(self.read) as usize
     }
 
     /// Appends what can be read, but no more than so many words, to `words`; says how many. `Err`: some were
@@ -199,7 +200,7 @@ mod tests {
     fn words_come_in_their_order_over_many_turns() {
         let mut stream = Stream::new(16);
         assert!(!stream.is_followed());
-        let (mut one, mut other) = (stream.follow(Lag::Wait), stream.follow(Lag::Wait));
+        let (mut one, mut other) = (stream.follow(Lag::Wait, 0), stream.follow(Lag::Wait, 0));
         let (mut pushed, mut seen) = (0u64, [0u64; 2]);
         for round in 0..1000 {
             let words: Vec<u64> = (pushed..pushed + round % 13).collect();
@@ -219,7 +220,7 @@ mod tests {
     #[test]
     fn who_writes_keeps_what_finds_no_room() {
         let mut stream = Stream::new(8);
-        let mut follower = stream.follow(Lag::Wait);
+        let mut follower = stream.follow(Lag::Wait, 0);
         assert_eq!(stream.push(&[1; 6]), 6);
         assert_eq!(stream.push(&[2; 6]), 2);
         assert_eq!(stream.push(&[2; 4]), 0);
@@ -231,9 +232,21 @@ mod tests {
     }
 
     #[test]
+    fn who_begins_in_the_middle_of_a_record_begins_behind_it() {
+        let mut stream = Stream::new(8);
+        let mut first = stream.follow(Lag::Wait, 0);
+        assert_eq!(stream.push(&[1; 10]), 8);
+        let mut second = stream.follow(Lag::Wait, 2);
+        assert_eq!((all(&mut first).len(), second.waiting()), (8, 0));
+        assert_eq!((stream.push(&[1; 2]), second.waiting()), (2, 0));
+        assert_eq!(stream.push(&[2; 3]), 3);
+        assert_eq!((all(&mut first), all(&mut second)), (vec![1, 1, 2, 2, 2], vec![2; 3]));
+    }
+
+    #[test]
     fn the_slow_are_let_go() {
         let mut stream = Stream::new(8);
-        let (mut slow, mut other) = (stream.follow(Lag::LetGo), stream.follow(Lag::Wait));
+        let (mut slow, mut other) = (stream.follow(Lag::LetGo, 0), stream.follow(Lag::Wait, 0));
         assert_eq!(stream.push(&[1; 8]), 8);
         assert_eq!(all(&mut other).len(), 8);
         assert_eq!(stream.push(&[2; 4]), 4);
@@ -247,7 +260,7 @@ mod tests {
     #[test]
     fn threads_see_whole_words() {
         let mut stream = Stream::new(64);
-        let mut follower = stream.follow(Lag::Wait);
+        let mut follower = stream.follow(Lag::Wait, 0);
         let reader = std::thread::spawn(move || {
             let (mut words, mut next) = (Vec::new(), 0u64);
             while next < 100_000 {

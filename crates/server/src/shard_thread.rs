@@ -37,6 +37,8 @@ const LOOKS: u32 = 64;
 const LOOKS_FOR_AGENT: u32 = 8;
 /// Steps between two looks at the clock while requests keep coming.
 const STEPS_A_CLOCK: u32 = 16;
+/// How long followers are given to make room before it is looked for again.
+const BEHIND: Duration = Duration::from_micros(100);
 /// Most time between two reports while busy.
 const REPORT: Duration = Duration::from_millis(50);
 
@@ -356,6 +358,9 @@ impl ShardThread {
                 break;
             }
             let progress = self.step(now);
+            if self.shard.is_behind() {
+                std::thread::sleep(BEHIND);
+            }
             if progress.requests > 0 {
                 self.agent_waits = self.endpoint.take_rung();
                 if self.agent_waits {

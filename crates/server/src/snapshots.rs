@@ -59,8 +59,8 @@ type Stretches = Vec<(Place, u64)>;
 
 /// What a shard tells whoever takes a snapshot.
 pub(crate) enum Told {
-    /// All changes from now on can be read. These stretches hold something.
-    Began { which: Which, stretches: Stretches, map: MemoryMap, reader: Reader },
+    /// All changes behind this record can be read. These stretches hold something.
+    Began { which: Which, sequence: u64, stretches: Stretches, map: MemoryMap, reader: Reader },
     /// This record was the last one, and this is what it knows beside its memory.
     Ended { which: Which, sequence: u64, books: Vec<u64>, kept: Vec<u64> },
 }
@@ -269,8 +269,9 @@ fn take(
     let (began, made) = (Instant::now(), SystemTime::now());
     let writer = Writer::create(&config.directory, &description(shared, made))?;
     let (tell, told) = channel();
-    // The last one is not to fail because clients are fast.
-    let lag = if is_last { Lag::Wait } else { Lag::LetGo };
+    // Where clients are faster than the file is written, one that is taken aside is given up, and others hold
+    // them back.
+    let lag = if is_aside { Lag::LetGo } else { Lag::Wait };
     let mut shards = 0;
     for (namespace, of) in shared.namespaces.iter().enumerate() {
         for (shard, handle) in of.shards.iter().enumerate() {
@@ -286,6 +287,7 @@ fn take(
         ends,
         written: 0,
         pace: is_aside.then(|| (Instant::now(), 0)),
+        cut: Cut::None,
         followed: Vec::new(),
         notes: Vec::new(),
     };
@@ -296,6 +298,7 @@ fn take(
         given_up: AtomicBool::new(copied.is_err()),
         is_last,
     });
+    taking.cut = if is_last { Cut::Ends } else { Cut::GoesOn };
     // Also where it has failed: nobody is to be followed any more, and who is to end ends.
     shared.shards().for_each(|shard| shard.command(Command::Cut(moment.clone())));
     copied?;
@@ -310,15 +313,25 @@ fn take(
     Ok(Taken { path, made, bytes, time: began.elapsed() })
 }
 
+/// Whether shards were told to come to the moment of the snapshot.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cut {
+    None,
+    /// They have been, and go on behind it.
+    GoesOn,
+    /// They have been, and execute nothing behind it.
+    Ends,
+}
+
 /// A shard whose stream is followed.
 struct Followed {
     which: Which,
     map: MemoryMap,
     stretches: Stretches,
     reader: Reader,
-    /// What was read of records that are not whole yet.
+    /// What was read and not looked at: records that are not whole yet, or that may be behind the cut.
     words: Vec<u64>,
-    /// The last record that was written.
+    /// The last record whose notes were taken.
     sequence: u64,
     /// Which one is to be the last, and what the shard knows beside its memory.
     end: Option<(u64, Vec<u64>, Vec<u64>)>,
@@ -326,14 +339,20 @@ struct Followed {
 }
 
 impl Followed {
-    /// Takes the notes of records that can be read now, but of some pieces' length at most. `false`: there
-    /// was nothing to be read.
-    fn read(&mut self, notes: &mut Vec<u64>) -> Result<bool> {
+    /// Takes the notes of records that can be read now, but not of many at once. Of a shard that goes on
+    /// behind the cut they are looked at only once its last one is known. `false`: there was nothing to be
+    /// read.
+    fn read(&mut self, cut: Cut, notes: &mut Vec<u64>) -> Result<bool> {
         let read = self.reader.read(&mut self.words, PIECE_WORDS).map_err(|LetGo| {
             Error::new(ErrorKind::TimedOut, "snapshot", "the store changes faster than that can be written")
         })?;
+        let last = match (cut, &self.end) {
+            (_, Some((last, ..))) => *last,
+            (Cut::GoesOn, None) => return Ok(read > 0),
+            (Cut::None | Cut::Ends, None) => u64::MAX,
+        };
         let mut rest = &self.words[..];
-        while let Some((record, behind)) = Record::split(rest)? {
+        while let Some((record, behind)) = Record::split(rest)?.filter(|_| self.sequence < last) {
             notes.extend_from_slice(record.notes);
             (self.sequence, rest) = (record.head.sequence, behind);
         }
@@ -352,6 +371,7 @@ struct Taking<'a> {
     /// they were then.
     written: usize,
     pace: Option<(Instant, usize)>,
+    cut: Cut,
     /// The shards that have begun.
     followed: Vec<Followed>,
     /// Memory for notes.
@@ -378,13 +398,13 @@ impl Taking<'_> {
         while let Ok(told) = self.told.try_recv() {
             heard = true;
             match told {
-                Told::Began { which, stretches, map, reader } => self.followed.push(Followed {
+                Told::Began { which, sequence, stretches, map, reader } => self.followed.push(Followed {
                     which,
                     map,
                     stretches,
                     reader,
                     words: Vec::new(),
-                    sequence: 0,
+                    sequence,
                     end: None,
                     is_written: false,
                 }),
@@ -395,19 +415,16 @@ impl Taking<'_> {
                 }
             }
         }
-        let Taking { writer, written, followed, notes, .. } = self;
+        let Taking { writer, written, followed, notes, cut, .. } = self;
         for shard in followed.iter_mut().filter(|shard| !shard.is_written) {
-            heard |= shard.read(notes)?;
+            heard |= shard.read(*cut, notes)?;
             if !notes.is_empty() {
                 writer.notes(shard.which, notes)?;
                 *written += notes.len();
                 notes.clear();
             }
-            // A shard that nothing changed since it is followed has told of no record.
-            // What a shard tells after its last record is in the stream already, and may be nothing.
-            let is_over = shard.words.is_empty() && shard.reader.waiting() == 0;
-            if let Some((last, books, kept)) = shard.end.take_if(|_| is_over) {
-                debug_assert!(shard.sequence == 0 || shard.sequence == last);
+            let sequence = shard.sequence;
+            if let Some((_, books, kept)) = shard.end.take_if(|(last, ..)| *last == sequence) {
                 writer.end_shard(shard.which, &books, &kept)?;
                 shard.is_written = true;
             }
@@ -599,7 +616,7 @@ mod tests {
 
     /// A snapshot into a folder of its own, of one shard with some pieces of memory, and where the shard
     /// tells of it.
-    fn taking<'a>(name: &str, ends: Option<&'a AtomicBool>) -> (Taking<'a>, Stream, PathBuf) {
+    fn taking<'a>(name: &str, ends: Option<&'a AtomicBool>) -> (Taking<'a>, (Stream, Sender<Told>), PathBuf) {
         let folder = std::env::temp_dir().join(format!("kelix-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let description =
@@ -610,18 +627,19 @@ mod tests {
         map.add(0, Span::private(bytes));
         let (tell, told) = channel();
         let mut stream = Stream::new(16 * NOTES_A_PIECE);
-        let reader = stream.follow(Lag::Wait);
-        tell.send(Told::Began { which: WHICH, stretches: vec![(Place(0), bytes)], map, reader }).unwrap();
-        let (followed, notes) = (Vec::new(), Vec::new());
-        let taking = Taking { writer, told, ends, written: 0, pace: None, followed, notes };
-        (taking, stream, folder)
+        let reader = stream.follow(Lag::Wait, 0);
+        let stretches = vec![(Place(0), bytes)];
+        tell.send(Told::Began { which: WHICH, sequence: 0, stretches, map, reader }).unwrap();
+        let (cut, followed, notes) = (Cut::None, Vec::new(), Vec::new());
+        let taking = Taking { writer, told, ends, written: 0, pace: None, cut, followed, notes };
+        (taking, (stream, tell), folder)
     }
 
     /// Notes were written for as long as there were any before the next piece of memory was copied: a server
     /// that was to end did not, while clients wrote.
     #[test]
     fn memory_is_copied_however_fast_it_changes() {
-        let (mut taking, mut stream, folder) = taking("flood", None);
+        let (mut taking, (mut stream, _tell), folder) = taking("flood", None);
         let flood = std::thread::spawn(move || {
             let mut unsent = Vec::new();
             for sequence in 1.. {
@@ -644,6 +662,35 @@ mod tests {
         taking.copy(1).unwrap();
         drop(taking);
         flood.join().unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// A shard goes on once it has told its last record: what it does then is in its stream before the file is
+    /// written, and not in the file.
+    #[test]
+    fn nothing_behind_the_cut_is_in_a_snapshot() {
+        let (mut taking, (mut stream, tell), folder) = taking("cut", None);
+        let mut push = |sequence: u64| {
+            let head = RecordHead { sequence, last_incarnation: 0, words: 2 }.words();
+            stream.push(&[&head[..], &[1 << 41 | (4096 + sequence), sequence]].concat());
+        };
+        taking.copy(1).unwrap();
+        push(1);
+        assert!(taking.hear().unwrap());
+        taking.cut = Cut::GoesOn;
+        (2..5).for_each(&mut push);
+        assert!(taking.hear().unwrap(), "read, and not looked at");
+        assert_eq!(taking.followed[0].sequence, 1);
+        push(5);
+        tell.send(Told::Ended { which: WHICH, sequence: 3, books: vec![1, 2], kept: vec![3] }).unwrap();
+        taking.hear_until(|taking| taking.followed.iter().all(|shard| shard.is_written)).unwrap();
+        assert_eq!(taking.followed[0].sequence, 3);
+        let (path, _) = taking.writer.finish().unwrap();
+        let mut map = MemoryMap::default();
+        map.add(0, Span::private(PIECES * 8 * PIECE_WORDS as u64));
+        Snapshot::open(&path).unwrap().fill(WHICH, &map).unwrap();
+        let words = map.words(Place(0), 5000).unwrap();
+        assert_eq!([1, 2, 3, 4, 5].map(|sequence| words.load(4096 + sequence)), [1, 2, 3, 0, 0]);
         std::fs::remove_dir_all(folder).unwrap();
     }
 

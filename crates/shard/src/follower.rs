@@ -25,19 +25,20 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Follows a shard from its first record on.
-    pub fn new(source: Box<dyn SegmentSource>) -> Follower {
-        Follower::of(Replica::new(source), Vec::new(), 0, 0)
+    /// Follows a shard of at most so much memory from its first record on.
+    pub fn new(source: Box<dyn SegmentSource>, memory_bytes: u64) -> Follower {
+        Follower::of(Replica::new(source, memory_bytes), Vec::new(), 0, 0)
     }
 
     /// Follows a shard from the record after `applied` on, of which these are the books and what it kept at
     /// that moment. Its memory is copied with [`Follower::copy`] before the first record.
     pub fn of_books(
         source: Box<dyn SegmentSource>,
+        memory_bytes: u64,
         (books, kept): (&Books, &[u64]),
         applied: u64,
     ) -> Result<Follower> {
-        let replica = Replica::of_books(source, books)?;
+        let replica = Replica::of_books(source, memory_bytes, books)?;
         Ok(Follower::of(replica, kept.to_vec(), applied, books.incarnation))
     }
 
@@ -156,7 +157,7 @@ mod tests {
     use kelix_types::limits::{SEQUENCES_KEPT, VIEW_LEASE_NS};
     use kelix_wire::control::Caller;
     use kelix_wire::mailboxes::Mailboxes;
-    use kelix_wire::{Op, RequestHead, Sequence, Status};
+    use kelix_wire::{FrameBuffer, Op, RequestHead, Sequence, Status, encode_request};
 
     use super::*;
     use crate::audit::tests::build;
@@ -191,7 +192,11 @@ mod tests {
     fn apply(reader: &mut Reader, followers: &mut [Follower]) {
         let mut words = Vec::new();
         reader.read(&mut words, usize::MAX).unwrap();
-        let mut rest = &words[..];
+        apply_words(&words, followers);
+    }
+
+    fn apply_words(words: &[u64], followers: &mut [Follower]) {
+        let mut rest = words;
         while let Some((record, behind)) = Record::split(rest).unwrap() {
             followers.iter_mut().for_each(|follower| follower.apply(&record).unwrap());
             rest = behind;
@@ -205,7 +210,7 @@ mod tests {
             let (alone, mut reader) = followed();
             let mut world = World::new(alone, seed);
             // One takes over each time, and the last follows all of them.
-            let follower = || Follower::new(Box::new(PrivateSegments::default()));
+            let follower = || Follower::new(Box::new(PrivateSegments::default()), MEMORY);
             let mut followers: Vec<Follower> = (0..4).map(|_| follower()).collect();
             while followers.len() > 1 {
                 for action in 0..6000 {
@@ -232,7 +237,7 @@ mod tests {
     #[test]
     fn answers_are_known_where_their_effects_are() {
         let (mut alone, mut reader) = followed();
-        let mut followers = [Follower::new(Box::new(PrivateSegments::default()))];
+        let mut followers = [Follower::new(Box::new(PrivateSegments::default()), MEMORY)];
         let table = TableId(1);
         let put = |number: u64, again: bool| RequestHead {
             sequence: Some(Sequence { number, again }),
@@ -269,7 +274,7 @@ mod tests {
         let mut words = Vec::new();
         reader.read(&mut words, usize::MAX).unwrap();
         let (record, _) = Record::split(&words).unwrap().unwrap();
-        let follower = || Follower::new(Box::new(PrivateSegments::default()));
+        let follower = || Follower::new(Box::new(PrivateSegments::default()), MEMORY);
         let refused = |record: Record<'_>| follower().apply(&record).unwrap_err().kind();
         let mut later = record;
         later.head.sequence = 2;
@@ -288,6 +293,8 @@ mod tests {
             let changed = Record { head: record.head, notes: &notes };
             let _ = follower().apply(&changed);
         }
+        let segment = [2 << 41 | (8192 + 2), 2, MEMORY + (64 << 20)];
+        assert_eq!(refused(Record { head: record.head, notes: &segment }), ErrorKind::Damaged);
         let unknown = [1 << 41 | (8192 + 99), 5];
         assert_eq!(refused(Record { head: record.head, notes: &unknown }), ErrorKind::Damaged);
     }
@@ -297,7 +304,7 @@ mod tests {
     #[test]
     fn a_view_may_come_again_where_a_shard_goes_on() {
         let (mut alone, mut reader) = followed();
-        let mut followers = [Follower::new(Box::new(PrivateSegments::default()))];
+        let mut followers = [Follower::new(Box::new(PrivateSegments::default()), MEMORY)];
         let first = build(&mut alone, TableId(2));
         alone.call(RequestHead { op: Op::Switch, ..first }, &[], &[]);
         let second = build(&mut alone, TableId(3));
@@ -325,7 +332,7 @@ mod tests {
     #[test]
     fn what_was_being_built_ends_where_a_shard_goes_on() {
         let (mut alone, mut reader) = followed();
-        let mut followers = [Follower::new(Box::new(PrivateSegments::default()))];
+        let mut followers = [Follower::new(Box::new(PrivateSegments::default()), MEMORY)];
         let built = build(&mut alone, TableId(2));
         apply(&mut reader, &mut followers);
         let [follower] = followers;
@@ -343,5 +350,41 @@ mod tests {
         let alone = Harness::of(shard, (header, segments), &Mailboxes::default());
         let answered = World::new(alone, 1).ask(RequestHead { op: Op::Switch, ..built }, &[], &[]).0;
         assert_eq!(answered, Status::Gone);
+    }
+
+    /// A shard whose followers make no room takes no more requests, loses nothing, and goes on when they do. Who
+    /// begins to follow meanwhile begins with a whole record.
+    #[test]
+    fn a_shard_waits_for_those_who_count() {
+        let (mut alone, mut reader) = followed();
+        let mut followers = [Follower::new(Box::new(PrivateSegments::default()), MEMORY)];
+        let value = vec![7; 16 << 10];
+        let mut frame = FrameBuffer::default();
+        let mut puts = 0;
+        while !alone.shard.is_behind() {
+            assert!(puts < 2000, "the stream has no end");
+            alone.call(RequestHead::new(Op::Put, 0, TableId(1)), b"key", &value);
+            puts += 1;
+        }
+        encode_request(&mut frame, RequestHead::new(Op::Put, 0, TableId(1)), b"other", b"value");
+        for _ in 0..3 {
+            let progress = alone.step();
+            assert!(progress.requests == 0 && progress.next_ns.is_some());
+        }
+        assert_eq!(alone.send(&mut frame).requests, 0, "not taken");
+        let mut late = alone.shard.follow(Lag::Wait);
+        let sequence = alone.shard.sequence();
+        let mut words = Vec::new();
+        reader.read(&mut words, usize::MAX).unwrap();
+        assert_eq!(alone.step().requests, 0, "what was left is told first");
+        assert_eq!(alone.step().requests, 1);
+        alone.answer().expect("an answer");
+        reader.read(&mut words, usize::MAX).unwrap();
+        apply_words(&words, &mut followers);
+        assert_eq!(followers[0].compare(&alone.shard), Ok(()));
+        let mut words = Vec::new();
+        late.read(&mut words, usize::MAX).unwrap();
+        let (record, _) = Record::split(&words).unwrap().unwrap();
+        assert!(record.head.sequence > sequence, "{record:?}");
     }
 }

@@ -31,12 +31,17 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    /// Somebody follows from now on.
+    /// Somebody follows from now on, when all that changed before is in records.
     pub fn follow(&mut self, store: &Store, lag: Lag) -> Reader {
         let stream = self.stream.get_or_insert_with(|| Stream::new(STREAM_WORDS));
         store.image.journal().keep(true);
         self.kept = None;
-        stream.follow(lag)
+        stream.follow(lag, self.unsent.len())
+    }
+
+    /// Whether somebody has begun to follow, and not been seen to end.
+    pub fn is_followed(&self) -> bool {
+        self.stream.is_some()
     }
 
     /// The next record follows this one.
@@ -68,7 +73,7 @@ impl Recorder {
         let is_followed = self.stream.as_mut().is_some_and(Stream::is_followed);
         let Some(stream) = self.stream.as_mut().filter(|_| is_followed) else {
             journal.keep(false);
-            (self.stream, self.unsent) = (None, Vec::new());
+            (self.stream, self.unsent, self.notes) = (None, Vec::new(), Vec::new());
             return;
         };
         if !self.unsent.is_empty() {

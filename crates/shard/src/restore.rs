@@ -314,7 +314,7 @@ pub(crate) mod tests {
             assert_eq!(Books::of_words(&books.words()).as_ref(), Some(&books));
             let sequence = world.alone.shard.sequence();
             let source = Box::new(PrivateSegments::default());
-            let mut follower = Follower::of_books(source, (&books, &kept), sequence).unwrap();
+            let mut follower = Follower::of_books(source, MEMORY, (&books, &kept), sequence).unwrap();
             let mut left: Vec<(Place, usize)> = Vec::new();
             for (place, bytes) in image().stretches() {
                 let pieces = (0..bytes).step_by(4096);

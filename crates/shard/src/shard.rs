@@ -260,7 +260,16 @@ impl Shard {
 
     /// Somebody is told of all changes from now on, a record a step.
     pub fn follow(&mut self, lag: Lag) -> Reader {
+        // What somebody copies who begins now has all that was noted so far.
+        if self.recorder.is_followed() {
+            self.seal();
+        }
         self.recorder.follow(&self.store, lag)
+    }
+
+    /// Whether no requests are taken, since followers have yet to make room for what was done.
+    pub fn is_behind(&self) -> bool {
+        self.recorder.is_behind()
     }
 
     /// Makes a record of what changed outside of steps. `false`: not all that followers are to be told has

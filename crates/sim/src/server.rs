@@ -115,7 +115,7 @@ impl ServerPlan {
         let reader = shard.follow(Lag::Wait);
         let following = Following {
             config: config.clone(),
-            follower: Follower::new(Box::new(PrivateSegments::default())),
+            follower: Follower::new(Box::new(PrivateSegments::default()), config.image.memory_bytes),
             reader,
             words: Vec::new(),
         };

@@ -13,9 +13,10 @@ impl ShardThread {
     /// Tells where memory is, and lets all changes from now on be read.
     pub(super) fn begin_to_tell(&mut self, follow: Follow) {
         let reader = self.shard.follow(follow.lag);
+        let sequence = self.shard.sequence();
         let (stretches, map) = (self.shard.image().stretches(), self.shard.image().map().clone());
         // Nobody may be there any more: then the reader is gone, too.
-        let _ = follow.tell.send(Told::Began { which: follow.which, stretches, map, reader });
+        let _ = follow.tell.send(Told::Began { which: follow.which, sequence, stretches, map, reader });
         self.following = Some(follow);
     }
 
