@@ -27,6 +27,8 @@ const WORDS_MAX: usize = (1 << 22) - 1;
 /// page, so who knows no events finds no memory there.
 const EVENTS: u64 = 8192;
 const _: () = assert!(EVENTS * 8 >= Header::BYTES);
+/// Words of memory that a journal keeps from one step to the next.
+const NOTES_KEPT: usize = 1 << 20;
 
 /// Kinds of events. Their numbers stand in files.
 pub mod event {
@@ -126,11 +128,14 @@ impl Journal {
         self.notes.borrow().len()
     }
 
-    /// What was noted since this was last called, and its memory; `notes`, whose content is forgotten, takes
-    /// its place.
-    pub fn take(&self, notes: &mut Vec<u64>) {
+    /// Shows what was noted, and forgets it. Its memory is used again, so that no other is touched.
+    pub fn take<R>(&self, show: impl FnOnce(&[u64]) -> R) -> R {
+        let mut notes = self.notes.borrow_mut();
+        let shown = show(&notes);
         notes.clear();
-        std::mem::swap(&mut *self.notes.borrow_mut(), notes);
+        // A directory that doubled is not to keep its length for ever.
+        notes.shrink_to(NOTES_KEPT);
+        shown
     }
 
     /// Notes one word: most changes are of one.
@@ -289,8 +294,7 @@ mod tests {
         changes(8, 4).publish(1, 6);
         changes(16, 8).copy_in(2, &[1, 2, 3]);
         changes(16, 8).clear(3, 1);
-        let mut notes = Vec::new();
-        journal.take(&mut notes);
+        let notes = journal.take(<[u64]>::to_vec);
         assert_eq!(notes, [1 << 41 | 9, 6, 3 << 41 | 18, 1, 2, 3, 1 << 63 | 1 << 41 | 19]);
         let words = |place: Place, count: usize| {
             let first = (place.0 / 8) as usize;

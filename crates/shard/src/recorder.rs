@@ -24,8 +24,6 @@ pub(crate) struct Recorder {
     sequence: u64,
     /// What has found no room yet.
     unsent: Vec<u64>,
-    /// Memory for notes.
-    notes: Vec<u64>,
     /// What the shard keeps beside its memory, as followers know it. `None`: a new one knows nothing.
     kept: Option<Vec<u64>>,
 }
@@ -73,7 +71,7 @@ impl Recorder {
         let is_followed = self.stream.as_mut().is_some_and(Stream::is_followed);
         let Some(stream) = self.stream.as_mut().filter(|_| is_followed) else {
             journal.keep(false);
-            (self.stream, self.unsent, self.notes) = (None, Vec::new(), Vec::new());
+            (self.stream, self.unsent) = (None, Vec::new());
             return;
         };
         if !self.unsent.is_empty() {
@@ -93,15 +91,16 @@ impl Recorder {
         if journal.words() == 0 {
             return;
         }
-        journal.take(&mut self.notes);
         self.sequence += 1;
-        let last_incarnation = store.image.last_incarnation().0;
-        let head = RecordHead { sequence: self.sequence, last_incarnation, words: self.notes.len() }.words();
-        let pushed = stream.push(&head);
-        let pushed = if pushed == head.len() { pushed + stream.push(&self.notes) } else { pushed };
-        if pushed < head.len() + self.notes.len() {
-            mark!("record waited for room in the stream");
-            self.unsent.extend(head.iter().chain(&self.notes).skip(pushed));
-        }
+        let (sequence, last_incarnation) = (self.sequence, store.image.last_incarnation().0);
+        journal.take(|notes| {
+            let head = RecordHead { sequence, last_incarnation, words: notes.len() }.words();
+            let pushed = stream.push(&head);
+            let pushed = if pushed == head.len() { pushed + stream.push(notes) } else { pushed };
+            if pushed < head.len() + notes.len() {
+                mark!("record waited for room in the stream");
+                self.unsent.extend(head.iter().chain(notes).skip(pushed));
+            }
+        });
     }
 }
