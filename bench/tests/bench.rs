@@ -276,6 +276,7 @@ fn assert_written(place: &Place, parts: &BTreeMap<String, String>, report: &serd
         "sweep" => assert_eq!(ids, rows_of_sweep()),
         "counts" => assert_eq!(ids, rows_of_counts()),
         "links" => assert_eq!(ids, rows_of_links()),
+        "log" => assert_eq!(ids, ["stream_put", "follower_apply", "stream_bytes"]),
         "ordered" => assert_eq!(ids, rows_of_ordered()),
         "daily" => assert_eq!(ids, rows_of_daily()),
         "projection" => assert_eq!(ids, rows_of_projection()),
