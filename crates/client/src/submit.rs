@@ -754,7 +754,7 @@ impl Session {
                 break;
             }
             // What came before the announcement wakes nobody, so there is one more look after it.
-            let Engine { transport, connection } = &mut self.engine;
+            let Engine { transport, connection, .. } = &mut self.engine;
             if connection.announced && !transport.fabric.unseen() {
                 break;
             }

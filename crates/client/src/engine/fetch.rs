@@ -10,7 +10,7 @@ use kelix_types::limits::KEY_BYTES_MAX;
 use kelix_types::{Error, ErrorKind, KeyHash, Result, TableId, Version, mark};
 use kelix_wire::{Op, RequestHead, Status};
 
-use super::{Connection, End, Engine, LOST, Patience, check_answer};
+use super::{Connection, End, Engine, LOST, Patience, check_answer, nanoseconds};
 use crate::ordered::Looked;
 use crate::pointers::Pointer;
 use crate::read::{Landing, ReadOp};
@@ -383,13 +383,16 @@ impl Engine {
     }
 
     /// Over verbs a segment cannot be READ before the server has registered it: waits a little, if that may
-    /// yet be.
+    /// yet be. Gets of one batch wait together: if each did by itself, a dozen would take longer than a READ may
+    /// until it is looked at, and none would ever end.
     fn may_become_readable(&mut self, patience: &mut Patience) -> bool {
         let waits = self.connection.setup.waits_for_segments();
-        if waits {
+        let now_ns = self.transport.fabric.now_ns();
+        if waits && now_ns - self.napped_ns >= nanoseconds(ROUND) {
             self.connection.setup.nap(ROUND);
+            self.napped_ns = self.transport.fabric.now_ns();
         }
-        waits && patience.waited(self.transport.fabric.now_ns()) < self.connection.options.timeout
+        waits && patience.waited(now_ns) < self.connection.options.timeout
     }
 
     /// Gets a value into a buffer: its length and version.

@@ -36,6 +36,8 @@ const OPERATIONS_A_LOOK: u32 = 1 << 10;
 pub(crate) struct Engine {
     pub transport: Transport<Endpoint>,
     pub connection: Connection,
+    /// When gets last waited for segments to become readable.
+    napped_ns: u64,
 }
 
 impl Engine {
@@ -70,7 +72,7 @@ impl Engine {
             between_looks,
             looked_around_ns: 0,
         };
-        let mut engine = Engine { transport, connection };
+        let mut engine = Engine { transport, connection, napped_ns: 0 };
         engine.look_around()?;
         Ok(engine)
     }
