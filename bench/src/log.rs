@@ -5,19 +5,18 @@
 
 use std::time::{Duration, Instant};
 
-use kelix_image::{Header, ImageConfig, MemoryMap, PrivateSegments, Span};
-use kelix_log::{Lag, Reader, Record};
+use kelix_image::{Header, PrivateSegments, Span};
+use kelix_log::{Lag, Reader};
 use kelix_report::Report;
 use kelix_report::cores::{pin, unpin};
 use kelix_report::interleave;
 use kelix_report::report::{Row, Sense, compared};
-use kelix_shard::{ClientParameters, Follower, Now, Shard, ShardConfig};
-use kelix_types::limits::{EPOCH_NS, SEGMENT_BYTES_FIRST, VIEW_LEASE_NS, segment_bytes_max};
-use kelix_types::{Incarnation, TableId};
-use kelix_wire::mailboxes::{Mailboxes, PEER};
-use kelix_wire::{
-    FrameBuffer, Op, Reply, RequestHead, RingReader, RingShape, RingWriter, Status, View, encode_request,
-};
+use kelix_shard::harness::Harness;
+use kelix_shard::{Follower, Shard};
+use kelix_types::TableId;
+use kelix_types::limits::{SEGMENT_BYTES_FIRST, segment_bytes_max};
+use kelix_wire::mailboxes::Mailboxes;
+use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Status, encode_request};
 
 use crate::Options;
 use crate::store::{Walk, key_of, memory_for};
@@ -35,13 +34,9 @@ const TABLE: TableId = TableId(1);
 const BATCHES_APPLIED: usize = 200;
 const LET_GO: &str = "the follower was let go";
 
-/// A shard and its only client, in one thread.
+/// A shard, its only client, and what that puts.
 struct Driven {
-    shard: Shard,
-    shard_side: Mailboxes,
-    client_side: Mailboxes,
-    writer: RingWriter,
-    reader: RingReader,
+    harness: Harness,
     frame: FrameBuffer,
     walk: Walk,
     records: u64,
@@ -52,34 +47,13 @@ struct Driven {
 impl Driven {
     fn new(records: u64) -> Result<Driven, String> {
         let memory_bytes = memory_for(records);
-        let image = ImageConfig {
-            image_id: 1,
-            hash_seed: 42,
-            term: 1,
-            incarnation: Incarnation::first_of_term(1),
-            epoch_ns: EPOCH_NS,
-            epoch_ns_usual: EPOCH_NS,
-            memory_bytes,
-            segment_bytes_first: SEGMENT_BYTES_FIRST,
-            segment_bytes_max: segment_bytes_max(memory_bytes),
-            keeps_journal: false,
-        };
-        let view = View::of_shards(1, 42, 1);
-        let config = ShardConfig { number: 0, view, image, view_lease_ns: VIEW_LEASE_NS, is_cache: false };
-        let header = Span::private(Header::BYTES);
-        let shard = Shard::create(config, header, Box::new(PrivateSegments::default()));
-        let mut shard = shard.map_err(|error| error.to_string())?;
-        let parameters =
-            ClientParameters { ordered_placement: true, connection: 1, caller: None, may_write: true };
-        shard.join(PEER, parameters);
-        let shard_side = Mailboxes::new();
-        let client_side = shard_side.turned();
+        let mut config = Harness::config(1, memory_bytes);
+        config.image.segment_bytes_first = SEGMENT_BYTES_FIRST;
+        config.image.segment_bytes_max = segment_bytes_max(memory_bytes);
+        let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
+        let shard = Shard::create(config, header.clone(), Box::new(segments.clone())).map_err(text)?;
         let mut driven = Driven {
-            shard,
-            shard_side,
-            client_side,
-            writer: RingWriter::new(RingShape::of_messages(true)),
-            reader: RingReader::new(RingShape::of_messages(true)),
+            harness: Harness::of(shard, (header, segments), &Mailboxes::new()),
             frame: FrameBuffer::default(),
             walk: Walk::over(records),
             records,
@@ -96,29 +70,20 @@ impl Driven {
     fn put_batch(&mut self) -> Result<u64, String> {
         for _ in 0..BATCH {
             self.record = (self.record + self.walk.step_of(1)) % self.records;
-            let value = [self.record as u8; VALUE_BYTES];
-            encode_request(
-                &mut self.frame,
-                RequestHead::new(Op::Put, 0, TABLE),
-                &key_of(self.record),
-                &value,
-            );
-            let pushed = self.writer.push(&mut self.client_side, PEER, &mut self.frame);
-            if pushed != Ok(true) {
-                return Err(format!("a request found no room: {pushed:?}"));
-            }
+            let (key, value) = (key_of(self.record), [self.record as u8; VALUE_BYTES]);
+            encode_request(&mut self.frame, RequestHead::new(Op::Put, 0, TABLE), &key, &value);
+            self.harness.push(&mut self.frame);
         }
-        let now_ns = self.began.elapsed().as_nanos() as u64;
-        self.shard_side.now_ns = now_ns;
-        let progress = self.shard.step(Now { monotonic_ns: now_ns, wall_ns: now_ns }, &mut self.shard_side);
+        self.harness.now_ns = self.began.elapsed().as_nanos() as u64;
+        let progress = self.harness.step();
         if progress.requests as u64 != BATCH {
             return Err(format!("{} of {BATCH} requests were taken", progress.requests));
         }
         let mut payload = Vec::new();
         for _ in 0..BATCH {
-            let popped = self.reader.pop(&mut self.client_side, PEER, &mut payload);
+            let popped = self.harness.pop(&mut payload);
             let status = Reply::parse(&payload).map(|reply| reply.head.status);
-            if popped != Ok(true) || status != Some(Status::Ok) {
+            if !popped || status != Some(Status::Ok) {
                 return Err(format!("a put was answered {status:?}"));
             }
         }
@@ -127,33 +92,23 @@ impl Driven {
 
     /// A follower with what there is now.
     fn follower(&mut self) -> Result<(Follower, Reader), String> {
-        let text = |error: kelix_types::Error| error.to_string();
-        let reader = self.shard.follow(Lag::Wait);
-        let (books, kept) = (self.shard.image().books(), self.shard.kept());
+        let shard = &mut self.harness.shard;
+        let reader = shard.follow(Lag::Wait);
+        let (image, kept) = (shard.image(), shard.kept());
         let source = Box::new(PrivateSegments::default());
-        let mut follower =
-            Follower::of_books(source, u64::MAX, (&books, &kept), self.shard.sequence()).map_err(text)?;
-        for (place, bytes) in self.shard.image().stretches() {
-            copy(self.shard.image().map(), &mut follower, place, bytes);
+        let begun = Follower::of_books(source, u64::MAX, (&image.books(), &kept), shard.sequence());
+        let mut follower = begun.map_err(text)?;
+        for (place, bytes) in image.stretches() {
+            let mut words = vec![0; (bytes / 8) as usize];
+            image.words(place, words.len()).copy_out(0, &mut words);
+            follower.copy(place, &words);
         }
         Ok((follower, reader))
     }
 }
 
-fn copy(map: &MemoryMap, follower: &mut Follower, place: kelix_types::Place, bytes: u64) {
-    let mut words = vec![0; (bytes / 8) as usize];
-    map.words(place, words.len()).expect("a stretch of the image").copy_out(0, &mut words);
-    follower.copy(place, &words);
-}
-
-/// Applies the records in these words, and says how many these were.
-fn apply(follower: &mut Follower, words: &[u64]) -> Result<u64, String> {
-    let (mut rest, mut count) = (words, 0);
-    while let Some((record, behind)) = Record::split(rest).map_err(|error| error.to_string())? {
-        follower.apply(&record).map_err(|error| error.to_string())?;
-        (rest, count) = (behind, count + 1);
-    }
-    Ok(count)
+fn text(error: kelix_types::Error) -> String {
+    error.to_string()
 }
 
 /// A row of a number that was counted or computed.
@@ -181,7 +136,7 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
 
 fn measure(records: u64, rounds: usize) -> Result<Vec<Row>, String> {
     let (mut followed, mut alone) = (Driven::new(records)?, Driven::new(records)?);
-    let mut reader = followed.shard.follow(Lag::Wait);
+    let mut reader = followed.harness.shard.follow(Lag::Wait);
     let (mut words, mut told_words, mut puts) = (Vec::new(), 0, 0);
     // What a follower does is done by another thread in earnest, and has a row of its own.
     let times = interleave::take_turns_but(rounds, 2, |side| {
@@ -203,10 +158,10 @@ fn measure(records: u64, rounds: usize) -> Result<Vec<Row>, String> {
         words.clear();
         reader.read(&mut words, usize::MAX).map_err(|_| LET_GO)?;
         let began = Instant::now();
-        apply(&mut follower, &words)?;
+        follower.apply_all(&words).map_err(text)?;
         applying += began.elapsed();
     }
-    follower.compare(&alone.shard)?;
+    follower.compare(&alone.harness.shard)?;
     let put = interleave::compared(&times[0], &times[1]);
     let apply_ns = applying.as_nanos() as f64 / applied as f64;
     let bytes = told_words as f64 * 8.0 / puts as f64;

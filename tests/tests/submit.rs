@@ -1,5 +1,8 @@
 //! Submitted operations: the descriptor to wait on, many at once, and a server that does not answer; reads
 //! along links, writes with an expected version, pages of scans.
+//!
+//! The file is long because each operation is compared with its plain call, over each fabric, by the same few
+//! helpers.
 
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;

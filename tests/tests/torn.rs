@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kelix::{Client, FabricChoice, Path, Session, SessionOptions, Table, measure};
+use kelix::{Client, FabricChoice, Path, Session, Table, measure};
 use kelix_server::{Server, ServerConfig};
 use kelix_tests::process::patient;
 use kelix_tests::{Random, RunDir, Watchdog};

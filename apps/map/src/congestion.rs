@@ -177,7 +177,7 @@ impl Live {
         now(self.minutes_by(session))
     }
 
-    /// The same by calls of any sort.
+    /// What [`Live::minutes`] brings, for threads and tasks alike.
     pub(crate) async fn minutes_by(&self, calls: &mut impl Calls) -> Result<Option<(u32, u32)>, Failure> {
         let minute = |item: &Item| (number(item.key()) >> 32) as u32;
         let end = Scan::all().limit(1);
@@ -202,7 +202,7 @@ impl Live {
         now(self.points_by(session, minutes))
     }
 
-    /// The same by calls of any sort.
+    /// What [`Live::points`] brings, for threads and tasks alike.
     pub(crate) async fn points_by(
         &self,
         calls: &mut impl Calls,
@@ -220,7 +220,7 @@ impl Live {
         now(self.speeds_by(session, minutes))
     }
 
-    /// The same by calls of any sort.
+    /// What [`Live::speeds`] brings, for threads and tasks alike.
     pub(crate) async fn speeds_by(
         &self,
         calls: &mut impl Calls,

@@ -221,7 +221,7 @@ impl Clients {
         if let Some(mut history) = client.history {
             history.knows = Some(client.knows);
             if let Some(forgotten) = self.departed.remember(history) {
-                journal.event(event::GONE, &forgotten.caller_words()[..1]);
+                journal.event(event::GONE, &[forgotten.number()]);
             }
         }
         Some(Departure { upload: client.upload, comes_again })

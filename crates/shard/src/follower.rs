@@ -66,6 +66,16 @@ impl Follower {
         self.replica.copy(place, words);
     }
 
+    /// Applies the records that are whole in these words, and returns the words behind them. An error: as of
+    /// [`Follower::apply`].
+    pub fn apply_all<'w>(&mut self, mut words: &'w [u64]) -> Result<&'w [u64]> {
+        while let Some((record, behind)) = Record::split(words)? {
+            self.apply(&record)?;
+            words = behind;
+        }
+        Ok(words)
+    }
+
     /// Applies the next record. An error: it is not the next one, or makes no sense, and this follower is of
     /// no use any more.
     pub fn apply(&mut self, record: &Record<'_>) -> Result<()> {
@@ -196,12 +206,9 @@ mod tests {
     }
 
     fn apply_words(words: &[u64], followers: &mut [Follower]) {
-        let mut rest = words;
-        while let Some((record, behind)) = Record::split(rest).unwrap() {
-            followers.iter_mut().for_each(|follower| follower.apply(&record).unwrap());
-            rest = behind;
+        for follower in followers {
+            assert!(follower.apply_all(words).unwrap().is_empty());
         }
-        assert!(rest.is_empty());
     }
 
     #[test]

@@ -159,9 +159,19 @@ impl Harness {
         assert!(self.step().faulty.is_empty());
     }
 
+    /// Puts a message into the shard's ring, for the next step.
+    pub fn push(&mut self, frame: &mut FrameBuffer) {
+        assert_eq!(self.writer.push(&mut self.client_side, PEER, frame), Ok(true));
+    }
+
+    /// Takes an answer out of the client's ring, into memory that is used again. `false`: there is none.
+    pub fn pop(&mut self, payload: &mut Vec<u64>) -> bool {
+        self.reader.pop(&mut self.client_side, PEER, payload).expect("a ring of the shard's")
+    }
+
     /// Sends a message, and lets the shard look at it.
     pub fn send(&mut self, frame: &mut FrameBuffer) -> Progress {
-        assert_eq!(self.writer.push(&mut self.client_side, PEER, frame), Ok(true));
+        self.push(frame);
         self.step()
     }
 
@@ -169,7 +179,7 @@ impl Harness {
     pub fn answer(&mut self) -> Option<Vec<u64>> {
         let mut payload = Vec::new();
         for _ in 0..STEPS_MAX {
-            if self.reader.pop(&mut self.client_side, PEER, &mut payload).expect("a ring of the shard's") {
+            if self.pop(&mut payload) {
                 return Some(payload);
             }
             self.pass_epoch();
@@ -179,7 +189,7 @@ impl Harness {
 
     /// Whether something else has come.
     pub fn has_more(&mut self) -> bool {
-        self.reader.pop(&mut self.client_side, PEER, &mut Vec::new()).expect("a ring of the shard's")
+        self.pop(&mut Vec::new())
     }
 
     /// Asks for something that is done.

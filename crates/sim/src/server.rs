@@ -7,7 +7,7 @@ use std::rc::Rc;
 use kelix::sim::{Connected, Host, Source};
 use kelix_fabric::{Clock, Fabric, PeerId, Waiter, WorkQueue};
 use kelix_image::{Header, ImageConfig, PrivateSegments, Span, header_word};
-use kelix_log::{Lag, Reader, Record};
+use kelix_log::{Lag, Reader};
 use kelix_shard::{ClientParameters, Follower, Now, Order, Shard, ShardConfig};
 use kelix_types::{Result, mark};
 use kelix_wire::control::Caller;
@@ -253,12 +253,7 @@ impl Following {
         let Following { follower, reader, words, .. } = self;
         words.clear();
         reader.read(words, usize::MAX).expect("nobody who is waited for is let go");
-        let mut rest = &words[..];
-        while let Some((record, behind)) = Record::split(rest)? {
-            follower.apply(&record)?;
-            rest = behind;
-        }
-        assert!(rest.is_empty(), "a step's record is whole");
+        assert!(follower.apply_all(words)?.is_empty(), "a step's record is whole");
         Ok(())
     }
 

@@ -182,7 +182,7 @@ pub(super) async fn route(
     Query(ends): Query<Ends>,
 ) -> Answer<(Option<Route>, Took)> {
     let (from, to) = (place(&ends.from)?, place(&ends.to)?);
-    // It reads thousands of nodes, each of which says which are worth reading next.
+    // A search reads thousands of nodes, each of which says which are worth reading next.
     let search = move |_: &App, worker: &mut Worker| {
         let (route, took) = took(worker, |worker| {
             let Worker { links, matcher, search } = worker;
