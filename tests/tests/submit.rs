@@ -632,7 +632,9 @@ fn conditional_puts_that_time_out_say_what_is_unknown() {
         let mut effects = [0; 2];
         for Completion { ticket, outcome } in completions {
             let error = outcome.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+            // A connection that breaks meanwhile cannot be made again before the server goes on.
+            let is_cut = breaks() && error.kind() == ErrorKind::Unavailable;
+            assert!(is_cut || error.kind() == ErrorKind::TimedOut, "{error}");
             let key = tickets.iter().position(|other| *other == ticket).unwrap();
             effects[usize::from(error.effect() == Effect::Unknown)] += 1;
             if error.effect() == Effect::No {
@@ -640,7 +642,7 @@ fn conditional_puts_that_time_out_say_what_is_unknown() {
             }
         }
         assert!(
-            effects[0] > 0 && effects[1] > 0,
+            breaks() || effects[0] > 0 && effects[1] > 0,
             "some were sent, and there was no room for all: {effects:?}"
         );
     }
