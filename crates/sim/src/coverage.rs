@@ -6,7 +6,7 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 79] = [
+pub const WANTED: [&str; 80] = [
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
@@ -37,12 +37,13 @@ pub const WANTED: [&str; 79] = [
     "index block merged",
     "index block moved",
     "index block split",
+    "item died before it was looked at again",
     "item ended",
     "item moved",
+    "item of a late READ looked at again",
     "item of a scan was not what its leaf said",
     "key found in a leaf beside the guessed one",
     "keys scanned",
-    "large value died while it was read",
     "large value read",
     "large value's memory released",
     "leaf moved",

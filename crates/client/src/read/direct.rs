@@ -134,7 +134,7 @@ impl FoundLarge<'_> {
         let lives = Guardian(self.place.load_acquire(0)) == self.guardian;
         let in_force = direct.term() == term;
         if !lives {
-            mark!("large value died while it was read");
+            mark!("item died before it was looked at again");
         }
         (in_force && lives).then_some(())
     }

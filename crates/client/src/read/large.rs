@@ -1,4 +1,5 @@
-//! The value of a large item: READs of its pieces, and of its guardian once more.
+//! Reads on which no time limit lies: the pieces of a large value, an item that took longer than the window.
+//! A READ of the guardian once more vouches for them.
 
 use kelix_fabric::RemoteMemory;
 use kelix_image::{ItemView, LargeBody};
@@ -74,6 +75,8 @@ impl ReadOp {
         Step::Pending
     }
 
+    /// Looks at the guardian once more, behind the pieces of a large value or behind an item that took too
+    /// long.
     pub(super) fn on_last_guardian<F: RemoteMemory>(
         &mut self,
         fabric: &mut F,
@@ -93,7 +96,7 @@ impl ReadOp {
         if Guardian(word[0]) == incarnation.live() {
             return Step::Valid;
         }
-        mark!("large value died while it was read");
+        mark!("item died before it was looked at again");
         self.restart(fabric, shard, key)
     }
 }

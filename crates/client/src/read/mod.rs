@@ -95,10 +95,6 @@ impl ShardReader {
     }
 }
 
-/// READs of a get that may be too slow. Where a chain of them takes longer than epochs do, the next one does
-/// too.
-const LATE_MAX: u64 = 3;
-
 /// How far a read is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
@@ -221,6 +217,11 @@ impl Landing {
         self.layout
     }
 
+    /// Whether the value is too large to stand in the item.
+    pub fn is_large(&self) -> bool {
+        self.layout.has_any(ItemFlags::LARGE)
+    }
+
     /// Takes a plain item from where it stands.
     pub fn copy(&mut self, item: PlainItem<'_>) -> Option<()> {
         self.layout = item.copy_item(&mut self.item)?;
@@ -262,7 +263,7 @@ impl Landing {
     /// Takes the bytes of a large value out, with their number.
     pub fn take_large(&mut self) -> Option<(Vec<u64>, u64)> {
         let bytes: u64 = self.runs.iter().map(|(_, bytes)| bytes).sum();
-        self.layout.has_any(ItemFlags::LARGE).then(|| {
+        self.is_large().then(|| {
             self.value.truncate(bytes.div_ceil(8) as usize);
             (std::mem::take(&mut self.value), bytes)
         })
@@ -317,9 +318,8 @@ pub(crate) struct ReadOp {
 struct Spent {
     reads: u64,
     read_bytes: u64,
-    /// READs that turned out invalid, and of those the ones that were too slow.
+    /// READs that turned out invalid.
     retries: u64,
-    late: u64,
 }
 
 impl ReadOp {
@@ -409,7 +409,7 @@ impl ReadOp {
     #[inline(never)]
     pub fn restart<F: RemoteMemory>(&mut self, fabric: &mut F, shard: &ShardReader, key: &[u8]) -> Step {
         self.spent.retries += 1;
-        if self.spent.retries > READ_RETRIES_MAX || self.spent.late == LATE_MAX {
+        if self.spent.retries > READ_RETRIES_MAX {
             mark!("READ given up");
             return Step::Ask;
         }
@@ -560,23 +560,22 @@ impl ReadOp {
             Err(step) => return step,
         };
         let guardian = Guardian(landing.item[0]);
-        match judge(guardian, sampled, fabric.stamp_window(), shard.term) {
-            Verdict::Valid => {}
-            Verdict::Invalid => {
-                if guardian.is_live() {
-                    self.spent.late += 1;
-                }
-                return self.restart(fabric, shard, key);
-            }
+        let is_late = match judge(guardian, sampled, fabric.stamp_window(), shard.term) {
+            Verdict::Valid => false,
+            Verdict::Invalid if guardian.is_live() => true,
+            Verdict::Invalid => return self.restart(fabric, shard, key),
             Verdict::Superseded => return Step::Superseded,
-        }
+        };
         if self.incarnation.is_some_and(|incarnation| guardian.incarnation() != incarnation) {
             mark!("memory reused under a stale pointer");
             return self.restart(fabric, shard, key);
         }
+        if is_late && self.incarnation.is_none() {
+            return self.read_late_again(fabric, shard, guardian.incarnation());
+        }
         let Some(view) = ItemView::new(&landing.item).filter(|view| view.is_for(self.table, key)) else {
             // Another key with the same signature, or a pointer that the cache mixed up.
-            return if by_pointer {
+            return if by_pointer || is_late {
                 self.restart(fabric, shard, key)
             } else if self.table.kind().is_ordered() {
                 self.next_in_leaf(fabric, shard, key, landing)
@@ -586,9 +585,31 @@ impl ReadOp {
         };
         landing.layout = view.layout();
         self.pointer = Some(Pointer { location: self.location, incarnation: guardian.incarnation() });
-        if landing.layout.has_any(ItemFlags::LARGE) {
+        if landing.is_large() {
             return self.begin_pieces(fabric, shard, landing);
         }
+        if is_late {
+            // An item that was live before this READ and is live after it was there all the while.
+            mark!("item of a late READ looked at again");
+            self.state = State::LastGuardian;
+            self.post(fabric, shard, self.location.place(), 1);
+            return Step::Pending;
+        }
         Step::Valid
+    }
+
+    /// Reads an item again that took longer than the window. Its words may be another's whose place it took
+    /// while they were sampled; the next ones cannot be, since the item was live before they are asked for.
+    #[cold]
+    #[inline(never)]
+    fn read_late_again<F: RemoteMemory>(
+        &mut self,
+        fabric: &mut F,
+        shard: &ShardReader,
+        incarnation: Incarnation,
+    ) -> Step {
+        self.spent.retries += 1;
+        self.post_pointer(fabric, shard, Pointer { location: self.location, incarnation });
+        Step::Pending
     }
 }
