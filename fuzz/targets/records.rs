@@ -41,7 +41,7 @@ fuzz_target!(|data: &[u8]| {
     assert!(follower.apply_all(&BEGUN).expect("records of a shard").is_empty());
     let words = words(data);
     let head =
-        RecordHead { sequence: follower.applied() + 1, last_incarnation: u64::MAX >> 1, words: words.len() };
+        RecordHead { sequence: follower.applied() + 1, last_incarnation: u64::MAX >> 1, batch: 0, words: words.len() };
     if follower.apply(&Record { head, notes: &words }).is_ok() {
         // It may be refused, and what it has may not be.
         if let Ok(mut shard) = follower.into_shard(config(), Span::private(Header::BYTES)) {

@@ -61,6 +61,9 @@ pub struct SessionOptions {
     /// (over TCP). With less room less of them is kept, and each get takes more READs; with none gets of
     /// ordered tables go by message.
     pub model_bytes: usize,
+    /// Writes are on the server's disk before they return, whatever the server does with others. The server
+    /// has to write a log (`kelix serve --wal`).
+    pub durable: bool,
 }
 
 impl Default for SessionOptions {
@@ -74,6 +77,7 @@ impl Default for SessionOptions {
             queue_pairs: 4,
             rdma_address: None,
             model_bytes: 64 << 20,
+            durable: false,
         }
     }
 }

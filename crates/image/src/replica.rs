@@ -99,7 +99,8 @@ impl Replica {
         Replica { map, source, memory_bytes, segments, granules, directory: 0 }
     }
 
-    /// A replica of an image with these books, whose memory is zero yet: [`Replica::copy`] fills it.
+    /// A replica of an image with these books, whose memory is zero yet: [`Replica::copy`] fills it, or somebody
+    /// else does before [`Replica::look_for_live`].
     pub fn of_books(source: Box<dyn SegmentSource>, memory_bytes: u64, books: &Books) -> Result<Replica> {
         let mut replica = Replica::new(source, memory_bytes);
         replica.directory = books.directory;
@@ -127,6 +128,13 @@ impl Replica {
         }
     }
 
+    /// Looks at all slots, whose memory somebody has filled.
+    pub fn look_for_live(&mut self) {
+        for segment in self.segments.iter_mut().flatten() {
+            segment.note_live(0, segment.span.bytes());
+        }
+    }
+
     /// Does again what notes tell of memory; `other` is told of events that are about something else. What
     /// was in segments that are gone is left out. An error: the notes make no sense, or there is no memory.
     pub fn apply(&mut self, notes: &[u64], mut other: impl FnMut(u16, &[u64]) -> Result<()>) -> Result<()> {
@@ -150,6 +158,7 @@ impl Replica {
                 Note::Event(event::SLAB, &[place, kind]) => {
                     let kind = Kind::of_number(kind).ok_or_else(|| senseless("the kind of a slab"))?;
                     self.add_slab(Place(place), kind).ok_or_else(|| senseless("a slab"))?;
+                    self.note_live(Place(place), (kind.slab_pages() * PAGE_BYTES / 8) as usize);
                 }
                 Note::Event(event::HEADER, &[word, value]) => {
                     if word == header_word::DIRECTORY as u64 {
@@ -206,7 +215,6 @@ impl Replica {
             return None;
         }
         of_slab.fill(Some(Page { kind, head: head as u32 }));
-        segment.note_live(at, kind.slab_pages() * PAGE_BYTES);
         Some(())
     }
 

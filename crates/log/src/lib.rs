@@ -6,10 +6,12 @@
 
 #![forbid(unsafe_code)]
 
+mod commit;
 #[cfg(all(loom, test))]
 mod model;
 mod record;
 mod stream;
 
+pub use commit::{LogControl, LogSleep, LogState, ShardLog};
 pub use record::{RECORD_WORDS, Record, RecordHead};
 pub use stream::{Lag, LetGo, Reader, Stream};

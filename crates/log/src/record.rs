@@ -1,7 +1,7 @@
 //! One step of a shard, as words.
 //!
 //! ```text
-//! word 0   "RC" 63 48 | zeros 47 32 | words of notes 31 0
+//! word 0   "RC" 63 48 | batch 47 32 | words of notes 31 0
 //!      1   sequence: one more than that of the record before
 //!      2   the last incarnation that was given when the step ended
 //!      3.. notes, as `kelix_image::Notes` reads them
@@ -21,6 +21,8 @@ pub struct RecordHead {
     pub sequence: u64,
     /// The last incarnation that had been given when the step ended.
     pub last_incarnation: u64,
+    /// The number of the log's batch that it was sealed for, modulo 2^16; 0 without a log.
+    pub batch: u16,
     /// Words of its notes.
     pub words: usize,
 }
@@ -28,14 +30,14 @@ pub struct RecordHead {
 impl RecordHead {
     /// As words.
     pub fn words(self) -> [u64; RECORD_WORDS] {
-        [MAGIC << 48 | self.words as u64, self.sequence, self.last_incarnation]
+        [MAGIC << 48 | u64::from(self.batch) << 32 | self.words as u64, self.sequence, self.last_incarnation]
     }
 
     /// Reads the words. `None`: no record begins here.
     pub fn of_words(words: [u64; RECORD_WORDS]) -> Option<RecordHead> {
         let [first, sequence, last_incarnation] = words;
-        let words = first as u32 as usize;
-        (first >> 32 == MAGIC << 16).then_some(RecordHead { sequence, last_incarnation, words })
+        let (batch, words) = ((first >> 32) as u16, first as u32 as usize);
+        (first >> 48 == MAGIC).then_some(RecordHead { sequence, last_incarnation, batch, words })
     }
 }
 
@@ -67,9 +69,9 @@ mod tests {
 
     #[test]
     fn golden_record_and_cuts() {
-        let head = RecordHead { sequence: 7, last_incarnation: 0x3_0000_0005, words: 2 };
+        let head = RecordHead { sequence: 7, last_incarnation: 0x3_0000_0005, batch: 9, words: 2 };
         let words = [head.words().as_slice(), &[11, 12, 13]].concat();
-        assert_eq!(words[..3], [0x4352_0000_0000_0002, 7, 0x3_0000_0005]);
+        assert_eq!(words[..3], [0x4352_0009_0000_0002, 7, 0x3_0000_0005]);
         let (record, rest) = Record::split(&words).unwrap().unwrap();
         assert_eq!((record.head, record.notes, rest), (head, &[11, 12][..], &[13][..]));
         for cut in 0..5 {

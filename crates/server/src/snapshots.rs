@@ -62,7 +62,7 @@ pub(crate) enum Told {
     /// All changes behind this record can be read. These stretches hold something.
     Began { which: Which, sequence: u64, stretches: Stretches, map: MemoryMap, reader: Reader },
     /// This record was the last one, and this is what it knows beside its memory.
-    Ended { which: Which, sequence: u64, books: Vec<u64>, kept: Vec<u64> },
+    Ended { which: Which, sequence: u64, books: Vec<u64>, kept: Vec<u64>, position: Vec<u64> },
 }
 
 /// What a shard is told when a snapshot begins.
@@ -323,6 +323,14 @@ enum Cut {
     Ends,
 }
 
+/// What a shard knows beside its memory when its last record was this one.
+struct End {
+    sequence: u64,
+    books: Vec<u64>,
+    kept: Vec<u64>,
+    position: Vec<u64>,
+}
+
 /// A shard whose stream is followed.
 struct Followed {
     which: Which,
@@ -334,7 +342,7 @@ struct Followed {
     /// The last record whose notes were taken.
     sequence: u64,
     /// Which one is to be the last, and what the shard knows beside its memory.
-    end: Option<(u64, Vec<u64>, Vec<u64>)>,
+    end: Option<End>,
     is_written: bool,
 }
 
@@ -347,7 +355,7 @@ impl Followed {
             Error::new(ErrorKind::TimedOut, "snapshot", "the store changes faster than that can be written")
         })?;
         let last = match (cut, &self.end) {
-            (_, Some((last, ..))) => *last,
+            (_, Some(end)) => end.sequence,
             (Cut::GoesOn, None) => return Ok(read > 0),
             (Cut::None | Cut::Ends, None) => u64::MAX,
         };
@@ -408,10 +416,10 @@ impl Taking<'_> {
                     end: None,
                     is_written: false,
                 }),
-                Told::Ended { which, sequence, books, kept } => {
+                Told::Ended { which, sequence, books, kept, position } => {
                     let shard = self.followed.iter_mut().find(|shard| shard.which == which);
                     let shard = shard.ok_or_else(|| wrong("a shard ended that had not begun"))?;
-                    shard.end = Some((sequence, books, kept));
+                    shard.end = Some(End { sequence, books, kept, position });
                 }
             }
         }
@@ -424,8 +432,8 @@ impl Taking<'_> {
                 notes.clear();
             }
             let sequence = shard.sequence;
-            if let Some((_, books, kept)) = shard.end.take_if(|(last, ..)| *last == sequence) {
-                writer.end_shard(shard.which, &books, &kept)?;
+            if let Some(end) = shard.end.take_if(|end| end.sequence == sequence) {
+                writer.end_shard(shard.which, &end.books, &end.kept, &end.position)?;
                 shard.is_written = true;
             }
         }
@@ -646,7 +654,7 @@ mod tests {
                 if !stream.is_followed() {
                     break;
                 }
-                let head = RecordHead { sequence, last_incarnation: 0, words: 1 << 13 };
+                let head = RecordHead { sequence, last_incarnation: 0, batch: 0, words: 1 << 13 };
                 unsent.extend(head.words());
                 unsent.resize(unsent.len() + (1 << 13), 0);
                 while !unsent.is_empty() && stream.is_followed() {
@@ -671,7 +679,7 @@ mod tests {
     fn nothing_behind_the_cut_is_in_a_snapshot() {
         let (mut taking, (mut stream, tell), folder) = taking("cut", None);
         let mut push = |sequence: u64| {
-            let head = RecordHead { sequence, last_incarnation: 0, words: 2 }.words();
+            let head = RecordHead { sequence, last_incarnation: 0, batch: 0, words: 2 }.words();
             stream.push(&[&head[..], &[1 << 41 | (4096 + sequence), sequence]].concat());
         };
         taking.copy(1).unwrap();
@@ -682,7 +690,8 @@ mod tests {
         assert!(taking.hear().unwrap(), "read, and not looked at");
         assert_eq!(taking.followed[0].sequence, 1);
         push(5);
-        tell.send(Told::Ended { which: WHICH, sequence: 3, books: vec![1, 2], kept: vec![3] }).unwrap();
+        let (books, kept, position) = (vec![1, 2], vec![3], vec![3]);
+        tell.send(Told::Ended { which: WHICH, sequence: 3, books, kept, position }).unwrap();
         taking.hear_until(|taking| taking.followed.iter().all(|shard| shard.is_written)).unwrap();
         assert_eq!(taking.followed[0].sequence, 3);
         let (path, _) = taking.writer.finish().unwrap();

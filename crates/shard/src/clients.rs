@@ -28,7 +28,9 @@ use kelix_wire::{
 
 use crate::datasets::Numbers;
 use crate::deduplication::{Departed, History};
+use crate::held::Held;
 use crate::large::Upload;
+use crate::recorder::Reached;
 use crate::request::Task;
 use crate::shard::ClientParameters;
 use crate::waiting::PARKED_MAX;
@@ -37,6 +39,9 @@ use crate::waiting::PARKED_MAX;
 const QUIET_STEPS: u32 = 4096;
 /// Clients that are not recent which are looked at in each step all the same, in turn.
 const OTHERS_A_STEP: usize = 8;
+
+/// Answers of one client that may wait for the log: more than it has under way in good faith.
+pub(crate) const HELD_MAX: usize = 1024;
 
 /// A client that broke the protocol, and how.
 pub(crate) type Fault = (PeerId, &'static str);
@@ -49,6 +54,8 @@ pub(crate) struct Client {
     backlog: VecDeque<FrameBuffer>,
     /// Requests that wait for memory.
     parked: usize,
+    /// Answers that wait for the log.
+    held: usize,
     pub upload: Option<Upload>,
     /// Of one that may ask again: what it was answered.
     history: Option<History>,
@@ -61,10 +68,16 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    /// Whether requests are taken from it: not while many writes wait for memory, or answers for the log, so
+    /// that its ring holds it back.
+    fn is_served(&self) -> bool {
+        self.parked < PARKED_MAX && self.held < HELD_MAX
+    }
+
     /// Whether a request or room for a blocked reply waits. Costs one load.
     fn has_news(&self, fabric: &impl Mailbox, peer: PeerId) -> bool {
         if self.backlog.is_empty() {
-            self.parked < PARKED_MAX && self.reader.has_news(fabric, peer)
+            self.is_served() && self.reader.has_news(fabric, peer)
         } else {
             self.writer.has_news(fabric, peer)
         }
@@ -110,6 +123,8 @@ pub(crate) struct Clients {
     strangers: Vec<PeerId>,
     /// Writes asked for again that were done, and were answered as before.
     repeated: u64,
+    /// Answers that wait for the log.
+    pub held: Held,
 }
 
 impl Clients {
@@ -201,6 +216,7 @@ impl Clients {
             writer: RingWriter::new(RingShape::of_messages(ordered_placement)),
             backlog: VecDeque::new(),
             parked: 0,
+            held: 0,
             upload: None,
             history,
             connection,
@@ -215,6 +231,7 @@ impl Clients {
     pub fn leave(&mut self, peer: PeerId, journal: &Journal) -> Option<Departure> {
         let client = self.connected.get_mut(peer.0 as usize).and_then(Option::take)?;
         self.turns.forget(peer);
+        self.held.forget(peer);
         self.blocked.retain(|blocked| *blocked != peer);
         self.strangers.retain(|stranger| *stranger != peer);
         let comes_again = client.history.is_some();
@@ -235,6 +252,9 @@ impl Clients {
 
     /// Whether a request or room for a blocked reply waits. Costs one load a client.
     pub fn has_news(&self, fabric: &impl Mailbox) -> bool {
+        if self.held.has_news() {
+            return true;
+        }
         let mut clients = self.connected.iter().enumerate();
         clients.any(|(index, client)| {
             client.as_ref().is_some_and(|client| client.has_news(fabric, PeerId(index as u32)))
@@ -244,15 +264,18 @@ impl Clients {
     /// The same of recent clients and one of the others.
     pub fn glance(&mut self, fabric: &impl Mailbox) -> bool {
         self.look_at_others(fabric, 1);
+        if self.held.has_news() {
+            return true;
+        }
         self.turns
             .recent
             .iter()
             .any(|peer| self.get(*peer).is_some_and(|client| client.has_news(fabric, *peer)))
     }
 
-    /// Whether a reply waits for room.
+    /// Whether a reply waits for room, or for the log.
     pub fn owes_replies(&self) -> bool {
-        !self.blocked.is_empty()
+        !self.blocked.is_empty() || self.held.len() > 0
     }
 
     /// Looks at the next clients that are not recent; those that have sent something are recent from now on.
@@ -292,9 +315,7 @@ impl Clients {
             let peer = turns.recent[(turns.next_recent + turn) % clients];
             let Some(client) = connected[peer.0 as usize].as_mut() else { continue };
             let before = count;
-            // While many writes of a client wait for memory nothing more is taken from it: its ring holds it
-            // back.
-            while count < SHARD_BATCH && client.backlog.is_empty() && client.parked < PARKED_MAX {
+            while count < SHARD_BATCH && client.backlog.is_empty() && client.is_served() {
                 if batch.len() == count {
                     batch.push(Task::idle(peer));
                 }
@@ -315,8 +336,9 @@ impl Clients {
                 prepare(task, count);
                 count += 1;
             }
-            // With replies to send, or writes that wait, it is not silent.
-            let silent = count == before && client.backlog.is_empty() && client.parked == 0;
+            // With replies to send, or some that wait, it is not silent.
+            let waits = client.parked + client.held > 0;
+            let silent = count == before && client.backlog.is_empty() && !waits;
             client.quiet = if silent { client.quiet + 1 } else { 0 };
         }
         turns.next_recent = (turns.next_recent + 1) % clients.max(1);
@@ -369,11 +391,39 @@ impl Clients {
                 journal.event(event::ANSWER, &history.answer_words(sequence.number, &reply.head));
             }
         }
-        self.reply(fabric, task.peer, frame);
+        self.reply(fabric, task, frame);
+    }
+
+    /// Replies to a request: when the step is a record, where that is logged.
+    pub fn reply(&mut self, fabric: &mut impl Mailbox, task: &Task, frame: &mut FrameBuffer) {
+        if !self.held.is_on() {
+            self.post(fabric, task.peer, frame);
+        } else if let Some(client) = self.get_mut(task.peer) {
+            client.held += 1;
+            self.held.hold(task, frame);
+        }
+    }
+
+    /// The step has become a record: posts the replies that waited for no more than that. Whether whoever
+    /// writes the log is to be woken.
+    #[inline]
+    pub fn end_step(&mut self, fabric: &mut impl Mailbox, reached: Reached) -> bool {
+        if !self.held.is_on() {
+            return false;
+        }
+        let wakes = self.held.end_step(reached);
+        while let Some((peer, mut frame)) = self.held.next(reached.in_stream) {
+            if let Some(client) = self.get_mut(peer) {
+                client.held -= 1;
+            }
+            self.post(fabric, peer, &mut frame);
+            self.held.give_back(frame);
+        }
+        wakes
     }
 
     /// Posts a reply; if the client's ring is full it waits in the backlog.
-    pub fn reply(&mut self, fabric: &mut impl Mailbox, peer: PeerId, frame: &mut FrameBuffer) {
+    fn post(&mut self, fabric: &mut impl Mailbox, peer: PeerId, frame: &mut FrameBuffer) {
         let Some(client) = self.connected[peer.0 as usize].as_mut() else { return };
         // A writer's fault shows again in the flush, which reports it.
         if !client.backlog.is_empty() || !client.writer.push(fabric, peer, frame).unwrap_or(false) {
@@ -418,9 +468,13 @@ impl Clients {
     }
 
     /// What is left of clients, in words and numbers.
-    pub fn remains(&self) -> [(&'static str, usize); 2] {
+    pub fn remains(&self) -> [(&'static str, usize); 3] {
         let turns = self.turns.recent.len() + self.turns.others.len();
         let turns = turns + self.blocked.len() + self.replied.len() + self.strangers.len();
-        [("clients", self.iter().count()), ("places in turns", turns)]
+        [
+            ("clients", self.iter().count()),
+            ("places in turns", turns),
+            ("answers that wait for the log", self.held.len()),
+        ]
     }
 }

@@ -16,6 +16,9 @@ use kelix_types::limits::{CALLERS_REMEMBERED, SEQUENCES_KEPT};
 use kelix_wire::control::Caller;
 use kelix_wire::{ReplyHead, Sequence, Status};
 
+/// Words of an answer: the number of the write, status, version, location.
+const ANSWER_WORDS: usize = 4;
+
 /// What is known of a client that may ask again.
 pub(crate) struct History {
     number: u64,
@@ -70,6 +73,29 @@ impl History {
         self.complete_from = self.complete_from.min(number);
         self.note(number, ReplyHead { id: 0, status, version, location });
         Some(())
+    }
+
+    /// All of it, in words that [`History::take_words`] reads.
+    pub fn put_words(&self, words: &mut Vec<u64>) {
+        let answers = self.answers.iter().flatten();
+        words.extend([self.number, self.complete_from, answers.clone().count() as u64]);
+        words.extend(answers.flat_map(|(number, answer)| {
+            let [_, rest @ ..] = self.answer_words(*number, answer);
+            rest
+        }));
+    }
+
+    /// Takes one off words. `None`: they make no sense.
+    pub fn take_words(words: &mut &[u64]) -> Option<History> {
+        let (&[number, complete_from, count], mut rest) = words.split_first_chunk()?;
+        let mut history = History::restored(number, complete_from);
+        for _ in 0..count {
+            let answer;
+            (answer, rest) = rest.split_at_checked(ANSWER_WORDS)?;
+            history.note_words(answer)?;
+        }
+        *words = rest;
+        Some(history)
     }
 
     /// Whether it is that of a client.

@@ -42,6 +42,27 @@ impl Follower {
         Ok(Follower::of(replica, kept.to_vec(), applied, books.incarnation))
     }
 
+    /// Follows a shard from a moment on whose snapshot somebody has: books and what it kept, what it told of
+    /// its position ([`Shard::position`]), and its memory, which `fill` writes.
+    pub fn of_snapshot(
+        source: Box<dyn SegmentSource>,
+        (books, kept, position): (&Books, &[u64], &[u64]),
+        fill: impl FnOnce(&MemoryMap) -> Result<()>,
+    ) -> Result<Follower> {
+        let senseless =
+            || Error::new(ErrorKind::Damaged, "read snapshot", "what a shard had answered makes no sense");
+        let mut replica = Replica::of_books(source, u64::MAX / 2, books)?;
+        fill(replica.map())?;
+        replica.look_for_live();
+        let (applied, mut words) = position.split_first().ok_or_else(senseless)?;
+        let mut follower = Follower::of(replica, kept.to_vec(), *applied, books.incarnation);
+        while !words.is_empty() {
+            let history = History::take_words(&mut words).ok_or_else(senseless)?;
+            follower.histories.insert(history.number(), history);
+        }
+        Ok(follower)
+    }
+
     fn of(replica: Replica, kept: Vec<u64>, applied: u64, last_incarnation: u64) -> Follower {
         Follower { replica, kept, histories: BTreeMap::new(), applied, last_incarnation }
     }

@@ -22,6 +22,7 @@ mod evacuation;
 mod expiry;
 mod follower;
 pub mod harness;
+mod held;
 mod large;
 mod linked_items;
 mod ordered;
@@ -38,5 +39,6 @@ mod waiting;
 
 pub use datasets::{GenerationReport, NumberCounts, Order, Stage};
 pub use follower::Follower;
+pub use held::Durability;
 pub use kelix_index::{ModelCounts, OrderedCounts};
 pub use shard::{ClientParameters, Now, Progress, Shard, ShardConfig, ShardCounters};

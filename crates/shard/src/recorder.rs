@@ -7,7 +7,7 @@
 //!    ([`Recorder::is_behind`]): followers that count hold it back, and lose nothing.
 
 use kelix_image::event;
-use kelix_log::{Lag, Reader, RecordHead, Stream};
+use kelix_log::{Lag, Reader, RecordHead, ShardLog, Stream};
 use kelix_types::mark;
 
 use crate::datasets::Datasets;
@@ -15,6 +15,19 @@ use crate::store::Store;
 
 /// Words of the stream: some 100,000 small puts.
 const STREAM_WORDS: usize = 2 << 20;
+
+/// How far a shard's changes have come.
+#[derive(Clone, Copy)]
+pub(crate) struct Reached {
+    /// The last record.
+    pub sealed: u64,
+    /// The record that has, or will have, all that has changed.
+    pub covers: u64,
+    /// The last record that is in the stream as a whole.
+    pub in_stream: u64,
+    /// Followers have yet to make room.
+    pub is_behind: bool,
+}
 
 /// What a shard's followers are told.
 #[derive(Default)]
@@ -26,9 +39,24 @@ pub(crate) struct Recorder {
     unsent: Vec<u64>,
     /// What the shard keeps beside its memory, as followers know it. `None`: a new one knows nothing.
     kept: Option<Vec<u64>>,
+    /// The log whose batches records are sealed for.
+    log: Option<ShardLog>,
 }
 
 impl Recorder {
+    /// Records are for the batches of this log from now on.
+    pub fn write_log(&mut self, log: ShardLog) {
+        self.log = Some(log);
+    }
+
+    /// How far the changes have come.
+    #[inline]
+    pub fn reached(&self, store: &Store) -> Reached {
+        let (sealed, is_behind) = (self.sequence, self.is_behind());
+        let covers = sealed + u64::from(store.image.journal().words() > 0);
+        Reached { sealed, covers, in_stream: sealed - u64::from(is_behind), is_behind }
+    }
+
     /// Somebody follows from now on, when all that changed before is in records.
     pub fn follow(&mut self, store: &Store, lag: Lag) -> Reader {
         let stream = self.stream.get_or_insert_with(|| Stream::new(STREAM_WORDS));
@@ -92,9 +120,10 @@ impl Recorder {
             return;
         }
         self.sequence += 1;
+        let batch = self.log.as_ref().map_or(0, ShardLog::batch);
         let (sequence, last_incarnation) = (self.sequence, store.image.last_incarnation().0);
         journal.take(|notes| {
-            let head = RecordHead { sequence, last_incarnation, words: notes.len() }.words();
+            let head = RecordHead { sequence, last_incarnation, batch, words: notes.len() }.words();
             let pushed = stream.push(&head);
             let pushed = if pushed == head.len() { pushed + stream.push(notes) } else { pushed };
             if pushed < head.len() + notes.len() {

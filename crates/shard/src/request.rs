@@ -5,6 +5,7 @@
 //!   handle            then each request of the batch, whole before the next begins:
 //!     authorise       may this client ask for that?
 //!     deduplicate     was it answered before, over another connection?
+//!     refuse_unlogged can it be logged, where that is wanted?
 //!     try_once        what a write that found no room goes through again when there is some (`waiting`):
 //!       forbid        does the table take it now?
 //!       execute       the operation
@@ -108,10 +109,11 @@ impl Shard {
     /// Handles one request: it is answered, or parked.
     pub(crate) fn handle(&mut self, now: Now, fabric: &mut (impl Mailbox + Clock), task: &mut Task) {
         let mut frame = std::mem::take(&mut self.requests.frame);
-        match self.authorise(task).and_then(|()| self.clients.deduplicate(task)) {
+        let allowed = self.authorise(task).and_then(|()| self.clients.deduplicate(task));
+        match allowed.and_then(|()| self.refuse_unlogged(task)) {
             Err(answer) => {
                 encode_reply(&mut frame, answer);
-                self.clients.reply(fabric, task.peer, &mut frame);
+                self.clients.reply(fabric, task, &mut frame);
             }
             Ok(()) => {
                 self.requests.tried += 1;
@@ -134,6 +136,14 @@ impl Shard {
             return Err(ReplyHead { id, status: Status::Denied, version: 0, location: 0 });
         }
         Ok(())
+    }
+
+    /// Whether a write that is to be logged can be. `Err`: the answer to one that cannot.
+    #[inline]
+    fn refuse_unlogged(&self, task: &Task) -> Result<(), ReplyHead> {
+        let head = &task.shape.head;
+        let refused = self.clients.held.refuse(head);
+        refused.map_or(Ok(()), |status| Err(ReplyHead { id: head.id, status, version: 0, location: 0 }))
     }
 
     /// Tries a request, and writes its reply into `frame`. `Err`: there is no room, and nothing was done.

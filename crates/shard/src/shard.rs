@@ -3,13 +3,14 @@
 use kelix_fabric::{Clock, Mailbox, PeerId};
 use kelix_image::{Image, ImageConfig, ItemOptions, MemoryUse, SegmentSource, Span};
 use kelix_index::{Index, ModelCounts, OrderedCounts};
-use kelix_log::{Lag, Reader};
+use kelix_log::{Lag, Reader, ShardLog};
 use kelix_types::{Error, ErrorKind, Result, TableId, TableKind, mark};
 use kelix_wire::{Expiry, RequestHead, View, control::Caller};
 
 use crate::clients::{Clients, Departure};
 use crate::datasets::{Datasets, GenerationReport, NumberCounts, Order};
 use crate::evacuation::Evacuation;
+use crate::held::Durability;
 use crate::recorder::Recorder;
 use crate::request::Requests;
 use crate::store::Store;
@@ -89,6 +90,8 @@ pub struct Progress {
     /// Another life of the store is to begin, with [`Shard::begin_life`], and these connections are to end
     /// for it.
     pub renewed: Option<Vec<u64>>,
+    /// The thread that writes the log sleeps, and has something to do.
+    pub wakes_log: bool,
 }
 
 /// What the shard has done so far.
@@ -235,6 +238,7 @@ impl Shard {
     pub fn step(&mut self, now: Now, fabric: &mut (impl Mailbox + Clock)) -> Progress {
         let mut progress = Progress::default();
         self.datasets.numbers().begin_step();
+        self.clients.held.begin_step();
         while let Some(peer) = self.clients.next_stranger() {
             self.leave(peer);
             progress.faulty.push((peer, "numbers of tables that it knows were given again"));
@@ -248,6 +252,7 @@ impl Shard {
             let again = now.monotonic_ns + BEHIND_NS;
             progress.next_ns = Some(progress.next_ns.map_or(again, |next| next.min(again)));
         }
+        progress.wakes_log = self.clients.end_step(fabric, self.recorder.reached(&self.store));
         self.clients.flush(fabric, &mut progress.faulty);
         for (peer, _) in &progress.faulty {
             self.leave(*peer);
@@ -257,6 +262,14 @@ impl Shard {
     }
 
     // ---- followers ----
+
+    /// All changes are logged from now on, by somebody who follows: records belong to the batches of this log,
+    /// and answers wait for their record.
+    pub fn write_log(&mut self, log: ShardLog, durability: Durability) -> Reader {
+        self.recorder.write_log(log.clone());
+        self.clients.held.begin(log, durability);
+        self.follow(Lag::Wait)
+    }
 
     /// Somebody is told of all changes from now on, a record a step.
     pub fn follow(&mut self, lag: Lag) -> Reader {
@@ -292,6 +305,14 @@ impl Shard {
     /// What is to be told to the one that goes on with its image ([`Shard::restore`]).
     pub fn kept(&self) -> Vec<u64> {
         self.datasets.keep(&self.store.tables)
+    }
+
+    /// The last record, and what clients that may ask again were answered: what a snapshot of this moment has
+    /// to tell those who go on behind it with the log.
+    pub fn position(&self) -> Vec<u64> {
+        let mut words = vec![self.sequence()];
+        self.clients.histories().into_iter().for_each(|history| history.put_words(&mut words));
+        words
     }
 
     // ---- statistics ----

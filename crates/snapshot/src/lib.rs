@@ -12,6 +12,7 @@
 //!
 //! kind     1 memory as it was copied, from a place on       2 notes of changes, as `kelix_image::Changes` makes them
 //!          3 books                                          4 what the shard keeps beside
+//!          6 the shard's position in the log: its last record, and what clients were answered
 //! ```
 //!
 //! All words are little-endian, all checksums XXH3-64. Memory was copied while it changed, and notes are of
@@ -37,7 +38,9 @@ pub use write::Writer;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"KELIXSNP");
 /// Version of the file, layout of what is in it, and byte-order mark.
-const VERSION: u64 = 1 | (kelix_image::LAYOUT_VERSION as u64) << 16 | 0x0102_0304 << 32;
+const VERSION: u64 = 2 | (kelix_image::LAYOUT_VERSION as u64) << 16 | 0x0102_0304 << 32;
+/// The version before has no positions in a log.
+const VERSION_BEFORE: u64 = VERSION - 1;
 const PAGE_BYTES: usize = 4096;
 const HEAD_WORDS: usize = 8;
 const PIECE: u64 = u64::from_le_bytes(*b"KPIECE\0\0");
@@ -57,6 +60,7 @@ enum Kind {
     Books = 3,
     Kept = 4,
     End = 5,
+    Position = 6,
 }
 
 /// Which shard of which namespace.

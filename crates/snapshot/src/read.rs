@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::{
-    Description, HEAD_WORDS, Kind, MAGIC, PAGE_BYTES, PIECE, PIECE_WORDS_MAX, VERSION, Which, checksum,
-    damaged, system,
+    Description, HEAD_WORDS, Kind, MAGIC, PAGE_BYTES, PIECE, PIECE_WORDS_MAX, VERSION, VERSION_BEFORE, Which,
+    checksum, damaged, system,
 };
 
 /// Most threads that read memory.
@@ -64,7 +64,7 @@ impl Snapshot {
     pub fn open(path: &Path) -> Result<Snapshot> {
         let mut snapshot = Snapshot::at(path)?;
         let first = snapshot.first_words()?;
-        if first[1] != VERSION {
+        if first[1] != VERSION && first[1] != VERSION_BEFORE {
             let told =
                 |word: u64| format!("version {} with memory of layout {}", word as u16, word as u32 >> 16);
             let (path, of, read) = (path.display(), told(first[1]), told(VERSION));
@@ -186,6 +186,12 @@ impl Snapshot {
         Ok((books, self.all(Kind::Kept, which)?))
     }
 
+    /// The position of a shard in the log: its last record, and what clients were answered. Empty in a snapshot
+    /// of a release that wrote none.
+    pub fn position(&self, which: Which) -> Result<Vec<u64>> {
+        self.all(Kind::Position, which)
+    }
+
     /// Writes what there was of a shard into memory that is zero. What it reads it verifies.
     pub fn fill(&self, which: Which, map: &MemoryMap) -> Result<()> {
         let pieces: Vec<&Piece> = self.of(Kind::Memory, which).collect();
@@ -237,7 +243,7 @@ impl Piece {
         {
             return None;
         }
-        let kinds = [Kind::Memory, Kind::Notes, Kind::Books, Kind::Kept, Kind::End];
+        let kinds = [Kind::Memory, Kind::Notes, Kind::Books, Kind::Kept, Kind::End, Kind::Position];
         let kind = kinds.into_iter().find(|kind| *kind as u64 == first >> 48)?;
         let which = Which { namespace: which as u16, shard: (which >> 16) as u16 };
         Some(Piece { kind, which, place, at, words: words as usize, checksum: sum })
@@ -263,7 +269,7 @@ mod tests {
         // A note that ends in the next piece.
         writer.notes(WHICH, &[1 << 41 | (8 << 20)]).unwrap();
         writer.notes(WHICH, &[7]).unwrap();
-        writer.end_shard(WHICH, &[5, 6], &[8; 9]).unwrap();
+        writer.end_shard(WHICH, &[5, 6], &[8; 9], &[11, 12]).unwrap();
         writer.finish().unwrap().0
     }
 
@@ -276,6 +282,7 @@ mod tests {
         snapshot.verify().unwrap();
         let (books, kept) = snapshot.beside(WHICH).unwrap();
         assert_eq!((books.incarnation, books.directory, kept), (5, 6, vec![8; 9]));
+        assert_eq!(snapshot.position(WHICH).unwrap(), [11, 12]);
         let mut map = MemoryMap::default();
         let span = Span::private(1 << 20);
         map.add(1, span.clone());

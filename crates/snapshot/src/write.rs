@@ -80,10 +80,11 @@ impl Writer {
         self.pieces(Kind::Notes, which, notes)
     }
 
-    /// What a shard knows beside its memory.
-    pub fn end_shard(&mut self, which: Which, books: &[u64], kept: &[u64]) -> Result<()> {
+    /// What a shard knows beside its memory: its books, what it keeps, and its position in the log.
+    pub fn end_shard(&mut self, which: Which, books: &[u64], kept: &[u64], position: &[u64]) -> Result<()> {
         self.pieces(Kind::Books, which, books)?;
-        self.pieces(Kind::Kept, which, kept)
+        self.pieces(Kind::Kept, which, kept)?;
+        self.pieces(Kind::Position, which, position)
     }
 
     /// Writes the end, and gives the file its name once it is on the disk. Returns where it is, and its

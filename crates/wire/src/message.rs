@@ -168,6 +168,12 @@ pub enum Status {
     /// Another generation of the table is about to come into force, or has: write to that, or here again if
     /// it does not.
     Frozen = 10,
+    /// Nothing was done: the server's log takes no writes now, since its disk is full or has failed.
+    ReadOnly = 11,
+    /// Done, and the log has failed before that was on the disk: nobody knows whether it survives the server.
+    NotDurable = 12,
+    /// Nothing was done: the write is to be on the disk before it is answered, and the server writes no log.
+    NoLog = 13,
 }
 
 impl Status {
@@ -186,6 +192,9 @@ impl Status {
             8 => Status::Loaded,
             9 => Status::Taken,
             10 => Status::Frozen,
+            11 => Status::ReadOnly,
+            12 => Status::NotDurable,
+            13 => Status::NoLog,
             _ => return None,
         })
     }
@@ -205,6 +214,10 @@ impl RequestFlags {
     const EXPECT_ABSENT: u8 = 64;
     const CLIENT_FLAGS: u8 = 128;
 }
+
+/// The bit of a request's second word, above the bytes of its key, that asks for it to be on the disk before it
+/// is answered.
+const DURABLE: u64 = 1 << 31;
 
 /// Which of its client's writes to this shard a request is, counted from 1. The shard does each once, however
 /// often it is asked: of the last [`limits::SEQUENCES_KEPT`] it knows what it answered.
@@ -270,6 +283,8 @@ pub struct RequestHead {
     pub attributes: bool,
     /// From clients that may ask again.
     pub sequence: Option<Sequence>,
+    /// What it did is to be on the disk before it is answered.
+    pub durable: bool,
 }
 
 impl RequestHead {
@@ -285,6 +300,7 @@ impl RequestHead {
             argument: None,
             attributes: false,
             sequence: None,
+            durable: false,
         }
     }
 }
@@ -389,7 +405,7 @@ pub fn encode_request(frame: &mut FrameBuffer, head: RequestHead, key: &[u8], bo
             | u64::from(flags) << 8
             | u64::from(head.table.0) << 16
             | u64::from(head.id) << 32,
-        key.len() as u64 | (body.len() as u64) << 32,
+        key.len() as u64 | if head.durable { DURABLE } else { 0 } | (body.len() as u64) << 32,
     ]);
     if let Some(Some(expected)) = head.expect {
         frame.push(expected.0);
@@ -478,8 +494,9 @@ impl RequestShape {
             argument,
             attributes: flags & RequestFlags::ATTRIBUTES != 0,
             sequence: number.map(|number| Sequence { number, again }),
+            durable: sizes & DURABLE != 0,
         };
-        let (key_bytes, body_bytes) = (sizes as u32, (sizes >> 32) as u32);
+        let (key_bytes, body_bytes) = ((sizes & !DURABLE) as u32, (sizes >> 32) as u32);
         if key_bytes > limits::KEY_BYTES_MAX as u32 || body_bytes > limits::FRAME_BYTES_MAX as u32 {
             return None;
         }
@@ -680,13 +697,22 @@ mod tests {
     }
 
     #[test]
+    fn golden_durable() {
+        let mut frame = FrameBuffer::default();
+        let head = RequestHead { durable: true, ..RequestHead::new(Op::Put, 1, TableId(5)) };
+        encode_request(&mut frame, head, b"k", &[]);
+        assert_eq!(frame.payload(), [0x0000_0001_0005_0002, 0x8000_0001, u64::from(b'k')]);
+        assert_eq!(Request::parse(frame.payload()).unwrap().head, head);
+    }
+
+    #[test]
     fn golden_reply() {
         let mut frame = FrameBuffer::default();
         encode_reply(&mut frame, ReplyHead { id: 7, status: Status::Mismatch, version: 8, location: 0 });
         assert_eq!(frame.payload(), [0x0000_0007_0000_0002, 8, 0]);
         let reply = Reply::parse(frame.payload()).unwrap();
         assert_eq!((reply.head.status, reply.location(), reply.item.len()), (Status::Mismatch, None, 0));
-        assert!(Reply::parse(&[11, 0, 0]).is_none() && Reply::parse(&[0, 0]).is_none());
+        assert!(Reply::parse(&[14, 0, 0]).is_none() && Reply::parse(&[0, 0]).is_none());
     }
 
     #[test]

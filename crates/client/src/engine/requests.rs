@@ -57,10 +57,12 @@ impl Engine {
     pub fn try_post(
         &mut self,
         shard: usize,
-        head: RequestHead,
+        mut head: RequestHead,
         key: &[u8],
         body: &[u8],
     ) -> std::result::Result<RequestId, PostError> {
+        let properties = head.op.properties();
+        head.durable = self.connection.options.durable && properties.needs_writer && properties.has_effect;
         self.check_server(shard).map_err(PostError::Failed)?;
         let posted = self.transport.post(shard, head, key, body, true);
         if let Err(PostError::Failed(_)) = posted {
@@ -182,6 +184,18 @@ pub(crate) fn check_answer(answer: &Answer) -> Result<()> {
                 "the table's next generation is coming into force; write by the table's name, and try again";
             Err(Error::unnamed(ErrorKind::Frozen, context))
         }
+        Status::ReadOnly => Err(Error::unnamed(
+            ErrorKind::Unavailable,
+            "the server takes no writes now, since the disk of its log is full or has failed (`kelix stat` says which); reads go on",
+        )),
+        Status::NotDurable => {
+            let context = "the server's log has failed before the write was on the disk; reads go on";
+            Err(Error::unnamed(ErrorKind::Unavailable, context).with_effect(Effect::Unknown))
+        }
+        Status::NoLog => Err(Error::unnamed(
+            ErrorKind::InvalidArgument,
+            "the write was to be on the disk before its answer, and the server writes no log; serve with --wal DIRECTORY",
+        )),
         Status::Taken => Err(Error::unnamed(ErrorKind::InvalidArgument, "a loaded table has that name")),
         Status::Forgotten => {
             let context =

@@ -29,8 +29,8 @@ impl ShardThread {
         let following = self.following.take();
         if let Some(Follow { which, tell, .. }) = following.filter(|_| met && self.tell_all()) {
             let (books, kept) = (self.shard.image().books().words(), self.shard.kept());
-            let sequence = self.shard.sequence();
-            let _ = tell.send(Told::Ended { which, sequence, books, kept });
+            let (sequence, position) = (self.shard.sequence(), self.shard.position());
+            let _ = tell.send(Told::Ended { which, sequence, books, kept, position });
         }
         self.is_over = moment.is_last;
     }

@@ -17,6 +17,7 @@ use kelix_types::TableId;
 use kelix_wire::generation::{decode_tables, encode_tables};
 
 use super::Datasets;
+use super::orders::Order;
 use super::registry::{Dataset, FOR_A_LEASE, Generation, NOBODY, Registry, Stage};
 use crate::store::Store;
 use crate::tables::{Tables, Use};
@@ -106,6 +107,11 @@ impl Datasets {
         store.tables.count_dropped();
         if !leaving.is_empty() {
             self.begin_purge(store, 0, leaving, false);
+        }
+        if store.partition.is_first() && store.partition.shards() > 1 {
+            let is_dropped = |(_, used): &(TableId, Use)| matches!(used, Use::Gone(_));
+            let dropped = store.tables.iter().filter(is_dropped).map(|(table, _)| table).collect();
+            self.orders.push(Order::Reconcile { dropped });
         }
         words.0.is_empty().then_some(())
     }

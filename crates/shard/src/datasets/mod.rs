@@ -55,6 +55,7 @@ pub use registry::{GenerationReport, Stage};
 use crate::clients::Clients;
 use crate::shard::Now;
 use crate::store::{Answer, Store};
+use crate::tables::Use;
 use link_search::LinkSearch;
 use numbers::Return;
 use overlay::Listings;
@@ -190,6 +191,7 @@ impl Datasets {
             Order::Drop { generation, tables, given_up } => {
                 self.begin_purge(store, generation, tables, given_up);
             }
+            Order::Reconcile { dropped } => self.reconcile(store, dropped),
             Order::Dropped { generation } => self.shard_has_dropped(generation),
             Order::FindLinks { tables } => self.begin_link_search(store, tables),
             Order::LinksFound { tables } => self.numbers.take_links(tables),
@@ -271,6 +273,19 @@ impl Datasets {
             self.orders.push(Order::Drop { generation: 0, tables: tables.clone(), given_up: false });
         }
         self.begin_purge(store, 0, tables, false);
+    }
+
+    /// Drops what is in tables that shard 0 knows as dropped, and forgets that others were, which it has
+    /// forgotten.
+    fn reconcile(&mut self, store: &mut Store, dropped: Vec<TableId>) {
+        let known = store.tables.iter();
+        let is_forgotten =
+            |(table, used): &(TableId, Use)| matches!(used, Use::Gone(_)) && !dropped.contains(table);
+        let forgotten: Vec<TableId> = known.filter(is_forgotten).map(|(table, _)| table).collect();
+        store.tables.forget(&forgotten);
+        if !dropped.is_empty() {
+            self.begin_purge(store, 0, dropped, false);
+        }
     }
 
     /// Begins to drop what is in tables here. A generation of 0 is none: the tables were dropped by a client.

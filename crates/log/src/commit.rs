@@ -1,0 +1,165 @@
+//! What shards and the thread that writes their log tell each other, in words of memory.
+//!
+//! 1. *Batches are cut where nothing is missing.* A batch is all that was sealed before a moment, of all shards
+//!    ([`LogControl::begin_batch`]). A shard reads the number of the batch when it seals a record, and sends
+//!    answers behind a full fence after the record is in its stream. So if a record is in a batch, each record
+//!    whose answer its client had seen is in the batch, too: of a log that ends with a whole batch no effect is
+//!    without its cause, whichever shards they are on.
+//! 2. *Durable is what was synced.* The thread tells a shard the last record that is on the disk, after
+//!    `fdatasync` returned ([`ShardLog::set_durable`]); answers to durable writes wait for that.
+//! 3. *Nobody sleeps through a record.* The thread announces its sleep and looks at all streams once more; a
+//!    shard looks for the announcement behind the record ([`LogControl::announce`], [`ShardLog::sleep`]).
+
+use kelix_image::Span;
+use kelix_image::words::full_fence;
+
+/// Words of the control: the number of the batch that is gathered next, whether the thread sleeps, whether
+/// writes can be logged.
+const BATCH: usize = 0;
+const SLEEP: usize = 1;
+const STATE: usize = 2;
+/// Words of a shard: the last record that is on the disk, and the last one that answers wait for.
+const DURABLE: usize = 0;
+const WANTED: usize = 1;
+/// Bytes of a few words that are in nobody else's cache line.
+const LINE_BYTES: u64 = 64;
+
+/// Whether writes can be logged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LogState {
+    /// They can.
+    #[default]
+    Writes,
+    /// There is no room on the disk at the moment.
+    Full,
+    /// Something could not be written, or not be synced: for ever.
+    Failed,
+}
+
+/// What the thread that writes the log does while there is nothing to be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogSleep {
+    /// It looks at the streams.
+    Awake,
+    /// It sleeps for a moment, unless somebody waits for it.
+    Naps,
+    /// It sleeps until it is woken.
+    Sleeps,
+}
+
+/// What one log's thread and all shards know.
+#[derive(Clone)]
+pub struct LogControl(Span);
+
+impl Default for LogControl {
+    fn default() -> LogControl {
+        LogControl::new()
+    }
+}
+
+impl LogControl {
+    /// Of a log that takes writes, whose thread is awake.
+    pub fn new() -> LogControl {
+        LogControl(Span::private(LINE_BYTES))
+    }
+
+    /// The part of one more shard, of which so many records are on the disk.
+    pub fn shard(&self, durable: u64) -> ShardLog {
+        let shard = ShardLog { control: self.clone(), words: Span::private(LINE_BYTES) };
+        shard.set_durable(durable);
+        shard
+    }
+
+    /// Begins to gather a batch: the streams are read from here on. Records with the number that this returns
+    /// were sealed later, and are of the next batch.
+    pub fn begin_batch(&self) -> u16 {
+        let next = self.0.words().load(BATCH) + 1;
+        // SYNC: pairs with the load in `ShardLog::batch`.
+        self.0.words().publish(BATCH, next);
+        // SYNC: pairs with the fence between a record and its answers: if the record is not seen here, whoever
+        // has seen the answers sees the number.
+        full_fence();
+        next as u16
+    }
+
+    /// Announces what the thread is about to do. It looks at the streams once more before it sleeps.
+    pub fn announce(&self, sleep: LogSleep) {
+        self.0.words().store(SLEEP, sleep as u64);
+        // SYNC: pairs with the fence between a record and the load in `ShardLog::sleep`.
+        full_fence();
+    }
+
+    /// Says whether writes can be logged.
+    pub fn set_state(&self, state: LogState) {
+        self.0.words().publish(STATE, state as u64);
+    }
+
+    /// Whether writes can be logged.
+    pub fn state(&self) -> LogState {
+        match self.0.words().load_acquire(STATE) {
+            0 => LogState::Writes,
+            1 => LogState::Full,
+            _ => LogState::Failed,
+        }
+    }
+}
+
+/// What a shard and the thread that writes its log know.
+#[derive(Clone)]
+pub struct ShardLog {
+    control: LogControl,
+    words: Span,
+}
+
+impl ShardLog {
+    /// The number of the batch that a record belongs to which is sealed now.
+    #[inline]
+    pub fn batch(&self) -> u16 {
+        self.control.0.words().load_acquire(BATCH) as u16
+    }
+
+    /// Whether writes can be logged.
+    #[inline]
+    pub fn state(&self) -> LogState {
+        self.control.state()
+    }
+
+    /// What the thread does, to be asked behind a full fence after the record.
+    pub fn sleep(&self) -> LogSleep {
+        match self.control.0.words().load(SLEEP) {
+            0 => LogSleep::Awake,
+            1 => LogSleep::Naps,
+            _ => LogSleep::Sleeps,
+        }
+    }
+
+    /// The last record that is on the disk.
+    #[inline]
+    pub fn durable(&self) -> u64 {
+        self.words.words().load_acquire(DURABLE)
+    }
+
+    /// Says which one that is.
+    pub fn set_durable(&self, sequence: u64) {
+        self.words.words().publish(DURABLE, sequence);
+    }
+
+    /// The last record that an answer waits for.
+    pub fn wanted(&self) -> u64 {
+        self.words.words().load_acquire(WANTED)
+    }
+
+    /// Says which one that is.
+    pub fn want(&self, sequence: u64) {
+        self.words.words().publish(WANTED, sequence);
+    }
+}
+
+#[cfg(loom)]
+impl ShardLog {
+    /// Names the words that several threads use, for model tests.
+    pub(crate) fn share(&self) {
+        kelix_image::model::share(self.control.0.words().part(0, 3));
+        kelix_image::model::share(self.words.words().part(0, 2));
+    }
+}

@@ -1,0 +1,360 @@
+//! Answers that wait for their record.
+//!
+//! Where a shard's changes are logged, the answers of a step are sent when the step has become a record:
+//!
+//! ```text
+//! a request is done -> its answer is held -> the step ends, its record is in the stream
+//!                                              lazy:   it is sent
+//!                                              commit: it is sent when the record is on the disk
+//! ```
+//!
+//! 1. No answer is sent before all that it tells of is in the stream ([`Held::end_step`]): whoever has seen it
+//!    finds its effect in the batch of the log in which it finds its own later writes (`kelix_log::LogControl`).
+//! 2. A durable answer is not sent before all that it tells of is on the disk: of a write its effect, of a read
+//!    what it found, or did not find ([`Held::next`]).
+//! 3. When the log has failed, writes whose record is not on the disk are answered `NotDurable`; reads go on,
+//!    and tell of the memory ([`Held::next`]).
+
+use std::collections::VecDeque;
+
+use kelix_fabric::PeerId;
+use kelix_image::words::full_fence;
+use kelix_log::{LogSleep, LogState, ShardLog};
+use kelix_types::mark;
+use kelix_wire::{FrameBuffer, Reply, ReplyHead, RequestHead, Status, encode_reply};
+
+use crate::recorder::Reached;
+use crate::request::Task;
+
+/// When a write is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// When it is done. It is on the disk a little later.
+    #[default]
+    Lazy,
+    /// When it is on the disk.
+    Commit,
+}
+
+/// An answer that waits.
+struct Answer {
+    peer: PeerId,
+    frame: FrameBuffer,
+    id: u32,
+    /// The record that it waits for: in the stream, or on the disk if it is durable.
+    sequence: u64,
+    is_durable: bool,
+    is_write: bool,
+}
+
+/// The log of a shard, and the answers that wait for it. Without a log none does.
+#[derive(Default)]
+pub(crate) struct Held {
+    log: Option<(ShardLog, Durability)>,
+    /// Whether writes can be logged, when the step began.
+    state: LogState,
+    /// Answers of the step under way, which is no record yet.
+    step: Vec<Answer>,
+    /// Those of steps before, in the order of their records.
+    queue: VecDeque<Answer>,
+    /// The last record there was when the step before ended.
+    sealed: u64,
+    spare: Vec<FrameBuffer>,
+}
+
+impl Held {
+    /// From now on answers wait for this log.
+    pub fn begin(&mut self, log: ShardLog, durability: Durability) {
+        self.log = Some((log, durability));
+    }
+
+    /// Whether answers wait for a log.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// Answers that wait.
+    pub fn len(&self) -> usize {
+        self.step.len() + self.queue.len()
+    }
+
+    /// A step begins.
+    #[inline]
+    pub fn begin_step(&mut self) {
+        if let Some((log, _)) = &self.log {
+            self.state = log.state();
+        }
+    }
+
+    /// Why a request is not done now, for the sake of the log.
+    #[inline]
+    pub fn refuse(&self, head: &RequestHead) -> Option<Status> {
+        if self.state == LogState::Writes && !head.durable || !head.op.properties().needs_writer {
+            return None;
+        }
+        match &self.log {
+            None => Some(Status::NoLog),
+            Some(_) if self.state == LogState::Writes => None,
+            Some(_) => Some(Status::ReadOnly),
+        }
+    }
+
+    /// Holds the answer to a request of the step under way. Its frame is left with another memory.
+    pub fn hold(&mut self, task: &Task, frame: &mut FrameBuffer) {
+        let Some((_, durability)) = self.log else { return };
+        let head = &task.shape.head;
+        let frame = std::mem::replace(frame, self.spare.pop().unwrap_or_default());
+        let is_durable = head.durable || durability == Durability::Commit;
+        let is_write = head.op.properties().has_effect;
+        self.step.push(Answer { peer: task.peer, frame, id: head.id, sequence: 0, is_durable, is_write });
+    }
+
+    /// The step has become a record, or has yet to. Whether the thread that writes the log is to be woken.
+    pub fn end_step(&mut self, reached: Reached) -> bool {
+        let Some((log, _)) = &self.log else { return false };
+        let is_sealed = std::mem::replace(&mut self.sealed, reached.sealed) != reached.sealed;
+        if self.step.is_empty() && self.queue.is_empty() && !is_sealed {
+            return false;
+        }
+        // SYNC: between the record, which is in the stream, and the answers: pairs with the fence in
+        // `LogControl::begin_batch`; and before the load of the sleep, with the one in `LogControl::announce`.
+        full_fence();
+        for mut answer in self.step.drain(..) {
+            answer.sequence = reached.covers;
+            self.queue.push_back(answer);
+        }
+        let waits = self.queue.back().filter(|last| last.is_durable).map(|last| last.sequence);
+        let waits = waits.filter(|sequence| *sequence > log.durable());
+        if let Some(sequence) = waits {
+            log.want(sequence);
+        }
+        match log.sleep() {
+            LogSleep::Awake => false,
+            LogSleep::Naps => waits.is_some() || reached.is_behind,
+            LogSleep::Sleeps => is_sealed || waits.is_some() || reached.is_behind,
+        }
+    }
+
+    /// Whether an answer can be sent that could not when the last step ended.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        let Some((log, _)) = &self.log else { return false };
+        let Some(first) = self.queue.front() else { return false };
+        first.is_durable && (log.durable() >= first.sequence || log.state() == LogState::Failed)
+    }
+
+    /// Takes the next answer that can be sent, and for whom it is; its frame goes back with [`Held::give_back`].
+    pub fn next(&mut self, in_stream: u64) -> Option<(PeerId, FrameBuffer)> {
+        let (log, _) = self.log.as_ref()?;
+        let Answer { sequence, is_durable, is_write, id, .. } = *self.queue.front()?;
+        let reached = if is_durable { log.durable() } else { in_stream };
+        let has_failed = is_durable && sequence > reached && log.state() == LogState::Failed;
+        if sequence > reached && !has_failed {
+            return None;
+        }
+        let mut answer = self.queue.pop_front().expect("just looked at");
+        let is_done = |frame: &FrameBuffer| {
+            Reply::parse(frame.payload()).is_some_and(|reply| reply.head.status == Status::Ok)
+        };
+        if has_failed && is_write && is_done(&answer.frame) {
+            mark!("log failed under a write");
+            let head = ReplyHead { id, status: Status::NotDurable, version: 0, location: 0 };
+            encode_reply(&mut answer.frame, head);
+        }
+        Some((answer.peer, answer.frame))
+    }
+
+    /// Keeps the memory of an answer that was sent for another one.
+    pub fn give_back(&mut self, frame: FrameBuffer) {
+        self.spare.push(frame);
+    }
+
+    /// A client has gone, and its answers with it.
+    pub fn forget(&mut self, peer: PeerId) {
+        self.step.retain(|answer| answer.peer != peer);
+        self.queue.retain(|answer| answer.peer != peer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kelix_log::{LogControl, Reader, Record};
+    use kelix_types::TableId;
+    use kelix_wire::control::Caller;
+    use kelix_wire::mailboxes::Mailboxes;
+    use kelix_wire::{Op, Sequence, encode_request};
+
+    use super::*;
+    use crate::harness::Harness;
+
+    const TABLE: TableId = TableId(1);
+
+    struct Logged {
+        alone: Harness,
+        control: LogControl,
+        log: ShardLog,
+        reader: Reader,
+    }
+
+    fn logged(durability: Durability) -> Logged {
+        let control = LogControl::new();
+        let log = control.shard(0);
+        let mut alone = Harness::new(1, &Mailboxes::default());
+        let reader = alone.shard.write_log(log.clone(), durability);
+        // What every shard tells a new follower.
+        alone.step();
+        log.set_durable(alone.shard.sequence());
+        Logged { alone, control, log, reader }
+    }
+
+    impl Logged {
+        /// The last record in the stream.
+        fn last_record(&mut self) -> u64 {
+            let mut words = Vec::new();
+            self.reader.read(&mut words, usize::MAX).unwrap();
+            let (mut rest, mut last) = (&words[..], 0);
+            while let Some((record, behind)) = Record::split(rest).unwrap() {
+                (last, rest) = (record.head.sequence, behind);
+            }
+            last
+        }
+
+        fn ask(&mut self, head: RequestHead) -> Option<Status> {
+            let mut frame = FrameBuffer::default();
+            encode_request(&mut frame, head, b"key", b"value");
+            self.alone.send(&mut frame);
+            self.answer()
+        }
+
+        fn answer(&mut self) -> Option<Status> {
+            let mut payload = Vec::new();
+            self.alone.pop(&mut payload).then(|| Reply::parse(&payload).unwrap().head.status)
+        }
+    }
+
+    fn put() -> RequestHead {
+        RequestHead::new(Op::Put, 7, TABLE)
+    }
+
+    fn get() -> RequestHead {
+        RequestHead { op: Op::Get, ..put() }
+    }
+
+    #[test]
+    fn a_lazy_answer_is_sent_when_its_record_is_in_the_stream() {
+        let mut logged = logged(Durability::Lazy);
+        assert_eq!(logged.ask(put()), Some(Status::Ok));
+        assert_eq!(logged.last_record(), logged.alone.shard.sequence());
+        let durable = RequestHead { durable: true, ..put() };
+        assert_eq!(logged.ask(durable), None, "asked for more than the server does");
+        let sequence = logged.alone.shard.sequence();
+        assert_eq!(logged.log.wanted(), sequence);
+        assert_eq!(logged.ask(get()), None, "in the order of the answers before");
+        logged.log.set_durable(sequence);
+        logged.alone.step();
+        assert_eq!((logged.answer(), logged.answer()), (Some(Status::Ok), Some(Status::Ok)));
+    }
+
+    #[test]
+    fn a_durable_answer_waits_for_the_disk_and_so_does_what_tells_of_it() {
+        let mut logged = logged(Durability::Commit);
+        assert_eq!(logged.ask(get()), Some(Status::Absent), "nothing is on its way to the disk");
+        assert_eq!(logged.ask(put()), None);
+        assert!(logged.alone.shard.owes_answers());
+        assert_eq!(logged.ask(get()), None);
+        let sequence = logged.alone.shard.sequence();
+        logged.log.set_durable(sequence - 1);
+        assert!(!logged.alone.step().wakes_log && logged.answer().is_none());
+        logged.log.set_durable(sequence);
+        logged.alone.step();
+        assert_eq!((logged.answer(), logged.answer()), (Some(Status::Ok), Some(Status::Ok)));
+        assert!(!logged.alone.shard.owes_answers());
+    }
+
+    #[test]
+    fn the_thread_of_the_log_is_woken_when_there_is_something_for_it() {
+        for (durability, sleep, wakes) in [
+            (Durability::Lazy, LogSleep::Awake, false),
+            (Durability::Lazy, LogSleep::Naps, false),
+            (Durability::Lazy, LogSleep::Sleeps, true),
+            (Durability::Commit, LogSleep::Awake, false),
+            (Durability::Commit, LogSleep::Naps, true),
+            (Durability::Commit, LogSleep::Sleeps, true),
+        ] {
+            let mut logged = logged(durability);
+            logged.control.announce(sleep);
+            assert!(!logged.alone.step().wakes_log, "nothing has changed");
+            let mut frame = FrameBuffer::default();
+            encode_request(&mut frame, put(), b"key", b"value");
+            assert_eq!(logged.alone.send(&mut frame).wakes_log, wakes, "{durability:?} {sleep:?}");
+        }
+    }
+
+    #[test]
+    fn a_log_that_fails_takes_no_writes_and_says_which_are_not_certain() {
+        let mut logged = logged(Durability::Commit);
+        logged.alone.leave();
+        logged.alone.join(2, Some(Caller { number: 7, again: false }), true);
+        let counted = |number, again| RequestHead { sequence: Some(Sequence { number, again }), ..put() };
+        assert_eq!(logged.ask(counted(1, false)), None);
+        logged.log.set_durable(logged.alone.shard.sequence());
+        logged.alone.step();
+        assert_eq!(logged.answer(), Some(Status::Ok));
+        assert_eq!(logged.ask(counted(2, false)), None);
+        assert_eq!(logged.ask(get()), None);
+        logged.control.set_state(LogState::Failed);
+        logged.alone.step();
+        assert_eq!((logged.answer(), logged.answer()), (Some(Status::NotDurable), Some(Status::Ok)));
+        assert_eq!(logged.ask(counted(3, false)), Some(Status::ReadOnly));
+        assert_eq!(logged.ask(counted(2, true)), Some(Status::NotDurable), "nor is it when it is asked again");
+        assert_eq!(logged.ask(get()), Some(Status::Ok));
+    }
+
+    #[test]
+    fn a_full_disk_refuses_writes_until_there_is_room() {
+        let mut logged = logged(Durability::Lazy);
+        logged.control.set_state(LogState::Full);
+        assert_eq!(logged.ask(put()), Some(Status::ReadOnly));
+        assert_eq!(logged.ask(get()), Some(Status::Absent));
+        logged.control.set_state(LogState::Writes);
+        assert_eq!(logged.ask(put()), Some(Status::Ok));
+    }
+
+    #[test]
+    fn durable_writes_are_refused_where_there_is_no_log() {
+        let mut alone = Harness::new(1, &Mailboxes::default());
+        let mut frame = FrameBuffer::default();
+        encode_request(&mut frame, RequestHead { durable: true, ..put() }, b"key", b"value");
+        alone.send(&mut frame);
+        let payload = alone.answer().unwrap();
+        assert_eq!(Reply::parse(&payload).unwrap().head.status, Status::NoLog);
+        alone.call(put(), b"key", b"value");
+    }
+
+    /// A client that sends on without waiting holds its own ring back, and no memory of the server's; when it
+    /// goes its answers go with it.
+    #[test]
+    fn answers_that_wait_are_bounded_and_go_with_their_client() {
+        let mut logged = logged(Durability::Commit);
+        let mut frame = FrameBuffer::default();
+        let mut taken = 0;
+        for _ in 0..4000 {
+            encode_request(&mut frame, put(), b"key", b"value");
+            let before = taken;
+            taken += logged.alone.send(&mut frame).requests;
+            if taken == before {
+                break;
+            }
+        }
+        assert_eq!(taken, crate::clients::HELD_MAX);
+        logged.log.set_durable(logged.alone.shard.sequence());
+        let progress = logged.alone.step();
+        assert_eq!(progress.requests, 0);
+        assert_eq!(logged.alone.step().requests, 1, "it goes on");
+        assert_eq!(logged.ask(put()), Some(Status::Ok));
+        logged.alone.leave();
+        logged.alone.step();
+        assert!(!logged.alone.shard.owes_answers());
+    }
+}
