@@ -1,0 +1,438 @@
+//! The log of a server: what was acknowledged is on the disk.
+//!
+//! One thread gathers the records of all shards into batches, writes and syncs them (`kelix_log::LogWriter`), and
+//! tells the shards what is on the disk. Snapshots in the same directory are bases: a server begins with the
+//! newest one that is whole, and applies the records behind it ([`Replay`]).
+//!
+//! 1. A batch has all that was sealed before it was begun, of all shards, as far as it is whole in their streams
+//!    ([`Feed::gather`], `kelix_log::LogControl`).
+//! 2. A base gets its name when the log is on the disk up to its moment ([`Wal::sync_up_to`]), and files go that no
+//!    base needs which is kept ([`Wal::truncate`]).
+//! 3. A write or sync that failed is final: writes are refused from then on, reads go on ([`LogThread::fail`]).
+//! 4. The next file is allocated while there is room in this one. While that cannot be, writes are refused
+//!    ([`LogThread::prepare`]).
+
+mod replay;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant, SystemTime};
+
+use kelix_image::words::full_fence;
+use kelix_log::{
+    Batch, LogControl, LogSleep, LogState, LogWriter, Reader, Record, ShardLog,
+};
+use kelix_shard::Durability;
+use kelix_types::{Error, ErrorKind, Result};
+use serde_json::{Value, json};
+use tracing::{error, info, warn};
+
+use crate::server::Shared;
+
+pub(crate) use replay::{Layout, Replay, Replayed};
+
+/// How long what was written may wait for a sync where nobody waits for it. Writes are on the disk twice as late at
+/// most, for a sync takes its time.
+const LAZY: Duration = Duration::from_millis(40);
+/// How long the thread sleeps between two batches that nobody waits for: fewer are larger, and cost less.
+const NAP: Duration = Duration::from_millis(5);
+/// How long nothing is written before the thread sleeps until it is woken.
+const IDLE: Duration = Duration::from_secs(1);
+/// How long it then sleeps at most.
+const SLEEP: Duration = Duration::from_secs(5);
+/// How often room is looked for on a full disk.
+const FULL: Duration = Duration::from_millis(200);
+/// How long others wait for it.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How much is logged behind a base before the next one is taken, at least; and at least as much as the base has.
+const BASE_BYTES_MIN: u64 = 256 << 20;
+
+/// How a server logs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WalConfig {
+    /// When writes are answered.
+    pub durability: Durability,
+    /// Serve what there was at this moment, and take no writes.
+    pub until: Option<SystemTime>,
+}
+
+/// Wakes the thread, once there is one.
+#[derive(Clone, Default)]
+pub(crate) struct LogWaker(Arc<OnceLock<Thread>>);
+
+impl LogWaker {
+    /// Wakes it.
+    pub fn wake(&self) {
+        if let Some(thread) = self.0.get() {
+            thread.unpark();
+        }
+    }
+}
+
+/// What shards begin with that are logged.
+#[derive(Clone)]
+pub(crate) struct ShardsLog {
+    pub control: LogControl,
+    pub durability: Durability,
+    pub waker: LogWaker,
+}
+
+/// What a shard's thread has of the log.
+pub(crate) struct ShardEnd {
+    pub log: ShardLog,
+    pub reader: Reader,
+}
+
+/// How it goes with the log.
+#[derive(Clone, Default)]
+struct Standing {
+    batches: u64,
+    records: u64,
+    /// Bytes that were written since the server began.
+    bytes: u64,
+    syncs: u64,
+    /// Time that syncs took.
+    sync_time: Duration,
+    /// Bytes of all files.
+    file_bytes: u64,
+    files: usize,
+    error: Option<String>,
+}
+
+/// The log, as the rest of the server sees it.
+pub(crate) struct Wal {
+    shards_log: ShardsLog,
+    /// For each shard of the log, the logs of which say what is on the disk.
+    shards: Vec<ShardLog>,
+    /// What was replayed, for who asks.
+    replayed: Value,
+    standing: Mutex<Standing>,
+    /// Somebody waits until all that is in the streams is on the disk.
+    is_wanted: AtomicBool,
+    /// Bytes that had been written when the last base was taken, and its length.
+    base: Mutex<(u64, u64)>,
+    written: AtomicU64,
+    /// Files that end at or before these sequences may go.
+    removable: Mutex<Option<Vec<u64>>>,
+    ends: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Wal {
+    /// A log of shards in its order, which a server began by replaying.
+    pub fn new(shards_log: ShardsLog, shards: Vec<ShardLog>, replayed: Value, base_bytes: u64) -> Wal {
+        Wal {
+            shards_log,
+            shards,
+            replayed,
+            standing: Mutex::default(),
+            is_wanted: AtomicBool::new(false),
+            base: Mutex::new((0, base_bytes)),
+            written: AtomicU64::new(0),
+            removable: Mutex::default(),
+            ends: AtomicBool::new(false),
+            thread: Mutex::default(),
+        }
+    }
+
+    fn standing(&self) -> std::sync::MutexGuard<'_, Standing> {
+        self.standing.lock().expect("no panic under this lock")
+    }
+
+    /// How it goes with it, for statistics.
+    pub fn json(&self) -> Value {
+        let standing = self.standing().clone();
+        let state = match self.shards_log.control.state() {
+            LogState::Writes => "writes",
+            LogState::Full => "full",
+            LogState::Failed => "failed",
+        };
+        json!({
+            "durable": match self.shards_log.durability {
+                Durability::Lazy => "lazy",
+                Durability::Commit => "commit",
+            },
+            "state": state,
+            "error": standing.error,
+            "batches": standing.batches,
+            "records": standing.records,
+            "bytes": standing.bytes,
+            "syncs": standing.syncs,
+            "sync_seconds": standing.sync_time.as_secs_f64(),
+            "file_bytes": standing.file_bytes,
+            "files": standing.files,
+            "replayed": self.replayed,
+        })
+    }
+
+    /// Starts the thread that writes, with the streams of all shards in the order of the log.
+    pub fn start(self: &Arc<Wal>, shared: &Arc<Shared>, writer: LogWriter, ends: Vec<(usize, ShardEnd)>) -> Result<()> {
+        let feeds = ends.into_iter().map(|(handle, end)| Feed::new(handle, end)).collect();
+        let (wal, shared) = (self.clone(), shared.clone());
+        let run = move || {
+            LogThread { wal, shared, writer, feeds, batch: Batch::default(), unsynced: None, looked: None }.run();
+        };
+        let thread = std::thread::Builder::new().name("kelix-log".into()).spawn(run);
+        let thread = thread.map_err(|source| Error::system("serve", "cannot start the thread of the log", source))?;
+        let _ = self.shards_log.waker.0.set(thread.thread().clone());
+        *self.thread.lock().expect("no panic under this lock") = Some(thread);
+        Ok(())
+    }
+
+    /// Waits until records up to these are on the disk: of each shard of the log one.
+    pub fn sync_up_to(&self, sequences: &[u64]) -> Result<()> {
+        let began = Instant::now();
+        while !self.shards.iter().zip(sequences).all(|(shard, wanted)| shard.durable() >= *wanted) {
+            self.is_wanted.store(true, Ordering::SeqCst);
+            self.shards_log.waker.wake();
+            if self.shards_log.control.state() == LogState::Failed || began.elapsed() > PATIENCE {
+                let context = "what is in it is not on the disk of the log";
+                return Err(Error::new(ErrorKind::Unavailable, "snapshot", context));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// A base of so many bytes was taken. Files go of which all records are at or before these sequences.
+    pub fn truncate(&self, base_bytes: u64, sequences: Option<Vec<u64>>) {
+        *self.base.lock().expect("no panic under this lock") = (self.written.load(Ordering::SeqCst), base_bytes);
+        *self.removable.lock().expect("no panic under this lock") = sequences;
+        self.shards_log.waker.wake();
+    }
+
+    /// Whether so much was logged that replaying it would take longer than a base does.
+    pub fn wants_base(&self) -> bool {
+        let (at, bytes) = *self.base.lock().expect("no panic under this lock");
+        self.written.load(Ordering::SeqCst) - at > bytes.max(BASE_BYTES_MIN)
+    }
+
+    /// Ends the thread, when all shards have: what they said last is written.
+    pub fn end(&self) {
+        self.ends.store(true, Ordering::SeqCst);
+        self.shards_log.waker.wake();
+        if let Some(thread) = self.thread.lock().expect("no panic under this lock").take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The stream of a shard.
+struct Feed {
+    /// Which of the server's shards it is.
+    handle: usize,
+    log: ShardLog,
+    reader: Reader,
+    /// What was read and is in no batch yet: records that are not whole, or of the next batch.
+    words: Vec<u64>,
+    /// The last record in a batch.
+    last: u64,
+    records: u64,
+}
+
+impl Feed {
+    fn new(handle: usize, ShardEnd { log, reader }: ShardEnd) -> Feed {
+        let last = log.durable();
+        Feed { handle, log, reader, words: Vec::new(), last, records: 0 }
+    }
+
+    /// Adds all records to a batch that are whole and not sealed for a `later` one.
+    fn gather(&mut self, shard: u32, later: u16, batch: &mut Batch) -> Result<()> {
+        let read = self.reader.read(&mut self.words, usize::MAX);
+        read.expect("a stream whose shard waits for this reader");
+        let (mut rest, mut count) = (&self.words[..], 0);
+        while let Some((record, behind)) = Record::split(rest)?.filter(|(record, _)| record.head.batch != later) {
+            (self.last, rest, count) = (record.head.sequence, behind, count + 1);
+        }
+        let taken = self.words.len() - rest.len();
+        if taken > 0 {
+            batch.part(shard, &self.words[..taken], self.last);
+            self.words.drain(..taken);
+            self.records += count;
+        }
+        Ok(())
+    }
+
+    /// Whether there is something that somebody waits for.
+    fn is_wanted(&self) -> bool {
+        self.log.wanted() > self.log.durable()
+    }
+}
+
+/// The thread that writes.
+struct LogThread {
+    wal: Arc<Wal>,
+    shared: Arc<Shared>,
+    writer: LogWriter,
+    /// In the order of the log.
+    feeds: Vec<Feed>,
+    batch: Batch,
+    /// Since when something is written that is not synced.
+    unsynced: Option<Instant>,
+    /// When room was looked for last on a full disk.
+    looked: Option<Instant>,
+}
+
+impl LogThread {
+    fn run(mut self) {
+        let mut idle_since = Instant::now();
+        loop {
+            let ends = self.wal.ends.load(Ordering::SeqCst);
+            match self.turn() {
+                Ok(true) => idle_since = Instant::now(),
+                Ok(false) if ends && self.batch.is_empty() => {
+                    let _ = self.sync();
+                    return;
+                }
+                Ok(false) => {}
+                Err(error) => return self.fail(&error),
+            }
+            if !ends {
+                self.rest(idle_since.elapsed() > IDLE);
+            }
+        }
+    }
+
+    /// Gathers, writes and syncs what there is. Whether there was something.
+    fn turn(&mut self) -> Result<bool> {
+        self.prepare()?;
+        if self.batch.is_empty() {
+            let later = self.wal.shards_log.control.begin_batch();
+            self.batch.begin();
+            for (shard, feed) in (0..).zip(&mut self.feeds) {
+                feed.gather(shard, later, &mut self.batch)?;
+            }
+        }
+        let has_written = !self.batch.is_empty() && self.write()?;
+        let is_wanted = self.wal.is_wanted.swap(false, Ordering::SeqCst)
+            || self.wal.shards_log.durability == Durability::Commit
+            || self.feeds.iter().any(Feed::is_wanted)
+            || self.unsynced.is_some_and(|since| since.elapsed() >= LAZY);
+        if is_wanted {
+            self.sync()?;
+        }
+        self.remove()?;
+        Ok(has_written)
+    }
+
+    /// Writes the batch. `false`: there is no room for it at the moment.
+    fn write(&mut self) -> Result<bool> {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let bytes = self.batch.bytes();
+        match self.writer.write(&self.batch, since.as_nanos() as u64) {
+            Err(error) if self.writer.has_failed() => return Err(error),
+            Err(error) => {
+                self.note_full(&error);
+                return Ok(false);
+            }
+            Ok(_) => self.batch.begin(),
+        }
+        self.unsynced.get_or_insert_with(Instant::now);
+        self.wal.written.fetch_add(bytes, Ordering::SeqCst);
+        let mut standing = self.wal.standing();
+        standing.batches += 1;
+        standing.bytes += bytes;
+        standing.records = self.feeds.iter().map(|feed| feed.records).sum();
+        (standing.file_bytes, standing.files) = (self.writer.bytes(), self.writer.files().len());
+        Ok(true)
+    }
+
+    /// Syncs what was written, and tells the shards.
+    fn sync(&mut self) -> Result<()> {
+        if self.unsynced.take().is_none() {
+            return Ok(());
+        }
+        let began = Instant::now();
+        self.writer.sync()?;
+        {
+            let mut standing = self.wal.standing();
+            standing.syncs += 1;
+            standing.sync_time += began.elapsed();
+        }
+        for (feed, sequence) in self.feeds.iter().zip(self.writer.sequences()) {
+            let waited = feed.is_wanted();
+            feed.log.set_durable(*sequence);
+            if waited {
+                self.shared.shard(feed.handle).wake_if_asleep();
+            }
+        }
+        Ok(())
+    }
+
+    /// Allocates the next file when that is due. While there is no room on the disk, no writes are taken.
+    fn prepare(&mut self) -> Result<()> {
+        let control = &self.wal.shards_log.control;
+        let is_due = self.looked.is_none_or(|looked| looked.elapsed() >= FULL);
+        if !self.writer.needs_next() || !is_due {
+            return Ok(());
+        }
+        match self.writer.prepare_next() {
+            Err(error) if self.writer.has_failed() => return Err(error),
+            Err(error) => self.note_full(&error),
+            Ok(()) => {
+                if self.looked.take().is_some() {
+                    info!("there is room for the log again: writes are taken");
+                }
+                control.set_state(LogState::Writes);
+                self.wal.standing().error = None;
+            }
+        }
+        Ok(())
+    }
+
+    fn note_full(&mut self, error: &Error) {
+        if self.looked.replace(Instant::now()).is_none() {
+            warn!(%error, "there is no room for the log: no writes are taken until there is, and reads go on");
+        }
+        self.wal.standing().error = Some(error.to_string());
+        self.wal.shards_log.control.set_state(LogState::Full);
+    }
+
+    /// Removes files that no base needs.
+    fn remove(&mut self) -> Result<()> {
+        let removable = self.wal.removable.lock().expect("no panic under this lock").take();
+        let Some(sequences) = removable else { return Ok(()) };
+        match self.writer.truncate(&sequences) {
+            Err(error) if self.writer.has_failed() => return Err(error),
+            Err(error) => warn!(%error, "older files of the log are kept"),
+            Ok(_) => {}
+        }
+        let mut standing = self.wal.standing();
+        (standing.file_bytes, standing.files) = (self.writer.bytes(), self.writer.files().len());
+        Ok(())
+    }
+
+    /// Waits for more. Somebody who waits for the disk ends that at once.
+    fn rest(&self, is_idle: bool) {
+        let control = &self.wal.shards_log.control;
+        let (sleep, time) = match (is_idle, self.unsynced) {
+            (true, None) if self.looked.is_none() => (LogSleep::Sleeps, SLEEP),
+            _ => (LogSleep::Naps, NAP),
+        };
+        control.announce(sleep);
+        let is_told = self.wal.is_wanted.load(Ordering::SeqCst) || self.wal.ends.load(Ordering::SeqCst);
+        let has_come = || self.feeds.iter().any(|feed| feed.reader.waiting() > 0);
+        let is_wanted = match sleep {
+            LogSleep::Sleeps => has_come(),
+            _ => self.feeds.iter().any(Feed::is_wanted) && (has_come() || self.unsynced.is_some()),
+        };
+        if !is_told && !is_wanted {
+            std::thread::park_timeout(time);
+        }
+        control.announce(LogSleep::Awake);
+    }
+
+    /// The log takes nothing any more: shards are told, and wait for it no more.
+    fn fail(self, error: &Error) {
+        error!(%error, "the log has failed: no writes are taken any more, and reads go on");
+        self.wal.standing().error = Some(error.to_string());
+        self.wal.shards_log.control.set_state(LogState::Failed);
+        full_fence();
+        let handles: Vec<usize> = self.feeds.iter().map(|feed| feed.handle).collect();
+        let shared = self.shared.clone();
+        // Who followed is gone before the shards look.
+        drop(self);
+        handles.into_iter().for_each(|handle| shared.shard(handle).wake());
+    }
+}
