@@ -2,11 +2,12 @@
 //!
 //! A shard's journal (`kelix_image::Journal`) becomes a [`Record`] at the end of each step, so that a record
 //! holds whole operations. Records go into a [`Stream`], a ring of words in memory that any number of
-//! [`Reader`]s take from, each as fast as it can.
+//! [`Reader`]s take from, each as fast as it can. What has to outlast the server goes to [`files`].
 
 #![forbid(unsafe_code)]
 
 mod commit;
+pub mod files;
 #[cfg(all(loom, test))]
 mod model;
 mod record;

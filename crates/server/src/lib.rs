@@ -21,11 +21,14 @@ mod snapshots;
 mod statistics;
 mod store;
 mod verbs;
+mod wal;
 
 pub use listening::Reserved;
 pub use namespace::{NamespaceConfig, Rights, Who};
 pub use server::{Ended, Prepared, Server, ServerConfig, Statistics, Stopper, Token};
+pub use kelix_shard::Durability;
 pub use snapshots::{SnapshotConfig, Taken, verify_snapshot};
+pub use wal::WalConfig;
 
 /// Prepares a process that is there for a server: it may have as many open files as the system allows it at
 /// most, of which each client needs a few, and gives memory that clients over TCP had back when they have

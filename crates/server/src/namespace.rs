@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use kelix_fabric::shm::Memfd;
 use kelix_image::ImageConfig;
 use kelix_shard::ShardConfig;
-use kelix_snapshot::{Snapshot, Which};
 use kelix_types::limits::{
     EPOCH_NS, NAMESPACE_BYTES_MAX, POINTER_TABLE_BYTES, SEGMENT_BYTES_FIRST, SHARD_BYTES_MIN, SHARDS_MAX,
     segment_bytes_max,
@@ -160,9 +159,9 @@ impl Namespace {
     pub fn start(
         config: &NamespaceConfig,
         Numbers { term, life, hash_seed, incarnation_term, first_in_agent, view_lease_ns, epoch_ns }: Numbers,
-        restored: Option<(&Snapshot, u16)>,
+        begins_empty: bool,
         image_id: impl Fn() -> Result<u64> + Sync,
-        start: impl Fn(ShardConfig, Option<(&Snapshot, Which)>) -> Result<ShardHandle> + Sync,
+        start: impl Fn(ShardConfig) -> Result<ShardHandle> + Sync,
     ) -> Result<Namespace> {
         let view = View::of_shards(1, hash_seed, config.shards);
         let shard_bytes = config.memory_bytes / config.shards as u64;
@@ -182,15 +181,14 @@ impl Namespace {
             };
             let is_cache = config.cache;
             let config = ShardConfig { number, view: view.clone(), image, view_lease_ns, is_cache };
-            let which = |namespace| Which { namespace, shard: number as u16 };
-            start(config, restored.map(|(snapshot, namespace)| (snapshot, which(namespace))))
+            start(config)
         };
         let start = &start;
         // What they begin with takes its time, so each has a thread for that, as long as there are any.
         let shards: Result<Vec<ShardHandle>> = std::thread::scope(|scope| {
             let aside = |number| {
                 let name = std::thread::Builder::new().name("kelix-restore".into());
-                restored.and_then(|_| name.spawn_scoped(scope, move || start(number)).ok())
+                if begins_empty { None } else { name.spawn_scoped(scope, move || start(number)).ok() }
             };
             let starting: Vec<_> = (0..config.shards).map(|number| (number, aside(number))).collect();
             let started = starting.into_iter().map(|(number, thread)| match thread {

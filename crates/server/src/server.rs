@@ -26,10 +26,11 @@ use crate::connection;
 use crate::listening::Reserved;
 use crate::memory::{memory_limit, memory_of_host};
 use crate::namespace::{DEFAULT, Namespace, NamespaceConfig, Numbers, Rights, Visitor};
-use crate::shard_thread::{Command, News, ShardHandle};
+use crate::shard_thread::{Command, News, Origin, ShardHandle};
 use crate::snapshots::{self, Asker, SnapshotConfig, Snapshots, Taken};
 use crate::store::{StoreDirectory, term_of_clock};
 use crate::verbs::VerbsThread;
+use crate::wal::{LogFiles, Replayed, ShardsLog, Wal, WalConfig};
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -64,6 +65,8 @@ pub struct ServerConfig {
     pub tokens: Vec<Token>,
     /// Snapshots that it begins with and takes.
     pub snapshots: Option<SnapshotConfig>,
+    /// Log all changes, in the directory of the snapshots.
+    pub wal: Option<WalConfig>,
 }
 
 /// A word that those know who may connect over TCP.
@@ -94,6 +97,7 @@ impl Default for ServerConfig {
             tls: None,
             tokens: Vec::new(),
             snapshots: None,
+            wal: None,
         }
     }
 }
@@ -127,6 +131,8 @@ pub(crate) struct Shared {
     /// Who takes snapshots, and the directory that they are in.
     pub snapshots: Option<Snapshots>,
     pub store: Option<StoreDirectory>,
+    /// Who writes the log.
+    pub wal: Option<Arc<Wal>>,
     /// Whether the last one was taken, once the server ends.
     pub kept: OnceLock<bool>,
     pub started: Instant,
@@ -136,6 +142,11 @@ impl Shared {
     /// All shards of all namespaces, in the agent's order.
     pub fn shards(&self) -> impl Iterator<Item = &ShardHandle> {
         self.namespaces.iter().flat_map(|namespace| &namespace.shards)
+    }
+
+    /// A shard, in the agent's order.
+    pub fn shard(&self, index: usize) -> &ShardHandle {
+        self.shards().nth(index).expect("a shard of this server")
     }
 
     /// Takes a snapshot, and waits for it.
@@ -173,12 +184,51 @@ fn random_u64() -> Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// Begins to serve namespaces, with what a snapshot holds of them. Also returns the flag that ends their
-/// shards.
+/// What namespaces begin with.
+#[derive(Clone, Copy)]
+struct Beginning<'a> {
+    snapshot: Option<&'a Snapshot>,
+    /// What was replayed of the log, on top of the snapshot, in whose place it is.
+    replayed: Option<&'a Mutex<Replayed>>,
+    /// The log that they write.
+    log: Option<&'a ShardsLog>,
+}
+
+impl Beginning<'_> {
+    /// The seed of a namespace's hashes.
+    fn seed(&self, name: &str) -> Result<u64> {
+        if let Some(replayed) = self.replayed {
+            let seed = replayed.lock().expect("no panic under this lock").layout.seed(name);
+            return seed.map_or_else(random_u64, Ok);
+        }
+        self.of_snapshot(name).map_or_else(random_u64, |(_, _, seed)| Ok(seed))
+    }
+
+    fn of_snapshot(&self, name: &str) -> Option<(&Snapshot, u16, u64)> {
+        let snapshot = self.snapshot?;
+        let mut of = (0..).zip(&snapshot.description().namespaces);
+        of.find(|(_, of)| of.name == name).map(|(index, of)| (snapshot, index, of.hash_seed))
+    }
+
+    /// What a shard of a namespace begins with.
+    fn origin(&self, name: &str, shard: usize) -> Origin<'_> {
+        if let Some(replayed) = self.replayed {
+            let mut replayed = replayed.lock().expect("no panic under this lock");
+            let index = replayed.layout.index(name, shard);
+            let shadow = index.and_then(|index| replayed.shards[index].take());
+            return shadow.map_or(Origin::Empty, Origin::Log);
+        }
+        self.of_snapshot(name).map_or(Origin::Empty, |(snapshot, namespace, _)| {
+            Origin::Snapshot(snapshot, Which { namespace, shard: shard as u16 })
+        })
+    }
+}
+
+/// Begins to serve namespaces, with what there is of them. Also returns the flag that ends their shards.
 fn begin(
     config: &ServerConfig,
     namespaces: &[&NamespaceConfig],
-    snapshot: Option<&Snapshot>,
+    beginning: Beginning<'_>,
     (authority, incarnation_term): (&Arc<Authority>, u64),
     news: &Sender<News>,
 ) -> Result<(Vec<Arc<Namespace>>, Arc<AtomicBool>)> {
@@ -192,29 +242,24 @@ fn begin(
     let mut served = Vec::new();
     let mut first = 0;
     for (namespace, config_of) in namespaces.iter().enumerate() {
-        let start = |shard: ShardConfig, restored: Option<(&Snapshot, Which)>| {
+        let start = |shard: ShardConfig| {
             // From the last core down, so that core 0, where much else lands, stays free for longest.
             let core = (config.pin && shards < cores).then(|| cores - 1 - first - shard.number);
-            let news = (news.clone(), namespace);
-            ShardHandle::start(shard, restored, authority.clone(), stop.clone(), news, core)
+            let (news, log) = ((news.clone(), namespace), (beginning.log, core));
+            let origin = beginning.origin(&config_of.name, shard.number);
+            ShardHandle::start(shard, origin, authority.clone(), stop.clone(), news, log)
         };
-        let restored = snapshot.and_then(|snapshot| {
-            let of = &snapshot.description().namespaces;
-            let index = of.iter().position(|of| of.name == config_of.name)?;
-            Some((snapshot, index as u16, of[index].hash_seed))
-        });
-        let seed = restored.map_or_else(random_u64, |(.., seed)| Ok(seed))?;
         let numbers = Numbers {
             term: authority.term,
             life: random_u64()?,
-            hash_seed: seed,
+            hash_seed: beginning.seed(&config_of.name)?,
             incarnation_term,
             first_in_agent: first,
             view_lease_ns: lease_ns,
             epoch_ns,
         };
-        let restored = restored.map(|(snapshot, index, _)| (snapshot, index));
-        served.push(Arc::new(Namespace::start(config_of, numbers, restored, random_u64, start)?));
+        let begins_empty = beginning.snapshot.is_none() && beginning.replayed.is_none();
+        served.push(Arc::new(Namespace::start(config_of, numbers, begins_empty, random_u64, start)?));
         first += config_of.shards;
     }
     Ok((served, stop))
@@ -273,17 +318,37 @@ impl Server {
         }
         let (news, received) = channel();
         let incarnation_term = store.as_ref().map_or_else(term_of_clock, StoreDirectory::term);
-        let begin = |restored: Option<&Snapshot>| {
-            begin(config, &namespaces, restored, (&authority, incarnation_term), &news)
+        let log = match (&config.wal, &store) {
+            (Some(wal), Some(store)) => Some(LogFiles::open(wal, store)?),
+            _ => None,
         };
-        let ((served, stop), begun) = snapshots::begin_with(kept, begin)?;
+        let begin = |restored: Option<&Snapshot>| {
+            let replayed = log.as_ref().map(|log| log.replay(restored, &shapes, &random_u64)).transpose()?;
+            let replayed = replayed.map(Mutex::new);
+            let log = log.as_ref().map(|log| &log.shards);
+            let beginning = Beginning { snapshot: restored, replayed: replayed.as_ref(), log };
+            let served = begin(config, &namespaces, beginning, (&authority, incarnation_term), &news)?;
+            Ok((served, replayed.map(|replayed| replayed.into_inner().expect("no panic under this lock"))))
+        };
+        let (((served, stop), replayed), begun) = snapshots::begin_with(kept, begin)?;
         let listener = authority.listen()?;
         authority.note_address(tcp)?;
         if let Some(store) = &store {
             store.write(&config.directory)?;
         }
-        let snapshots = config.snapshots.as_ref().map(|config| Snapshots::new(config, begun));
+        let until = config.wal.as_ref().is_some_and(|wal| wal.until.is_some());
+        // Of the past there is nothing to be kept that is not there.
+        let takes = config.snapshots.as_ref().filter(|_| !until);
+        let snapshots = takes.map(|config| Snapshots::new(config, begun));
         let (snapshots, asked) = snapshots.unzip();
+        let base_bytes = begun.map_or(0, |(_, bytes)| bytes);
+        let (wal, log_thread) = match (log, replayed) {
+            (Some(log), Some(replayed)) => {
+                let (wal, thread) = log.go_on(replayed, &served, (random_u64()?, base_bytes))?;
+                (Some(Arc::new(wal)), thread)
+            }
+            _ => (None, None),
+        };
         let shared = Arc::new(Shared {
             authority,
             namespaces: served,
@@ -295,10 +360,14 @@ impl Server {
             rdma,
             snapshots,
             store,
+            wal,
             kept: OnceLock::new(),
             started: Instant::now(),
         });
         let prepared = Prepared { server: Server { shared, stop }, config: config.clone(), reserved, seen };
+        if let (Some(wal), Some((writer, ends))) = (&prepared.server.shared.wal, log_thread) {
+            wal.start(&prepared.server.shared, writer, ends)?;
+        }
         prepared.start_threads((listener, asked), received)?;
         Ok(prepared)
     }
@@ -530,6 +599,7 @@ impl Stopper {
         let _ = self.shared.authority.connect();
         self.shared.shards().for_each(ShardHandle::wake);
         self.shared.shards().for_each(ShardHandle::join);
+        self.shared.wal.iter().for_each(|wal| wal.end());
         // Not before: the answers of the shards go through it.
         self.shared.agent.get().into_iter().for_each(AgentHandle::join);
         self.shared.disconnect_all();

@@ -13,6 +13,7 @@ use kelix_fabric::shm::{LocalEndpoint, Memfd, MemfdSegments, Peer, SleepWord, Wa
 use kelix_fabric::tcp::{AgentLink, AgentShard};
 use kelix_fabric::verbs::{HostShard, VerbsLink};
 use kelix_fabric::{Clock, Fabric, Nearness, PeerId, Waiter};
+use kelix_image::words::full_fence;
 use kelix_image::{Header, Image, ImageState, KindUse, MemoryUse, SegmentSource, Span, header_word};
 use kelix_shard::{
     ClientParameters, GenerationReport, ModelCounts, Now, NumberCounts, Order, Progress, Shard, ShardConfig,
@@ -26,6 +27,7 @@ use tracing::warn;
 
 use crate::authority::Authority;
 use crate::snapshots::{Follow, Moment};
+use crate::wal::{LogWaker, Shadow, ShardEnd, ShardsLog};
 
 /// Polling without giving the core away: longer than a busy client needs between two requests.
 const SPIN: Duration = Duration::from_micros(20);
@@ -141,7 +143,19 @@ pub(crate) struct ShardHandle {
     waker: Arc<WakerHandle>,
     stop: Arc<AtomicBool>,
     authority: Arc<Authority>,
+    /// For the thread that writes the log, until that takes it.
+    log: Mutex<Option<ShardEnd>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What a shard begins with.
+pub(crate) enum Origin<'a> {
+    /// Nothing.
+    Empty,
+    /// What there was in a snapshot.
+    Snapshot(&'a Snapshot, Which),
+    /// What was replayed of a log.
+    Log(Shadow),
 }
 
 /// A server that could not be started lets go of the shards that it has.
@@ -153,11 +167,18 @@ impl Drop for ShardHandle {
 }
 
 /// The segments of a shard, with a word in the log when the system gives no memory for one.
-struct LoggedSegments {
+pub(crate) struct LoggedSegments {
     segments: MemfdSegments,
     shard: usize,
     /// Said since there was memory last.
     said: bool,
+}
+
+impl LoggedSegments {
+    /// Of a shard, whose segments are kept there.
+    pub fn new(segments: MemfdSegments, shard: usize) -> LoggedSegments {
+        LoggedSegments { segments, shard, said: false }
+    }
 }
 
 impl SegmentSource for LoggedSegments {
@@ -181,25 +202,33 @@ impl SegmentSource for LoggedSegments {
 impl ShardHandle {
     /// Starts a shard.
     pub fn start(
-        config: ShardConfig,
-        restored: Option<(&Snapshot, Which)>,
+        mut config: ShardConfig,
+        origin: Origin<'_>,
         authority: Arc<Authority>,
         stop: Arc<AtomicBool>,
         (news, namespace): (Sender<News>, usize),
-        core: Option<usize>,
+        (log, core): (Option<&ShardsLog>, Option<usize>),
     ) -> Result<ShardHandle> {
         let (header, header_span) = Memfd::create("kelix-header", Header::BYTES, true)?;
-        let segments = MemfdSegments::default();
         let number = config.number;
-        let source = LoggedSegments { segments: segments.clone(), shard: number, said: false };
-        let shard = match restored {
-            None => Shard::create(config, header_span.clone(), Box::new(source))?,
-            Some((snapshot, which)) => {
+        // What it does from here on is in the log, too.
+        config.image.keeps_journal = log.is_some();
+        let new = MemfdSegments::default();
+        let source = || Box::new(LoggedSegments::new(new.clone(), number));
+        let (segments, mut shard) = match origin {
+            Origin::Empty => (new.clone(), Shard::create(config, header_span.clone(), source())?),
+            Origin::Snapshot(snapshot, which) => {
                 let (books, kept) = snapshot.beside(which)?;
                 let fill = |image: &Image| snapshot.fill(which, image.map());
-                Shard::restore(config, header_span.clone(), Box::new(source), (&books, &kept), fill)?
+                let shard = Shard::restore(config, header_span.clone(), source(), (&books, &kept), fill)?;
+                (new.clone(), shard)
             }
+            Origin::Log((segments, follower)) => (segments, follower.into_shard(config, header_span.clone())?),
         };
+        let log_end = log.map(|ShardsLog { control, durability, .. }| {
+            let log = control.shard(shard.sequence());
+            ShardEnd { reader: shard.write_log(log.clone(), *durability), log }
+        });
         let (waker_handle, threads_end) = WakerHandle::pair()?;
         let mut waker = Waker::create()?;
         waker.add(threads_end)?;
@@ -223,6 +252,7 @@ impl ShardHandle {
             sleeps: 0,
             agent_waits: false,
             nearness: Nearness::default(),
+            log: log.map(|log| log.waker.clone()),
             following: None,
             is_over: false,
         };
@@ -251,8 +281,23 @@ impl ShardHandle {
             waker: Arc::new(waker_handle),
             stop,
             authority,
+            log: Mutex::new(log_end),
             thread,
         })
+    }
+
+    /// What the thread that writes the log needs of it, once.
+    pub fn take_log(&self) -> Option<ShardEnd> {
+        self.log.lock().expect("no panic under this lock").take()
+    }
+
+    /// Wakes the thread if it sleeps, for it to look at what was told to it in memory.
+    pub fn wake_if_asleep(&self) {
+        // SYNC: between what was told and the load: the thread looks once more behind its announcement.
+        full_fence();
+        if self.header_span.words().load(header_word::SLEEPING) != 0 {
+            self.waker.wake();
+        }
     }
 
     /// What the agent needs of it.
@@ -322,6 +367,8 @@ struct ShardThread {
     /// The last requests came over TCP: the agent may need this thread's core to send the answers.
     agent_waits: bool,
     nearness: Nearness,
+    /// The thread that writes the log.
+    log: Option<LogWaker>,
     /// Whoever takes a snapshot.
     following: Option<Follow>,
     /// The last snapshot was taken: nothing more is executed.
@@ -402,6 +449,9 @@ impl ShardThread {
         }
         for order in progress.orders.drain(..) {
             let _ = self.news.send(News::Order { namespace: self.namespace, shard: self.number, order });
+        }
+        if let Some(log) = self.log.as_ref().filter(|_| progress.wakes_log) {
+            log.wake();
         }
         if let Some(connections) = progress.renewed.take() {
             let _ = self.news.send(News::Renew { namespace: self.namespace, connections });

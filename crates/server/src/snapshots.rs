@@ -198,7 +198,12 @@ impl Snapshots {
             let asker = match asked.recv_timeout(left) {
                 Ok(asker) => Some(asker),
                 Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => return,
-                Err(RecvTimeoutError::Timeout) if due.is_some_and(|due| due <= Instant::now()) => None,
+                Err(RecvTimeoutError::Timeout)
+                    if due.is_some_and(|due| due <= Instant::now())
+                        || shared.wal.as_ref().is_some_and(|wal| wal.wants_base()) =>
+                {
+                    None
+                }
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
@@ -306,9 +311,18 @@ fn take(
     // A server that was superseded while it wrote must not name one that its successor, or who comes after,
     // would begin with.
     let is_ours = || shared.authority.in_force() && shared.store.as_ref().is_none_or(StoreDirectory::is_ours);
+    if let Some(wal) = &shared.wal {
+        let records: Vec<(Which, u64)> =
+            taking.followed.iter().map(|shard| (shard.which, shard.sequence)).collect();
+        wal.sync_up_to(shared, &records)?;
+    }
     let (path, bytes) = taking.writer.finish_if(is_ours)?;
     if let Err(error) = kelix_snapshot::keep(&config.directory, config.keep) {
         warn!(%error, "older snapshots are kept");
+    }
+    if let Some(wal) = &shared.wal {
+        let oldest = kelix_snapshot::list(&config.directory)?.pop().unwrap_or_else(|| path.clone());
+        wal.truncate(bytes, &Snapshot::open(&oldest)?);
     }
     Ok(Taken { path, made, bytes, time: began.elapsed() })
 }

@@ -215,6 +215,7 @@ pub(crate) fn json(shared: &Arc<Shared>, namespace: &Namespace) -> Value {
         "page_bytes": kelix_fabric::shm::page_bytes(),
         "uptime_s": shared.started.elapsed().as_secs_f64(),
         "snapshots": shared.snapshots.as_ref().map(Snapshots::json),
+        "wal": shared.wal.as_ref().map(|wal| wal.json()),
         "shards": shards,
         "memory_by_kind": by_kind.json(),
         "table_numbers": numbers.collect::<Vec<_>>(),

@@ -40,6 +40,8 @@ pub(crate) struct StoreDirectory {
     /// The number of the store.
     pub number: u64,
     term: u64,
+    /// Whether another server has it until this one takes it.
+    is_held_by_another: bool,
 }
 
 fn system(what: &str, path: &Path, source: std::io::Error) -> Error {
@@ -90,6 +92,7 @@ impl StoreDirectory {
             files: Mutex::new((file, None)),
             number: number.unwrap_or(0),
             term: term_of_clock().max(last + 1),
+            is_held_by_another: !is_held,
         };
         if number.is_none() {
             directory.number = directory.first_number(random)?;
@@ -107,6 +110,23 @@ impl StoreDirectory {
 
     fn files(&self) -> MutexGuard<'_, (File, Option<File>)> {
         self.files.lock().expect("no panic under this lock")
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// An error if a log cannot be written here, because the server that is to be superseded still does.
+    pub fn check_one_writer(&self) -> Result<()> {
+        if !self.is_held_by_another {
+            return Ok(());
+        }
+        let context = format!(
+            "the server that is to be superseded writes the log in {} and goes on until it has ended: end it first, by kelix stop or a signal",
+            self.path.display()
+        );
+        Err(Error::new(ErrorKind::InvalidArgument, "serve", context))
     }
 
     /// The term of incarnations that images begin with.

@@ -21,16 +21,20 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kelix_image::words::full_fence;
 use kelix_log::{
-    Batch, LogControl, LogSleep, LogState, LogWriter, Reader, Record, ShardLog,
+    Batch, Directory, FILE_BYTES, Log, LogControl, LogSleep, LogState, LogWriter, Reader, Record, ShardLog,
 };
 use kelix_shard::Durability;
+use kelix_snapshot::{Snapshot, Which};
 use kelix_types::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
 use tracing::{error, info, warn};
 
+use crate::namespace::Namespace;
 use crate::server::Shared;
+use crate::store::StoreDirectory;
+use replay::{Layout, Replay};
 
-pub(crate) use replay::{Layout, Replay, Replayed};
+pub(crate) use replay::{Replayed, Shadow};
 
 /// How long what was written may wait for a sync where nobody waits for it. Writes are on the disk twice as late at
 /// most, for a sync takes its time.
@@ -70,6 +74,70 @@ impl LogWaker {
     }
 }
 
+/// The files of a log, and what its shards begin with.
+pub(crate) struct LogFiles {
+    log: Log,
+    config: WalConfig,
+    /// The number of the store.
+    store: u64,
+    pub shards: ShardsLog,
+}
+
+/// What the thread that writes begins with: streams with the numbers of their shards, in the order of the log.
+type Streams = (LogWriter, Vec<(usize, ShardEnd)>);
+
+impl LogFiles {
+    /// Opens the log of a store, which may have none yet.
+    pub fn open(config: &WalConfig, store: &StoreDirectory) -> Result<LogFiles> {
+        store.check_one_writer()?;
+        let log = Log::open(Box::new(Directory(store.path().to_path_buf())))?;
+        let durability = config.durability;
+        let shards = ShardsLog { control: LogControl::new(), durability, waker: LogWaker::default() };
+        Ok(LogFiles { log, config: config.clone(), store: store.number, shards })
+    }
+
+    /// Replays what is behind a base.
+    pub fn replay(
+        &self,
+        base: Option<&Snapshot>,
+        served: &[(&str, usize)],
+        seed: &dyn Fn() -> Result<u64>,
+    ) -> Result<Replayed> {
+        let Some(base) = base.filter(|base| self.config.until.is_some_and(|until| base.description().made() > until))
+        else {
+            let replay = Replay { log: &self.log, store: self.store, served, until: self.config.until };
+            return replay.run(base, &|_| seed());
+        };
+        let context = format!("{} is of a later moment", base.path().display());
+        Err(Error::new(ErrorKind::Damaged, "serve", context))
+    }
+
+    /// Goes on with the log behind what was replayed, or serves that and takes no writes.
+    pub fn go_on(
+        self,
+        replayed: Replayed,
+        served: &[Arc<Namespace>],
+        (life, base_bytes): (u64, u64),
+    ) -> Result<(Wal, Option<Streams>)> {
+        let Replayed { layout, position, report, .. } = replayed;
+        let mut ends: Vec<(usize, usize, ShardEnd)> = Vec::new();
+        let shards = served.iter().flat_map(|of| of.shards.iter().enumerate().map(|(shard, handle)| (&of.name, shard, handle)));
+        for (number, (name, shard, handle)) in shards.enumerate() {
+            let index = layout.index(name, shard).expect("a layout of all that is served");
+            ends.push((index, number, handle.take_log().expect("a shard that is logged")));
+        }
+        ends.sort_unstable_by_key(|(index, ..)| *index);
+        let logs = ends.iter().map(|(.., end)| end.log.clone()).collect();
+        let wal = Wal::new(self.shards.clone(), layout.clone(), logs, report, base_bytes);
+        if self.config.until.is_some() {
+            self.shards.control.set_state(LogState::Full);
+            return Ok((wal, None));
+        }
+        let writer = LogWriter::create(self.log, replay::identity(&layout, self.store, life), position, FILE_BYTES)?;
+        Ok((wal, Some((writer, ends.into_iter().map(|(_, number, end)| (number, end)).collect()))))
+    }
+}
+
 /// What shards begin with that are logged.
 #[derive(Clone)]
 pub(crate) struct ShardsLog {
@@ -103,6 +171,7 @@ struct Standing {
 /// The log, as the rest of the server sees it.
 pub(crate) struct Wal {
     shards_log: ShardsLog,
+    layout: Layout,
     /// For each shard of the log, the logs of which say what is on the disk.
     shards: Vec<ShardLog>,
     /// What was replayed, for who asks.
@@ -121,9 +190,10 @@ pub(crate) struct Wal {
 
 impl Wal {
     /// A log of shards in its order, which a server began by replaying.
-    pub fn new(shards_log: ShardsLog, shards: Vec<ShardLog>, replayed: Value, base_bytes: u64) -> Wal {
+    fn new(shards_log: ShardsLog, layout: Layout, shards: Vec<ShardLog>, replayed: Value, base_bytes: u64) -> Wal {
         Wal {
             shards_log,
+            layout,
             shards,
             replayed,
             standing: Mutex::default(),
@@ -180,10 +250,15 @@ impl Wal {
         Ok(())
     }
 
-    /// Waits until records up to these are on the disk: of each shard of the log one.
-    pub fn sync_up_to(&self, sequences: &[u64]) -> Result<()> {
+    /// Waits until records up to these, of shards of the namespaces that are served, are on the disk.
+    pub fn sync_up_to(&self, shared: &Shared, records: &[(Which, u64)]) -> Result<()> {
         let began = Instant::now();
-        while !self.shards.iter().zip(sequences).all(|(shard, wanted)| shard.durable() >= *wanted) {
+        let durable = |(which, wanted): &(Which, u64)| {
+            let name = &shared.namespaces[usize::from(which.namespace)].name;
+            let index = self.layout.index(name, usize::from(which.shard)).expect("a shard of the log");
+            self.shards[index].durable() >= *wanted
+        };
+        while !records.iter().all(durable) {
             self.is_wanted.store(true, Ordering::SeqCst);
             self.shards_log.waker.wake();
             if self.shards_log.control.state() == LogState::Failed || began.elapsed() > PATIENCE {
@@ -195,10 +270,19 @@ impl Wal {
         Ok(())
     }
 
-    /// A base of so many bytes was taken. Files go of which all records are at or before these sequences.
-    pub fn truncate(&self, base_bytes: u64, sequences: Option<Vec<u64>>) {
+    /// A base of so many bytes was taken. Files go that none of those needs which are kept, of which this is the
+    /// oldest.
+    pub fn truncate(&self, base_bytes: u64, oldest: &Snapshot) {
         *self.base.lock().expect("no panic under this lock") = (self.written.load(Ordering::SeqCst), base_bytes);
-        *self.removable.lock().expect("no panic under this lock") = sequences;
+        let mut sequences = vec![0; self.layout.shards()];
+        for (namespace, of) in (0..).zip(&oldest.description().namespaces) {
+            for shard in 0..of.shards {
+                let position = oldest.position(Which { namespace, shard: shard as u16 });
+                let (Some(index), Ok(position)) = (self.layout.index(&of.name, shard), position) else { return };
+                sequences[index] = position.first().copied().unwrap_or(0);
+            }
+        }
+        *self.removable.lock().expect("no panic under this lock") = Some(sequences);
         self.shards_log.waker.wake();
     }
 

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use kelix_fabric::shm::MemfdSegments;
-use kelix_log::{Identity, Log, Position};
+use kelix_log::{End, Identity, Log, Position, Record};
 use kelix_shard::Follower;
 use kelix_snapshot::{Description, NamespaceDescription, Snapshot, Which};
 use kelix_types::{Error, ErrorKind, Result};
@@ -170,11 +170,9 @@ impl Replay<'_> {
     }
 
     /// Applies all records behind these sequences.
-    fn apply(&self, base: Option<&Snapshot>, shards: &mut [Shadow], behind: &[u64]) -> Result<kelix_log::End> {
-        if self.log.files().is_empty() {
-            return Ok(kelix_log::End::nothing(shards.len()));
-        }
-        let from = self.log.first_behind(behind).ok_or_else(|| {
+    fn apply(&self, base: Option<&Snapshot>, shards: &mut [Shadow], behind: &[u64]) -> Result<End> {
+        let from = self.log.first_behind(behind).or(self.log.files().is_empty().then_some(0));
+        let from = from.ok_or_else(|| {
             let context = match base {
                 Some(base) => format!("the log does not reach back to {}", base.path().display()),
                 None => "the log does not begin with its first record, and the base that it goes on behind is not there".into(),
@@ -184,9 +182,8 @@ impl Replay<'_> {
         let until_ns = self.until.map(|until| {
             until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
         });
-        let unplaced = base.filter(|base| base.description().namespaces.iter().zip(0..).any(|(_, namespace)| {
-            base.position(Which { namespace, shard: 0 }).is_ok_and(|position| position.is_empty())
-        }));
+        let first = Which { namespace: 0, shard: 0 };
+        let unplaced = base.filter(|base| base.position(first).is_ok_and(|position| position.is_empty()));
         std::thread::scope(|scope| {
             let (mut senders, mut threads) = (Vec::new(), Vec::new());
             for ((_, follower), behind) in shards.iter_mut().zip(behind) {
@@ -283,7 +280,7 @@ impl Feeder {
 fn apply_pieces(follower: &mut Follower, behind: u64, pieces: &Receiver<Vec<u64>>) -> Result<()> {
     while let Ok(words) = pieces.recv() {
         let mut rest = &words[..];
-        while let Some((record, next)) = kelix_log::Record::split(rest)? {
+        while let Some((record, next)) = Record::split(rest)? {
             if record.head.sequence > behind {
                 follower.apply(&record)?;
             }
