@@ -23,10 +23,10 @@ mod store;
 mod verbs;
 mod wal;
 
+pub use kelix_shard::Durability;
 pub use listening::Reserved;
 pub use namespace::{NamespaceConfig, Rights, Who};
 pub use server::{Ended, Prepared, Server, ServerConfig, Statistics, Stopper, Token};
-pub use kelix_shard::Durability;
 pub use snapshots::{SnapshotConfig, Taken, verify_snapshot};
 pub use wal::WalConfig;
 

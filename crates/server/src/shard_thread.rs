@@ -223,7 +223,9 @@ impl ShardHandle {
                 let shard = Shard::restore(config, header_span.clone(), source(), (&books, &kept), fill)?;
                 (new.clone(), shard)
             }
-            Origin::Log((segments, follower)) => (segments, follower.into_shard(config, header_span.clone())?),
+            Origin::Log((segments, follower)) => {
+                (segments, follower.into_shard(config, header_span.clone())?)
+            }
         };
         let log_end = log.map(|ShardsLog { control, durability, .. }| {
             let log = control.shard(shard.sequence());

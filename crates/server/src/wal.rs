@@ -20,9 +20,8 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant, SystemTime};
 
 use kelix_image::words::full_fence;
-use kelix_log::{
-    Batch, Directory, FILE_BYTES, Log, LogControl, LogSleep, LogState, LogWriter, Reader, Record, ShardLog,
-};
+use kelix_log::files::{Batch, Directory, FILE_BYTES, Log, LogWriter};
+use kelix_log::{LogControl, LogSleep, LogState, Reader, Record, ShardLog};
 use kelix_shard::Durability;
 use kelix_snapshot::{Snapshot, Which};
 use kelix_types::{Error, ErrorKind, Result};
@@ -103,7 +102,8 @@ impl LogFiles {
         served: &[(&str, usize)],
         seed: &dyn Fn() -> Result<u64>,
     ) -> Result<Replayed> {
-        let Some(base) = base.filter(|base| self.config.until.is_some_and(|until| base.description().made() > until))
+        let Some(base) =
+            base.filter(|base| self.config.until.is_some_and(|until| base.description().made() > until))
         else {
             let replay = Replay { log: &self.log, store: self.store, served, until: self.config.until };
             return replay.run(base, &|_| seed());
@@ -121,7 +121,9 @@ impl LogFiles {
     ) -> Result<(Wal, Option<Streams>)> {
         let Replayed { layout, position, report, .. } = replayed;
         let mut ends: Vec<(usize, usize, ShardEnd)> = Vec::new();
-        let shards = served.iter().flat_map(|of| of.shards.iter().enumerate().map(|(shard, handle)| (&of.name, shard, handle)));
+        let shards = served
+            .iter()
+            .flat_map(|of| of.shards.iter().enumerate().map(|(shard, handle)| (&of.name, shard, handle)));
         for (number, (name, shard, handle)) in shards.enumerate() {
             let index = layout.index(name, shard).expect("a layout of all that is served");
             ends.push((index, number, handle.take_log().expect("a shard that is logged")));
@@ -133,7 +135,8 @@ impl LogFiles {
             self.shards.control.set_state(LogState::Full);
             return Ok((wal, None));
         }
-        let writer = LogWriter::create(self.log, replay::identity(&layout, self.store, life), position, FILE_BYTES)?;
+        let writer =
+            LogWriter::create(self.log, replay::identity(&layout, self.store, life), position, FILE_BYTES)?;
         Ok((wal, Some((writer, ends.into_iter().map(|(_, number, end)| (number, end)).collect()))))
     }
 }
@@ -190,7 +193,13 @@ pub(crate) struct Wal {
 
 impl Wal {
     /// A log of shards in its order, which a server began by replaying.
-    fn new(shards_log: ShardsLog, layout: Layout, shards: Vec<ShardLog>, replayed: Value, base_bytes: u64) -> Wal {
+    fn new(
+        shards_log: ShardsLog,
+        layout: Layout,
+        shards: Vec<ShardLog>,
+        replayed: Value,
+        base_bytes: u64,
+    ) -> Wal {
         Wal {
             shards_log,
             layout,
@@ -237,14 +246,21 @@ impl Wal {
     }
 
     /// Starts the thread that writes, with the streams of all shards in the order of the log.
-    pub fn start(self: &Arc<Wal>, shared: &Arc<Shared>, writer: LogWriter, ends: Vec<(usize, ShardEnd)>) -> Result<()> {
+    pub fn start(
+        self: &Arc<Wal>,
+        shared: &Arc<Shared>,
+        writer: LogWriter,
+        ends: Vec<(usize, ShardEnd)>,
+    ) -> Result<()> {
         let feeds = ends.into_iter().map(|(handle, end)| Feed::new(handle, end)).collect();
         let (wal, shared) = (self.clone(), shared.clone());
         let run = move || {
-            LogThread { wal, shared, writer, feeds, batch: Batch::default(), unsynced: None, looked: None }.run();
+            LogThread { wal, shared, writer, feeds, batch: Batch::default(), unsynced: None, looked: None }
+                .run();
         };
         let thread = std::thread::Builder::new().name("kelix-log".into()).spawn(run);
-        let thread = thread.map_err(|source| Error::system("serve", "cannot start the thread of the log", source))?;
+        let thread =
+            thread.map_err(|source| Error::system("serve", "cannot start the thread of the log", source))?;
         let _ = self.shards_log.waker.0.set(thread.thread().clone());
         *self.thread.lock().expect("no panic under this lock") = Some(thread);
         Ok(())
@@ -273,12 +289,15 @@ impl Wal {
     /// A base of so many bytes was taken. Files go that none of those needs which are kept, of which this is the
     /// oldest.
     pub fn truncate(&self, base_bytes: u64, oldest: &Snapshot) {
-        *self.base.lock().expect("no panic under this lock") = (self.written.load(Ordering::SeqCst), base_bytes);
+        *self.base.lock().expect("no panic under this lock") =
+            (self.written.load(Ordering::SeqCst), base_bytes);
         let mut sequences = vec![0; self.layout.shards()];
         for (namespace, of) in (0..).zip(&oldest.description().namespaces) {
             for shard in 0..of.shards {
                 let position = oldest.position(Which { namespace, shard: shard as u16 });
-                let (Some(index), Ok(position)) = (self.layout.index(&of.name, shard), position) else { return };
+                let (Some(index), Ok(position)) = (self.layout.index(&of.name, shard), position) else {
+                    return;
+                };
                 sequences[index] = position.first().copied().unwrap_or(0);
             }
         }
@@ -326,7 +345,9 @@ impl Feed {
         let read = self.reader.read(&mut self.words, usize::MAX);
         read.expect("a stream whose shard waits for this reader");
         let (mut rest, mut count) = (&self.words[..], 0);
-        while let Some((record, behind)) = Record::split(rest)?.filter(|(record, _)| record.head.batch != later) {
+        while let Some((record, behind)) =
+            Record::split(rest)?.filter(|(record, _)| record.head.batch != later)
+        {
             (self.last, rest, count) = (record.head.sequence, behind, count + 1);
         }
         let taken = self.words.len() - rest.len();

@@ -307,7 +307,11 @@ mod tests {
         logged.alone.step();
         assert_eq!((logged.answer(), logged.answer()), (Some(Status::NotDurable), Some(Status::Ok)));
         assert_eq!(logged.ask(counted(3, false)), Some(Status::ReadOnly));
-        assert_eq!(logged.ask(counted(2, true)), Some(Status::NotDurable), "nor is it when it is asked again");
+        assert_eq!(
+            logged.ask(counted(2, true)),
+            Some(Status::NotDurable),
+            "nor is it when it is asked again"
+        );
         assert_eq!(logged.ask(get()), Some(Status::Ok));
     }
 

@@ -5,7 +5,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use kelix_fabric::shm::MemfdSegments;
-use kelix_log::{End, Identity, Log, Position, Record};
+use kelix_log::Record;
+use kelix_log::files::{End, Identity, Log, Position};
 use kelix_shard::Follower;
 use kelix_snapshot::{Description, NamespaceDescription, Snapshot, Which};
 use kelix_types::{Error, ErrorKind, Result};
@@ -69,14 +70,21 @@ impl Layout {
             let shards = served.iter().find(|(name, _)| *name == of.name).map(|(_, shards)| *shards);
             let context = match shards {
                 Some(shards) if shards == of.shards => continue,
-                Some(_) => format!("namespace \"{}\" has {} shards in the log: serve it with as many", of.name, of.shards),
+                Some(_) => format!(
+                    "namespace \"{}\" has {} shards in the log: serve it with as many",
+                    of.name, of.shards
+                ),
                 None => format!("the log has a namespace \"{}\", which is not served", of.name),
             };
             return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
         }
         for (name, shards) in served {
             if self.seed(name).is_none() {
-                self.0.push(NamespaceDescription { name: name.to_string(), hash_seed: seed(name)?, shards: *shards });
+                self.0.push(NamespaceDescription {
+                    name: name.to_string(),
+                    hash_seed: seed(name)?,
+                    shards: *shards,
+                });
             }
         }
         Ok(())
@@ -138,10 +146,8 @@ impl Replay<'_> {
         let began = Instant::now();
         let mut shards = Vec::with_capacity(layout.shards());
         let begun: Result<Vec<Shadow>> = std::thread::scope(|scope| {
-            let fill: Vec<_> = layout
-                .all()
-                .map(|(name, shard)| scope.spawn(move || begin(base, name, shard)))
-                .collect();
+            let fill: Vec<_> =
+                layout.all().map(|(name, shard)| scope.spawn(move || begin(base, name, shard))).collect();
             fill.into_iter().map(|thread| thread.join().expect("a shard begins or says why not")).collect()
         });
         shards.extend(begun?);
@@ -179,9 +185,9 @@ impl Replay<'_> {
             };
             Error::new(ErrorKind::Damaged, "serve", context)
         })?;
-        let until_ns = self.until.map(|until| {
-            until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
-        });
+        let until_ns = self
+            .until
+            .map(|until| until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos() as u64);
         let first = Which { namespace: 0, shard: 0 };
         let unplaced = base.filter(|base| base.position(first).is_ok_and(|position| position.is_empty()));
         std::thread::scope(|scope| {
@@ -221,9 +227,9 @@ impl Replay<'_> {
             });
             senders.iter_mut().for_each(Feeder::flush);
             drop(senders);
-            let applied: Result<()> = threads.into_iter().try_for_each(|thread| {
-                thread.join().expect("it applies records or says why not")
-            });
+            let applied: Result<()> = threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().expect("it applies records or says why not"));
             let end = read?;
             applied?;
             Ok(end)
