@@ -112,6 +112,7 @@ impl Context {
                     self.connect()?;
                 }
                 session.set_path(path);
+                session.set_durable(false);
                 session
             }
             None => self.client()?.session_with(self.options().path(path))?,

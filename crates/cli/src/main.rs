@@ -40,6 +40,7 @@ mod snapshot;
 mod stat;
 mod table;
 mod trust;
+mod wal;
 mod walk;
 mod watch;
 mod write;
@@ -137,6 +138,8 @@ enum Command {
     Plan(plan::PlanArgs),
     #[command(subcommand)]
     Snapshot(snapshot::SnapshotCommand),
+    #[command(subcommand)]
+    Wal(wal::WalCommand),
     Config(config::ConfigArgs),
     /// Tell how a server is given namespaces, and who may use them
     #[command(long_about = namespaces::HELP, help_template = "{about}\n")]
@@ -163,6 +166,7 @@ fn run(context: &context::Context, command: &Command) -> ExitCode {
         Command::Manual(args) => pages::manual(program(), args),
         Command::Plan(args) => plan::run(context, args),
         Command::Snapshot(command) => snapshot::run(context, command),
+        Command::Wal(command) => wal::run(context, command),
         Command::Config(args) => config::run(context, &program(), args),
         Command::Namespaces => commands::explain(namespaces::HELP),
     };

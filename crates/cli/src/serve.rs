@@ -8,10 +8,12 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use kelix_fabric::shm::{RunDirectory, page_bytes};
-use kelix_server::{Ended, Reserved, Server, ServerConfig, SnapshotConfig, Statistics, Stopper};
+use kelix_server::{
+    Durability, Ended, Reserved, Server, ServerConfig, SnapshotConfig, Statistics, Stopper, WalConfig,
+};
 use kelix_types::limits::{SHARD_BYTES_MIN, SHARDS_MAX};
 use serde_json::json;
 use signal_hook::consts::SIGHUP;
@@ -32,7 +34,7 @@ use crate::{Exit, Failure, http, namespaces};
 /// Type=notify). SIGTERM or SIGINT ends the server in good order with exit code 0: what has arrived is
 /// executed and answered. SIGHUP opens the file of --log-file anew. It ends with exit code 3 if another
 /// server takes over its directory. The store is in memory: when the server ends, its content is gone, unless
-/// --snapshots says where it is kept.
+/// --snapshots says where it is kept, or --wal where each write is logged.
 #[derive(clap::Args)]
 #[command(after_long_help = "\
 Examples:
@@ -42,6 +44,7 @@ Examples:
   kelix serve --listen 7117          # also take clients over TCP, from this host
   kelix serve --metrics 9117         # http://127.0.0.1:9117/ is a live page, /metrics is for Prometheus
   kelix serve --snapshots /var/lib/kelix --snapshot-every 10m
+  kelix serve --wal /var/lib/kelix   # what was written is there again, however the server ended
   kelix serve --log info --log-file /var/log/kelix/kelix.log
   kelix serve --listen 0.0.0.0:7117 --tls-cert host.pem --tls-key host.key --tokens words
   kelix serve --listen 192.0.2.7:7117 --rdma --tls-cert host.pem --tls-key host.key --tokens words
@@ -90,10 +93,21 @@ pub(crate) struct ServeArgs {
     metrics: Option<SocketAddr>,
     /// Begin with the newest snapshot in this directory, and take one when the server ends. It is made if it
     /// does not exist
-    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIRECTORY", group = "stored")]
     snapshots: Option<PathBuf>,
+    /// Log all changes in this directory, beside snapshots, and begin with what is there, however the server
+    /// before ended. It is made if it does not exist, and may be one with snapshots
+    #[arg(long, value_name = "DIRECTORY", group = "stored")]
+    wal: Option<PathBuf>,
+    /// When a write is answered: when it is done, and is on the disk within 100 ms (lazy); or when it is on the
+    /// disk (commit); off: nothing is logged, as with --snapshots
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = DurableArgument::Lazy, hide_default_value = true, requires = "wal")]
+    durable: DurableArgument,
+    /// Serve what there was at this moment, and take no writes: as in 2026-11-25T15:04:05Z
+    #[arg(long, value_name = "MOMENT", value_parser = parse_moment, requires = "wal")]
+    until: Option<SystemTime>,
     /// Also take a snapshot each so often, as in 10m
-    #[arg(long, value_name = "TIME", value_parser = parse_snapshot_interval, requires = "snapshots")]
+    #[arg(long, value_name = "TIME", value_parser = parse_snapshot_interval, requires = "stored")]
     snapshot_every: Option<Duration>,
     /// How many snapshots are kept
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = within::<u16>(1, u16::MAX.into()))]
@@ -103,6 +117,23 @@ pub(crate) struct ServeArgs {
     fresh: bool,
     #[command(flatten)]
     log: LogArgs,
+}
+
+/// When a write is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum DurableArgument {
+    /// Nothing is logged.
+    Off,
+    /// When it is done.
+    Lazy,
+    /// When it is on the disk.
+    Commit,
+}
+
+/// A moment of the log.
+fn parse_moment(text: &str) -> Result<SystemTime, String> {
+    humantime::parse_rfc3339_weak(text)
+        .map_err(|_| "no moment, as in 2026-11-25T15:04:05Z or \"2026-11-25 15:04:05\", which are UTC".into())
 }
 
 /// How long the log's thread may take to write what a server says last.
@@ -168,11 +199,19 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         },
         tls: context.trust.server_tls()?,
         tokens: args.tokens.as_deref().map_or(Ok(Vec::new()), tokens)?,
-        snapshots: args.snapshots.as_ref().map(|directory| SnapshotConfig {
+        snapshots: args.snapshots.as_ref().or(args.wal.as_ref()).map(|directory| SnapshotConfig {
             directory: directory.clone(),
             every: args.snapshot_every,
             keep: args.snapshot_keep.into(),
             fresh: args.fresh,
+        }),
+        wal: args.wal.as_ref().and_then(|_| {
+            let durability = match args.durable {
+                DurableArgument::Off => return None,
+                DurableArgument::Lazy => Durability::Lazy,
+                DurableArgument::Commit => Durability::Commit,
+            };
+            Some(WalConfig { durability, until: args.until })
         }),
         ..usual
     };

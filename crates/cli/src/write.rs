@@ -62,6 +62,9 @@ pub(crate) struct PutArgs {
     /// Put only if the key is absent
     #[arg(long)]
     if_absent: bool,
+    /// Come back when it is on the server's disk, also where the server answers sooner (serve --wal)
+    #[arg(long)]
+    durable: bool,
 }
 
 /// Delete an item
@@ -82,6 +85,9 @@ pub(crate) struct DelArgs {
     /// Delete only if the key still has this version
     #[arg(long, value_name = "VERSION", value_parser = parse_version)]
     if_version: Option<u64>,
+    /// Come back when it is on the server's disk, also where the server answers sooner (serve --wal)
+    #[arg(long)]
+    durable: bool,
 }
 
 fn read_value(context: &Context, path: &Path) -> Result<Vec<u8>, Failure> {
@@ -149,6 +155,7 @@ fn new_item(
 
 pub(crate) fn put(context: &Context, args: &PutArgs) -> Result<(), Failure> {
     let mut session = context.session()?;
+    session.set_durable(args.durable);
     let value = given(context, args)?;
     let table = create_table(&mut session, "put", &args.table)?;
     let named = Named { name: &args.table, kind: table.kind() };
@@ -178,6 +185,7 @@ pub(crate) fn put(context: &Context, args: &PutArgs) -> Result<(), Failure> {
 
 pub(crate) fn del(context: &Context, args: &DelArgs) -> Result<(), Failure> {
     let mut session = context.session()?;
+    session.set_durable(args.durable);
     let table = open_table(&mut session, "del", &args.table)?;
     let named = Named { name: &args.table, kind: table.kind() };
     let key = named.key("del", &args.key)?;

@@ -122,6 +122,11 @@ impl SessionOptions {
     pub fn model_bytes(self, model_bytes: usize) -> SessionOptions {
         SessionOptions { model_bytes, ..self }
     }
+
+    /// Sets [`SessionOptions::durable`].
+    pub fn durable(self, durable: bool) -> SessionOptions {
+        SessionOptions { durable, ..self }
+    }
 }
 
 /// How a compare-and-set ended.
@@ -262,6 +267,11 @@ impl Session {
     /// How gets look for their item from now on.
     pub fn set_path(&mut self, path: Path) {
         self.engine.transport.set_path(path);
+    }
+
+    /// Whether writes are on the server's disk before they return, from now on ([`SessionOptions::durable`]).
+    pub fn set_durable(&mut self, durable: bool) {
+        self.engine.connection.options.durable = durable;
     }
 
     /// What all operations of this session have cost so far.

@@ -30,7 +30,7 @@ use crate::shard_thread::{Command, News, Origin, ShardHandle};
 use crate::snapshots::{self, Asker, SnapshotConfig, Snapshots, Taken};
 use crate::store::{StoreDirectory, term_of_clock};
 use crate::verbs::VerbsThread;
-use crate::wal::{LogFiles, Replayed, ShardsLog, Wal, WalConfig};
+use crate::wal::{self, LogFiles, Replayed, ShardsLog, Wal, WalConfig};
 
 /// How to serve.
 #[derive(Clone, Debug)]
@@ -320,6 +320,10 @@ impl Server {
         let incarnation_term = store.as_ref().map_or_else(term_of_clock, StoreDirectory::term);
         let log = match (&config.wal, &store) {
             (Some(wal), Some(store)) => Some(LogFiles::open(wal, store)?),
+            (None, Some(store)) => {
+                wal::refuse_log(store)?;
+                None
+            }
             _ => None,
         };
         let begin = |restored: Option<&Snapshot>| {

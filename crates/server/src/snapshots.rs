@@ -321,8 +321,10 @@ fn take(
         warn!(%error, "older snapshots are kept");
     }
     if let Some(wal) = &shared.wal {
-        let oldest = kelix_snapshot::list(&config.directory)?.pop().unwrap_or_else(|| path.clone());
-        wal.truncate(bytes, &Snapshot::open(&oldest)?);
+        match crate::wal::oldest_base(&config.directory) {
+            Ok(oldest) => oldest.iter().for_each(|oldest| wal.truncate(bytes, oldest)),
+            Err(error) => warn!(%error, "older files of the log are kept"),
+        }
     }
     Ok(Taken { path, made, bytes, time: began.elapsed() })
 }

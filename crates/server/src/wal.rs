@@ -14,6 +14,7 @@
 
 mod replay;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{JoinHandle, Thread};
@@ -28,6 +29,7 @@ use kelix_types::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
 use tracing::{error, info, warn};
 
+use crate::authority::Lock;
 use crate::namespace::Namespace;
 use crate::server::Shared;
 use crate::store::StoreDirectory;
@@ -139,6 +141,47 @@ impl LogFiles {
             LogWriter::create(self.log, replay::identity(&layout, self.store, life), position, FILE_BYTES)?;
         Ok((wal, Some((writer, ends.into_iter().map(|(_, number, end)| (number, end)).collect()))))
     }
+}
+
+/// Removes the files of a log that none of the snapshots needs which stand beside it, where no server writes it.
+/// Returns how many those were.
+pub fn truncate_log(directory: &Path) -> Result<u64> {
+    let store = directory.join("store");
+    let lock = Lock::try_lock(&store);
+    let lock = lock.map_err(|source| {
+        Error::system("truncate log", format!("cannot open {}", store.display()), source)
+    })?;
+    let Lock::Held(_lock) = lock else {
+        let context = format!(
+            "a server writes the log in {}, and removes what is not needed by itself",
+            directory.display()
+        );
+        return Err(Error::new(ErrorKind::InvalidArgument, "truncate log", context));
+    };
+    let log = Log::open(Box::new(Directory(directory.to_path_buf())))?;
+    let oldest = oldest_base(directory)?;
+    let sequences = match (Layout::of_log(&log)?, oldest) {
+        (Some(layout), Some(oldest)) => layout.sequences(&oldest),
+        _ => None,
+    };
+    sequences.map_or(Ok(0), |sequences| log.truncate(&sequences))
+}
+
+/// An error if there is a log that a server would not go on with: what is in it and in no snapshot would be lost.
+pub(crate) fn refuse_log(store: &StoreDirectory) -> Result<()> {
+    if Log::open(Box::new(Directory(store.path().to_path_buf())))?.files().is_empty() {
+        return Ok(());
+    }
+    let context = format!(
+        "there is a log in {0}, so its snapshots are not all there is: serve it with --wal {0}",
+        store.path().display()
+    );
+    Err(Error::new(ErrorKind::InvalidArgument, "serve", context))
+}
+
+/// The oldest snapshot that a server may have to begin with.
+pub(crate) fn oldest_base(directory: &Path) -> Result<Option<Snapshot>> {
+    kelix_snapshot::list(directory)?.pop().map(|path| Snapshot::open(&path)).transpose()
 }
 
 /// What shards begin with that are logged.
@@ -291,16 +334,7 @@ impl Wal {
     pub fn truncate(&self, base_bytes: u64, oldest: &Snapshot) {
         *self.base.lock().expect("no panic under this lock") =
             (self.written.load(Ordering::SeqCst), base_bytes);
-        let mut sequences = vec![0; self.layout.shards()];
-        for (namespace, of) in (0..).zip(&oldest.description().namespaces) {
-            for shard in 0..of.shards {
-                let position = oldest.position(Which { namespace, shard: shard as u16 });
-                let (Some(index), Ok(position)) = (self.layout.index(&of.name, shard), position) else {
-                    return;
-                };
-                sequences[index] = position.first().copied().unwrap_or(0);
-            }
-        }
+        let Some(sequences) = self.layout.sequences(oldest) else { return };
         *self.removable.lock().expect("no panic under this lock") = Some(sequences);
         self.shards_log.waker.wake();
     }

@@ -95,6 +95,44 @@ fn refuse_files_behind(log: &Log, position: &Position) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidArgument, WRITE, context))
 }
 
+/// Removes the oldest file, if all its records are at or before these sequences. Its name, if it did.
+fn remove_first(
+    storage: &dyn Storage,
+    files: &mut Vec<FileHead>,
+    sequences: &[u64],
+) -> Result<Option<String>> {
+    if !files.get(1).is_some_and(|next| is_before(&next.sequences, sequences)) {
+        return Ok(None);
+    }
+    let name = name_of(files[0].first);
+    match storage.remove(&name) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            return Err(system(WRITE, "remove", storage, &name, source));
+        }
+        _ => {}
+    }
+    files.remove(0);
+    Ok(Some(name))
+}
+
+fn sync_without(storage: &dyn Storage, name: &str) -> Result<()> {
+    let synced = storage.sync();
+    synced.map_err(|source| system(WRITE, "sync the directory without", storage, name, source))
+}
+
+impl Log {
+    /// Removes files as [`LogWriter::truncate`] does, where nobody writes.
+    pub fn truncate(self, sequences: &[u64]) -> Result<u64> {
+        let (storage, mut files) = self.into_parts();
+        let mut removed = 0;
+        while let Some(name) = remove_first(&*storage, &mut files, sequences)? {
+            sync_without(&*storage, &name)?;
+            removed += 1;
+        }
+        Ok(removed)
+    }
+}
+
 impl LogWriter {
     /// Goes on with a log behind a position, which reading told, in a new file. A file that begins there and
     /// has no batch is replaced. Everything before is durable afterwards.
@@ -226,19 +264,8 @@ impl LogWriter {
     pub fn truncate(&mut self, sequences: &[u64]) -> Result<u64> {
         self.check()?;
         let mut removed = 0;
-        while self.files.get(1).is_some_and(|next| is_before(&next.sequences, sequences)) {
-            let name = name_of(self.files[0].first);
-            match self.storage.remove(&name) {
-                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(system(WRITE, "remove", &*self.storage, &name, source));
-                }
-                _ => {}
-            }
-            self.files.remove(0);
-            let synced = self
-                .storage
-                .sync()
-                .map_err(|source| system(WRITE, "sync the directory without", &*self.storage, &name, source));
+        while let Some(name) = remove_first(&*self.storage, &mut self.files, sequences)? {
+            let synced = sync_without(&*self.storage, &name);
             self.finally(synced)?;
             removed += 1;
         }

@@ -28,7 +28,7 @@ pub(crate) struct Layout(pub Vec<NamespaceDescription>);
 
 impl Layout {
     /// The layout of a log whose newest file says so. An error: it makes no sense.
-    fn of_log(log: &Log) -> Result<Option<Layout>> {
+    pub fn of_log(log: &Log) -> Result<Option<Layout>> {
         let Some(head) = log.files().last() else { return Ok(None) };
         let read = serde_json::from_str::<Description>(&head.identity.description);
         let description = read.map_err(|_| {
@@ -57,6 +57,18 @@ impl Layout {
     /// The seed of a namespace's hashes.
     pub fn seed(&self, name: &str) -> Option<u64> {
         self.0.iter().find(|namespace| namespace.name == name).map(|namespace| namespace.hash_seed)
+    }
+
+    /// The last record of each shard in a base; 0 of those that it does not have. `None`: that cannot be told.
+    pub fn sequences(&self, base: &Snapshot) -> Option<Vec<u64>> {
+        let mut sequences = vec![0; self.shards()];
+        for (namespace, of) in (0..).zip(&base.description().namespaces) {
+            for shard in 0..of.shards {
+                let position = base.position(Which { namespace, shard: shard as u16 }).ok()?;
+                sequences[self.index(&of.name, shard)?] = position.first().copied().unwrap_or(0);
+            }
+        }
+        Some(sequences)
     }
 
     /// All shards: namespace and shard.
@@ -172,7 +184,10 @@ impl Replay<'_> {
             "torn_bytes": end.torn.map_or(0, |torn| torn.bytes),
             "last_batch": position.batch,
         });
-        Ok(Replayed { shards: shards.into_iter().map(Some).collect(), layout, position, report })
+        // One of which there never was anything begins as a new one.
+        let is_there = |(_, follower): &Shadow| follower.applied() > 0 || !follower.kept().is_empty();
+        let shards = shards.into_iter().map(|shadow| Some(shadow).filter(is_there)).collect();
+        Ok(Replayed { shards, layout, position, report })
     }
 
     /// Applies all records behind these sequences.
