@@ -64,8 +64,9 @@ const CLIENTS: [(&str, &str, &str, &str); 6] = [
     ("kelix_client_fallbacks_total", "counter", "Reads that ended in a message.", "/fallbacks"),
 ];
 
-/// What the server has one of. Of snapshots there is nothing where it takes none.
-const SERVER: [(&str, &str, &str, &str); 7] = [
+/// What the server has one of. Of snapshots there is nothing where it takes none, and of a log where
+/// it writes none.
+const SERVER: [(&str, &str, &str, &str); 13] = [
     (
         "kelix_snapshot_age_seconds",
         "gauge",
@@ -76,6 +77,22 @@ const SERVER: [(&str, &str, &str, &str); 7] = [
     ("kelix_snapshot_seconds", "gauge", "How long it took.", "/snapshots/seconds"),
     ("kelix_snapshots_taken_total", "counter", "Snapshots that this server has taken.", "/snapshots/taken"),
     ("kelix_snapshots_failed_total", "counter", "Snapshots that it could not take.", "/snapshots/failed"),
+    (
+        "kelix_wal_takes_writes",
+        "gauge",
+        "Whether the log takes writes; 0: its disk is full or has failed.",
+        "/wal/takes_writes",
+    ),
+    (
+        "kelix_wal_batches_total",
+        "counter",
+        "Batches that were logged since the server started.",
+        "/wal/batches",
+    ),
+    ("kelix_wal_bytes_total", "counter", "Bytes that were logged.", "/wal/bytes"),
+    ("kelix_wal_syncs_total", "counter", "Syncs of the log.", "/wal/syncs"),
+    ("kelix_wal_sync_seconds_total", "counter", "Time that these took.", "/wal/sync_seconds"),
+    ("kelix_wal_file_bytes", "gauge", "Bytes of the files of the log.", "/wal/file_bytes"),
     ("kelix_uptime_seconds", "gauge", "Time since the server started.", "/uptime_s"),
     ("kelix_term", "gauge", "The term the server serves in.", "/term"),
 ];

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::bytes::show_name;
 use crate::columns::{Column, Form, column, label, table};
+use crate::context::plural;
 use crate::units::{show_size, show_time};
 
 const REQUESTS: [Column; 14] = [
@@ -154,6 +155,30 @@ fn snapshots(statistics: &Value) -> String {
     format!("snapshots: {newest}; {taken} taken, {failed} failed since this server began\n")
 }
 
+/// What the log is, and what is wrong with it; nothing, if the server writes none.
+fn wal(statistics: &Value) -> String {
+    let of = &statistics["wal"];
+    let Some(state) = of["state"].as_str() else { return String::new() };
+    let number = |name: &str| of[name].as_u64().unwrap_or(0);
+    let why = of["error"].as_str().map_or(String::new(), |error| format!(": {}", show_name(error)));
+    let state = match state {
+        "writes" => String::new(),
+        "full" => format!("; FULL, no writes are taken until there is room{why}"),
+        "past" => "; it shows an earlier moment and takes no writes".into(),
+        _ => format!("; FAILED, no writes are taken any more{why}"),
+    };
+    let syncs = number("syncs");
+    let each_us = of["sync_seconds"].as_f64().unwrap_or(0.0) * 1e6 / syncs.max(1) as f64;
+    format!(
+        "log ({}): {} in {}; {} batches, {} since this server began; {syncs} syncs of {each_us:.0} us{state}\n",
+        show_name(of["durable"].as_str().unwrap_or_default()),
+        show_size(number("file_bytes")),
+        plural(number("files"), "file"),
+        number("batches"),
+        show_size(number("bytes")),
+    )
+}
+
 /// Which server it is, and which namespace.
 pub(crate) fn title(statistics: &Value) -> String {
     let text = |name: &str| match &statistics[name] {
@@ -164,7 +189,7 @@ pub(crate) fn title(statistics: &Value) -> String {
     let rdma: Vec<&str> =
         statistics["rdma"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     format!(
-        "server: process {}, kelix {}, term {}, up {}, shm in pages of {}{}{}\n{}namespace: {}{}\n",
+        "server: process {}, kelix {}, term {}, up {}, shm in pages of {}{}{}\n{}{}namespace: {}{}\n",
         text("pid"),
         text("version"),
         text("term"),
@@ -178,6 +203,7 @@ pub(crate) fn title(statistics: &Value) -> String {
             addresses => format!(", verbs at {}", show_name(&addresses.join(" "))),
         },
         snapshots(statistics),
+        wal(statistics),
         text("namespace"),
         match statistics["cache"].as_bool() {
             Some(true) => ", a cache: items go when memory is used up",

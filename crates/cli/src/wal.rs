@@ -99,7 +99,8 @@ fn ending(end: &End) -> String {
             torn.file
         )
     });
-    format!("{}, {}{torn}", plural(end.batches, "batch"), plural(end.records, "record"))
+    let batches = if end.batches == 1 { "1 batch".into() } else { format!("{} batches", end.batches) };
+    format!("{batches}, {}{torn}", plural(end.records, "record"))
 }
 
 fn tell(

@@ -60,6 +60,57 @@ pub struct ServerStatistics {
     pub uptime_s: f64,
     /// How it goes with snapshots, where the server takes any.
     pub snapshots: Option<SnapshotStatistics>,
+    /// How it goes with the log, where the server writes one.
+    pub wal: Option<WalStatistics>,
+}
+
+/// How it goes with the log of a server.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct WalStatistics {
+    /// When writes are answered: `lazy`, or `commit`: when they are on the disk.
+    pub durable: String,
+    /// Whether writes are taken: `writes`; `full`: not while there is no room on the disk; `failed`: a write or
+    /// a sync failed, and none are taken any more; `past`: the server shows an earlier moment.
+    pub state: String,
+    /// Why they are not.
+    pub error: Option<String>,
+    /// Batches written since the server's start.
+    pub batches: u64,
+    /// Records in them: steps of shards.
+    pub records: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+    /// Syncs since the server's start.
+    pub syncs: u64,
+    /// Seconds that these took.
+    pub sync_seconds: f64,
+    /// Files of the log.
+    pub files: u64,
+    /// Their bytes.
+    pub file_bytes: u64,
+    /// What the server began with.
+    pub replayed: ReplayStatistics,
+}
+
+/// What a server read of its log when it began.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct ReplayStatistics {
+    /// The snapshot that it began with.
+    pub base: Option<String>,
+    /// Batches behind that.
+    pub batches: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Seconds that all of it took.
+    pub seconds: f64,
+    /// Bytes at the end that were not written to their end, and are left out.
+    pub torn_bytes: u64,
+    /// The number of the last batch.
+    pub last_batch: u64,
 }
 
 /// How it goes with the snapshots of a server.

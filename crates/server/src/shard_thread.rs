@@ -15,6 +15,7 @@ use kelix_fabric::verbs::{HostShard, VerbsLink};
 use kelix_fabric::{Clock, Fabric, Nearness, PeerId, Waiter};
 use kelix_image::words::full_fence;
 use kelix_image::{Header, Image, ImageState, KindUse, MemoryUse, SegmentSource, Span, header_word};
+use kelix_log::files::Feed;
 use kelix_shard::{
     ClientParameters, GenerationReport, ModelCounts, Now, NumberCounts, Order, Progress, Shard, ShardConfig,
     ShardCounters,
@@ -27,7 +28,7 @@ use tracing::warn;
 
 use crate::authority::Authority;
 use crate::snapshots::{Follow, Moment};
-use crate::wal::{LogWaker, Shadow, ShardEnd, ShardsLog};
+use crate::wal::{LogWaker, Shadow, ShardsLog};
 
 /// Polling without giving the core away: longer than a busy client needs between two requests.
 const SPIN: Duration = Duration::from_micros(20);
@@ -144,7 +145,7 @@ pub(crate) struct ShardHandle {
     stop: Arc<AtomicBool>,
     authority: Arc<Authority>,
     /// For the thread that writes the log, until that takes it.
-    log: Mutex<Option<ShardEnd>>,
+    log: Mutex<Option<Feed>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -229,7 +230,7 @@ impl ShardHandle {
         };
         let log_end = log.map(|ShardsLog { control, durability, .. }| {
             let log = control.shard(shard.sequence());
-            ShardEnd { reader: shard.write_log(log.clone(), *durability), log }
+            Feed::new(shard.write_log(log.clone(), *durability), log)
         });
         let (waker_handle, threads_end) = WakerHandle::pair()?;
         let mut waker = Waker::create()?;
@@ -289,7 +290,7 @@ impl ShardHandle {
     }
 
     /// What the thread that writes the log needs of it, once.
-    pub fn take_log(&self) -> Option<ShardEnd> {
+    pub fn take_log(&self) -> Option<Feed> {
         self.log.lock().expect("no panic under this lock").take()
     }
 

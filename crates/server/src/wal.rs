@@ -5,7 +5,7 @@
 //! newest one that is whole, and applies the records behind it ([`Replay`]).
 //!
 //! 1. A batch has all that was sealed before it was begun, of all shards, as far as it is whole in their streams
-//!    ([`Feed::gather`], `kelix_log::LogControl`).
+//!    (`kelix_log::files::Feed`, `kelix_log::LogControl`).
 //! 2. A base gets its name when the log is on the disk up to its moment ([`Wal::sync_up_to`]), and files go that no
 //!    base needs which is kept ([`Wal::truncate`]).
 //! 3. A write or sync that failed is final: writes are refused from then on, reads go on ([`LogThread::fail`]).
@@ -21,8 +21,8 @@ use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant, SystemTime};
 
 use kelix_image::words::full_fence;
-use kelix_log::files::{Batch, Directory, FILE_BYTES, Log, LogWriter};
-use kelix_log::{LogControl, LogSleep, LogState, Reader, Record, ShardLog};
+use kelix_log::files::{Batch, Directory, FILE_BYTES, Feed, Log, LogWriter};
+use kelix_log::{LogControl, LogSleep, LogState, ShardLog};
 use kelix_shard::Durability;
 use kelix_snapshot::{Snapshot, Which};
 use kelix_types::{Error, ErrorKind, Result};
@@ -85,7 +85,7 @@ pub(crate) struct LogFiles {
 }
 
 /// What the thread that writes begins with: streams with the numbers of their shards, in the order of the log.
-type Streams = (LogWriter, Vec<(usize, ShardEnd)>);
+type Streams = (LogWriter, Vec<(usize, Feed)>);
 
 impl LogFiles {
     /// Opens the log of a store, which may have none yet.
@@ -122,7 +122,7 @@ impl LogFiles {
         (life, base_bytes): (u64, u64),
     ) -> Result<(Wal, Option<Streams>)> {
         let Replayed { layout, position, report, .. } = replayed;
-        let mut ends: Vec<(usize, usize, ShardEnd)> = Vec::new();
+        let mut ends: Vec<(usize, usize, Feed)> = Vec::new();
         let shards = served
             .iter()
             .flat_map(|of| of.shards.iter().enumerate().map(|(shard, handle)| (&of.name, shard, handle)));
@@ -131,11 +131,11 @@ impl LogFiles {
             ends.push((index, number, handle.take_log().expect("a shard that is logged")));
         }
         ends.sort_unstable_by_key(|(index, ..)| *index);
-        let logs = ends.iter().map(|(.., end)| end.log.clone()).collect();
+        let logs = ends.iter().map(|(.., end)| end.log().clone()).collect();
         let wal = Wal::new(self.shards.clone(), layout.clone(), logs, report, base_bytes);
         if self.config.until.is_some() {
             self.shards.control.set_state(LogState::Full);
-            return Ok((wal, None));
+            return Ok((Wal { is_of_the_past: true, ..wal }, None));
         }
         let writer =
             LogWriter::create(self.log, replay::identity(&layout, self.store, life), position, FILE_BYTES)?;
@@ -192,12 +192,6 @@ pub(crate) struct ShardsLog {
     pub waker: LogWaker,
 }
 
-/// What a shard's thread has of the log.
-pub(crate) struct ShardEnd {
-    pub log: ShardLog,
-    pub reader: Reader,
-}
-
 /// How it goes with the log.
 #[derive(Clone, Default)]
 struct Standing {
@@ -231,6 +225,8 @@ pub(crate) struct Wal {
     /// Files that end at or before these sequences may go.
     removable: Mutex<Option<Vec<u64>>>,
     ends: AtomicBool,
+    /// What is served is of an earlier moment.
+    is_of_the_past: bool,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -254,6 +250,7 @@ impl Wal {
             written: AtomicU64::new(0),
             removable: Mutex::default(),
             ends: AtomicBool::new(false),
+            is_of_the_past: false,
             thread: Mutex::default(),
         }
     }
@@ -266,6 +263,7 @@ impl Wal {
     pub fn json(&self) -> Value {
         let standing = self.standing().clone();
         let state = match self.shards_log.control.state() {
+            _ if self.is_of_the_past => "past",
             LogState::Writes => "writes",
             LogState::Full => "full",
             LogState::Failed => "failed",
@@ -276,6 +274,7 @@ impl Wal {
                 Durability::Commit => "commit",
             },
             "state": state,
+            "takes_writes": u64::from(state == "writes"),
             "error": standing.error,
             "batches": standing.batches,
             "records": standing.records,
@@ -293,13 +292,22 @@ impl Wal {
         self: &Arc<Wal>,
         shared: &Arc<Shared>,
         writer: LogWriter,
-        ends: Vec<(usize, ShardEnd)>,
+        ends: Vec<(usize, Feed)>,
     ) -> Result<()> {
-        let feeds = ends.into_iter().map(|(handle, end)| Feed::new(handle, end)).collect();
+        let (handles, feeds) = ends.into_iter().unzip();
         let (wal, shared) = (self.clone(), shared.clone());
         let run = move || {
-            LogThread { wal, shared, writer, feeds, batch: Batch::default(), unsynced: None, looked: None }
-                .run();
+            LogThread {
+                wal,
+                shared,
+                writer,
+                handles,
+                feeds,
+                batch: Batch::default(),
+                unsynced: None,
+                looked: None,
+            }
+            .run();
         };
         let thread = std::thread::Builder::new().name("kelix-log".into()).spawn(run);
         let thread =
@@ -355,57 +363,14 @@ impl Wal {
     }
 }
 
-/// The stream of a shard.
-struct Feed {
-    /// Which of the server's shards it is.
-    handle: usize,
-    log: ShardLog,
-    reader: Reader,
-    /// What was read and is in no batch yet: records that are not whole, or of the next batch.
-    words: Vec<u64>,
-    /// The last record in a batch.
-    last: u64,
-    records: u64,
-}
-
-impl Feed {
-    fn new(handle: usize, ShardEnd { log, reader }: ShardEnd) -> Feed {
-        let last = log.durable();
-        Feed { handle, log, reader, words: Vec::new(), last, records: 0 }
-    }
-
-    /// Adds all records to a batch that are whole and not sealed for a `later` one.
-    fn gather(&mut self, shard: u32, later: u16, batch: &mut Batch) -> Result<()> {
-        let read = self.reader.read(&mut self.words, usize::MAX);
-        read.expect("a stream whose shard waits for this reader");
-        let (mut rest, mut count) = (&self.words[..], 0);
-        while let Some((record, behind)) =
-            Record::split(rest)?.filter(|(record, _)| record.head.batch != later)
-        {
-            (self.last, rest, count) = (record.head.sequence, behind, count + 1);
-        }
-        let taken = self.words.len() - rest.len();
-        if taken > 0 {
-            batch.part(shard, &self.words[..taken], self.last);
-            self.words.drain(..taken);
-            self.records += count;
-        }
-        Ok(())
-    }
-
-    /// Whether there is something that somebody waits for.
-    fn is_wanted(&self) -> bool {
-        self.log.wanted() > self.log.durable()
-    }
-}
-
 /// The thread that writes.
 struct LogThread {
     wal: Arc<Wal>,
     shared: Arc<Shared>,
     writer: LogWriter,
-    /// In the order of the log.
+    /// Streams in the order of the log, and which of the server's shards they are of.
     feeds: Vec<Feed>,
+    handles: Vec<usize>,
     batch: Batch,
     /// Since when something is written that is not synced.
     unsynced: Option<Instant>,
@@ -472,7 +437,7 @@ impl LogThread {
         let mut standing = self.wal.standing();
         standing.batches += 1;
         standing.bytes += bytes;
-        standing.records = self.feeds.iter().map(|feed| feed.records).sum();
+        standing.records = self.feeds.iter().map(Feed::records).sum();
         (standing.file_bytes, standing.files) = (self.writer.bytes(), self.writer.files().len());
         Ok(true)
     }
@@ -489,11 +454,11 @@ impl LogThread {
             standing.syncs += 1;
             standing.sync_time += began.elapsed();
         }
-        for (feed, sequence) in self.feeds.iter().zip(self.writer.sequences()) {
-            let waited = feed.is_wanted();
-            feed.log.set_durable(*sequence);
-            if waited {
-                self.shared.shard(feed.handle).wake_if_asleep();
+        for ((feed, handle), sequence) in self.feeds.iter().zip(&self.handles).zip(self.writer.sequences()) {
+            let is_waited_for = feed.is_wanted();
+            feed.log().set_durable(*sequence);
+            if is_waited_for {
+                self.shared.shard(*handle).wake_if_asleep();
             }
         }
         Ok(())
@@ -551,7 +516,7 @@ impl LogThread {
         };
         control.announce(sleep);
         let is_told = self.wal.is_wanted.load(Ordering::SeqCst) || self.wal.ends.load(Ordering::SeqCst);
-        let has_come = || self.feeds.iter().any(|feed| feed.reader.waiting() > 0);
+        let has_come = || self.feeds.iter().any(Feed::has_come);
         let is_wanted = match sleep {
             LogSleep::Sleeps => has_come(),
             _ => self.feeds.iter().any(Feed::is_wanted) && (has_come() || self.unsynced.is_some()),
@@ -568,8 +533,7 @@ impl LogThread {
         self.wal.standing().error = Some(error.to_string());
         self.wal.shards_log.control.set_state(LogState::Failed);
         full_fence();
-        let handles: Vec<usize> = self.feeds.iter().map(|feed| feed.handle).collect();
-        let shared = self.shared.clone();
+        let (handles, shared) = (self.handles.clone(), self.shared.clone());
         // Who followed is gone before the shards look.
         drop(self);
         handles.into_iter().for_each(|handle| shared.shard(handle).wake());

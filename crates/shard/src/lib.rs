@@ -18,6 +18,8 @@ mod cache;
 mod clients;
 mod datasets;
 mod deduplication;
+#[cfg(test)]
+mod durable;
 mod evacuation;
 mod expiry;
 mod follower;

@@ -39,6 +39,7 @@
 //!    leaves a gap.
 
 mod batch;
+mod feed;
 mod head;
 mod memory;
 mod read;
@@ -51,6 +52,7 @@ use kelix_image::words::{bytes_of, bytes_of_mut};
 use kelix_types::{Error, ErrorKind, Result};
 
 pub use batch::{Batch, BatchView};
+pub use feed::Feed;
 pub use head::FileHead;
 pub use memory::{MemoryDisk, Operation};
 pub use read::{End, FileSurvey, Log, Torn};
