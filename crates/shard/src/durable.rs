@@ -240,7 +240,7 @@ fn what_was_acknowledged_as_durable_survives_the_power() {
         (acknowledged, lost) = (acknowledged + run.0, lost + run.1);
     }
     // Writes that were not acknowledged may be lost, or the power fails too seldom to say anything.
-    assert!(acknowledged > 500 && lost > 10, "{acknowledged} writes acknowledged, {lost} lost");
+    assert!(acknowledged > 300 && lost > 100, "{acknowledged} writes acknowledged, {lost} lost");
 }
 
 #[test]
