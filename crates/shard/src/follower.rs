@@ -192,6 +192,7 @@ mod tests {
 
     use super::*;
     use crate::audit::tests::build;
+    use crate::datasets::Order;
     use crate::harness::Harness;
     use crate::restore::tests::{MEMORY, World};
 
@@ -378,6 +379,51 @@ mod tests {
         let alone = Harness::of(shard, (header, segments), &Mailboxes::default());
         let answered = World::new(alone, 1).ask(RequestHead { op: Op::Switch, ..built }, &[], &[]).0;
         assert_eq!(answered, Status::Gone);
+    }
+
+    /// An order to drop a table that was under way when a server ended is in no record: what was in the table
+    /// stayed on the other shards, for the next table of that number.
+    #[test]
+    fn shards_are_told_again_which_tables_were_dropped() {
+        let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
+        let mut config = Harness::config(2, MEMORY);
+        config.image.keeps_journal = true;
+        let mut shard = Shard::create(config.clone(), header.clone(), Box::new(segments.clone())).unwrap();
+        let mut reader = shard.follow(Lag::Wait);
+        let mut first = Harness::of(shard, (header, segments), &Mailboxes::default());
+        let intern = RequestHead::new(Op::Intern, 0, TableId::CATALOGUE);
+        let table = TableId(first.call(intern, b"t", &[]).version as u16);
+        first.call(RequestHead::new(Op::Drop, 0, TableId::CATALOGUE), b"t", &[]);
+        assert!(first.orders.iter().any(|order| matches!(order, Order::Drop { .. })), "and it gets lost");
+        first.step();
+        let mut followers = [Follower::new(Box::new(PrivateSegments::default()), MEMORY)];
+        apply(&mut reader, &mut followers);
+        let [follower] = followers;
+        let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
+        let shard = follower.into_shard(config, header.clone()).unwrap();
+        let mut first = Harness::of(shard, (header, segments), &Mailboxes::default());
+        first.step();
+        let told = Order::Reconcile { dropped: vec![table] };
+        assert_eq!(first.orders, [told.clone()]);
+
+        let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
+        let second = ShardConfig { number: 1, ..Harness::config(2, MEMORY) };
+        let shard = Shard::create(second, header.clone(), Box::new(segments.clone())).unwrap();
+        let alone = Harness::of(shard, (header, segments), &Mailboxes::default());
+        let mut world = World::new(alone, 1);
+        let (put, get) = (RequestHead::new(Op::Put, 0, table), RequestHead::new(Op::Get, 0, table));
+        assert_eq!(world.ask(put, b"key", b"of the table that was dropped").0, Status::Ok);
+        world.alone.shard.handle_order(told.clone());
+        while let Some(next) = world.alone.step().next_ns {
+            world.alone.now_ns = world.alone.now_ns.max(next);
+        }
+        assert_eq!(world.alone.orders, [Order::Dropped { generation: 0 }]);
+        assert_eq!(world.alone.shard.counters().items, 0);
+        assert_eq!(world.ask(get, b"key", &[]).0, Status::Gone);
+        // Shard 0 has forgotten it, and this one was not told.
+        world.alone.shard.handle_order(Order::Reconcile { dropped: Vec::new() });
+        assert_eq!(world.ask(get, b"key", &[]).0, Status::Absent);
+        assert_eq!(world.ask(put, b"key", b"of another table").0, Status::Ok);
     }
 
     /// A shard whose followers make no room takes no more requests, loses nothing, and goes on when they do. Who

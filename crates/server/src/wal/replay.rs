@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use kelix_fabric::shm::MemfdSegments;
@@ -158,8 +159,8 @@ impl Replay<'_> {
         let began = Instant::now();
         let mut shards = Vec::with_capacity(layout.shards());
         let begun: Result<Vec<Shadow>> = std::thread::scope(|scope| {
-            let fill: Vec<_> =
-                layout.all().map(|(name, shard)| scope.spawn(move || begin(base, name, shard))).collect();
+            let fill = layout.all().map(|(name, shard)| spawn(scope, move || begin(base, name, shard)));
+            let fill: Vec<_> = fill.collect::<Result<_>>()?;
             fill.into_iter().map(|thread| thread.join().expect("a shard begins or says why not")).collect()
         });
         shards.extend(begun?);
@@ -210,7 +211,7 @@ impl Replay<'_> {
             for ((_, follower), behind) in shards.iter_mut().zip(behind) {
                 let (sender, pieces) = sync_channel(PIECES);
                 senders.push(Feeder { sender, words: Vec::new() });
-                threads.push(scope.spawn(move || apply_pieces(follower, *behind, &pieces)));
+                threads.push(spawn(scope, move || apply_pieces(follower, *behind, &pieces))?);
             }
             let mut told = Instant::now();
             let read = self.log.read(from, |batch| {
@@ -250,6 +251,15 @@ impl Replay<'_> {
             Ok(end)
         })
     }
+}
+
+/// Starts a thread that ends before the replay does.
+fn spawn<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>> {
+    let thread = std::thread::Builder::new().name("kelix-replay".into()).spawn_scoped(scope, work);
+    thread.map_err(|source| Error::system("serve", "cannot start a thread", source))
 }
 
 /// The namespace of a name in a snapshot, and which one it is there.
