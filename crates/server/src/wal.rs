@@ -51,7 +51,7 @@ const FULL: Duration = Duration::from_millis(200);
 /// How long others wait for it.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How much is logged behind a base before the next one is taken, at least; and at least as much as the base has.
-const BASE_BYTES_MIN: u64 = 256 << 20;
+const BASE_BYTES_MIN: u64 = 1 << 30;
 
 /// How a server logs.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -385,10 +385,7 @@ impl LogThread {
             let ends = self.wal.ends.load(Ordering::SeqCst);
             match self.turn() {
                 Ok(true) => idle_since = Instant::now(),
-                Ok(false) if ends && self.batch.is_empty() => {
-                    let _ = self.sync();
-                    return;
-                }
+                Ok(false) if ends => return self.end(),
                 Ok(false) => {}
                 Err(error) => return self.fail(&error),
             }
@@ -525,6 +522,16 @@ impl LogThread {
             std::thread::park_timeout(time);
         }
         control.announce(LogSleep::Awake);
+    }
+
+    /// Ends the log with what was written.
+    fn end(mut self) {
+        if !self.batch.is_empty() {
+            error!("there is no room for what was written last, and no snapshot has it: it is lost");
+        }
+        if let Err(error) = self.sync().and_then(|()| self.writer.end()) {
+            error!(%error, "the log could not be ended in good order");
+        }
     }
 
     /// The log takes nothing any more: shards are told, and wait for it no more.

@@ -308,6 +308,13 @@ impl LogFile for MemoryFile {
         Ok(self.disk.disk().files[self.file].bytes)
     }
 
+    fn shrink(&mut self, bytes: u64) -> io::Result<()> {
+        let contents = &mut self.disk.disk().files[self.file];
+        contents.bytes = contents.bytes.min(bytes);
+        contents.blocks.retain(|block, _| block * (BLOCK_BYTES as u64) < bytes);
+        Ok(())
+    }
+
     fn sync_data(&mut self) -> io::Result<()> {
         let disk = &mut *self.disk.disk();
         let result = disk.step(Operation::SyncData);

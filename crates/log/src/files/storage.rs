@@ -37,6 +37,8 @@ pub trait LogFile: Send {
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<usize>;
     /// Its length.
     fn bytes(&self) -> io::Result<u64>;
+    /// Gives the room behind so many bytes back.
+    fn shrink(&mut self, bytes: u64) -> io::Result<()>;
     /// Makes its contents durable.
     fn sync_data(&mut self) -> io::Result<()>;
 }
@@ -123,6 +125,10 @@ impl LogFile for File {
 
     fn bytes(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
+    }
+
+    fn shrink(&mut self, bytes: u64) -> io::Result<()> {
+        self.set_len(bytes)
     }
 
     fn sync_data(&mut self) -> io::Result<()> {

@@ -73,15 +73,17 @@ impl Next {
 
 /// Makes durable what of a log was read, whether or not the page cache holds it for clean: by writing again
 /// what was not known to be durable.
-fn settle(log: &Log, position: &Position) -> Result<()> {
-    let Some((first, at, words)) = log.unsettled(position)? else { return Ok(()) };
+/// Returns the file and the byte behind what was read.
+fn settle(log: &Log, position: &Position) -> Result<Option<(u64, u64)>> {
+    let Some((first, at, words)) = log.unsettled(position)? else { return Ok(None) };
     let name = name_of(first);
     let settled = || {
         let mut file = log.storage().open_to_write(&name)?;
         write_words(&mut *file, at, &words)?;
         file.sync_data()
     };
-    settled().map_err(|source| system(WRITE, "write", log.storage(), &name, source))
+    settled().map_err(|source| system(WRITE, "write", log.storage(), &name, source))?;
+    Ok(Some((first, at + words.len() as u64 * 8)))
 }
 
 /// Refuses a position behind which there are files, but for one that begins there and has no batch.
@@ -139,11 +141,17 @@ impl LogWriter {
     pub fn create(log: Log, identity: Identity, position: Position, file_bytes: u64) -> Result<LogWriter> {
         let mut head = FileHead::at(&identity, &position)?;
         refuse_files_behind(&log, &position)?;
-        settle(&log, &position)?;
+        let settled = settle(&log, &position)?;
         let (storage, mut files) = log.into_parts();
         files.retain(|head| head.first <= position.batch);
         let at = head.bytes;
         let file = Next::create(&*storage, file_bytes.max(at))?.begin(&*storage, &mut head)?;
+        // What was allocated and not used is worth nothing any more. If it cannot be given back it stays.
+        let before = files.last_mut().zip(settled).filter(|(head, (first, _))| head.first == *first);
+        if let Some((before, (first, end))) = before {
+            let shrunk = storage.open_to_write(&name_of(first)).and_then(|mut file| file.shrink(end));
+            before.bytes = if shrunk.is_ok() { end } else { before.bytes };
+        }
         files.push(head);
         let durable = position.batch;
         Ok(LogWriter {
@@ -221,6 +229,16 @@ impl LogWriter {
             self.durable = self.last.batch;
         }
         Ok(())
+    }
+
+    /// Makes durable what was written, and gives back what was allocated and not used.
+    pub fn end(mut self) -> Result<()> {
+        self.sync()?;
+        let shrunk = self.file.shrink(self.at).map_err(|source| self.system("shrink", source));
+        if self.next.take().is_some() {
+            let _ = self.storage.remove(NEXT);
+        }
+        shrunk
     }
 
     /// Goes on to a new file, that takes a batch of so many bytes.
