@@ -170,12 +170,12 @@ fn wal(statistics: &Value) -> String {
     let syncs = number("syncs");
     let each_us = of["sync_seconds"].as_f64().unwrap_or(0.0) * 1e6 / syncs.max(1) as f64;
     format!(
-        "log ({}): {} in {}; {} batches, {} since this server began; {syncs} syncs of {each_us:.0} us{state}\n",
+        "log ({}): {} in {}; {} in {} batches since this server began; {syncs} syncs of {each_us:.0} us{state}\n",
         show_name(of["durable"].as_str().unwrap_or_default()),
         show_size(number("file_bytes")),
         plural(number("files"), "file"),
-        number("batches"),
         show_size(number("bytes")),
+        number("batches"),
     )
 }
 

@@ -317,7 +317,8 @@ impl Wal {
         Ok(())
     }
 
-    /// Waits until records up to these, of shards of the namespaces that are served, are on the disk.
+    /// Waits until records up to these, of shards of the namespaces that are served, are on the disk, unless the
+    /// log takes nothing now.
     pub fn sync_up_to(&self, shared: &Shared, records: &[(Which, u64)]) -> Result<()> {
         let began = Instant::now();
         let durable = |(which, wanted): &(Which, u64)| {
@@ -325,10 +326,11 @@ impl Wal {
             let index = self.layout.index(name, usize::from(which.shard)).expect("a shard of the log");
             self.shards[index].durable() >= *wanted
         };
-        while !records.iter().all(durable) {
+        // A base that is ahead of its log is good, too: all the better where the log goes no further.
+        while !records.iter().all(durable) && self.shards_log.control.state() == LogState::Writes {
             self.is_wanted.store(true, Ordering::SeqCst);
             self.shards_log.waker.wake();
-            if self.shards_log.control.state() == LogState::Failed || began.elapsed() > PATIENCE {
+            if began.elapsed() > PATIENCE {
                 let context = "what is in it is not on the disk of the log";
                 return Err(Error::new(ErrorKind::Unavailable, "snapshot", context));
             }
@@ -429,6 +431,9 @@ impl LogThread {
             }
             Ok(_) => self.batch.begin(),
         }
+        if self.looked.is_some() && !self.writer.needs_next() {
+            self.note_room();
+        }
         self.unsynced.get_or_insert_with(Instant::now);
         self.wal.written.fetch_add(bytes, Ordering::SeqCst);
         let mut standing = self.wal.standing();
@@ -463,7 +468,6 @@ impl LogThread {
 
     /// Allocates the next file when that is due. While there is no room on the disk, no writes are taken.
     fn prepare(&mut self) -> Result<()> {
-        let control = &self.wal.shards_log.control;
         let is_due = self.looked.is_none_or(|looked| looked.elapsed() >= FULL);
         if !self.writer.needs_next() || !is_due {
             return Ok(());
@@ -471,15 +475,17 @@ impl LogThread {
         match self.writer.prepare_next() {
             Err(error) if self.writer.has_failed() => return Err(error),
             Err(error) => self.note_full(&error),
-            Ok(()) => {
-                if self.looked.take().is_some() {
-                    info!("there is room for the log again: writes are taken");
-                }
-                control.set_state(LogState::Writes);
-                self.wal.standing().error = None;
-            }
+            Ok(()) => self.note_room(),
         }
         Ok(())
+    }
+
+    fn note_room(&mut self) {
+        if self.looked.take().is_some() {
+            info!("there is room for the log again: writes are taken");
+            self.wal.standing().error = None;
+            self.wal.shards_log.control.set_state(LogState::Writes);
+        }
     }
 
     fn note_full(&mut self, error: &Error) {
