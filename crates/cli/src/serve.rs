@@ -97,12 +97,12 @@ pub(crate) struct ServeArgs {
     snapshots: Option<PathBuf>,
     /// Log all changes in this directory, beside snapshots, and begin with what is there, however the server
     /// before ended. It is made if it does not exist, and may be one with snapshots
-    #[arg(long, value_name = "DIRECTORY", group = "stored")]
+    #[arg(long, value_name = "DIRECTORY", group = "stored", conflicts_with = "snapshots")]
     wal: Option<PathBuf>,
     /// When a write is answered: when it is done, and is on the disk within 100 ms (lazy); or when it is on the
-    /// disk (commit); off: nothing is logged, as with --snapshots
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = DurableArgument::Lazy, hide_default_value = true, requires = "wal")]
-    durable: DurableArgument,
+    /// disk (commit); off: nothing is logged, as with --snapshots [default: lazy]
+    #[arg(long, value_name = "WHEN", value_enum, requires = "wal")]
+    durable: Option<DurableArgument>,
     /// Serve what there was at this moment, and take no writes: as in 2026-11-25T15:04:05Z
     #[arg(long, value_name = "MOMENT", value_parser = parse_moment, requires = "wal")]
     until: Option<SystemTime>,
@@ -207,9 +207,9 @@ pub(crate) fn run(context: &Context, args: &ServeArgs) -> Result<(), Failure> {
         }),
         wal: args.wal.as_ref().and_then(|_| {
             let durability = match args.durable {
-                DurableArgument::Off => return None,
-                DurableArgument::Lazy => Durability::Lazy,
-                DurableArgument::Commit => Durability::Commit,
+                Some(DurableArgument::Off) => return None,
+                None | Some(DurableArgument::Lazy) => Durability::Lazy,
+                Some(DurableArgument::Commit) => Durability::Commit,
             };
             Some(WalConfig { durability, until: args.until })
         }),

@@ -119,7 +119,8 @@ fn prometheus_is_told_what_it_was_told() {
         ordered_merges_total ordered_models* ordered_model_error* ordered_model_bytes* ordered_table_bytes* \
         ordered_models_trained_total table_numbers* clients* client_reads_total client_read_bytes_total \
         client_messages_total client_retries_total client_fallbacks_total snapshot_age_seconds* snapshot_bytes* \
-        snapshot_seconds* snapshots_taken_total snapshots_failed_total uptime_seconds* term* info*";
+        snapshot_seconds* snapshots_taken_total snapshots_failed_total wal_takes_writes* wal_batches_total wal_bytes_total \
+        wal_syncs_total wal_sync_seconds_total wal_file_bytes* uptime_seconds* term* info*";
     assert_eq!(kinds.join(" "), wanted);
 }
 
