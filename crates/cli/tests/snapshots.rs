@@ -280,19 +280,19 @@ fn make_version(path: &Path, version: u8) {
 fn what_a_later_release_wrote_is_not_passed_over() {
     let place = Place::new();
     let [newest, oldest] = two_rounds(&place);
-    make_version(&newest, 2);
+    make_version(&newest, 3);
     place
         .kelix(&["snapshot", "verify", newest.to_str().unwrap()])
-        .failed(5, &["version 2", "reads version 1"]);
-    begun(&place).failed(5, &["version 2"]);
+        .failed(5, &["version 3", "reads version 2"]);
+    begun(&place).failed(5, &["version 3"]);
     // It is as old as it says, whatever it is called.
     let renamed = place.path().join("kept/before-upgrade.kelix-snapshot");
     std::fs::rename(&newest, &renamed).unwrap();
-    begun(&place).failed(5, &["version 2"]);
+    begun(&place).failed(5, &["version 3"]);
     std::fs::rename(&renamed, &newest).unwrap();
     // Older files may be of any version.
-    make_version(&newest, 1);
-    make_version(&oldest, 2);
+    make_version(&newest, 2);
+    make_version(&oldest, 3);
     let server = serve(&place, &[]);
     assert_eq!(place.kelix(&["get", "plain", "round"]).ok(), "second\n");
     drop(server);
