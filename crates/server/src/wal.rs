@@ -97,13 +97,13 @@ impl LogFiles {
         Ok(LogFiles { log, config: config.clone(), store: store.number, shards })
     }
 
-    /// Replays what is behind a base.
+    /// Replays what is behind a base ([`Replay::run`]).
     pub fn replay(
         &self,
         base: Option<&Snapshot>,
         served: &[(&str, usize)],
         seed: &dyn Fn() -> Result<u64>,
-    ) -> Result<Replayed> {
+    ) -> Result<Result<Replayed>> {
         let Some(base) =
             base.filter(|base| self.config.until.is_some_and(|until| base.description().made() > until))
         else {
@@ -420,7 +420,8 @@ impl LogThread {
             let ends = self.wal.ends.load(Ordering::SeqCst);
             match self.turn() {
                 Ok(true) => idle_since = Instant::now(),
-                Ok(false) if ends && self.batch.is_empty() => {
+                // For a batch that there is no room for nobody waits any more who was told that it is done.
+                Ok(false) if ends => {
                     let _ = self.sync();
                     return;
                 }
@@ -490,9 +491,12 @@ impl LogThread {
             standing.sync_time += began.elapsed();
         }
         for (feed, sequence) in self.feeds.iter().zip(self.writer.sequences()) {
-            let waited = feed.is_wanted();
+            let before = feed.log.durable();
             feed.log.set_durable(*sequence);
-            if waited {
+            // SYNC: between what is durable and what is wanted: a shard says what it wants before it announces its
+            // sleep, and looks at what is durable behind that. One of both sees the other.
+            full_fence();
+            if feed.log.wanted() > before {
                 self.shared.shard(feed.handle).wake_if_asleep();
             }
         }
@@ -501,23 +505,26 @@ impl LogThread {
 
     /// Allocates the next file when that is due. While there is no room on the disk, no writes are taken.
     fn prepare(&mut self) -> Result<()> {
-        let control = &self.wal.shards_log.control;
         let is_due = self.looked.is_none_or(|looked| looked.elapsed() >= FULL);
-        if !self.writer.needs_next() || !is_due {
-            return Ok(());
-        }
-        match self.writer.prepare_next() {
-            Err(error) if self.writer.has_failed() => return Err(error),
-            Err(error) => self.note_full(&error),
-            Ok(()) => {
-                if self.looked.take().is_some() {
-                    info!("there is room for the log again: writes are taken");
-                }
-                control.set_state(LogState::Writes);
-                self.wal.standing().error = None;
+        if self.writer.needs_next() && is_due {
+            match self.writer.prepare_next() {
+                Err(error) if self.writer.has_failed() => return Err(error),
+                Err(error) => self.note_full(&error),
+                Ok(()) => self.note_room(),
             }
+        } else if self.looked.is_some() && self.batch.is_empty() && !self.writer.needs_next() {
+            // A batch that there was no room for found some, and a file of its own with it.
+            self.note_room();
         }
         Ok(())
+    }
+
+    fn note_room(&mut self) {
+        if self.looked.take().is_some() {
+            info!("there is room for the log again: writes are taken");
+            self.wal.shards_log.control.set_state(LogState::Writes);
+            self.wal.standing().error = None;
+        }
     }
 
     fn note_full(&mut self, error: &Error) {
