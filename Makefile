@@ -20,12 +20,12 @@ LOOM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/loom
 KELIX = $(if $(filter /%,$(DIST)),,./)$(DIST)/kelix
 # Steps of tests.
 TEST = fmt-check lint doc build test-demo unit packaging docs-commands
-TEST_LONG = msrv loom lint-sim sim fuzz test-slow test-verbs
+TEST_LONG = msrv loom lint-sim sim fuzz test-slow test-durability test-verbs
 
 # The steps of tests run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
-.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-verbs test-verbs-long bench report msrv aarch64 other-systems other-release install clean
+.PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-durability test-verbs test-verbs-long bench report msrv aarch64 other-systems other-release install clean
 .PHONY: toolchain test-tools fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging
 
 help: ## list the targets
@@ -58,7 +58,7 @@ map-data: ## fetch the street map of Helsinki's centre for `make map` and its te
 test: test-tools toolchain ## run the tests: format, clippy, documentation, demo, tests, package, commands of documents
 	+@scripts/steps $(TEST)
 
-test-long: test-tools toolchain ## run the rest of what CI runs: minimum Rust version, models, simulator, fuzzing, slow connections, virtual machines
+test-long: test-tools toolchain ## run the rest of what CI runs: minimum Rust version, models, simulator, fuzzing, slow connections, killed servers, virtual machines
 	+@scripts/steps $(TEST_LONG)
 
 dist: toolchain ## build the program and its benchmarks as they are packaged and measured, which takes longer
@@ -102,6 +102,10 @@ second-opinion: toolchain ## let porcupine judge histories of the simulator (nee
 test-slow: toolchain ## run the tests of clients over TCP connections that are slow and break
 	@echo "== slow connections that break"
 	@scripts/test-slow
+
+test-durability: toolchain ## kill servers that write a log, and cut the power of their disk (root), many times
+	@echo "== servers that are killed, disks whose power is cut"
+	@scripts/test-durability
 
 test-verbs: toolchain ## run the verbs tests in virtual machines with Soft-RoCE
 	@echo "== verbs"

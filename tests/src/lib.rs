@@ -6,9 +6,12 @@
 //! test that hangs.
 
 pub mod bystander;
+pub mod disk;
 mod far;
 pub mod filled;
 pub mod kinds;
+pub mod ledger;
+pub mod logged;
 pub mod process;
 pub mod raw;
 pub mod slow;

@@ -200,6 +200,11 @@ impl ServerProgram<'_> {
     #[track_caller]
     pub fn serving(&self, mut process: Process) -> ServerProcess {
         let term = process.expect("serving ").parse().expect("a term");
+        self.served(process, term)
+    }
+
+    /// The same for one that has said its term.
+    pub fn served(&self, process: Process, term: u64) -> ServerProcess {
         lead_over_proxy(self.directory);
         ServerProcess { process, term, directory: self.directory.to_path_buf() }
     }

@@ -13,10 +13,10 @@ use kelix_fabric::shm::{
 use kelix_fabric::{Mailbox, PeerId};
 use kelix_image::{Header, MemoryMap, Span, header_word};
 use kelix_types::Result;
-use kelix_wire::control::{Frame, Purpose};
+use kelix_wire::control::{Caller, Frame, Purpose};
 use kelix_wire::{
-    FrameBuffer, Reply, RequestHead, RingReader, RingShape, RingWriter, SPOKEN, Status, Versions, View,
-    encode_request, mailbox_word,
+    FrameBuffer, Reply, ReplyHead, RequestHead, RingReader, RingShape, RingWriter, SPOKEN, Status, Versions,
+    View, encode_request, mailbox_word,
 };
 
 /// Connects to a server's socket and says nothing yet.
@@ -102,8 +102,22 @@ impl RawSession {
 
     /// Opens a session and receives the memory of so many shards only.
     pub fn open_shards(directory: &Path, most: usize) -> RawSession {
+        RawSession::open_with(directory, most, hello(SPOKEN, Purpose::Session))
+    }
+
+    /// Opens a session that may ask again.
+    pub fn open_as(directory: &Path, caller: Option<Caller>) -> RawSession {
+        let Frame::Hello { versions, features, purpose, namespace, .. } = hello(SPOKEN, Purpose::Session)
+        else {
+            unreachable!("a greeting")
+        };
+        let hello = Frame::Hello { versions, features, purpose, caller, namespace };
+        RawSession::open_with(directory, usize::MAX, hello)
+    }
+
+    fn open_with(directory: &Path, most: usize, hello: Frame) -> RawSession {
         let stream = connect(directory);
-        send(&stream, &hello(SPOKEN, Purpose::Session)).expect("sent");
+        send(&stream, &hello).expect("sent");
         let Frame::Welcome { term, view, .. } = receive(&stream).expect("an answer").0 else {
             panic!("no welcome");
         };
@@ -127,6 +141,11 @@ impl RawSession {
 
     /// Waits a while for the next reply of a shard: its id and how it went. `None` if none came.
     pub fn reply(&mut self, shard: usize, patience: Duration) -> Option<(u32, Status)> {
+        self.answer(shard, patience).map(|head| (head.id, head.status))
+    }
+
+    /// The same, with all that the reply says of itself.
+    pub fn answer(&mut self, shard: usize, patience: Duration) -> Option<ReplyHead> {
         let began = Instant::now();
         let mut payload = Vec::new();
         let RawShard { reader, peer, .. } = &mut self.shards[shard];
@@ -136,8 +155,7 @@ impl RawSession {
             }
             std::thread::yield_now();
         }
-        let reply = Reply::parse(&payload).expect("a reply");
-        Some((reply.head.id, reply.head.status))
+        Some(Reply::parse(&payload).expect("a reply").head)
     }
 
     /// Posts a request and waits for its reply.

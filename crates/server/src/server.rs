@@ -328,13 +328,18 @@ impl Server {
         };
         let begin = |restored: Option<&Snapshot>| {
             let replayed = log.as_ref().map(|log| log.replay(restored, &shapes, &random_u64)).transpose()?;
-            let replayed = replayed.map(Mutex::new);
+            let replayed = match replayed.transpose() {
+                Ok(replayed) => replayed.map(Mutex::new),
+                Err(error) => return Ok(Err(error)),
+            };
             let log = log.as_ref().map(|log| &log.shards);
             let beginning = Beginning { snapshot: restored, replayed: replayed.as_ref(), log };
             let served = begin(config, &namespaces, beginning, (&authority, incarnation_term), &news)?;
-            Ok((served, replayed.map(|replayed| replayed.into_inner().expect("no panic under this lock"))))
+            let replayed = replayed.map(|replayed| replayed.into_inner().expect("no panic under this lock"));
+            Ok(Ok((served, replayed)))
         };
-        let (((served, stop), replayed), begun) = snapshots::begin_with(kept, begin)?;
+        let (result, begun) = snapshots::begin_with(kept, begin)?;
+        let ((served, stop), replayed) = result?;
         let listener = authority.listen()?;
         authority.note_address(tcp)?;
         if let Some(store) = &store {

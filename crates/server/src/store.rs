@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::SystemTime;
 
+use kelix_log::files::{Directory, Log};
 use kelix_snapshot::Snapshot;
 use kelix_types::{Error, ErrorKind, Incarnation, Result};
 use rustix::fs::{FlockOperation, flock};
@@ -59,7 +60,7 @@ impl StoreDirectory {
     /// Looks whether the directory can be used, and locks it if nobody does. What is written in it belongs to
     /// the server that is going to be superseded until [`StoreDirectory::take`].
     pub fn prepare(path: &Path, authority: &Authority, random: u64) -> Result<StoreDirectory> {
-        fs::create_dir_all(path).map_err(|source| system("make", path, source))?;
+        make_directory(path).map_err(|source| system("make", path, source))?;
         let name = path.join(NAME);
         let lock = Lock::try_lock(&name).map_err(|source| system("write", &name, source))?;
         let is_held = matches!(lock, Lock::Held(_));
@@ -100,12 +101,16 @@ impl StoreDirectory {
         Ok(directory)
     }
 
-    /// The number of a store that has no file yet: that of its newest snapshot, or a random one.
+    /// The number of a store that has no file yet: that of its newest snapshot, that of its log, which a server
+    /// begins before it takes the directory, or a random one.
     fn first_number(&self, random: u64) -> Result<u64> {
         let newest =
             kelix_snapshot::list(&self.path)?.into_iter().find_map(|path| Snapshot::open(&path).ok());
-        let number = newest.map_or(0, |newest| newest.description().store);
-        Ok(if number == 0 { random.max(1) } else { number })
+        let of_snapshot = newest.map(|newest| newest.description().store).filter(|number| *number != 0);
+        // A log that cannot be read is an error when it is opened to be served.
+        let log = Log::open(Box::new(Directory(self.path.clone()))).ok();
+        let of_log = || Some(log?.files().last()?.identity.store);
+        Ok(of_snapshot.or_else(of_log).unwrap_or(random.max(1)))
     }
 
     fn files(&self) -> MutexGuard<'_, (File, Option<File>)> {
@@ -201,6 +206,18 @@ impl Drop for StoreDirectory {
             let _ = fs::remove_file(self.path.join(NAME));
         }
     }
+}
+
+/// Makes a directory that is there after a power cut too, with all that is made durable in it.
+fn make_directory(path: &Path) -> std::io::Result<()> {
+    let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let missing: Vec<&Path> = path.ancestors().take_while(is_missing).collect();
+    fs::create_dir_all(path)?;
+    for made in missing {
+        let parent = made.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+    }
+    Ok(())
 }
 
 /// What the file says.

@@ -97,13 +97,13 @@ impl LogFiles {
         Ok(LogFiles { log, config: config.clone(), store: store.number, shards })
     }
 
-    /// Replays what is behind a base.
+    /// Replays what is behind a base ([`Replay::run`]).
     pub fn replay(
         &self,
         base: Option<&Snapshot>,
         served: &[(&str, usize)],
         seed: &dyn Fn() -> Result<u64>,
-    ) -> Result<Replayed> {
+    ) -> Result<Result<Replayed>> {
         let Some(base) =
             base.filter(|base| self.config.until.is_some_and(|until| base.description().made() > until))
         else {
@@ -457,9 +457,12 @@ impl LogThread {
             standing.sync_time += began.elapsed();
         }
         for ((feed, handle), sequence) in self.feeds.iter().zip(&self.handles).zip(self.writer.sequences()) {
-            let is_waited_for = feed.is_wanted();
+            let before = feed.log().durable();
             feed.log().set_durable(*sequence);
-            if is_waited_for {
+            // SYNC: between what is durable and what is wanted: a shard says what it wants before it announces its
+            // sleep, and looks at what is durable behind that. One of both sees the other.
+            full_fence();
+            if feed.log().wanted() > before {
                 self.shared.shard(*handle).wake_if_asleep();
             }
         }

@@ -59,6 +59,8 @@ pub(crate) struct Held {
     queue: VecDeque<Answer>,
     /// The last record there was when the step before ended.
     sealed: u64,
+    /// The last record that a durable answer waits for, or waited.
+    wanted: u64,
     spare: Vec<FrameBuffer>,
 }
 
@@ -122,10 +124,13 @@ impl Held {
         full_fence();
         for mut answer in self.step.drain(..) {
             answer.sequence = reached.covers;
+            // Others may stand behind it that wait for less.
+            if answer.is_durable {
+                self.wanted = reached.covers;
+            }
             self.queue.push_back(answer);
         }
-        let waits = self.queue.back().filter(|last| last.is_durable).map(|last| last.sequence);
-        let waits = waits.filter(|sequence| *sequence > log.durable());
+        let waits = Some(self.wanted).filter(|sequence| *sequence > log.durable());
         if let Some(sequence) = waits {
             log.want(sequence);
         }
@@ -289,6 +294,25 @@ mod tests {
             encode_request(&mut frame, put(), b"key", b"value");
             assert_eq!(logged.alone.send(&mut frame).wakes_log, wakes, "{durability:?} {sleep:?}");
         }
+    }
+
+    /// Only the last answer was looked at. Where that was not durable, nobody heard of those before it that were:
+    /// the disk took its time, and a shard that slept was not woken when it was done.
+    #[test]
+    fn a_durable_answer_is_waited_for_whatever_is_answered_behind_it() {
+        let mut logged = logged(Durability::Lazy);
+        logged.control.announce(LogSleep::Naps);
+        let mut frame = FrameBuffer::default();
+        for durable in [true, false] {
+            encode_request(&mut frame, RequestHead { durable, ..put() }, b"key", b"value");
+            logged.alone.push(&mut frame);
+        }
+        assert!(logged.alone.step().wakes_log);
+        let sequence = logged.alone.shard.sequence();
+        assert_eq!((logged.log.wanted(), logged.answer()), (sequence, None));
+        logged.log.set_durable(sequence);
+        logged.alone.step();
+        assert_eq!((logged.answer(), logged.answer()), (Some(Status::Ok), Some(Status::Ok)));
     }
 
     #[test]

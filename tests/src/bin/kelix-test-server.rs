@@ -1,27 +1,40 @@
 //! A server for the tests, which is told what to do by lines and can be killed.
 //!
-//! `kelix-test-server DIRECTORY SHARDS MEMORY_BYTES [take-over]` prints `serving TERM` or `refused WHY`. It
+//! `kelix-test-server DIRECTORY SHARDS MEMORY_BYTES [OPTION...]` prints `serving TERM` or `refused WHY`. It
 //! also listens over TCP, at any free port of the loopback interface, and over verbs where the tests are
-//! about them. The line `stop`, and the end of its input, stop it in good order; it then prints `ended
-//! stopped` or `ended superseded`.
+//! about them. The line `wal` has it print `wal JSON`, what it tells of its log. The line `stop`, and the end of
+//! its input, stop it in good order; it then prints `ended stopped`, `ended not-kept` or `ended superseded`.
+//! Options:
+//!
+//! ```text
+//! take-over          supersede the server of the directory
+//! listen=ADDRESS     over TCP at this address
+//! wal=DIRECTORY      write a log there
+//! durable=commit     answer writes once they are on the disk
+//! snapshots=DIRECTORY
+//! keep=COUNT         snapshots that are kept (2)
+//! namespace=NAME     one more, of as many shards and as much memory
+//! ```
 
 use std::io::BufRead;
 
-use kelix_server::{Ended, Server, ServerConfig};
+use kelix_server::{
+    Durability, Ended, NamespaceConfig, Rights, Server, ServerConfig, SnapshotConfig, WalConfig,
+};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [directory, shards, memory, rest @ ..] = &arguments[..] else { panic!("see the source") };
-    let config = ServerConfig {
+    let mut config = ServerConfig {
         directory: directory.into(),
         shards: shards.parse().expect("a number of shards"),
         memory_bytes: memory.parse().expect("a number of bytes"),
         pin: false,
-        take_over: rest.first().is_some_and(|word| word == "take-over"),
         listen: Some((std::net::Ipv4Addr::LOCALHOST, 0).into()),
         rdma: kelix_tests::rdma(),
         ..ServerConfig::default()
     };
+    rest.iter().for_each(|option| set(&mut config, option));
     kelix_server::prepare_process();
     let server = match Server::start(&config) {
         Ok(server) => server,
@@ -30,9 +43,12 @@ fn main() {
             std::process::exit(1);
         }
     };
-    let stopper = server.stopper();
+    let (stopper, statistics) = (server.stopper(), server.statistics());
     let told = move || {
-        let _ = std::io::stdin().lock().lines().next();
+        let lines = std::io::stdin().lock().lines().map_while(Result::ok);
+        for _ in lines.take_while(|line| line == "wal") {
+            println!("wal {}", statistics.json()[0]["wal"]);
+        }
         stopper.stop();
     };
     if let Err(error) = std::thread::Builder::new().spawn(told) {
@@ -43,5 +59,39 @@ fn main() {
     println!("serving {}", server.term());
     let ended = server.wait();
     server.stop();
-    println!("ended {}", if ended == Ended::Stopped { "stopped" } else { "superseded" });
+    let word = match ended {
+        Ended::Stopped => "stopped",
+        Ended::NotKept => "not-kept",
+        Ended::Superseded => "superseded",
+    };
+    println!("ended {word}");
+}
+
+fn set(config: &mut ServerConfig, option: &str) {
+    let (name, value) = option.split_once('=').unwrap_or((option, ""));
+    let directory = || SnapshotConfig { directory: value.into(), every: None, keep: 2, fresh: false };
+    match name {
+        "take-over" => config.take_over = true,
+        "listen" => config.listen = Some(value.parse().expect("an address")),
+        "wal" => {
+            config.wal = Some(WalConfig { durability: Durability::Lazy, until: None });
+            config.snapshots = Some(directory());
+        }
+        "durable" if value == "commit" => {
+            config.wal.as_mut().expect("a log").durability = Durability::Commit;
+        }
+        "snapshots" => config.snapshots = Some(directory()),
+        "keep" => {
+            let snapshots = config.snapshots.as_mut().expect("a directory of snapshots");
+            snapshots.keep = value.parse().expect("a number of snapshots");
+        }
+        "namespace" => config.namespaces.push(NamespaceConfig {
+            name: value.into(),
+            shards: config.shards,
+            memory_bytes: config.memory_bytes,
+            cache: false,
+            rights: Rights::default(),
+        }),
+        _ => panic!("{option}: see the source"),
+    }
 }

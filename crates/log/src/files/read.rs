@@ -300,7 +300,8 @@ impl Log {
     }
 }
 
-/// Whether all sequences are at or before others. Those of another count of shards say nothing.
+/// Whether all sequences are at or before others. Shards that a file does not know had no record before it:
+/// their namespace was added later.
 pub(super) fn is_before(these: &[u64], others: &[u64]) -> bool {
-    these.len() == others.len() && these.iter().zip(others).all(|(this, other)| this <= other)
+    these.len() <= others.len() && these.iter().zip(others).all(|(this, other)| this <= other)
 }

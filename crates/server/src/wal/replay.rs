@@ -141,8 +141,13 @@ pub(crate) fn identity(layout: &Layout, store: u64, life: u64) -> Identity {
 }
 
 impl Replay<'_> {
-    /// Replays the log behind a base, or all of it; `seed` gives hash seeds to namespaces that are new.
-    pub fn run(&self, base: Option<&Snapshot>, seed: &dyn Fn(&str) -> Result<u64>) -> Result<Replayed> {
+    /// Replays the log behind a base, or all of it; `seed` gives hash seeds to namespaces that are new. An error
+    /// of the log is told apart, since no other base helps.
+    pub fn run(
+        &self,
+        base: Option<&Snapshot>,
+        seed: &dyn Fn(&str) -> Result<u64>,
+    ) -> Result<Result<Replayed>> {
         if let Some(head) = self.log.files().iter().find(|head| head.identity.store != self.store) {
             let context = format!(
                 "the log is of another store ({:016x}) than its directory ({:016x}): move it to one of its own",
@@ -166,21 +171,26 @@ impl Replay<'_> {
         shards.extend(begun?);
         let behind: Vec<u64> = shards.iter().map(|(_, follower)| follower.applied()).collect();
         let based = began.elapsed();
-        let end = self.apply(base, &mut shards, &behind)?;
-        let sequences = shards.iter().map(|(_, follower)| follower.applied()).collect();
+        let end = match self.apply(base, &mut shards, &behind) {
+            Ok(end) => end,
+            Err(error) => return Ok(Err(error)),
+        };
+        let sequences: Vec<u64> = shards.iter().map(|(_, follower)| follower.applied()).collect();
+        // Of what was read, what is in the base was passed over.
+        let records: u64 = sequences.iter().zip(&behind).map(|(applied, behind)| applied - behind).sum();
         let position = Position { sequences, ..end.last };
         if let Some(torn) = &end.torn {
             warn!(file = %torn.file, at = torn.at, bytes = torn.bytes, "the end of the log was not written to its end, and is left out");
         }
         let seconds = began.elapsed().as_secs_f64();
         if end.batches > 0 {
-            info!(batches = end.batches, records = end.records, seconds, "log replayed");
+            info!(batches = end.batches, records, seconds, "log replayed");
         }
         let report = json!({
             "base": base.map(|base| base.path().display().to_string()),
             "base_seconds": based.as_secs_f64(),
             "batches": end.batches,
-            "records": end.records,
+            "records": records,
             "seconds": seconds,
             "torn_bytes": end.torn.map_or(0, |torn| torn.bytes),
             "last_batch": position.batch,
@@ -188,7 +198,7 @@ impl Replay<'_> {
         // One of which there never was anything begins as a new one.
         let is_there = |(_, follower): &Shadow| follower.applied() > 0 || !follower.kept().is_empty();
         let shards = shards.into_iter().map(|shadow| Some(shadow).filter(is_there)).collect();
-        Ok(Replayed { shards, layout, position, report })
+        Ok(Ok(Replayed { shards, layout, position, report }))
     }
 
     /// Applies all records behind these sequences.
