@@ -654,6 +654,79 @@ fn a_lazy_server_keeps_a_prefix_when_the_power_is_cut() {
     assert!(least <= LAZY, "a write that was acknowledged {least:?} before was lost, each time");
 }
 
+/// What a server that was killed had written and not synced, the next one finds; and once clients have seen it
+/// there, no cut may take it.
+#[test]
+fn what_a_server_has_read_is_there_after_a_cut() {
+    let _watchdog = watchdog("what was read, and the power");
+    let seed = seed();
+    let run = RunDir::new();
+    let Some(disk) = disk(&run) else { return };
+    let wal = disk.path().join("wal");
+    let logged = logged(&run, &wal, 3, false);
+    let mut random = Random(seed);
+    let mut there = 0;
+    for round in 0..6 {
+        let what = format!("KELIX_TEST_SEED={seed}, round {round}");
+        let mut server = logged.serve();
+        let mut session = server.session();
+        let table = session.create_table("order").unwrap();
+        let before = prefix(&mut session, table, &what);
+        assert!(before >= there, "{what}: {there} were there, and {before} are left");
+        for key in before..before + 200 {
+            session.put(table, &key.to_le_bytes(), &value::make(key, 1, 100)).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(random.below(12)));
+        server.process.kill();
+        let mut server = logged.serve();
+        let mut session = server.session();
+        let table = session.create_table("order").unwrap();
+        there = prefix(&mut session, table, &what);
+        disk.cut(&mut random);
+        server.process.kill();
+        disk.power_on();
+    }
+}
+
+/// A server goes on to another file while it serves, and that is there with its name.
+#[test]
+fn a_file_that_is_begun_while_clients_write_is_there_after_a_cut() {
+    let _watchdog = watchdog("a file that is begun, and the power");
+    let seed = seed();
+    let run = RunDir::new();
+    let Some(disk) = disk(&run) else { return };
+    let wal = disk.path().join("wal");
+    let logged = logged(&run, &wal, 1, true);
+    let mut random = Random(seed);
+    let mut counter = 0;
+    for round in 0..4 {
+        let what = format!("KELIX_TEST_SEED={seed}, round {round}");
+        let mut server = logged.serve();
+        let mut session = server.session();
+        let table = session.create_table("t").unwrap();
+        let check = |session: &mut Session, table: Table, counter: u64| {
+            let item = session.get(table, b"key").unwrap();
+            let found = item.map_or(Ok(0), |item| value::check(1, item.value()));
+            assert_eq!(found, Ok(counter), "{what}");
+        };
+        check(&mut session, table, counter);
+        let files = log_files(&wal).len();
+        while log_files(&wal).len() == files {
+            counter += 1;
+            session.put(table, b"key", &value::make(1, counter, 2 << 20)).unwrap();
+        }
+        disk.cut(&mut random);
+        server.process.kill();
+        disk.power_on();
+        let mut server = logged.serve();
+        let mut session = server.session();
+        let table = session.table("t").unwrap();
+        check(&mut session, table, counter);
+        server.client().snapshot().unwrap();
+        server.process.kill();
+    }
+}
+
 // ---- the disk fails ----
 
 /// A server on a disk of its own with a client that has written something.
