@@ -40,8 +40,12 @@ fuzz_target!(|data: &[u8]| {
     let mut follower = Follower::new(Box::new(PrivateSegments::default()), MEMORY);
     assert!(follower.apply_all(&BEGUN).expect("records of a shard").is_empty());
     let words = words(data);
-    let head =
-        RecordHead { sequence: follower.applied() + 1, last_incarnation: u64::MAX >> 1, batch: 0, words: words.len() };
+    let head = RecordHead {
+        sequence: follower.applied() + 1,
+        last_incarnation: u64::MAX >> 1,
+        batch: 0,
+        words: words.len(),
+    };
     if follower.apply(&Record { head, notes: &words }).is_ok() {
         // It may be refused, and what it has may not be.
         if let Ok(mut shard) = follower.into_shard(config(), Span::private(Header::BYTES)) {

@@ -150,6 +150,7 @@ impl World {
                 }
                 Order::FindLinks { .. } => Order::LinksFound { tables: Vec::new() },
                 Order::Forget { .. } => Order::Forgotten,
+                Order::Reconcile { .. } => panic!("nothing is gone on with here"),
                 Order::Tell { .. } | Order::Dropped { .. } | Order::LinksFound { .. } | Order::Forgotten => {
                     panic!("an answer to nothing")
                 }

@@ -309,10 +309,13 @@ impl Server {
         let port = tcp.map_or(0, |address| address.port());
         rdma.iter_mut().filter(|address| address.port() == 0).for_each(|address| address.set_port(port));
         let seen = config.snapshots.as_ref().map(snapshots::newest).transpose()?.flatten();
-        let kept = match (&config.snapshots, &store) {
+        let mut kept = match (&config.snapshots, &store) {
             (Some(snapshots), Some(store)) => snapshots::readable(snapshots, store, &shapes, supersedes)?,
             _ => Vec::new(),
         };
+        if let Some(until) = config.wal.as_ref().and_then(|wal| wal.until) {
+            kept.retain(|base| base.description().made() <= until);
+        }
         if let (true, Some(newest)) = (supersedes, kept.first()) {
             check_room(newest.bytes())?;
         }

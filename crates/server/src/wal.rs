@@ -104,14 +104,8 @@ impl LogFiles {
         served: &[(&str, usize)],
         seed: &dyn Fn() -> Result<u64>,
     ) -> Result<Result<Replayed>> {
-        let Some(base) =
-            base.filter(|base| self.config.until.is_some_and(|until| base.description().made() > until))
-        else {
-            let replay = Replay { log: &self.log, store: self.store, served, until: self.config.until };
-            return replay.run(base, &|_| seed());
-        };
-        let context = format!("{} is of a later moment", base.path().display());
-        Err(Error::new(ErrorKind::Damaged, "serve", context))
+        let replay = Replay { log: &self.log, store: self.store, served, until: self.config.until };
+        replay.run(base, &|_| seed())
     }
 
     /// Goes on with the log behind what was replayed, or serves that and takes no writes.

@@ -404,7 +404,7 @@ mod tests {
         let mut first = Harness::of(shard, (header, segments), &Mailboxes::default());
         first.step();
         let told = Order::Reconcile { dropped: vec![table] };
-        assert_eq!(first.orders, [told.clone()]);
+        assert_eq!(first.orders, std::slice::from_ref(&told));
 
         let (header, segments) = (Span::private(Header::BYTES), PrivateSegments::default());
         let second = ShardConfig { number: 1, ..Harness::config(2, MEMORY) };

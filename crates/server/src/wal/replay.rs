@@ -207,6 +207,10 @@ impl Replay<'_> {
         let from = from.ok_or_else(|| {
             let context = match base {
                 Some(base) => format!("the log does not reach back to {}", base.path().display()),
+                None if self.until.is_some() => {
+                    let context = "what there was at that moment is not kept any more: all snapshots are of later ones";
+                    return Error::new(ErrorKind::InvalidArgument, "serve", context);
+                }
                 None => "the log does not begin with its first record, and the base that it goes on behind is not there".into(),
             };
             Error::new(ErrorKind::Damaged, "serve", context)
