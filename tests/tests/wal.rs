@@ -311,8 +311,8 @@ fn count_exactly(session: &mut Session, number: u64, rounds: u64, done: &AtomicU
     }
 }
 
-/// Sessions go on with the server that was started in place of the one that was killed, and each write is done
-/// once.
+/// Sessions go on with the server that was started in place of the one that was killed, and each write is
+/// done once.
 #[test]
 fn each_write_is_done_once_whatever_is_killed() {
     const ROUNDS: u64 = 150;
@@ -355,7 +355,8 @@ fn each_write_is_done_once_whatever_is_killed() {
 }
 
 /// A client that may ask again is answered by the server that was started in place of the one that was killed
-/// as by that one: a write whose effect survived is not done once more, and one of unknown effect is done once.
+/// as by that one: a write whose effect survived is not done once more, and one of unknown effect is done
+/// once.
 #[test]
 fn what_was_asked_of_a_server_that_was_killed_can_be_asked_again() {
     let _watchdog = watchdog("asking again");
@@ -400,8 +401,8 @@ fn what_was_asked_of_a_server_that_was_killed_can_be_asked_again() {
     }
 }
 
-/// One client writes to all shards in turn, each write after the answer to the one before. Returns when each was
-/// acknowledged.
+/// One client writes to all shards in turn, each write after the answer to the one before. Returns when each
+/// was acknowledged.
 fn write_in_order(session: &mut Session, table: Table, from: u64, done: &AtomicU64) -> Vec<Instant> {
     let mut acknowledged = Vec::new();
     for key in from.. {
@@ -459,8 +460,8 @@ fn lost_in_order(logged: &Logged<'_>, what: &str, end: impl FnOnce(&mut ServerPr
     lost.map_or(Duration::ZERO, |lost| ended.saturating_duration_since(*lost))
 }
 
-/// How much a lazy server may lose is a promise of time, which a busy machine may break: the best of some tries
-/// keeps it. What is left is a prefix each time.
+/// How much a lazy server may lose is a promise of time, which a busy machine may break: the best of some
+/// tries keeps it. What is left is a prefix each time.
 #[test]
 fn a_lazy_server_loses_the_last_moment_at_most_and_never_a_cause_of_what_it_keeps() {
     let _watchdog = watchdog("a lazy server");
@@ -504,7 +505,8 @@ impl<'a> Chain<'a> {
     /// Ends a server in the midst of whatever it does.
     fn end(&mut self, process: &mut kelix_tests::process::Process) {
         self.ends += 1;
-        // A server that was killed beside a disk with power leaves what the next one reads and a later cut takes.
+        // A server that was killed beside a disk with power leaves what the next one reads and a later cut
+        // takes.
         let cut = self.disk.filter(|_| !self.random.once_in(4));
         cut.iter().for_each(|disk| disk.cut(&mut self.random));
         process.kill();
@@ -654,8 +656,8 @@ fn a_lazy_server_keeps_a_prefix_when_the_power_is_cut() {
     assert!(least <= LAZY, "a write that was acknowledged {least:?} before was lost, each time");
 }
 
-/// What a server that was killed had written and not synced, the next one finds; and once clients have seen it
-/// there, no cut may take it.
+/// What a server that was killed had written and not synced, the next one finds; and once clients have seen
+/// it there, no cut may take it.
 #[test]
 fn what_a_server_has_read_is_there_after_a_cut() {
     let _watchdog = watchdog("what was read, and the power");

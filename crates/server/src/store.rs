@@ -1,8 +1,7 @@
 //! A directory of snapshots, and the store that it is of.
 //!
-//! ```text
-//! DIRECTORY/store    { "store": a number in 16 hexadecimal digits, "term": a number, "pid": ..., "directory": the run directory }
-//! ```
+//! ```text DIRECTORY/store    { "store": a number in 16 hexadecimal digits, "term": a number, "pid": ...,
+//! "directory": the run directory } ```
 //!
 //! The file is locked for as long as a server lives that uses the directory, so there is one at a time. A
 //! store has a random number, which is in its snapshots too: so another's is never taken for its own, nor
@@ -101,8 +100,8 @@ impl StoreDirectory {
         Ok(directory)
     }
 
-    /// The number of a store that has no file yet: that of its newest snapshot, that of its log, which a server
-    /// begins before it takes the directory, or a random one.
+    /// The number of a store that has no file yet: that of its newest snapshot, that of its log, which a
+    /// server begins before it takes the directory, or a random one.
     fn first_number(&self, random: u64) -> Result<u64> {
         let newest =
             kelix_snapshot::list(&self.path)?.into_iter().find_map(|path| Snapshot::open(&path).ok());
