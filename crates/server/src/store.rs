@@ -1,7 +1,8 @@
 //! A directory of snapshots, and the store that it is of.
 //!
-//! ```text DIRECTORY/store    { "store": a number in 16 hexadecimal digits, "term": a number, "pid": ...,
-//! "directory": the run directory } ```
+//! ```text
+//! DIRECTORY/store    { "store": a number in 16 hexadecimal digits, "term": a number, "pid": ..., "directory": the run directory }
+//! ```
 //!
 //! The file is locked for as long as a server lives that uses the directory, so there is one at a time. A
 //! store has a random number, which is in its snapshots too: so another's is never taken for its own, nor
