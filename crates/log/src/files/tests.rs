@@ -64,7 +64,7 @@ fn all(disk: &MemoryDisk) -> (Vec<Known>, End) {
 fn records_behind(last: u64, counts: &[usize]) -> (Vec<u64>, u64) {
     let mut words = Vec::new();
     for (sequence, &count) in (last + 1..).zip(counts) {
-        words.extend(RecordHead { sequence, last_incarnation: 5, words: count }.words());
+        words.extend(RecordHead { sequence, batch: 0, last_incarnation: 5, words: count }.words());
         words.extend((0..count as u64).map(|note| sequence << 32 | note));
     }
     (words, last + counts.len() as u64)
