@@ -3,6 +3,7 @@
 
 mod ablation;
 mod baselines;
+mod cached;
 mod counts;
 mod daily;
 mod everywhere;
@@ -13,6 +14,7 @@ mod measurements;
 mod ordered;
 mod peers;
 mod projection;
+mod served;
 mod spine;
 mod store;
 mod times;
@@ -48,6 +50,8 @@ pub struct Options {
     pub keys_file: Option<PathBuf>,
     /// A folder with traces, for `daily`.
     pub traces: Option<PathBuf>,
+    /// Where files are made while they are measured, for `log`.
+    pub directory: Option<PathBuf>,
     /// A file that describes a NIC, for `projection`.
     pub project: Option<PathBuf>,
     /// What `counts` does in a process under valgrind.
@@ -98,6 +102,9 @@ fn check(name: &str, options: &Options) -> Result<(), Error> {
     }
     if options.traces.is_some() && name != "daily" {
         return wrong(format!("{name} takes no --traces; daily does"));
+    }
+    if options.directory.is_some() && name != "log" {
+        return wrong(format!("{name} takes no --directory; log does"));
     }
     if options.keys_file.is_some() && name != "ordered" {
         return wrong(format!("{name} takes no --keys-file; ordered does"));
@@ -159,8 +166,8 @@ pub fn clean_up() {
         }
     }
     let own = format!("-{}", std::process::id());
-    let folders =
-        [std::env::temp_dir(), lmdb::MEMORY.into()].into_iter().filter_map(|of| std::fs::read_dir(of).ok());
+    let made_in = [std::env::temp_dir(), lmdb::MEMORY.into()].into_iter().chain(log::folder_of_files());
+    let folders = made_in.filter_map(|of| std::fs::read_dir(of).ok());
     for entry in folders.flatten().flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();

@@ -74,6 +74,7 @@ fn measure(cli: &Cli) -> Result<(), Failure> {
         keys: keys.transpose().map_err(failed)?,
         keys_file: args.keys_file.clone(),
         traces: args.traces.clone(),
+        directory: args.directory.clone(),
         project: args.project.clone(),
         counted: args.counted.clone(),
     };

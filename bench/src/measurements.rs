@@ -29,10 +29,11 @@ pub fn write(folder: &Path, only: &[String], options: &Options) -> Result<Writte
         .map(|(name, _)| *name)
         .filter(|name| only.is_empty() || only.iter().any(|only| only == name))
         .collect();
-    // Traces are for one of them.
+    // Traces and a directory are for one of them each.
     let of = |name: &str| {
         let traces = options.traces.clone().filter(|_| name == "daily");
-        Options { traces, ..options.clone() }
+        let directory = options.directory.clone().filter(|_| name == "log");
+        Options { traces, directory, ..options.clone() }
     };
     names.iter().try_for_each(|name| check(name, &of(name)))?;
     check_parts(folder, &names)?;
@@ -45,8 +46,10 @@ pub fn write(folder: &Path, only: &[String], options: &Options) -> Result<Writte
     }
     let records = options.records.map_or(String::new(), |records| format!(" --records {records}"));
     let command = |report: &Report| {
-        let traces = of(report.bench).traces.map_or("", |_| " --traces DIR");
-        format!("kelix bench {}{records}{traces}", report.bench)
+        let of = of(report.bench);
+        let traces = of.traces.map_or("", |_| " --traces DIR");
+        let directory = of.directory.map_or("", |_| " --directory DIR");
+        format!("kelix bench {}{directory}{records}{traces}", report.bench)
     };
     let figures = fill(folder, &reports, command)?;
     Ok(Written { file: folder.join("measurements.md"), figures, reports })

@@ -242,6 +242,12 @@ impl Store {
         Ok(serde_json::json!(self.client.statistics().map_err(|error| error.to_string())?))
     }
 
+    /// What the server tells of its log and snapshots, as it is now.
+    pub fn told(&self) -> serde_json::Value {
+        let server = self.server.as_ref().expect("it runs until this is dropped");
+        server.statistics().json().swap_remove(0)
+    }
+
     /// The shard's part of the statistics.
     pub fn shard(&self) -> Result<serde_json::Value, String> {
         Ok(self.statistics()?["shards"][0].clone())

@@ -179,6 +179,47 @@ fn peers_are_measured_as_was_chosen() {
     assert!(ran.code != 0 && ran.err.contains("peers and sweep"), "{ran:?}");
 }
 
+fn rows_of_log() -> Vec<String> {
+    let mut wanted =
+        vec!["stream_put", "follower_apply", "stream_bytes", "log_lazy", "log_commit", "log_commit_1"];
+    wanted.extend(["redis_aof_everysec", "redis_aof_always", "log_bytes", "log_replay", "log_replay_warm"]);
+    wanted.extend(["log_load_build", "log_restart_clean", "log_restart_kill"]);
+    wanted.into_iter().map(String::from).collect()
+}
+
+/// A folder on a disk, as rows about the log need it.
+const ON_DISK: &str = env!("CARGO_TARGET_TMPDIR");
+
+/// Files stand where they were asked for, on a disk, and are gone in the end. Redis is left out where there
+/// is none.
+#[test]
+fn the_log_is_measured_in_a_folder_on_a_disk() {
+    let place = Place::new();
+    let folder = tempfile::tempdir_in(ON_DISK).expect("a folder");
+    let on_disk = folder.path().to_str().expect("a plain path");
+    let mut bench = place.command(&["log", "--records", "1000", "--json", "--directory", on_disk]);
+    let ran = bench.env("PATH", place.path()).output().expect("the program runs");
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(ran.status.success(), "{said}");
+    for id in ["redis_aof_everysec", "redis_aof_always"] {
+        assert!(said.contains(&format!("{id} is left out: redis-server is not installed")), "{said}");
+    }
+    let report: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("a report");
+    let wanted = rows_of_log().into_iter().filter(|id| !id.starts_with("redis_")).collect::<Vec<_>>();
+    assert_eq!(ids(&report), wanted);
+    for row in report["rows"].as_array().expect("rows").iter().skip(3) {
+        let told = row["note"].as_str().expect("a note");
+        assert!(row["id"] == "log_bytes" || told.contains(" on "), "{row}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0, "left behind");
+
+    let nowhere = place.path().join("nowhere");
+    let nowhere = nowhere.to_str().expect("a plain path");
+    place.bench(&["log", "--records", "1000", "--directory", nowhere]).failed(5, &[nowhere]);
+    let ran = place.bench(&["spine", "--directory", ON_DISK]);
+    assert!(ran.code != 0 && ran.err.contains("log does"), "{ran:?}");
+}
+
 fn rows_of_ordered() -> Vec<String> {
     let mut wanted: Vec<String> = ["rpc_latency", "rpc_latency_dep"].map(String::from).into();
     wanted.extend(["rpc_rate", "rpc_rate_both", "rpc_inserts", "rpc_inserts_both"].map(String::from));
@@ -276,7 +317,7 @@ fn assert_written(place: &Place, parts: &BTreeMap<String, String>, report: &serd
         "sweep" => assert_eq!(ids, rows_of_sweep()),
         "counts" => assert_eq!(ids, rows_of_counts()),
         "links" => assert_eq!(ids, rows_of_links()),
-        "log" => assert_eq!(ids, ["stream_put", "follower_apply", "stream_bytes"]),
+        "log" => assert_eq!(ids, rows_of_log()),
         "ordered" => assert_eq!(ids, rows_of_ordered()),
         "daily" => assert_eq!(ids, rows_of_daily()),
         "projection" => assert_eq!(ids, rows_of_projection()),
@@ -319,7 +360,8 @@ fn a_report_fills_every_part_and_leaves_the_prose_alone() {
     assert_eq!(parts(&emptied).1, prose);
     let file = place.file("measurements.md", emptied.as_bytes());
     let folder = place.path().to_str().expect("text");
-    let ran = place.bench(&["report", "--into", folder, "--records", "2000", "--json"]);
+    let all = ["report", "--into", folder, "--records", "2000", "--json", "--directory", ON_DISK];
+    let ran = place.bench(&all);
     assert_eq!((ran.code, &ran.err[..]), (0, ""), "{ran:?}");
     let (parts, around) = parts(&std::fs::read_to_string(file).expect("the file"));
     assert_eq!(around, prose);

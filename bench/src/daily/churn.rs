@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use kelix::{Session, Table, Values};
 
-use super::server::{Home, Served};
 use super::text;
+use crate::served::{Home, Served};
 use crate::store::{Numbers, key_of};
 use kelix_report::progress;
 use kelix_report::report::{Row, Sense, figure};

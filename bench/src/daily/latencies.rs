@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::records::{Asker, Stored};
-use super::server::Served;
 use super::text;
+use crate::served::Served;
 use crate::times::Times;
 use kelix_report::cores::{pin, unpin};
 use kelix_report::interleave;

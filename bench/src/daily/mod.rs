@@ -9,7 +9,6 @@ mod hits;
 mod latencies;
 mod records;
 mod restart;
-mod server;
 
 use crate::Options;
 use kelix_report::cores::unpin;

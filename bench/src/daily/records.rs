@@ -3,8 +3,8 @@
 
 use kelix::{Session, Table, Values};
 
-use super::server::{Home, Served};
 use super::text;
+use crate::served::{Home, Served};
 use crate::store::{Numbers, key_of, memory_for, number_of, numbered_value};
 use kelix_report::progress;
 

@@ -3,15 +3,10 @@
 //!
 //! Both find the file in the same state: not in memory, or in memory as a whole.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::Path;
 use std::time::Instant;
 
-use rustix::fs::{Advice, fadvise};
-
 use super::records::{Asker, Stored};
-use super::text;
+use crate::cached::{Cache, read};
 use kelix_report::interleave;
 use kelix_report::progress;
 use kelix_report::report::{Row, compared};
@@ -19,42 +14,6 @@ use kelix_report::report::{Row, compared};
 /// Rounds. A small run is a check that all works.
 const FULL: usize = 11;
 const SMALL: usize = 2;
-/// Bytes that are read at once.
-const READ: usize = 1 << 20;
-
-/// Whether the file is in memory before it is read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Cache {
-    Cold,
-    Warm,
-}
-
-/// Reads a file once. Its length.
-fn read(path: &Path) -> Result<u64, String> {
-    let mut file = File::open(path).map_err(text)?;
-    let (mut buffer, mut bytes) = (vec![0; READ], 0);
-    loop {
-        match file.read(&mut buffer).map_err(text)? {
-            0 => return Ok(bytes),
-            read => bytes += read as u64,
-        }
-    }
-}
-
-impl Cache {
-    /// Puts the file into memory, or out of it. What is on the disk already goes without being written.
-    fn prepare(self, path: &Path) -> Result<(), String> {
-        match self {
-            Cache::Warm => read(path).map(drop),
-            Cache::Cold => {
-                let file = File::open(path).map_err(text)?;
-                file.sync_all().map_err(text)?;
-                fadvise(&file, 0, None, Advice::DontNeed).map_err(text)
-            }
-        }
-    }
-}
-
 /// Starts a server, and gets a record. Nanoseconds until it was there; all others are checked behind that.
 fn serve(stored: &Stored) -> Result<f64, String> {
     let began = Instant::now();

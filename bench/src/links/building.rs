@@ -22,12 +22,12 @@ const ITEM_BYTES: u64 = 320;
 const READ_BACK: u64 = 10_000;
 
 /// An item: its key and its value.
-type Pair = ([u8; 16], [u8; 32]);
+pub(crate) type Pair = ([u8; 16], [u8; 32]);
 
-/// Starts a server without an item.
-fn server(items: &[Pair]) -> Result<Store, String> {
+/// Starts a server of this kind without an item.
+pub(crate) fn server(items: &[Pair], config: ServerConfig) -> Result<Store, String> {
     let memory_bytes = (items.len() as u64 * ITEM_BYTES).max(256 << 20);
-    Store::start("build", ServerConfig { memory_bytes, ..ServerConfig::default() })
+    Store::start("build", ServerConfig { memory_bytes, ..config })
 }
 
 /// Reads some of the items.
@@ -43,8 +43,7 @@ fn read_back(store: &mut Store, table: Table, walk: Walk, items: u64) -> Result<
 }
 
 /// Nanoseconds an item, until all are in force.
-fn build(items: &[Pair], walk: Walk) -> Result<f64, String> {
-    let mut store = server(items)?;
+pub(crate) fn build(store: &mut Store, items: &[Pair], walk: Walk) -> Result<f64, String> {
     let time = timed(items.len() as u64, || {
         let new = [NewTable::new("built", TableKind::Hash)];
         let mut build = store.session.build("built", &new).map_err(text)?;
@@ -53,13 +52,13 @@ fn build(items: &[Pair], walk: Walk) -> Result<f64, String> {
         if built == items.len() as u64 { Ok(()) } else { Err(format!("{built} items were built")) }
     })?;
     let table = store.session.table("built").map_err(text)?;
-    read_back(&mut store, table, walk, items.len() as u64)?;
+    read_back(store, table, walk, items.len() as u64)?;
     Ok(time)
 }
 
 /// Nanoseconds an item, until all are put.
 fn put(items: &[Pair], walk: Walk) -> Result<f64, String> {
-    let mut store = server(items)?;
+    let mut store = server(items, ServerConfig::default())?;
     let (session, table) = (&mut store.session, store.table);
     let mut batch: Vec<(&[u8], &[u8])> = Vec::with_capacity(BATCH);
     let time = timed(items.len() as u64, || {
@@ -82,7 +81,8 @@ pub(super) fn row(records: Option<u64>) -> Result<Row, String> {
     let walk = Walk::over(count);
     let items: Vec<Pair> = (0..count).map(|record| (key_of(record), walk.value_of(record))).collect();
     pin(0);
-    let comparison = by_turns(rounds, &mut || build(&items, walk), &mut || put(&items, walk));
+    let mut ours = || build(&mut server(&items, ServerConfig::default())?, &items, walk);
+    let comparison = by_turns(rounds, &mut ours, &mut || put(&items, walk));
     unpin();
     let name = "an item of a generation that is built from memory / of plain puts in batches";
     let note = format!("{count} items of 16 and 32 bytes, batches of {BATCH}, a new server each time; ");

@@ -30,7 +30,7 @@ pub(super) fn timed(operations: u64, work: impl FnOnce() -> Result<(), String>) 
 }
 
 /// Does two long things by turns, who goes first changing, and compares the nanoseconds that they tell.
-pub(super) fn by_turns(
+pub(crate) fn by_turns(
     rounds: usize,
     ours: &mut dyn FnMut() -> Result<f64, String>,
     other: &mut dyn FnMut() -> Result<f64, String>,

@@ -6,10 +6,10 @@
 //! Other rows are about generations: how fast they are loaded and built, and what a reader notices of that
 //! and of a switch.
 
-mod building;
+pub(crate) mod building;
 mod chain;
 mod chasing;
-mod generations;
+pub(crate) mod generations;
 mod loading;
 mod memcached;
 mod reading;

@@ -19,7 +19,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("counts", "instructions an operation takes"),
     ("ablation", "each feature against the same store without it"),
     ("links", "following a link against looking an item up; generations loaded, built and switched"),
-    ("log", "what it costs a shard to be followed, and its follower to follow"),
+    ("log", "what a log costs, in memory and on the disk, beside a bare loop and Redis; restarts out of it"),
     ("ordered", "ordered tables read through models against messages, a cached tree, LMDB and Redis"),
     (
         "daily",
@@ -50,6 +50,7 @@ Examples:
   kelix bench spine --records 100000 --svg figures
   kelix bench ordered --keys-file ranges.csv
   kelix bench daily --traces traces
+  kelix bench log --directory /var/tmp
   kelix bench --project nic.toml
   kelix bench projection --threads 8 --clients 50
   kelix bench report --only spine --only peers
@@ -91,6 +92,10 @@ pub struct BenchArgs {
     /// made up]
     #[arg(long, value_name = "DIR")]
     pub traces: Option<PathBuf>,
+    /// For log: where the files are made that are measured, on a disk; they are removed afterwards
+    /// [default: the folder target, or that of temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub directory: Option<PathBuf>,
     /// What `counts` does under valgrind
     #[arg(long, hide = true)]
     pub counted: Option<String>,

@@ -67,6 +67,13 @@ pub struct Daemon {
     address: Address,
 }
 
+/// Whether a program of the distribution's is there.
+pub fn is_installed(program: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok()
+}
+
 impl Daemon {
     /// The number of the process.
     pub fn pid(&self) -> u32 {

@@ -66,11 +66,21 @@ pub fn take_turns_but<E>(
     sides: usize,
     mut operation: impl FnMut(usize) -> Result<(u64, Duration), E>,
 ) -> Result<Vec<Vec<f64>>, E> {
+    take_blocks(rounds, sides, |side| block(|| operation(side)))
+}
+
+/// The same of blocks that a side measures itself, as long as it needs: each tells nanoseconds for one
+/// operation.
+pub fn take_blocks<E>(
+    rounds: usize,
+    sides: usize,
+    mut block: impl FnMut(usize) -> Result<f64, E>,
+) -> Result<Vec<Vec<f64>>, E> {
     let mut times = vec![Vec::new(); sides];
     for round in 0..=rounds {
         for turn in 0..sides {
             let side = (round + turn) % sides;
-            let time = block(|| operation(side))?;
+            let time = block(side)?;
             if round > 0 {
                 times[side].push(time);
             }

@@ -17,6 +17,11 @@ pub const OK: &[u8] = b"+OK\r\n";
 
 /// The arguments of a server with so many threads that keeps nothing in files.
 pub fn arguments(address: &Address, folder: &Path, threads: usize) -> Vec<String> {
+    arguments_with(address, folder, threads, &[("--appendonly", "no")])
+}
+
+/// The arguments of a server that takes no snapshots, and what else it shall do.
+fn arguments_with(address: &Address, folder: &Path, threads: usize, others: &[(&str, &str)]) -> Vec<String> {
     let (port, socket) = match address {
         Address::Unix(path) => (0, path.clone()),
         Address::Tcp(port) => (*port, folder.join("socket")),
@@ -24,18 +29,26 @@ pub fn arguments(address: &Address, folder: &Path, threads: usize) -> Vec<String
     let (port, socket, threads) = (port.to_string(), socket.display().to_string(), threads.to_string());
     let options = [
         ("--save", ""),
-        ("--appendonly", "no"),
         ("--io-threads", &threads),
         ("--bind", "127.0.0.1"),
         ("--port", &port),
         ("--unixsocket", &socket),
     ];
-    options.iter().flat_map(|(name, value)| [String::from(*name), String::from(*value)]).collect()
+    let all = options.iter().chain(others);
+    all.flat_map(|(name, value)| [String::from(*name), String::from(*value)]).collect()
 }
 
 /// Starts a server of one thread, on the cores of the calling thread.
 pub fn start(transport: Transport) -> Result<Daemon, String> {
     Daemon::start(PROGRAM, transport, |address, folder| arguments(address, folder, 1))
+}
+
+/// Starts a server of one thread, on the cores of the calling thread, that appends what it is told to a file
+/// in this folder, and syncs that each second, as it comes.
+pub fn start_appending(transport: Transport, appended: &Path) -> Result<Daemon, String> {
+    let appended = appended.to_str().ok_or("the name of the folder is no text")?;
+    let others = [("--appendonly", "yes"), ("--appendfsync", "everysec"), ("--dir", appended)];
+    Daemon::start(PROGRAM, transport, |address, folder| arguments_with(address, folder, 1, &others))
 }
 
 /// Appends the head of an array of so many parts.
@@ -93,6 +106,30 @@ impl Connection {
         send_all(&self.socket, &self.request).map_err(|error| error.to_string())?;
         self.request.clear();
         Ok(())
+    }
+
+    /// Sends commands that were put together elsewhere.
+    pub fn send_made(&mut self, commands: &[u8]) -> Result<(), String> {
+        send_all(&self.socket, commands).map_err(|error| error.to_string())
+    }
+
+    /// Does a command, and reads the one line that answers it: that it was done.
+    pub fn done(&mut self, command: &[&[u8]]) -> Result<(), String> {
+        self.say(command)?;
+        self.expect_ok()
+    }
+
+    /// What the server tells of itself under this heading: a line `NAME:VALUE` each.
+    pub fn info(&mut self, section: &[u8]) -> Result<String, String> {
+        self.say(&[b"INFO", section])?;
+        let told = self.bulk_string()?.ok_or("redis-server tells nothing of itself")?;
+        Ok(String::from_utf8_lossy(told).into_owned())
+    }
+
+    fn say(&mut self, command: &[&[u8]]) -> Result<(), String> {
+        array(command.len(), &mut self.request);
+        command.iter().for_each(|part| bulk_string(part, &mut self.request));
+        self.send()
     }
 
     /// Reads that a command was done.

@@ -3,8 +3,8 @@
 use kelix::{Session, Table, Values};
 
 use super::cache::{Cache, Contents};
-use crate::daily::server::{Home, Served};
 use crate::daily::text;
+use crate::served::{Home, Served};
 
 /// A session, and the server if it is its own.
 pub(super) struct Kelix {

@@ -1,4 +1,4 @@
-//! Our server as people run it: a process of its own, with a directory for snapshots.
+//! Our server as people run it: a process of its own, with a directory for what it keeps.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -9,13 +9,15 @@ use kelix::{Client, Session};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::text;
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
 
 /// What names of snapshots end with.
 const ENDING: &str = "kelix-snapshot";
 
 /// A folder with all that servers need that come one after the other. It goes with this.
-pub(super) struct Home {
+pub(crate) struct Home {
     folder: PathBuf,
     memory_bytes: u64,
 }
@@ -78,9 +80,19 @@ impl Home {
         Ok(served)
     }
 
+    /// The same with a log, whose answers do not wait for the disk.
+    pub fn serve_with_log(&self, directory: &Path) -> Result<Served, String> {
+        let directory = directory.to_str().ok_or("the name of the folder is no text")?;
+        self.serve(&["--wal", directory, "--durable", "lazy"])
+    }
+
     /// The same with snapshots.
     pub fn serve_with_snapshots(&self) -> Result<Served, String> {
-        let directory = self.path("snapshots");
+        self.serve_with_snapshots_in(&self.path("snapshots"))
+    }
+
+    /// The same with those of another folder.
+    pub fn serve_with_snapshots_in(&self, directory: &Path) -> Result<Served, String> {
         self.serve(&["--snapshots", directory.to_str().ok_or("the name of the folder is no text")?])
     }
 }
@@ -92,7 +104,7 @@ impl Drop for Home {
 }
 
 /// A running server. One that is dropped is killed, and takes no snapshot.
-pub(super) struct Served {
+pub(crate) struct Served {
     child: Child,
     directory: PathBuf,
     /// Held, so that it can say what it likes.

@@ -1,4 +1,4 @@
-//! `kelix bench log`: what it costs a shard to be followed, and its follower to follow.
+//! What it costs a shard to be followed, and its follower to follow.
 //!
 //! A shard is driven by the thread that measures, so that no figure has another thread's time in it: requests
 //! go into its rings, it steps, answers are taken out.
@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use kelix_image::{Header, PrivateSegments, Span};
 use kelix_log::{Lag, Reader};
-use kelix_report::Report;
 use kelix_report::cores::{pin, unpin};
 use kelix_report::interleave;
 use kelix_report::report::{Row, Sense, compared};
@@ -18,17 +17,12 @@ use kelix_types::limits::{SEGMENT_BYTES_FIRST, segment_bytes_max};
 use kelix_wire::mailboxes::Mailboxes;
 use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Status, encode_request};
 
-use crate::Options;
+use super::{BATCH, VALUE_BYTES, bytes_row};
 use crate::store::{Walk, key_of, memory_for};
 
-/// Requests of a step: as many as a batch of puts has under way.
-const BATCH: u64 = 64;
 /// Pairs of blocks. A small run is a check that all works, not a measurement.
 const FULL: usize = 61;
 const SMALL: usize = 3;
-const FULL_RECORDS: u64 = 50_000;
-const VALUE_BYTES: usize = 32;
-const KEY_BYTES: usize = 16;
 const TABLE: TableId = TableId(1);
 /// Batches that the follower applies for each pair of blocks.
 const BATCHES_APPLIED: usize = 200;
@@ -60,7 +54,7 @@ impl Driven {
             record: 0,
             began: Instant::now(),
         };
-        for _ in 0..records.div_ceil(BATCH) {
+        for _ in 0..records.div_ceil(BATCH as u64) {
             driven.put_batch()?;
         }
         Ok(driven)
@@ -76,7 +70,7 @@ impl Driven {
         }
         self.harness.now_ns = self.began.elapsed().as_nanos() as u64;
         let progress = self.harness.step();
-        if progress.requests as u64 != BATCH {
+        if progress.requests != BATCH {
             return Err(format!("{} of {BATCH} requests were taken", progress.requests));
         }
         let mut payload = Vec::new();
@@ -87,7 +81,7 @@ impl Driven {
                 return Err(format!("a put was answered {status:?}"));
             }
         }
-        Ok(BATCH)
+        Ok(BATCH as u64)
     }
 
     /// A follower with what there is now.
@@ -111,27 +105,12 @@ fn text(error: kelix_types::Error) -> String {
     error.to_string()
 }
 
-/// A row of a number that was counted or computed.
-fn figure(
-    id: &'static str,
-    name: &'static str,
-    ours: f64,
-    ratio: f64,
-    wanted: Option<f64>,
-    note: String,
-) -> Row {
-    let (id, name) = (id.into(), name.into());
-    Row { id, name, ours, other: None, unit: "bytes", ratio, wanted, sense: Sense::AtMost, note }
-}
-
-/// Runs the benchmark.
-pub(crate) fn run(options: &Options) -> Result<Report, String> {
-    let records = options.records.unwrap_or(1_000_000);
-    let rounds = if records < FULL_RECORDS { SMALL } else { FULL };
+/// The rows.
+pub(super) fn rows(records: u64, is_full: bool) -> Result<Vec<Row>, String> {
     pin(0);
-    let measured = measure(records, rounds);
+    let measured = measure(records, if is_full { FULL } else { SMALL });
     unpin();
-    Ok(Report::new("log", records, measured?))
+    measured
 }
 
 fn measure(records: u64, rounds: usize) -> Result<Vec<Row>, String> {
@@ -165,7 +144,6 @@ fn measure(records: u64, rounds: usize) -> Result<Vec<Row>, String> {
     let put = interleave::compared(&times[0], &times[1]);
     let apply_ns = applying.as_nanos() as f64 / applied as f64;
     let bytes = told_words as f64 * 8.0 / puts as f64;
-    let item_bytes = (KEY_BYTES + VALUE_BYTES) as f64;
     let note = format!("batches of {BATCH}; the shard's thread alone; ");
     Ok(vec![
         compared(
@@ -187,12 +165,10 @@ fn measure(records: u64, rounds: usize) -> Result<Vec<Row>, String> {
             sense: Sense::AtMost,
             note: "one thread, in turn with the shard; what there is was compared in the end".to_string(),
         },
-        figure(
+        bytes_row(
             "stream_bytes",
             "bytes that followers are told of a put / bytes of key and value",
             bytes,
-            bytes / item_bytes,
-            Some(3.2),
             format!("a record each {BATCH} puts; each replaces an item"),
         ),
     ])
