@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use crate::bytes::show_name;
 use crate::columns::{Column, Form, column, label, table};
-use crate::context::plural;
 use crate::units::{show_size, show_time};
 
 const REQUESTS: [Column; 14] = [
@@ -167,13 +166,13 @@ fn wal(statistics: &Value) -> String {
         "past" => "; it shows an earlier moment and takes no writes".into(),
         _ => format!("; FAILED, no writes are taken any more{why}"),
     };
-    let syncs = number("syncs");
+    let (syncs, files) = (number("syncs"), number("files"));
     let each_us = of["sync_seconds"].as_f64().unwrap_or(0.0) * 1e6 / syncs.max(1) as f64;
     format!(
-        "log ({}): {} in {}; {} in {} batches since this server began; {syncs} syncs of {each_us:.0} us{state}\n",
+        "log ({}): {} in {files} file{}; {} in {} batches since this server began; {syncs} syncs of {each_us:.0} us{state}\n",
         show_name(of["durable"].as_str().unwrap_or_default()),
         show_size(number("file_bytes")),
-        plural(number("files"), "file"),
+        if files == 1 { "" } else { "s" },
         show_size(number("bytes")),
         number("batches"),
     )
