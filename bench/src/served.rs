@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use kelix::{Client, Session};
+use kelix::{Client, Session, Table};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -80,18 +80,18 @@ impl Home {
         Ok(served)
     }
 
-    /// The same with a log, whose answers do not wait for the disk.
+    /// Starts a server with a log, whose answers do not wait for the disk.
     pub fn serve_with_log(&self, directory: &Path) -> Result<Served, String> {
         let directory = directory.to_str().ok_or("the name of the folder is no text")?;
         self.serve(&["--wal", directory, "--durable", "lazy"])
     }
 
-    /// The same with snapshots.
+    /// Starts a server with snapshots.
     pub fn serve_with_snapshots(&self) -> Result<Served, String> {
         self.serve_with_snapshots_in(&self.path("snapshots"))
     }
 
-    /// The same with those of another folder.
+    /// Starts a server with the snapshots of another folder.
     pub fn serve_with_snapshots_in(&self, directory: &Path) -> Result<Served, String> {
         self.serve(&["--snapshots", directory.to_str().ok_or("the name of the folder is no text")?])
     }
@@ -144,5 +144,20 @@ impl Drop for Served {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A session with a server, and the table of the records.
+pub(crate) struct Asker {
+    pub session: Session,
+    pub table: Table,
+}
+
+impl Asker {
+    /// A session that finds the table, or makes it.
+    pub fn open(server: &Served) -> Result<Asker, String> {
+        let mut session = server.session()?;
+        let table = session.create_table("records").map_err(text)?;
+        Ok(Asker { session, table })
     }
 }

@@ -2,6 +2,8 @@
 //! while they start and while they write a base; the power of their disk is cut; and the disk fails.
 //!
 //! `KELIX_TEST_KILLS=N` and `KELIX_TEST_CUTS=N` say how often; `KELIX_TEST_SEED` chooses the moments.
+//!
+//! The file is long because kills, cuts and failures are judged by the same ledger and the same few helpers.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -431,6 +433,13 @@ fn prefix(session: &mut Session, table: Table, what: &str) -> u64 {
     found.len() as u64
 }
 
+/// Cuts the power of a disk under a server, and gives the disk back for the next one.
+fn cut_power(disk: &Disk, random: &mut Random, server: &mut ServerProcess) {
+    disk.cut(random);
+    server.process.kill();
+    disk.power_on();
+}
+
 /// Writes in order until the server ends in some way, which happens while writes go on. Returns how old the
 /// newest acknowledged write was that was lost, if one was.
 #[track_caller]
@@ -647,9 +656,7 @@ fn a_lazy_server_keeps_a_prefix_when_the_power_is_cut() {
     let mut lost = Vec::new();
     for round in 0..4 {
         lost.push(lost_in_order(&logged, &format!("KELIX_TEST_SEED={seed}, round {round}"), |server| {
-            disk.cut(&mut random);
-            server.process.kill();
-            disk.power_on();
+            cut_power(&disk, &mut random, server);
         }));
     }
     let least = lost.into_iter().min().expect("some tries");
@@ -684,9 +691,7 @@ fn what_a_server_has_read_is_there_after_a_cut() {
         let mut session = server.session();
         let table = session.create_table("order").unwrap();
         there = prefix(&mut session, table, &what);
-        disk.cut(&mut random);
-        server.process.kill();
-        disk.power_on();
+        cut_power(&disk, &mut random, &mut server);
     }
 }
 
@@ -717,9 +722,7 @@ fn a_file_that_is_begun_while_clients_write_is_there_after_a_cut() {
             counter += 1;
             session.put(table, b"key", &value::make(1, counter, 2 << 20)).unwrap();
         }
-        disk.cut(&mut random);
-        server.process.kill();
-        disk.power_on();
+        cut_power(&disk, &mut random, &mut server);
         let mut server = logged.serve();
         let mut session = server.session();
         let table = session.table("t").unwrap();

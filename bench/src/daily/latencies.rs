@@ -7,9 +7,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::records::{Asker, Stored};
+use super::records::Stored;
 use super::text;
-use crate::served::Served;
+use crate::served::{Asker, Served};
 use crate::times::Times;
 use kelix_report::cores::{pin, unpin};
 use kelix_report::interleave;

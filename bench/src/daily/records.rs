@@ -1,10 +1,10 @@
 //! Records in a server that takes snapshots, and how often each was put: so it is known what every one of
 //! them has to be, also in the next server.
 
-use kelix::{Session, Table, Values};
+use kelix::Values;
 
 use super::text;
-use crate::served::{Home, Served};
+use crate::served::{Asker, Home, Served};
 use crate::store::{Numbers, key_of, memory_for, number_of, numbered_value};
 use kelix_report::progress;
 
@@ -19,20 +19,7 @@ pub(super) struct Stored {
     numbers: Numbers,
 }
 
-/// A session, and the records' table.
-pub(super) struct Asker {
-    session: Session,
-    table: Table,
-}
-
 impl Asker {
-    /// A session that finds the table, or makes it.
-    pub fn open(server: &Served) -> Result<Asker, String> {
-        let mut session = server.session()?;
-        let table = session.create_table("records").map_err(text)?;
-        Ok(Asker { session, table })
-    }
-
     fn put(&mut self, record: u64, number: u64) -> Result<(), String> {
         let put = self.session.put(self.table, &key_of(record), &numbered_value(record, number));
         put.map(drop).map_err(text)

@@ -5,8 +5,9 @@
 
 use std::time::Instant;
 
-use super::records::{Asker, Stored};
+use super::records::Stored;
 use crate::cached::{Cache, read};
+use crate::served::Asker;
 use kelix_report::interleave;
 use kelix_report::progress;
 use kelix_report::report::{Row, compared};

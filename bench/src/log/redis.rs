@@ -94,7 +94,7 @@ impl Redis {
             connection.send_made(&commands)?;
             batch.into_iter().try_for_each(|_| connection.expect_ok())?;
         }
-        // It is loaded with a sync each second, since one each command would take minutes.
+        // Redis is loaded with a sync each second, since one each command would take minutes.
         connection.done(&[b"CONFIG", b"SET", b"appendfsync", sync.name().as_bytes()])?;
         commands.clear();
         let ends = items.chunks(BATCH).map(|batch| {
@@ -118,7 +118,7 @@ impl Redis {
     }
 
     /// Puts batches for so long. Nanoseconds for a put.
-    pub fn block(&mut self, time: Duration, disk: &Disk) -> Result<f64, String> {
+    fn block(&mut self, time: Duration, disk: &Disk) -> Result<f64, String> {
         let (before, began, mut puts) = (disk.done(), Instant::now(), 0);
         while began.elapsed() < time {
             let begin = self.at.checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -133,9 +133,16 @@ impl Redis {
         Ok(time.as_nanos() as f64 / puts as f64)
     }
 
+    /// A block of so much time, after which the server is at rest; a short run does not wait for a sync.
+    pub fn settled_block(&mut self, (time, is_short): (Duration, bool), disk: &Disk) -> Result<f64, String> {
+        let time = self.block(time, disk)?;
+        self.settle(is_short)?;
+        Ok(time)
+    }
+
     /// Waits until it has nothing to do any more that it put off. `is_short`: without the sync that comes
     /// each second.
-    pub fn settle(&mut self, is_short: bool) -> Result<(), String> {
+    fn settle(&mut self, is_short: bool) -> Result<(), String> {
         if self.sync == Sync::EverySecond && !is_short {
             std::thread::sleep(SECOND);
         }

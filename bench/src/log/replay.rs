@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use kelix::{Session, SessionOptions, Table, Values};
+use kelix::{SessionOptions, Values};
 use kelix_log::files::{Directory, Log};
 use kelix_report::interleave::{self, compared as between};
 use kelix_report::progress;
@@ -16,7 +16,7 @@ use kelix_report::report::{Row, compared};
 use super::disk::Disk;
 use super::{BATCH, text};
 use crate::cached::{Cache, read_all};
-use crate::served::{Home, Served};
+use crate::served::{Asker, Home, Served};
 use crate::store::{Walk, key_of, memory_for, put_records, verify};
 
 /// Puts whose records are replayed.
@@ -34,7 +34,7 @@ const LOOKED_AT: u64 = 200_000;
 pub(super) struct Files(PathBuf);
 
 impl Files {
-    /// Those of a folder.
+    /// The files of a folder.
     pub fn of(folder: PathBuf) -> Files {
         Files(folder)
     }
@@ -82,20 +82,7 @@ fn link(from: &Path, into: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<()
     Ok(())
 }
 
-/// A session, and the table of the records.
-pub(super) struct Asker {
-    session: Session,
-    table: Table,
-}
-
 impl Asker {
-    /// A session that finds the table, or makes it.
-    pub fn open(server: &Served) -> Result<Asker, String> {
-        let mut session = server.session()?;
-        let table = session.create_table("records").map_err(text)?;
-        Ok(Asker { session, table })
-    }
-
     /// Puts all records in this order, with as many under way as a batch has, and looks at something after
     /// each few.
     pub fn put_all(
@@ -176,7 +163,7 @@ pub(super) fn rows(disk: &Disk, chosen: Option<u64>, is_full: bool) -> Result<Ve
     // Killed: what it would write at its end is no part of this.
     drop((asker, server));
     std::fs::remove_dir_all(&folder).map_err(text)?;
-    // What is in it, and that it is all there.
+    // The log is whole, and begins with its first batch.
     let log = Log::open(Box::new(Directory(kept.clone()))).map_err(text)?;
     let (surveys, end) = log.survey().map_err(text)?;
     if end.torn.is_some() || surveys.first().is_none_or(|first| first.first != 1) {

@@ -11,10 +11,10 @@ use kelix_report::progress;
 use kelix_report::report::{Row, compared};
 
 use super::disk::Disk;
-use super::replay::{Asker, Files, serve, sync};
+use super::replay::{Files, serve, sync};
 use super::text;
 use crate::cached::Cache;
-use crate::served::{Home, Served};
+use crate::served::{Asker, Home, Served};
 use crate::store::{Walk, memory_for};
 
 /// Rounds. A small run is a check that all works.

@@ -118,7 +118,8 @@ fn time_of_threads(name: &str) -> Duration {
 
 /// A server in this process, and what is put into it.
 struct Putter<'i> {
-    /// Its writes come back when they are on the disk, and all before them. Dropped before the store.
+    /// The session whose writes come back when they are on the disk, and all before them. Dropped before the
+    /// store.
     durable: Option<Session>,
     store: Store,
     folder: Option<PathBuf>,
@@ -236,6 +237,13 @@ impl<'i> Putter<'i> {
         Ok(())
     }
 
+    /// A block of batches, after which all is on the disk and no base is being taken.
+    fn settled_block(&mut self, size: Size, disk: &Disk) -> Result<f64, String> {
+        let time = self.block(BATCH, size.block, disk)?;
+        self.settle(!size.is_full)?;
+        Ok(time)
+    }
+
     /// Looks at some records, and whether the log was written as it had to be.
     fn verify(&mut self, size: Size) -> Result<(), String> {
         let Store { session, table, .. } = &mut self.store;
@@ -334,16 +342,8 @@ fn lazily(disk: &Disk, size: Size, items: &[(&[u8], &[u8])]) -> Result<(Row, Opt
     let mut redis = Redis::start(disk, Sync::EverySecond, (size.records, size.walk), items)?;
     let sides = 2 + usize::from(redis.is_some());
     let times = interleave::take_blocks(size.rounds, sides, |side| match (side, &mut redis) {
-        (0, _) => {
-            let time = ours.block(BATCH, size.block, disk)?;
-            ours.settle(!size.is_full)?;
-            Ok(time)
-        }
-        (2, Some(redis)) => {
-            let time = redis.block(size.block, disk)?;
-            redis.settle(!size.is_full)?;
-            Ok(time)
-        }
+        (0, _) => ours.settled_block(size, disk),
+        (2, Some(redis)) => redis.settled_block((size.block, !size.is_full), disk),
         _ => alone.block(BATCH, size.block, disk),
     })
     .map_err(|error: String| format!("log_lazy: {error}"))?;
@@ -374,16 +374,8 @@ fn committed(
     let mut redis = Redis::start(disk, Sync::Always, (size.records, size.walk), items)?;
     let sides = 2 + usize::from(redis.is_some());
     let times = interleave::take_blocks(size.rounds, sides, |side| match (side, &mut redis) {
-        (0, _) => {
-            let time = ours.block(BATCH, size.block, disk)?;
-            ours.settle(!size.is_full)?;
-            Ok(time)
-        }
-        (2, Some(redis)) => {
-            let time = redis.block(size.block, disk)?;
-            redis.settle(!size.is_full)?;
-            Ok(time)
-        }
+        (0, _) => ours.settled_block(size, disk),
+        (2, Some(redis)) => redis.settled_block((size.block, !size.is_full), disk),
         _ => appender.block(&ours.last),
     })
     .map_err(|error: String| format!("log_commit: {error}"))?;

@@ -99,8 +99,8 @@ pub(crate) struct ServeArgs {
     /// before ended. It is made if it does not exist, and may be one with snapshots
     #[arg(long, value_name = "DIRECTORY", group = "stored", conflicts_with = "snapshots")]
     wal: Option<PathBuf>,
-    /// When a write is answered: when it is done, and is on the disk within 100 ms (lazy); or when it is on the
-    /// disk (commit); off: nothing is logged, as with --snapshots [default: lazy]
+    /// When a write is answered: when it is done, and is on the disk within 100 ms (lazy); or when it is on
+    /// the disk (commit); off: nothing is logged, as with --snapshots [default: lazy]
     #[arg(long, value_name = "WHEN", value_enum, requires = "wal")]
     durable: Option<DurableArgument>,
     /// Serve what there was at this moment, and take no writes: as in 2026-11-25T15:04:05Z

@@ -13,9 +13,9 @@ use crate::{Exit, Failure};
 
 /// Look at the log of a server in its directory
 ///
-/// A server that was started with --wal DIRECTORY logs all changes there, in files of 64 MiB, and begins with the
-/// newest snapshot and what was logged behind that. These commands read the directory, also while a server writes
-/// there; what it does just then is at the end of the log, or is not.
+/// A server that was started with --wal DIRECTORY logs all changes there, in files of 64 MiB, and begins with
+/// the newest snapshot and what was logged behind that. These commands read the directory, also while a
+/// server writes there; what it does just then is at the end of the log, or is not.
 #[derive(clap::Subcommand)]
 pub(crate) enum WalCommand {
     /// Say which files there are, and from when to when they are

@@ -71,8 +71,8 @@ pub struct ServerStatistics {
 pub struct WalStatistics {
     /// When writes are answered: `lazy`, or `commit`: when they are on the disk.
     pub durable: String,
-    /// Whether writes are taken: `writes`; `full`: not while there is no room on the disk; `failed`: a write or
-    /// a sync failed, and none are taken any more; `past`: the server shows an earlier moment.
+    /// Whether writes are taken: `writes`; `full`: not while there is no room on the disk; `failed`: a write
+    /// or a sync failed, and none are taken any more; `past`: the server shows an earlier moment.
     pub state: String,
     /// Why they are not.
     pub error: Option<String>,

@@ -99,8 +99,8 @@ impl Replica {
         Replica { map, source, memory_bytes, segments, granules, directory: 0 }
     }
 
-    /// A replica of an image with these books, whose memory is zero yet: [`Replica::copy`] fills it, or somebody
-    /// else does before [`Replica::look_for_live`].
+    /// A replica of an image with these books, whose memory is zero yet: [`Replica::copy`] fills it, or
+    /// somebody else does before [`Replica::look_for_live`].
     pub fn of_books(source: Box<dyn SegmentSource>, memory_bytes: u64, books: &Books) -> Result<Replica> {
         let mut replica = Replica::new(source, memory_bytes);
         replica.directory = books.directory;

@@ -1,10 +1,10 @@
 //! What shards and the thread that writes their log tell each other, in words of memory.
 //!
-//! 1. *Batches are cut where nothing is missing.* A batch is all that was sealed before a moment, of all shards
-//!    ([`LogControl::begin_batch`]). A shard reads the number of the batch when it seals a record, and sends
-//!    answers behind a full fence after the record is in its stream. So if a record is in a batch, each record
-//!    whose answer its client had seen is in the batch, too: of a log that ends with a whole batch no effect is
-//!    without its cause, whichever shards they are on.
+//! 1. *Batches are cut where nothing is missing.* A batch is all that was sealed before a moment, of all
+//!    shards ([`LogControl::begin_batch`]). A shard reads the number of the batch when it seals a record, and
+//!    sends answers behind a full fence after the record is in its stream. So if a record is in a batch, each
+//!    record whose answer its client had seen is in the batch, too: of a log that ends with a whole batch no
+//!    effect is without its cause, whichever shards they are on.
 //! 2. *Durable is what was synced.* The thread tells a shard the last record that is on the disk, after
 //!    `fdatasync` returned ([`ShardLog::set_durable`]); answers to durable writes wait for that.
 //! 3. *Nobody sleeps through a record.* The thread announces its sleep and looks at all streams once more; a
@@ -27,7 +27,7 @@ const LINE_BYTES: u64 = 64;
 /// Whether writes can be logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LogState {
-    /// They can.
+    /// Writes are logged.
     #[default]
     Writes,
     /// There is no room on the disk at the moment.
@@ -39,7 +39,7 @@ pub enum LogState {
 /// What the thread that writes the log does while there is nothing to be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogSleep {
-    /// It looks at the streams.
+    /// The thread looks at the streams.
     Awake,
     /// It sleeps for a moment, unless somebody waits for it.
     Naps,
@@ -76,8 +76,8 @@ impl LogControl {
         let next = self.0.words().load(BATCH) + 1;
         // SYNC: pairs with the load in `ShardLog::batch`.
         self.0.words().publish(BATCH, next);
-        // SYNC: pairs with the fence between a record and its answers: if the record is not seen here, whoever
-        // has seen the answers sees the number.
+        // SYNC: pairs with the fence between a record and its answers: if the record is not seen here,
+        // whoever has seen the answers sees the number.
         full_fence();
         next as u16
     }

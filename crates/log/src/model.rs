@@ -1,5 +1,5 @@
-//! Models of a stream: what its reader gets is what was pushed, in its order, and nothing else. And of batches
-//! of a log, which are cut where nothing is missing.
+//! Models of a stream: what its reader gets is what was pushed, in its order, and nothing else. And of
+//! batches of a log, which are cut where nothing is missing.
 
 use kelix_image::Span;
 use kelix_image::model::{explore, share, spawn};
@@ -55,8 +55,8 @@ fn a_reader_that_is_let_go_reads_nothing_that_took_the_place_of_something_else()
     assert!(outcomes.keys().any(|(words, lost)| !lost && !words.is_empty()), "not let go: not met");
 }
 
-/// A client writes to one shard, sees the answer, and writes to another one. A batch that has the second record
-/// has the first one.
+/// A client writes to one shard, sees the answer, and writes to another one. A batch that has the second
+/// record has the first one.
 #[test]
 fn a_batch_has_the_cause_of_what_it_has() {
     let outcomes = explore("a batch of two shards and a client of both", 3, || {

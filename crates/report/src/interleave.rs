@@ -38,8 +38,8 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// Runs `operation` again and again for one block; it says how many operations a call did, and how much of its
-/// time does not count. Returns nanoseconds for one operation.
+/// Runs `operation` again and again for one block; it says how many operations a call did, and how much of
+/// its time does not count. Returns nanoseconds for one operation.
 fn block<E>(mut operation: impl FnMut() -> Result<(u64, Duration), E>) -> Result<f64, E> {
     let (began, mut aside) = (Instant::now(), Duration::ZERO);
     let mut count = 0;

@@ -201,13 +201,8 @@ impl Beginning<'_> {
             let seed = replayed.lock().expect("no panic under this lock").layout.seed(name);
             return seed.map_or_else(random_u64, Ok);
         }
-        self.of_snapshot(name).map_or_else(random_u64, |(_, _, seed)| Ok(seed))
-    }
-
-    fn of_snapshot(&self, name: &str) -> Option<(&Snapshot, u16, u64)> {
-        let snapshot = self.snapshot?;
-        let mut of = (0..).zip(&snapshot.description().namespaces);
-        of.find(|(_, of)| of.name == name).map(|(index, of)| (snapshot, index, of.hash_seed))
+        let known = self.snapshot.and_then(|snapshot| snapshot.description().namespace(name));
+        known.map_or_else(random_u64, |(_, of)| Ok(of.hash_seed))
     }
 
     /// What a shard of a namespace begins with.
@@ -218,7 +213,9 @@ impl Beginning<'_> {
             let shadow = index.and_then(|index| replayed.shards[index].take());
             return shadow.map_or(Origin::Empty, Origin::Log);
         }
-        self.of_snapshot(name).map_or(Origin::Empty, |(snapshot, namespace, _)| {
+        let known =
+            self.snapshot.and_then(|snapshot| Some((snapshot, snapshot.description().namespace(name)?)));
+        known.map_or(Origin::Empty, |(snapshot, (namespace, _))| {
             Origin::Snapshot(snapshot, Which { namespace, shard: shard as u16 })
         })
     }

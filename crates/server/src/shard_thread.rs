@@ -393,8 +393,8 @@ fn cpu_time() -> Duration {
 
 impl ShardThread {
     fn now(&self) -> Now {
-        // In this order: a thread that loses its core in between dates what it serves too late, by what has passed
-        // since the first clock was read, and ends no item before its time.
+        // In this order: a thread that loses its core in between dates what it serves too late, by what has
+        // passed since the first clock was read, and ends no item before its time.
         let monotonic_ns = self.endpoint.now_ns();
         let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Now { monotonic_ns, wall_ns: wall.as_nanos() as u64 }

@@ -518,7 +518,10 @@ pub(crate) fn readable(
     for path in &paths {
         let opened = Snapshot::open(path)
             .and_then(|snapshot| if verify { snapshot.verify().map(|()| snapshot) } else { Ok(snapshot) })
-            .and_then(|snapshot| fits(&snapshot, namespaces).map(|()| snapshot))
+            .and_then(|snapshot| {
+                let held = &snapshot.description().namespaces;
+                check_served(held, namespaces, &snapshot.path().display().to_string()).map(|()| snapshot)
+            })
             .and_then(|snapshot| store.check(&snapshot).map(|()| snapshot));
         match opened {
             Ok(snapshot) => readable.push(snapshot),
@@ -613,16 +616,22 @@ pub(crate) fn begin_with<T>(
     Err(none_is_whole(&directory))
 }
 
-fn fits(snapshot: &Snapshot, namespaces: &[(&str, usize)]) -> Result<()> {
-    let path = snapshot.path().display();
-    for of in &snapshot.description().namespaces {
-        let served = namespaces.iter().find(|(name, _)| *name == of.name);
-        let context = match served {
+/// An error if namespaces that something holds are not among those that are served (name and shards of each).
+pub(crate) fn check_served(
+    held: &[NamespaceDescription],
+    served: &[(&str, usize)],
+    holder: &str,
+) -> Result<()> {
+    for of in held {
+        let context = match served.iter().find(|(name, _)| *name == of.name) {
             Some((_, shards)) if *shards == of.shards => continue,
             Some(_) => {
-                format!("namespace \"{}\" has {} shards in {path}: serve it with as many", of.name, of.shards)
+                format!(
+                    "namespace \"{}\" has {} shards in {holder}: serve it with as many",
+                    of.name, of.shards
+                )
             }
-            None => format!("{path} has a namespace \"{}\", which is not served", of.name),
+            None => format!("{holder} has a namespace \"{}\", which is not served", of.name),
         };
         return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
     }
@@ -689,8 +698,8 @@ mod tests {
         std::fs::remove_dir_all(folder).unwrap();
     }
 
-    /// A shard goes on once it has told its last record: what it does then is in its stream before the file is
-    /// written, and not in the file.
+    /// A shard goes on once it has told its last record: what it does then is in its stream before the file
+    /// is written, and not in the file.
     #[test]
     fn nothing_behind_the_cut_is_in_a_snapshot() {
         let (mut taking, (mut stream, tell), folder) = taking("cut", None);

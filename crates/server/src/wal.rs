@@ -1,14 +1,15 @@
 //! The log of a server: what was acknowledged is on the disk.
 //!
-//! One thread gathers the records of all shards into batches, writes and syncs them (`kelix_log::LogWriter`), and
-//! tells the shards what is on the disk. Snapshots in the same directory are bases: a server begins with the
-//! newest one that is whole, and applies the records behind it ([`Replay`]).
+//! One thread gathers the records of all shards into batches, writes and syncs them (`kelix_log::LogWriter`),
+//! and tells the shards what is on the disk. Snapshots in the same directory are bases: a server begins with
+//! the newest one that is whole, and applies the records behind it ([`Replay`]).
 //!
-//! 1. A batch has all that was sealed before it was begun, of all shards, as far as it is whole in their streams
-//!    (`kelix_log::files::Feed`, `kelix_log::LogControl`).
-//! 2. A base gets its name when the log is on the disk up to its moment ([`Wal::sync_up_to`]), and files go that no
-//!    base needs which is kept ([`Wal::truncate`]).
-//! 3. A write or sync that failed is final: writes are refused from then on, reads go on ([`LogThread::fail`]).
+//! 1. A batch has all that was sealed before it was begun, of all shards, as far as it is whole in their
+//!    streams (`kelix_log::files::Feed`, `kelix_log::LogControl`).
+//! 2. A base gets its name when the log is on the disk up to its moment ([`Wal::sync_up_to`]), and files go
+//!    that no base needs which is kept ([`Wal::truncate`]).
+//! 3. A write or sync that failed is final: writes are refused from then on, reads go on
+//!    ([`LogThread::fail`]).
 //! 4. The next file is allocated while there is room in this one. While that cannot be, writes are refused
 //!    ([`LogThread::prepare`]).
 
@@ -37,8 +38,8 @@ use replay::{Layout, Replay};
 
 pub(crate) use replay::{Replayed, Shadow};
 
-/// How long what was written may wait for a sync where nobody waits for it. Writes are on the disk twice as late at
-/// most, for a sync takes its time.
+/// How long what was written may wait for a sync where nobody waits for it. Writes are on the disk twice as
+/// late at most, for a sync takes its time.
 const LAZY: Duration = Duration::from_millis(40);
 /// How long the thread sleeps between two batches that nobody waits for: fewer are larger, and cost less.
 const NAP: Duration = Duration::from_millis(5);
@@ -50,7 +51,8 @@ const SLEEP: Duration = Duration::from_secs(5);
 const FULL: Duration = Duration::from_millis(200);
 /// How long others wait for it.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How much is logged behind a base before the next one is taken, at least; and at least as much as the base has.
+/// How much is logged behind a base before the next one is taken, at least; and at least as much as the base
+/// has.
 const BASE_BYTES_MIN: u64 = 1 << 30;
 
 /// How a server logs.
@@ -84,7 +86,8 @@ pub(crate) struct LogFiles {
     pub shards: ShardsLog,
 }
 
-/// What the thread that writes begins with: streams with the numbers of their shards, in the order of the log.
+/// What the thread that writes begins with: streams with the numbers of their shards, in the order of the
+/// log.
 type Streams = (LogWriter, Vec<(usize, Feed)>);
 
 impl LogFiles {
@@ -137,8 +140,8 @@ impl LogFiles {
     }
 }
 
-/// Removes the files of a log that none of the snapshots needs which stand beside it, where no server writes it.
-/// Returns how many those were.
+/// Removes the files of a log that none of the snapshots needs which stand beside it, where no server writes
+/// it. Returns how many those were.
 pub fn truncate_log(directory: &Path) -> Result<u64> {
     let store = directory.join("store");
     let lock = Lock::try_lock(&store);
@@ -161,7 +164,8 @@ pub fn truncate_log(directory: &Path) -> Result<u64> {
     sequences.map_or(Ok(0), |sequences| log.truncate(&sequences))
 }
 
-/// An error if there is a log that a server would not go on with: what is in it and in no snapshot would be lost.
+/// An error if there is a log that a server would not go on with: what is in it and in no snapshot would be
+/// lost.
 pub(crate) fn refuse_log(store: &StoreDirectory) -> Result<()> {
     if Log::open(Box::new(Directory(store.path().to_path_buf())))?.files().is_empty() {
         return Ok(());
@@ -311,8 +315,8 @@ impl Wal {
         Ok(())
     }
 
-    /// Waits until records up to these, of shards of the namespaces that are served, are on the disk, unless the
-    /// log takes nothing now.
+    /// Waits until records up to these, of shards of the namespaces that are served, are on the disk, unless
+    /// the log takes nothing now.
     pub fn sync_up_to(&self, shared: &Shared, records: &[(Which, u64)]) -> Result<()> {
         let began = Instant::now();
         let durable = |(which, wanted): &(Which, u64)| {
@@ -333,8 +337,8 @@ impl Wal {
         Ok(())
     }
 
-    /// A base of so many bytes was taken. Files go that none of those needs which are kept, of which this is the
-    /// oldest.
+    /// A base of so many bytes was taken. Files go that none of those needs which are kept, of which this is
+    /// the oldest.
     pub fn truncate(&self, base_bytes: u64, oldest: &Snapshot) {
         *self.base.lock().expect("no panic under this lock") =
             (self.written.load(Ordering::SeqCst), base_bytes);
@@ -453,8 +457,8 @@ impl LogThread {
         for ((feed, handle), sequence) in self.feeds.iter().zip(&self.handles).zip(self.writer.sequences()) {
             let before = feed.log().durable();
             feed.log().set_durable(*sequence);
-            // SYNC: between what is durable and what is wanted: a shard says what it wants before it announces its
-            // sleep, and looks at what is durable behind that. One of both sees the other.
+            // SYNC: between what is durable and what is wanted: a shard says what it wants before it
+            // announces its sleep, and looks at what is durable behind that. One of both sees the other.
             full_fence();
             if feed.log().wanted() > before {
                 self.shared.shard(*handle).wake_if_asleep();

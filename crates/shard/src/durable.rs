@@ -1,7 +1,7 @@
-//! Two shards, one log on a disk that loses power, and a client that writes to both, each write behind the answer
-//! of the one before. Whatever the order of steps, gathering, writes and syncs, and wherever the power fails: what
-//! the next server begins with is what there was after some write, and of those that were acknowledged as durable
-//! none is missing.
+//! Two shards, one log on a disk that loses power, and a client that writes to both, each write behind the
+//! answer of the one before. Whatever the order of steps, gathering, writes and syncs, and wherever the power
+//! fails: what the next server begins with is what there was after some write, and of those that were
+//! acknowledged as durable none is missing.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -175,8 +175,8 @@ impl Server {
     }
 }
 
-/// What came of a run: servers that ended with an acknowledged write that was not the last one, to say that the
-/// run says something.
+/// What came of a run: servers that ended with an acknowledged write that was not the last one, to say that
+/// the run says something.
 fn run(seed: u64, durability: Durability) -> (u64, u64) {
     let mut random = Random(seed);
     let disk = MemoryDisk::new();
@@ -232,23 +232,21 @@ fn run(seed: u64, durability: Durability) -> (u64, u64) {
     (acknowledged, lost)
 }
 
+/// What came of a run of each seed, together.
+fn run_all(seeds: std::ops::Range<u64>, durability: Durability) -> (u64, u64) {
+    let runs = seeds.map(|seed| run(seed, durability));
+    runs.fold((0, 0), |sum, run| (sum.0 + run.0, sum.1 + run.1))
+}
+
 #[test]
 fn what_was_acknowledged_as_durable_survives_the_power() {
-    let (mut acknowledged, mut lost) = (0, 0);
-    for seed in 0..150 {
-        let run = run(seed, Durability::Commit);
-        (acknowledged, lost) = (acknowledged + run.0, lost + run.1);
-    }
+    let (acknowledged, lost) = run_all(0..150, Durability::Commit);
     // Writes that were not acknowledged may be lost, or the power fails too seldom to say anything.
     assert!(acknowledged > 300 && lost > 100, "{acknowledged} writes acknowledged, {lost} lost");
 }
 
 #[test]
 fn what_survives_has_the_cause_of_whatever_it_has() {
-    let (mut acknowledged, mut lost) = (0, 0);
-    for seed in 1000..1150 {
-        let run = run(seed, Durability::Lazy);
-        (acknowledged, lost) = (acknowledged + run.0, lost + run.1);
-    }
+    let (acknowledged, lost) = run_all(1000..1150, Durability::Lazy);
     assert!(acknowledged > 1000 && lost > 300, "{acknowledged} writes acknowledged, {lost} lost");
 }

@@ -426,8 +426,8 @@ mod tests {
         assert_eq!(world.ask(put, b"key", b"of another table").0, Status::Ok);
     }
 
-    /// A shard whose followers make no room takes no more requests, loses nothing, and goes on when they do. Who
-    /// begins to follow meanwhile begins with a whole record.
+    /// A shard whose followers make no room takes no more requests, loses nothing, and goes on when they do.
+    /// Who begins to follow meanwhile begins with a whole record.
     #[test]
     fn a_shard_waits_for_those_who_count() {
         let (mut alone, mut reader) = followed();

@@ -8,10 +8,11 @@
 //!                                              commit: it is sent when the record is on the disk
 //! ```
 //!
-//! 1. No answer is sent before all that it tells of is in the stream ([`Held::end_step`]): whoever has seen it
-//!    finds its effect in the batch of the log in which it finds its own later writes (`kelix_log::LogControl`).
-//! 2. A durable answer is not sent before all that it tells of is on the disk: of a write its effect, of a read
-//!    what it found, or did not find ([`Held::next`]).
+//! 1. No answer is sent before all that it tells of is in the stream ([`Held::end_step`]): whoever has seen
+//!    it finds its effect in the batch of the log in which it finds its own later writes
+//!    (`kelix_log::LogControl`).
+//! 2. A durable answer is not sent before all that it tells of is on the disk: of a write its effect, of a
+//!    read what it found, or did not find ([`Held::next`]).
 //! 3. When the log has failed, writes whose record is not on the disk are answered `NotDurable`; reads go on,
 //!    and tell of the memory ([`Held::next`]).
 
@@ -41,11 +42,15 @@ struct Answer {
     peer: PeerId,
     frame: FrameBuffer,
     id: u32,
-    /// The record that it waits for: in the stream, or on the disk if it is durable.
+    /// The record that it waits for: in the stream, or on the disk if it is durable. [`UNSEALED`]: the step
+    /// is none yet.
     sequence: u64,
     is_durable: bool,
     is_write: bool,
 }
+
+/// In place of the record of the step under way.
+const UNSEALED: u64 = u64::MAX;
 
 /// The log of a shard, and the answers that wait for it. Without a log none does.
 #[derive(Default)]
@@ -53,9 +58,7 @@ pub(crate) struct Held {
     log: Option<(ShardLog, Durability)>,
     /// Whether writes can be logged, when the step began.
     state: LogState,
-    /// Answers of the step under way, which is no record yet.
-    step: Vec<Answer>,
-    /// Those of steps before, in the order of their records.
+    /// The answers, in the order of their records.
     queue: VecDeque<Answer>,
     /// The last record there was when the step before ended.
     sealed: u64,
@@ -78,7 +81,7 @@ impl Held {
 
     /// Answers that wait.
     pub fn len(&self) -> usize {
-        self.step.len() + self.queue.len()
+        self.queue.len()
     }
 
     /// A step begins.
@@ -109,26 +112,27 @@ impl Held {
         let frame = std::mem::replace(frame, self.spare.pop().unwrap_or_default());
         let is_durable = head.durable || durability == Durability::Commit;
         let is_write = head.op.properties().has_effect;
-        self.step.push(Answer { peer: task.peer, frame, id: head.id, sequence: 0, is_durable, is_write });
+        let (peer, id, sequence) = (task.peer, head.id, UNSEALED);
+        self.queue.push_back(Answer { peer, frame, id, sequence, is_durable, is_write });
     }
 
     /// The step has become a record, or has yet to. Whether the thread that writes the log is to be woken.
     pub fn end_step(&mut self, reached: Reached) -> bool {
         let Some((log, _)) = &self.log else { return false };
         let is_sealed = std::mem::replace(&mut self.sealed, reached.sealed) != reached.sealed;
-        if self.step.is_empty() && self.queue.is_empty() && !is_sealed {
+        if self.queue.is_empty() && !is_sealed {
             return false;
         }
         // SYNC: between the record, which is in the stream, and the answers: pairs with the fence in
-        // `LogControl::begin_batch`; and before the load of the sleep, with the one in `LogControl::announce`.
+        // `LogControl::begin_batch`; and before the load of the sleep, with the one in
+        // `LogControl::announce`.
         full_fence();
-        for mut answer in self.step.drain(..) {
+        for answer in self.queue.iter_mut().rev().take_while(|answer| answer.sequence == UNSEALED) {
             answer.sequence = reached.covers;
             // Others may stand behind it that wait for less.
             if answer.is_durable {
                 self.wanted = reached.covers;
             }
-            self.queue.push_back(answer);
         }
         let waits = Some(self.wanted).filter(|sequence| *sequence > log.durable());
         if let Some(sequence) = waits {
@@ -149,7 +153,8 @@ impl Held {
         first.is_durable && (log.durable() >= first.sequence || log.state() == LogState::Failed)
     }
 
-    /// Takes the next answer that can be sent, and for whom it is; its frame goes back with [`Held::give_back`].
+    /// Takes the next answer that can be sent, and for whom it is; its frame goes back with
+    /// [`Held::give_back`].
     pub fn next(&mut self, in_stream: u64) -> Option<(PeerId, FrameBuffer)> {
         let (log, _) = self.log.as_ref()?;
         let Answer { sequence, is_durable, is_write, id, .. } = *self.queue.front()?;
@@ -177,7 +182,6 @@ impl Held {
 
     /// A client has gone, and its answers with it.
     pub fn forget(&mut self, peer: PeerId) {
-        self.step.retain(|answer| answer.peer != peer);
         self.queue.retain(|answer| answer.peer != peer);
     }
 }
@@ -296,8 +300,8 @@ mod tests {
         }
     }
 
-    /// Only the last answer was looked at. Where that was not durable, nobody heard of those before it that were:
-    /// the disk took its time, and a shard that slept was not woken when it was done.
+    /// Only the last answer was looked at. Where that was not durable, nobody heard of those before it that
+    /// were: the disk took its time, and a shard that slept was not woken when it was done.
     #[test]
     fn a_durable_answer_is_waited_for_whatever_is_answered_behind_it() {
         let mut logged = logged(Durability::Lazy);

@@ -263,8 +263,8 @@ impl Shard {
 
     // ---- followers ----
 
-    /// All changes are logged from now on, by somebody who follows: records belong to the batches of this log,
-    /// and answers wait for their record.
+    /// All changes are logged from now on, by somebody who follows: records belong to the batches of this
+    /// log, and answers wait for their record.
     pub fn write_log(&mut self, log: ShardLog, durability: Durability) -> Reader {
         self.recorder.write_log(log.clone());
         self.clients.held.begin(log, durability);

@@ -91,6 +91,11 @@ impl Description {
     pub fn made(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.made_unix_ms)
     }
+
+    /// The namespace of a name, and which one it is here.
+    pub fn namespace(&self, name: &str) -> Option<(u16, &NamespaceDescription)> {
+        (0..).zip(&self.namespaces).find(|(_, namespace)| namespace.name == name)
+    }
 }
 
 /// What there was of a namespace.

@@ -186,8 +186,8 @@ impl Snapshot {
         Ok((books, self.all(Kind::Kept, which)?))
     }
 
-    /// The position of a shard in the log: its last record, and what clients were answered. Empty in a snapshot
-    /// of a release that wrote none.
+    /// The position of a shard in the log: its last record, and what clients were answered. Empty in a
+    /// snapshot of a release that wrote none.
     pub fn position(&self, which: Which) -> Result<Vec<u64>> {
         self.all(Kind::Position, which)
     }

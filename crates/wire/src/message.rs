@@ -215,8 +215,8 @@ impl RequestFlags {
     const CLIENT_FLAGS: u8 = 128;
 }
 
-/// The bit of a request's second word, above the bytes of its key, that asks for it to be on the disk before it
-/// is answered.
+/// The bit of a request's second word, above the bytes of its key, that asks for it to be on the disk before
+/// it is answered.
 const DURABLE: u64 = 1 << 31;
 
 /// Which of its client's writes to this shard a request is, counted from 1. The shard does each once, however

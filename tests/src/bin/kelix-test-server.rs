@@ -2,9 +2,9 @@
 //!
 //! `kelix-test-server DIRECTORY SHARDS MEMORY_BYTES [OPTION...]` prints `serving TERM` or `refused WHY`. It
 //! also listens over TCP, at any free port of the loopback interface, and over verbs where the tests are
-//! about them. The line `wal` has it print `wal JSON`, what it tells of its log. The line `stop`, and the end of
-//! its input, stop it in good order; it then prints `ended stopped`, `ended not-kept` or `ended superseded`.
-//! Options:
+//! about them. The line `wal` has it print `wal JSON`, what it tells of its log. The line `stop`, and the end
+//! of its input, stop it in good order; it then prints `ended stopped`, `ended not-kept` or `ended
+//! superseded`. Options:
 //!
 //! ```text
 //! take-over          supersede the server of the directory

@@ -44,9 +44,9 @@ impl Feed {
     }
 
     /// Adds all records to a batch that are whole, but none that was sealed for a `later` one, as
-    /// [`LogControl::begin_batch`](crate::LogControl::begin_batch) told. Nothing is left out: a batch with less
-    /// than there is of one shard could have the effect of what it leaves out on another. An error: these are no
-    /// records.
+    /// [`LogControl::begin_batch`](crate::LogControl::begin_batch) told. Nothing is left out: a batch with
+    /// less than there is of one shard could have the effect of what it leaves out on another. An error:
+    /// these are no records.
     pub fn gather(&mut self, shard: u32, later: u16, batch: &mut Batch) -> Result<()> {
         let read = self.reader.read(&mut self.words, usize::MAX);
         read.expect("a stream whose shard waits for this reader");

@@ -72,8 +72,7 @@ impl Next {
 }
 
 /// Makes durable what of a log was read, whether or not the page cache holds it for clean: by writing again
-/// what was not known to be durable.
-/// Returns the file and the byte behind what was read.
+/// what was not known to be durable. Returns the file and the byte behind what was read.
 fn settle(log: &Log, position: &Position) -> Result<Option<(u64, u64)>> {
     let Some((first, at, words)) = log.unsettled(position)? else { return Ok(None) };
     let name = name_of(first);

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use crate::shard_thread::LoggedSegments;
+use crate::snapshots::check_served;
 
 /// Words that are given to a shard at once.
 const PIECE_WORDS: usize = 128 << 10;
@@ -60,7 +61,8 @@ impl Layout {
         self.0.iter().find(|namespace| namespace.name == name).map(|namespace| namespace.hash_seed)
     }
 
-    /// The last record of each shard in a base; 0 of those that it does not have. `None`: that cannot be told.
+    /// The last record of each shard in a base; 0 of those that it does not have. `None`: that cannot be
+    /// told.
     pub fn sequences(&self, base: &Snapshot) -> Option<Vec<u64>> {
         let mut sequences = vec![0; self.shards()];
         for (namespace, of) in (0..).zip(&base.description().namespaces) {
@@ -79,18 +81,7 @@ impl Layout {
 
     /// An error if namespaces (name and shards of each) that are served are others. New ones are added.
     fn extend(&mut self, served: &[(&str, usize)], seed: &dyn Fn(&str) -> Result<u64>) -> Result<()> {
-        for of in &self.0 {
-            let shards = served.iter().find(|(name, _)| *name == of.name).map(|(_, shards)| *shards);
-            let context = match shards {
-                Some(shards) if shards == of.shards => continue,
-                Some(_) => format!(
-                    "namespace \"{}\" has {} shards in the log: serve it with as many",
-                    of.name, of.shards
-                ),
-                None => format!("the log has a namespace \"{}\", which is not served", of.name),
-            };
-            return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
-        }
+        check_served(&self.0, served, "the log")?;
         for (name, shards) in served {
             if self.seed(name).is_none() {
                 self.0.push(NamespaceDescription {
@@ -141,8 +132,8 @@ pub(crate) fn identity(layout: &Layout, store: u64, life: u64) -> Identity {
 }
 
 impl Replay<'_> {
-    /// Replays the log behind a base, or all of it; `seed` gives hash seeds to namespaces that are new. An error
-    /// of the log is told apart, since no other base helps.
+    /// Replays the log behind a base, or all of it; `seed` gives hash seeds to namespaces that are new. An
+    /// error of the log is told apart, since no other base helps.
     pub fn run(
         &self,
         base: Option<&Snapshot>,
@@ -155,20 +146,19 @@ impl Replay<'_> {
             );
             return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
         }
-        let seed_of_base = |name: &str| match base.and_then(|base| namespace(base, name)) {
+        let seed_of_base = |name: &str| match base.and_then(|base| base.description().namespace(name)) {
             Some((_, of)) => Ok(of.hash_seed),
             None => seed(name),
         };
         let mut layout = Layout::of_log(self.log)?.unwrap_or(Layout(Vec::new()));
         layout.extend(self.served, &seed_of_base)?;
         let began = Instant::now();
-        let mut shards = Vec::with_capacity(layout.shards());
         let begun: Result<Vec<Shadow>> = std::thread::scope(|scope| {
             let fill = layout.all().map(|(name, shard)| spawn(scope, move || begin(base, name, shard)));
             let fill: Vec<_> = fill.collect::<Result<_>>()?;
             fill.into_iter().map(|thread| thread.join().expect("a shard begins or says why not")).collect()
         });
-        shards.extend(begun?);
+        let mut shards = begun?;
         let behind: Vec<u64> = shards.iter().map(|(_, follower)| follower.applied()).collect();
         let based = began.elapsed();
         let end = match self.apply(base, &mut shards, &behind) {
@@ -276,16 +266,13 @@ fn spawn<'scope, T: Send + 'scope>(
     thread.map_err(|source| Error::system("serve", "cannot start a thread", source))
 }
 
-/// The namespace of a name in a snapshot, and which one it is there.
-fn namespace<'s>(base: &'s Snapshot, name: &str) -> Option<(u16, &'s NamespaceDescription)> {
-    (0..).zip(&base.description().namespaces).find(|(_, of)| of.name == name)
-}
-
 /// A shard as it was in a base, or without anything.
 fn begin(base: Option<&Snapshot>, name: &str, shard: usize) -> Result<Shadow> {
     let segments = MemfdSegments::default();
     let source = Box::new(LoggedSegments::new(segments.clone(), shard));
-    let Some((base, (namespace, _))) = base.and_then(|base| Some((base, namespace(base, name)?))) else {
+    let Some((base, (namespace, _))) =
+        base.and_then(|base| Some((base, base.description().namespace(name)?)))
+    else {
         return Ok((segments, Box::new(Follower::new(source, u64::MAX / 2))));
     };
     let which = Which { namespace, shard: shard as u16 };

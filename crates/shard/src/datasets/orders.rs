@@ -28,8 +28,9 @@ pub enum Order {
         /// It was never in force.
         given_up: bool,
     },
-    /// From shard 0 to all others, when it goes on with an image: these are all tables that were dropped. What
-    /// was under way when the server before ended, and is not among its records, is ordered anew by that.
+    /// From shard 0 to all others, when it goes on with an image: these are all tables that were dropped.
+    /// What was under way when the server before ended, and is not among its records, is ordered anew by
+    /// that.
     Reconcile {
         /// Its tables.
         dropped: Vec<TableId>,
