@@ -40,6 +40,8 @@ pub struct Connected {
     pub term: u64,
     /// The number of this life of its store.
     pub life: u64,
+    /// Whether what stands in memory counts only when it is committed.
+    pub commits: bool,
     /// The connection to each shard.
     pub peers: Vec<PeerId>,
     /// Where the rest comes from.
@@ -63,8 +65,8 @@ impl Default for Host {
 
 impl Connected {
     pub(crate) fn open(self) -> (Setup, Transport<Endpoint>) {
-        let Connected { fabric, view, term, life, peers, source, host } = self;
-        let server = ServerIdentity { term, view, life, may_write: true, wants_hints: false };
+        let Connected { fabric, view, term, life, commits, peers, source, host } = self;
+        let server = ServerIdentity { term, view, life, may_write: true, wants_hints: false, commits };
         let (pointers, shelf) = (PointerCache::new(host.pointers), Shelf::Simulated(host.models));
         let transport = Transport::new(Endpoint::Sim(fabric), server, &peers, pointers, shelf);
         (Setup::Sim(source), transport)

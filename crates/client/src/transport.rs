@@ -55,6 +55,8 @@ pub(crate) struct ServerIdentity {
     pub may_write: bool,
     /// Its shards want to know what is read.
     pub wants_hints: bool,
+    /// What stands in memory counts only when it is committed.
+    pub commits: bool,
     pub view: View,
     /// Names this life of its store: no other life of this or any store has it.
     pub life: u64,
@@ -116,7 +118,7 @@ impl<F: Fabric> Transport<F> {
     ) -> Transport<F> {
         let ordered = fabric.promises(peers[0]).ordered_placement;
         let shards = peers.iter().map(|peer| ShardState {
-            reader: ShardReader::new(*peer, server.term, fabric.direct(*peer)),
+            reader: ShardReader::new(*peer, server.term, fabric.direct(*peer), server.commits),
             writer: RingWriter::new(RingShape::of_messages(ordered)),
             ring: RingReader::new(RingShape::of_messages(ordered)),
             outstanding: 0,
@@ -257,11 +259,12 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         copy: impl FnOnce(PlainItem<'_>) -> Option<R>,
     ) -> Option<(u64, Incarnation, R)> {
         let reader = reader_of(&mut self.shards, &self.server.view, hash);
-        let ShardReader { term, directory, direct, direct_gets, .. } = reader;
+        let ShardReader { term, directory, direct, direct_gets, watermark, .. } = reader;
         let direct = direct.as_ref()?;
         let (slot, place) = guess_item(direct, directory, hash)?;
         let copy = |item: PlainItem<'_>| copy(item).map(|copied| (item.item_bytes(), copied));
-        let (incarnation, (bytes, copied)) = take_direct(direct, *term, place, (table, key), copy)?;
+        let (incarnation, (bytes, copied)) =
+            take_direct((direct, watermark), *term, place, (table, key), copy)?;
         *direct_gets += 1;
         self.direct_item_bytes += bytes as u64;
         if self.hints.is_some() {
@@ -281,11 +284,11 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         landing: &mut Landing,
     ) -> Option<Pointer> {
         let reader = reader_of(&mut self.shards, &self.server.view, hash);
-        let ShardReader { term, directory, direct, direct_gets, .. } = reader;
+        let ShardReader { term, directory, direct, direct_gets, watermark, .. } = reader;
         let direct = direct.as_ref()?;
         let (slot, place) = guess_item(direct, directory, hash)?;
         let location = Location::from_word(slot)?;
-        let incarnation = take_item(direct, *term, place, None, (table, key), landing)?;
+        let incarnation = take_item((direct, watermark), *term, place, None, (table, key), landing)?;
         *direct_gets += 1;
         self.direct_item_bytes += landing.layout().header().item_bytes() as u64;
         if self.hints.is_some() {
@@ -303,11 +306,12 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         landing: &mut Landing,
     ) -> bool {
         let shard = if self.shards.len() == 1 { 0 } else { self.route(table, key).1 };
-        let ShardReader { term, direct, .. } = &self.shards[shard].reader;
+        let ShardReader { term, direct, watermark, .. } = &self.shards[shard].reader;
         let Some(direct) = direct else { return false };
         let slot = direct.map.view().words(location.place(), location.class().words());
         let Some(slot) = slot else { return false };
-        let found = take_item(direct, *term, slot, Some(incarnation), (table, key), landing).is_some();
+        let near = (direct, watermark);
+        let found = take_item(near, *term, slot, Some(incarnation), (table, key), landing).is_some();
         if found {
             self.total.reads += 1;
             self.total.read_bytes += landing.item.len() as u64 * 8;
@@ -391,11 +395,11 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         buffer: &mut [u8],
     ) -> Option<(Version, usize)> {
         let hash = self.hash(table, key);
-        let ShardReader { term, directory, direct, .. } =
+        let ShardReader { term, directory, direct, watermark, .. } =
             reader_of(&mut self.shards, &self.server.view, hash);
         let direct = direct.as_ref()?;
         let (word, place) = guess_item(direct, directory, hash)?;
-        let found = find_large_direct(direct, *term, place, (table, key), slot)?;
+        let found = find_large_direct((direct, watermark), *term, place, (table, key), slot)?;
         // Bucket and item; the runs, and the guardian once more.
         self.total.reads += 2;
         self.total.read_bytes += (BUCKET_WORDS * 8 + found.item_bytes) as u64;

@@ -10,13 +10,16 @@
 //!      16 directory root       17 roots of ordered tables          18 segments version     19 state
 //!      20 generations: counts up when one comes into force, and before one is dropped
 //!      24 sleeping: 1 while the shard thread sleeps and must be woken
+//!      32 last committed incarnation       33 last committed record    34 last record that changed a leaf
 //!     512 and on: a bit for each granule, 1 where a segment began that is retired
+//!    4608 and on: which leaves were changed lately, and by which record
 //! ```
 
 use kelix_types::{Error, ErrorKind, Guardian, Result, limits};
 
 use crate::LAYOUT_VERSION;
 use crate::map::{SharedWord, Span};
+use crate::watermark::{Committed, SET_WORDS, SETS};
 use crate::words::Words;
 
 /// Word numbers in the header page.
@@ -55,8 +58,24 @@ pub mod header_word {
     /// The core that the shard thread was last seen on when it waited or woke somebody, and one; 0: not
     /// known.
     pub const CORE: usize = 26;
+    /// The last committed incarnation (see the module `watermark`).
+    pub const COMMITTED: usize = 32;
+    /// The last committed record.
+    pub const COMMITTED_RECORD: usize = 33;
+    /// The last record that changed a leaf.
+    pub const LEAVES_RECORD: usize = 34;
     /// From here on a bit for each granule: 1 where a segment began that is retired. It never goes back to 0.
     pub const RETIRED: usize = 512;
+    /// From here on sets of leaves that were changed lately, each with the record of its change.
+    pub const LEAVES: usize = RETIRED + kelix_types::limits::GRANULES_MAX / 64;
+}
+
+/// Features that a reader must know.
+pub mod features {
+    /// Not all that stands in memory counts: readers look at what is committed.
+    pub const COMMITS: u64 = 1;
+    /// All that this build knows.
+    pub(super) const KNOWN: u64 = COMMITS;
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"KELIXIMG");
@@ -81,8 +100,8 @@ pub enum ImageState {
 pub struct Header(Span);
 
 impl Header {
-    /// Bytes of the page, and of the bits behind it.
-    pub const BYTES: u64 = header_word::RETIRED as u64 * 8 + limits::GRANULES_MAX as u64 / 8;
+    /// Bytes of the page, and of the bits and sets behind it.
+    pub const BYTES: u64 = (header_word::LEAVES + SETS * SET_WORDS) as u64 * 8;
 
     /// Writes a fresh header page.
     pub fn create(span: Span, image_id: u64, hash_seed: u64, epoch_ns: u64, term: u64) -> Header {
@@ -93,6 +112,8 @@ impl Header {
         words.store(header_word::EPOCH_NS, epoch_ns);
         words.store(header_word::TERM, term);
         words.store(header_word::EPOCH, 1);
+        words.store(header_word::COMMITTED, Committed::ALL.incarnation);
+        words.store(header_word::COMMITTED_RECORD, Committed::ALL.record);
         words.publish(header_word::MAGIC, MAGIC);
         Header(span)
     }
@@ -117,10 +138,10 @@ impl Header {
                 version as u32
             ));
         }
-        if words.load(header_word::FEATURES) != 0 {
+        let unknown = words.load(header_word::FEATURES) & !features::KNOWN;
+        if unknown != 0 {
             return refuse(format!(
-                "the image uses features {:#x} unknown to this build: use a newer release",
-                words.load(header_word::FEATURES)
+                "the image uses features {unknown:#x} unknown to this build: use a newer release"
             ));
         }
         Ok(Header(span))
@@ -222,7 +243,7 @@ mod tests {
             header.note_retired(first);
             assert!(header.is_retired(first) && !header.is_retired(first - 1));
         }
-        assert_eq!((Header::BYTES, words.count()), (36_864, 4608));
+        assert_eq!((Header::BYTES, words.count()), (53_248, 6656));
         assert_eq!([512, 513, 514, 4607].map(|word| words.load(word)), [2, 1, 4, 1 << 63]);
         let said = |word: usize, value: u64| {
             let old = words.load(word);
@@ -233,7 +254,9 @@ mod tests {
         };
         assert!(said(header_word::VERSION, 0x0102_0304_0000_0009).contains("layout version 9"));
         assert!(said(header_word::VERSION, 0x0403_0201_0000_0001).contains("byte order"));
-        assert!(said(header_word::FEATURES, 4).contains("features 0x4"));
+        assert!(said(header_word::FEATURES, 5).contains("features 0x4"));
+        words.store(header_word::FEATURES, features::COMMITS);
+        assert!(Header::open(span.clone()).is_ok());
         assert!(said(header_word::MAGIC, 0).contains("magic"));
     }
 }

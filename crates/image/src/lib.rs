@@ -22,12 +22,13 @@ mod pages;
 mod replica;
 mod section;
 mod segments;
+pub mod watermark;
 pub mod words;
 mod writer;
 
 pub use attributes::{AttributeBuilder, Attributes, LinkView, Value, link_tables, link_target};
 pub use changes::{Changes, Journal, Note, Notes, event, redo};
-pub use header::{Header, ImageState, header_word};
+pub use header::{Header, ImageState, features, header_word};
 pub use item::{
     ItemFlags, ItemHeader, ItemOptions, ItemView, LargeBody, PlainItem, holds_key, inline_item, load_key,
 };
@@ -37,6 +38,7 @@ pub use pages::Kind;
 pub use replica::{Live, Replica};
 pub use section::Section;
 pub use segments::{PrivateSegments, SegmentSource};
+pub use watermark::Committed;
 pub use writer::{
     Books, Image, ImageConfig, InUse, KindUse, MemoryUse, NoRoom, SegmentBooks, SegmentSummary,
 };

@@ -18,6 +18,7 @@ use crate::header::{Header, ImageState, header_word};
 use crate::map::{MemoryMap, Span};
 use crate::pages::{Kind, PageUse, Segment, SegmentState};
 use crate::segments::SegmentSource;
+use crate::watermark::{Committed, Watermark};
 use crate::words::Words;
 
 mod audit;
@@ -127,6 +128,8 @@ pub struct Image {
     header: Header,
     map: MemoryMap,
     journal: Journal,
+    /// Where changes do not count before they are committed.
+    watermark: Option<Watermark>,
     source: Box<dyn SegmentSource>,
     segments: Vec<Segment>,
     /// Segment of each granule.
@@ -182,6 +185,7 @@ impl Image {
             header: page,
             map,
             journal: Journal::new(config.keeps_journal),
+            watermark: None,
             source,
             segments: Vec::new(),
             // Granule 0 is the header page's, so no object stands at place 0 and a zero word is no pointer.
@@ -248,6 +252,48 @@ impl Image {
     /// What is noted of changes, and by which no memory changes.
     pub fn journal(&self) -> &Journal {
         &self.journal
+    }
+
+    /// Changes count from now on only when they are committed. All that there is, is.
+    pub fn begin_commits(&mut self, record: u64) {
+        let committed = Committed { incarnation: self.incarnation.0, record };
+        self.watermark = Some(Watermark::begin(&self.header, committed));
+    }
+
+    /// Says up to where changes are committed, where that matters.
+    pub fn commit(&mut self, committed: Committed) {
+        if let Some(watermark) = &mut self.watermark {
+            // Who reads the words has them near until they change.
+            if watermark.committed() != committed {
+                watermark.commit(&self.header, committed);
+            }
+        }
+    }
+
+    /// What changes from now on is of this record.
+    #[inline]
+    pub fn begin_record(&self, record: u64) {
+        if let Some(watermark) = &self.watermark {
+            watermark.begin_record(record);
+        }
+    }
+
+    /// A live leaf is about to change in what it says of its keys.
+    #[inline]
+    pub fn note_leaf(&self, leaf: Place) {
+        if let Some(watermark) = &self.watermark {
+            let guardian = Guardian(self.words(leaf, 1).load(0));
+            watermark.note_leaf(self.header.words(), guardian.incarnation());
+        }
+    }
+
+    /// Sets the live bit of a leaf, under a name of its own. Its body is written.
+    pub fn make_leaf_live(&mut self, place: Place) {
+        let incarnation = self.next_incarnation();
+        if let Some(watermark) = &self.watermark {
+            watermark.note_leaf(self.header.words(), incarnation);
+        }
+        self.change(place, 1).publish(0, incarnation.live().0);
     }
 
     /// The last name that an object was given.

@@ -6,21 +6,24 @@
 //!    record whose answer its client had seen is in the batch, too: of a log that ends with a whole batch no
 //!    effect is without its cause, whichever shards they are on.
 //! 2. *Durable is what was synced.* The thread tells a shard the last record that is on the disk, after
-//!    `fdatasync` returned ([`ShardLog::set_durable`]); answers to durable writes wait for that.
+//!    `fdatasync` returned ([`ShardLog::set_durable`]); answers to durable writes wait for that, and readers
+//!    are told by the shard.
 //! 3. *Nobody sleeps through a record.* The thread announces its sleep and looks at all streams once more; a
 //!    shard looks for the announcement behind the record ([`LogControl::announce`], [`ShardLog::sleep`]).
 
-use kelix_image::Span;
 use kelix_image::words::full_fence;
+use kelix_image::{Committed, Span};
 
 /// Words of the control: the number of the batch that is gathered next, whether the thread sleeps, whether
 /// writes can be logged.
 const BATCH: usize = 0;
 const SLEEP: usize = 1;
 const STATE: usize = 2;
-/// Words of a shard: the last record that is on the disk, and the last one that answers wait for.
+/// Words of a shard: the last record that is on the disk, the last one that answers wait for, and the last
+/// incarnation that is on the disk.
 const DURABLE: usize = 0;
 const WANTED: usize = 1;
+const INCARNATION: usize = 2;
 /// Bytes of a few words that are in nobody else's cache line.
 const LINE_BYTES: u64 = 64;
 
@@ -63,8 +66,8 @@ impl LogControl {
         LogControl(Span::private(LINE_BYTES))
     }
 
-    /// The part of one more shard, of which so many records are on the disk.
-    pub fn shard(&self, durable: u64) -> ShardLog {
+    /// The part of one more shard, and how much of it is on the disk.
+    pub fn shard(&self, durable: Committed) -> ShardLog {
         let shard = ShardLog { control: self.clone(), words: Span::private(LINE_BYTES) };
         shard.set_durable(durable);
         shard
@@ -139,9 +142,16 @@ impl ShardLog {
         self.words.words().load_acquire(DURABLE)
     }
 
-    /// Says which one that is.
-    pub fn set_durable(&self, sequence: u64) {
-        self.words.words().publish(DURABLE, sequence);
+    /// What is on the disk. The incarnation may be of a later record, which is there too by now.
+    pub fn committed(&self) -> Committed {
+        let words = self.words.words();
+        Committed { record: words.load_acquire(DURABLE), incarnation: words.load_acquire(INCARNATION) }
+    }
+
+    /// Says what is on the disk.
+    pub fn set_durable(&self, durable: Committed) {
+        self.words.words().publish(INCARNATION, durable.incarnation);
+        self.words.words().publish(DURABLE, durable.record);
     }
 
     /// The last record that an answer waits for.
@@ -160,6 +170,6 @@ impl ShardLog {
     /// Names the words that several threads use, for model tests.
     pub(crate) fn share(&self) {
         kelix_image::model::share(self.control.0.words().part(0, 3));
-        kelix_image::model::share(self.words.words().part(0, 2));
+        kelix_image::model::share(self.words.words().part(0, 3));
     }
 }

@@ -1,9 +1,9 @@
 //! Models of a stream: what its reader gets is what was pushed, in its order, and nothing else. And of
 //! batches of a log, which are cut where nothing is missing.
 
-use kelix_image::Span;
 use kelix_image::model::{explore, share, spawn};
 use kelix_image::words::full_fence;
+use kelix_image::{Committed, Span};
 
 use crate::{Lag, LetGo, LogControl, LogSleep, Stream};
 
@@ -61,7 +61,7 @@ fn a_reader_that_is_let_go_reads_nothing_that_took_the_place_of_something_else()
 fn a_batch_has_the_cause_of_what_it_has() {
     let outcomes = explore("a batch of two shards and a client of both", 3, || {
         let control = LogControl::new();
-        let (first, second) = (control.shard(0), control.shard(0));
+        let (first, second) = (control.shard(Committed::NONE), control.shard(Committed::NONE));
         first.share();
         let (mut streams, mut readers) = ([Stream::new(2), Stream::new(2)], Vec::new());
         for stream in &mut streams {
@@ -108,7 +108,7 @@ fn a_batch_has_the_cause_of_what_it_has() {
 fn nobody_sleeps_through_a_record() {
     let outcomes = explore("a shard and a log's thread that is about to sleep", 3, || {
         let control = LogControl::new();
-        let shard = control.shard(0);
+        let shard = control.shard(Committed::NONE);
         shard.share();
         let mut stream = Stream::new(2);
         let reader = stream.follow(Lag::Wait, 0);

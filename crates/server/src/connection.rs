@@ -9,7 +9,7 @@ use kelix_fabric::shm::{Memfd, WakerHandle, receive_frame, send_frame};
 use kelix_image::Span;
 use kelix_types::limits::GREETING_NS;
 use kelix_types::{Error, ErrorKind, Result};
-use kelix_wire::control::{Caller, FEATURE_HINTS, FEATURES_NEEDED, Frame, Purpose};
+use kelix_wire::control::{Caller, FEATURE_COMMITS, FEATURE_HINTS, FEATURES_NEEDED, Frame, Purpose};
 use kelix_wire::{MAILBOX_BYTES, SPOKEN, Versions};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -168,9 +168,11 @@ fn hand_out(
 impl Shared {
     /// The answer to a greeting.
     pub fn welcome(&self, version: u16, namespace: &Namespace, may_write: bool) -> Frame {
+        let hints = if namespace.is_cache { FEATURE_HINTS } else { 0 };
+        let commits = if namespace.shards[0].commits() { FEATURE_COMMITS } else { 0 };
         Frame::Welcome {
             version,
-            features: if namespace.is_cache { FEATURE_HINTS } else { 0 },
+            features: hints | commits,
             pid: std::process::id(),
             term: self.authority.term,
             may_write,

@@ -14,7 +14,9 @@ use kelix_fabric::tcp::{AgentLink, AgentShard};
 use kelix_fabric::verbs::{HostShard, VerbsLink};
 use kelix_fabric::{Clock, Fabric, Nearness, PeerId, Waiter};
 use kelix_image::words::full_fence;
-use kelix_image::{Header, Image, ImageState, KindUse, MemoryUse, SegmentSource, Span, header_word};
+use kelix_image::{
+    Header, Image, ImageState, KindUse, MemoryUse, SegmentSource, Span, features, header_word,
+};
 use kelix_log::files::Feed;
 use kelix_shard::{
     ClientParameters, GenerationReport, ModelCounts, Now, NumberCounts, Order, Progress, Shard, ShardConfig,
@@ -229,7 +231,7 @@ impl ShardHandle {
             }
         };
         let log_end = log.map(|ShardsLog { control, durability, .. }| {
-            let log = control.shard(shard.sequence());
+            let log = control.shard(shard.end());
             Feed::new(shard.write_log(log.clone(), *durability), log)
         });
         let (waker_handle, threads_end) = WakerHandle::pair()?;
@@ -292,6 +294,11 @@ impl ShardHandle {
     /// What the thread that writes the log needs of it, once.
     pub fn take_log(&self) -> Option<Feed> {
         self.log.lock().expect("no panic under this lock").take()
+    }
+
+    /// Whether what stands in its memory counts only when it is committed.
+    pub fn commits(&self) -> bool {
+        self.header_span.words().load(header_word::FEATURES) & features::COMMITS != 0
     }
 
     /// Wakes the thread if it sleeps, for it to look at what was told to it in memory.

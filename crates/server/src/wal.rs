@@ -454,9 +454,10 @@ impl LogThread {
             standing.syncs += 1;
             standing.sync_time += began.elapsed();
         }
-        for ((feed, handle), sequence) in self.feeds.iter().zip(&self.handles).zip(self.writer.sequences()) {
+        let feeds = self.feeds.iter_mut().zip(&self.handles);
+        for ((feed, handle), sequence) in feeds.zip(self.writer.sequences()) {
             let before = feed.log().durable();
-            feed.log().set_durable(*sequence);
+            feed.set_durable(*sequence);
             // SYNC: between what is durable and what is wanted: a shard says what it wants before it
             // announces its sleep, and looks at what is durable behind that. One of both sees the other.
             full_fence();

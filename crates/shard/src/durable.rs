@@ -98,7 +98,7 @@ impl Server {
                 _ => follower.into_shard(config, header.clone()),
             };
             let mut shard = shard.unwrap();
-            let log = control.shard(shard.sequence());
+            let log = control.shard(shard.end());
             feeds.push(Feed::new(shard.write_log(log.clone(), durability), log));
             let mut alone = Harness::of(shard, (header, segments), &Mailboxes::default());
             alone.now_ns = 1 + term * (1 << 40);
@@ -129,8 +129,8 @@ impl Server {
                 }
                 if random.below(2) == 0 {
                     self.writer.sync().unwrap();
-                    for (feed, sequence) in self.feeds.iter().zip(self.writer.sequences()) {
-                        feed.log().set_durable(*sequence);
+                    for (feed, sequence) in self.feeds.iter_mut().zip(self.writer.sequences()) {
+                        feed.set_durable(*sequence);
                     }
                 }
                 true

@@ -15,10 +15,13 @@
 //!    read what it found, or did not find ([`Held::next`]).
 //! 3. When the log has failed, writes whose record is not on the disk are answered `NotDurable`; reads go on,
 //!    and tell of the memory ([`Held::next`]).
+//! 4. Where all answers are durable, readers of the memory are told what is on the disk before an answer is
+//!    sent that says so ([`Held::committed`]).
 
 use std::collections::VecDeque;
 
 use kelix_fabric::PeerId;
+use kelix_image::Committed;
 use kelix_image::words::full_fence;
 use kelix_log::{LogSleep, LogState, ShardLog};
 use kelix_types::mark;
@@ -58,6 +61,8 @@ pub(crate) struct Held {
     log: Option<(ShardLog, Durability)>,
     /// Whether writes can be logged, when the step began.
     state: LogState,
+    /// The last record that answers are sent for which wait for the disk.
+    durable: u64,
     /// The answers, in the order of their records.
     queue: VecDeque<Answer>,
     /// The last record there was when the step before ended.
@@ -116,6 +121,16 @@ impl Held {
         self.queue.push_back(Answer { peer, frame, id, sequence, is_durable, is_write });
     }
 
+    /// What is on the disk. The answers sent from now on are those that wait for no more.
+    #[inline]
+    pub fn look_at_disk(&mut self) -> Option<Committed> {
+        let (log, durability) = self.log.as_ref()?;
+        let committed = log.committed();
+        self.durable = committed.record;
+        let has_failed = log.state() == LogState::Failed;
+        (*durability == Durability::Commit).then_some(if has_failed { Committed::ALL } else { committed })
+    }
+
     /// The step has become a record, or has yet to. Whether the thread that writes the log is to be woken.
     pub fn end_step(&mut self, reached: Reached) -> bool {
         let Some((log, _)) = &self.log else { return false };
@@ -134,7 +149,7 @@ impl Held {
                 self.wanted = reached.covers;
             }
         }
-        let waits = Some(self.wanted).filter(|sequence| *sequence > log.durable());
+        let waits = Some(self.wanted).filter(|sequence| *sequence > self.durable);
         if let Some(sequence) = waits {
             log.want(sequence);
         }
@@ -158,7 +173,7 @@ impl Held {
     pub fn next(&mut self, in_stream: u64) -> Option<(PeerId, FrameBuffer)> {
         let (log, _) = self.log.as_ref()?;
         let Answer { sequence, is_durable, is_write, id, .. } = *self.queue.front()?;
-        let reached = if is_durable { log.durable() } else { in_stream };
+        let reached = if is_durable { self.durable } else { in_stream };
         let has_failed = is_durable && sequence > reached && log.state() == LogState::Failed;
         if sequence > reached && !has_failed {
             return None;
@@ -188,6 +203,7 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
+    use kelix_image::header_word;
     use kelix_log::{LogControl, Reader, Record};
     use kelix_types::TableId;
     use kelix_wire::control::Caller;
@@ -208,16 +224,21 @@ mod tests {
 
     fn logged(durability: Durability) -> Logged {
         let control = LogControl::new();
-        let log = control.shard(0);
         let mut alone = Harness::new(1, &Mailboxes::default());
+        let log = control.shard(alone.shard.end());
         let reader = alone.shard.write_log(log.clone(), durability);
         // What every shard tells a new follower.
         alone.step();
-        log.set_durable(alone.shard.sequence());
+        log.set_durable(alone.shard.end());
         Logged { alone, control, log, reader }
     }
 
     impl Logged {
+        /// So many records are on the disk.
+        fn set_durable(&self, record: u64) {
+            self.log.set_durable(Committed { record, ..self.alone.shard.end() });
+        }
+
         /// The last record in the stream.
         fn last_record(&mut self) -> u64 {
             let mut words = Vec::new();
@@ -260,7 +281,7 @@ mod tests {
         let sequence = logged.alone.shard.sequence();
         assert_eq!(logged.log.wanted(), sequence);
         assert_eq!(logged.ask(get()), None, "in the order of the answers before");
-        logged.log.set_durable(sequence);
+        logged.set_durable(sequence);
         logged.alone.step();
         assert_eq!((logged.answer(), logged.answer()), (Some(Status::Ok), Some(Status::Ok)));
     }
@@ -273,12 +294,38 @@ mod tests {
         assert!(logged.alone.shard.owes_answers());
         assert_eq!(logged.ask(get()), None);
         let sequence = logged.alone.shard.sequence();
-        logged.log.set_durable(sequence - 1);
+        logged.set_durable(sequence - 1);
         assert!(!logged.alone.step().wakes_log && logged.answer().is_none());
-        logged.log.set_durable(sequence);
+        logged.set_durable(sequence);
         logged.alone.step();
         assert_eq!((logged.answer(), logged.answer()), (Some(Status::Ok), Some(Status::Ok)));
         assert!(!logged.alone.shard.owes_answers());
+    }
+
+    /// What readers of the memory believe follows the disk where all answers do, and before these are sent.
+    #[test]
+    fn readers_are_told_what_is_on_the_disk() {
+        let told = |logged: &Logged| {
+            let words = logged.alone.header().words();
+            [header_word::COMMITTED, header_word::COMMITTED_RECORD].map(|word| words.load(word))
+        };
+        let mut lazy = logged(Durability::Lazy);
+        assert_eq!(lazy.ask(put()), Some(Status::Ok));
+        assert_eq!(told(&lazy), [u64::MAX; 2]);
+        let mut logged = logged(Durability::Commit);
+        logged.alone.step();
+        let before = told(&logged);
+        assert_eq!(logged.ask(put()), None);
+        assert_eq!(told(&logged), before);
+        let end = logged.alone.shard.end();
+        assert!(end.incarnation > before[0] && end.record > before[1]);
+        logged.set_durable(end.record);
+        logged.alone.step();
+        assert_eq!((logged.answer(), told(&logged)), (Some(Status::Ok), [end.incarnation, end.record]));
+        assert_eq!(logged.ask(put()), None);
+        logged.control.set_state(LogState::Failed);
+        logged.alone.step();
+        assert_eq!(told(&logged), [u64::MAX; 2], "reads by message tell of the memory, too");
     }
 
     #[test]
@@ -314,7 +361,7 @@ mod tests {
         assert!(logged.alone.step().wakes_log);
         let sequence = logged.alone.shard.sequence();
         assert_eq!((logged.log.wanted(), logged.answer()), (sequence, None));
-        logged.log.set_durable(sequence);
+        logged.set_durable(sequence);
         logged.alone.step();
         assert_eq!((logged.answer(), logged.answer()), (Some(Status::Ok), Some(Status::Ok)));
     }
@@ -326,7 +373,7 @@ mod tests {
         logged.alone.join(2, Some(Caller { number: 7, again: false }), true);
         let counted = |number, again| RequestHead { sequence: Some(Sequence { number, again }), ..put() };
         assert_eq!(logged.ask(counted(1, false)), None);
-        logged.log.set_durable(logged.alone.shard.sequence());
+        logged.set_durable(logged.alone.shard.sequence());
         logged.alone.step();
         assert_eq!(logged.answer(), Some(Status::Ok));
         assert_eq!(logged.ask(counted(2, false)), None);
@@ -380,7 +427,7 @@ mod tests {
             }
         }
         assert_eq!(taken, crate::clients::HELD_MAX);
-        logged.log.set_durable(logged.alone.shard.sequence());
+        logged.set_durable(logged.alone.shard.sequence());
         let progress = logged.alone.step();
         assert_eq!(progress.requests, 0);
         assert_eq!(logged.alone.step().requests, 1, "it goes on");

@@ -120,6 +120,7 @@ impl Recorder {
             return;
         }
         self.sequence += 1;
+        store.image.begin_record(self.sequence + 1);
         let batch = self.log.as_ref().map_or(0, ShardLog::batch);
         let (sequence, last_incarnation) = (self.sequence, store.image.last_incarnation().0);
         journal.take(|notes| {

@@ -1,7 +1,7 @@
 //! The shard's state and its step: take requests, execute, reply, keep house.
 
 use kelix_fabric::{Clock, Mailbox, PeerId};
-use kelix_image::{Image, ImageConfig, ItemOptions, MemoryUse, SegmentSource, Span};
+use kelix_image::{Committed, Image, ImageConfig, ItemOptions, MemoryUse, SegmentSource, Span};
 use kelix_index::{Index, ModelCounts, OrderedCounts};
 use kelix_log::{Lag, Reader, ShardLog};
 use kelix_types::{Error, ErrorKind, Result, TableId, TableKind, mark};
@@ -252,7 +252,9 @@ impl Shard {
             let again = now.monotonic_ns + BEHIND_NS;
             progress.next_ns = Some(progress.next_ns.map_or(again, |next| next.min(again)));
         }
-        progress.wakes_log = self.clients.end_step(fabric, self.recorder.reached(&self.store));
+        let reached = self.recorder.reached(&self.store);
+        let Shard { clients, store, .. } = self;
+        progress.wakes_log = clients.end_step(fabric, reached, |committed| store.image.commit(committed));
         self.clients.flush(fabric, &mut progress.faulty);
         for (peer, _) in &progress.faulty {
             self.leave(*peer);
@@ -265,7 +267,11 @@ impl Shard {
 
     /// All changes are logged from now on, by somebody who follows: records belong to the batches of this
     /// log, and answers wait for their record.
+    /// Where all answers wait for the disk, so do readers of the memory.
     pub fn write_log(&mut self, log: ShardLog, durability: Durability) -> Reader {
+        if durability == Durability::Commit {
+            self.store.image.begin_commits(self.sequence());
+        }
         self.recorder.write_log(log.clone());
         self.clients.held.begin(log, durability);
         self.follow(Lag::Wait)
@@ -290,6 +296,11 @@ impl Shard {
     pub fn seal(&mut self) -> bool {
         self.recorder.seal(&self.store, &mut self.datasets);
         !self.recorder.is_behind()
+    }
+
+    /// The last record and the last incarnation.
+    pub fn end(&self) -> Committed {
+        Committed { record: self.sequence(), incarnation: self.store.image.last_incarnation().0 }
     }
 
     /// How many records followers were told so far.

@@ -1,10 +1,12 @@
-//! Harm: nodes stop and go on, connections break and are held up, clients are killed, servers are superseded.
+//! Harm: nodes stop and go on, connections break and are held up, clients are killed, servers are superseded,
+//! or are killed and begin again with their log.
 
 use std::rc::Rc;
 
 use kelix_types::mark;
 
 use crate::client::Stage;
+use crate::disk::Disk;
 use crate::plan::Faults;
 use crate::random::Random;
 use crate::run::{Working, hire_worker};
@@ -101,10 +103,30 @@ impl Chaos {
 
     fn supersede(&mut self) -> String {
         mark!("server superseded");
+        if let Some(disk) = self.servers.disk.clone() {
+            return self.crash(&disk);
+        }
         let successor = self.servers.start();
         let term = successor.term;
         self.stage.terms.borrow_mut().insert(term, scheduler::now_ns());
         *self.stage.server.borrow_mut() = successor;
         format!("server {term} begins")
+    }
+
+    /// The server is killed, wherever it is, and another one goes on with its log, some time later.
+    fn crash(&mut self, disk: &Disk) -> String {
+        mark!("server killed");
+        let old = self.stage.server.borrow().clone();
+        old.tasks().chain(old.log()).for_each(scheduler::kill);
+        let has_power = self.random.once_in(2);
+        if !has_power {
+            disk.lose_power();
+        }
+        scheduler::sleep(1 + self.random.below(self.faults.longest_ns));
+        let successor = self.servers.start();
+        let text = if has_power { "killed" } else { "killed, and its disk without power" };
+        let done = format!("server {} {text}, {} begins", old.term, successor.term);
+        *self.stage.server.borrow_mut() = successor;
+        done
     }
 }

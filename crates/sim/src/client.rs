@@ -265,7 +265,8 @@ impl Client {
     }
 
     fn connect(&mut self) -> Option<Connection> {
-        let term = self.stage.server.borrow().term;
+        // What is logged is one store for ever.
+        let term = if self.stage.plan.disk_ns.is_some() { 1 } else { self.stage.server.borrow().term };
         // Some know only what they learnt by themselves, and that is soon old.
         let alone = self.random.once_in(2);
         let host = if alone { Host::default() } else { self.stage.host.clone() };

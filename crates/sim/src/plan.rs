@@ -79,6 +79,9 @@ pub struct Plan {
     pub timeout_ns: u64,
     /// Generations of a dataset are loaded and read meanwhile.
     pub loads: bool,
+    /// Servers log what they do, and answer when that is on the disk, which takes up to twice so long; they
+    /// begin with what the one before logged.
+    pub disk_ns: Option<u64>,
     /// The harm that is done.
     pub faults: Faults,
 }
@@ -182,9 +185,20 @@ impl Plan {
             },
             drift_ppm_max: if ordered { 1_000 } else { DRIFT_PPM_MAX },
             loads: theme == Theme::Links || (theme == Theme::Index && of_table.once_in(2)),
+            disk_ns: None,
             timeout_ns: if slow_theme { 20_000_000 } else { 800_000 },
             faults,
         };
+        let mut of_disk = Random::new(seed ^ 0xD15C);
+        if !crowded && theme != Theme::Memory && of_disk.once_in(3) {
+            plan.disk_ns = Some((200 << of_disk.below(8)).min(plan.timeout_ns / 8));
+            plan.loads = false;
+            plan.faults.take_overs = 4;
+            plan.table = match theme {
+                Theme::Index | Theme::Hot => plan.table,
+                _ => TableKind::Hash,
+            };
+        }
         // Links between shards are those of hash tables.
         if theme == Theme::Links && plan.shards > 1 {
             plan.table = TableKind::Hash;

@@ -13,6 +13,7 @@ use crate::chaos::Chaos;
 use crate::check::linear;
 use crate::client::{Client, Stage};
 use crate::coverage::Coverage;
+use crate::disk::Disk;
 use crate::history::{Action, CompareOutcome, Operation};
 use crate::plan::{Plan, Theme};
 use crate::random::Random;
@@ -82,6 +83,7 @@ fn run_plan(plan: Plan) -> Outcome {
             authority: Span::private(4096),
             drift_ppm_max: plan.drift_ppm_max,
             findings: findings.clone(),
+            disk: plan.disk_ns.map(|delay_ns| Disk::new(plan.seed, delay_ns)),
         };
         let set = Rc::new(Stage {
             plan,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use kelix::sim::{Connected, Host, Source};
 use kelix_fabric::{Clock, Fabric, PeerId, Waiter, WorkQueue};
-use kelix_image::{Header, ImageConfig, PrivateSegments, Span, header_word};
+use kelix_image::{Header, ImageConfig, PrivateSegments, SegmentSource, Span, header_word};
 use kelix_log::{Lag, Reader};
 use kelix_shard::{ClientParameters, Follower, Now, Order, Shard, ShardConfig};
 use kelix_types::{Result, mark};
@@ -14,6 +14,7 @@ use kelix_wire::control::Caller;
 use kelix_wire::{MAILBOX_BYTES, View, mailbox_word};
 
 use crate::client::VIEW_LEASE_EPOCHS;
+use crate::disk::{Disk, LogEnd};
 use crate::fabric::{AUTHORITY_TERM, Bell, Kind, Peer, SimEndpoint, SleepWord, Wire};
 use crate::scheduler::{self, Shared, TaskId};
 
@@ -46,6 +47,8 @@ pub struct Server {
     view: View,
     authority: Span,
     shards: Vec<ShardNode>,
+    /// Who writes its log.
+    log: Option<TaskId>,
     /// Connections so far.
     connections: Rc<Cell<u64>>,
 }
@@ -65,6 +68,8 @@ pub struct ServerPlan {
     pub drift_ppm_max: u64,
     /// What is wrong, found on the way.
     pub findings: Shared<Vec<String>>,
+    /// Where servers log what they do, and begin with what the one before did. Without it they begin empty.
+    pub disk: Option<Disk>,
 }
 
 impl ServerPlan {
@@ -72,13 +77,27 @@ impl ServerPlan {
     pub fn start(&self) -> Server {
         // It is in force before it says anything.
         let term = scheduler::unnoticed(|| self.authority.words().add(AUTHORITY_TERM, 1));
-        let hash_seed = scheduler::random_below(u64::MAX);
+        // What stands on a disk has its places by the hash.
+        let hash_seed = match &self.disk {
+            Some(disk) => disk.hash_seed,
+            None => scheduler::random_below(u64::MAX),
+        };
         let view = View::of_shards(term, hash_seed, self.shards);
         let orders: Orders = (0..self.shards).map(|_| Default::default()).collect();
-        let start = |number| self.start_shard(number, &view, (term, hash_seed), &orders);
-        let shards = (0..self.shards).map(start).collect();
+        let mut log = self.disk.as_ref().map(|disk| {
+            let memory_bytes = self.memory_bytes / self.shards as u64;
+            scheduler::unnoticed(|| LogEnd::replay(disk.clone(), self.shards, memory_bytes))
+        });
+        let shards: Vec<ShardNode> = (0..self.shards)
+            .map(|number| self.start_shard(number, &view, (term, hash_seed), &orders, log.as_mut()))
+            .collect();
+        let log = log.map(|log| {
+            let bells = shards.iter().map(|shard| shard.bell.clone()).collect();
+            let writes = scheduler::unnoticed(|| log.begin(term, bells));
+            scheduler::spawn(&format!("log of server {term}"), move || writes.run())
+        });
         let (authority, connections) = (self.authority.clone(), Rc::default());
-        Server { term, kind: self.kind, view, authority, shards, connections }
+        Server { term, kind: self.kind, view, authority, shards, log, connections }
     }
 
     fn start_shard(
@@ -87,6 +106,7 @@ impl ServerPlan {
         view: &View,
         (term, hash_seed): (u64, u64),
         orders: &Orders,
+        log: Option<&mut LogEnd>,
     ) -> ShardNode {
         let segments = PrivateSegments::default();
         let header = Span::private(Header::BYTES);
@@ -94,7 +114,7 @@ impl ServerPlan {
             number,
             view: view.clone(),
             image: ImageConfig {
-                image_id: hash_seed + number as u64,
+                image_id: hash_seed.wrapping_add(number as u64).wrapping_add(term << 32),
                 hash_seed,
                 term,
                 incarnation: kelix_types::Incarnation::first_of_term(term),
@@ -108,17 +128,21 @@ impl ServerPlan {
             view_lease_ns: VIEW_LEASE_EPOCHS * self.kind.epoch_ns,
             is_cache: false,
         };
-        let shard = scheduler::unnoticed(|| {
-            Shard::create(config.clone(), header.clone(), Box::new(segments.clone()))
+        let (mut shard, segments) = scheduler::unnoticed(|| match log {
+            Some(log) => log.begin_shard(number, config.clone(), header.clone()),
+            None => {
+                let source: Box<dyn SegmentSource> = Box::new(segments.clone());
+                let shard = Shard::create(config.clone(), header.clone(), source);
+                (shard.expect("enough memory for an image"), segments)
+            }
         });
-        let mut shard = shard.expect("enough memory for an image");
-        let reader = shard.follow(Lag::Wait);
-        let following = Following {
+        // Who begins in the middle would have to copy the memory first.
+        let following = (self.disk.is_none()).then(|| Following {
             config: config.clone(),
             follower: Follower::new(Box::new(PrivateSegments::default()), config.image.memory_bytes),
-            reader,
+            reader: shard.follow(Lag::Wait),
             words: Vec::new(),
-        };
+        });
         let joins: Shared<VecDeque<Join>> = Rc::default();
         let bell = orders[number].1.clone();
         let node = Node {
@@ -166,6 +190,11 @@ impl Server {
         self.shards.iter().map(|shard| shard.task)
     }
 
+    /// Who writes its log.
+    pub fn log(&self) -> Option<TaskId> {
+        self.log
+    }
+
     /// Sets up a session of the running task. What connects it once more is the task's business.
     pub fn connect(
         &self,
@@ -186,7 +215,8 @@ impl Server {
             fabric: Box::new(endpoint),
             view: self.view.clone(),
             term: self.term,
-            life: self.view.hash_seed,
+            life: self.view.hash_seed ^ self.term,
+            commits: self.log.is_some(),
             peers,
             source: Source {
                 maps: Box::new(move |shard| {
@@ -268,7 +298,7 @@ impl Following {
 /// The server's side of a shard, owned by its task.
 struct Node {
     shard: Shard,
-    following: Following,
+    following: Option<Following>,
     term: u64,
     authority: Span,
     header: Span,
@@ -294,7 +324,8 @@ impl Node {
             for (_, what) in progress.faulty.iter().filter(|(peer, _)| !endpoint.is_broken(*peer)) {
                 self.findings.borrow_mut().push(format!("server {}: a client is faulty: {what}", self.term));
             }
-            if let Err(error) = scheduler::unnoticed(|| self.following.apply()) {
+            let applied = |following: &mut Following| scheduler::unnoticed(|| following.apply());
+            if let Some(Err(error)) = self.following.as_mut().map(applied) {
                 self.findings.borrow_mut().push(format!("server {}: its follower: {error}", self.term));
             }
             if scheduler::random_below(STEPS_AN_AUDIT) == 0 {
@@ -326,7 +357,8 @@ impl Node {
         assert!(scheduler::unnoticed(|| self.shard.seal()), "room for a record");
         self.audit();
         let Node { following, term, findings, .. } = self;
-        if let Err(what) = scheduler::unnoticed(|| following.take_over()) {
+        let took_over = |following: Following| scheduler::unnoticed(|| following.take_over());
+        if let Some(Err(what)) = following.map(took_over) {
             findings.borrow_mut().push(format!("server {term}: where it goes on: {what}"));
         }
     }
@@ -337,8 +369,11 @@ impl Node {
         mark!("memory audited");
         let Node { shard, following, .. } = self;
         let found = scheduler::unnoticed(|| {
-            let applied = following.apply().map_err(|error| error.to_string());
-            applied.and_then(|()| following.follower.compare(shard)).and_then(|()| shard.audit())
+            if let Some(following) = following {
+                following.apply().map_err(|error| error.to_string())?;
+                following.follower.compare(shard)?;
+            }
+            shard.audit()
         });
         if let Err(what) = found {
             self.findings.borrow_mut().push(format!("server {}: {what}", self.term));

@@ -17,6 +17,8 @@ pub const DENIED: &str = "this client may not";
 
 /// Features of which whoever does not know them must not go on. Others may be ignored.
 pub const FEATURES_NEEDED: u64 = 0xffff_ffff;
+/// What stands in memory counts only when it is committed: clients look at the watermark of each image.
+pub const FEATURE_COMMITS: u64 = 1;
 /// The server wants to be told what clients read: see [`crate::Op::Used`].
 pub const FEATURE_HINTS: u64 = 1 << 32;
 

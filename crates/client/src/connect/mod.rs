@@ -19,7 +19,7 @@ use kelix_fabric::tcp::ClientTls;
 use kelix_fabric::{Endpoint, PeerId, RemoteMemory, WAIT_MAX};
 use kelix_types::{Error, ErrorKind, Result};
 use kelix_wire::SPOKEN;
-use kelix_wire::control::{Caller, DENIED, FEATURE_HINTS, FEATURES_NEEDED, Frame, Purpose};
+use kelix_wire::control::{Caller, DENIED, FEATURE_COMMITS, FEATURE_HINTS, FEATURES_NEEDED, Frame, Purpose};
 
 use crate::client::Client;
 use crate::engine;
@@ -441,13 +441,15 @@ fn greeted(answer: Frame) -> Result<ServerIdentity> {
     let Frame::Welcome { version, features, term, may_write, view, life, .. } = answer else {
         return Err(protocol("the server did not greet"));
     };
-    if !(SPOKEN.oldest..=SPOKEN.newest).contains(&version) || features & FEATURES_NEEDED != 0 {
+    let strange = features & FEATURES_NEEDED & !FEATURE_COMMITS != 0;
+    if !(SPOKEN.oldest..=SPOKEN.newest).contains(&version) || strange {
         let context = format!(
             "the server speaks protocol version {version} with features {features:#x}, this client version {SPOKEN}"
         );
         return Err(Error::new(ErrorKind::Incompatible, "connect", context));
     }
-    Ok(ServerIdentity { term, may_write, wants_hints: features & FEATURE_HINTS != 0, view, life })
+    let (wants_hints, commits) = (features & FEATURE_HINTS != 0, features & FEATURE_COMMITS != 0);
+    Ok(ServerIdentity { term, may_write, wants_hints, commits, view, life })
 }
 
 #[cfg(test)]

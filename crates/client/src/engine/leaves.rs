@@ -4,6 +4,7 @@
 //! leaves that follow each other, which are READ at once, and then all of their items (XStore, section 4.2).
 
 use kelix_fabric::{Read, ReadState, RemoteMemory, Sampled, WorkQueue};
+use kelix_image::watermark::{SET_WORDS, is_pending};
 use kelix_image::{ItemFlags, ItemView, Kind};
 use kelix_index::{Guess, LeafHeader};
 use kelix_types::limits::{READ_RETRIES_MAX, SESSION_READS_MAX};
@@ -11,7 +12,7 @@ use kelix_types::{Guardian, Incarnation, Location, Place, Result, TableId, mark}
 
 use super::{Engine, Patience};
 use crate::ordered::{Hint, Items, LeafWords, Look, Page, Wanted};
-use crate::read::{Landing, Verdict, judge};
+use crate::read::{LINE, LINE_WORDS, Landing, Verdict, judge, set_place};
 use crate::scan::{Cursor, Found, Range};
 use crate::transport::Path;
 
@@ -98,7 +99,9 @@ impl Engine {
         }
         let mut passed = last_number.or(wanted.last().map(|entry| entry[0]));
         if table.kind().has_items() {
-            self.bring_items(table, page, wanted, items)?;
+            if !self.bring_items(table, page, wanted, items)? {
+                return Ok(false);
+            }
             for words in items.iter() {
                 cursor.left -= take(self, found_in(words))?;
             }
@@ -132,7 +135,9 @@ impl Engine {
         }
         let Buffers { page, items, .. } = buffers;
         let entries = std::mem::take(&mut page.entries);
-        self.bring_items(table, page, &entries, items)?;
+        if !self.bring_items(table, page, &entries, items)? {
+            return Ok(false);
+        }
         let all = items.ends.len() == entries.len();
         page.entries = entries;
         if !all || !page.holds(table, &lower) {
@@ -187,17 +192,16 @@ impl Engine {
         ))
     }
 
-    /// Brings the items of entries of a page, as many as are valid.
+    /// Brings the items of entries of a page, as many as are valid. `false`: not all of these count yet.
     fn bring_items(
         &mut self,
         table: TableId,
         page: &mut Page,
         entries: &[[u64; 2]],
         items: &mut Items,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         if self.transport.reads_directly() {
-            self.transport.reader_in_order(table).read_items(table, page, entries, items);
-            return Ok(());
+            return Ok(self.transport.reader_in_order(table).read_items(table, page, entries, items));
         }
         let shard = self.transport.route(table, &[]).1;
         let (before, window, term) =
@@ -216,7 +220,7 @@ impl Engine {
             let all_valid = |sampled| page.bounds.iter().all(|words| is_valid(Guardian(words[0]), sampled));
             if !sampled.is_some_and(all_valid) {
                 page.bounds.clear();
-                return Ok(());
+                return Ok(true);
             }
             places.clear();
         }
@@ -228,7 +232,46 @@ impl Engine {
             Some(sampled) => items.keep_valid(table, entries, |guardian| is_valid(guardian, sampled)),
             None => items.clear(),
         }
-        Ok(())
+        let watermark = &self.transport.reader(shard).watermark;
+        if watermark.covers_all() || watermark.covers(items.youngest()) {
+            return Ok(true);
+        }
+        self.read_watermark(shard)?;
+        Ok(self.transport.reader(shard).watermark.covers(items.youngest()))
+    }
+
+    /// READs up to where a shard's changes are committed. Whether no leaf has changed that is not; `false`
+    /// where that could not be had.
+    fn read_watermark(&mut self, shard: usize) -> Result<bool> {
+        let mut line = Items::default();
+        line.room(LINE_WORDS);
+        let read = self.read_spans(shard, &[LINE], &mut line)?;
+        let reader = self.transport.reader(shard);
+        let is_its = read.is_some_and(|sampled| sampled.term == reader.term);
+        Ok(is_its && reader.watermark.note(*line.words.first_chunk().expect("a line")))
+    }
+
+    /// Whether all that these leaves say, which were READ before, counts.
+    fn are_committed(&mut self, shard: usize, leaves: &[Incarnation]) -> Result<bool> {
+        if self.transport.reader(shard).watermark.covers_all() || self.read_watermark(shard)? {
+            return Ok(true);
+        }
+        let places: Vec<Place> = leaves.iter().map(|leaf| set_place(*leaf)).collect();
+        let mut sets = Items::default();
+        places.iter().for_each(|_| _ = sets.room(SET_WORDS));
+        let read = self.read_spans(shard, &places, &mut sets)?;
+        let reader = self.transport.reader(shard);
+        let is_committed = |(set, leaf): (&[u64], &Incarnation)| {
+            !is_pending(set.first_chunk().expect("a set"), *leaf, reader.watermark.record())
+        };
+        let is_its = read.is_some_and(|sampled| sampled.term == reader.term);
+        let committed = is_its && sets.iter().zip(leaves).all(is_committed);
+        mark!(if committed {
+            "leaves beside others that are not committed"
+        } else {
+            "page that is not committed"
+        });
+        Ok(committed)
     }
 
     /// READs the leaf of a key and those beside it.
@@ -346,8 +389,10 @@ impl Engine {
             }
             page.clear(sampled.before);
             run.iter().for_each(|leaf| page.add(leaf));
+            let leaves: Vec<Incarnation> = run.iter().map(|leaf| Guardian(leaf[0]).incarnation()).collect();
             // Of strings the fences come with the items.
-            return Ok(!run.is_empty() && (page.fences.is_some() || page.holds(cursor.table, key)));
+            let is_it = !run.is_empty() && (page.fences.is_some() || page.holds(cursor.table, key));
+            return Ok(is_it && self.are_committed(shard, &leaves)?);
         }
         Ok(false)
     }

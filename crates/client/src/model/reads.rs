@@ -12,7 +12,7 @@ use kelix_types::{KeyHash, Location, Place, TableId, key_hash};
 use kelix_wire::mailboxes::Mailboxes;
 use kelix_wire::{Op, RequestHead};
 
-use crate::read::take_direct;
+use crate::read::{Watermark, take_direct};
 
 const TABLE: TableId = TableId(1);
 /// The key that is read, and one that stands in another bucket.
@@ -61,7 +61,7 @@ impl Reader {
         let place = self.direct.map.view().words_from(Location::place_of(slot))?;
         let mut bytes = [0; 8];
         let copy = |item: PlainItem<'_>| item.copy_value(&mut bytes);
-        take_direct(&self.direct, Harness::TERM, place, (TABLE, &KEY), copy)?;
+        take_direct((&self.direct, &Watermark::new(false)), Harness::TERM, place, (TABLE, &KEY), copy)?;
         let word = u64::from_le_bytes(bytes);
         assert_eq!(bytes, value(word >> 32), "a value that nobody wrote");
         Some(word >> 32)

@@ -10,7 +10,7 @@ use kelix_types::{Incarnation, Location, TableId, TableKind};
 use super::way::{self, Way};
 use super::{LEAVES_FURTHER, OrderedReader, Reads};
 use crate::pointers::Pointer;
-use crate::read::{ShardReader, Verdict, judge};
+use crate::read::{ShardReader, Verdict, Watermark, judge};
 
 /// Keys of a batch whose memory accesses overlap.
 pub(crate) const AT_ONCE: usize = 64;
@@ -49,13 +49,13 @@ impl Step<'_> {
     pub fn look<R>(
         &self,
         reads: &mut Reads,
-        direct: &Direct,
+        near: (&Direct, &Watermark),
         kind: TableKind,
         (table, key): (TableId, &[u8]),
         copy: impl FnMut(PlainItem<'_>) -> Option<R>,
     ) -> Option<Looked<R>> {
         let way = self.way.filter(|_| kind.takes_key(key))?;
-        way.look(reads, direct, kind, (self.leaf, self.rank, LEAVES_FURTHER), (table, key), copy)
+        way.look(reads, near, kind, (self.leaf, self.rank, LEAVES_FURTHER), (table, key), copy)
     }
 }
 
@@ -63,7 +63,7 @@ impl OrderedReader {
     #[inline(always)]
     fn look<R>(
         &mut self,
-        direct: &Direct,
+        (direct, watermark): (&Direct, &Watermark),
         kind: TableKind,
         (table, key): (TableId, &[u8]),
         copy: impl FnMut(PlainItem<'_>) -> Option<R>,
@@ -76,7 +76,8 @@ impl OrderedReader {
         let leaf = way::leaf(map, guess.leaf);
         // Which of its lines has the slot says its header; by then it is on its way.
         leaf.prefetch_all();
-        way.look(&mut self.reads, direct, kind, (leaf, guess.rank, leaves), (table, key), copy)
+        let near = (direct, watermark);
+        way.look(&mut self.reads, near, kind, (leaf, guess.rank, leaves), (table, key), copy)
     }
 
     /// Leads some keys to the leaves that probably hold them, their memory accesses overlapping: those of one
@@ -144,13 +145,13 @@ impl ShardReader {
         key: &[u8],
         copy: impl FnMut(PlainItem<'_>) -> Option<R>,
     ) -> Looked<R> {
-        let ShardReader { term, direct, ordered, .. } = self;
+        let ShardReader { term, direct, ordered, watermark, .. } = self;
         let Some(direct) = direct.as_ref() else { return Looked::Unknown };
-        let before = direct.begin();
+        let (near, before) = ((direct, &*watermark), direct.begin());
         // Numbers with values have code of their own, without the questions that do not arise for them.
         let looked = match table.kind() {
-            kind @ TableKind::Inline => ordered.look(direct, kind, (table, key), copy),
-            kind => ordered.look(direct, kind, (table, key), copy),
+            kind @ TableKind::Inline => ordered.look(near, kind, (table, key), copy),
+            kind => ordered.look(near, kind, (table, key), copy),
         };
         looked.filter(|_| in_time(direct, before, *term)).unwrap_or(Looked::Unknown)
     }

@@ -7,10 +7,10 @@ use kelix_image::words::Words;
 use kelix_image::{ItemFlags, ItemHeader, ItemView, Kind};
 use kelix_index::{LEAF_HEADER_WORDS, LeafHeader, TABLE_HEADER_WORDS, key_word, leaf_at, slot_word};
 use kelix_types::limits::{LEAF_SLOTS, READ_EPOCHS_MAX};
-use kelix_types::{Guardian, Location, Place, TableId, mark};
+use kelix_types::{Guardian, Incarnation, Location, Place, TableId, mark};
 
 use super::way::{self, Way};
-use crate::read::{ShardReader, Verdict, judge};
+use crate::read::{ShardReader, Verdict, Watermark, judge};
 
 /// The words of a leaf.
 pub(crate) type LeafWords = [u64; Kind::LEAF_WORDS];
@@ -147,6 +147,12 @@ impl Items {
         (0..self.ends.len()).map(|index| &self.words[self.span(index)])
     }
 
+    /// The last version of the items, which are whole.
+    pub fn youngest(&self) -> Incarnation {
+        let version = |words: &[u64]| ItemView::new(words).map_or(0, |view| view.version().0);
+        Incarnation(self.iter().map(version).max().unwrap_or(0))
+    }
+
     fn keep_first(&mut self, count: usize) {
         self.ends.truncate(count);
         self.words.truncate(self.ends.last().copied().unwrap_or(0));
@@ -208,11 +214,12 @@ impl ShardReader {
     /// hint is for the next page then.
     #[inline]
     pub fn read_page(&mut self, wanted: Wanted<'_>, hint: &mut Hint, page: &mut Page) -> bool {
-        let ShardReader { term, direct, ordered, .. } = self;
+        let ShardReader { term, direct, ordered, watermark, .. } = self;
         let Some(direct) = direct.as_ref() else { return false };
         let map = direct.map.view();
+        let near = (direct, &*watermark);
         let Wanted { table, key, keys } = wanted;
-        let mut take = |leaf: Words<'_>| take(direct, *term, leaf, (table, key), page);
+        let mut take = |leaf: Words<'_>| take(near, *term, leaf, (table, key), page);
         ordered.reads.leaves += 1;
         let leaves = ordered.leaves_further();
         if hint.leaf.and_then(|leaf| take(way::leaf(map, Some(leaf)))).is_none() {
@@ -237,10 +244,16 @@ impl ShardReader {
         true
     }
 
-    /// Takes the items of entries of a page, as many as are valid.
-    pub fn read_items(&mut self, table: TableId, page: &Page, entries: &[[u64; 2]], items: &mut Items) {
-        let ShardReader { term, direct, ordered, .. } = self;
-        let Some(direct) = direct.as_ref() else { return };
+    /// Takes the items of entries of a page, as many as are valid. `false`: not all of these count yet.
+    pub fn read_items(
+        &mut self,
+        table: TableId,
+        page: &Page,
+        entries: &[[u64; 2]],
+        items: &mut Items,
+    ) -> bool {
+        let ShardReader { term, direct, ordered, watermark, .. } = self;
+        let Some(direct) = direct.as_ref() else { return false };
         let map = direct.map.view();
         let places = entries.iter().map_while(|entry| {
             let location = Location::from_word(entry[1])?;
@@ -254,6 +267,7 @@ impl ShardReader {
         items.keep_valid(table, entries, |guardian| {
             judge(guardian, sampled, READ_EPOCHS_MAX, *term) == Verdict::Valid
         });
+        watermark.covers_all() || watermark.covers_item(direct, items.youngest())
     }
 }
 
@@ -267,7 +281,7 @@ fn load(object: Words<'_>, into: &mut [u64]) {
 /// Takes a leaf from where it stands, if it is live and may hold a key.
 #[inline]
 fn take(
-    direct: &Direct,
+    (direct, watermark): (&Direct, &Watermark),
     term: u64,
     leaf: Words<'_>,
     (table, key): (TableId, &[u8]),
@@ -283,7 +297,8 @@ fn take(
     let is_valid = |guardian: u64| {
         judge(Guardian(guardian), direct.sampled(before), READ_EPOCHS_MAX, term) == Verdict::Valid
     };
-    if header.table() != table || !is_valid(words[0]) {
+    let counts = || watermark.covers_leaf(direct, header.guardian().incarnation());
+    if header.table() != table || !is_valid(words[0]) || !counts() {
         return None;
     }
     page.clear(before);

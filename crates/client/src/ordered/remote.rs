@@ -442,7 +442,7 @@ mod tests {
         (0..400).for_each(|number| put(&mut server, number * 100));
         let mut fabric = Mailboxes::new();
         (fabric.memory, fabric.term) = (Some(server.map()), Harness::TERM);
-        let mut shard = ShardReader::new(PEER, Harness::TERM, None);
+        let mut shard = ShardReader::new(PEER, Harness::TERM, None, false);
         shard.ordered.keep_copy(TABLE, copy_of(&server));
         let mut landing = Landing::default();
         let mut read = |shard: &mut ShardReader, number: u64| {

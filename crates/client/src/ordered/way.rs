@@ -11,6 +11,7 @@ use kelix_types::{Guardian, Location, Place, TableId, TableKind, mark};
 
 use super::{Looked, OfTable, Reads};
 use crate::pointers::Pointer;
+use crate::read::Watermark;
 
 /// A top model: where it stands, and which one it is. While its guardian is live all that it leads to is what
 /// it says.
@@ -120,13 +121,14 @@ impl<'a> Way<'a> {
     pub fn look<R>(
         &self,
         reads: &mut Reads,
-        direct: &Direct,
+        (direct, watermark): (&Direct, &Watermark),
         kind: TableKind,
         (guessed, rank, leaves): (Words<'_>, usize, u32),
         wanted: (TableId, &[u8]),
         mut copy: impl FnMut(PlainItem<'_>) -> Option<R>,
     ) -> Option<Looked<R>> {
-        let mut look = |leaf: Words<'_>| look_in_leaf(reads, direct, (leaf, kind), wanted, &mut copy);
+        let near = (direct, watermark);
+        let mut look = |leaf: Words<'_>| look_in_leaf(reads, near, (leaf, kind), wanted, &mut copy);
         match look(guessed) {
             None => self.further(direct.map.view(), (rank, leaves), look),
             found => found,
@@ -160,7 +162,7 @@ impl<'a> Way<'a> {
 #[inline(always)]
 fn look_in_leaf<R>(
     reads: &mut Reads,
-    direct: &Direct,
+    near: (&Direct, &Watermark),
     (leaf, kind): (Words<'_>, TableKind),
     (table, key): (TableId, &[u8]),
     copy: &mut impl FnMut(PlainItem<'_>) -> Option<R>,
@@ -180,16 +182,18 @@ fn look_in_leaf<R>(
         // The items prove themselves, so nobody need know the leaf's fences.
         let mask = header.candidates(tag_of_string(key));
         let mut found = header.matching(mask, key_word(key, header.prefix_bytes()), load);
-        return found.find_map(|(_, second)| look_at_item(reads, direct, (table, key), second, copy));
+        return found.find_map(|(_, second)| look_at_item(reads, near, (table, key), second, copy));
     }
     let number = key_word(key, 0);
     if !header.holds_number(number) {
         return None;
     }
+    let counts = || near.1.covers_leaf(near.0, guardian.incarnation());
     match header.matching(header.candidates(tag_of_number(number)), number, load).next() {
+        Some((_, second)) if kind.has_items() => look_at_item(reads, near, (table, key), second, copy),
+        _ if !counts() => Some(Looked::Unknown),
+        Some((_, value)) => Some(Looked::Inline(value)),
         None => Some(Looked::Absent),
-        Some((_, value)) if !kind.has_items() => Some(Looked::Inline(value)),
-        Some((_, second)) => look_at_item(reads, direct, (table, key), second, copy),
     }
 }
 
@@ -197,7 +201,7 @@ fn look_in_leaf<R>(
 #[inline(always)]
 fn look_at_item<R>(
     reads: &mut Reads,
-    direct: &Direct,
+    (direct, watermark): (&Direct, &Watermark),
     (table, key): (TableId, &[u8]),
     second: u64,
     copy: &mut impl FnMut(PlainItem<'_>) -> Option<R>,
@@ -207,6 +211,9 @@ fn look_at_item<R>(
     reads.items += 1;
     if let Some(item) = PlainItem::find(place, table, key).filter(|item| item.guardian().is_live()) {
         let pointer = Pointer { location, incarnation: item.guardian().incarnation() };
+        if !watermark.covers_item(direct, pointer.incarnation) {
+            return Some(Looked::At(pointer));
+        }
         if let Some(copied) = copy(item) {
             reads.item_bytes += item.item_bytes() as u64;
             return Some(Looked::Copied(pointer, copied));

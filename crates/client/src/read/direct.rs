@@ -6,16 +6,17 @@ use kelix_image::{ItemFlags, ItemHeader, ItemLayout, ItemView, LargeBody, PlainI
 use kelix_types::limits::READ_EPOCHS_MAX;
 use kelix_types::{Guardian, Incarnation, TableId, Version, mark};
 
-use super::{Landing, Verdict, judge};
+use super::{Landing, Verdict, Watermark, judge};
 
 /// The common case of a read where memory is within reach of loads, and those are ordered: a plain item of
 /// this key at the place that somebody guessed. `None`: it is not that case; nothing is lost, begin a
-/// [`ReadOp`]. What `copy` makes of the item counts only if this returns it.
+/// [`ReadOp`]. What `copy` makes of the item counts only if this returns it. An item that was moved lately
+/// and is not where it was once more on the disk is not that case either.
 ///
 /// A guess suffices, because the guardian is sampled before the rest: see docs/read-rule.md, "Lemma 5".
 #[inline(always)]
 pub(crate) fn take_direct<R>(
-    direct: &Direct,
+    (direct, watermark): (&Direct, &Watermark),
     term: u64,
     place: Words<'_>,
     (table, key): (TableId, &[u8]),
@@ -25,7 +26,9 @@ pub(crate) fn take_direct<R>(
     let item = PlainItem::find(place, table, key).filter(|item| item.guardian().is_live())?;
     let copied = copy(item)?;
     let verdict = judge(item.guardian(), direct.sampled(before), READ_EPOCHS_MAX, term);
-    (verdict == Verdict::Valid).then(|| (item.guardian().incarnation(), copied))
+    let incarnation = item.guardian().incarnation();
+    let counts = verdict == Verdict::Valid && watermark.covers_item(direct, incarnation);
+    counts.then_some((incarnation, copied))
 }
 
 /// An item, whatever it has but a large value, in straight code: the one that a pointer names, or without an
@@ -33,7 +36,7 @@ pub(crate) fn take_direct<R>(
 /// that case, or the pointer is stale.
 #[inline(always)]
 pub(crate) fn take_item(
-    direct: &Direct,
+    (direct, watermark): (&Direct, &Watermark),
     term: u64,
     slot: Words<'_>,
     incarnation: Option<Incarnation>,
@@ -64,7 +67,8 @@ pub(crate) fn take_item(
     // The meta word was loaded twice, and is written once: if it is another now, this is no item any more.
     let valid = landing.item[1] == meta
         && landing.view().is_for(table, key)
-        && judge(guardian, direct.sampled(before), READ_EPOCHS_MAX, term) == Verdict::Valid;
+        && judge(guardian, direct.sampled(before), READ_EPOCHS_MAX, term) == Verdict::Valid
+        && watermark.covers_item(direct, guardian.incarnation());
     valid.then(|| guardian.incarnation())
 }
 
@@ -80,7 +84,7 @@ pub(crate) struct FoundLarge<'a> {
 /// A large value of this key at the place that somebody guessed. `slot` receives the item, which is judged
 /// like a plain one.
 pub(crate) fn find_large_direct<'a>(
-    direct: &Direct,
+    (direct, watermark): (&Direct, &Watermark),
     term: u64,
     place: Words<'a>,
     (table, key): (TableId, &[u8]),
@@ -102,7 +106,8 @@ pub(crate) fn find_large_direct<'a>(
     slot[0] = guardian.0;
     let view = ItemView::new(slot).filter(|view| is_large(view.header().flags) && view.is_for(table, key))?;
     let (body, version) = (LargeBody::parse(view.body())?, view.version());
-    let valid = judge(guardian, direct.sampled(before), READ_EPOCHS_MAX, term) == Verdict::Valid;
+    let valid = judge(guardian, direct.sampled(before), READ_EPOCHS_MAX, term) == Verdict::Valid
+        && watermark.covers_item(direct, guardian.incarnation());
     valid.then_some(FoundLarge { place, guardian, body, version, item_bytes: words * 8 })
 }
 

@@ -82,6 +82,7 @@ impl ReadOp {
         fabric: &mut F,
         shard: &ShardReader,
         key: &[u8],
+        landing: &Landing,
     ) -> Step {
         let mut word = [0];
         let sampled = match self.poll(fabric, shard, &mut word) {
@@ -94,7 +95,7 @@ impl ReadOp {
         }
         let incarnation = self.incarnation.expect("set with the first guardian");
         if Guardian(word[0]) == incarnation.live() {
-            return Step::Valid;
+            return self.believe_item(fabric, shard, landing);
         }
         mark!("item died before it was looked at again");
         self.restart(fabric, shard, key)

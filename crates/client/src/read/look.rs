@@ -100,7 +100,7 @@ impl ReadOp {
             if !self.table.kind().has_items() {
                 landing.set_inline(self.table, key, second);
                 self.pointer = None;
-                return Step::Valid;
+                return self.believe_leaf(fabric, shard, header.guardian().incarnation(), false);
             }
             let Some(location) = Location::from_word(second) else { continue };
             self.state = State::Item { alt: false, by_pointer: false };
@@ -110,6 +110,9 @@ impl ReadOp {
             return Step::Pending;
         }
         // Of strings the fences stand elsewhere.
-        if self.table.kind().has_numbers() { Step::Absent } else { Step::Ask }
+        match self.table.kind().has_numbers() {
+            true => self.believe_leaf(fabric, shard, header.guardian().incarnation(), true),
+            false => Step::Ask,
+        }
     }
 }

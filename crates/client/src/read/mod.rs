@@ -15,6 +15,8 @@
 //! none of these, or too many retries: ask the shard
 //! ```
 //!
+//! Where writes count only when they are committed, what is valid must be that too, or the shard is asked.
+//!
 //! Check (b) looks at the time since before the first READ of a chain whose pointers carry no incarnation
 //! (buckets), and at that of the one READ of an item whose pointer carries one.
 
@@ -24,6 +26,7 @@ mod large;
 mod look;
 #[cfg(test)]
 mod tests;
+mod watermark;
 
 use kelix_fabric::{Direct, PeerId, Read, ReadState, RemoteMemory, Sampled};
 use kelix_image::words::bytes_of;
@@ -35,6 +38,8 @@ use kelix_types::{Guardian, Incarnation, KeyHash, Location, NameId, Place, Table
 use crate::ordered::{Look, OrderedReader};
 use crate::pointers::Pointer;
 pub(crate) use direct::{find_large_direct, take_direct, take_item};
+use watermark::Unproven;
+pub(crate) use watermark::{LINE, LINE_WORDS, Watermark, set_place};
 
 /// What a read has cost so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -85,13 +90,17 @@ pub(crate) struct ShardReader {
     pub direct_gets: u64,
     /// Its ordered tables.
     pub ordered: OrderedReader,
+    /// What counts of what stands there.
+    pub watermark: Watermark,
 }
 
 impl ShardReader {
-    /// A reader of the image of a term, who knows nothing of it yet.
-    pub fn new(peer: PeerId, term: u64, direct: Option<Direct>) -> ShardReader {
+    /// A reader of the image of a term, who knows nothing of it yet. `commits`: what stands there counts only
+    /// when it is committed.
+    pub fn new(peer: PeerId, term: u64, direct: Option<Direct>, commits: bool) -> ShardReader {
         let (directory, ordered) = (Directory::default(), OrderedReader::default());
-        ShardReader { peer, term, directory, direct, direct_gets: 0, ordered }
+        let watermark = Watermark::new(commits);
+        ShardReader { peer, term, directory, direct, direct_gets: 0, ordered, watermark }
     }
 }
 
@@ -143,6 +152,10 @@ enum State {
     },
     /// On the way to a key of an ordered table.
     Look(Look),
+    /// Up to where changes are committed is asked for.
+    Watermark(Unproven),
+    /// The set of a leaf among those that were changed lately.
+    LeafSet(Unproven),
     /// Nothing that is known here leads to the key.
     Nowhere,
 }
@@ -467,7 +480,9 @@ impl ReadOp {
         match self.state {
             State::Bucket { .. } | State::Item { .. } | State::Look(_) => unreachable!("handled by advance"),
             State::Pieces { run, at, done } => self.on_piece(fabric, shard, landing, (run, at, done)),
-            State::LastGuardian => self.on_last_guardian(fabric, shard, key),
+            State::LastGuardian => self.on_last_guardian(fabric, shard, key, landing),
+            State::Watermark(what) => self.on_watermark(fabric, shard, what),
+            State::LeafSet(what) => self.on_leaf_set(fabric, shard, what),
             State::Nowhere => Step::Ask,
             State::Root => self.on_root(fabric, shard),
             State::Entry { root } => self.on_entry(fabric, shard, root),
@@ -595,7 +610,7 @@ impl ReadOp {
             self.post(fabric, shard, self.location.place(), 1);
             return Step::Pending;
         }
-        Step::Valid
+        self.believe_item(fabric, shard, landing)
     }
 
     /// Reads an item again that took longer than the window. Its words may be another's whose place it took

@@ -17,7 +17,7 @@ fn a_value_that_is_shorter_than_it_says_takes_no_more_memory_than_there_is() {
     server.put_in_pieces(TABLE, KEY, &[1; BYTES]);
     let mut fabric = Mailboxes::new();
     (fabric.memory, fabric.term) = (Some(server.map()), Harness::TERM);
-    let mut shard = ShardReader::new(PEER, Harness::TERM, None);
+    let mut shard = ShardReader::new(PEER, Harness::TERM, None, false);
     let mut landing = Landing::default();
     let hash = key_hash(Harness::SEED, TABLE, KEY);
     let mut read = |landing: &mut Landing| {
@@ -72,7 +72,7 @@ fn a_large_value_dies_while_it_is_copied_straight() {
     let location = {
         let mut fabric = Mailboxes::new();
         (fabric.memory, fabric.term, fabric.stamp) = (Some(server.map()), Harness::TERM, header.epoch());
-        let mut shard = ShardReader::new(PEER, Harness::TERM, None);
+        let mut shard = ShardReader::new(PEER, Harness::TERM, None, false);
         let hash = key_hash(Harness::SEED, TABLE, KEY);
         let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash, KEY), None);
         let mut landing = Landing::default();
@@ -81,7 +81,15 @@ fn a_large_value_dies_while_it_is_copied_straight() {
     };
     let map = server.map();
     let place = map.view().words_from(location.place()).unwrap();
-    let find = || find_large_direct(&direct, Harness::TERM, place, (TABLE, KEY), &mut Vec::new());
+    let find = || {
+        find_large_direct(
+            (&direct, &Watermark::new(false)),
+            Harness::TERM,
+            place,
+            (TABLE, KEY),
+            &mut Vec::new(),
+        )
+    };
     let found = find().expect("a large value");
     assert_eq!((found.length(), found.copy(&direct, Harness::TERM, &mut buffer)), (BYTES, Some(())));
     assert!(buffer == [1; BYTES]);
@@ -108,7 +116,13 @@ fn a_large_value_that_was_moved_has_the_version_that_it_had() {
     words.extend(body.words());
     let span = Span::private(words.len() as u64 * 8);
     words.iter().enumerate().for_each(|(index, word)| span.words().store(index, *word));
-    let found = find_large_direct(&direct, Harness::TERM, span.words(), (TABLE, KEY), &mut Vec::new());
+    let found = find_large_direct(
+        (&direct, &Watermark::new(false)),
+        Harness::TERM,
+        span.words(),
+        (TABLE, KEY),
+        &mut Vec::new(),
+    );
     assert_eq!(found.expect("a large value").version, Version(version));
 }
 
@@ -121,7 +135,7 @@ fn a_large_value_dies_while_it_is_read() {
     let header = Header::open(server.header().clone()).unwrap();
     let mut fabric = Mailboxes::new();
     (fabric.memory, fabric.term) = (Some(server.map()), Harness::TERM);
-    let mut shard = ShardReader::new(PEER, Harness::TERM, None);
+    let mut shard = ShardReader::new(PEER, Harness::TERM, None, false);
     let mut landing = Landing::default();
     let hash = key_hash(Harness::SEED, TABLE, KEY);
     let mut op = ReadOp::start(&mut fabric, &shard, 0, 0, (TABLE, hash, KEY), None);

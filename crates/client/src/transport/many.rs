@@ -86,7 +86,7 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         let used = room.used();
         for (index, ((key, look), entry)) in keys.iter().zip(wave).zip(entries).enumerate() {
             let taken = reach(look.shard).and_then(|(direct, _, reader)| {
-                take_direct(direct, reader.term, look.words, (table, key), |item| {
+                take_direct((direct, &reader.watermark), reader.term, look.words, (table, key), |item| {
                     item.copy_value(room.next(item.value_bytes()))?;
                     Some(item.value_bytes())
                 })
@@ -150,7 +150,7 @@ impl ShardReader {
         (values, (base, first)): (&mut Values, (usize, usize)),
         rest: &mut Vec<usize>,
     ) {
-        let ShardReader { term, direct, ordered, .. } = self;
+        let ShardReader { term, direct, ordered, watermark, .. } = self;
         let Some(direct) = direct.as_ref() else { return rest.extend(first..first + keys.len()) };
         let before = direct.begin();
         let mut steps = [Step::BEGIN; AT_ONCE];
@@ -159,7 +159,7 @@ impl ShardReader {
         let left = rest.len();
         for (index, (step, key)) in (first..).zip(steps.iter().zip(keys)) {
             let copy = |item: PlainItem<'_>| values.copy_item(item);
-            let looked = step.look(&mut ordered.reads, direct, kind, (table, key), copy);
+            let looked = step.look(&mut ordered.reads, (direct, watermark), kind, (table, key), copy);
             match looked {
                 Some(Looked::Copied(pointer, bytes)) => {
                     values.keep(base + index, bytes, Version(pointer.incarnation.0));

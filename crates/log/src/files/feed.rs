@@ -1,9 +1,12 @@
 //! From the stream of a shard into batches.
 
+use std::collections::VecDeque;
+
+use kelix_image::Committed;
 use kelix_types::Result;
 
 use crate::files::Batch;
-use crate::{Reader, Record, ShardLog};
+use crate::{Reader, Record, RecordHead, ShardLog};
 
 /// The stream of a shard, of which whoever writes the log takes.
 pub struct Feed {
@@ -12,15 +15,17 @@ pub struct Feed {
     /// What was read and is in no batch yet: a record that is not whole, or those of the next batch.
     words: Vec<u64>,
     /// The last record in a batch.
-    last: u64,
+    last: Committed,
+    /// The last ones of batches that are not on the disk.
+    pending: VecDeque<Committed>,
     records: u64,
 }
 
 impl Feed {
     /// Of a shard all whose records so far are on the disk.
     pub fn new(reader: Reader, log: ShardLog) -> Feed {
-        let last = log.durable();
-        Feed { reader, log, words: Vec::new(), last, records: 0 }
+        let last = log.committed();
+        Feed { reader, log, words: Vec::new(), last, pending: VecDeque::new(), records: 0 }
     }
 
     /// What the shard and whoever writes know.
@@ -54,14 +59,23 @@ impl Feed {
         while let Some((record, behind)) =
             Record::split(rest)?.filter(|(record, _)| record.head.batch != later)
         {
-            (self.last, rest, count) = (record.head.sequence, behind, count + 1);
+            let RecordHead { sequence, last_incarnation, .. } = record.head;
+            self.last = Committed { record: sequence, incarnation: last_incarnation };
+            (rest, count) = (behind, count + 1);
         }
         let taken = self.words.len() - rest.len();
         if taken > 0 {
-            batch.part(shard, &self.words[..taken], self.last);
+            batch.part(shard, &self.words[..taken], self.last.record);
+            self.pending.push_back(self.last);
             self.words.drain(..taken);
             self.records += count;
         }
         Ok(())
+    }
+
+    /// Batches up to the one that ends with this record are on the disk: tells the shard.
+    pub fn set_durable(&mut self, record: u64) {
+        let count = self.pending.iter().take_while(|last| last.record <= record).count();
+        self.pending.drain(..count).next_back().into_iter().for_each(|last| self.log.set_durable(last));
     }
 }

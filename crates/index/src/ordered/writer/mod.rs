@@ -148,7 +148,7 @@ impl OrderedIndex {
         let mut index = OrderedIndex { table, kind, leaves, counts, random, key: Vec::new() };
         let at = blocks!(&index.leaves, blocks => blocks.first());
         let made = index.make_leaves(image, at, 1, &[&[]])?;
-        image.make_live(made[0].leaf);
+        image.make_leaf_live(made[0].leaf);
         blocks!(&mut index.leaves, blocks => blocks.set_place(at, made[0].leaf));
         Ok(index)
     }
@@ -247,8 +247,9 @@ impl OrderedIndex {
     /// Changes the second word of a key, where it was found.
     pub fn replace(&mut self, image: &mut Image, key: &[u8], word: Place, second: u64) -> Result<(), NoRoom> {
         let at = self.position(key);
-        let leaf = leaf_words(image, self.place(at));
-        if second != LeafHeader::load(leaf).empty() {
+        let place = self.place(at);
+        if second != LeafHeader::load(leaf_words(image, place)).empty() {
+            image.note_leaf(place);
             image.change(word, 1).publish(0, second);
             return Ok(());
         }
@@ -265,11 +266,15 @@ impl OrderedIndex {
     /// Adds a key that is not there.
     pub fn insert(&mut self, image: &mut Image, key: &[u8], second: u64) -> Result<(), NoRoom> {
         let at = self.position(key);
-        let leaf = change_leaf(image, self.place(at));
+        let place = self.place(at);
+        let leaf = change_leaf(image, place);
         let header = LeafHeader::load(leaf.words());
         let word = key_word(key, header.prefix_bytes());
         let fits =
             ![word, second].contains(&header.empty()) && self.has_prefix(image, leaf.words(), &header, key);
+        if fits {
+            image.note_leaf(place);
+        }
         if fits && self.fill(leaf, &header, self.tag(key), [word, second]) {
             self.counts.keys += 1;
             return Ok(());
@@ -337,6 +342,7 @@ impl OrderedIndex {
     pub fn remove(&mut self, image: &mut Image, key: &[u8], word: Place) {
         let at = self.position(key);
         let place = self.place(at);
+        image.note_leaf(place);
         image.change(word, 1).publish(0, LeafHeader::load(leaf_words(image, place)).empty());
         self.counts.keys -= 1;
         let live = self.live(image, place);
@@ -421,7 +427,7 @@ impl OrderedIndex {
             image.drop_live(*place);
         }
         for Made { leaf, .. } in &made {
-            image.make_live(*leaf);
+            image.make_leaf_live(*leaf);
         }
         if let Some(previous) = self.previous(at) {
             set_next(change_leaf(image, self.place(previous)), Some(made[0].leaf));
