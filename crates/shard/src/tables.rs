@@ -80,12 +80,15 @@ impl Tables {
         let used = self.uses.get_mut(&head.table)?;
         match *used {
             Use::Gone(_) if head.op != Op::Build => Some(Status::Gone),
-            Use::Filled { generation, .. }
-                if writes
-                    && (head.argument != Some(generation)
-                        || self.builders.get(&generation) != Some(&connection)) =>
-            {
+            Use::Filled { generation, .. } if writes && head.argument != Some(generation) => {
                 Some(Status::Loaded)
+            }
+            // Its builder came again, and what it began goes with the connection from which it did.
+            Use::Filled { generation, .. }
+                if writes && self.builders.get(&generation) != Some(&connection) =>
+            {
+                mark!("build went on over another connection");
+                Some(Status::Gone)
             }
             Use::Read { overlay: false } if writes => Some(Status::Loaded),
             Use::Frozen { follower, until_ns } if writes && until_ns <= now.monotonic_ns => {

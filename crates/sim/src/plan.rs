@@ -190,14 +190,18 @@ impl Plan {
             faults,
         };
         let mut of_disk = Random::new(seed ^ 0xD15C);
-        if !crowded && theme != Theme::Memory && of_disk.once_in(3) {
+        if !crowded && theme != Theme::Memory && of_disk.once_in(2) {
             plan.disk_ns = Some((200 << of_disk.below(8)).min(plan.timeout_ns / 8));
             plan.loads = false;
             plan.faults.take_overs = 4;
             plan.table = match theme {
-                Theme::Index | Theme::Hot => plan.table,
-                _ => TableKind::Hash,
+                // Leaves say the most by themselves where values stand in them.
+                Theme::Index | Theme::Hot if of_disk.once_in(2) => TableKind::Inline,
+                _ => plan.table,
             };
+        }
+        if plan.table == TableKind::Inline {
+            plan.shape = Shape::Number;
         }
         // Links between shards are those of hash tables.
         if theme == Theme::Links && plan.shards > 1 {

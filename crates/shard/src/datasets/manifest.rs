@@ -60,7 +60,9 @@ impl Datasets {
     /// What is to be told to the one that goes on with the image ([`Shard::restore`](crate::Shard::restore)).
     pub fn keep(&self, tables: &Tables) -> Vec<u64> {
         let Registry { datasets, given, .. } = &self.registry;
-        let known = tables.iter();
+        // In an order of their own, so that the same is kept in the same words.
+        let mut known: Vec<_> = tables.iter().collect();
+        known.sort_unstable_by_key(|(table, _)| table.0);
         let mut words = vec![*given, known.len() as u64];
         for (table, used) in known {
             let state = match used {
@@ -121,7 +123,9 @@ impl Dataset {
     fn keep(&self, name: &str, words: &mut Vec<u64>) {
         put_bytes(words, name.as_bytes());
         words.push(self.names.len() as u64);
-        for ((name, _), (id, made)) in &self.names {
+        let mut names: Vec<_> = self.names.iter().collect();
+        names.sort_unstable_by_key(|(_, (id, _))| id.0);
+        for ((name, _), (id, made)) in names {
             words.push(u64::from(id.0) << 48 | made.len() as u64);
             put_bytes(words, name.as_bytes());
             words.extend(made.iter().map(|table| u64::from(table.0)));
