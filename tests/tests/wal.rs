@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -692,6 +692,111 @@ fn what_a_server_has_read_is_there_after_a_cut() {
         let table = session.create_table("order").unwrap();
         there = prefix(&mut session, table, &what);
         cut_power(&disk, &mut random, &mut server);
+    }
+}
+
+/// The keys of [`count_up`], and of [`look_on`].
+const COUNTED: [u8; 8] = [0; 8];
+
+/// The tables of the three kinds of reads that are believed for other reasons: an item, a value in a leaf,
+/// and which keys a leaf has.
+fn counted(session: &mut Session) -> [Table; 3] {
+    let kinds = [TableKind::Hash, TableKind::Inline, TableKind::Numbers];
+    let tables = kinds.iter().zip(["item", "value", "keys"]);
+    let tables = tables.map(|(kind, name)| session.create_table_of(*kind, name).unwrap());
+    tables.collect::<Vec<_>>().try_into().expect("three tables")
+}
+
+/// Writes numbers that count up, everywhere the same, until the server is gone. Of the keys of the last table
+/// some are deleted, so that there are one or two.
+fn count_up(session: &mut Session, tables: [Table; 3], from: u64) {
+    let mut write = |number: u64| {
+        session.put(tables[0], &COUNTED, &number.to_le_bytes())?;
+        session.put(tables[1], &COUNTED, &number.to_le_bytes())?;
+        session.put(tables[2], &number.to_be_bytes(), b"here")?;
+        session.delete(tables[2], &(number - 1).to_be_bytes())
+    };
+    for number in from.. {
+        if write(number).is_err() {
+            break;
+        }
+    }
+}
+
+/// The numbers that a session sees, each where it stands.
+fn look(session: &mut Session, tables: [Table; 3]) -> Result<[u64; 3], kelix::Error> {
+    let mut numbers = [0; 3];
+    for (number, table) in numbers.iter_mut().zip(&tables[..2]) {
+        let found = session.get(*table, &COUNTED)?;
+        *number = found.map_or(0, |item| u64::from_le_bytes(item.value().try_into().expect("8 bytes")));
+    }
+    let scan = Scan::all().backwards().limit(1);
+    if let Some(item) = session.scan(tables[2], &scan)?.next() {
+        numbers[2] = u64::from_be_bytes(item?.key().try_into().expect("8 bytes"));
+    }
+    Ok(numbers)
+}
+
+/// Looks on until it is told to end, also at the memory of a server that is gone. Returns the last of each
+/// that was seen.
+fn look_on(session: &mut Session, tables: [Table; 3], is_over: &AtomicBool) -> [u64; 3] {
+    let mut seen = [0; 3];
+    while !is_over.load(Ordering::SeqCst) {
+        let Ok(numbers) = look(session, tables) else { continue };
+        for (seen, number) in seen.iter_mut().zip(numbers) {
+            assert!(number >= *seen, "{number} was seen after {seen}");
+            *seen = number;
+        }
+    }
+    seen
+}
+
+/// Where answers wait for the disk so do readers of the memory, over each fabric: what one has seen no cut
+/// takes back.
+#[test]
+fn what_a_reader_has_seen_is_there_after_a_cut() {
+    let cuts = count("KELIX_TEST_CUTS", 6);
+    let _watchdog = patience("readers and cuts", cuts);
+    let seed = seed();
+    let run = RunDir::new();
+    let Some(disk) = disk(&run) else { return };
+    disk.sync_within(Duration::from_millis(8), seed);
+    let wal = disk.path().join("wal");
+    let logged = logged(&run, &wal, 2, true);
+    let mut random = Random(seed);
+    let mut last = [0; 3];
+    for round in 0..cuts {
+        let what = format!("KELIX_TEST_SEED={seed}, round {round}");
+        let mut server = logged.serve();
+        let mut session = server.session();
+        let tables = counted(&mut session);
+        let there = look(&mut session, tables).unwrap();
+        assert!(there.iter().zip(&last).all(|(there, last)| there >= last), "{what}: {there:?}, {last:?} seen");
+        let from = there.into_iter().max().expect("three") + 1;
+        let options = SessionOptions::default().timeout(Duration::from_millis(500));
+        let is_over = Arc::new(AtomicBool::new(false));
+        let readers: Vec<JoinHandle<[u64; 3]>> = (0..2)
+            .map(|number| {
+                let mut session = session_by_turns(&server, number, options.clone());
+                let is_over = is_over.clone();
+                std::thread::spawn(move || look_on(&mut session, tables, &is_over))
+            })
+            .collect();
+        let writer = std::thread::spawn(move || count_up(&mut session, tables, from));
+        let mut session = server.session();
+        let wanted = from + 20 + random.below(20);
+        until("writes are seen", || {
+            look(&mut session, tables).unwrap().into_iter().all(|number| number >= wanted)
+        });
+        cut_power(&disk, &mut random, &mut server);
+        writer.join().expect("a writer");
+        std::thread::sleep(Duration::from_millis(20));
+        is_over.store(true, Ordering::SeqCst);
+        for reader in readers {
+            let seen = reader.join().expect("a reader");
+            last.iter_mut().zip(seen).for_each(|(last, seen)| *last = seen.max(*last));
+        }
+        assert!(last.iter().all(|last| *last >= wanted - 1), "{what}: {last:?} seen, and {wanted} written");
     }
 }
 

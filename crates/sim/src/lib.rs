@@ -11,6 +11,7 @@ pub mod check;
 pub mod client;
 #[cfg(kelix_sim)]
 pub mod coverage;
+#[cfg(kelix_sim)]
 pub mod disk;
 #[cfg(kelix_sim)]
 pub mod fabric;

@@ -1,10 +1,13 @@
 //! The index of ordered tables against a sorted map.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use kelix_image::words::bytes_of_mut;
-use kelix_image::{Header, Image, ImageConfig, ItemFlags, ItemHeader, Kind, PrivateSegments, Span};
-use kelix_types::{Guardian, Location, Place, TableId, TableKind, limits};
+use kelix_image::{
+    Committed, Header, Image, ImageConfig, ItemFlags, ItemHeader, Kind, PrivateSegments, Span, header_word,
+    watermark,
+};
+use kelix_types::{Guardian, Incarnation, Location, Place, TableId, TableKind, limits};
 
 use super::writer::{OrderedIndex, ScanFrom};
 use crate::learned::{Top, Window, guess_string, leaf_at};
@@ -148,6 +151,33 @@ impl World {
         leaves[leaves.partition_point(|place| *place <= leaf) - 1]
     }
 
+    /// What the leaves say of their keys, by the incarnations of the leaves.
+    fn sayings(&self) -> HashMap<Incarnation, Vec<u64>> {
+        let mut sayings = HashMap::new();
+        self.index.for_each_block(&self.image, |kind, place| {
+            if kind == Kind::LEAF {
+                let mut words = [0; Kind::LEAF_WORDS];
+                self.image.words(place, Kind::LEAF_WORDS).copy_out(0, &mut words);
+                // Neither what the next leaf is, nor which item a key has.
+                words[3] = 0;
+                let empty = words[4];
+                let seconds = words[8..].iter_mut().skip(1).step_by(2);
+                seconds.filter(|_| self.table.kind().has_items()).for_each(|second| {
+                    *second = u64::from(*second != empty);
+                });
+                sayings.insert(Guardian(words[0]).incarnation(), words.to_vec());
+            }
+        });
+        sayings
+    }
+
+    /// Whether readers are told of a leaf that a record changed it which is not committed.
+    fn is_pending(&self, leaf: Incarnation) -> bool {
+        let (mut set, page) = ([0; watermark::SET_WORDS], self.image.header().words());
+        page.copy_out(watermark::set_of(leaf), &mut set);
+        watermark::is_pending(&set, leaf, page.load(header_word::COMMITTED_RECORD))
+    }
+
     fn scan(&self, from: ScanFrom<'_>, limit: usize) -> Vec<u64> {
         let mut found = Vec::new();
         if limit > 0 {
@@ -183,6 +213,37 @@ fn key(kind: TableKind, set: u64, number: u64) -> Vec<u8> {
             key
         }
         (false, _) => vec![b'a'; number as usize % 60],
+    }
+}
+
+/// Whatever a write changes of what leaves say, readers are told so, and of no other leaf.
+#[test]
+fn readers_are_told_which_leaves_are_not_committed() {
+    let steps = if cfg!(miri) { 100 } else { 1_500 };
+    for kind in [TableKind::Inline, TableKind::Numbers, TableKind::Strings] {
+        let mut world = world(kind);
+        world.image.begin_commits(0);
+        let (mut state, mut changes) = (7, 0);
+        for step in 1..=2 * steps {
+            let before = world.sayings();
+            world.image.begin_record(step);
+            let key = key(kind, 0, random(&mut state) % (steps / 4));
+            let chance = random(&mut state) % 16;
+            if chance < if step <= steps { 12 } else { 3 } {
+                let value = random(&mut state);
+                world.put(&key, value);
+            } else {
+                world.delete(&key);
+            }
+            for (leaf, says) in world.sayings() {
+                let has_changed = before.get(&leaf) != Some(&says);
+                assert_eq!(world.is_pending(leaf), has_changed, "{kind:?} step {step} {leaf:?}");
+                changes += u64::from(has_changed);
+            }
+            world.image.commit(Committed { incarnation: 0, record: step });
+        }
+        let counts = world.index.counts();
+        assert!(changes > steps / 2 && counts.splits > 5 && counts.merges > 5, "{changes} {counts:?}");
     }
 }
 

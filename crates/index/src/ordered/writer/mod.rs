@@ -249,7 +249,10 @@ impl OrderedIndex {
         let at = self.position(key);
         let place = self.place(at);
         if second != LeafHeader::load(leaf_words(image, place)).empty() {
-            image.note_leaf(place);
+            // Where there are items, these tell whether they are committed.
+            if !self.kind.has_items() {
+                image.note_leaf(place);
+            }
             image.change(word, 1).publish(0, second);
             return Ok(());
         }
