@@ -163,7 +163,7 @@ fuzz_target!(|data: &[u8]| {
     let mut changes = Changes::default();
     let mut fabric = MAILBOXES.clone();
     (fabric.memory, fabric.stamp, fabric.term) = (Some(IMAGE.map.clone()), 7, Harness::TERM);
-    let mut shard = ShardReader::new(PEER, Harness::TERM, None);
+    let mut shard = ShardReader::new(PEER, Harness::TERM, None, false);
     let mut landing = Landing::default();
     let budget = [1 << 20, 3 << 10, 700, 0][usize::from(input.u8()) & 3];
     for table in ORDERED {
@@ -174,7 +174,7 @@ fuzz_target!(|data: &[u8]| {
     let authority = Span::private(64);
     authority.words().store(0, Harness::TERM);
     let direct = Direct::new(IMAGE.map.clone(), &IMAGE.header, authority.word(0));
-    let mut near = ShardReader::new(PEER, Harness::TERM, Some(direct));
+    let mut near = ShardReader::new(PEER, Harness::TERM, Some(direct), false);
     while !input.is_empty() {
         let what = input.u8();
         if what & 3 != 0 {

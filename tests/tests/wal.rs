@@ -771,7 +771,10 @@ fn what_a_reader_has_seen_is_there_after_a_cut() {
         let mut session = server.session();
         let tables = counted(&mut session);
         let there = look(&mut session, tables).unwrap();
-        assert!(there.iter().zip(&last).all(|(there, last)| there >= last), "{what}: {there:?}, {last:?} seen");
+        assert!(
+            there.iter().zip(&last).all(|(there, last)| there >= last),
+            "{what}: {there:?}, {last:?} seen"
+        );
         let from = there.into_iter().max().expect("three") + 1;
         let options = SessionOptions::default().timeout(Duration::from_millis(500));
         let is_over = Arc::new(AtomicBool::new(false));

@@ -404,11 +404,11 @@ impl Clients {
         }
     }
 
-    /// The step has become a record: posts the replies that waited for no more than that, or for what is on
+    /// What was done has become a record: posts the replies that waited for no more than that, or for what is on
     /// the disk by now, which `commit` tells the readers of the memory before. Whether whoever writes the log
     /// is to be woken.
     #[inline]
-    pub fn end_step(
+    pub fn end_record(
         &mut self,
         fabric: &mut impl Mailbox,
         reached: Reached,
@@ -420,7 +420,7 @@ impl Clients {
         if let Some(committed) = self.held.look_at_disk() {
             commit(committed);
         }
-        let wakes = self.held.end_step(reached);
+        let wakes = self.held.end_record(reached);
         while let Some((peer, mut frame)) = self.held.next(reached.in_stream) {
             if let Some(client) = self.get_mut(peer) {
                 client.held -= 1;

@@ -8,7 +8,7 @@
 //!                                              commit: it is sent when the record is on the disk
 //! ```
 //!
-//! 1. No answer is sent before all that it tells of is in the stream ([`Held::end_step`]): whoever has seen
+//! 1. No answer is sent before all that it tells of is in the stream ([`Held::end_record`]): whoever has seen
 //!    it finds its effect in the batch of the log in which it finds its own later writes
 //!    (`kelix_log::LogControl`).
 //! 2. A durable answer is not sent before all that it tells of is on the disk: of a write its effect, of a
@@ -131,8 +131,8 @@ impl Held {
         (*durability == Durability::Commit).then_some(if has_failed { Committed::ALL } else { committed })
     }
 
-    /// The step has become a record, or has yet to. Whether the thread that writes the log is to be woken.
-    pub fn end_step(&mut self, reached: Reached) -> bool {
+    /// What was done has become a record, or has yet to. Whether the thread that writes the log is to be woken.
+    pub fn end_record(&mut self, reached: Reached) -> bool {
         let Some((log, _)) = &self.log else { return false };
         let is_sealed = std::mem::replace(&mut self.sealed, reached.sealed) != reached.sealed;
         if self.queue.is_empty() && !is_sealed {

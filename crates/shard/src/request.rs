@@ -18,10 +18,12 @@ use kelix_types::{KeyHash, Place, TableId};
 use kelix_wire::generation::DROP_DATASET;
 use kelix_wire::{FrameBuffer, Op, ReplyHead, Request, RequestHead, RequestShape, Status, encode_reply};
 
-use crate::clients::Fault;
 use crate::large;
-use crate::shard::{Now, Shard};
+use crate::shard::{Now, Progress, Shard};
 use crate::store::Answer;
+
+/// Requests of a batch whose changes are one record, where that is logged.
+const REQUESTS_A_RECORD: usize = 16;
 
 /// A request in a private copy.
 pub(crate) struct Task {
@@ -73,17 +75,12 @@ impl Requests {
 }
 
 impl Shard {
-    /// Serves what has arrived. Returns how many requests that were.
-    pub(crate) fn serve(
-        &mut self,
-        now: Now,
-        fabric: &mut (impl Mailbox + Clock),
-        faulty: &mut Vec<Fault>,
-    ) -> usize {
+    /// Serves what has arrived.
+    pub(crate) fn serve(&mut self, now: Now, fabric: &mut (impl Mailbox + Clock), progress: &mut Progress) {
         let mut batch = std::mem::take(&mut self.requests.batch);
         let (index, image) = (&self.store.index, &self.store.image);
         // The accesses of a batch overlap: all buckets are asked for, then all items.
-        let count = self.clients.take_requests(fabric, &mut batch, faulty, |task, ahead| {
+        let count = self.clients.take_requests(fabric, &mut batch, &mut progress.faulty, |task, ahead| {
             let request = task.request();
             let (table, key) = (request.head.table, request.key);
             let hash = index.hash(table, key);
@@ -99,11 +96,16 @@ impl Shard {
                 index.prefetch_item(image, task.bucket, task.hash, task.shape.head.table);
             }
         }
-        for task in &mut batch[..count] {
+        for (index, task) in (1..).zip(&mut batch[..count]) {
             self.handle(now, fabric, task);
+            // Answers that wait for their record are not to wait for the whole batch: their clients go on
+            // meanwhile.
+            if index % REQUESTS_A_RECORD == 0 && self.clients.held.is_on() {
+                progress.wakes_log |= self.end_record(fabric);
+            }
         }
         self.requests.batch = batch;
-        count
+        progress.requests = count;
     }
 
     /// Handles one request: it is answered, or parked.

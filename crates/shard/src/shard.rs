@@ -244,23 +244,30 @@ impl Shard {
             progress.faulty.push((peer, "numbers of tables that it knows were given again"));
         }
         if !self.recorder.is_behind() {
-            progress.requests = self.serve(now, fabric, &mut progress.faulty);
+            self.serve(now, fabric, &mut progress);
         }
         progress.next_ns = self.upkeep(now, fabric, &mut progress.renewed);
-        self.recorder.seal(&self.store, &mut self.datasets);
+        progress.wakes_log |= self.end_record(fabric);
         if self.recorder.is_behind() {
             let again = now.monotonic_ns + BEHIND_NS;
             progress.next_ns = Some(progress.next_ns.map_or(again, |next| next.min(again)));
         }
-        let reached = self.recorder.reached(&self.store);
-        let Shard { clients, store, .. } = self;
-        progress.wakes_log = clients.end_step(fabric, reached, |committed| store.image.commit(committed));
         self.clients.flush(fabric, &mut progress.faulty);
         for (peer, _) in &progress.faulty {
             self.leave(*peer);
         }
         self.datasets.take_orders(&mut progress.orders);
         progress
+    }
+
+    /// Makes a record of what has changed, and sends the answers that waited for that. Whether whoever writes
+    /// the log is to be woken.
+    #[inline]
+    pub(crate) fn end_record(&mut self, fabric: &mut impl Mailbox) -> bool {
+        self.recorder.seal(&self.store, &mut self.datasets);
+        let reached = self.recorder.reached(&self.store);
+        let Shard { clients, store, .. } = self;
+        clients.end_record(fabric, reached, |committed| store.image.commit(committed))
     }
 
     // ---- followers ----
