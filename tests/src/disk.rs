@@ -176,6 +176,12 @@ impl State {
         })
     }
 
+    /// Bytes of all files.
+    fn used(&self) -> usize {
+        let named = self.names.values().filter_map(|versions| *versions.last().expect("never empty"));
+        named.filter_map(|node| self.nodes.get(&node)).map(|node| node.bytes.len()).sum()
+    }
+
     /// Whether there is room for a file to have so many bytes.
     fn has_room(&self, node: u64, bytes: usize) -> bool {
         let Some(limit) = self.limit else { return true };
@@ -276,8 +282,7 @@ impl Disk {
     /// Lets all files together have as many bytes as they have, and so many more.
     pub fn limit(&self, more: Option<usize>) {
         let mut state = self.state();
-        let named = state.names.values().filter_map(|versions| *versions.last().expect("never empty"));
-        let used: usize = named.filter_map(|node| state.nodes.get(&node)).map(|node| node.bytes.len()).sum();
+        let used = state.used();
         state.limit = more.map(|more| used + more);
     }
 }
@@ -320,11 +325,15 @@ impl Files {
         Ok(())
     }
 
-    fn move_name(&self, from: (INodeNo, &OsStr), to: (INodeNo, &OsStr)) -> Done<()> {
+    fn move_name(&self, from: (INodeNo, &OsStr), to: (INodeNo, &OsStr), exchanges: bool) -> Done<()> {
         let mut state = self.state()?;
         let node = state.find(from.0.0, text(from.1)?).ok_or(Errno::ENOENT)?;
+        let other = match exchanges {
+            true => Some(state.find(to.0.0, text(to.1)?).ok_or(Errno::ENOENT)?),
+            false => None,
+        };
         state.name(to.0.0, text(to.1)?, Some(node));
-        state.name(from.0.0, text(from.1)?, None);
+        state.name(from.0.0, text(from.1)?, other);
         Ok(())
     }
 
@@ -453,6 +462,10 @@ impl Filesystem for Files {
         done(reply, self.remove(parent, name));
     }
 
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        done(reply, self.remove(parent, name));
+    }
+
     fn rename(
         &self,
         _: &Request,
@@ -460,10 +473,11 @@ impl Filesystem for Files {
         name: &OsStr,
         to: INodeNo,
         new: &OsStr,
-        _: RenameFlags,
+        flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        done(reply, self.move_name((parent, name), (to, new)));
+        let exchanges = flags.contains(RenameFlags::RENAME_EXCHANGE);
+        done(reply, self.move_name((parent, name), (to, new), exchanges));
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -546,7 +560,11 @@ impl Filesystem for Files {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        reply.statfs(1 << 30, 1 << 30, 1 << 30, 1 << 20, 1 << 20, 4096, 255, 4096);
+        let free = self.state().map_or(0, |state| match state.limit {
+            Some(limit) => limit.saturating_sub(state.used()) as u64 / 4096,
+            None => 1 << 30,
+        });
+        reply.statfs(1 << 30, free, free, 1 << 20, 1 << 20, 4096, 255, 4096);
     }
 
     fn fallocate(

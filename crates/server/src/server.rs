@@ -177,7 +177,7 @@ pub struct Server {
     stop: Arc<AtomicBool>,
 }
 
-fn random_u64() -> Result<u64> {
+pub(crate) fn random_u64() -> Result<u64> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|source| Error::system("serve", "no random numbers to be had", source))?;

@@ -21,6 +21,7 @@ use kelix_wire::View;
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
+use crate::namespace::DEFAULT;
 use crate::server::Shared;
 use crate::shard_thread::Command;
 use crate::store::StoreDirectory;
@@ -520,7 +521,8 @@ pub(crate) fn readable(
             .and_then(|snapshot| if verify { snapshot.verify().map(|()| snapshot) } else { Ok(snapshot) })
             .and_then(|snapshot| {
                 let held = &snapshot.description().namespaces;
-                check_served(held, namespaces, &snapshot.path().display().to_string()).map(|()| snapshot)
+                let holder = snapshot.path().display().to_string();
+                check_served(held, namespaces, (&holder, &config.directory)).map(|()| snapshot)
             })
             .and_then(|snapshot| store.check(&snapshot).map(|()| snapshot));
         match opened {
@@ -616,19 +618,25 @@ pub(crate) fn begin_with<T>(
     Err(none_is_whole(&directory))
 }
 
-/// An error if namespaces that something holds are not among those that are served (name and shards of each).
+/// An error if namespaces that something in a directory holds are not among those that are served (name and
+/// shards of each).
 pub(crate) fn check_served(
     held: &[NamespaceDescription],
     served: &[(&str, usize)],
-    holder: &str,
+    (holder, directory): (&str, &Path),
 ) -> Result<()> {
     for of in held {
         let context = match served.iter().find(|(name, _)| *name == of.name) {
             Some((_, shards)) if *shards == of.shards => continue,
-            Some(_) => {
+            Some((_, shards)) => {
+                let option =
+                    if of.name == DEFAULT { String::new() } else { format!("--namespace {} ", of.name) };
                 format!(
-                    "namespace \"{}\" has {} shards in {holder}: serve it with as many",
-                    of.name, of.shards
+                    "namespace \"{}\" has {} shards in {holder}: serve it with as many, or change that by \
+                     kelix {option}wal reshard {} --shards {shards}",
+                    of.name,
+                    of.shards,
+                    directory.display()
                 )
             }
             None => format!("{holder} has a namespace \"{}\", which is not served", of.name),
