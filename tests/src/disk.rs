@@ -14,7 +14,7 @@
 //! It is mounted in a mount namespace of the thread that makes it and of the processes and threads which that
 //! starts, so nothing of it is left behind however a test ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -129,6 +129,8 @@ struct State {
     last_node: u64,
     /// Directory and name; versions, the first of which is on the disk.
     names: BTreeMap<(u64, String), Vec<Option<u64>>>,
+    /// Names that were taken from what had them.
+    removed: BTreeSet<String>,
     /// Bytes that all files may have together.
     limit: Option<usize>,
     fault: Option<(Fault, &'static str)>,
@@ -145,6 +147,9 @@ impl State {
     }
 
     fn name(&mut self, parent: u64, name: &str, node: Option<u64>) {
+        if node.is_none() {
+            self.removed.insert(name.to_string());
+        }
         self.names.entry((parent, name.to_string())).or_insert_with(|| vec![None]).push(node);
     }
 
@@ -267,6 +272,11 @@ impl Disk {
     /// There is power again. No process may have files open that it opened before the cut.
     pub fn power_on(&self) {
         self.state().is_cut = false;
+    }
+
+    /// Whether there was a moment at which nothing had a name any more that something had had before.
+    pub fn was_without(&self, name: &str) -> bool {
+        self.state().removed.contains(name)
     }
 
     /// Lets an operation on a file whose name begins so fail.

@@ -535,9 +535,11 @@ fn a_power_cut_at_any_step_leaves_the_old_store_or_the_new_one() {
     assert!(found.contains(&("Exchanged", 1)) && found.contains(&("Exchanged", 3)), "{found:?}");
     // And once it is done.
     for seed in 0..3 {
-        let wal = disk.path().join(format!("wal-{seed}"));
+        let name = format!("wal-{seed}");
+        let wal = disk.path().join(&name);
         copy_directory(&original, &wal);
         Resharding::start(&wal, 3).done();
+        assert!(disk.was_without(&format!("{name}.reshard")) && !disk.was_without(&name));
         disk.cut(&mut Random(seed));
         disk.power_on();
         assert_eq!(written.check(&wal, "cut behind its end"), 3);

@@ -532,6 +532,36 @@ mod tests {
         assert_eq!(digests.len(), count);
     }
 
+    /// What is in tables that are dropped goes by and by, and what is being loaded never comes into force.
+    #[test]
+    fn what_is_dropped_or_being_built_stays_behind() {
+        let mailboxes = Mailboxes::default();
+        let mut alone = Harness::with(1, MEMORY, &mailboxes);
+        let intern = RequestHead::new(Op::Intern, 0, TableId::CATALOGUE);
+        let [kept, dropped] =
+            ["kept", "dropped"].map(|name| TableId(alone.call(intern, name.as_bytes(), &[]).version as u16));
+        for number in 0..5000u64 {
+            for table in [kept, dropped] {
+                alone.call(RequestHead::new(Op::Put, 0, table), &number.to_le_bytes(), b"value");
+            }
+        }
+        let built = TableId(dropped.0 + 2);
+        crate::audit::tests::build(&mut alone, built);
+        let items = alone.shard.counters().items;
+        alone.call(RequestHead::new(Op::Drop, 0, TableId::CATALOGUE), b"dropped", &[]);
+        assert!(alone.shard.counters().items > items - 5000, "all of it has gone already");
+        let mut source = SourceShard(&mut alone.shard);
+        let (left, mut tables) = (source.dropped_tables(), BTreeSet::new());
+        assert_eq!(left, BTreeSet::from([dropped, built]));
+        let look = &mut |carried: &Carried<'_>| {
+            tables.insert(carried.table);
+            Ok(())
+        };
+        source.carry(&left, look).unwrap();
+        assert_eq!(tables, BTreeSet::from([TableId::CATALOGUE, kept]));
+        alone.wipe();
+    }
+
     #[test]
     fn a_key_that_two_shards_have_is_refused() {
         let mailboxes = Mailboxes::default();
