@@ -599,20 +599,43 @@ pub fn verify_snapshot(path: &Path) -> Result<Snapshot> {
     Ok(snapshot)
 }
 
+/// Why nothing can be begun with a snapshot.
+pub(crate) enum BeginError {
+    /// The snapshot is damaged, and the one before may not be.
+    Snapshot(Error),
+    /// No other one helps.
+    Final(Error),
+}
+
+impl From<Error> for BeginError {
+    fn from(error: Error) -> BeginError {
+        match error.kind() {
+            ErrorKind::Damaged => BeginError::Snapshot(error),
+            _ => BeginError::Final(error),
+        }
+    }
+}
+
 /// Begins with the first of these snapshots that is whole, which shows when it is read; empty, if there are
 /// none. Also tells when that one was made, and its length.
 pub(crate) fn begin_with<T>(
     kept: Vec<Snapshot>,
-    begin: impl Fn(Option<&Snapshot>) -> Result<T>,
+    begin: impl Fn(Option<&Snapshot>) -> std::result::Result<T, BeginError>,
 ) -> Result<(T, Option<(SystemTime, u64)>)> {
-    let Some(newest) = kept.first() else { return Ok((begin(None)?, None)) };
+    let Some(newest) = kept.first() else {
+        return match begin(None) {
+            Ok(begun) => Ok((begun, None)),
+            Err(BeginError::Snapshot(error) | BeginError::Final(error)) => Err(error),
+        };
+    };
     let directory = newest.path().parent().unwrap_or(Path::new(".")).to_path_buf();
     for snapshot in kept {
         match begin(Some(&snapshot)) {
-            Err(error) if error.kind() == ErrorKind::Damaged => {
+            Err(BeginError::Snapshot(error)) => {
                 warn!(%error, "this snapshot is not used, but the one before it");
             }
-            begun => return Ok((begun?, Some((snapshot.description().made(), snapshot.bytes())))),
+            Err(BeginError::Final(error)) => return Err(error),
+            Ok(begun) => return Ok((begun, Some((snapshot.description().made(), snapshot.bytes())))),
         }
     }
     Err(none_is_whole(&directory))

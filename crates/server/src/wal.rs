@@ -34,6 +34,7 @@ use tracing::{error, info, warn};
 use crate::authority::Lock;
 use crate::namespace::Namespace;
 use crate::server::Shared;
+use crate::snapshots::BeginError;
 use crate::store::StoreDirectory;
 use replay::{Layout, Replay};
 
@@ -110,7 +111,7 @@ impl LogFiles {
         base: Option<&Snapshot>,
         served: &[(&str, usize)],
         seed: &dyn Fn() -> Result<u64>,
-    ) -> Result<Result<Replayed>> {
+    ) -> std::result::Result<Replayed, BeginError> {
         let (directory, store, until) = (&self.directory, self.store, self.config.until);
         let replay = Replay { log: &self.log, directory, store, served, until };
         replay.run(base, &|_| seed())

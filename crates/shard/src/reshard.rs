@@ -149,16 +149,13 @@ impl TargetShard<'_> {
             let now_ns = store.counters.puts / KEYS_AN_EPOCH * EPOCH_NS;
             store.image.advance_epoch(now_ns, || now_ns);
         }
+        if store.has_key(table, key) {
+            return Err(damaged("a key is on two shards"));
+        }
         match &carried.what {
-            What::Inline(value) => {
-                let known = store.index.ordered(table).and_then(|index| index.find(&store.image, key));
-                if known.is_some() {
-                    return Err(damaged("a key is on two shards"));
-                }
-                store.set_inline((table, key), *value).map_err(no_room)
-            }
+            What::Inline(value) => store.set_inline((table, key), *value).map_err(no_room),
             What::Item { header, options, tail } => {
-                store.take_item((*header, *options, tail), key, version).map_err(no_room)?
+                store.take_item((*header, *options, tail), key, version).map_err(no_room)
             }
             What::Large { flags, options, value, bytes } => {
                 let runs = allocate_runs(store, *bytes).map_err(no_room)?;
@@ -177,24 +174,28 @@ impl TargetShard<'_> {
                 tail.extend_from_slice(&body);
                 let flags = flags.with(ItemFlags::LARGE);
                 let header = ItemHeader { table, flags, key_bytes: key.len(), body_bytes: body.len() * 8 };
-                store.take_item((header, *options, &tail), key, version).map_err(no_room)?
+                store.take_item((header, *options, &tail), key, version).map_err(no_room)
             }
         }
     }
 }
 
 impl Store {
-    /// Makes an item live under a version that it had elsewhere. The inner error: the key is here.
+    fn has_key(&self, table: TableId, key: &[u8]) -> bool {
+        match table.kind().has_items() {
+            true => self.index.find(&self.image, self.index.hash(table, key), table, key).is_some(),
+            false => self.index.ordered(table).and_then(|index| index.find(&self.image, key)).is_some(),
+        }
+    }
+
+    /// Makes an item live under a version that it had elsewhere.
     fn take_item(
         &mut self,
         (header, options, tail): (ItemHeader, ItemOptions, &[u64]),
         key: &[u8],
         version: Version,
-    ) -> std::result::Result<Result<()>, NoRoom> {
+    ) -> std::result::Result<(), NoRoom> {
         let (table, hash) = (header.table, self.index.hash(header.table, key));
-        if self.index.find(&self.image, hash, table, key).is_some() {
-            return Ok(Err(damaged("a key is on two shards")));
-        }
         let location = self.image.allocate_item(header.item_bytes())?;
         let slot = self.image.change_slot(location);
         slot.store(1, header.word());
@@ -204,7 +205,7 @@ impl Store {
         self.image.change_slot(location).publish(0, Incarnation(version.0).live().0);
         self.counters.items += 1;
         self.keys.add(table);
-        Ok(Ok(()))
+        Ok(())
     }
 }
 

@@ -116,21 +116,37 @@ fn remove_first(
     Ok(Some(name))
 }
 
-fn sync_without(storage: &dyn Storage, name: &str) -> Result<()> {
-    let synced = storage.sync();
-    synced.map_err(|source| system(WRITE, "sync the directory without", storage, name, source))
+/// Removes the oldest files whose records all are at or before these sequences, and returns how many. Each is
+/// gone for good before the next is removed; `settled` is told how that went.
+fn remove_oldest(
+    storage: &dyn Storage,
+    files: &mut Vec<FileHead>,
+    sequences: &[u64],
+    mut settled: impl FnMut(Result<()>) -> Result<()>,
+) -> Result<u64> {
+    let mut removed = 0;
+    while let Some(name) = remove_first(storage, files, sequences)? {
+        let synced = storage.sync();
+        let what = "sync the directory without";
+        settled(synced.map_err(|source| system(WRITE, what, storage, &name, source)))?;
+        removed += 1;
+    }
+    Ok(removed)
+}
+
+/// Keeps the first failure after which nothing is known of what is on the disk.
+fn note_failure<T>(failed: &mut Option<String>, result: Result<T>) -> Result<T> {
+    if let Err(error) = &result {
+        failed.get_or_insert_with(|| error.to_string());
+    }
+    result
 }
 
 impl Log {
     /// Removes files as [`LogWriter::truncate`] does, where nobody writes.
     pub fn truncate(self, sequences: &[u64]) -> Result<u64> {
         let (storage, mut files) = self.into_parts();
-        let mut removed = 0;
-        while let Some(name) = remove_first(&*storage, &mut files, sequences)? {
-            sync_without(&*storage, &name)?;
-            removed += 1;
-        }
-        Ok(removed)
+        remove_oldest(&*storage, &mut files, sequences, |synced| synced)
     }
 }
 
@@ -182,10 +198,7 @@ impl LogWriter {
 
     /// A failure after which nothing is known of what is on the disk.
     fn finally<T>(&mut self, result: Result<T>) -> Result<T> {
-        if let Err(error) = &result {
-            self.failed.get_or_insert_with(|| error.to_string());
-        }
-        result
+        note_failure(&mut self.failed, result)
     }
 
     /// Whether something failed after which the log takes nothing any more.
@@ -280,13 +293,8 @@ impl LogWriter {
     /// many. Each is gone for good before the next is removed, so that no power cut leaves a gap.
     pub fn truncate(&mut self, sequences: &[u64]) -> Result<u64> {
         self.check()?;
-        let mut removed = 0;
-        while let Some(name) = remove_first(&*self.storage, &mut self.files, sequences)? {
-            let synced = sync_without(&*self.storage, &name);
-            self.finally(synced)?;
-            removed += 1;
-        }
-        Ok(removed)
+        let LogWriter { storage, files, failed, .. } = self;
+        remove_oldest(&**storage, files, sequences, |synced| note_failure(failed, synced))
     }
 
     fn current(&self) -> &FileHead {

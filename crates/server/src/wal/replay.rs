@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use crate::shard_thread::LoggedSegments;
-use crate::snapshots::check_served;
+use crate::snapshots::{BeginError, check_served};
 
 /// Words that are given to a shard at once.
 const PIECE_WORDS: usize = 128 << 10;
@@ -156,13 +156,13 @@ impl Replay<'_> {
         &self,
         base: Option<&Snapshot>,
         seed: &dyn Fn(&str) -> Result<u64>,
-    ) -> Result<Result<Replayed>> {
+    ) -> std::result::Result<Replayed, BeginError> {
         if let Some(head) = self.log.files().iter().find(|head| head.identity.store != self.store) {
             let context = format!(
                 "the log is of another store ({:016x}) than its directory ({:016x}): move it to one of its own",
                 head.identity.store, self.store
             );
-            return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
+            return Err(Error::new(ErrorKind::InvalidArgument, "serve", context).into());
         }
         let seed_of_base = |name: &str| match base.and_then(|base| base.description().namespace(name)) {
             Some((_, of)) => Ok(of.hash_seed),
@@ -179,10 +179,7 @@ impl Replay<'_> {
         let mut shards = begun?;
         let behind: Vec<u64> = shards.iter().map(|(_, follower)| follower.applied()).collect();
         let based = began.elapsed();
-        let end = match self.apply(base, &mut shards, &behind) {
-            Ok(end) => end,
-            Err(error) => return Ok(Err(error)),
-        };
+        let end = self.apply(base, &mut shards, &behind).map_err(BeginError::Final)?;
         let sequences: Vec<u64> = shards.iter().map(|(_, follower)| follower.applied()).collect();
         // Of what was read, what is in the base was passed over.
         let records: u64 = sequences.iter().zip(&behind).map(|(applied, behind)| applied - behind).sum();
@@ -206,7 +203,7 @@ impl Replay<'_> {
         // One of which there never was anything begins as a new one.
         let is_there = |(_, follower): &Shadow| follower.applied() > 0 || !follower.kept().is_empty();
         let shards = shards.into_iter().map(|shadow| Some(shadow).filter(is_there)).collect();
-        Ok(Ok(Replayed { shards, layout, position, report }))
+        Ok(Replayed { shards, layout, position, report })
     }
 
     /// Applies all records behind these sequences.
