@@ -16,7 +16,7 @@ use crate::files::batch::Batch;
 use crate::files::head::FileHead;
 use crate::files::read::is_before;
 use crate::files::{
-    Identity, Log, LogFile, NEXT, PAGE_BYTES, Position, Storage, WRITE, name_of, system, write_words,
+    Identity, Log, LogFile, NEXT, PAGE_BYTES, Position, Storage, Tail, WRITE, name_of, system, write_words,
 };
 
 /// Writes a log. There is one writer of a directory at a time, which the caller sees to.
@@ -73,8 +73,8 @@ impl Next {
 
 /// Makes durable what of a log was read, whether or not the page cache holds it for clean: by writing again
 /// what was not known to be durable. Returns the file and the byte behind what was read.
-fn settle(log: &Log, position: &Position) -> Result<Option<(u64, u64)>> {
-    let Some((first, at, words)) = log.unsettled(position)? else { return Ok(None) };
+fn settle(log: &Log, tail: Option<Tail>) -> Result<Option<(u64, u64)>> {
+    let Some(Tail { file: first, at, words }) = tail else { return Ok(None) };
     let name = name_of(first);
     let settled = || {
         let mut file = log.storage().open_to_write(&name)?;
@@ -153,10 +153,15 @@ impl Log {
 impl LogWriter {
     /// Goes on with a log behind a position, which reading told, in a new file. A file that begins there and
     /// has no batch is replaced. Everything before is durable afterwards.
-    pub fn create(log: Log, identity: Identity, position: Position, file_bytes: u64) -> Result<LogWriter> {
+    pub fn create(
+        log: Log,
+        identity: Identity,
+        mut position: Position,
+        file_bytes: u64,
+    ) -> Result<LogWriter> {
         let mut head = FileHead::at(&identity, &position)?;
         refuse_files_behind(&log, &position)?;
-        let settled = settle(&log, &position)?;
+        let settled = settle(&log, position.tail.take())?;
         let (storage, mut files) = log.into_parts();
         files.retain(|head| head.first <= position.batch);
         let at = head.bytes;

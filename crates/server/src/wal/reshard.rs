@@ -134,7 +134,9 @@ fn reshard_held(
     let replayed = old.replay(store)?;
     let torn_bytes = replayed.report["torn_bytes"].as_u64().unwrap_or(0);
     let sequence = replayed.position.sequences.iter().max().copied().unwrap_or(0) + 1;
-    let last = Position { sequences: vec![sequence; layout.shards()], ..replayed.position };
+    // In the new directory there is nothing before it.
+    let sequences = vec![sequence; layout.shards()];
+    let last = Position { sequences, tail: None, ..replayed.position };
     check_memory(&replayed.shards)?;
     tell(ReshardStep::Read);
     let mut carrying = Carrying::new(&layout, store.term());
