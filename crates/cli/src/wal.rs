@@ -40,7 +40,7 @@ Examples:
     ///
     /// Reads log and snapshots as a server does at its start, puts everything into so many new shards, and
     /// writes these into a new directory beside, as a snapshot and the head of a log. That is read back, and
-    /// exchanged for the old one, which stays as DIRECTORY.before-reshard. So a server finds one or the other,
+    /// exchanged for the old one, which stays as DIRECTORY.before-reshard. So a server finds one of both,
     /// also where this is killed. It takes twice the memory of the store, and as much room on the disk as a
     /// snapshot. All items stay what they are, versions among them, and so do tables and loaded datasets. Not
     /// carried over are a load that is under way, earlier moments of the log, and what clients were answered:

@@ -5,17 +5,17 @@
 //! shards as they are --- each key with what it has: Carried ---> the new shard that has the key
 //! ```
 //!
-//! 1. An item keeps its version, which is the incarnation of its object in the new shard. Places are new, so no
-//!    pair of a place and an incarnation stands for two objects; objects of two old shards that had one
+//! 1. An item keeps its version, which is the incarnation of its object in the new shard. Places are new, so
+//!    no pair of a place and an incarnation stands for two objects; objects of two old shards that had one
 //!    incarnation stand at two places ([`TargetShard::take`]).
 //! 2. Where the targets of links stand is unknown in the new shards: links are followed by key, and repaired
 //!    by whoever follows them first ([`unknown_targets`]).
 //! 3. What no item says is what shard 0 keeps, for all new shards ([`SourceShard::kept_for`]).
 //! 4. Tables that shard 0 knows as dropped are not carried, nor is a generation that is being built: as at a
 //!    start ([`SourceShard::dropped_tables`]).
-//! 5. What clients were answered is known by the number of a write to a shard, not by its key, so it cannot be
-//!    carried. A write that is asked for again of a new shard is answered as one that is not known any more,
-//!    and is not done ([`crate::deduplication`]).
+//! 5. What clients were answered is known by the number of a write to a shard, not by its key, so it cannot
+//!    be carried. A write that is asked for again of a new shard is answered as one that is not known any
+//!    more, and is not done ([`crate::deduplication`]).
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Gives a store another number of shards, for tests that end it at a step of their choice.
 //!
-//! `kelix-test-reshard DIRECTORY SHARDS [NAMESPACE]` prints a line for each step, as `step Begun`, and goes on
-//! when it reads one. In the end it prints `done KEYS` or `refused WHY`.
+//! `kelix-test-reshard DIRECTORY SHARDS [NAMESPACE]` prints a line for each step, as `step Begun`, and goes
+//! on when it reads one. In the end it prints `done KEYS` or `refused WHY`.
 
 use kelix_server::{Reshard, reshard_log};
 

@@ -200,8 +200,8 @@ fn reading_ends_where_it_breaks() {
     assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
 }
 
-/// What the page cache had when it was read, and the disk has not, is written as it was read, and not as it is
-/// found a second time.
+/// What the page cache had when it was read, and the disk has not, is written as it was read, and not as it
+/// is found a second time.
 #[test]
 fn what_was_read_is_what_is_made_durable() {
     let (disk, name, starts) = five([true, true, false, false, false]);

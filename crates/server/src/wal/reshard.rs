@@ -219,7 +219,8 @@ fn check_memory(shards: &[Option<Shadow>]) -> Result<()> {
     match memory_of_host("MemAvailable") {
         Some(bytes) if bytes < needed => {
             let context = format!(
-                "the new shards take {needed} bytes of memory beside those that there are, and {} kB are to be had",
+                "the new shards take {needed} bytes of memory beside those that there are, and {} kB are \
+                 to be had",
                 bytes / 1024
             );
             Err(Error::new(ErrorKind::OutOfMemory, OPERATION, context))

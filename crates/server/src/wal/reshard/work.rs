@@ -81,8 +81,8 @@ impl Work {
         let device = |path: &Path| fs::metadata(path).map(|of| of.dev()).ok();
         if device(&work.directory) != device(&work.parent) {
             let context = format!(
-                "a file system is mounted at {0}, so it cannot be exchanged for another directory: move what is in it to a \
-                 directory within, as {0}/store, and serve that",
+                "a file system is mounted at {0}, so it cannot be exchanged for another directory: move what \
+                 is in it to a directory within, as {0}/kelix, and serve that",
                 work.directory.display()
             );
             return Err(invalid(context));
