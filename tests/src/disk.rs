@@ -14,7 +14,7 @@
 //! It is mounted in a mount namespace of the thread that makes it and of the processes and threads which that
 //! starts, so nothing of it is left behind however a test ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -129,6 +129,8 @@ struct State {
     last_node: u64,
     /// Directory and name; versions, the first of which is on the disk.
     names: BTreeMap<(u64, String), Vec<Option<u64>>>,
+    /// Names that were taken from what had them.
+    removed: BTreeSet<String>,
     /// Bytes that all files may have together.
     limit: Option<usize>,
     fault: Option<(Fault, &'static str)>,
@@ -145,6 +147,9 @@ impl State {
     }
 
     fn name(&mut self, parent: u64, name: &str, node: Option<u64>) {
+        if node.is_none() {
+            self.removed.insert(name.to_string());
+        }
         self.names.entry((parent, name.to_string())).or_insert_with(|| vec![None]).push(node);
     }
 
@@ -174,6 +179,12 @@ impl State {
             blksize: 4096,
             flags: 0,
         })
+    }
+
+    /// Bytes of all files.
+    fn used(&self) -> usize {
+        let named = self.names.values().filter_map(|versions| *versions.last().expect("never empty"));
+        named.filter_map(|node| self.nodes.get(&node)).map(|node| node.bytes.len()).sum()
     }
 
     /// Whether there is room for a file to have so many bytes.
@@ -263,6 +274,11 @@ impl Disk {
         self.state().is_cut = false;
     }
 
+    /// Whether there was a moment at which nothing had a name any more that something had had before.
+    pub fn was_without(&self, name: &str) -> bool {
+        self.state().removed.contains(name)
+    }
+
     /// Lets an operation on a file whose name begins so fail.
     pub fn fail(&self, fault: Fault, prefix: &'static str) {
         self.state().fault = Some((fault, prefix));
@@ -276,8 +292,7 @@ impl Disk {
     /// Lets all files together have as many bytes as they have, and so many more.
     pub fn limit(&self, more: Option<usize>) {
         let mut state = self.state();
-        let named = state.names.values().filter_map(|versions| *versions.last().expect("never empty"));
-        let used: usize = named.filter_map(|node| state.nodes.get(&node)).map(|node| node.bytes.len()).sum();
+        let used = state.used();
         state.limit = more.map(|more| used + more);
     }
 }
@@ -320,11 +335,15 @@ impl Files {
         Ok(())
     }
 
-    fn move_name(&self, from: (INodeNo, &OsStr), to: (INodeNo, &OsStr)) -> Done<()> {
+    fn move_name(&self, from: (INodeNo, &OsStr), to: (INodeNo, &OsStr), exchanges: bool) -> Done<()> {
         let mut state = self.state()?;
         let node = state.find(from.0.0, text(from.1)?).ok_or(Errno::ENOENT)?;
+        let other = match exchanges {
+            true => Some(state.find(to.0.0, text(to.1)?).ok_or(Errno::ENOENT)?),
+            false => None,
+        };
         state.name(to.0.0, text(to.1)?, Some(node));
-        state.name(from.0.0, text(from.1)?, None);
+        state.name(from.0.0, text(from.1)?, other);
         Ok(())
     }
 
@@ -453,6 +472,10 @@ impl Filesystem for Files {
         done(reply, self.remove(parent, name));
     }
 
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        done(reply, self.remove(parent, name));
+    }
+
     fn rename(
         &self,
         _: &Request,
@@ -460,10 +483,11 @@ impl Filesystem for Files {
         name: &OsStr,
         to: INodeNo,
         new: &OsStr,
-        _: RenameFlags,
+        flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        done(reply, self.move_name((parent, name), (to, new)));
+        let exchanges = flags.contains(RenameFlags::RENAME_EXCHANGE);
+        done(reply, self.move_name((parent, name), (to, new), exchanges));
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -546,7 +570,11 @@ impl Filesystem for Files {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        reply.statfs(1 << 30, 1 << 30, 1 << 30, 1 << 20, 1 << 20, 4096, 255, 4096);
+        let free = self.state().map_or(0, |state| match state.limit {
+            Some(limit) => limit.saturating_sub(state.used()) as u64 / 4096,
+            None => 1 << 30,
+        });
+        reply.statfs(1 << 30, free, free, 1 << 20, 1 << 20, 4096, 255, 4096);
     }
 
     fn fallocate(

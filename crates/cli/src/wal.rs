@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use kelix_log::files::{Directory, End, FileSurvey, Log};
+use kelix_server::{Reshard, ReshardStep};
+use kelix_types::limits::SHARDS_MAX;
 use serde_json::{Value, json};
 
 use crate::context::{Context, plural};
-use crate::units::show_size;
+use crate::progress::Line;
+use crate::units::{show_size, within};
 use crate::{Exit, Failure};
 
 /// Look at the log of a server in its directory
@@ -33,6 +36,32 @@ Examples:
 Examples:
   kelix wal truncate /var/lib/kelix")]
     Truncate(WalArgs),
+    /// Give a store another number of shards, where no server uses its directory
+    ///
+    /// Reads log and snapshots as a server does at its start, puts everything into so many new shards, and
+    /// writes these into a new directory beside, as a snapshot and the head of a log. That is read back, and
+    /// exchanged for the old one, which stays as DIRECTORY.before-reshard. So a server finds one of both,
+    /// also where this is killed. It takes twice the memory of the store, and as much room on the disk as a
+    /// snapshot. All items stay what they are, versions among them, and so do tables and loaded datasets. Not
+    /// carried over are a load that is under way, earlier moments of the log, and what clients were answered:
+    /// a write that is asked for again is reported as unknown, and not done once more.
+    ///
+    /// The shards are those of the namespace that is given with --namespace.
+    #[command(after_long_help = "\
+Examples:
+  kelix wal reshard /var/lib/kelix --shards 4
+  kelix serve --wal /var/lib/kelix --shards 4
+  kelix --namespace people wal reshard /var/lib/kelix --shards 2")]
+    Reshard(ReshardArgs),
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ReshardArgs {
+    /// The directory
+    directory: PathBuf,
+    /// How many shards there are to be
+    #[arg(long, value_name = "N", value_parser = within::<usize>(1, SHARDS_MAX as u64))]
+    shards: usize,
 }
 
 #[derive(clap::Args)]
@@ -46,6 +75,7 @@ pub(crate) fn run(context: &Context, command: &WalCommand) -> Result<(), Failure
         WalCommand::Status(args) => status(context, &args.directory),
         WalCommand::Verify(args) => verify(context, &args.directory),
         WalCommand::Truncate(args) => truncate(context, &args.directory),
+        WalCommand::Reshard(args) => reshard(context, args),
     }
 }
 
@@ -151,4 +181,55 @@ fn truncate(context: &Context, directory: &Path) -> Result<(), Failure> {
         return context.print_json(&json!({"removed": removed}));
     }
     Ok(writeln!(std::io::stdout(), "{} removed", plural(removed, "file"))?)
+}
+
+fn progress_of(step: ReshardStep) -> String {
+    match step {
+        ReshardStep::Read => "read; sharing it out anew".into(),
+        ReshardStep::Carried(keys) => format!("{} in their new shards", plural(keys, "key")),
+        ReshardStep::Begun => "writing".into(),
+        ReshardStep::Writing(bytes, of) => format!("{} of {} written", show_size(bytes), show_size(of)),
+        ReshardStep::BaseWritten | ReshardStep::Written => "written; reading it back".into(),
+        ReshardStep::Verified | ReshardStep::Named | ReshardStep::Exchanged => {
+            "read back; exchanging it for the old directory".into()
+        }
+    }
+}
+
+fn reshard(context: &Context, args: &ReshardArgs) -> Result<(), Failure> {
+    let ReshardArgs { directory, shards } = args;
+    let wanted =
+        Reshard { directory: directory.clone(), namespace: context.namespace.clone(), shards: *shards };
+    let mut line = Line::new(context.json);
+    line.show(|| format!("reading {}", directory.display()));
+    let done = kelix_server::reshard_log(&wanted, &mut |step| line.show(|| progress_of(step)));
+    line.clear();
+    let done = done?;
+    if context.json {
+        return context.print_json(&json!({
+            "shards_before": done.shards_before,
+            "shards": shards,
+            "keys": done.keys,
+            "bytes": done.bytes,
+            "torn_bytes": done.torn_bytes,
+            "before": done.before.display().to_string(),
+        }));
+    }
+    let torn = match done.torn_bytes {
+        0 => String::new(),
+        bytes => format!(
+            ", without {} at the end of the log that were not written to their end",
+            plural(bytes, "byte")
+        ),
+    };
+    Ok(writeln!(
+        std::io::stdout(),
+        "{}: {} in place of {}, {} in a snapshot of {}{torn}; {} is what it was before, and may go",
+        directory.display(),
+        plural(*shards as u64, "shard"),
+        done.shards_before,
+        plural(done.keys, "key"),
+        show_size(done.bytes),
+        done.before.display(),
+    )?)
 }

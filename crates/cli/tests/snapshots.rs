@@ -114,8 +114,20 @@ fn a_server_goes_on_where_another_one_ended() {
     assert_eq!(all(&place), before);
     end(server);
     assert_eq!(files(&place).len(), 2, "two are kept");
-    // With another number of shards it is not to be had.
-    begun(&place).failed(2, &["2 shards"]);
+    // With another number of shards it is not to be had, until it was given that.
+    begun(&place).failed(2, &["2 shards", "kelix wal reshard", "--shards 1"]);
+    let kept = place.path().join("kept");
+    let reshard = ["wal", "reshard", kept.to_str().unwrap(), "--shards"];
+    let told = place.kelix(&[&reshard[..], &["1", "--json"]].concat()).json();
+    assert_eq!((&told["shards_before"], &told["shards"]), (&2.into(), &1.into()), "{told}");
+    let server = serve(&place, &[]);
+    assert_eq!(all(&place), before);
+    end(server);
+    assert_eq!(place.kelix(&[&reshard[..], &["1", "--json"]].concat()).error(2)["kind"], "invalid argument");
+    place.kelix(&[&reshard[..], &["2"]].concat()).failed(2, &["before-reshard is there"]);
+    std::fs::remove_dir_all(told["before"].as_str().expect("a path")).unwrap();
+    let told = place.kelix(&[&reshard[..], &["2"]].concat());
+    assert!(told.ok().contains("2 shards in place of 1"), "{told:?}");
     let server = serve(&place, &["--fresh"]);
     assert_eq!(place.kelix(&["table", "list"]).ok(), "");
     drop(server);

@@ -28,7 +28,7 @@ pub use listening::Reserved;
 pub use namespace::{NamespaceConfig, Rights, Who};
 pub use server::{Ended, Prepared, Server, ServerConfig, Statistics, Stopper, Token};
 pub use snapshots::{SnapshotConfig, Taken, verify_snapshot};
-pub use wal::{WalConfig, truncate_log};
+pub use wal::{Reshard, ReshardStep, Resharded, WalConfig, reshard_log, truncate_log};
 
 /// Prepares a process that is there for a server: it may have as many open files as the system allows it at
 /// most, of which each client needs a few, and gives memory that clients over TCP had back when they have

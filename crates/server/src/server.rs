@@ -27,7 +27,7 @@ use crate::listening::Reserved;
 use crate::memory::{memory_limit, memory_of_host};
 use crate::namespace::{DEFAULT, Namespace, NamespaceConfig, Numbers, Rights, Visitor};
 use crate::shard_thread::{Command, News, Origin, ShardHandle};
-use crate::snapshots::{self, Asker, SnapshotConfig, Snapshots, Taken};
+use crate::snapshots::{self, Asker, BeginError, SnapshotConfig, Snapshots, Taken};
 use crate::store::{StoreDirectory, term_of_clock};
 use crate::verbs::VerbsThread;
 use crate::wal::{self, LogFiles, Replayed, ShardsLog, Wal, WalConfig};
@@ -177,7 +177,7 @@ pub struct Server {
     stop: Arc<AtomicBool>,
 }
 
-fn random_u64() -> Result<u64> {
+pub(crate) fn random_u64() -> Result<u64> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|source| Error::system("serve", "no random numbers to be had", source))?;
@@ -326,20 +326,16 @@ impl Server {
             }
             _ => None,
         };
-        let begin = |restored: Option<&Snapshot>| {
-            let replayed = log.as_ref().map(|log| log.replay(restored, &shapes, &random_u64)).transpose()?;
-            let replayed = match replayed.transpose() {
-                Ok(replayed) => replayed.map(Mutex::new),
-                Err(error) => return Ok(Err(error)),
-            };
+        let begin = |restored: Option<&Snapshot>| -> std::result::Result<_, BeginError> {
+            let replayed = log.as_ref().map(|log| log.replay(restored, &shapes, &random_u64));
+            let replayed = replayed.transpose()?.map(Mutex::new);
             let log = log.as_ref().map(|log| &log.shards);
             let beginning = Beginning { snapshot: restored, replayed: replayed.as_ref(), log };
             let served = begin(config, &namespaces, beginning, (&authority, incarnation_term), &news)?;
             let replayed = replayed.map(|replayed| replayed.into_inner().expect("no panic under this lock"));
-            Ok(Ok((served, replayed)))
+            Ok((served, replayed))
         };
-        let (result, begun) = snapshots::begin_with(kept, begin)?;
-        let ((served, stop), replayed) = result?;
+        let (((served, stop), replayed), begun) = snapshots::begin_with(kept, begin)?;
         let listener = authority.listen()?;
         authority.note_address(tcp)?;
         if let Some(store) = &store {

@@ -21,6 +21,7 @@ use kelix_wire::View;
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
+use crate::namespace::DEFAULT;
 use crate::server::Shared;
 use crate::shard_thread::Command;
 use crate::store::StoreDirectory;
@@ -520,7 +521,8 @@ pub(crate) fn readable(
             .and_then(|snapshot| if verify { snapshot.verify().map(|()| snapshot) } else { Ok(snapshot) })
             .and_then(|snapshot| {
                 let held = &snapshot.description().namespaces;
-                check_served(held, namespaces, &snapshot.path().display().to_string()).map(|()| snapshot)
+                let holder = snapshot.path().display().to_string();
+                check_served(held, namespaces, (&holder, &config.directory)).map(|()| snapshot)
             })
             .and_then(|snapshot| store.check(&snapshot).map(|()| snapshot));
         match opened {
@@ -597,38 +599,67 @@ pub fn verify_snapshot(path: &Path) -> Result<Snapshot> {
     Ok(snapshot)
 }
 
+/// Why nothing can be begun with a snapshot.
+pub(crate) enum BeginError {
+    /// The snapshot is damaged, and the one before may not be.
+    Snapshot(Error),
+    /// No other one helps.
+    Final(Error),
+}
+
+impl From<Error> for BeginError {
+    fn from(error: Error) -> BeginError {
+        match error.kind() {
+            ErrorKind::Damaged => BeginError::Snapshot(error),
+            _ => BeginError::Final(error),
+        }
+    }
+}
+
 /// Begins with the first of these snapshots that is whole, which shows when it is read; empty, if there are
 /// none. Also tells when that one was made, and its length.
 pub(crate) fn begin_with<T>(
     kept: Vec<Snapshot>,
-    begin: impl Fn(Option<&Snapshot>) -> Result<T>,
+    begin: impl Fn(Option<&Snapshot>) -> std::result::Result<T, BeginError>,
 ) -> Result<(T, Option<(SystemTime, u64)>)> {
-    let Some(newest) = kept.first() else { return Ok((begin(None)?, None)) };
+    let Some(newest) = kept.first() else {
+        return match begin(None) {
+            Ok(begun) => Ok((begun, None)),
+            Err(BeginError::Snapshot(error) | BeginError::Final(error)) => Err(error),
+        };
+    };
     let directory = newest.path().parent().unwrap_or(Path::new(".")).to_path_buf();
     for snapshot in kept {
         match begin(Some(&snapshot)) {
-            Err(error) if error.kind() == ErrorKind::Damaged => {
+            Err(BeginError::Snapshot(error)) => {
                 warn!(%error, "this snapshot is not used, but the one before it");
             }
-            begun => return Ok((begun?, Some((snapshot.description().made(), snapshot.bytes())))),
+            Err(BeginError::Final(error)) => return Err(error),
+            Ok(begun) => return Ok((begun, Some((snapshot.description().made(), snapshot.bytes())))),
         }
     }
     Err(none_is_whole(&directory))
 }
 
-/// An error if namespaces that something holds are not among those that are served (name and shards of each).
+/// An error if namespaces that something in a directory holds are not among those that are served (name and
+/// shards of each).
 pub(crate) fn check_served(
     held: &[NamespaceDescription],
     served: &[(&str, usize)],
-    holder: &str,
+    (holder, directory): (&str, &Path),
 ) -> Result<()> {
     for of in held {
         let context = match served.iter().find(|(name, _)| *name == of.name) {
             Some((_, shards)) if *shards == of.shards => continue,
-            Some(_) => {
+            Some((_, shards)) => {
+                let option =
+                    if of.name == DEFAULT { String::new() } else { format!("--namespace {} ", of.name) };
                 format!(
-                    "namespace \"{}\" has {} shards in {holder}: serve it with as many",
-                    of.name, of.shards
+                    "namespace \"{}\" has {} shards in {holder}: serve it with as many, or change that by \
+                     kelix {option}wal reshard {} --shards {shards}",
+                    of.name,
+                    of.shards,
+                    directory.display()
                 )
             }
             None => format!("{holder} has a namespace \"{}\", which is not served", of.name),

@@ -12,9 +12,9 @@
 //! none is given twice, also where a server begins with an old snapshot. Terms follow the clock as well, for
 //! a snapshot that was moved to where there is no such file yet.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::SystemTime;
@@ -79,7 +79,52 @@ impl StoreDirectory {
                 return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
             }
         }
+        StoreDirectory::of(path, (text, file), is_held, random)
+    }
+
+    /// A directory that no server uses, and none may while this is held: for whoever rewrites it.
+    pub fn hold(path: &Path, random: u64) -> Result<StoreDirectory> {
+        let name = path.join(NAME);
+        let lock = Lock::try_lock(&name).map_err(|source| {
+            Error::system("wal reshard", format!("cannot write {}", name.display()), source)
+        })?;
+        match lock {
+            Lock::Held(file) => StoreDirectory::of(path, (text_of(&file), file), true, random),
+            Lock::Of(file) => {
+                let known = text_of(&file).ok().and_then(|text| Owner::read(&text));
+                let who = known.map_or_else(|| describe(&file), |owner| owner.to_string());
+                let path = path.display();
+                let context = format!("{path} is in use by {who}: end it first, by kelix stop or a signal");
+                Err(Error::new(ErrorKind::InvalidArgument, "wal reshard", context))
+            }
+        }
+    }
+
+    /// Says in another directory whose it is, for the server that takes it over: this store, with names of
+    /// this term given.
+    pub fn write_into(&self, other: &Path) -> Result<()> {
+        let name = other.join(NAME);
+        let owner = json!({ "store": format!("{:016x}", self.number), "term": self.term, "directory": "" });
+        let written = File::create_new(&name).and_then(|file| {
+            file.set_permissions(Permissions::from_mode(0o600))?;
+            writeln!(&file, "{owner}")?;
+            file.sync_all()
+        });
+        written.map_err(|source| {
+            Error::system("wal reshard", format!("cannot write {}", name.display()), source)
+        })
+    }
+
+    /// A directory by its file, and what stands there.
+    fn of(
+        path: &Path,
+        (text, file): (std::io::Result<String>, File),
+        is_held: bool,
+        random: u64,
+    ) -> Result<StoreDirectory> {
+        let name = path.join(NAME);
         let text = text.map_err(|source| system("read", &name, source))?;
+        let known = Owner::read(&text);
         if known.is_none() && !text.trim().is_empty() {
             let context = format!(
                 "{} does not say which store the snapshots beside it are of; if they are all of one, remove that file",
@@ -190,8 +235,13 @@ impl StoreDirectory {
 
     /// Whether the directory still belongs to this server.
     pub fn is_ours(&self) -> bool {
+        self.is_named(&self.files().0)
+    }
+
+    /// Whether a file is the one that the directory has.
+    fn is_named(&self, file: &File) -> bool {
         let named = fs::metadata(self.path.join(NAME));
-        matches!((self.files().0.metadata(), named), (Ok(held), Ok(named)) if is_same_file(&held, &named))
+        matches!((file.metadata(), named), (Ok(held), Ok(named)) if is_same_file(&held, &named))
     }
 }
 
@@ -201,7 +251,8 @@ impl Drop for StoreDirectory {
         if next.is_some() {
             let _ = fs::remove_file(self.path.join(NEXT));
         }
-        if file.metadata().is_ok_and(|file| file.len() == 0) {
+        // Another directory may be there in the place of this one.
+        if file.metadata().is_ok_and(|file| file.len() == 0) && self.is_named(file) {
             // Nobody has ever served it.
             let _ = fs::remove_file(self.path.join(NAME));
         }

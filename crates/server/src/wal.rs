@@ -14,8 +14,9 @@
 //!    ([`LogThread::prepare`]).
 
 mod replay;
+mod reshard;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{JoinHandle, Thread};
@@ -33,10 +34,12 @@ use tracing::{error, info, warn};
 use crate::authority::Lock;
 use crate::namespace::Namespace;
 use crate::server::Shared;
+use crate::snapshots::BeginError;
 use crate::store::StoreDirectory;
 use replay::{Layout, Replay};
 
 pub(crate) use replay::{Replayed, Shadow};
+pub use reshard::{Reshard, ReshardStep, Resharded, reshard_log};
 
 /// How long what was written may wait for a sync where nobody waits for it. Writes are on the disk twice as
 /// late at most, for a sync takes its time.
@@ -81,7 +84,8 @@ impl LogWaker {
 pub(crate) struct LogFiles {
     log: Log,
     config: WalConfig,
-    /// The number of the store.
+    /// The directory, and the number of the store.
+    directory: PathBuf,
     store: u64,
     pub shards: ShardsLog,
 }
@@ -97,7 +101,8 @@ impl LogFiles {
         let log = Log::open(Box::new(Directory(store.path().to_path_buf())))?;
         let durability = config.durability;
         let shards = ShardsLog { control: LogControl::new(), durability, waker: LogWaker::default() };
-        Ok(LogFiles { log, config: config.clone(), store: store.number, shards })
+        let directory = store.path().to_path_buf();
+        Ok(LogFiles { log, config: config.clone(), directory, store: store.number, shards })
     }
 
     /// Replays what is behind a base ([`Replay::run`]).
@@ -106,8 +111,9 @@ impl LogFiles {
         base: Option<&Snapshot>,
         served: &[(&str, usize)],
         seed: &dyn Fn() -> Result<u64>,
-    ) -> Result<Result<Replayed>> {
-        let replay = Replay { log: &self.log, store: self.store, served, until: self.config.until };
+    ) -> std::result::Result<Replayed, BeginError> {
+        let (directory, store, until) = (&self.directory, self.store, self.config.until);
+        let replay = Replay { log: &self.log, directory, store, served, until };
         replay.run(base, &|_| seed())
     }
 

@@ -77,6 +77,11 @@ impl Follower {
         self.replica.map()
     }
 
+    /// Bytes of its memory.
+    pub fn memory_bytes(&self) -> u64 {
+        self.replica.books(self.last_incarnation).segments.iter().map(|segment| segment.bytes).sum()
+    }
+
     /// What the shard kept beside its memory.
     pub fn kept(&self) -> &[u64] {
         &self.kept

@@ -78,7 +78,8 @@ pub(crate) fn begin(
     Ok(Answer::of(Status::Ok))
 }
 
-fn allocate_runs(store: &mut Store, bytes: u64) -> Result<Vec<(Place, u64)>, NoRoom> {
+/// Page runs for a value of so many bytes, which nothing names yet.
+pub(crate) fn allocate_runs(store: &mut Store, bytes: u64) -> Result<Vec<(Place, u64)>, NoRoom> {
     let mut runs = Vec::new();
     let mut missing = bytes;
     while missing > 0 {

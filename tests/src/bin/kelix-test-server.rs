@@ -11,12 +11,14 @@
 //! listen=ADDRESS     over TCP at this address
 //! wal=DIRECTORY      write a log there
 //! durable=commit     answer writes once they are on the disk
+//! until=SECONDS      serve what there was so long after 1970
 //! snapshots=DIRECTORY
 //! keep=COUNT         snapshots that are kept (2)
 //! namespace=NAME     one more, of as many shards and as much memory
 //! ```
 
 use std::io::BufRead;
+use std::time::{Duration, SystemTime};
 
 use kelix_server::{
     Durability, Ended, NamespaceConfig, Rights, Server, ServerConfig, SnapshotConfig, WalConfig,
@@ -79,6 +81,10 @@ fn set(config: &mut ServerConfig, option: &str) {
         }
         "durable" if value == "commit" => {
             config.wal.as_mut().expect("a log").durability = Durability::Commit;
+        }
+        "until" => {
+            let since = Duration::from_secs(value.parse().expect("a number of seconds"));
+            config.wal.as_mut().expect("a log").until = Some(SystemTime::UNIX_EPOCH + since);
         }
         "snapshots" => config.snapshots = Some(directory()),
         "keep" => {

@@ -47,12 +47,12 @@ fn words_of_head(description_bytes: u64, shards: u64) -> Option<usize> {
 impl FileHead {
     /// The head of a file that begins at a position. Its length is that of the head, for now.
     pub(super) fn at(identity: &Identity, position: &Position) -> Result<FileHead> {
-        let Position { batch, checksum, sequences } = position.clone();
+        let Position { batch, checksum, ref sequences, .. } = *position;
         let head = FileHead {
             identity: identity.clone(),
             first: batch + 1,
             checksum_before: checksum,
-            sequences,
+            sequences: sequences.clone(),
             bytes: 0,
         };
         let words = words_of_head(identity.description.len() as u64, head.sequences.len() as u64);
@@ -72,7 +72,7 @@ impl FileHead {
     /// The position at which the file begins.
     pub(super) fn position(&self) -> Position {
         let sequences = self.sequences.clone();
-        Position { batch: self.first - 1, checksum: self.checksum_before, sequences }
+        Position { batch: self.first - 1, checksum: self.checksum_before, sequences, tail: None }
     }
 
     /// As words.

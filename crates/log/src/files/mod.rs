@@ -89,12 +89,25 @@ pub struct Position {
     pub checksum: u64,
     /// For each shard the sequence of the last record before it.
     pub sequences: Vec<u64>,
+    /// The batches before it that are not known to be durable, if they were read.
+    pub tail: Option<Tail>,
+}
+
+/// Batches at the end of what was read of a log, of which none is known to be on the disk. They are in one
+/// file, and kept as they were read: the page cache may have had them, and the disk not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tail {
+    /// The first batch of their file.
+    file: u64,
+    /// The byte at which they begin.
+    at: u64,
+    words: Vec<u64>,
 }
 
 impl Position {
     /// Before the first batch of a store.
     pub fn start(shards: usize) -> Position {
-        Position { batch: 0, checksum: 0, sequences: vec![0; shards] }
+        Position { sequences: vec![0; shards], ..Position::default() }
     }
 }
 

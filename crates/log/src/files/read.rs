@@ -9,6 +9,7 @@
 //!   anything else                         a torn tail: the log ends
 //! ```
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use kelix_types::{Error, ErrorKind, Result};
@@ -16,7 +17,7 @@ use kelix_types::{Error, ErrorKind, Result};
 use crate::files::batch::MAGIC;
 use crate::files::head::{Fault, FileHead};
 use crate::files::{
-    BatchView, PAGE_BYTES, Position, READ, Storage, damaged, name_of, number_of, read_file, system,
+    BatchView, PAGE_BYTES, Position, READ, Storage, Tail, damaged, name_of, number_of, read_file, system,
 };
 
 /// The log in a directory, whose heads were read.
@@ -168,7 +169,8 @@ impl Log {
             if index > start && head.checksum_before != end.last.checksum {
                 return Err(self.damaged(head.first, "it does not follow the batch before it"));
             }
-            end.last = head.position();
+            // A file without a batch has none that could be lost.
+            end.last = Position { tail: end.last.tail.take(), ..head.position() };
             read_file(&*self.storage, head.first, &mut words)?;
             let mut hand_out = |view: &BatchView| match view.number < from {
                 true => Ok(ControlFlow::Continue(())),
@@ -194,6 +196,9 @@ impl Log {
         // The name of a file without a head says as much of the batches before it.
         let beyond = self.files.get(index + 1).map(|next| next.first).or(self.headless);
         let (mut at, mut sequences) = (head.words(), Vec::new());
+        // Numbers and places of batches that are not known to be durable.
+        let mut unsettled: VecDeque<(u64, usize)> = VecDeque::new();
+        let mut flow = ControlFlow::Continue(());
         while beyond != Some(end.last.batch + 1) {
             let number = end.last.batch + 1;
             let rest = words.get(at..).unwrap_or(&[]);
@@ -207,9 +212,14 @@ impl Log {
                 let what = format!("the records of batch {number} at byte {} do not follow", at * 8);
                 self.damaged(head.first, &what)
             })?;
-            if each(&view)?.is_break() {
-                return Ok(ControlFlow::Break(()));
+            flow = each(&view)?;
+            if flow.is_break() {
+                break;
             }
+            while unsettled.front().is_some_and(|(number, _)| *number <= view.durable) {
+                unsettled.pop_front();
+            }
+            unsettled.push_back((number, at));
             std::mem::swap(&mut end.last.sequences, &mut sequences);
             (end.last.batch, end.last.checksum) = (number, view.checksum);
             if number >= from {
@@ -217,7 +227,11 @@ impl Log {
             }
             at += view.words();
         }
-        Ok(ControlFlow::Continue(()))
+        if let Some((_, start)) = unsettled.front() {
+            let (file, words) = (head.first, words[*start..at].to_vec());
+            end.last.tail = Some(Tail { file, at: *start as u64 * 8, words });
+        }
+        Ok(flow)
     }
 
     /// Says what it means that there is no batch of a number at a place: the log ends, with what is torn
@@ -250,30 +264,6 @@ impl Log {
         }
         let file = self.storage.describe(&name_of(head.first));
         Ok(Some(Torn { file, at: at as u64 * 8, bytes: (last as u64 + 1) * 8 }))
-    }
-
-    /// The batches before a position that were not known to be durable: the number of their file, the byte at
-    /// which they begin, and their words. Invariant 2 of the files: they are in one file.
-    pub(super) fn unsettled(&self, position: &Position) -> Result<Option<(u64, u64, Vec<u64>)>> {
-        let Some(head) = self.files.iter().rfind(|head| head.first <= position.batch) else {
-            return Ok(None);
-        };
-        let (mut words, mut durable) = (Vec::new(), 0);
-        read_file(&*self.storage, head.first, &mut words)?;
-        let (mut at, mut starts) = (head.words(), Vec::new());
-        for number in head.first..=position.batch {
-            let rest = words.get(at..).unwrap_or(&[]);
-            let view = BatchView::of_words(rest, head.identity.life, |view| view.number == number);
-            let view = view
-                .ok_or_else(|| self.damaged(head.first, &format!("batch {number} is not there any more")))?;
-            starts.push((number, at));
-            durable = view.durable;
-            at += view.words();
-        }
-        let start = starts.into_iter().find(|(number, _)| *number > durable).map_or(at, |(_, start)| start);
-        words.truncate(at);
-        words.drain(..start);
-        Ok(Some((head.first, start as u64 * 8, words)))
     }
 
     /// The number in the last name, with or without a head.

@@ -122,7 +122,7 @@ fn assert_damaged(disk: &MemoryDisk, words: &[&str]) {
 #[test]
 fn golden_bytes_of_head_and_batch() {
     let disk = MemoryDisk::new();
-    let position = Position { batch: 8, checksum: 0x55, sequences: vec![20, 30] };
+    let position = Position { batch: 8, checksum: 0x55, sequences: vec![20, 30], tail: None };
     let log = open(&disk).unwrap();
     let mut writer = LogWriter::create(log, identity(0xabc), position, SMALL).unwrap();
     let mut batch = Batch::default();
@@ -195,9 +195,27 @@ fn reading_ends_where_it_breaks() {
     assert_eq!((batches.len(), end.last.batch, batches[3].2[0].1.len()), (4, 4, 43));
     // But not before files of others.
     let log = open(&disk).unwrap();
-    let early = Position { batch: 2, checksum: 0, sequences: vec![1, 1] };
+    let early = Position { batch: 2, checksum: 0, sequences: vec![1, 1], tail: None };
     let refused = LogWriter::create(log, identity(9), early, SMALL).err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::InvalidArgument);
+}
+
+/// What the page cache had when it was read, and the disk has not, is written as it was read, and not as it
+/// is found a second time.
+#[test]
+fn what_was_read_is_what_is_made_durable() {
+    let (disk, name, starts) = five([true, true, false, false, false]);
+    let log = open(&disk).unwrap();
+    let end = log.read(0, |_| Ok(ControlFlow::Continue(()))).unwrap();
+    let tail = end.last.tail.clone().expect("some are not known to be durable");
+    let kept = [tail.file, tail.at, tail.at + tail.words.len() as u64 * 8];
+    assert_eq!(kept, [1, starts[2] as u64, starts[5] as u64]);
+    let zeros = vec![0; starts[5] - starts[2]];
+    disk.open_to_write(&name).unwrap().write_all_at(&zeros, starts[2] as u64).unwrap();
+    let mut writer = LogWriter::create(log, identity(4), end.last, SMALL).unwrap();
+    write(&mut writer, 40).unwrap();
+    let (batches, end) = all(&disk);
+    assert_eq!((batches.len(), end.last.batch), (6, 6));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::files::batch::Batch;
 use crate::files::head::FileHead;
 use crate::files::read::is_before;
 use crate::files::{
-    Identity, Log, LogFile, NEXT, PAGE_BYTES, Position, Storage, WRITE, name_of, system, write_words,
+    Identity, Log, LogFile, NEXT, PAGE_BYTES, Position, Storage, Tail, WRITE, name_of, system, write_words,
 };
 
 /// Writes a log. There is one writer of a directory at a time, which the caller sees to.
@@ -73,8 +73,8 @@ impl Next {
 
 /// Makes durable what of a log was read, whether or not the page cache holds it for clean: by writing again
 /// what was not known to be durable. Returns the file and the byte behind what was read.
-fn settle(log: &Log, position: &Position) -> Result<Option<(u64, u64)>> {
-    let Some((first, at, words)) = log.unsettled(position)? else { return Ok(None) };
+fn settle(log: &Log, tail: Option<Tail>) -> Result<Option<(u64, u64)>> {
+    let Some(Tail { file: first, at, words }) = tail else { return Ok(None) };
     let name = name_of(first);
     let settled = || {
         let mut file = log.storage().open_to_write(&name)?;
@@ -116,31 +116,52 @@ fn remove_first(
     Ok(Some(name))
 }
 
-fn sync_without(storage: &dyn Storage, name: &str) -> Result<()> {
-    let synced = storage.sync();
-    synced.map_err(|source| system(WRITE, "sync the directory without", storage, name, source))
+/// Removes the oldest files whose records all are at or before these sequences, and returns how many. Each is
+/// gone for good before the next is removed; `settled` is told how that went.
+fn remove_oldest(
+    storage: &dyn Storage,
+    files: &mut Vec<FileHead>,
+    sequences: &[u64],
+    mut settled: impl FnMut(Result<()>) -> Result<()>,
+) -> Result<u64> {
+    let mut removed = 0;
+    while let Some(name) = remove_first(storage, files, sequences)? {
+        let synced = storage.sync();
+        let what = "sync the directory without";
+        settled(synced.map_err(|source| system(WRITE, what, storage, &name, source)))?;
+        removed += 1;
+    }
+    Ok(removed)
+}
+
+/// Keeps the first failure after which nothing is known of what is on the disk.
+fn note_failure<T>(failed: &mut Option<String>, result: Result<T>) -> Result<T> {
+    if let Err(error) = &result {
+        failed.get_or_insert_with(|| error.to_string());
+    }
+    result
 }
 
 impl Log {
     /// Removes files as [`LogWriter::truncate`] does, where nobody writes.
     pub fn truncate(self, sequences: &[u64]) -> Result<u64> {
         let (storage, mut files) = self.into_parts();
-        let mut removed = 0;
-        while let Some(name) = remove_first(&*storage, &mut files, sequences)? {
-            sync_without(&*storage, &name)?;
-            removed += 1;
-        }
-        Ok(removed)
+        remove_oldest(&*storage, &mut files, sequences, |synced| synced)
     }
 }
 
 impl LogWriter {
     /// Goes on with a log behind a position, which reading told, in a new file. A file that begins there and
     /// has no batch is replaced. Everything before is durable afterwards.
-    pub fn create(log: Log, identity: Identity, position: Position, file_bytes: u64) -> Result<LogWriter> {
+    pub fn create(
+        log: Log,
+        identity: Identity,
+        mut position: Position,
+        file_bytes: u64,
+    ) -> Result<LogWriter> {
         let mut head = FileHead::at(&identity, &position)?;
         refuse_files_behind(&log, &position)?;
-        let settled = settle(&log, &position)?;
+        let settled = settle(&log, position.tail.take())?;
         let (storage, mut files) = log.into_parts();
         files.retain(|head| head.first <= position.batch);
         let at = head.bytes;
@@ -182,10 +203,7 @@ impl LogWriter {
 
     /// A failure after which nothing is known of what is on the disk.
     fn finally<T>(&mut self, result: Result<T>) -> Result<T> {
-        if let Err(error) = &result {
-            self.failed.get_or_insert_with(|| error.to_string());
-        }
-        result
+        note_failure(&mut self.failed, result)
     }
 
     /// Whether something failed after which the log takes nothing any more.
@@ -280,13 +298,8 @@ impl LogWriter {
     /// many. Each is gone for good before the next is removed, so that no power cut leaves a gap.
     pub fn truncate(&mut self, sequences: &[u64]) -> Result<u64> {
         self.check()?;
-        let mut removed = 0;
-        while let Some(name) = remove_first(&*self.storage, &mut self.files, sequences)? {
-            let synced = sync_without(&*self.storage, &name);
-            self.finally(synced)?;
-            removed += 1;
-        }
-        Ok(removed)
+        let LogWriter { storage, files, failed, .. } = self;
+        remove_oldest(&**storage, files, sequences, |synced| note_failure(failed, synced))
     }
 
     fn current(&self) -> &FileHead {

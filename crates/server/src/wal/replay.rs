@@ -1,6 +1,7 @@
 //! What a server begins with that has a log: the newest base, and the records behind it.
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant, SystemTime};
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use crate::shard_thread::LoggedSegments;
-use crate::snapshots::check_served;
+use crate::snapshots::{BeginError, check_served};
 
 /// Words that are given to a shard at once.
 const PIECE_WORDS: usize = 128 << 10;
@@ -56,6 +57,11 @@ impl Layout {
         None
     }
 
+    /// Which namespace has a name.
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.0.iter().position(|namespace| namespace.name == name)
+    }
+
     /// The seed of a namespace's hashes.
     pub fn seed(&self, name: &str) -> Option<u64> {
         self.0.iter().find(|namespace| namespace.name == name).map(|namespace| namespace.hash_seed)
@@ -80,8 +86,13 @@ impl Layout {
     }
 
     /// An error if namespaces (name and shards of each) that are served are others. New ones are added.
-    fn extend(&mut self, served: &[(&str, usize)], seed: &dyn Fn(&str) -> Result<u64>) -> Result<()> {
-        check_served(&self.0, served, "the log")?;
+    fn extend(
+        &mut self,
+        served: &[(&str, usize)],
+        directory: &Path,
+        seed: &dyn Fn(&str) -> Result<u64>,
+    ) -> Result<()> {
+        check_served(&self.0, served, ("the log", directory))?;
         for (name, shards) in served {
             if self.seed(name).is_none() {
                 self.0.push(NamespaceDescription {
@@ -112,6 +123,8 @@ pub(crate) struct Replayed {
 /// What is to be replayed.
 pub(crate) struct Replay<'a> {
     pub log: &'a Log,
+    /// Where it is.
+    pub directory: &'a Path,
     /// The number of the store, which the log has to be of.
     pub store: u64,
     /// Name and shards of each namespace that is served.
@@ -119,16 +132,21 @@ pub(crate) struct Replay<'a> {
     pub until: Option<SystemTime>,
 }
 
-/// What the log's files say of their store.
-pub(crate) fn identity(layout: &Layout, store: u64, life: u64) -> Identity {
+/// What there is in a store at this moment.
+pub(crate) fn description(layout: &Layout, store: u64) -> Description {
     let made = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let description = Description {
+    Description {
         store,
         release: env!("CARGO_PKG_VERSION").into(),
         made_unix_ms: made.as_millis() as u64,
         namespaces: layout.0.clone(),
-    };
-    Identity { store, life, description: serde_json::to_string(&description).expect("plain data") }
+    }
+}
+
+/// What the log's files say of their store.
+pub(crate) fn identity(layout: &Layout, store: u64, life: u64) -> Identity {
+    let description = serde_json::to_string(&description(layout, store)).expect("plain data");
+    Identity { store, life, description }
 }
 
 impl Replay<'_> {
@@ -138,20 +156,20 @@ impl Replay<'_> {
         &self,
         base: Option<&Snapshot>,
         seed: &dyn Fn(&str) -> Result<u64>,
-    ) -> Result<Result<Replayed>> {
+    ) -> std::result::Result<Replayed, BeginError> {
         if let Some(head) = self.log.files().iter().find(|head| head.identity.store != self.store) {
             let context = format!(
                 "the log is of another store ({:016x}) than its directory ({:016x}): move it to one of its own",
                 head.identity.store, self.store
             );
-            return Err(Error::new(ErrorKind::InvalidArgument, "serve", context));
+            return Err(Error::new(ErrorKind::InvalidArgument, "serve", context).into());
         }
         let seed_of_base = |name: &str| match base.and_then(|base| base.description().namespace(name)) {
             Some((_, of)) => Ok(of.hash_seed),
             None => seed(name),
         };
         let mut layout = Layout::of_log(self.log)?.unwrap_or(Layout(Vec::new()));
-        layout.extend(self.served, &seed_of_base)?;
+        layout.extend(self.served, self.directory, &seed_of_base)?;
         let began = Instant::now();
         let begun: Result<Vec<Shadow>> = std::thread::scope(|scope| {
             let fill = layout.all().map(|(name, shard)| spawn(scope, move || begin(base, name, shard)));
@@ -161,10 +179,7 @@ impl Replay<'_> {
         let mut shards = begun?;
         let behind: Vec<u64> = shards.iter().map(|(_, follower)| follower.applied()).collect();
         let based = began.elapsed();
-        let end = match self.apply(base, &mut shards, &behind) {
-            Ok(end) => end,
-            Err(error) => return Ok(Err(error)),
-        };
+        let end = self.apply(base, &mut shards, &behind).map_err(BeginError::Final)?;
         let sequences: Vec<u64> = shards.iter().map(|(_, follower)| follower.applied()).collect();
         // Of what was read, what is in the base was passed over.
         let records: u64 = sequences.iter().zip(&behind).map(|(applied, behind)| applied - behind).sum();
@@ -188,7 +203,7 @@ impl Replay<'_> {
         // One of which there never was anything begins as a new one.
         let is_there = |(_, follower): &Shadow| follower.applied() > 0 || !follower.kept().is_empty();
         let shards = shards.into_iter().map(|shadow| Some(shadow).filter(is_there)).collect();
-        Ok(Ok(Replayed { shards, layout, position, report }))
+        Ok(Replayed { shards, layout, position, report })
     }
 
     /// Applies all records behind these sequences.

@@ -60,22 +60,29 @@ impl Datasets {
     /// What is to be told to the one that goes on with the image ([`Shard::restore`](crate::Shard::restore)).
     pub fn keep(&self, tables: &Tables) -> Vec<u64> {
         let Registry { datasets, given, .. } = &self.registry;
-        // In an order of their own, so that the same is kept in the same words.
-        let mut known: Vec<_> = tables.iter().collect();
-        known.sort_unstable_by_key(|(table, _)| table.0);
-        let mut words = vec![*given, known.len() as u64];
-        for (table, used) in known {
-            let state = match used {
-                Use::Read { overlay: false } => READ,
-                Use::Read { overlay: true } | Use::Frozen { .. } => READ_OVERLAY,
-                Use::Gone(_) if !self.purges.has(table) => GONE,
-                Use::Gone(_) | Use::Filled { .. } => TO_BE_EMPTIED,
-            };
-            words.push(u64::from(table.0) << 48 | state);
-        }
+        let mut words = vec![*given];
+        keep_tables(tables, |table| self.purges.has(table), &mut words);
         words.push(datasets.len() as u64);
         datasets.iter().for_each(|(name, dataset)| dataset.keep(name, &mut words));
         words
+    }
+
+    /// What the shards of a store are to be told that has another number of them, and nothing of dropped
+    /// tables. Generations are told to shard 0.
+    pub fn keep_for(&self, tables: &Tables, number: usize) -> Vec<u64> {
+        let Registry { datasets, given, .. } = &self.registry;
+        let is_first = number == 0;
+        let mut words = vec![if is_first { *given } else { 0 }];
+        keep_tables(tables, |_| false, &mut words);
+        words.push(if is_first { datasets.len() as u64 } else { 0 });
+        datasets.iter().filter(|_| is_first).for_each(|(name, dataset)| dataset.keep(name, &mut words));
+        words
+    }
+
+    /// The tables that are empty or about to be: those that were dropped, and those that are being filled.
+    pub fn dropped_tables(&self, tables: &Tables) -> impl Iterator<Item = TableId> {
+        let dropped = tables.iter().filter(|(_, used)| matches!(used, Use::Gone(_) | Use::Filled { .. }));
+        dropped.map(|(table, _)| table)
     }
 
     /// Takes that over. `None`: it makes no sense.
@@ -116,6 +123,23 @@ impl Datasets {
             self.orders.push(Order::Reconcile { dropped });
         }
         words.0.is_empty().then_some(())
+    }
+}
+
+/// What is known of tables; of those that are gone, whether they are to be emptied.
+fn keep_tables(tables: &Tables, is_to_be_emptied: impl Fn(TableId) -> bool, words: &mut Vec<u64>) {
+    // In an order of their own, so that the same is kept in the same words.
+    let mut known: Vec<_> = tables.iter().collect();
+    known.sort_unstable_by_key(|(table, _)| table.0);
+    words.push(known.len() as u64);
+    for (table, used) in known {
+        let state = match used {
+            Use::Read { overlay: false } => READ,
+            Use::Read { overlay: true } | Use::Frozen { .. } => READ_OVERLAY,
+            Use::Gone(_) if !is_to_be_emptied(table) => GONE,
+            Use::Gone(_) | Use::Filled { .. } => TO_BE_EMPTIED,
+        };
+        words.push(u64::from(table.0) << 48 | state);
     }
 }
 
