@@ -6,6 +6,7 @@
 
 mod building;
 mod disk;
+mod reads;
 mod redis;
 mod replay;
 mod restart;
@@ -79,6 +80,7 @@ fn rows(disk: &Disk, chosen: Option<u64>, is_full: bool) -> Result<Vec<Row>, Str
     let records = chosen.unwrap_or(RECORDS);
     let mut rows = stream::rows(records, is_full)?;
     rows.extend(writes::rows(disk, records, is_full)?);
+    rows.extend(reads::rows(disk, records, is_full)?);
     rows.extend(replay::rows(disk, chosen, is_full)?);
     rows.push(building::row(disk, chosen, is_full)?);
     rows.extend(restart::rows(disk, records, is_full)?);

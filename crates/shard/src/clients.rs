@@ -394,7 +394,7 @@ impl Clients {
         self.reply(fabric, task, frame);
     }
 
-    /// Replies to a request: when the step is a record, where that is logged.
+    /// Replies to a request: when what it did is a record, where that is logged.
     pub fn reply(&mut self, fabric: &mut impl Mailbox, task: &Task, frame: &mut FrameBuffer) {
         if !self.held.is_on() {
             self.post(fabric, task.peer, frame);
@@ -404,9 +404,9 @@ impl Clients {
         }
     }
 
-    /// What was done has become a record: posts the replies that waited for no more than that, or for what is on
-    /// the disk by now, which `commit` tells the readers of the memory before. Whether whoever writes the log
-    /// is to be woken.
+    /// What was done has become a record: posts the replies that waited for no more than that, or for what is
+    /// on the disk by now, which `commit` tells the readers of the memory before. Whether whoever writes the
+    /// log is to be woken.
     #[inline]
     pub fn end_record(
         &mut self,

@@ -1,9 +1,9 @@
 //! Answers that wait for their record.
 //!
-//! Where a shard's changes are logged, the answers of a step are sent when the step has become a record:
+//! Where a shard's changes are logged, answers are sent when what was done has become a record:
 //!
 //! ```text
-//! a request is done -> its answer is held -> the step ends, its record is in the stream
+//! a request is done -> its answer is held -> the record is in the stream
 //!                                              lazy:   it is sent
 //!                                              commit: it is sent when the record is on the disk
 //! ```
@@ -16,7 +16,7 @@
 //! 3. When the log has failed, writes whose record is not on the disk are answered `NotDurable`; reads go on,
 //!    and tell of the memory ([`Held::next`]).
 //! 4. Where all answers are durable, readers of the memory are told what is on the disk before an answer is
-//!    sent that says so ([`Held::committed`]).
+//!    sent that says so ([`Held::look_at_disk`]).
 
 use std::collections::VecDeque;
 
@@ -131,7 +131,8 @@ impl Held {
         (*durability == Durability::Commit).then_some(if has_failed { Committed::ALL } else { committed })
     }
 
-    /// What was done has become a record, or has yet to. Whether the thread that writes the log is to be woken.
+    /// What was done has become a record, or has yet to. Whether the thread that writes the log is to be
+    /// woken.
     pub fn end_record(&mut self, reached: Reached) -> bool {
         let Some((log, _)) = &self.log else { return false };
         let is_sealed = std::mem::replace(&mut self.sealed, reached.sealed) != reached.sealed;

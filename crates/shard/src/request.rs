@@ -99,7 +99,7 @@ impl Shard {
         for (index, task) in (1..).zip(&mut batch[..count]) {
             self.handle(now, fabric, task);
             // Answers that wait for their record are not to wait for the whole batch: their clients go on
-            // meanwhile.
+            // meanwhile. Where they wait for the disk, who writes the log wakes meanwhile.
             if index % REQUESTS_A_RECORD == 0 && self.clients.held.is_on() {
                 progress.wakes_log |= self.end_record(fabric);
             }

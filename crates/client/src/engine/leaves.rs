@@ -291,7 +291,7 @@ impl Engine {
         if let Some((index, guess)) = self.way_to_leaf(table, route.1, key, leaves)? {
             let places = self.places_beside(cursor, route.1, index, guess, keys);
             if self.read_run(cursor, route.1, &places, key, (leaves, page))? {
-                return Ok(true);
+                return self.are_committed(route.1, &page.leaves);
             }
             self.transport.reader(route.1).ordered.forget_table(table, index);
         }
@@ -389,10 +389,8 @@ impl Engine {
             }
             page.clear(sampled.before);
             run.iter().for_each(|leaf| page.add(leaf));
-            let leaves: Vec<Incarnation> = run.iter().map(|leaf| Guardian(leaf[0]).incarnation()).collect();
             // Of strings the fences come with the items.
-            let is_it = !run.is_empty() && (page.fences.is_some() || page.holds(cursor.table, key));
-            return Ok(is_it && self.are_committed(shard, &leaves)?);
+            return Ok(!run.is_empty() && (page.fences.is_some() || page.holds(cursor.table, key)));
         }
         Ok(false)
     }

@@ -31,6 +31,8 @@ pub(crate) struct Page {
     pub bounds: Items,
     /// The leaf behind the last of them.
     pub next: Option<Place>,
+    /// The leaves.
+    pub leaves: Vec<Incarnation>,
 }
 
 impl Page {
@@ -38,6 +40,7 @@ impl Page {
     pub fn clear(&mut self, before: u64) {
         self.entries.clear();
         self.bounds.clear();
+        self.leaves.clear();
         (self.before, self.fences) = (before, None);
     }
 
@@ -50,6 +53,7 @@ impl Page {
             self.low = header.first_number();
         }
         (self.high, self.next) = (header.last_number(), header.next());
+        self.leaves.push(header.guardian().incarnation());
         if !header.table().kind().has_numbers() {
             let fences = header.fences();
             self.fences = self.fences.map(|(first, _)| first).or(fences).zip(fences);
