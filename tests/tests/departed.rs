@@ -103,6 +103,7 @@ fn a_load_is_the_business_of_who_builds_it_on_every_shard() {
             (Op::Freeze, generation, ordinary.id()),
             (Op::Overlays, generation, ordinary.id()),
             (Op::Load, generation, loaded),
+            (Op::Put, generation, loaded),
             (Op::Resolve, Some(0), loaded),
             (Op::Switch, Some(u64::MAX), TableId::CATALOGUE),
             (Op::Freeze, Some(u64::MAX), ordinary.id()),
@@ -110,7 +111,7 @@ fn a_load_is_the_business_of_who_builds_it_on_every_shard() {
             let status = stranger.call(shard, head(op, argument, table), b"", b"");
             assert_eq!(status, Status::Gone, "{op:?} of a stranger on shard {shard}");
         }
-        let put = stranger.call(shard, head(Op::Put, generation, loaded), b"key", b"value");
+        let put = stranger.call(shard, head(Op::Put, None, loaded), b"key", b"value");
         assert_eq!(put, Status::Loaded, "shard {shard}");
         assert_eq!(builder.call(shard, head(Op::Load, generation, loaded), b"", b""), Status::Ok);
     }

@@ -371,7 +371,7 @@ fn a_page_of_several_namespaces_has_a_choice() {
 
 /// A terminal: what a program writes to it, and what is read of that.
 fn terminal() -> (std::fs::File, Arc<Mutex<String>>) {
-    let own = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+    let own = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
     grantpt(&own).expect("ours");
     unlockpt(&own).expect("ours");
     let path = ptsname(&own, Vec::new()).expect("its name").into_string().expect("text");

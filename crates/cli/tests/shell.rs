@@ -88,7 +88,8 @@ struct Terminal {
 
 impl Terminal {
     fn start(place: &Place, args: &[&str]) -> Terminal {
-        let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        let keyboard =
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
         grantpt(&keyboard).and_then(|()| unlockpt(&keyboard)).expect("it is ours");
         tcsetwinsize(&keyboard, Winsize { ws_row: 50, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 })
             .expect("a size");

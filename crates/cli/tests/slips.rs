@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use harness::{Place, wait_until};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
 use serde_json::json;
 
@@ -325,11 +326,20 @@ fn an_output_that_cannot_be_written_is_told_by_every_command() {
     let rows = place.file("rows.jsonl", b"{\"key\":\"i\",\"value\":\"v\"}\n");
     let rows = rows.to_str().expect("plain letters");
     let terminal = || {
-        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let master = openpt(flags).expect("a terminal");
         unlockpt(&master).expect("its other end may be opened");
         let name = ptsname(&master, Vec::new()).expect("its name").into_string().expect("plain letters");
-        // Writes to it fail once nobody has the first end.
-        Stdio::from(OpenOptions::new().write(true).open(name).expect("its other end"))
+        let other = OpenOptions::new().write(true).open(name).expect("its other end");
+        drop(master);
+        // Writes to it fail once nobody has the first end. What another test starts at this moment has it
+        // until that is another program.
+        wait_until("the terminal is gone", || {
+            let mut ends = [PollFd::new(&other, PollFlags::OUT)];
+            poll(&mut ends, Some(&Timespec::default())).expect("a look at it");
+            ends[0].revents().contains(PollFlags::HUP).then_some(())
+        });
+        Stdio::from(other)
     };
     for (args, wrote) in [
         (&["--help"][..], false),

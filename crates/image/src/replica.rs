@@ -215,6 +215,9 @@ impl Replica {
             return None;
         }
         of_slab.fill(Some(Page { kind, head: head as u32 }));
+        let first = segment.first_granule;
+        // Page by page it takes the system longer.
+        self.source.will_need(first, at, kind.slab_pages() * PAGE_BYTES);
         Some(())
     }
 
@@ -311,6 +314,10 @@ impl SegmentSource for Adopted {
             Some(span) => Ok(span),
             None => self.source.create(first, bytes),
         }
+    }
+
+    fn will_need(&mut self, first: usize, from: u64, bytes: u64) {
+        self.source.will_need(first, from, bytes);
     }
 
     fn retired(&mut self, first: usize) {

@@ -1,5 +1,4 @@
-//! The stream of a shard's changes, for whoever follows it: a record a step, or some where
-//! it is logged.
+//! The stream of a shard's changes, for whoever follows it: a record a step, or some where it is logged.
 //!
 //! 1. A record holds all that changed since the one before, so whole operations, and the answers to writes
 //!    that may be asked for again stand with their effect.
