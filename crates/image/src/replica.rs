@@ -40,12 +40,24 @@ struct Segment {
     live: Vec<u64>,
 }
 
-/// A page of a slab.
+/// A page of a slab. What follows from the kind is asked for with each note, so it stands here.
 #[derive(Clone, Copy)]
 struct Page {
     kind: Kind,
     /// The slab's first page.
     head: u32,
+    slab_bytes: u32,
+    slot_bytes: u32,
+    /// Slots whose first word is a guardian.
+    guarded: u32,
+}
+
+impl Page {
+    fn new(kind: Kind, head: u32) -> Page {
+        let guarded = if kind.has_guardian() { kind.slots() as u32 } else { 0 };
+        let slab_bytes = (kind.slab_pages() * PAGE_BYTES) as u32;
+        Page { kind, head, slab_bytes, slot_bytes: kind.slot_bytes() as u32, guarded }
+    }
 }
 
 impl Segment {
@@ -61,20 +73,16 @@ impl Segment {
     fn note_live(&mut self, first: u64, bytes: u64) {
         let (mut at, end) = (first, first + bytes);
         while at < end {
-            let Some(Page { kind, head }) = self.pages[(at / PAGE_BYTES) as usize] else {
+            let Some(page) = self.pages[(at / PAGE_BYTES) as usize] else {
                 at = (at / PAGE_BYTES + 1) * PAGE_BYTES;
                 continue;
             };
+            let Page { head, slab_bytes, slot_bytes, guarded, .. } = page;
             let slab = u64::from(head) * PAGE_BYTES;
-            if !kind.has_guardian() {
-                at = slab + kind.slab_pages() * PAGE_BYTES;
-                continue;
-            }
-            let (slot_bytes, slots) = (kind.slot_bytes() as u32, kind.slots() as u32);
-            let slot = ((at - slab) as u32).div_ceil(slot_bytes);
-            if slot >= slots {
+            let slot = if guarded > 0 { ((at - slab) as u32).div_ceil(slot_bytes) } else { 0 };
+            if slot >= guarded {
                 // Behind the last slot nothing stands, and the next slab may be of another kind.
-                at = slab + kind.slab_pages() * PAGE_BYTES;
+                at = slab + u64::from(slab_bytes);
                 continue;
             }
             let place = slab + u64::from(slot * slot_bytes);
@@ -214,10 +222,7 @@ impl Replica {
         if at % PAGE_BYTES != 0 || of_slab.iter().any(Option::is_some) {
             return None;
         }
-        of_slab.fill(Some(Page { kind, head: head as u32 }));
-        let first = segment.first_granule;
-        // Page by page it takes the system longer.
-        self.source.will_need(first, at, kind.slab_pages() * PAGE_BYTES);
+        of_slab.fill(Some(Page::new(kind, head as u32)));
         Some(())
     }
 
@@ -242,7 +247,7 @@ impl Replica {
             let words = segment.span.words();
             let mut live = vec![0u64; segment.live.len()];
             for (at, page) in segment.pages.iter().enumerate() {
-                let Some(Page { kind, head }) = *page else { continue };
+                let Some(Page { kind, head, .. }) = *page else { continue };
                 if head as usize != at || !kind.has_guardian() {
                     continue;
                 }
@@ -267,7 +272,7 @@ impl Replica {
         let segments = self.segments.iter().flatten().map(|segment| {
             let heads = segment.pages.iter().enumerate();
             let slabs = heads.filter_map(|(at, page)| {
-                let Page { kind, head } = (*page)?;
+                let Page { kind, head, .. } = (*page)?;
                 (head as usize == at).then(|| Slab { kind, carved: kind.slots(), page: at as u64 }.word())
             });
             let slabs = slabs.collect();
@@ -314,10 +319,6 @@ impl SegmentSource for Adopted {
             Some(span) => Ok(span),
             None => self.source.create(first, bytes),
         }
-    }
-
-    fn will_need(&mut self, first: usize, from: u64, bytes: u64) {
-        self.source.will_need(first, from, bytes);
     }
 
     fn retired(&mut self, first: usize) {

@@ -10,9 +10,6 @@ use crate::map::{MemoryMap, Span};
 pub trait SegmentSource: Send {
     /// Zeroed memory for the segment that begins at granule `first`.
     fn create(&mut self, first: usize, bytes: u64) -> Result<Span>;
-    /// Bytes of a segment, from one on, are about to be written: whoever can have memory for them at once
-    /// does.
-    fn will_need(&mut self, _first: usize, _from: u64, _bytes: u64) {}
     /// The segment is no longer part of the image.
     fn retired(&mut self, first: usize);
 }

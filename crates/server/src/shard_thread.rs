@@ -197,10 +197,6 @@ impl SegmentSource for LoggedSegments {
         created
     }
 
-    fn will_need(&mut self, first: usize, from: u64, bytes: u64) {
-        self.segments.will_need(first, from, bytes);
-    }
-
     fn retired(&mut self, first: usize) {
         self.segments.retired(first);
     }

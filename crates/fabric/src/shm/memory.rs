@@ -247,16 +247,6 @@ impl SegmentSource for MemfdSegments {
         Ok(span)
     }
 
-    fn will_need(&mut self, first: usize, from: u64, bytes: u64) {
-        let list = self.list.lock().expect("no panic under this lock");
-        let Some(segment) = list.iter().find(|segment| segment.first == first) else { return };
-        let part = segment.span.words().part((from / 8) as usize, (bytes / 8) as usize);
-        // Kernels before 5.14 refuse it, and have pages one by one.
-        // SAFETY: advice on memory that the span keeps mapped; what stands there stays.
-        let _ =
-            unsafe { madvise(part.as_ptr().cast_mut().cast(), bytes as usize, Advice::LinuxPopulateWrite) };
-    }
-
     fn retired(&mut self, first: usize) {
         self.list.lock().expect("no panic under this lock").retain(|segment| segment.first != first);
     }

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -229,8 +229,9 @@ impl Replay<'_> {
             let (mut senders, mut threads) = (Vec::new(), Vec::new());
             for ((_, follower), behind) in shards.iter_mut().zip(behind) {
                 let (sender, pieces) = sync_channel(PIECES);
-                senders.push(Feeder { sender, words: Vec::new() });
-                threads.push(spawn(scope, move || apply_pieces(follower, *behind, &pieces))?);
+                let (applied, spare) = channel();
+                senders.push(Feeder { sender, spare, words: Vec::new() });
+                threads.push(spawn(scope, move || apply_pieces(follower, *behind, &pieces, &applied))?);
             }
             let mut told = Instant::now();
             let read = self.log.read(from, |batch| {
@@ -304,6 +305,9 @@ fn begin(base: Option<&Snapshot>, name: &str, shard: usize) -> Result<Shadow> {
 /// Gives records to the thread of a shard, many at once.
 struct Feeder {
     sender: SyncSender<Vec<u64>>,
+    /// Memory of records that were applied: new memory takes the system longer than the words in it take
+    /// anybody.
+    spare: Receiver<Vec<u64>>,
     words: Vec<u64>,
 }
 
@@ -315,7 +319,9 @@ impl Feeder {
     }
 
     fn send(&mut self) -> bool {
-        self.sender.send(std::mem::take(&mut self.words)).is_ok()
+        let mut next = self.spare.try_recv().unwrap_or_default();
+        next.clear();
+        self.sender.send(std::mem::replace(&mut self.words, next)).is_ok()
     }
 
     fn flush(&mut self) {
@@ -323,8 +329,13 @@ impl Feeder {
     }
 }
 
-/// Applies records that are behind one.
-fn apply_pieces(follower: &mut Follower, behind: u64, pieces: &Receiver<Vec<u64>>) -> Result<()> {
+/// Applies records that are behind one, and gives their memory back.
+fn apply_pieces(
+    follower: &mut Follower,
+    behind: u64,
+    pieces: &Receiver<Vec<u64>>,
+    applied: &Sender<Vec<u64>>,
+) -> Result<()> {
     while let Ok(words) = pieces.recv() {
         let mut rest = &words[..];
         while let Some((record, next)) = Record::split(rest)? {
@@ -333,6 +344,8 @@ fn apply_pieces(follower: &mut Follower, behind: u64, pieces: &Receiver<Vec<u64>
             }
             rest = next;
         }
+        // Who feeds may be done.
+        let _ = applied.send(words);
     }
     Ok(())
 }
