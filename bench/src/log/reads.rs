@@ -1,6 +1,7 @@
-//! One-sided gets of a server whose readers compare each item with the watermark, against those of one where
-//! everything counts at once.
+//! One-sided gets of a session that compares each item with the watermark, against those of one that believes
+//! whatever is valid, of the same memory.
 
+use kelix::{Session, Table, measure};
 use kelix_report::cores::pin;
 use kelix_report::interleave::compare;
 use kelix_report::progress;
@@ -19,35 +20,34 @@ const GETS: u64 = 1 << 14;
 /// Keys that are drawn.
 const DRAWN: usize = 1 << 20;
 
-/// A server with records, and a session that has met all its memory.
-fn start(name: &str, config: ServerConfig, records: u64) -> Result<Store, String> {
-    let mut store = Store::start(name, ServerConfig { memory_bytes: memory_for(records), ..config })?;
-    store.load(records)?;
+/// Gets all records, so that the session has met all its memory.
+fn warm(session: &mut Session, table: Table, records: u64) -> Result<(), String> {
     let mut buffer = [0; 32];
     for record in 0..records {
-        let got = store.session.get_into(store.table, &key_of(record), &mut buffer).map_err(text)?;
+        let got = session.get_into(table, &key_of(record), &mut buffer).map_err(text)?;
         got.ok_or("a loaded record is absent")?;
         verify(&buffer, record);
     }
-    Ok(store)
+    Ok(())
 }
 
-/// The next record after one, as the value says that is got of it.
-fn follow(store: &mut Store, at: &mut u64) -> u64 {
+/// Gets records, each the one that the value of the one before says.
+fn follow(session: &mut Session, table: Table, at: &mut u64) -> u64 {
     let mut buffer = [0; 32];
     for _ in 0..GETS {
-        store.session.get_into(store.table, &key_of(*at), &mut buffer).expect("a get").expect("present");
+        session.get_into(table, &key_of(*at), &mut buffer).expect("a get").expect("present");
         *at = verify(&buffer, *at);
     }
     GETS
 }
 
-fn draw(store: &mut Store, wanted: &[u64], next: &mut usize) -> u64 {
+/// Gets records that were drawn.
+fn draw(session: &mut Session, table: Table, (wanted, next): (&[u64], &mut usize)) -> u64 {
     let mut buffer = [0; 32];
     for _ in 0..GETS {
         let record = wanted[*next % wanted.len()];
         *next += 1;
-        store.session.get_into(store.table, &key_of(record), &mut buffer).expect("a get").expect("present");
+        session.get_into(table, &key_of(record), &mut buffer).expect("a get").expect("present");
         verify(&buffer, record);
     }
     GETS
@@ -57,26 +57,33 @@ fn draw(store: &mut Store, wanted: &[u64], next: &mut usize) -> u64 {
 pub(super) fn rows(disk: &Disk, records: u64, is_full: bool) -> Result<Vec<Row>, String> {
     progress::show("log_get_dep");
     let folder = disk.folder("reads")?;
-    let mut ours = start("commit", logged(folder.clone(), Durability::Commit), records)?;
-    let mut other = start("at-once", ServerConfig::default(), records)?;
+    let config = logged(folder.clone(), Durability::Commit);
+    let mut store = Store::start("commit", ServerConfig { memory_bytes: memory_for(records), ..config })?;
+    store.load(records)?;
+    let (table, mut ours) = (store.table, store.client.session().map_err(text)?);
+    let mut other = store.client.session().map_err(text)?;
+    measure::believe_all(&mut other);
+    warm(&mut ours, table, records)?;
+    warm(&mut other, table, records)?;
     pin(0);
     let rounds = if is_full { FULL } else { SMALL };
-    let before = [ours.session.cost(), other.session.cost()];
+    let before = [ours.cost(), other.cost()];
     let (mut our_at, mut other_at) = (0, records / 2);
-    let dependent =
-        compare(rounds, &mut || follow(&mut ours, &mut our_at), &mut || follow(&mut other, &mut other_at));
+    let dependent = compare(rounds, &mut || follow(&mut ours, table, &mut our_at), &mut || {
+        follow(&mut other, table, &mut other_at)
+    });
     let wanted = Numbers(1).records(records, DRAWN);
     let (mut our_next, mut other_next) = (0, DRAWN / 2);
-    let independent = compare(rounds, &mut || draw(&mut ours, &wanted, &mut our_next), &mut || {
-        draw(&mut other, &wanted, &mut other_next)
+    let independent = compare(rounds, &mut || draw(&mut ours, table, (&wanted, &mut our_next)), &mut || {
+        draw(&mut other, table, (&wanted, &mut other_next))
     });
-    for (store, before) in [&ours, &other].into_iter().zip(before) {
-        let cost = store.session.cost().since(before);
+    for (session, before) in [&ours, &other].into_iter().zip(before) {
+        let cost = session.cost().since(before);
         if cost.fallbacks + cost.messages > 0 {
             return Err(format!("gets asked the shard: {cost:?}"));
         }
     }
-    drop((ours, other));
+    drop((ours, other, store));
     std::fs::remove_dir_all(folder).map_err(text)?;
     let note = format!("the log is on {}; ", disk.name);
     let row = |id, name, wanted, comparison| compared(id, name, "ns", wanted, comparison, &note);

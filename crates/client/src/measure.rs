@@ -8,6 +8,7 @@ use kelix_image::MemoryMap;
 use kelix_index::Directory;
 use kelix_types::Place;
 
+use crate::read::Watermark;
 use crate::{Item, Session};
 
 /// The memory of a shard's image, this session's copy of its directory, and the seed of the key hash, for
@@ -37,6 +38,13 @@ pub fn read_unchecked(session: &mut Session, shard: usize, place: Place, into: &
             state => return matches!(state, ReadState::Done(_)),
         }
     }
+}
+
+/// From now on a session believes whatever is valid, committed or not, as it does where everything counts at
+/// once.
+pub fn believe_all(session: &mut Session) {
+    let transport = &mut session.engine.transport;
+    (0..transport.shards()).for_each(|shard| transport.reader(shard).watermark = Watermark::new(false));
 }
 
 /// The words of the slot that an item was read from.
