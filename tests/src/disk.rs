@@ -29,7 +29,7 @@ use fuser::{
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-use crate::Random;
+use crate::{Random, RunDir};
 
 const BLOCK_BYTES: usize = 512;
 /// Nothing that the system knows of a file is good for any time.
@@ -227,6 +227,21 @@ pub struct Disk {
 }
 
 impl Disk {
+    /// A disk below a directory of a test, for this thread and what it starts. `None`: there is none to be had
+    /// here, which is said, and fails in CI.
+    pub fn mount_in(run: &RunDir) -> Option<Disk> {
+        let path = run.path().join("disk");
+        std::fs::create_dir(&path).unwrap();
+        match Disk::mount(&path) {
+            Ok(disk) => Some(disk),
+            Err(why) => {
+                assert!(!std::env::var("CI").is_ok_and(|ci| ci == "true"), "no disk for the test: {why}");
+                println!("skipped, for want of a disk of its own: {why}");
+                None
+            }
+        }
+    }
+
     /// Mounts an empty one at an empty directory, for this thread and what it starts. An error says why that
     /// cannot be done here.
     pub fn mount(path: &Path) -> Result<Disk, String> {

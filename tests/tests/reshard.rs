@@ -492,26 +492,12 @@ fn a_kill_at_any_step_leaves_the_old_store_or_the_new_one() {
     }
 }
 
-/// A disk of its own. `None`: there is none to be had here.
-fn disk(run: &RunDir) -> Option<Disk> {
-    let path = run.path().join("disk");
-    std::fs::create_dir(&path).unwrap();
-    match Disk::mount(&path) {
-        Ok(disk) => Some(disk),
-        Err(why) => {
-            assert!(!std::env::var("CI").is_ok_and(|ci| ci == "true"), "no disk for the test: {why}");
-            println!("skipped, for want of a disk of its own: {why}");
-            None
-        }
-    }
-}
-
 /// The same where the disk loses power, and whatever it had not made durable by then.
 #[test]
 fn a_power_cut_at_any_step_leaves_the_old_store_or_the_new_one() {
     let _watchdog = watchdog("power cuts while shards are made anew");
     let place = RunDir::new();
-    let Some(disk) = disk(&place) else { return };
+    let Some(disk) = Disk::mount_in(&place) else { return };
     let original = place.path().join("original");
     let written = Written::at(&original);
     let mut found = BTreeSet::new();
@@ -551,7 +537,7 @@ fn a_power_cut_at_any_step_leaves_the_old_store_or_the_new_one() {
 fn a_disk_that_is_full_or_fails_changes_nothing() {
     let _watchdog = watchdog("disks that fail while shards are made anew");
     let place = RunDir::new();
-    let Some(disk) = disk(&place) else { return };
+    let Some(disk) = Disk::mount_in(&place) else { return };
     let wal = disk.path().join("wal");
     let written = Written::at(&wal);
     let as_it_was = files(&wal);

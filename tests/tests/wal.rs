@@ -52,20 +52,6 @@ fn patience(what: &'static str, times: u64) -> Watchdog {
     Watchdog::new(what, Duration::from_secs(240 + 12 * times))
 }
 
-/// A disk of its own for the servers of this test. `None`: there is none to be had here.
-fn disk(run: &RunDir) -> Option<Disk> {
-    let path = run.path().join("disk");
-    std::fs::create_dir(&path).unwrap();
-    match Disk::mount(&path) {
-        Ok(disk) => Some(disk),
-        Err(why) => {
-            assert!(!std::env::var("CI").is_ok_and(|ci| ci == "true"), "no disk for the test: {why}");
-            println!("skipped, for want of a disk of its own: {why}");
-            None
-        }
-    }
-}
-
 /// The files of a log or snapshots in a directory, in order.
 fn files(directory: &Path, is_wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
@@ -635,7 +621,7 @@ fn many_cuts_of_the_power_lose_nothing() {
     let seed = seed();
     for (shards, commits) in [(1, true), (3, true), (3, false)] {
         let run = RunDir::new();
-        let Some(disk) = disk(&run) else { return };
+        let Some(disk) = Disk::mount_in(&run) else { return };
         disk.sync_within(Duration::from_millis(4), seed);
         let wal = disk.path().join("wal");
         let is_durable = |number| number % 4 < 2;
@@ -649,7 +635,7 @@ fn a_lazy_server_keeps_a_prefix_when_the_power_is_cut() {
     let _watchdog = watchdog("a lazy server and the power");
     let seed = seed();
     let run = RunDir::new();
-    let Some(disk) = disk(&run) else { return };
+    let Some(disk) = Disk::mount_in(&run) else { return };
     let wal = disk.path().join("wal");
     let logged = logged(&run, &wal, 3, false);
     let mut random = Random(seed);
@@ -670,7 +656,7 @@ fn what_a_server_has_read_is_there_after_a_cut() {
     let _watchdog = watchdog("what was read, and the power");
     let seed = seed();
     let run = RunDir::new();
-    let Some(disk) = disk(&run) else { return };
+    let Some(disk) = Disk::mount_in(&run) else { return };
     let wal = disk.path().join("wal");
     let logged = logged(&run, &wal, 3, false);
     let mut random = Random(seed);
@@ -737,12 +723,14 @@ fn look(session: &mut Session, tables: [Table; 3]) -> Result<[u64; 3], kelix::Er
     Ok(numbers)
 }
 
-/// Looks on until it is told to end, also at the memory of a server that is gone. Returns the last of each
-/// that was seen.
-fn look_on(session: &mut Session, tables: [Table; 3], is_over: &AtomicBool) -> [u64; 3] {
+/// Looks on until it is told to end, also at the memory of a server that is gone, and counts its looks.
+/// Returns the last of each that was seen.
+fn look_on(session: &mut Session, tables: [Table; 3], is_over: &AtomicBool, looks: &AtomicU64) -> [u64; 3] {
     let mut seen = [0; 3];
     while !is_over.load(Ordering::SeqCst) {
-        let Ok(numbers) = look(session, tables) else { continue };
+        let looked = look(session, tables);
+        looks.fetch_add(1, Ordering::SeqCst);
+        let Ok(numbers) = looked else { continue };
         for (seen, number) in seen.iter_mut().zip(numbers) {
             assert!(number >= *seen, "{number} was seen after {seen}");
             *seen = number;
@@ -759,7 +747,7 @@ fn what_a_reader_has_seen_is_there_after_a_cut() {
     let _watchdog = patience("readers and cuts", cuts);
     let seed = seed();
     let run = RunDir::new();
-    let Some(disk) = disk(&run) else { return };
+    let Some(disk) = Disk::mount_in(&run) else { return };
     disk.sync_within(Duration::from_millis(8), seed);
     let wal = disk.path().join("wal");
     let logged = logged(&run, &wal, 2, true);
@@ -778,11 +766,13 @@ fn what_a_reader_has_seen_is_there_after_a_cut() {
         let from = there.into_iter().max().expect("three") + 1;
         let options = SessionOptions::default().timeout(Duration::from_millis(500));
         let is_over = Arc::new(AtomicBool::new(false));
-        let readers: Vec<JoinHandle<[u64; 3]>> = (0..2)
-            .map(|number| {
+        let looks = [Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0))];
+        let readers: Vec<JoinHandle<[u64; 3]>> = (0..)
+            .zip(looks.clone())
+            .map(|(number, looks)| {
                 let mut session = session_by_turns(&server, number, options.clone());
                 let is_over = is_over.clone();
-                std::thread::spawn(move || look_on(&mut session, tables, &is_over))
+                std::thread::spawn(move || look_on(&mut session, tables, &is_over, &looks))
             })
             .collect();
         let writer = std::thread::spawn(move || count_up(&mut session, tables, from));
@@ -793,7 +783,11 @@ fn what_a_reader_has_seen_is_there_after_a_cut() {
         });
         cut_power(&disk, &mut random, &mut server);
         writer.join().expect("a writer");
-        std::thread::sleep(Duration::from_millis(20));
+        // Each looks at what is left, with a look that began behind the cut.
+        for looks in &looks {
+            let before = looks.load(Ordering::SeqCst);
+            until("a reader has looked at what is left", || looks.load(Ordering::SeqCst) > before + 1);
+        }
         is_over.store(true, Ordering::SeqCst);
         for reader in readers {
             let seen = reader.join().expect("a reader");
@@ -809,7 +803,7 @@ fn a_file_that_is_begun_while_clients_write_is_there_after_a_cut() {
     let _watchdog = watchdog("a file that is begun, and the power");
     let seed = seed();
     let run = RunDir::new();
-    let Some(disk) = disk(&run) else { return };
+    let Some(disk) = Disk::mount_in(&run) else { return };
     let wal = disk.path().join("wal");
     let logged = logged(&run, &wal, 1, true);
     let mut random = Random(seed);
@@ -875,7 +869,7 @@ fn a_disk_that_fails_ends_writes_for_good_and_no_reads() {
     let _watchdog = watchdog("a disk that fails");
     for fault in [Fault::Write, Fault::Sync] {
         let run = RunDir::new();
-        let Some(disk) = disk(&run) else { return };
+        let Some(disk) = Disk::mount_in(&run) else { return };
         let wal = disk.path().join("wal");
         let mut on = OnDisk::start(logged(&run, &wal, 2, true));
         let table = on.session.create_table("t").unwrap();
@@ -908,7 +902,7 @@ fn a_disk_that_fails_ends_writes_for_good_and_no_reads() {
 fn a_server_whose_log_has_failed_ends_in_time() {
     let _watchdog = watchdog("the end of a server whose log has failed");
     let run = RunDir::new();
-    let Some(disk) = disk(&run) else { return };
+    let Some(disk) = Disk::mount_in(&run) else { return };
     let wal = disk.path().join("wal");
     let mut on = OnDisk::start(logged(&run, &wal, 2, true));
     disk.fail(Fault::Sync, "log-");
@@ -921,7 +915,7 @@ fn a_server_whose_log_has_failed_ends_in_time() {
 fn a_full_disk_refuses_writes_until_there_is_room() {
     let _watchdog = watchdog("a full disk");
     let run = RunDir::new();
-    let Some(disk) = disk(&run) else { return };
+    let Some(disk) = Disk::mount_in(&run) else { return };
     let wal = disk.path().join("wal");
     let mut on = OnDisk::start(logged(&run, &wal, 2, true));
     let table = on.session.create_table("large").unwrap();
@@ -966,7 +960,7 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
 fn a_server_on_a_full_disk_ends_in_time() {
     let _watchdog = watchdog("the end of a server on a full disk");
     let run = RunDir::new();
-    let Some(disk) = disk(&run) else { return };
+    let Some(disk) = Disk::mount_in(&run) else { return };
     let wal = disk.path().join("wal");
     let mut on = OnDisk::start(logged(&run, &wal, 2, true));
     disk.limit(Some(0));
@@ -981,7 +975,7 @@ fn a_server_on_a_full_disk_ends_in_time() {
 fn a_disk_that_fails_at_the_start_is_an_error_and_harms_nothing() {
     let _watchdog = watchdog("a disk that fails at the start");
     let run = RunDir::new();
-    let Some(disk) = disk(&run) else { return };
+    let Some(disk) = Disk::mount_in(&run) else { return };
     let wal = disk.path().join("wal");
     let mut on = OnDisk::start(logged(&run, &wal, 2, true));
     on.server.process.kill();

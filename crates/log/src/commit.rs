@@ -142,7 +142,8 @@ impl ShardLog {
         self.words.words().load_acquire(DURABLE)
     }
 
-    /// What is on the disk. The incarnation may be of a later record, which is there too by now.
+    /// The last record and the last incarnation on the disk. The incarnation may be of a later record, on the
+    /// disk by now, too.
     pub fn committed(&self) -> Committed {
         let words = self.words.words();
         Committed { record: words.load_acquire(DURABLE), incarnation: words.load_acquire(INCARNATION) }

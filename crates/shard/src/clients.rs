@@ -18,7 +18,7 @@
 use std::collections::VecDeque;
 
 use kelix_fabric::{Mailbox, PeerId};
-use kelix_image::{Committed, Journal, event};
+use kelix_image::{Journal, event};
 use kelix_types::limits::SHARD_BATCH;
 use kelix_types::mark;
 use kelix_wire::control::Caller;
@@ -404,21 +404,13 @@ impl Clients {
         }
     }
 
-    /// What was done has become a record: posts the replies that waited for no more than that, or for what is
-    /// on the disk by now, which `commit` tells the readers of the memory before. Whether whoever writes the
-    /// log is to be woken.
+    /// What was done has become a record: posts the replies that waited for no more than that, or for what was
+    /// on the disk at the last look there ([`Held::look_at_disk`]). Whether whoever writes the log is to be
+    /// woken.
     #[inline]
-    pub fn end_record(
-        &mut self,
-        fabric: &mut impl Mailbox,
-        reached: Reached,
-        commit: impl FnOnce(Committed),
-    ) -> bool {
+    pub fn end_record(&mut self, fabric: &mut impl Mailbox, reached: Reached) -> bool {
         if !self.held.is_on() {
             return false;
-        }
-        if let Some(committed) = self.held.look_at_disk() {
-            commit(committed);
         }
         let wakes = self.held.end_record(reached);
         while let Some((peer, mut frame)) = self.held.next(reached.in_stream) {

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use kelix_image::{Header, ImageConfig, ItemView, PrivateSegments, Span};
+use kelix_log::LogControl;
 use kelix_log::files::{Batch, Feed, Identity, Log, LogWriter, MemoryDisk, Position};
-use kelix_log::{LogControl, Record};
 use kelix_types::{Incarnation, TableId};
 use kelix_wire::mailboxes::Mailboxes;
 use kelix_wire::{FrameBuffer, Op, Reply, RequestHead, Status, encode_request};
@@ -78,11 +78,8 @@ impl Server {
             (0..SHARDS).map(|_| Follower::new(Box::new(PrivateSegments::default()), MEMORY)).collect();
         let log = Log::open(Box::new(disk.clone())).unwrap();
         let end = log.read(0, |batch| {
-            for (shard, mut words) in batch.parts() {
-                while let Some((record, behind)) = Record::split(words)? {
-                    followers[shard as usize].apply(&record)?;
-                    words = behind;
-                }
+            for (shard, records) in batch.parts() {
+                followers[shard as usize].apply_all(records)?;
             }
             Ok(ControlFlow::Continue(()))
         });

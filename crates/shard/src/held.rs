@@ -121,7 +121,8 @@ impl Held {
         self.queue.push_back(Answer { peer, frame, id, sequence, is_durable, is_write });
     }
 
-    /// What is on the disk. The answers sent from now on are those that wait for no more.
+    /// Looks how much is on the disk: answers that wait for more are not sent before the next look. Returns
+    /// what readers of the memory may believe, where that depends on the disk.
     #[inline]
     pub fn look_at_disk(&mut self) -> Option<Committed> {
         let (log, durability) = self.log.as_ref()?;

@@ -269,7 +269,7 @@ impl Walk<'_> {
         if self.dropped.contains(&table) || !self.is_here(table, key) {
             return Ok(());
         }
-        // It is to be the name of an object, and all new ones come behind it.
+        // The version becomes the name of an object, behind which all new names come.
         if version.0 > item.guardian().incarnation().0 {
             return Err(damaged("the version of an item makes no sense"));
         }

@@ -265,9 +265,11 @@ impl Shard {
     #[inline]
     pub(crate) fn end_record(&mut self, fabric: &mut impl Mailbox) -> bool {
         self.recorder.seal(&self.store, &mut self.datasets);
-        let reached = self.recorder.reached(&self.store);
-        let Shard { clients, store, .. } = self;
-        clients.end_record(fabric, reached, |committed| store.image.commit(committed))
+        // Readers of the memory are told what is on the disk before answers say so.
+        if let Some(committed) = self.clients.held.look_at_disk() {
+            self.store.image.commit(committed);
+        }
+        self.clients.end_record(fabric, self.recorder.reached(&self.store))
     }
 
     // ---- followers ----

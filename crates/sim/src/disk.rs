@@ -4,8 +4,8 @@
 use std::ops::ControlFlow;
 
 use kelix_image::{PrivateSegments, Span};
+use kelix_log::LogControl;
 use kelix_log::files::{Batch, Feed, Identity, Log, LogWriter, MemoryDisk, Position};
-use kelix_log::{LogControl, Record};
 use kelix_shard::{Durability, Follower, Shard, ShardConfig};
 use kelix_types::mark;
 
@@ -59,11 +59,8 @@ impl LogEnd {
         let mut followers: Vec<_> = (0..shards).map(|_| follower()).collect();
         let log = Log::open(Box::new(disk.storage.clone())).expect("a log that can be opened");
         let end = log.read(0, |batch| {
-            for (shard, mut words) in batch.parts() {
-                while let Some((record, behind)) = Record::split(words)? {
-                    followers[shard as usize].1.apply(&record)?;
-                    words = behind;
-                }
+            for (shard, records) in batch.parts() {
+                followers[shard as usize].1.apply_all(records)?;
             }
             Ok(ControlFlow::Continue(()))
         });

@@ -232,12 +232,14 @@ impl Engine {
             Some(sampled) => items.keep_valid(table, entries, |guardian| is_valid(guardian, sampled)),
             None => items.clear(),
         }
-        let watermark = &self.transport.reader(shard).watermark;
-        if watermark.covers_all() || watermark.covers(items.youngest()) {
+        if self.transport.reader(shard).watermark.covers_all() {
             return Ok(true);
         }
-        self.read_watermark(shard)?;
-        Ok(self.transport.reader(shard).watermark.covers(items.youngest()))
+        let youngest = items.youngest();
+        if !self.transport.reader(shard).watermark.covers(youngest) {
+            self.read_watermark(shard)?;
+        }
+        Ok(self.transport.reader(shard).watermark.covers(youngest))
     }
 
     /// READs up to where a shard's changes are committed. Whether no leaf has changed that is not; `false`

@@ -10,8 +10,8 @@ use super::{Landing, Verdict, Watermark, judge};
 
 /// The common case of a read where memory is within reach of loads, and those are ordered: a plain item of
 /// this key at the place that somebody guessed. `None`: it is not that case; nothing is lost, begin a
-/// [`ReadOp`]. What `copy` makes of the item counts only if this returns it. An item that was moved lately
-/// and is not where it was once more on the disk is not that case either.
+/// [`ReadOp`]. What `copy` makes of the item counts only if this returns it. Where an item must be committed,
+/// one whose last move is not is left to the [`ReadOp`], which looks at its version.
 ///
 /// A guess suffices, because the guardian is sampled before the rest: see docs/read-rule.md, "Lemma 5".
 #[inline(always)]

@@ -38,8 +38,8 @@ use kelix_types::{Guardian, Incarnation, KeyHash, Location, NameId, Place, Table
 use crate::ordered::{Look, OrderedReader};
 use crate::pointers::Pointer;
 pub(crate) use direct::{find_large_direct, take_direct, take_item};
-use watermark::Unproven;
 pub(crate) use watermark::{LINE, LINE_WORDS, Watermark, set_place};
+use watermark::{LeafSays, Unproven};
 
 /// What a read has cost so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -155,7 +155,7 @@ enum State {
     /// Up to where changes are committed is asked for.
     Watermark(Unproven),
     /// The set of a leaf among those that were changed lately.
-    LeafSet(Unproven),
+    LeafSet(LeafSays),
     /// Nothing that is known here leads to the key.
     Nowhere,
 }
@@ -482,7 +482,7 @@ impl ReadOp {
             State::Pieces { run, at, done } => self.on_piece(fabric, shard, landing, (run, at, done)),
             State::LastGuardian => self.on_last_guardian(fabric, shard, key, landing),
             State::Watermark(what) => self.on_watermark(fabric, shard, what),
-            State::LeafSet(what) => self.on_leaf_set(fabric, shard, what),
+            State::LeafSet(says) => self.on_leaf_set(fabric, shard, says),
             State::Nowhere => Step::Ask,
             State::Root => self.on_root(fabric, shard),
             State::Entry { root } => self.on_entry(fabric, shard, root),

@@ -114,8 +114,22 @@ impl Watermark {
 pub(super) enum Unproven {
     /// An item of this version.
     Item(Incarnation),
-    /// What a leaf says of the key: a value, or that it is absent.
-    Leaf { leaf: Incarnation, is_absent: bool },
+    /// What a leaf says.
+    Leaf(LeafSays),
+}
+
+/// What a leaf says of the key: a value, or that the key is absent.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct LeafSays {
+    leaf: Incarnation,
+    is_absent: bool,
+}
+
+impl LeafSays {
+    /// The end of a read that believes the leaf.
+    fn step(self) -> Step {
+        if self.is_absent { Step::Absent } else { Step::Valid }
+    }
 }
 
 impl ReadOp {
@@ -147,10 +161,11 @@ impl ReadOp {
         leaf: Incarnation,
         is_absent: bool,
     ) -> Step {
+        let says = LeafSays { leaf, is_absent };
         if shard.watermark.covers_all() {
-            return if is_absent { Step::Absent } else { Step::Valid };
+            return says.step();
         }
-        self.post_line(fabric, shard, Unproven::Leaf { leaf, is_absent })
+        self.post_line(fabric, shard, Unproven::Leaf(says))
     }
 
     #[cold]
@@ -161,6 +176,21 @@ impl ReadOp {
         Step::Pending
     }
 
+    /// Polls a READ of words of the header page, which count while the image is in force.
+    fn poll_header<F: RemoteMemory, const WORDS: usize>(
+        &mut self,
+        fabric: &mut F,
+        shard: &ShardReader,
+    ) -> Result<[u64; WORDS], Step> {
+        let mut words = [0; WORDS];
+        match self.poll(fabric, shard, &mut words) {
+            Ok(sampled) if sampled.term == shard.term => Ok(words),
+            Ok(_) => Err(Step::Superseded),
+            Err(Step::Pending) => Err(Step::Pending),
+            Err(_) => Err(Step::Ask),
+        }
+    }
+
     /// Looks at what the header page says of what is committed.
     pub(super) fn on_watermark<F: RemoteMemory>(
         &mut self,
@@ -168,13 +198,10 @@ impl ReadOp {
         shard: &ShardReader,
         what: Unproven,
     ) -> Step {
-        let mut line = [0; LINE_WORDS];
-        match self.poll(fabric, shard, &mut line) {
-            Ok(sampled) if sampled.term == shard.term => {}
-            Ok(_) => return Step::Superseded,
-            Err(Step::Pending) => return Step::Pending,
-            Err(_) => return Step::Ask,
-        }
+        let line = match self.poll_header(fabric, shard) {
+            Ok(line) => line,
+            Err(step) => return step,
+        };
         let no_leaf_is_pending = shard.watermark.note(line);
         match what {
             Unproven::Item(version) if shard.watermark.covers(version) => {
@@ -185,16 +212,10 @@ impl ReadOp {
                 mark!("item that is not committed");
                 Step::Ask
             }
-            Unproven::Leaf { is_absent, .. } if no_leaf_is_pending => {
-                if is_absent {
-                    Step::Absent
-                } else {
-                    Step::Valid
-                }
-            }
-            Unproven::Leaf { leaf, .. } => {
-                self.state = State::LeafSet(what);
-                self.post(fabric, shard, set_place(leaf), SET_WORDS);
+            Unproven::Leaf(says) if no_leaf_is_pending => says.step(),
+            Unproven::Leaf(says) => {
+                self.state = State::LeafSet(says);
+                self.post(fabric, shard, set_place(says.leaf), SET_WORDS);
                 Step::Pending
             }
         }
@@ -205,21 +226,17 @@ impl ReadOp {
         &mut self,
         fabric: &mut F,
         shard: &ShardReader,
-        what: Unproven,
+        says: LeafSays,
     ) -> Step {
-        let mut set = [0; SET_WORDS];
-        match self.poll(fabric, shard, &mut set) {
-            Ok(sampled) if sampled.term == shard.term => {}
-            Ok(_) => return Step::Superseded,
-            Err(Step::Pending) => return Step::Pending,
-            Err(_) => return Step::Ask,
-        }
-        let Unproven::Leaf { leaf, is_absent } = what else { return Step::Ask };
-        if is_pending(&set, leaf, shard.watermark.record()) {
+        let set = match self.poll_header(fabric, shard) {
+            Ok(set) => set,
+            Err(step) => return step,
+        };
+        if is_pending(&set, says.leaf, shard.watermark.record()) {
             mark!("leaf that is not committed");
             return Step::Ask;
         }
         mark!("leaf beside others that are not committed");
-        if is_absent { Step::Absent } else { Step::Valid }
+        says.step()
     }
 }

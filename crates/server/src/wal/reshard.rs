@@ -44,7 +44,7 @@ const KEYS_A_STEP: u64 = 4096;
 /// More memory than there is, so that only the system limits it.
 const MEMORY_BYTES: u64 = u64::MAX / 2;
 
-/// What is to be done.
+/// A store that is to have another number of shards.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reshard {
     /// The directory.
@@ -70,7 +70,7 @@ pub enum ReshardStep {
     BaseWritten,
     /// All is written, and on the disk.
     Written,
-    /// It was read back, and has all that there was.
+    /// The new directory was read back, and has all that there was.
     Verified,
     /// The new directory has the name of the old one that is kept.
     Named,
@@ -109,7 +109,7 @@ pub fn reshard_log(wanted: &Reshard, tell: &mut dyn FnMut(ReshardStep)) -> Resul
     reshard_held(&store, work, (name, *shards), tell)
 }
 
-/// The same, in a directory that is locked until it is done, or given up and cleared.
+/// Reshards a directory that is locked until all is done, or given up and cleared.
 fn reshard_held(
     store: &StoreDirectory,
     mut work: Work,
@@ -274,7 +274,7 @@ fn revive(
     shadows: impl Iterator<Item = Option<Shadow>>,
 ) -> Result<Vec<Shard>> {
     let revive = |(number, shadow): (usize, Option<Shadow>)| {
-        // What is added is for models, which are trained anew.
+        // Memory is added for models only, which are trained anew.
         let config = config(of, number, term, SEGMENT_BYTES_FIRST);
         match shadow {
             Some((_, follower)) => follower.into_shard(config, Span::private(Header::BYTES)),

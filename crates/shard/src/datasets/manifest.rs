@@ -126,7 +126,7 @@ impl Datasets {
     }
 }
 
-/// What is known of tables; of those that are gone, whether they are to be emptied.
+/// The states of all tables; of a table that is gone, whether it is to be emptied.
 fn keep_tables(tables: &Tables, is_to_be_emptied: impl Fn(TableId) -> bool, words: &mut Vec<u64>) {
     // In an order of their own, so that the same is kept in the same words.
     let mut known: Vec<_> = tables.iter().collect();
