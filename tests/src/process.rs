@@ -106,16 +106,20 @@ impl Process {
         kill_process(pid, signal).unwrap_or_else(|error| panic!("cannot signal {}: {error}", self.name));
     }
 
-    /// Stops it where it is, and waits until it stands still.
+    /// Stops it where it is, and waits until it stands still: no thread of it executes anything any more. A
+    /// thread may be in a system call that takes its time, on a disk say, and stops at its end.
     #[track_caller]
     pub fn stop_still(&self) {
         self.signal(Signal::STOP);
         until("the process stands still", || {
             let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("a live process");
-            tasks.flatten().all(|task| {
-                let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-                stat.rsplit(") ").next().is_none_or(|rest| rest.starts_with('T'))
-            })
+            let states = tasks.flatten().filter_map(|task| {
+                let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
+                stat.rsplit(") ").next()?.chars().next()
+            });
+            let states: Vec<char> = states.collect();
+            // One that has stopped has told the others.
+            states.contains(&'T') && states.iter().all(|state| matches!(state, 'T' | 'D'))
         });
     }
 
