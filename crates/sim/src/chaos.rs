@@ -38,7 +38,7 @@ impl Chaos {
             scheduler::sleep(1 + self.random.below(2 * self.faults.pause_ns));
             let working = self.working.borrow().clone();
             if working.is_empty() {
-                return;
+                break;
             }
             let victim = working[self.random.below(working.len() as u64) as usize];
             let Faults { stopped_clients, stopped_shards, cuts, delays, kills, take_overs, .. } = self.faults;
@@ -113,8 +113,14 @@ impl Chaos {
         format!("server {term} begins")
     }
 
-    /// The server is killed, wherever it is, and another one goes on with its log, some time later.
+    /// The server is killed, wherever it is, and another one goes on with its log, some time later. Its log may
+    /// have failed before.
     fn crash(&mut self, disk: &Disk) -> String {
+        let fails = self.random.once_in(4);
+        if fails {
+            disk.fail();
+            scheduler::sleep(1 + self.random.below(self.faults.longest_ns));
+        }
         mark!("server killed");
         let old = self.stage.server.borrow().clone();
         old.tasks().chain(old.log()).for_each(scheduler::kill);
@@ -123,7 +129,9 @@ impl Chaos {
             disk.lose_power();
         }
         scheduler::sleep(1 + self.random.below(self.faults.longest_ns));
+        disk.storage.fail_no_more();
         let successor = self.servers.start();
+        disk.end_failure();
         let text = if has_power { "killed" } else { "killed, and its disk without power" };
         let done = format!("server {} {text}, {} begins", old.term, successor.term);
         *self.stage.server.borrow_mut() = successor;

@@ -6,7 +6,7 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 89] = [
+pub const WANTED: [&str; 91] = [
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
@@ -61,6 +61,8 @@ pub const WANTED: [&str; 89] = [
     "link followed",
     "link repaired by a reader",
     "link repaired on a client's word",
+    "log failed",
+    "log failed under a write",
     "memory audited",
     "memory reused as soon as its quarantine was over",
     "memory reused under a stale pointer",

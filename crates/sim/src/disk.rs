@@ -1,16 +1,22 @@
 //! A log on a disk that loses power: what a server has written and not synced is there after its death or
-//! not, block by block, and the next one begins with what is.
+//! not, block by block, and the next one begins with what is. A sync may fail, and the log with it: the server
+//! serves its memory then, and takes no writes, until it dies.
 
 use std::ops::ControlFlow;
+use std::rc::Rc;
 
+use kelix_image::words::full_fence;
 use kelix_image::{PrivateSegments, Span};
-use kelix_log::LogControl;
-use kelix_log::files::{Batch, Feed, Identity, Log, LogWriter, MemoryDisk, Position};
+use kelix_log::files::{
+    Batch, Feed, Identity, Log, LogWriter, MemoryDisk, Operation as DiskOperation, Position,
+};
+use kelix_log::{LogControl, LogState};
 use kelix_shard::{Durability, Follower, Shard, ShardConfig};
-use kelix_types::mark;
+use kelix_types::{Result, mark};
 
 use crate::fabric::Bell;
-use crate::scheduler;
+use crate::history::Operation;
+use crate::scheduler::{self, Shared};
 
 /// Files are so small that a run has several.
 const FILE_BYTES: u64 = 256 << 10;
@@ -24,12 +30,35 @@ pub struct Disk {
     pub hash_seed: u64,
     /// The longest that a batch waits to be gathered, and to be synced.
     pub delay_ns_max: u64,
+    /// When a log failed, and when another server was in force.
+    failures: Shared<Vec<(u64, Option<u64>)>>,
 }
 
 impl Disk {
     /// A disk without a log.
     pub fn new(hash_seed: u64, delay_ns_max: u64) -> Disk {
-        Disk { storage: MemoryDisk::new(), hash_seed, delay_ns_max }
+        Disk { storage: MemoryDisk::new(), hash_seed, delay_ns_max, failures: Rc::default() }
+    }
+
+    /// Lets the next sync of a file fail.
+    pub fn fail(&self) {
+        self.storage.fail(Some(DiskOperation::SyncData), 1);
+    }
+
+    /// Another server is in force.
+    pub fn end_failure(&self) {
+        let mut failures = self.failures.borrow_mut();
+        failures.iter_mut().for_each(|(_, until_ns)| *until_ns = until_ns.or(Some(scheduler::now_ns())));
+    }
+
+    /// Whether what a client was told may be of a memory whose log had failed, and no change of its own: the
+    /// next server may know better. What was acknowledged is on the disk also then.
+    pub fn may_have_lost(&self, operation: &Operation) -> bool {
+        let meets = |(from_ns, until_ns): &(u64, Option<u64>)| {
+            operation.returned_ns.is_some_and(|returned_ns| returned_ns >= *from_ns)
+                && until_ns.is_none_or(|until_ns| operation.called_ns <= until_ns)
+        };
+        operation.changed_nothing() && self.failures.borrow().iter().any(meets)
     }
 
     /// The power is gone: of what was not synced some is there, and some is not.
@@ -116,8 +145,20 @@ pub struct LogTask {
 }
 
 impl LogTask {
-    /// Writes and syncs until the server is killed.
+    /// Writes and syncs until the server is killed, or a sync fails.
     pub fn run(mut self) {
+        if self.write().is_err() {
+            mark!("log failed");
+            self.disk.failures.borrow_mut().push((scheduler::now_ns(), None));
+            self.control.set_state(LogState::Failed);
+            full_fence();
+            // Who followed is gone before the shards look.
+            drop(self.feeds);
+            self.bells.iter().for_each(Bell::ring);
+        }
+    }
+
+    fn write(&mut self) -> Result<()> {
         let mut batch = Batch::default();
         loop {
             self.pause();
@@ -129,14 +170,14 @@ impl LogTask {
             if batch.is_empty() {
                 continue;
             }
-            scheduler::unnoticed(|| self.writer.write(&batch, 1).expect("a disk that works"));
+            scheduler::unnoticed(|| self.writer.write(&batch, 1))?;
             self.pause();
             scheduler::unnoticed(|| {
                 if self.writer.needs_next() {
-                    self.writer.prepare_next().expect("a disk that works");
+                    self.writer.prepare_next()?;
                 }
-                self.writer.sync().expect("a disk that works");
-            });
+                self.writer.sync()
+            })?;
             for ((feed, sequence), bell) in
                 self.feeds.iter_mut().zip(self.writer.sequences()).zip(&self.bells)
             {

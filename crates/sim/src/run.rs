@@ -74,6 +74,7 @@ fn run_plan(plan: Plan) -> Outcome {
     let harm: Shared<Vec<(u64, String)>> = Rc::default();
     let stage: Shared<Option<Rc<Stage>>> = Rc::default();
     let done: Shared<bool> = Rc::default();
+    let disk = plan.disk_ns.map(|delay_ns| Disk::new(plan.seed, delay_ns));
     let set_up = || {
         let findings: Shared<Vec<String>> = Rc::default();
         let servers = ServerPlan {
@@ -83,7 +84,7 @@ fn run_plan(plan: Plan) -> Outcome {
             authority: Span::private(4096),
             drift_ppm_max: plan.drift_ppm_max,
             findings: findings.clone(),
-            disk: plan.disk_ns.map(|delay_ns| Disk::new(plan.seed, delay_ns)),
+            disk: disk.clone(),
         };
         let set = Rc::new(Stage {
             plan,
@@ -120,7 +121,8 @@ fn run_plan(plan: Plan) -> Outcome {
         End::TooLong => findings.push(format!("more than {moments_max} moments")),
     }
     make_out_mismatches(&stage, &mut history);
-    let history: Vec<Operation> = history.into_iter().flatten().collect();
+    let mut history: Vec<Operation> = history.into_iter().flatten().collect();
+    disk.iter().for_each(|disk| history.retain(|operation| !disk.may_have_lost(operation)));
     if let Err(finding) = linear::check(&history) {
         findings.push(finding.to_string());
     }
