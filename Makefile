@@ -26,7 +26,7 @@ TEST_LONG = msrv loom lint-sim sim fuzz test-slow test-durability test-verbs
 .NOTPARALLEL:
 
 .PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-durability test-verbs test-verbs-long bench report msrv aarch64 other-systems other-release install clean
-.PHONY: toolchain test-tools fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging
+.PHONY: install-capi test-capi toolchain test-tools fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -147,6 +147,14 @@ install: dist ## install the program and its benchmarks below PREFIX (default /u
 
 deb: dist ## make a Debian package, in target/deb
 	@scripts/deb "$(KELIX)" "$(DIST)/../deb"
+
+install-capi: toolchain ## install kelix.h and libkelix below PREFIX (DESTDIR is honoured; CAPI_BUILT=yes takes what `make test-capi` built)
+	@[ -n "$(CAPI_BUILT)" ] || $(CARGO) build --profile dist --locked --package kelix-capi
+	@scripts/install-capi "$(if $(CAPI_BUILT),$(RELEASE),$(DIST))" "$(DESTDIR)" "$(PREFIX)"
+
+test-capi: test-tools toolchain ## test the C interface: header, library, programs in C, alone and under valgrind
+	@echo "== C interface"
+	@scripts/test-capi
 
 test-packaging: toolchain ## test the Debian package, also in a virtual machine, and the container (root)
 	@echo "== package, service, container"

@@ -1,0 +1,384 @@
+//! Submit and poll: operations that go on while their caller does something else.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_int;
+use std::ptr::null;
+
+use kelix::{Completion, Item, Outcome, PausedScan, Ticket, Version};
+
+use crate::batch::check_index;
+use crate::call::{Session, in_session};
+use crate::error::{
+    Failure, KELIX_ABSENT, KELIX_MORE, KELIX_OK, KELIX_WOULD_WAIT, Result, Told, kelix_error,
+};
+use crate::handle::{enter, make};
+use crate::item::kelix_item;
+use crate::memory::{Place, kelix_bytes, slice_mut};
+use crate::plain::{compared, expected_version};
+use crate::scan::{Stepped, kelix_range, kelix_scan};
+use crate::session::kelix_session;
+use crate::structs::passed;
+use crate::table::kelix_table;
+
+/// What was submitted by a session, as its caller knows it.
+#[derive(Default)]
+pub struct Submitted {
+    numbers: HashMap<Ticket, Number>,
+    /// What has ended, and was not told yet.
+    ended: VecDeque<Completion>,
+    /// What the last poll told.
+    told: Vec<Ended>,
+}
+
+/// The caller's number of an operation, and what it expected there.
+struct Number {
+    user_data: u64,
+    expected: Option<Version>,
+}
+
+/// What an operation brought.
+#[derive(Default)]
+struct Ended {
+    items: Vec<Item>,
+    rest: Option<PausedScan>,
+    error: Option<Told>,
+}
+
+/// It failed.
+pub const KELIX_FAILED: c_int = 0;
+/// A get: KELIX_OK, or KELIX_ABSENT.
+pub const KELIX_GOT: c_int = 1;
+/// A put: KELIX_OK.
+pub const KELIX_WRITTEN: c_int = 2;
+/// A delete: KELIX_OK, or KELIX_ABSENT: the key was not there.
+pub const KELIX_DELETED: c_int = 3;
+/// A write of an expected version: KELIX_OK, KELIX_MISMATCH or KELIX_ABSENT, as of kelix_compare_and_set().
+pub const KELIX_COMPARED: c_int = 4;
+/// A page of a scan: KELIX_OK, and it was the last one, or KELIX_MORE.
+pub const KELIX_PAGE: c_int = 5;
+
+/// A submitted operation that has ended.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kelix_completion {
+    /// The number that the caller gave it.
+    pub user_data: u64,
+    /// What it was: KELIX_GOT and so on, or KELIX_FAILED.
+    pub kind: c_int,
+    /// How it ended: as said there, or the kind of its error.
+    pub result: c_int,
+    /// Of a get: the item's version. Of a put: the new one. Of KELIX_COMPARED: the new one, or that which the
+    /// key has. Otherwise 0.
+    pub version: u64,
+    /// Of a get: the item's value. It stays until the session's next poll.
+    pub value: kelix_bytes,
+    /// How many items it brought: of a get one or none, of a page any number.
+    pub items: usize,
+}
+
+/// Notes what was submitted.
+fn note(inside: &mut Session, ticket: Ticket, user_data: u64, expected: Option<Version>) -> c_int {
+    inside.submitted.numbers.insert(ticket, Number { user_data, expected });
+    KELIX_OK
+}
+
+/// Submits a get of an item. It begins with the next kelix_poll(), together with all others submitted until
+/// then; `user_data` is the caller's number for it, which its completion has. KELIX_INVALID_ARGUMENT: the key
+/// cannot be; then there is no completion, as after any error of the functions that submit.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_submit_get(
+    session: *mut kelix_session,
+    table: kelix_table,
+    key: kelix_bytes,
+    user_data: u64,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_submit_get", session, |inside| {
+            let ticket = inside.session.submit_get(table.table(), key.get("key")?)?;
+            Ok(note(inside, ticket, user_data, None))
+        })
+    }
+}
+
+/// Submits a put of a plain value, which is copied.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_submit_put(
+    session: *mut kelix_session,
+    table: kelix_table,
+    key: kelix_bytes,
+    value: kelix_bytes,
+    user_data: u64,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_submit_put", session, |inside| {
+            let (key, value) = (key.get("key")?, value.get("value")?);
+            let ticket = inside.session.submit_put(table.table(), key, value)?;
+            Ok(note(inside, ticket, user_data, None))
+        })
+    }
+}
+
+/// Submits a delete.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_submit_delete(
+    session: *mut kelix_session,
+    table: kelix_table,
+    key: kelix_bytes,
+    user_data: u64,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_submit_delete", session, |inside| {
+            let ticket = inside.session.submit_delete(table.table(), key.get("key")?)?;
+            Ok(note(inside, ticket, user_data, None))
+        })
+    }
+}
+
+/// Submits a put of a plain value that is done if the key's version is still the expected one; `expected` NULL:
+/// if it is absent.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_submit_compare_and_set(
+    session: *mut kelix_session,
+    table: kelix_table,
+    key: kelix_bytes,
+    expected: *const u64,
+    value: kelix_bytes,
+    user_data: u64,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_submit_compare_and_set", session, |inside| {
+            let (key, value) = (key.get("key")?, value.get("value")?);
+            let expected = expected_version(expected)?;
+            let ticket = inside.session.submit_compare_and_set(table.table(), key, expected, value)?;
+            Ok(note(inside, ticket, user_data, expected))
+        })
+    }
+}
+
+/// Submits a delete that is done if the key's version is still the expected one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_submit_compare_and_delete(
+    session: *mut kelix_session,
+    table: kelix_table,
+    key: kelix_bytes,
+    expected: u64,
+    user_data: u64,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_submit_compare_and_delete", session, |inside| {
+            let (key, expected) = (key.get("key")?, Version(expected));
+            let ticket = inside.session.submit_compare_and_delete(table.table(), key, expected)?;
+            Ok(note(inside, ticket, user_data, Some(expected)))
+        })
+    }
+}
+
+/// Submits the first page of a scan. `range` may be NULL: the whole table.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_submit_scan(
+    session: *mut kelix_session,
+    table: kelix_table,
+    range: *const kelix_range,
+    user_data: u64,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_submit_scan", session, |inside| {
+            let range = passed(range, "range")?.scan()?;
+            let ticket = inside.session.submit_scan(table.table(), &range)?;
+            Ok(note(inside, ticket, user_data, None))
+        })
+    }
+}
+
+/// Submits the next page of a scan: of the rest of a page that was submitted, or of one that was opened. The
+/// scan is of no further use then, and is still to be freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_submit_page(
+    session: *mut kelix_session,
+    scan: *mut kelix_scan,
+    user_data: u64,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_submit_page", session, |inside| {
+            let paused = enter(scan)?.take(inside)?;
+            let ticket = inside.session.submit_page(paused)?;
+            Ok(note(inside, ticket, user_data, None))
+        })
+    }
+}
+
+/// How many submitted operations were not told by kelix_poll() yet.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_outstanding(session: *mut kelix_session, count: *mut usize) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_outstanding", session, |inside| {
+            Place::needed(count, "count")?.tell(inside.submitted.numbers.len());
+            Ok(KELIX_OK)
+        })
+    }
+}
+
+impl Submitted {
+    /// Takes an operation that has ended, and what there is to tell of it.
+    fn tell(&mut self, Completion { ticket, outcome }: Completion) -> kelix_completion {
+        let number = self.numbers.remove(&ticket);
+        let Number { user_data, expected } = number.unwrap_or(Number { user_data: 0, expected: None });
+        let mut ended = Ended::default();
+        let (kind, result, version) = match outcome {
+            Ok(Outcome::Item(item)) => {
+                let version = item.as_ref().map(Item::version);
+                ended.items.extend(item);
+                (KELIX_GOT, if version.is_some() { KELIX_OK } else { KELIX_ABSENT }, version)
+            }
+            Ok(Outcome::Written(version)) => (KELIX_WRITTEN, KELIX_OK, Some(version)),
+            Ok(Outcome::Deleted(was_there)) => {
+                (KELIX_DELETED, if was_there { KELIX_OK } else { KELIX_ABSENT }, None)
+            }
+            Ok(Outcome::Compared(outcome)) => {
+                let (result, version) = compared(outcome, expected);
+                (KELIX_COMPARED, result, version)
+            }
+            Ok(Outcome::Page(page)) => {
+                (ended.items, ended.rest) = page.into_parts();
+                (KELIX_PAGE, if ended.rest.is_some() { KELIX_MORE } else { KELIX_OK }, None)
+            }
+            Err(error) => {
+                let failure = Failure::from(error);
+                ended.error = Some(Told::of(&failure));
+                (KELIX_FAILED, failure.code(), None)
+            }
+        };
+        let value = if kind == KELIX_GOT { ended.items.first().map(Item::value) } else { None };
+        let completion = kelix_completion {
+            user_data,
+            kind,
+            result,
+            version: version.map_or(0, |version| version.0),
+            value: kelix_bytes::of(value.unwrap_or_default()),
+            items: ended.items.len(),
+        };
+        self.told.push(ended);
+        completion
+    }
+
+    fn told(&self, index: usize) -> Result<&Ended> {
+        check_index(index, self.told.len())?;
+        Ok(&self.told[index])
+    }
+}
+
+/// Begins what was submitted, and tells what has ended, `most` operations at most, into `completions`; `count`
+/// becomes how many they are. It waits only to send a value that does not fit one message, and to map memory
+/// that is new.
+///
+/// KELIX_OK: that is all that has ended. KELIX_MORE: more has, so poll again. KELIX_WOULD_WAIT: nothing has,
+/// and something is under way: wait until the descriptor of kelix_session_fd() is readable, with a time-out,
+/// since an operation that is not answered in time ends with the next poll after that. KELIX_ABSENT: nothing
+/// is under way.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_poll(
+    session: *mut kelix_session,
+    completions: *mut kelix_completion,
+    most: usize,
+    count: *mut usize,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_poll", session, |inside| {
+            let mut count = Place::needed(count, "count")?;
+            count.tell(0);
+            let places = slice_mut(completions, most, "completions")?;
+            if places.is_empty() {
+                return Err(Failure::argument("a poll has room for one completion at least"));
+            }
+            let Session { session, submitted, .. } = inside;
+            submitted.told.clear();
+            if submitted.ended.is_empty() {
+                let mut ended = Vec::new();
+                session.poll(&mut ended)?;
+                submitted.ended.extend(ended);
+            }
+            let told = submitted.ended.len().min(most);
+            for place in &mut places[..told] {
+                let completion = submitted.ended.pop_front().expect("as many as were counted");
+                *place = submitted.tell(completion);
+            }
+            count.tell(told);
+            Ok(match (told, submitted.ended.is_empty()) {
+                (0, _) if session.outstanding() == 0 => KELIX_ABSENT,
+                (0, _) => KELIX_WOULD_WAIT,
+                (_, true) => KELIX_OK,
+                (_, false) => KELIX_MORE,
+            })
+        })
+    }
+}
+
+/// Takes an item that an operation brought which the last poll told: that of a get, or one of a page. `index`
+/// is the place of its completion, `number` the item's from 0 on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_completion_item(
+    session: *mut kelix_session,
+    index: usize,
+    number: usize,
+    item: *mut kelix_item,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_completion_item", session, |inside| {
+            let mut held = enter(item)?;
+            let ended = inside.submitted.told(index)?;
+            check_index(number, ended.items.len())?;
+            held.fill(ended.items[number].clone());
+            Ok(KELIX_OK)
+        })
+    }
+}
+
+/// What is left of a scan behind a page that the last poll told, for kelix_submit_page() or kelix_scan_next().
+/// KELIX_ABSENT: nothing is, and the scan becomes NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_completion_scan(
+    session: *mut kelix_session,
+    index: usize,
+    scan: *mut *mut kelix_scan,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_completion_scan", session, |inside| {
+            let mut place = Place::needed(scan, "scan")?;
+            place.tell(std::ptr::null_mut());
+            let Some(rest) = inside.submitted.told(index)?.rest.clone() else { return Ok(KELIX_ABSENT) };
+            place.tell(make(Stepped::of(inside.number, rest)));
+            Ok(KELIX_OK)
+        })
+    }
+}
+
+/// The error of an operation that the last poll told. It stays until the session's next poll. KELIX_ABSENT: it
+/// did not fail, and the error becomes NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_completion_error(
+    session: *mut kelix_session,
+    index: usize,
+    error: *mut *const kelix_error,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_completion_error", session, |inside| {
+            let mut place = Place::needed(error, "error")?;
+            place.tell(null());
+            let Some(told) = &inside.submitted.told(index)?.error else { return Ok(KELIX_ABSENT) };
+            place.tell(told.error());
+            Ok(KELIX_OK)
+        })
+    }
+}
