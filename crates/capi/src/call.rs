@@ -72,11 +72,14 @@ pub unsafe fn in_session(
 ) -> c_int {
     // SAFETY: the promises.
     match unsafe { enter(session) } {
-        Ok(mut session) => match catch_unwind(AssertUnwindSafe(|| call(&mut session))) {
-            Ok(Ok(code)) => code,
-            Ok(Err(failure)) => session.note(&failure.of(name)),
-            Err(panic) => session.note(&Failure::panicked(&*panic).of(name)),
-        },
+        Ok(mut session) => {
+            // A code alone leaves it: a result, which has a tag beside the code, would go through memory.
+            let called = catch_unwind(AssertUnwindSafe(|| match call(&mut session) {
+                Ok(code) => code,
+                Err(failure) => session.note(&failure.of(name)),
+            }));
+            called.unwrap_or_else(|panic| session.note(&Failure::panicked(&*panic).of(name)))
+        }
         Err(failure) => note(&failure.of(name)),
     }
 }

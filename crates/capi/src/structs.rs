@@ -20,17 +20,27 @@ pub unsafe trait Passed: Copy {}
 /// # Safety
 ///
 /// The promises of the crate: `from` is not null and leads to such a struct.
+#[inline(always)]
 unsafe fn size_of_passed<T: Passed>(from: *const T, what: &str) -> Result<usize> {
     if !from.is_aligned() {
-        return Err(Failure::argument(format!("{what} is not aligned for its type")));
+        return Err(is_unaligned(what));
     }
     // SAFETY: aligned, and the first member of what the caller passes is its size (`Passed`).
     let size = unsafe { from.cast::<usize>().read() };
     if !(size_of::<usize>()..=STRUCT_BYTES_MAX).contains(&size) {
-        let context = format!("{what} says that it has {size} bytes: set its member `size` to its sizeof");
-        return Err(Failure::argument(context));
+        return Err(has_no_size(size, what));
     }
     Ok(size)
+}
+
+#[cold]
+fn is_unaligned(what: &str) -> Failure {
+    Failure::argument(format!("{what} is not aligned for its type"))
+}
+
+#[cold]
+fn has_no_size(size: usize, what: &str) -> Failure {
+    Failure::argument(format!("{what} says that it has {size} bytes: set its member `size` to its sizeof"))
 }
 
 /// A struct of the caller's. Members that it does not have are zero, which is their default, as is all of it where

@@ -32,10 +32,16 @@ impl kelix_table {
 
     /// The table, whatever the words are: a session refuses what is none of its server's.
     #[inline(always)]
-    pub fn table(self) -> Table {
+    pub fn table(&self) -> Table {
+        // The words were stored just before the call, by the caller, each by itself or two at a time. A processor that
+        // loads two at once waits until those stores have ended, so each is loaded by itself.
+        let word = self.word.each_ref().map(|word| {
+            // SAFETY: a reference.
+            unsafe { std::ptr::read_volatile(word) }
+        });
         // SAFETY: of one size; a `Table` is a number of 16 bits and two of 64, so all bits are one. The caller passes
         // words that it has written, or had from `of`, and then what is unwritten is where a `Table` has its padding.
-        unsafe { std::mem::transmute::<kelix_table, Table>(self) }
+        unsafe { std::mem::transmute::<[MaybeUninit<u64>; 3], Table>(word) }
     }
 }
 

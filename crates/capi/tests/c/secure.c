@@ -1,0 +1,84 @@
+/* A server that wants TLS, a certificate of the client's and a token: with all three the client is let in, without any
+ * one of them it is not. scripts/test-capi names the files in KELIX_TEST_FILES. */
+
+#include "check.h"
+
+static char ca[4096], cert[4096], key[4096];
+
+static kelix_options all_of_them(void) {
+    kelix_options options;
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    options.address = text(variable("KELIX_TEST_TCP"));
+    options.timeout_ns = 20000000000u;
+    options.tls_ca = text(ca);
+    options.tls_cert = text(cert);
+    options.tls_key = text(key);
+    options.token = text("opensesame");
+    return options;
+}
+
+/* Whoever is not let in learns it when the client is made, or when its session is. */
+static void is_let_in_nowhere(const kelix_options *options) {
+    kelix_client *client = NULL;
+    kelix_session *session = NULL;
+    int code = kelix_connect(options, &client);
+    if (code == KELIX_OK) code = kelix_session_open(client, NULL, &session);
+    CHECK(code < 0 && session == NULL && kelix_last_error(NULL)->code == code);
+    kelix_client_free(client);
+}
+
+int main(void) {
+    const char *folder = variable("KELIX_TEST_FILES");
+    kelix_options options;
+    kelix_client *client = NULL;
+    kelix_session *session;
+    kelix_table table;
+    kelix_bytes fabric;
+    char value[8];
+    snprintf(ca, sizeof ca, "%s/ca.pem", folder);
+    snprintf(cert, sizeof cert, "%s/host.pem", folder);
+    snprintf(key, sizeof key, "%s/host.key", folder);
+
+    options = all_of_them();
+    OK(NULL, kelix_connect(&options, &client));
+    session = session_of(client);
+    OK(session, kelix_session_fabric(session, &fabric));
+    CHECK(is(fabric, "tcp"));
+    table = table_of(session, KELIX_HASH, "secrets");
+    put(session, table, "key", "value");
+    OK(session, kelix_get(session, table, text("key"), value, sizeof value, NULL));
+    CHECK(memcmp(value, "value", 5) == 0);
+    kelix_session_free(session);
+    kelix_client_free(client);
+
+    /* A namespace of the server's is another store. */
+    options.name_space = text("garden");
+    OK(NULL, kelix_connect(&options, &client));
+    session = session_of(client);
+    REFUSED(session, KELIX_NO_SUCH_TABLE, kelix_table_open(session, text("secrets"), &table));
+    table = table_of(session, KELIX_HASH, "flowers");
+    put(session, table, "rose", "red");
+    kelix_session_free(session);
+    kelix_client_free(client);
+    options.name_space = text("nobodys");
+    is_let_in_nowhere(&options);
+
+    options = all_of_them();
+    options.token = text("sesame");
+    is_let_in_nowhere(&options);
+    options.token = bytes(NULL, 0);
+    is_let_in_nowhere(&options);
+    options = all_of_them();
+    options.tls_cert = options.tls_key = bytes(NULL, 0);
+    is_let_in_nowhere(&options);
+    options.tls_ca = bytes(NULL, 0);
+    is_let_in_nowhere(&options);
+    options = all_of_them();
+    /* Not the authority of the server's certificate, but that certificate. */
+    options.tls_ca = text(cert);
+    is_let_in_nowhere(&options);
+    options.tls_ca = text("/nonexistent/ca.pem");
+    is_let_in_nowhere(&options);
+    return 0;
+}
