@@ -1179,10 +1179,12 @@ int kelix_get_item(struct kelix_session *session,
                    struct kelix_item *item);
 
 /**
- * Goes from an item along its first link under a name, to an item that may be the same handle: then nothing is
- * allocated. KELIX_ABSENT: the target does not exist (any more), and `to` stays as it was.
- * KELIX_NO_SUCH_ATTRIBUTE: there is no such link. KELIX_SUPERSEDED, with `retry` 0: the item is of another
- * server than the session's. After an error the item of a single handle is of no use.
+ * Goes from the item `from` along its first link under a name, and fills `to` with the target. Both may be the
+ * same handle; then nothing is allocated, and what was told of the item ends.
+ *
+ * KELIX_ABSENT: the target does not exist (any more), and `to` stays as it was. KELIX_NO_SUCH_ATTRIBUTE: the
+ * item has no such link. KELIX_SUPERSEDED, with `retry` 0: the item is of another server than the session's.
+ * Where both are the same handle, get the item again after any error but these two.
  */
 int kelix_follow(struct kelix_session *session,
                  const struct kelix_item *from,

@@ -11,7 +11,7 @@ use crate::handle::{Opaque, enter, free, make};
 use crate::memory::{Place, kelix_bytes, slice};
 use crate::new_item::kelix_item_builder;
 use crate::session::{flag, kelix_session};
-use crate::structs::{Passed, Told};
+use crate::structs::{Passed, ResultPlace};
 use crate::table::{kelix_table, kind_of};
 
 /// A generation that is being built. It is of the session that began it, which can do anything else between.
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn kelix_build_finish(
     // SAFETY: the promises.
     unsafe {
         in_session("kelix_build_finish", session, |inside| {
-            let mut place = Told::at(built, "built")?;
+            let mut place = ResultPlace::at(built, "built")?;
             let done = enter(build)?.take(inside)?.finish()?;
             place.tell(&kelix_built {
                 size: size_of::<kelix_built>(),

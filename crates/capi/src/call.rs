@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use kelix::{Client, Table};
 
-use crate::error::{Failure, Result, Told, note};
+use crate::error::{ErrorRecord, Failure, Result, note};
 use crate::handle::enter;
 use crate::session::kelix_session;
 use crate::submit::Submitted;
@@ -19,7 +19,7 @@ pub struct Session {
     pub session: kelix::Session,
     pub client: Client,
     /// Its last error.
-    pub last: Option<Box<Told>>,
+    pub last: Option<Box<ErrorRecord>>,
     /// Results of the last call that are the library's memory.
     pub names: Names,
     pub text: String,
@@ -54,7 +54,7 @@ impl Session {
 
     #[cold]
     fn note(&mut self, failure: &Failure) -> c_int {
-        self.last = Some(Box::new(Told::of(failure)));
+        self.last = Some(Box::new(ErrorRecord::of(failure)));
         failure.code()
     }
 }

@@ -189,22 +189,22 @@ impl From<kelix::Error> for Failure {
 }
 
 /// An error as C reads it, with the texts that it leads to.
-pub struct Told {
+pub struct ErrorRecord {
     error: kelix_error,
     _texts: [CString; 2],
 }
 
 // SAFETY: its pointers lead to its own texts, which nobody changes.
-unsafe impl Send for Told {}
+unsafe impl Send for ErrorRecord {}
 
 /// A text that ends with a zero, and has none before.
 fn text(text: &str) -> CString {
     CString::new(text.replace('\0', " ")).expect("no zeros are left")
 }
 
-impl Told {
+impl ErrorRecord {
     /// What a failure tells.
-    pub fn of(failure: &Failure) -> Told {
+    pub fn of(failure: &Failure) -> ErrorRecord {
         let Inner { code, retry, effect, ref operation, text: ref words, needed_bytes } = *failure.0;
         let effect = match effect {
             Effect::No => KELIX_EFFECT_NO,
@@ -214,7 +214,7 @@ impl Told {
         let texts = [text(operation), text(words)];
         let [operation, words] = [texts[0].as_ptr(), texts[1].as_ptr()];
         let error = kelix_error { code, retry: retry.into(), effect, operation, text: words, needed_bytes };
-        Told { error, _texts: texts }
+        ErrorRecord { error, _texts: texts }
     }
 
     /// The error, for as long as this stays where it is.
@@ -225,13 +225,13 @@ impl Told {
 
 thread_local! {
     /// Of calls without a session, or whose session could not be entered.
-    static LAST: RefCell<Option<Box<Told>>> = const { RefCell::new(None) };
+    static LAST: RefCell<Option<Box<ErrorRecord>>> = const { RefCell::new(None) };
 }
 
 /// Notes an error that is no session's. Returns its kind.
 #[cold]
 pub fn note(failure: &Failure) -> c_int {
-    let told = Box::new(Told::of(failure));
+    let told = Box::new(ErrorRecord::of(failure));
     // Where the thread is ending nobody asks any more.
     let _ = LAST.try_with(|last| last.replace(Some(told)));
     failure.code()
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn an_error_keeps_kind_retry_effect_and_words() {
         let error = kelix::Error::new(ErrorKind::TimedOut, "put", "no answer \0 came");
-        let told = Told::of(&error.with_effect(Effect::Unknown).into());
+        let told = ErrorRecord::of(&error.with_effect(Effect::Unknown).into());
         let error = told.error();
         assert_eq!((error.code, error.retry, error.effect), (KELIX_TIMED_OUT, 1, KELIX_EFFECT_UNKNOWN));
         // SAFETY: they end with zeros, and stay as long as `told`.

@@ -130,7 +130,7 @@ pub unsafe fn enter<'h, O: Opaque>(handle: *mut O) -> Result<Entered<'h, O>> {
     Ok(Entered(handle))
 }
 
-/// A handle that any number of threads use at once, of a type that is never entered.
+/// A handle that any number of threads use at once, of a type that nothing but [`free`] enters.
 ///
 /// # Safety
 ///
@@ -138,7 +138,8 @@ pub unsafe fn enter<'h, O: Opaque>(handle: *mut O) -> Result<Entered<'h, O>> {
 pub unsafe fn share<'h, O: Opaque<State: Sync>>(handle: *const O) -> Result<&'h O::State> {
     // SAFETY: the promises.
     let handle = unsafe { find(handle) }?;
-    // SAFETY: such types are never entered, so there are only shared references to the state.
+    // SAFETY: such a type is entered to be freed alone, when nobody uses it (the promises), so there are only shared
+    // references to the state.
     Ok(unsafe { &*handle.state.get() })
 }
 

@@ -10,7 +10,7 @@ use crate::error::{Failure, KELIX_ABSENT, KELIX_OK, Result};
 use crate::handle::{Entered, Opaque, enter, free, make};
 use crate::memory::{Place, kelix_bytes};
 use crate::session::kelix_session;
-use crate::structs::{Passed, Told};
+use crate::structs::{Passed, ResultPlace};
 use crate::table::kelix_table;
 
 /// Room for one item: a private, consistent copy of one version. It is filled by kelix_get_item(),
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn kelix_item_about(item: *const kelix_item, info: *mut ke
     unsafe {
         of_item("kelix_item_about", item, |held| {
             let item = held.item()?;
-            Told::at(info, "info")?.tell(&kelix_item_info {
+            ResultPlace::at(info, "info")?.tell(&kelix_item_info {
                 size: size_of::<kelix_item_info>(),
                 key: kelix_bytes::of(item.key()),
                 value: kelix_bytes::of(item.value()),
@@ -303,10 +303,12 @@ pub unsafe extern "C" fn kelix_get_item(
     }
 }
 
-/// Goes from an item along its first link under a name, to an item that may be the same handle: then nothing is
-/// allocated. KELIX_ABSENT: the target does not exist (any more), and `to` stays as it was.
-/// KELIX_NO_SUCH_ATTRIBUTE: there is no such link. KELIX_SUPERSEDED, with `retry` 0: the item is of another
-/// server than the session's. After an error the item of a single handle is of no use.
+/// Goes from the item `from` along its first link under a name, and fills `to` with the target. Both may be the
+/// same handle; then nothing is allocated, and what was told of the item ends.
+///
+/// KELIX_ABSENT: the target does not exist (any more), and `to` stays as it was. KELIX_NO_SUCH_ATTRIBUTE: the
+/// item has no such link. KELIX_SUPERSEDED, with `retry` 0: the item is of another server than the session's.
+/// Where both are the same handle, get the item again after any error but these two.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kelix_follow(
     session: *mut kelix_session,

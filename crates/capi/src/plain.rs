@@ -9,7 +9,7 @@ use crate::call::{Session, in_session};
 use crate::error::{Failure, KELIX_ABSENT, KELIX_MISMATCH, KELIX_OK, Result};
 use crate::memory::{Place, kelix_bytes, slice, slice_mut};
 use crate::session::kelix_session;
-use crate::structs::{Passed, Told, passed};
+use crate::structs::{Passed, ResultPlace, passed};
 use crate::table::kelix_table;
 
 /// What a get tells beside the value.
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn kelix_get(
     // SAFETY: the promises.
     unsafe {
         in_session("kelix_get", session, |inside| {
-            let mut got = Told::at(got, "got")?;
+            let mut got = ResultPlace::at(got, "got")?;
             let (key, buffer) = (key.get("key")?, slice_mut(buffer.cast::<u8>(), room, "buffer")?);
             match inside.session.get_into(table.table(), key, buffer) {
                 Ok(Some((bytes, version))) => {
@@ -75,7 +75,7 @@ fn get_longer(
     table: kelix_table,
     key: &[u8],
     buffer: &mut [u8],
-    got: &mut Told<kelix_got>,
+    got: &mut ResultPlace<kelix_got>,
 ) -> Result<c_int> {
     let Some(item) = inside.session.get(table.table(), key)? else { return Ok(KELIX_ABSENT) };
     let (value, room) = (item.value(), buffer.len());

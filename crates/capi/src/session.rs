@@ -10,7 +10,7 @@ use crate::connect::kelix_client;
 use crate::error::{Failure, KELIX_OK, Result};
 use crate::handle::{Opaque, free, make, share};
 use crate::memory::{Place, kelix_bytes};
-use crate::structs::{Passed, Told, passed};
+use crate::structs::{Passed, ResultPlace, passed};
 
 /// A way to the store, for one thread at a time; it may go from thread to thread. A call that comes while
 /// another thread's is inside returns KELIX_BUSY and does nothing. A session with a server of this host reads
@@ -229,7 +229,7 @@ pub unsafe extern "C" fn kelix_session_cost(session: *mut kelix_session, cost: *
     unsafe {
         in_session("kelix_session_cost", session, |inside| {
             let spent = inside.session.cost();
-            Told::at(cost, "cost")?.tell(&kelix_cost {
+            ResultPlace::at(cost, "cost")?.tell(&kelix_cost {
                 size: size_of::<kelix_cost>(),
                 reads: spent.reads,
                 read_bytes: spent.read_bytes,
@@ -285,7 +285,7 @@ pub unsafe extern "C" fn kelix_snapshot(
     // SAFETY: the promises.
     unsafe {
         in_session("kelix_snapshot", session, |inside| {
-            let mut place = Told::at(taken, "taken")?;
+            let mut place = ResultPlace::at(taken, "taken")?;
             let snapshot = inside.client.snapshot()?;
             inside.text = snapshot.path.to_string_lossy().into_owned();
             place.tell(&kelix_snapshot_taken {

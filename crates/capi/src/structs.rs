@@ -73,22 +73,22 @@ pub unsafe fn passed<T: Passed>(from: *const T, what: &str) -> Result<T> {
 }
 
 /// Where a struct of results goes.
-pub struct Told<T> {
+pub struct ResultPlace<T> {
     to: *mut T,
     size: usize,
 }
 
-impl<T: Passed> Told<T> {
+impl<T: Passed> ResultPlace<T> {
     /// A struct of the caller's, which has its size; NULL: it is not told.
     ///
     /// # Safety
     ///
     /// The promises of the crate, as long as this is there.
     #[inline(always)]
-    pub unsafe fn at(to: *mut T, what: &str) -> Result<Told<T>> {
+    pub unsafe fn at(to: *mut T, what: &str) -> Result<ResultPlace<T>> {
         // SAFETY: the promises.
         let size = if to.is_null() { 0 } else { unsafe { size_of_passed(to, what) }? };
-        Ok(Told { to, size })
+        Ok(ResultPlace { to, size })
     }
 
     /// Tells the members that the caller's struct has. Those that are not known here become zero.
@@ -100,7 +100,7 @@ impl<T: Passed> Told<T> {
         }
         let both = self.size.min(size_of::<T>());
         let from = std::ptr::from_ref(value).cast::<MaybeUninit<u8>>();
-        // SAFETY: the caller's struct has `size` bytes as long as this is there (`Told::at`); the size itself, which
+        // SAFETY: the caller's struct has `size` bytes as long as this is there (`ResultPlace::at`); the size itself, which
         // stands first, stays.
         unsafe {
             let to = self.to.cast::<MaybeUninit<u8>>();
@@ -147,7 +147,7 @@ mod tests {
         {
             let mut words = [size, 9_u64, 9, 9];
             // SAFETY: the array is as long as its first word says.
-            let mut told = unsafe { Told::at(words.as_mut_ptr().cast::<Known>(), "results") }.unwrap();
+            let mut told = unsafe { ResultPlace::at(words.as_mut_ptr().cast::<Known>(), "results") }.unwrap();
             told.tell(&Known { size: 77, a: 1, b: 2 });
             assert_eq!(words, wanted);
         }

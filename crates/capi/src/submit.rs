@@ -9,7 +9,7 @@ use kelix::{Completion, Item, Outcome, PausedScan, Ticket, Version};
 use crate::batch::check_index;
 use crate::call::{Session, in_session};
 use crate::error::{
-    Failure, KELIX_ABSENT, KELIX_MORE, KELIX_OK, KELIX_WOULD_WAIT, Result, Told, kelix_error,
+    ErrorRecord, Failure, KELIX_ABSENT, KELIX_MORE, KELIX_OK, KELIX_WOULD_WAIT, Result, kelix_error,
 };
 use crate::handle::{enter, make};
 use crate::item::kelix_item;
@@ -41,7 +41,7 @@ struct Number {
 struct Ended {
     items: Vec<Item>,
     rest: Option<PausedScan>,
-    error: Option<Told>,
+    error: Option<ErrorRecord>,
 }
 
 /// It failed.
@@ -252,7 +252,7 @@ impl Submitted {
             }
             Err(error) => {
                 let failure = Failure::from(error);
-                ended.error = Some(Told::of(&failure));
+                ended.error = Some(ErrorRecord::of(&failure));
                 (KELIX_FAILED, failure.code(), None)
             }
         };

@@ -11,7 +11,7 @@ use crate::handle::{Opaque, enter, free, make};
 use crate::item::kelix_item;
 use crate::memory::{Place, kelix_bytes, slice, slice_mut};
 use crate::session::{flag, kelix_session};
-use crate::structs::{Passed, Told, passed};
+use crate::structs::{Passed, ResultPlace, passed};
 use crate::table::kelix_table;
 
 /// A walk along links that is stepped in batches. It is of the session that began it, which can do anything
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn kelix_walk_about(walk: *const kelix_walk, walked: *mut 
     alone("kelix_walk_about", || {
         // SAFETY: the promises.
         unsafe {
-            let mut place = Told::at(walked, "walked")?;
+            let mut place = ResultPlace::at(walked, "walked")?;
             let so_far = enter(walk.cast_mut())?.walker.walked();
             let (items, gone) = (so_far.items as u64, so_far.gone as u64);
             place.tell(&kelix_walked { size: size_of::<kelix_walked>(), items, gone });

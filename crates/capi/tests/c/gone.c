@@ -1,12 +1,9 @@
 /* A server that is killed in a batch: every call ends, with a kind and an effect, and what was read stays right. */
 
 #include <pthread.h>
-#include <signal.h>
-#include <sys/types.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "check.h"
+#include "server.h"
 
 enum { KEYS = 256, WIDTH = 8, MOST = 64 };
 
@@ -37,7 +34,7 @@ static void *kill_it(void *ended) {
     kelix_completion completions[MOST];
     size_t at;
     nanosleep(&(struct timespec){0, 30000000}, NULL);
-    CHECK(kill(server, SIGSTOP) == 0);
+    stop_still(server);
     for (at = 0; at < KEYS; at++) {
         OK(far, kelix_submit_put(far, table, bytes(keys[at], WIDTH), bytes(values[at], WIDTH), at));
     }

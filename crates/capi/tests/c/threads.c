@@ -2,10 +2,9 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
-#include <sys/types.h>
 
 #include "check.h"
+#include "server.h"
 
 enum { THREADS = 4, ROUNDS = 2000 };
 
@@ -66,7 +65,7 @@ static void while_one_waits(void) {
     const kelix_error *error;
     pthread_t thread;
     int code = -1000, seen, fd;
-    CHECK(kill(server, SIGSTOP) == 0);
+    stop_still(server);
     CHECK(pthread_create(&thread, NULL, puts_once, &code) == 0);
     while ((seen = kelix_session_fd(shared, &fd)) == KELIX_OK) sched_yield();
     CHECK(seen == KELIX_BUSY);
