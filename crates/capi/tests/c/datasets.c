@@ -1,17 +1,33 @@
 /* Builds and views: a generation comes into force at once, and is read for as long as it is held. */
 
+#include <time.h>
+
 #include "check.h"
 
-static kelix_build *begin(kelix_session *session) {
+static int try_to_begin(kelix_session *session, kelix_build **build) {
     kelix_new_table tables[2];
-    kelix_build *build = NULL;
     memset(tables, 0, sizeof tables);
     tables[0].name = text("products");
     tables[0].kind = KELIX_HASH;
     tables[1].name = text("makers");
     tables[1].kind = KELIX_STRINGS;
-    OK(session, kelix_build_open(session, text("shop"), tables, 2, &build));
+    return kelix_build_open(session, text("shop"), tables, 2, build);
+}
+
+static kelix_build *begin(kelix_session *session) {
+    kelix_build *build = NULL;
+    OK(session, try_to_begin(session, &build));
     return build;
+}
+
+/* Waits until the server has noticed that the session of another build has ended. */
+static void until_none_is_built(kelix_session *session) {
+    kelix_build *build = NULL;
+    while (try_to_begin(session, &build) == KELIX_INVALID_ARGUMENT) {
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    OK(session, kelix_build_abandon(session, build));
+    kelix_build_free(build);
 }
 
 /* Builds a generation in which the chair costs so much. */
@@ -100,6 +116,7 @@ int main(void) {
     build = begin(session);
     kelix_build_free(build);
     kelix_session_free(session);
+    until_none_is_built(other);
     load(other, "30");
     costs(other, named, "30");
     table.kind = 9;
