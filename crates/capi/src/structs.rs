@@ -91,17 +91,29 @@ impl<T: Passed> ResultPlace<T> {
         Ok(ResultPlace { to, size })
     }
 
-    /// Tells the members that the caller's struct has. Those that are not known here become zero.
+    /// Tells the members that the caller's struct has. Those that are not known here become zero. The size in `value`
+    /// is that of the struct.
     #[inline(always)]
     pub fn tell(&mut self, value: &T) {
+        if self.size == size_of::<T>() {
+            // A copy of a length that the compiler knows: member by member, and without a call.
+            // SAFETY: the caller's struct is one of these, as long as this is there (`ResultPlace::at`).
+            unsafe { self.to.write(*value) };
+        } else {
+            self.tell_part(value);
+        }
+    }
+
+    #[cold]
+    fn tell_part(&mut self, value: &T) {
         let head = size_of::<usize>();
         if self.size <= head {
             return;
         }
         let both = self.size.min(size_of::<T>());
         let from = std::ptr::from_ref(value).cast::<MaybeUninit<u8>>();
-        // SAFETY: the caller's struct has `size` bytes as long as this is there (`ResultPlace::at`); the size itself, which
-        // stands first, stays.
+        // SAFETY: the caller's struct has `size` bytes as long as this is there (`ResultPlace::at`); the size itself,
+        // which stands first, stays.
         unsafe {
             let to = self.to.cast::<MaybeUninit<u8>>();
             from.add(head).copy_to_nonoverlapping(to.add(head), both - head);
@@ -148,7 +160,7 @@ mod tests {
             let mut words = [size, 9_u64, 9, 9];
             // SAFETY: the array is as long as its first word says.
             let mut told = unsafe { ResultPlace::at(words.as_mut_ptr().cast::<Known>(), "results") }.unwrap();
-            told.tell(&Known { size: 77, a: 1, b: 2 });
+            told.tell(&Known { size: size_of::<Known>(), a: 1, b: 2 });
             assert_eq!(words, wanted);
         }
     }

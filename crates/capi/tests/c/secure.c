@@ -28,6 +28,11 @@ static void is_let_in_nowhere(const kelix_options *options) {
     kelix_client_free(client);
 }
 
+static void is_of_another_store(kelix_session *session, int code) {
+    RETURNS(session, KELIX_SUPERSEDED, code);
+    CHECK(kelix_last_error(session)->retry == 0);
+}
+
 int main(void) {
     const char *folder = variable("KELIX_TEST_FILES");
     kelix_options options;
@@ -35,6 +40,10 @@ int main(void) {
     kelix_session *session;
     kelix_table table;
     kelix_bytes fabric;
+    kelix_table flowers;
+    kelix_item *item = new_item();
+    kelix_item_builder *builder = NULL;
+    kelix_frontier *frontier = NULL;
     char value[8];
     snprintf(ca, sizeof ca, "%s/ca.pem", folder);
     snprintf(cert, sizeof cert, "%s/host.pem", folder);
@@ -49,16 +58,31 @@ int main(void) {
     put(session, table, "key", "value");
     OK(session, kelix_get(session, table, text("key"), value, sizeof value, NULL));
     CHECK(memcmp(value, "value", 5) == 0);
+    OK(NULL, kelix_item_builder_new(&builder));
+    OK(NULL, kelix_item_builder_link(builder, text("to"), table, text("key"), bytes(NULL, 0)));
+    OK(session, kelix_put_item(session, table, text("link"), builder, NULL, NULL));
+    OK(session, kelix_get_item(session, table, text("link"), item));
+    OK(NULL, kelix_frontier_new(&frontier));
+    OK(NULL, kelix_frontier_add_links(frontier, item, text("to"), NULL));
     kelix_session_free(session);
     kelix_client_free(client);
 
-    /* A namespace of the server's is another store. */
+    /* A namespace of the server's is another store, in which handles and items of the first one lead nowhere. */
     options.name_space = text("garden");
     OK(NULL, kelix_connect(&options, &client));
     session = session_of(client);
     REFUSED(session, KELIX_NO_SUCH_TABLE, kelix_table_open(session, text("secrets"), &table));
-    table = table_of(session, KELIX_HASH, "flowers");
-    put(session, table, "rose", "red");
+    flowers = table_of(session, KELIX_HASH, "flowers");
+    put(session, flowers, "rose", "red");
+    is_of_another_store(session, kelix_get(session, table, text("key"), value, sizeof value, NULL));
+    is_of_another_store(session, kelix_put(session, table, text("key"), text("value"), NULL));
+    is_of_another_store(session, kelix_put_item(session, flowers, text("link"), builder, NULL, NULL));
+    is_of_another_store(session, kelix_follow(session, item, text("to"), item));
+    is_of_another_store(session, kelix_visit(session, frontier, 0, 1, &item, NULL));
+    CHECK(is(about(item).key, "link"));
+    kelix_item_free(item);
+    kelix_item_builder_free(builder);
+    kelix_frontier_free(frontier);
     kelix_session_free(session);
     kelix_client_free(client);
     options.name_space = text("nobodys");
