@@ -16,6 +16,11 @@
 #include <stdint.h>
 
 /**
+ * The version of the binary interface that this header describes. A program may compare it with kelix_abi().
+ */
+#define KELIX_ABI 0
+
+/**
  * Done.
  */
 #define KELIX_OK 0
@@ -142,31 +147,6 @@
 #define KELIX_EFFECT_UNKNOWN 2
 
 /**
- * An attribute is bytes.
- */
-#define KELIX_BYTES 0
-
-/**
- * An attribute is a link.
- */
-#define KELIX_LINK 1
-
-/**
- * Whatever version the key has. The default.
- */
-#define KELIX_EXPECT_ANY 0
-
-/**
- * Only if the key is absent.
- */
-#define KELIX_EXPECT_ABSENT 1
-
-/**
- * Only if the key has the version that is named beside.
- */
-#define KELIX_EXPECT_VERSION 2
-
-/**
  * Gets look for their item as is best. The default.
  */
 #define KELIX_PATH_AUTO 0
@@ -212,6 +192,56 @@
 #define KELIX_NO_MODELS UINT64_MAX
 
 /**
+ * Items by key, without order.
+ */
+#define KELIX_HASH 0
+
+/**
+ * Numbers in order, each with a value of 8 bytes.
+ */
+#define KELIX_INLINE 1
+
+/**
+ * Numbers in order, each with an item.
+ */
+#define KELIX_NUMBERS 2
+
+/**
+ * Byte strings in order, each with an item.
+ */
+#define KELIX_STRINGS 3
+
+/**
+ * Whatever version the key has. The default.
+ */
+#define KELIX_EXPECT_ANY 0
+
+/**
+ * Only if the key is absent.
+ */
+#define KELIX_EXPECT_ABSENT 1
+
+/**
+ * Only if the key has the version that is named beside.
+ */
+#define KELIX_EXPECT_VERSION 2
+
+/**
+ * An attribute is bytes.
+ */
+#define KELIX_BYTES 0
+
+/**
+ * An attribute is a link.
+ */
+#define KELIX_LINK 1
+
+/**
+ * In kelix_arrival: no item's link led there, for the walk began there.
+ */
+#define KELIX_BEGAN_HERE UINT64_MAX
+
+/**
  * It failed.
  */
 #define KELIX_FAILED 0
@@ -240,36 +270,6 @@
  * A page of a scan: KELIX_OK, and it was the last one, or KELIX_MORE.
  */
 #define KELIX_PAGE 5
-
-/**
- * Items by key, without order.
- */
-#define KELIX_HASH 0
-
-/**
- * Numbers in order, each with a value of 8 bytes.
- */
-#define KELIX_INLINE 1
-
-/**
- * Numbers in order, each with an item.
- */
-#define KELIX_NUMBERS 2
-
-/**
- * Byte strings in order, each with an item.
- */
-#define KELIX_STRINGS 3
-
-/**
- * The version of the binary interface that this header describes. A program may compare it with kelix_abi().
- */
-#define KELIX_ABI 0
-
-/**
- * In kelix_arrival: no item's link led there, for the walk began there.
- */
-#define KELIX_BEGAN_HERE UINT64_MAX
 
 /**
  * A generation that is being built. It is of the session that began it, which can do anything else between.
@@ -337,50 +337,6 @@ typedef struct kelix_view kelix_view;
 typedef struct kelix_walk kelix_walk;
 
 /**
- * A table of the server that a session is connected to. It is copied as any value, and needs no end; its
- * words are the library's. It serves all sessions with that server, and is refused by others. With a server
- * started later it leads, in the session that opened it by name, to the table of the same name.
- */
-typedef struct kelix_table {
-    /**
-     * The library's.
-     */
-    uint64_t word[3];
-} kelix_table;
-
-/**
- * A list of byte strings, keys or values, one behind the other in memory: with offsets (as in Arrow), or each of
- * the same width (as in an array of numpy's).
- */
-typedef struct kelix_list {
-    /**
-     * sizeof(kelix_list).
-     */
-    size_t size;
-    /**
-     * How many they are.
-     */
-    size_t count;
-    /**
-     * Where they stand.
-     */
-    const void *data;
-    /**
-     * How many bytes stand there.
-     */
-    size_t bytes;
-    /**
-     * Where each begins in `data`, and where the last one ends: `count` + 1 numbers that never fall, from 0 to
-     * `bytes`. NULL: each has `width` bytes.
-     */
-    const int64_t *offsets;
-    /**
-     * Where `offsets` is NULL: how many bytes each has. Otherwise 0.
-     */
-    size_t width;
-} kelix_list;
-
-/**
  * Bytes of the caller's, or of the library's where it tells something. They need no end. No bytes may have any
  * address, also NULL.
  */
@@ -396,82 +352,35 @@ typedef struct kelix_bytes {
 } kelix_bytes;
 
 /**
- * Rows of the caller's, an array of numpy's say: one every `stride` bytes, each `width` bytes long.
+ * An error.
  */
-typedef struct kelix_grid {
+typedef struct kelix_error {
     /**
-     * sizeof(kelix_grid).
+     * What the call returned: the kind, KELIX_INVALID_ARGUMENT and so on.
      */
-    size_t size;
+    int code;
     /**
-     * Where the first row begins.
+     * Whether the same call may succeed later (1) or not (0). A write that may have had an effect is for the
+     * caller to judge.
      */
-    void *rows;
+    int retry;
     /**
-     * How many bytes are there for all rows.
+     * Whether the store was changed: KELIX_EFFECT_NO and so on.
      */
-    size_t bytes;
+    int effect;
     /**
-     * From the beginning of a row to that of the next one: `width` at least.
+     * The operation that failed. Ends with a zero.
      */
-    size_t stride;
+    const char *operation;
     /**
-     * How many bytes a row has.
+     * What happened and what to do about it, in words. Ends with a zero.
      */
-    size_t width;
+    const char *text;
     /**
-     * A byte a row, which becomes 1, or 0 where the key is absent. NULL: it is not told.
+     * Of KELIX_BUFFER_TOO_SMALL: how many bytes it takes. Otherwise 0.
      */
-    uint8_t *present;
-} kelix_grid;
-
-/**
- * A table of a generation that is to be built.
- */
-typedef struct kelix_new_table {
-    /**
-     * Its name.
-     */
-    struct kelix_bytes name;
-    /**
-     * Its kind: KELIX_HASH and so on.
-     */
-    int kind;
-    /**
-     * 1: clients may write to it once it is in force.
-     */
-    int overlay;
-} kelix_new_table;
-
-/**
- * What was built.
- */
-typedef struct kelix_built {
-    /**
-     * sizeof(kelix_built), set by the caller.
-     */
-    size_t size;
-    /**
-     * The generation's number.
-     */
-    uint64_t generation;
-    /**
-     * Items in all tables.
-     */
-    uint64_t items;
-    /**
-     * Links in them.
-     */
-    uint64_t links;
-    /**
-     * Of the items, those that clients had put into the generation before.
-     */
-    uint64_t overlays;
-    /**
-     * Links whose target is not there.
-     */
-    uint64_t dangling;
-} kelix_built;
+    uint64_t needed_bytes;
+} kelix_error;
 
 /**
  * How to connect. What is zero has its default.
@@ -515,206 +424,6 @@ typedef struct kelix_options {
      */
     uint64_t retry_ns;
 } kelix_options;
-
-/**
- * An error.
- */
-typedef struct kelix_error {
-    /**
-     * What the call returned: the kind, KELIX_INVALID_ARGUMENT and so on.
-     */
-    int code;
-    /**
-     * Whether the same call may succeed later (1) or not (0). A write that may have had an effect is for the
-     * caller to judge.
-     */
-    int retry;
-    /**
-     * Whether the store was changed: KELIX_EFFECT_NO and so on.
-     */
-    int effect;
-    /**
-     * The operation that failed. Ends with a zero.
-     */
-    const char *operation;
-    /**
-     * What happened and what to do about it, in words. Ends with a zero.
-     */
-    const char *text;
-    /**
-     * Of KELIX_BUFFER_TOO_SMALL: how many bytes it takes. Otherwise 0.
-     */
-    uint64_t needed_bytes;
-} kelix_error;
-
-/**
- * What an item tells of itself.
- */
-typedef struct kelix_item_info {
-    /**
-     * sizeof(kelix_item_info), set by the caller.
-     */
-    size_t size;
-    /**
-     * The key.
-     */
-    struct kelix_bytes key;
-    /**
-     * The value; of an item with attributes, that without a name (empty if there is none).
-     */
-    struct kelix_bytes value;
-    /**
-     * The version.
-     */
-    uint64_t version;
-    /**
-     * When it ends, in nanoseconds since 1970. 0: it does not.
-     */
-    uint64_t ends_ns;
-    /**
-     * The flags that whoever put it gave it.
-     */
-    uint32_t flags;
-    /**
-     * The number of its table, as links tell it.
-     */
-    uint16_t table_id;
-} kelix_item_info;
-
-/**
- * An attribute of an item.
- */
-typedef struct kelix_attribute {
-    /**
-     * Its name. That of a plain item's value is empty.
-     */
-    struct kelix_bytes name;
-    /**
-     * Its bytes; of a link its own, an edge's attributes.
-     */
-    struct kelix_bytes bytes;
-    /**
-     * Of a link: the key of its target. Otherwise empty.
-     */
-    struct kelix_bytes key;
-    /**
-     * KELIX_BYTES or KELIX_LINK.
-     */
-    int kind;
-    /**
-     * Of a link: the number of its target's table. Otherwise 0.
-     */
-    uint16_t table_id;
-} kelix_attribute;
-
-/**
- * A link to another item.
- */
-typedef struct kelix_link {
-    /**
-     * The key of its target.
-     */
-    struct kelix_bytes key;
-    /**
-     * Its own bytes.
-     */
-    struct kelix_bytes bytes;
-    /**
-     * The number of its target's table.
-     */
-    uint16_t table_id;
-} kelix_link;
-
-/**
- * How to write. What is zero has its default.
- */
-typedef struct kelix_write {
-    /**
-     * sizeof(kelix_write).
-     */
-    size_t size;
-    /**
-     * What the item's flags become. They mean nothing to the store.
-     */
-    uint32_t flags;
-    /**
-     * When to write: KELIX_EXPECT_ANY and so on.
-     */
-    int expect;
-    /**
-     * Of KELIX_EXPECT_VERSION: the version.
-     */
-    uint64_t expected;
-    /**
-     * How long after the write the item ends, by the server's clock. 0: not so.
-     */
-    uint64_t ends_in_ns;
-    /**
-     * When it ends, in nanoseconds since 1970, by the server's clock. 0: not so. Not both.
-     */
-    uint64_t ends_at_ns;
-} kelix_write;
-
-/**
- * What a get tells beside the value.
- */
-typedef struct kelix_got {
-    /**
-     * sizeof(kelix_got), set by the caller.
-     */
-    size_t size;
-    /**
-     * How many bytes the value has. After KELIX_BUFFER_TOO_SMALL: how many it takes.
-     */
-    uint64_t bytes;
-    /**
-     * Its version, for kelix_compare_and_set(). After KELIX_BUFFER_TOO_SMALL: 0.
-     */
-    uint64_t version;
-} kelix_got;
-
-/**
- * Which keys of a table, and in which order: all of them upwards, unless something else is said. A hash table
- * has no order, so of it only all keys, or the first so many, can be had.
- */
-typedef struct kelix_range {
-    /**
-     * sizeof(kelix_range).
-     */
-    size_t size;
-    /**
-     * Only keys that begin with these bytes.
-     */
-    struct kelix_bytes prefix;
-    /**
-     * From this key on. Empty: from the first one.
-     */
-    struct kelix_bytes start;
-    /**
-     * Up to this key, which is not in the range. Empty: up to the last one.
-     */
-    struct kelix_bytes stop;
-    /**
-     * Of a table whose keys are numbers, where `numbers` is 1: the first and the last number of the range.
-     */
-    uint64_t first;
-    /**
-     * See first.
-     */
-    uint64_t last;
-    /**
-     * No more keys than this. 0: all.
-     */
-    uint64_t limit;
-    /**
-     * 1: the range goes from `first` to `last`, both in it. Then there are no start, stop and prefix.
-     */
-    int numbers;
-    /**
-     * 1: from the greatest key downwards.
-     */
-    int backwards;
-} kelix_range;
 
 /**
  * How to open a session. What is zero has its default.
@@ -820,35 +529,247 @@ typedef struct kelix_snapshot_taken {
 } kelix_snapshot_taken;
 
 /**
- * A submitted operation that has ended.
+ * A table of the server that a session is connected to. It is copied as any value, and needs no end; its
+ * words are the library's. It serves all sessions with that server, and is refused by others. With a server
+ * started later it leads, in the session that opened it by name, to the table of the same name.
  */
-typedef struct kelix_completion {
+typedef struct kelix_table {
     /**
-     * The number that the caller gave it.
+     * The library's.
      */
-    uint64_t user_data;
+    uint64_t word[3];
+} kelix_table;
+
+/**
+ * What a get tells beside the value.
+ */
+typedef struct kelix_got {
     /**
-     * What it was: KELIX_GOT and so on, or KELIX_FAILED.
+     * sizeof(kelix_got), set by the caller.
      */
-    int kind;
+    size_t size;
     /**
-     * How it ended: as said there, or the kind of its error.
+     * How many bytes the value has. After KELIX_BUFFER_TOO_SMALL: how many it takes.
      */
-    int result;
+    uint64_t bytes;
     /**
-     * Of a get: the item's version. Of a put: the new one. Of KELIX_COMPARED: the new one, or that which the
-     * key has. Otherwise 0.
+     * Its version, for kelix_compare_and_set(). After KELIX_BUFFER_TOO_SMALL: 0.
      */
     uint64_t version;
+} kelix_got;
+
+/**
+ * How to write. What is zero has its default.
+ */
+typedef struct kelix_write {
     /**
-     * Of a get: the item's value. It stays until the session's next poll.
+     * sizeof(kelix_write).
+     */
+    size_t size;
+    /**
+     * What the item's flags become. They mean nothing to the store.
+     */
+    uint32_t flags;
+    /**
+     * When to write: KELIX_EXPECT_ANY and so on.
+     */
+    int expect;
+    /**
+     * Of KELIX_EXPECT_VERSION: the version.
+     */
+    uint64_t expected;
+    /**
+     * How long after the write the item ends, by the server's clock. 0: not so.
+     */
+    uint64_t ends_in_ns;
+    /**
+     * When it ends, in nanoseconds since 1970, by the server's clock. 0: not so. Not both.
+     */
+    uint64_t ends_at_ns;
+} kelix_write;
+
+/**
+ * What an item tells of itself.
+ */
+typedef struct kelix_item_info {
+    /**
+     * sizeof(kelix_item_info), set by the caller.
+     */
+    size_t size;
+    /**
+     * The key.
+     */
+    struct kelix_bytes key;
+    /**
+     * The value; of an item with attributes, that without a name (empty if there is none).
      */
     struct kelix_bytes value;
     /**
-     * How many items it brought: of a get one or none, of a page any number.
+     * The version.
      */
-    size_t items;
-} kelix_completion;
+    uint64_t version;
+    /**
+     * When it ends, in nanoseconds since 1970. 0: it does not.
+     */
+    uint64_t ends_ns;
+    /**
+     * The flags that whoever put it gave it.
+     */
+    uint32_t flags;
+    /**
+     * The number of its table, as links tell it.
+     */
+    uint16_t table_id;
+} kelix_item_info;
+
+/**
+ * An attribute of an item.
+ */
+typedef struct kelix_attribute {
+    /**
+     * Its name. That of a plain item's value is empty.
+     */
+    struct kelix_bytes name;
+    /**
+     * Its bytes; of a link its own, an edge's attributes.
+     */
+    struct kelix_bytes bytes;
+    /**
+     * Of a link: the key of its target. Otherwise empty.
+     */
+    struct kelix_bytes key;
+    /**
+     * KELIX_BYTES or KELIX_LINK.
+     */
+    int kind;
+    /**
+     * Of a link: the number of its target's table. Otherwise 0.
+     */
+    uint16_t table_id;
+} kelix_attribute;
+
+/**
+ * A link to another item.
+ */
+typedef struct kelix_link {
+    /**
+     * The key of its target.
+     */
+    struct kelix_bytes key;
+    /**
+     * Its own bytes.
+     */
+    struct kelix_bytes bytes;
+    /**
+     * The number of its target's table.
+     */
+    uint16_t table_id;
+} kelix_link;
+
+/**
+ * A list of byte strings, keys or values, one behind the other in memory: with offsets (as in Arrow), or each of
+ * the same width (as in an array of numpy's).
+ */
+typedef struct kelix_list {
+    /**
+     * sizeof(kelix_list).
+     */
+    size_t size;
+    /**
+     * How many they are.
+     */
+    size_t count;
+    /**
+     * Where they stand.
+     */
+    const void *data;
+    /**
+     * How many bytes stand there.
+     */
+    size_t bytes;
+    /**
+     * Where each begins in `data`, and where the last one ends: `count` + 1 numbers that never fall, from 0 to
+     * `bytes`. NULL: each has `width` bytes.
+     */
+    const int64_t *offsets;
+    /**
+     * Where `offsets` is NULL: how many bytes each has. Otherwise 0.
+     */
+    size_t width;
+} kelix_list;
+
+/**
+ * Rows of the caller's, an array of numpy's say: one every `stride` bytes, each `width` bytes long.
+ */
+typedef struct kelix_grid {
+    /**
+     * sizeof(kelix_grid).
+     */
+    size_t size;
+    /**
+     * Where the first row begins.
+     */
+    void *rows;
+    /**
+     * How many bytes are there for all rows.
+     */
+    size_t bytes;
+    /**
+     * From the beginning of a row to that of the next one: `width` at least.
+     */
+    size_t stride;
+    /**
+     * How many bytes a row has.
+     */
+    size_t width;
+    /**
+     * A byte a row, which becomes 1, or 0 where the key is absent. NULL: it is not told.
+     */
+    uint8_t *present;
+} kelix_grid;
+
+/**
+ * Which keys of a table, and in which order: all of them upwards, unless something else is said. A hash table
+ * has no order, so of it only all keys, or the first so many, can be had.
+ */
+typedef struct kelix_range {
+    /**
+     * sizeof(kelix_range).
+     */
+    size_t size;
+    /**
+     * Only keys that begin with these bytes.
+     */
+    struct kelix_bytes prefix;
+    /**
+     * From this key on. Empty: from the first one.
+     */
+    struct kelix_bytes start;
+    /**
+     * Up to this key, which is not in the range. Empty: up to the last one.
+     */
+    struct kelix_bytes stop;
+    /**
+     * Of a table whose keys are numbers, where `numbers` is 1: the first and the last number of the range.
+     */
+    uint64_t first;
+    /**
+     * See first.
+     */
+    uint64_t last;
+    /**
+     * No more keys than this. 0: all.
+     */
+    uint64_t limit;
+    /**
+     * 1: the range goes from `first` to `last`, both in it. Then there are no start, stop and prefix.
+     */
+    int numbers;
+    /**
+     * 1: from the greatest key downwards.
+     */
+    int backwards;
+} kelix_range;
 
 /**
  * A key of a table, where a walk begins.
@@ -935,124 +856,119 @@ typedef struct kelix_walked {
     uint64_t gone;
 } kelix_walked;
 
+/**
+ * A table of a generation that is to be built.
+ */
+typedef struct kelix_new_table {
+    /**
+     * Its name.
+     */
+    struct kelix_bytes name;
+    /**
+     * Its kind: KELIX_HASH and so on.
+     */
+    int kind;
+    /**
+     * 1: clients may write to it once it is in force.
+     */
+    int overlay;
+} kelix_new_table;
+
+/**
+ * What was built.
+ */
+typedef struct kelix_built {
+    /**
+     * sizeof(kelix_built), set by the caller.
+     */
+    size_t size;
+    /**
+     * The generation's number.
+     */
+    uint64_t generation;
+    /**
+     * Items in all tables.
+     */
+    uint64_t items;
+    /**
+     * Links in them.
+     */
+    uint64_t links;
+    /**
+     * Of the items, those that clients had put into the generation before.
+     */
+    uint64_t overlays;
+    /**
+     * Links whose target is not there.
+     */
+    uint64_t dangling;
+} kelix_built;
+
+/**
+ * A submitted operation that has ended.
+ */
+typedef struct kelix_completion {
+    /**
+     * The number that the caller gave it.
+     */
+    uint64_t user_data;
+    /**
+     * What it was: KELIX_GOT and so on, or KELIX_FAILED.
+     */
+    int kind;
+    /**
+     * How it ended: as said there, or the kind of its error.
+     */
+    int result;
+    /**
+     * Of a get: the item's version. Of a put: the new one. Of KELIX_COMPARED: the new one, or that which the
+     * key has. Otherwise 0.
+     */
+    uint64_t version;
+    /**
+     * Of a get: the item's value. It stays until the session's next poll.
+     */
+    struct kelix_bytes value;
+    /**
+     * How many items it brought: of a get one or none, of a page any number.
+     */
+    size_t items;
+} kelix_completion;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
 /**
- * Makes room for the values of a batch.
+ * The version of the binary interface of the library in use. With another one than KELIX_ABI nothing else
+ * may be called.
  */
-int kelix_values_new(struct kelix_values **values);
+uint32_t kelix_abi(void);
 
 /**
- * Frees values. NULL is nothing.
+ * The release of the library in use, as "0.1.0". It stays for ever.
  */
-void kelix_values_free(struct kelix_values *values);
+const char *kelix_version(void);
 
 /**
- * Gets the values of many keys, whose reads overlap. Each key has an entry in `values`, in order.
+ * The bytes of a text that ends with a zero; of NULL none. They stay as long as the text.
  */
-int kelix_multi_get(struct kelix_session *session,
-                    struct kelix_table table,
-                    const struct kelix_list *keys,
-                    struct kelix_values *values);
+struct kelix_bytes kelix_text(const char *text);
 
 /**
- * How many keys the last batch had.
+ * The key of a number, in tables whose keys are numbers: its 8 bytes, the highest first. They are written to
+ * `room`, which has 8 bytes, and stay as long as that. With a NULL `room` there are none.
  */
-int kelix_values_count(const struct kelix_values *values, size_t *count);
+struct kelix_bytes kelix_number(uint64_t number, void *room);
 
 /**
- * The value of the key with this index in the last batch, and its version; either place may be NULL.
- * KELIX_ABSENT: there is no such key.
- */
-int kelix_values_get(const struct kelix_values *values,
-                     size_t index,
-                     struct kelix_bytes *value,
-                     uint64_t *version);
-
-/**
- * Gets the values of many keys into rows of the caller's. Behind a shorter value the row is zero, and so is
- * that of a key that is absent; between rows nothing is written.
+ * The last error of a session, and with NULL the last one of this thread in a call that has no session, or
+ * whose session is NULL, no session, or in use. NULL: there was none yet.
  *
- * KELIX_BUFFER_TOO_SMALL: a value is longer than a row; the error's `needed_bytes` tells the length of the
- * longest one. KELIX_INVALID_ARGUMENT: rows overlap, or are more than their memory. Nothing is written then.
+ * An error stays until the next call fails: of the session, or of this thread. A session that cannot be
+ * asked, because a call is using it, answers with the thread's.
  */
-int kelix_multi_get_rows(struct kelix_session *session,
-                         struct kelix_table table,
-                         const struct kelix_list *keys,
-                         const struct kelix_grid *grid);
-
-/**
- * Puts many plain values, as many as there are keys. `results` and `versions`, each of which may be NULL, have
- * an entry a key, in order: KELIX_OK or the kind of its error, and its new version or 0.
- *
- * KELIX_OK: all were put. Otherwise the first error; others may have been put, as `results` tells. Once the
- * server has failed to answer one, the rest is not sent.
- */
-int kelix_multi_put(struct kelix_session *session,
-                    struct kelix_table table,
-                    const struct kelix_list *keys,
-                    const struct kelix_list *values,
-                    int *results,
-                    uint64_t *versions);
-
-/**
- * Begins to build a generation of a dataset, with `count` tables, which are named by their index from then
- * on. Nobody sees it until kelix_build_finish(). KELIX_INVALID_ARGUMENT: another one of the dataset is being
- * built, or a name is taken. On error the build is NULL.
- */
-int kelix_build_open(struct kelix_session *session,
-                     struct kelix_bytes dataset,
-                     const struct kelix_new_table *tables,
-                     size_t count,
-                     struct kelix_build **build);
-
-/**
- * A table of a build, by its index: to name it in links, and to read it before others can.
- */
-int kelix_build_table(struct kelix_session *session,
-                      struct kelix_build *build,
-                      size_t index,
-                      struct kelix_table *table);
-
-/**
- * Puts a plain value into a table of a build. Errors may be told by a later call, since items are sent
- * together.
- */
-int kelix_build_put(struct kelix_session *session,
-                    struct kelix_build *build,
-                    size_t index,
-                    struct kelix_bytes key,
-                    struct kelix_bytes value);
-
-/**
- * Puts an item with attributes and links into a table of a build. Targets of links may come later.
- */
-int kelix_build_put_item(struct kelix_session *session,
-                         struct kelix_build *build,
-                         size_t index,
-                         struct kelix_bytes key,
-                         const struct kelix_item_builder *item);
-
-/**
- * Puts the generation in force, at once for all readers, when all of its items are there. `built` may be NULL.
- * The build is over then, also after an error, and is still to be freed.
- */
-int kelix_build_finish(struct kelix_session *session,
-                       struct kelix_build *build,
-                       struct kelix_built *built);
-
-/**
- * Gives a build up: it leaves nothing behind. It is over then, and is still to be freed.
- */
-int kelix_build_abandon(struct kelix_session *session, struct kelix_build *build);
-
-/**
- * Frees a build. NULL is nothing. One that is neither finished nor abandoned is given up when its session
- * ends.
- */
-void kelix_build_free(struct kelix_build *build);
+const struct kelix_error *kelix_last_error(const struct kelix_session *session);
 
 /**
  * Finds the server, and makes a client of it. `options` may be NULL: all defaults. On error the client is
@@ -1067,200 +983,91 @@ int kelix_connect(const struct kelix_options *options, struct kelix_client **cli
 void kelix_client_free(struct kelix_client *client);
 
 /**
- * The last error of a session, and with NULL the last one of this thread in a call that has no session, or
- * whose session is NULL, no session, or in use. NULL: there was none yet.
- *
- * An error stays until the next call fails: of the session, or of this thread. A session that cannot be
- * asked, because a call is using it, answers with the thread's.
+ * Opens a session. `options` may be NULL: all defaults. On error the session is NULL, and
+ * kelix_last_error(NULL) tells why, with the kinds of kelix_connect().
  */
-const struct kelix_error *kelix_last_error(const struct kelix_session *session);
+int kelix_session_open(const struct kelix_client *client,
+                       const struct kelix_session_options *options,
+                       struct kelix_session **session);
 
 /**
- * Makes a frontier without targets.
+ * Closes and frees a session. NULL is nothing. One that is in use by another thread stays. Scans, walks,
+ * builds and views of it are of no use any more, and are freed as any other; a build is given up.
  */
-int kelix_frontier_new(struct kelix_frontier **frontier);
+void kelix_session_free(struct kelix_session *session);
 
 /**
- * Frees a frontier. NULL is nothing.
+ * The name of the fabric in use: "shm", "verbs" or "tcp". It stays for ever.
  */
-void kelix_frontier_free(struct kelix_frontier *frontier);
+int kelix_session_fabric(struct kelix_session *session, struct kelix_bytes *name);
 
 /**
- * Takes all targets out; the memory is used again.
+ * The descriptor that becomes readable when answers to submitted operations have arrived. It is the
+ * session's: wait for it, and do nothing else with it. A session that connects anew has another one.
+ * kelix_poll() says when to wait.
  */
-int kelix_frontier_clear(struct kelix_frontier *frontier);
+int kelix_session_fd(struct kelix_session *session, int *fd);
 
 /**
- * Adds an item by its key.
+ * Whether writes are on the server's disk before they return, from now on: 1 or 0.
  */
-int kelix_frontier_add(struct kelix_frontier *frontier, struct kelix_table table, struct kelix_bytes key);
+int kelix_session_set_durable(struct kelix_session *session, int durable);
 
 /**
- * Adds the targets of an item's links under a name, in order. `added`, which may be NULL, becomes how many
- * that are.
+ * Tells what the operations of a session have cost so far.
  */
-int kelix_frontier_add_links(struct kelix_frontier *frontier,
-                             const struct kelix_item *item,
-                             struct kelix_bytes name,
-                             size_t *added);
+int kelix_session_cost(struct kelix_session *session, struct kelix_cost *cost);
 
 /**
- * How many targets a frontier has.
+ * What the server tells of itself, its shards and its clients, as JSON. The text stays until the session's
+ * next call of this function, or its end.
  */
-int kelix_frontier_count(const struct kelix_frontier *frontier, size_t *count);
+int kelix_statistics(struct kelix_session *session, struct kelix_bytes *json);
 
 /**
- * The number of the table, and the key, of a target, by its index; either place may be NULL. The key stays
- * until the frontier is changed or freed.
+ * Has the server take a snapshot, and waits for it. For the user whose the server is, on its host, by its run
+ * directory; the server has to be told where snapshots go. `taken` may be NULL.
  */
-int kelix_frontier_target(const struct kelix_frontier *frontier,
-                          size_t index,
-                          uint16_t *table_id,
-                          struct kelix_bytes *key);
+int kelix_snapshot(struct kelix_session *session, struct kelix_snapshot_taken *taken);
 
 /**
- * Reads what `count` targets of a frontier lead to, from the one with the index `first` on, their reads
- * overlapping: each into the item of the same place in `items`, which are `count` different ones. `results`,
- * which may be NULL, has an entry each: KELIX_OK, or KELIX_ABSENT where the target does not exist (any more),
- * and its item stays as it was.
+ * Opens a table that exists. KELIX_NO_SUCH_TABLE: it does not.
  */
-int kelix_visit(struct kelix_session *session,
-                const struct kelix_frontier *frontier,
-                size_t first,
-                size_t count,
-                struct kelix_item *const *items,
-                int *results);
+int kelix_table_open(struct kelix_session *session, struct kelix_bytes name, struct kelix_table *table);
 
 /**
- * Makes room for an item.
+ * Opens a table of a kind, KELIX_HASH and so on, making it if it does not exist. KELIX_INVALID_ARGUMENT: there
+ * is one of another kind, or the name is empty, too long (255 bytes) or has a slash.
  */
-int kelix_item_new(struct kelix_item **item);
+int kelix_table_create(struct kelix_session *session,
+                       int kind,
+                       struct kelix_bytes name,
+                       struct kelix_table *table);
 
 /**
- * Frees an item. NULL is nothing.
+ * Drops a table and all that is in it. KELIX_ABSENT: there is no such table.
  */
-void kelix_item_free(struct kelix_item *item);
+int kelix_table_drop(struct kelix_session *session, struct kelix_bytes name);
 
 /**
- * Tells key, value, version, flags and end of an item.
+ * The names of all tables. They stay until the session's next call of this function, or its end.
  */
-int kelix_item_about(const struct kelix_item *item, struct kelix_item_info *info);
+int kelix_table_list(struct kelix_session *session, const struct kelix_bytes **names, size_t *count);
 
 /**
- * The attributes of an item, in order: by index. A plain item has one, without a name. They stay until the
- * item is filled again or freed.
+ * The table with a number, as links tell it.
  */
-int kelix_item_attributes(const struct kelix_item *item,
-                          const struct kelix_attribute **attributes,
-                          size_t *count);
+int kelix_table_by_id(struct kelix_session *session, uint16_t id, struct kelix_table *table);
 
 /**
- * The first attribute of a name that is bytes; the empty name is the item's value. KELIX_ABSENT: there is
- * none. The bytes stay until the item is filled again or freed.
+ * The number of a table, as items and links tell it.
  */
-int kelix_item_bytes(const struct kelix_item *item, struct kelix_bytes name, struct kelix_bytes *bytes);
+uint16_t kelix_table_id(struct kelix_table table);
 
 /**
- * The links under a name, in order; there may be none. They stay until this function is called for the item
- * again, or it is filled again or freed; what they lead to stays as long as the item is not filled again.
+ * The kind of a table: KELIX_HASH and so on.
  */
-int kelix_item_links(const struct kelix_item *item,
-                     struct kelix_bytes name,
-                     const struct kelix_link **links,
-                     size_t *count);
-
-/**
- * Gets an item with its attributes, links, flags and end. KELIX_ABSENT: there is no such key, and `item` stays
- * as it was.
- */
-int kelix_get_item(struct kelix_session *session,
-                   struct kelix_table table,
-                   struct kelix_bytes key,
-                   struct kelix_item *item);
-
-/**
- * Goes from the item `from` along its first link under a name, and fills `to` with the target. Both may be the
- * same handle; then nothing is allocated, and what was told of the item ends.
- *
- * KELIX_ABSENT: the target does not exist (any more), and `to` stays as it was. KELIX_NO_SUCH_ATTRIBUTE: the
- * item has no such link. KELIX_SUPERSEDED, with `retry` 0: the item is of another server than the session's.
- * Where both are the same handle, get the item again after any error but these two.
- */
-int kelix_follow(struct kelix_session *session,
-                 const struct kelix_item *from,
-                 struct kelix_bytes name,
-                 struct kelix_item *to);
-
-/**
- * The bytes of a text that ends with a zero; of NULL none. They stay as long as the text.
- */
-struct kelix_bytes kelix_text(const char *text);
-
-/**
- * The key of a number, in tables whose keys are numbers: its 8 bytes, the highest first. They are written to
- * `room`, which has 8 bytes, and stay as long as that. With a NULL `room` there are none.
- */
-struct kelix_bytes kelix_number(uint64_t number, void *room);
-
-/**
- * Makes an item without attributes.
- */
-int kelix_item_builder_new(struct kelix_item_builder **builder);
-
-/**
- * Frees an item builder. NULL is nothing.
- */
-void kelix_item_builder_free(struct kelix_item_builder *builder);
-
-/**
- * Takes everything out of an item builder.
- */
-int kelix_item_builder_clear(struct kelix_item_builder *builder);
-
-/**
- * Adds bytes under a name. The empty name is the item's plain value; an item with nothing else is a plain
- * key-value item.
- */
-int kelix_item_builder_bytes(struct kelix_item_builder *builder,
-                             struct kelix_bytes name,
-                             struct kelix_bytes bytes);
-
-/**
- * Adds a link under a name, to a key of a table, with bytes of its own (which may be none). Several links
- * under one name make a list. The target need not exist yet.
- */
-int kelix_item_builder_link(struct kelix_item_builder *builder,
-                            struct kelix_bytes name,
-                            struct kelix_table table,
-                            struct kelix_bytes key,
-                            struct kelix_bytes bytes);
-
-/**
- * Sets the item's flags, which mean nothing to the store. Without, they are 0.
- */
-int kelix_item_builder_flags(struct kelix_item_builder *builder, uint32_t flags);
-
-/**
- * Lets the item end so many nanoseconds after it was put, by the server's clock.
- */
-int kelix_item_builder_ends_in(struct kelix_item_builder *builder, uint64_t nanoseconds);
-
-/**
- * Lets the item end at a time, in nanoseconds since 1970, by the server's clock: at once if that is over.
- */
-int kelix_item_builder_ends_at(struct kelix_item_builder *builder, uint64_t nanoseconds);
-
-/**
- * Puts an item with attributes and links. Of `write`, which may be NULL, only what is expected counts: flags
- * and end are the builder's, and have to be 0 there. Results are those of kelix_compare_and_set(), and
- * KELIX_INVALID_ARGUMENT where the table takes no attributes or a link leads to a key that cannot be.
- */
-int kelix_put_item(struct kelix_session *session,
-                   struct kelix_table table,
-                   struct kelix_bytes key,
-                   const struct kelix_item_builder *builder,
-                   const struct kelix_write *write,
-                   uint64_t *version);
+int kelix_table_kind(struct kelix_table table);
 
 /**
  * Gets the value of a key (of an item with attributes, that of the attribute without a name) into the
@@ -1329,6 +1136,212 @@ int kelix_put_with(struct kelix_session *session,
                    uint64_t *version);
 
 /**
+ * Makes room for an item.
+ */
+int kelix_item_new(struct kelix_item **item);
+
+/**
+ * Frees an item. NULL is nothing.
+ */
+void kelix_item_free(struct kelix_item *item);
+
+/**
+ * Tells key, value, version, flags and end of an item.
+ */
+int kelix_item_about(const struct kelix_item *item, struct kelix_item_info *info);
+
+/**
+ * The attributes of an item, in order: by index. A plain item has one, without a name. They stay until the
+ * item is filled again or freed.
+ */
+int kelix_item_attributes(const struct kelix_item *item,
+                          const struct kelix_attribute **attributes,
+                          size_t *count);
+
+/**
+ * The first attribute of a name that is bytes; the empty name is the item's value. KELIX_ABSENT: there is
+ * none. The bytes stay until the item is filled again or freed.
+ */
+int kelix_item_bytes(const struct kelix_item *item, struct kelix_bytes name, struct kelix_bytes *bytes);
+
+/**
+ * The links under a name, in order; there may be none. They stay until this function is called for the item
+ * again, or it is filled again or freed; what they lead to stays as long as the item is not filled again.
+ */
+int kelix_item_links(const struct kelix_item *item,
+                     struct kelix_bytes name,
+                     const struct kelix_link **links,
+                     size_t *count);
+
+/**
+ * Gets an item with its attributes, links, flags and end. KELIX_ABSENT: there is no such key, and `item` stays
+ * as it was.
+ */
+int kelix_get_item(struct kelix_session *session,
+                   struct kelix_table table,
+                   struct kelix_bytes key,
+                   struct kelix_item *item);
+
+/**
+ * Goes from the item `from` along its first link under a name, and fills `to` with the target. Both may be the
+ * same handle; then nothing is allocated, and what was told of the item ends.
+ *
+ * KELIX_ABSENT: the target does not exist (any more), and `to` stays as it was. KELIX_NO_SUCH_ATTRIBUTE: the
+ * item has no such link. KELIX_SUPERSEDED, with `retry` 0: the item is of another server than the session's.
+ * Where both are the same handle, get the item again after any error but these two.
+ */
+int kelix_follow(struct kelix_session *session,
+                 const struct kelix_item *from,
+                 struct kelix_bytes name,
+                 struct kelix_item *to);
+
+/**
+ * Makes an item without attributes.
+ */
+int kelix_item_builder_new(struct kelix_item_builder **builder);
+
+/**
+ * Frees an item builder. NULL is nothing.
+ */
+void kelix_item_builder_free(struct kelix_item_builder *builder);
+
+/**
+ * Takes everything out of an item builder.
+ */
+int kelix_item_builder_clear(struct kelix_item_builder *builder);
+
+/**
+ * Adds bytes under a name. The empty name is the item's plain value; an item with nothing else is a plain
+ * key-value item.
+ */
+int kelix_item_builder_bytes(struct kelix_item_builder *builder,
+                             struct kelix_bytes name,
+                             struct kelix_bytes bytes);
+
+/**
+ * Adds a link under a name, to a key of a table, with bytes of its own (which may be none). Several links
+ * under one name make a list. The target need not exist yet.
+ */
+int kelix_item_builder_link(struct kelix_item_builder *builder,
+                            struct kelix_bytes name,
+                            struct kelix_table table,
+                            struct kelix_bytes key,
+                            struct kelix_bytes bytes);
+
+/**
+ * Sets the item's flags, which mean nothing to the store. Without, they are 0.
+ */
+int kelix_item_builder_flags(struct kelix_item_builder *builder, uint32_t flags);
+
+/**
+ * Lets the item end so many nanoseconds after it was put, by the server's clock.
+ */
+int kelix_item_builder_ends_in(struct kelix_item_builder *builder, uint64_t nanoseconds);
+
+/**
+ * Lets the item end at a time, in nanoseconds since 1970, by the server's clock: at once if that is over.
+ */
+int kelix_item_builder_ends_at(struct kelix_item_builder *builder, uint64_t nanoseconds);
+
+/**
+ * Puts an item with attributes and links. Of `write`, which may be NULL, only what is expected counts: flags
+ * and end are the builder's, and have to be 0 there. Results are those of kelix_compare_and_set(), and
+ * KELIX_INVALID_ARGUMENT where the table takes no attributes or a link leads to a key that cannot be.
+ */
+int kelix_put_item(struct kelix_session *session,
+                   struct kelix_table table,
+                   struct kelix_bytes key,
+                   const struct kelix_item_builder *builder,
+                   const struct kelix_write *write,
+                   uint64_t *version);
+
+/**
+ * Makes room for the values of a batch.
+ */
+int kelix_values_new(struct kelix_values **values);
+
+/**
+ * Frees values. NULL is nothing.
+ */
+void kelix_values_free(struct kelix_values *values);
+
+/**
+ * Gets the values of many keys, whose reads overlap. Each key has an entry in `values`, in order.
+ */
+int kelix_multi_get(struct kelix_session *session,
+                    struct kelix_table table,
+                    const struct kelix_list *keys,
+                    struct kelix_values *values);
+
+/**
+ * How many keys the last batch had.
+ */
+int kelix_values_count(const struct kelix_values *values, size_t *count);
+
+/**
+ * The value of the key with this index in the last batch, and its version; either place may be NULL.
+ * KELIX_ABSENT: there is no such key.
+ */
+int kelix_values_get(const struct kelix_values *values,
+                     size_t index,
+                     struct kelix_bytes *value,
+                     uint64_t *version);
+
+/**
+ * Gets the values of many keys into rows of the caller's. Behind a shorter value the row is zero, and so is
+ * that of a key that is absent; between rows nothing is written.
+ *
+ * KELIX_BUFFER_TOO_SMALL: a value is longer than a row; the error's `needed_bytes` tells the length of the
+ * longest one. KELIX_INVALID_ARGUMENT: rows overlap, or are more than their memory. Nothing is written then.
+ */
+int kelix_multi_get_rows(struct kelix_session *session,
+                         struct kelix_table table,
+                         const struct kelix_list *keys,
+                         const struct kelix_grid *grid);
+
+/**
+ * Puts many plain values, as many as there are keys. `results` and `versions`, each of which may be NULL, have
+ * an entry a key, in order: KELIX_OK or the kind of its error, and its new version or 0.
+ *
+ * KELIX_OK: all were put. Otherwise the first error; others may have been put, as `results` tells. Once the
+ * server has failed to answer one, the rest is not sent.
+ */
+int kelix_multi_put(struct kelix_session *session,
+                    struct kelix_table table,
+                    const struct kelix_list *keys,
+                    const struct kelix_list *values,
+                    int *results,
+                    uint64_t *versions);
+
+/**
+ * Begins a scan of a table. `range` may be NULL: the whole table. On error the scan is NULL.
+ */
+int kelix_scan_open(struct kelix_session *session,
+                    struct kelix_table table,
+                    const struct kelix_range *range,
+                    struct kelix_scan **scan);
+
+/**
+ * The next item of a scan, with its attributes, links, flags and end. KELIX_ABSENT: that was the last, and
+ * `item` stays as it was. A key that is there from the scan's beginning to its end comes exactly once, one
+ * that is put or deleted meanwhile at most once. An error ends the scan.
+ */
+int kelix_scan_next(struct kelix_session *session, struct kelix_scan *scan, struct kelix_item *item);
+
+/**
+ * Frees a scan. NULL is nothing.
+ */
+void kelix_scan_free(struct kelix_scan *scan);
+
+/**
+ * Counts the keys of a range, each once. `range` may be NULL: the whole table.
+ */
+int kelix_count(struct kelix_session *session,
+                struct kelix_table table,
+                const struct kelix_range *range,
+                uint64_t *count);
+
+/**
  * Makes room for the rows of a scan.
  */
 int kelix_rows_new(struct kelix_rows **rows);
@@ -1362,80 +1375,180 @@ int kelix_rows_get(const struct kelix_rows *rows,
                    uint64_t *version);
 
 /**
- * Begins a scan of a table. `range` may be NULL: the whole table. On error the scan is NULL.
+ * Makes a frontier without targets.
  */
-int kelix_scan_open(struct kelix_session *session,
-                    struct kelix_table table,
-                    const struct kelix_range *range,
-                    struct kelix_scan **scan);
+int kelix_frontier_new(struct kelix_frontier **frontier);
 
 /**
- * The next item of a scan, with its attributes, links, flags and end. KELIX_ABSENT: that was the last, and
- * `item` stays as it was. A key that is there from the scan's beginning to its end comes exactly once, one
- * that is put or deleted meanwhile at most once. An error ends the scan.
+ * Frees a frontier. NULL is nothing.
  */
-int kelix_scan_next(struct kelix_session *session, struct kelix_scan *scan, struct kelix_item *item);
+void kelix_frontier_free(struct kelix_frontier *frontier);
 
 /**
- * Frees a scan. NULL is nothing.
+ * Takes all targets out; the memory is used again.
  */
-void kelix_scan_free(struct kelix_scan *scan);
+int kelix_frontier_clear(struct kelix_frontier *frontier);
 
 /**
- * Counts the keys of a range, each once. `range` may be NULL: the whole table.
+ * Adds an item by its key.
  */
-int kelix_count(struct kelix_session *session,
-                struct kelix_table table,
-                const struct kelix_range *range,
-                uint64_t *count);
+int kelix_frontier_add(struct kelix_frontier *frontier, struct kelix_table table, struct kelix_bytes key);
 
 /**
- * Opens a session. `options` may be NULL: all defaults. On error the session is NULL, and
- * kelix_last_error(NULL) tells why, with the kinds of kelix_connect().
+ * Adds the targets of an item's links under a name, in order. `added`, which may be NULL, becomes how many
+ * that are.
  */
-int kelix_session_open(const struct kelix_client *client,
-                       const struct kelix_session_options *options,
-                       struct kelix_session **session);
+int kelix_frontier_add_links(struct kelix_frontier *frontier,
+                             const struct kelix_item *item,
+                             struct kelix_bytes name,
+                             size_t *added);
 
 /**
- * Closes and frees a session. NULL is nothing. One that is in use by another thread stays. Scans, walks,
- * builds and views of it are of no use any more, and are freed as any other; a build is given up.
+ * How many targets a frontier has.
  */
-void kelix_session_free(struct kelix_session *session);
+int kelix_frontier_count(const struct kelix_frontier *frontier, size_t *count);
 
 /**
- * The name of the fabric in use: "shm", "verbs" or "tcp". It stays for ever.
+ * The number of the table, and the key, of a target, by its index; either place may be NULL. The key stays
+ * until the frontier is changed or freed.
  */
-int kelix_session_fabric(struct kelix_session *session, struct kelix_bytes *name);
+int kelix_frontier_target(const struct kelix_frontier *frontier,
+                          size_t index,
+                          uint16_t *table_id,
+                          struct kelix_bytes *key);
 
 /**
- * The descriptor that becomes readable when answers to submitted operations have arrived. It is the
- * session's: wait for it, and do nothing else with it. A session that connects anew has another one.
- * kelix_poll() says when to wait.
+ * Reads what `count` targets of a frontier lead to, from the one with the index `first` on, their reads
+ * overlapping: each into the item of the same place in `items`, which are `count` different ones. `results`,
+ * which may be NULL, has an entry each: KELIX_OK, or KELIX_ABSENT where the target does not exist (any more),
+ * and its item stays as it was.
  */
-int kelix_session_fd(struct kelix_session *session, int *fd);
+int kelix_visit(struct kelix_session *session,
+                const struct kelix_frontier *frontier,
+                size_t first,
+                size_t count,
+                struct kelix_item *const *items,
+                int *results);
 
 /**
- * Whether writes are on the server's disk before they return, from now on: 1 or 0.
+ * Begins a walk. On error it is NULL.
  */
-int kelix_session_set_durable(struct kelix_session *session, int durable);
+int kelix_walk_open(struct kelix_session *session,
+                    const struct kelix_walk_options *options,
+                    struct kelix_walk **walk);
 
 /**
- * Tells what the operations of a session have cost so far.
+ * The next items of a walk, `most` at most: into `items`, which are `most` different ones, and how each was
+ * come to into `arrivals`, which may be NULL. `count` becomes how many they are. Breadth-first they are read
+ * together; depth-first they come one at a time.
+ *
+ * KELIX_OK, or KELIX_ABSENT: the walk is over, and `count` 0. After an error the same call goes on where the
+ * walk was. The walk goes on along the links of each item, but for those that kelix_walk_turn_back() names
+ * before the next call.
  */
-int kelix_session_cost(struct kelix_session *session, struct kelix_cost *cost);
+int kelix_walk_next(struct kelix_session *session,
+                    struct kelix_walk *walk,
+                    struct kelix_item *const *items,
+                    struct kelix_arrival *arrivals,
+                    size_t most,
+                    size_t *count);
 
 /**
- * What the server tells of itself, its shards and its clients, as JSON. The text stays until the session's
- * next call of this function, or its end.
+ * Lets a walk not go along the links of an item of the last step, which has this number.
  */
-int kelix_statistics(struct kelix_session *session, struct kelix_bytes *json);
+int kelix_walk_turn_back(struct kelix_walk *walk, uint64_t number);
 
 /**
- * Has the server take a snapshot, and waits for it. For the user whose the server is, on its host, by its run
- * directory; the server has to be told where snapshots go. `taken` may be NULL.
+ * Tells what a walk has come to so far.
  */
-int kelix_snapshot(struct kelix_session *session, struct kelix_snapshot_taken *taken);
+int kelix_walk_about(const struct kelix_walk *walk, struct kelix_walked *walked);
+
+/**
+ * Frees a walk. NULL is nothing.
+ */
+void kelix_walk_free(struct kelix_walk *walk);
+
+/**
+ * Opens a view of the generation of a dataset that is in force. KELIX_NO_SUCH_TABLE: there is no such dataset.
+ * On error the view is NULL.
+ */
+int kelix_view_open(struct kelix_session *session,
+                    struct kelix_bytes dataset,
+                    struct kelix_view **view);
+
+/**
+ * A table of a view, for reads by the session that opened the view. KELIX_NO_SUCH_TABLE: the generation has
+ * none of this name. Reads of a generation that is gone fail with KELIX_VIEW_EXPIRED.
+ */
+int kelix_view_table(const struct kelix_view *view, struct kelix_bytes name, struct kelix_table *table);
+
+/**
+ * The number of a view's generation.
+ */
+int kelix_view_generation(const struct kelix_view *view, uint64_t *generation);
+
+/**
+ * Closes and frees a view. NULL is nothing. When a session has no view of a generation any more, it lets that
+ * go.
+ */
+void kelix_view_free(struct kelix_view *view);
+
+/**
+ * Begins to build a generation of a dataset, with `count` tables, which are named by their index from then
+ * on. Nobody sees it until kelix_build_finish(). KELIX_INVALID_ARGUMENT: another one of the dataset is being
+ * built, or a name is taken. On error the build is NULL.
+ */
+int kelix_build_open(struct kelix_session *session,
+                     struct kelix_bytes dataset,
+                     const struct kelix_new_table *tables,
+                     size_t count,
+                     struct kelix_build **build);
+
+/**
+ * A table of a build, by its index: to name it in links, and to read it before others can.
+ */
+int kelix_build_table(struct kelix_session *session,
+                      struct kelix_build *build,
+                      size_t index,
+                      struct kelix_table *table);
+
+/**
+ * Puts a plain value into a table of a build. Errors may be told by a later call, since items are sent
+ * together.
+ */
+int kelix_build_put(struct kelix_session *session,
+                    struct kelix_build *build,
+                    size_t index,
+                    struct kelix_bytes key,
+                    struct kelix_bytes value);
+
+/**
+ * Puts an item with attributes and links into a table of a build. Targets of links may come later.
+ */
+int kelix_build_put_item(struct kelix_session *session,
+                         struct kelix_build *build,
+                         size_t index,
+                         struct kelix_bytes key,
+                         const struct kelix_item_builder *item);
+
+/**
+ * Puts the generation in force, at once for all readers, when all of its items are there. `built` may be NULL.
+ * The build is over then, also after an error, and is still to be freed.
+ */
+int kelix_build_finish(struct kelix_session *session,
+                       struct kelix_build *build,
+                       struct kelix_built *built);
+
+/**
+ * Gives a build up: it leaves nothing behind. It is over then, and is still to be freed.
+ */
+int kelix_build_abandon(struct kelix_session *session, struct kelix_build *build);
+
+/**
+ * Frees a build. NULL is nothing. One that is neither finished nor abandoned is given up when its session
+ * ends.
+ */
+void kelix_build_free(struct kelix_build *build);
 
 /**
  * Submits a get of an item. It begins with the next kelix_poll(), together with all others submitted until
@@ -1538,119 +1651,6 @@ int kelix_completion_scan(struct kelix_session *session, size_t index, struct ke
  * did not fail, and the error becomes NULL.
  */
 int kelix_completion_error(struct kelix_session *session, size_t index, const struct kelix_error **error);
-
-/**
- * Opens a table that exists. KELIX_NO_SUCH_TABLE: it does not.
- */
-int kelix_table_open(struct kelix_session *session, struct kelix_bytes name, struct kelix_table *table);
-
-/**
- * Opens a table of a kind, KELIX_HASH and so on, making it if it does not exist. KELIX_INVALID_ARGUMENT: there
- * is one of another kind, or the name is empty, too long (255 bytes) or has a slash.
- */
-int kelix_table_create(struct kelix_session *session,
-                       int kind,
-                       struct kelix_bytes name,
-                       struct kelix_table *table);
-
-/**
- * Drops a table and all that is in it. KELIX_ABSENT: there is no such table.
- */
-int kelix_table_drop(struct kelix_session *session, struct kelix_bytes name);
-
-/**
- * The names of all tables. They stay until the session's next call of this function, or its end.
- */
-int kelix_table_list(struct kelix_session *session, const struct kelix_bytes **names, size_t *count);
-
-/**
- * The table with a number, as links tell it.
- */
-int kelix_table_by_id(struct kelix_session *session, uint16_t id, struct kelix_table *table);
-
-/**
- * The number of a table, as items and links tell it.
- */
-uint16_t kelix_table_id(struct kelix_table table);
-
-/**
- * The kind of a table: KELIX_HASH and so on.
- */
-int kelix_table_kind(struct kelix_table table);
-
-/**
- * The version of the binary interface of the library in use. With another one than KELIX_ABI nothing else
- * may be called.
- */
-uint32_t kelix_abi(void);
-
-/**
- * The release of the library in use, as "0.1.0". It stays for ever.
- */
-const char *kelix_version(void);
-
-/**
- * Opens a view of the generation of a dataset that is in force. KELIX_NO_SUCH_TABLE: there is no such dataset.
- * On error the view is NULL.
- */
-int kelix_view_open(struct kelix_session *session,
-                    struct kelix_bytes dataset,
-                    struct kelix_view **view);
-
-/**
- * A table of a view, for reads by the session that opened the view. KELIX_NO_SUCH_TABLE: the generation has
- * none of this name. Reads of a generation that is gone fail with KELIX_VIEW_EXPIRED.
- */
-int kelix_view_table(const struct kelix_view *view, struct kelix_bytes name, struct kelix_table *table);
-
-/**
- * The number of a view's generation.
- */
-int kelix_view_generation(const struct kelix_view *view, uint64_t *generation);
-
-/**
- * Closes and frees a view. NULL is nothing. When a session has no view of a generation any more, it lets that
- * go.
- */
-void kelix_view_free(struct kelix_view *view);
-
-/**
- * Begins a walk. On error it is NULL.
- */
-int kelix_walk_open(struct kelix_session *session,
-                    const struct kelix_walk_options *options,
-                    struct kelix_walk **walk);
-
-/**
- * The next items of a walk, `most` at most: into `items`, which are `most` different ones, and how each was
- * come to into `arrivals`, which may be NULL. `count` becomes how many they are. Breadth-first they are read
- * together; depth-first they come one at a time.
- *
- * KELIX_OK, or KELIX_ABSENT: the walk is over, and `count` 0. After an error the same call goes on where the
- * walk was. The walk goes on along the links of each item, but for those that kelix_walk_turn_back() names
- * before the next call.
- */
-int kelix_walk_next(struct kelix_session *session,
-                    struct kelix_walk *walk,
-                    struct kelix_item *const *items,
-                    struct kelix_arrival *arrivals,
-                    size_t most,
-                    size_t *count);
-
-/**
- * Lets a walk not go along the links of an item of the last step, which has this number.
- */
-int kelix_walk_turn_back(struct kelix_walk *walk, uint64_t number);
-
-/**
- * Tells what a walk has come to so far.
- */
-int kelix_walk_about(const struct kelix_walk *walk, struct kelix_walked *walked);
-
-/**
- * Frees a walk. NULL is nothing.
- */
-void kelix_walk_free(struct kelix_walk *walk);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -31,24 +31,43 @@
 #![allow(clippy::missing_safety_doc)]
 #![deny(clippy::undocumented_unsafe_blocks)]
 
-mod batch;
-mod build;
 mod call;
-mod connect;
-mod error;
-mod frontier;
 mod handle;
-mod item;
-mod list;
-mod memory;
-mod new_item;
-mod plain;
-mod rows;
-mod scan;
-mod session;
 mod structs;
-mod submit;
-mod table;
+
+// In the order in which the header has them, which rustfmt keeps between empty lines.
 mod version;
-mod view;
+
+mod memory;
+
+mod error;
+
+mod connect;
+
+mod session;
+
+mod table;
+
+mod plain;
+
+mod item;
+
+mod new_item;
+
+mod list;
+
+mod batch;
+
+mod scan;
+
+mod rows;
+
+mod frontier;
+
 mod walk;
+
+mod view;
+
+mod build;
+
+mod submit;
