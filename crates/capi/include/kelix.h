@@ -295,14 +295,14 @@ typedef struct kelix_frontier kelix_frontier;
 typedef struct kelix_item kelix_item;
 
 /**
- * An item to be put: a value, or attributes and links; when it ends; and flags. It can be put as often as one
- * likes, and cleared for another one.
+ * An item to be put: a value, or attributes and links; when it ends; and flags. It can be put as often as
+ * one likes, and cleared for another one.
  */
 typedef struct kelix_item_builder kelix_item_builder;
 
 /**
- * Keys and values of a scan, in memory that is used again from scan to scan. What it tells stays until the next
- * scan, or until it is freed.
+ * Keys and values of a scan, in memory that is used again from scan to scan. What it tells stays until the
+ * next scan, or until it is freed.
  */
 typedef struct kelix_rows kelix_rows;
 
@@ -319,8 +319,8 @@ typedef struct kelix_scan kelix_scan;
 typedef struct kelix_session kelix_session;
 
 /**
- * The values of a batch, in memory that is used again from batch to batch. What it tells stays until the next
- * batch, or until it is freed.
+ * The values of a batch, in memory that is used again from batch to batch. What it tells stays until the
+ * next batch, or until it is freed.
  */
 typedef struct kelix_values kelix_values;
 
@@ -337,8 +337,8 @@ typedef struct kelix_view kelix_view;
 typedef struct kelix_walk kelix_walk;
 
 /**
- * Bytes of the caller's, or of the library's where it tells something. They need no end. No bytes may have any
- * address, also NULL.
+ * Bytes of the caller's, or of the library's where it tells something. They need no end. No bytes may have
+ * any address, also NULL.
  */
 typedef struct kelix_bytes {
     /**
@@ -667,8 +667,8 @@ typedef struct kelix_link {
 } kelix_link;
 
 /**
- * A list of byte strings, keys or values, one behind the other in memory: with offsets (as in Arrow), or each of
- * the same width (as in an array of numpy's).
+ * A list of byte strings, keys or values, one behind the other in memory: with offsets (as in Arrow), or
+ * each of the same width (as in an array of numpy's).
  */
 typedef struct kelix_list {
     /**
@@ -688,8 +688,8 @@ typedef struct kelix_list {
      */
     size_t bytes;
     /**
-     * Where each begins in `data`, and where the last one ends: `count` + 1 numbers that never fall, from 0 to
-     * `bytes`. NULL: each has `width` bytes.
+     * Where each begins in `data`, and where the last one ends: `count` + 1 numbers that never fall, from 0
+     * to `bytes`. NULL: each has `width` bytes.
      */
     const int64_t *offsets;
     /**
@@ -729,8 +729,8 @@ typedef struct kelix_grid {
 } kelix_grid;
 
 /**
- * Which keys of a table, and in which order: all of them upwards, unless something else is said. A hash table
- * has no order, so of it only all keys, or the first so many, can be had.
+ * Which keys of a table, and in which order: all of them upwards, unless something else is said. A hash
+ * table has no order, so of it only all keys, or the first so many, can be had.
  */
 typedef struct kelix_range {
     /**
@@ -1025,8 +1025,8 @@ int kelix_session_cost(struct kelix_session *session, struct kelix_cost *cost);
 int kelix_statistics(struct kelix_session *session, struct kelix_bytes *json);
 
 /**
- * Has the server take a snapshot, and waits for it. For the user whose the server is, on its host, by its run
- * directory; the server has to be told where snapshots go. `taken` may be NULL.
+ * Has the server take a snapshot, and waits for it. For the user whose the server is, on its host, by its
+ * run directory; the server has to be told where snapshots go. `taken` may be NULL.
  */
 int kelix_snapshot(struct kelix_session *session, struct kelix_snapshot_taken *taken);
 
@@ -1036,8 +1036,8 @@ int kelix_snapshot(struct kelix_session *session, struct kelix_snapshot_taken *t
 int kelix_table_open(struct kelix_session *session, struct kelix_bytes name, struct kelix_table *table);
 
 /**
- * Opens a table of a kind, KELIX_HASH and so on, making it if it does not exist. KELIX_INVALID_ARGUMENT: there
- * is one of another kind, or the name is empty, too long (255 bytes) or has a slash.
+ * Opens a table of a kind, KELIX_HASH and so on, making it if it does not exist. KELIX_INVALID_ARGUMENT:
+ * there is one of another kind, or the name is empty, too long (255 bytes) or has a slash.
  */
 int kelix_table_create(struct kelix_session *session,
                        int kind,
@@ -1071,8 +1071,8 @@ int kelix_table_kind(struct kelix_table table);
 
 /**
  * Gets the value of a key (of an item with attributes, that of the attribute without a name) into the
- * caller's memory, which has room for `room` bytes. `got` may be NULL. Flags and the end of the item are told
- * by kelix_get_item().
+ * caller's memory, which has room for `room` bytes. `got` may be NULL. Flags and the end of the item are
+ * told by kelix_get_item().
  *
  * KELIX_OK, or KELIX_ABSENT: there is no such key, and nothing is written. KELIX_BUFFER_TOO_SMALL: `got` and
  * the error's `needed_bytes` tell how many bytes it takes; what stands in the memory is of no use.
@@ -1174,8 +1174,8 @@ int kelix_item_links(const struct kelix_item *item,
                      size_t *count);
 
 /**
- * Gets an item with its attributes, links, flags and end. KELIX_ABSENT: there is no such key, and `item` stays
- * as it was.
+ * Gets an item with its attributes, links, flags and end. KELIX_ABSENT: there is no such key, and `item`
+ * stays as it was.
  */
 int kelix_get_item(struct kelix_session *session,
                    struct kelix_table table,
@@ -1183,8 +1183,8 @@ int kelix_get_item(struct kelix_session *session,
                    struct kelix_item *item);
 
 /**
- * Goes from the item `from` along its first link under a name, and fills `to` with the target. Both may be the
- * same handle; then nothing is allocated, and what was told of the item ends.
+ * Goes from the item `from` along its first link under a name, and fills `to` with the target. Both may be
+ * the same handle; then nothing is allocated, and what was told of the item ends.
  *
  * KELIX_ABSENT: the target does not exist (any more), and `to` stays as it was. KELIX_NO_SUCH_ATTRIBUTE: the
  * item has no such link. KELIX_SUPERSEDED, with `retry` 0: the item is of another server than the session's.
@@ -1300,8 +1300,8 @@ int kelix_multi_get_rows(struct kelix_session *session,
                          const struct kelix_grid *grid);
 
 /**
- * Puts many plain values, as many as there are keys. `results` and `versions`, each of which may be NULL, have
- * an entry a key, in order: KELIX_OK or the kind of its error, and its new version or 0.
+ * Puts many plain values, as many as there are keys. `results` and `versions`, each of which may be NULL,
+ * have an entry a key, in order: KELIX_OK or the kind of its error, and its new version or 0.
  *
  * KELIX_OK: all were put. Otherwise the first error; others may have been put, as `results` tells. Once the
  * server has failed to answer one, the rest is not sent.
@@ -1420,8 +1420,8 @@ int kelix_frontier_target(const struct kelix_frontier *frontier,
 /**
  * Reads what `count` targets of a frontier lead to, from the one with the index `first` on, their reads
  * overlapping: each into the item of the same place in `items`, which are `count` different ones. `results`,
- * which may be NULL, has an entry each: KELIX_OK, or KELIX_ABSENT where the target does not exist (any more),
- * and its item stays as it was.
+ * which may be NULL, has an entry each: KELIX_OK, or KELIX_ABSENT where the target does not exist (any
+ * more), and its item stays as it was.
  */
 int kelix_visit(struct kelix_session *session,
                 const struct kelix_frontier *frontier,
@@ -1469,12 +1469,10 @@ int kelix_walk_about(const struct kelix_walk *walk, struct kelix_walked *walked)
 void kelix_walk_free(struct kelix_walk *walk);
 
 /**
- * Opens a view of the generation of a dataset that is in force. KELIX_NO_SUCH_TABLE: there is no such dataset.
- * On error the view is NULL.
+ * Opens a view of the generation of a dataset that is in force. KELIX_NO_SUCH_TABLE: there is no such
+ * dataset. On error the view is NULL.
  */
-int kelix_view_open(struct kelix_session *session,
-                    struct kelix_bytes dataset,
-                    struct kelix_view **view);
+int kelix_view_open(struct kelix_session *session, struct kelix_bytes dataset, struct kelix_view **view);
 
 /**
  * A table of a view, for reads by the session that opened the view. KELIX_NO_SUCH_TABLE: the generation has
@@ -1488,8 +1486,8 @@ int kelix_view_table(const struct kelix_view *view, struct kelix_bytes name, str
 int kelix_view_generation(const struct kelix_view *view, uint64_t *generation);
 
 /**
- * Closes and frees a view. NULL is nothing. When a session has no view of a generation any more, it lets that
- * go.
+ * Closes and frees a view. NULL is nothing. When a session has no view of a generation any more, it lets
+ * that go.
  */
 void kelix_view_free(struct kelix_view *view);
 
@@ -1532,12 +1530,10 @@ int kelix_build_put_item(struct kelix_session *session,
                          const struct kelix_item_builder *item);
 
 /**
- * Puts the generation in force, at once for all readers, when all of its items are there. `built` may be NULL.
- * The build is over then, also after an error, and is still to be freed.
+ * Puts the generation in force, at once for all readers, when all of its items are there. `built` may be
+ * NULL. The build is over then, also after an error, and is still to be freed.
  */
-int kelix_build_finish(struct kelix_session *session,
-                       struct kelix_build *build,
-                       struct kelix_built *built);
+int kelix_build_finish(struct kelix_session *session, struct kelix_build *build, struct kelix_built *built);
 
 /**
  * Gives a build up: it leaves nothing behind. It is over then, and is still to be freed.
@@ -1578,8 +1574,8 @@ int kelix_submit_delete(struct kelix_session *session,
                         uint64_t user_data);
 
 /**
- * Submits a put of a plain value that is done if the key's version is still the expected one; `expected` NULL:
- * if it is absent.
+ * Submits a put of a plain value that is done if the key's version is still the expected one; `expected`
+ * NULL: if it is absent.
  */
 int kelix_submit_compare_and_set(struct kelix_session *session,
                                  struct kelix_table table,
@@ -1617,9 +1613,9 @@ int kelix_submit_page(struct kelix_session *session, struct kelix_scan *scan, ui
 int kelix_outstanding(struct kelix_session *session, size_t *count);
 
 /**
- * Begins what was submitted, and tells what has ended, `most` operations at most, into `completions`; `count`
- * becomes how many they are. It waits only to send a value that does not fit one message, and to map memory
- * that is new.
+ * Begins what was submitted, and tells what has ended, `most` operations at most, into `completions`;
+ * `count` becomes how many they are. It waits only to send a value that does not fit one message, and to map
+ * memory that is new.
  *
  * KELIX_OK: that is all that has ended. KELIX_MORE: more has, so poll again. KELIX_WOULD_WAIT: nothing has,
  * and something is under way: wait until the descriptor of kelix_session_fd() is readable, with a time-out,
@@ -1641,14 +1637,14 @@ int kelix_completion_item(struct kelix_session *session,
                           struct kelix_item *item);
 
 /**
- * What is left of a scan behind a page that the last poll told, for kelix_submit_page() or kelix_scan_next().
- * KELIX_ABSENT: nothing is, and the scan becomes NULL.
+ * What is left of a scan behind a page that the last poll told, for kelix_submit_page() or
+ * kelix_scan_next(). KELIX_ABSENT: nothing is, and the scan becomes NULL.
  */
 int kelix_completion_scan(struct kelix_session *session, size_t index, struct kelix_scan **scan);
 
 /**
- * The error of an operation that the last poll told. It stays until the session's next poll. KELIX_ABSENT: it
- * did not fail, and the error becomes NULL.
+ * The error of an operation that the last poll told. It stays until the session's next poll. KELIX_ABSENT:
+ * it did not fail, and the error becomes NULL.
  */
 int kelix_completion_error(struct kelix_session *session, size_t index, const struct kelix_error **error);
 

@@ -13,8 +13,8 @@ use crate::session::kelix_session;
 use crate::structs::{Passed, passed};
 use crate::table::kelix_table;
 
-/// The values of a batch, in memory that is used again from batch to batch. What it tells stays until the next
-/// batch, or until it is freed.
+/// The values of a batch, in memory that is used again from batch to batch. What it tells stays until the
+/// next batch, or until it is freed.
 pub struct kelix_values {
     _private: [u8; 0],
 }
@@ -196,8 +196,8 @@ pub unsafe extern "C" fn kelix_multi_get_rows(
     }
 }
 
-/// Puts many plain values, as many as there are keys. `results` and `versions`, each of which may be NULL, have
-/// an entry a key, in order: KELIX_OK or the kind of its error, and its new version or 0.
+/// Puts many plain values, as many as there are keys. `results` and `versions`, each of which may be NULL,
+/// have an entry a key, in order: KELIX_OK or the kind of its error, and its new version or 0.
 ///
 /// KELIX_OK: all were put. Otherwise the first error; others may have been put, as `results` tells. Once the
 /// server has failed to answer one, the rest is not sent.

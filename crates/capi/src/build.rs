@@ -176,8 +176,8 @@ pub struct kelix_built {
 // SAFETY: numbers, the size first.
 unsafe impl Passed for kelix_built {}
 
-/// Puts the generation in force, at once for all readers, when all of its items are there. `built` may be NULL.
-/// The build is over then, also after an error, and is still to be freed.
+/// Puts the generation in force, at once for all readers, when all of its items are there. `built` may be
+/// NULL. The build is over then, also after an error, and is still to be freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kelix_build_finish(
     session: *mut kelix_session,

@@ -147,8 +147,8 @@ pub unsafe fn enter_all<'h>(
 
 /// Reads what `count` targets of a frontier lead to, from the one with the index `first` on, their reads
 /// overlapping: each into the item of the same place in `items`, which are `count` different ones. `results`,
-/// which may be NULL, has an entry each: KELIX_OK, or KELIX_ABSENT where the target does not exist (any more),
-/// and its item stays as it was.
+/// which may be NULL, has an entry each: KELIX_OK, or KELIX_ABSENT where the target does not exist (any
+/// more), and its item stays as it was.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kelix_visit(
     session: *mut kelix_session,

@@ -6,12 +6,13 @@
 //! state        what it holds
 //! ```
 //!
-//! The magic word stands first in all of them, so a handle of another type is told from the one that is wanted
-//! without a look at anything that the other one has not. It also finds many that were freed, by accident and not by
-//! a promise: their memory may be anybody's.
+//! The magic word stands first in all of them, so a handle of another type is told from the one that is
+//! wanted without a look at anything that the other one has not. It also finds many that were freed, by
+//! accident and not by a promise: their memory may be anybody's.
 //!
-//! A call takes a handle for itself until it returns, so whoever comes meanwhile is refused, be it another thread, or
-//! the same handle in another argument of the call. That makes the state's only reference a mutable one.
+//! A call takes a handle for itself until it returns, so whoever comes meanwhile is refused, be it another
+//! thread, or the same handle in another argument of the call. That makes the state's only reference a
+//! mutable one.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -58,7 +59,8 @@ unsafe fn find<'h, O: Opaque>(handle: *const O) -> Result<&'h Handle<O::State>> 
     if whole.is_null() || !whole.is_aligned() {
         return Err(is_no_handle::<O>(whole.is_null()));
     }
-    // SAFETY: what is not null is a handle of this library (the promises), and each begins with its magic word.
+    // SAFETY: what is not null is a handle of this library (the promises), and each begins with its magic
+    // word.
     let magic = unsafe { &*handle.cast::<AtomicU64>() }.load(Ordering::Relaxed);
     if magic != O::MAGIC {
         return Err(is_of_another_type::<O>(magic));
@@ -138,8 +140,8 @@ pub unsafe fn enter<'h, O: Opaque>(handle: *mut O) -> Result<Entered<'h, O>> {
 pub unsafe fn share<'h, O: Opaque<State: Sync>>(handle: *const O) -> Result<&'h O::State> {
     // SAFETY: the promises.
     let handle = unsafe { find(handle) }?;
-    // SAFETY: such a type is entered to be freed alone, when nobody uses it (the promises), so there are only shared
-    // references to the state.
+    // SAFETY: such a type is entered to be freed alone, when nobody uses it (the promises), so there are only
+    // shared references to the state.
     Ok(unsafe { &*handle.state.get() })
 }
 

@@ -190,7 +190,8 @@ pub unsafe extern "C" fn kelix_item_attributes(
         of_item("kelix_item_attributes", item, |held| {
             let mut place = Place::needed(attributes, "attributes")?;
             let mut count = Place::needed(count, "count")?;
-            // Every item has one at least, so an empty list has not been made yet; an item with none makes it anew.
+            // Every item has one at least, so an empty list has not been made yet; an item with none makes it
+            // anew.
             if held.attributes.is_empty() {
                 let Held { item, attributes, .. } = held;
                 let all = item.iter().flat_map(Item::attributes);
@@ -284,8 +285,8 @@ pub fn found(held: &mut Entered<'_, kelix_item>, item: Option<Item>) -> c_int {
     }
 }
 
-/// Gets an item with its attributes, links, flags and end. KELIX_ABSENT: there is no such key, and `item` stays
-/// as it was.
+/// Gets an item with its attributes, links, flags and end. KELIX_ABSENT: there is no such key, and `item`
+/// stays as it was.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kelix_get_item(
     session: *mut kelix_session,
@@ -303,8 +304,8 @@ pub unsafe extern "C" fn kelix_get_item(
     }
 }
 
-/// Goes from the item `from` along its first link under a name, and fills `to` with the target. Both may be the
-/// same handle; then nothing is allocated, and what was told of the item ends.
+/// Goes from the item `from` along its first link under a name, and fills `to` with the target. Both may be
+/// the same handle; then nothing is allocated, and what was told of the item ends.
 ///
 /// KELIX_ABSENT: the target does not exist (any more), and `to` stays as it was. KELIX_NO_SUCH_ATTRIBUTE: the
 /// item has no such link. KELIX_SUPERSEDED, with `retry` 0: the item is of another server than the session's.

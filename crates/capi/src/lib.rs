@@ -1,16 +1,16 @@
 //! The C interface: `include/kelix.h`, which cbindgen makes of this crate, and `libkelix.so`.
 //!
-//! It is a thin layer over the Rust client: no state of the store is kept here, and no rule of reading. What stands
-//! here is what a caller in C needs: handles, arrays, numbers for errors.
+//! It is a thin layer over the Rust client: no state of the store is kept here, and no rule of reading. What
+//! stands here is what a caller in C needs: handles, arrays, numbers for errors.
 //!
 //! # What callers promise
 //!
-//! Everything that can be checked is checked, and a breach is an error: null pointers, lengths, sizes of structs, text
-//! that is not UTF-8, handles of another type or session, two threads in one handle. What nobody can check here is
-//! what each function relies on, and what the `SAFETY` comments call *the promises*:
+//! Everything that can be checked is checked, and a breach is an error: null pointers, lengths, sizes of
+//! structs, text that is not UTF-8, handles of another type or session, two threads in one handle. What
+//! nobody can check here is what each function relies on, and what the `SAFETY` comments call *the promises*:
 //!
-//! 1. a pointer that is not null is aligned for its type and leads to as much memory as its length says, which stays
-//!    and is written by nobody else until the call has returned;
+//! 1. a pointer that is not null is aligned for its type and leads to as much memory as its length says,
+//!    which stays and is written by nobody else until the call has returned;
 //! 2. a handle that is not null was made by this library and has not been freed;
 //! 3. memory that one call reads and memory that it writes do not overlap.
 //!

@@ -6,8 +6,8 @@ use crate::error::{Failure, Result};
 use crate::memory::slice;
 use crate::structs::{Passed, passed};
 
-/// A list of byte strings, keys or values, one behind the other in memory: with offsets (as in Arrow), or each of
-/// the same width (as in an array of numpy's).
+/// A list of byte strings, keys or values, one behind the other in memory: with offsets (as in Arrow), or
+/// each of the same width (as in an array of numpy's).
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kelix_list {
@@ -19,8 +19,8 @@ pub struct kelix_list {
     pub data: *const c_void,
     /// How many bytes stand there.
     pub bytes: usize,
-    /// Where each begins in `data`, and where the last one ends: `count` + 1 numbers that never fall, from 0 to
-    /// `bytes`. NULL: each has `width` bytes.
+    /// Where each begins in `data`, and where the last one ends: `count` + 1 numbers that never fall, from 0
+    /// to `bytes`. NULL: each has `width` bytes.
     pub offsets: *const i64,
     /// Where `offsets` is NULL: how many bytes each has. Otherwise 0.
     pub width: usize,
@@ -88,7 +88,8 @@ mod tests {
     }
 
     fn read<'a>(list: kelix_list) -> Result<Vec<&'a [u8]>> {
-        // SAFETY: data and offsets are as long as each list of these tests says, or refused before they are read.
+        // SAFETY: data and offsets are as long as each list of these tests says, or refused before they are
+        // read.
         unsafe { strings(&list, "keys") }
     }
 

@@ -4,8 +4,8 @@ use std::ffi::{CStr, c_char, c_void};
 
 use crate::error::{Failure, Result};
 
-/// Bytes of the caller's, or of the library's where it tells something. They need no end. No bytes may have any
-/// address, also NULL.
+/// Bytes of the caller's, or of the library's where it tells something. They need no end. No bytes may have
+/// any address, also NULL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct kelix_bytes {
@@ -77,7 +77,8 @@ fn cannot_be(is_null: bool, is_aligned: bool, count: usize, what: &str) -> Failu
 #[inline(always)]
 pub unsafe fn slice<'a, T>(data: *const T, count: usize, what: &str) -> Result<&'a [T]> {
     match is_there(data, count, what)? {
-        // SAFETY: neither null nor unaligned nor longer than memory can be; the rest are the caller's promises.
+        // SAFETY: neither null nor unaligned nor longer than memory can be; the rest are the caller's
+        // promises.
         true => Ok(unsafe { std::slice::from_raw_parts(data, count) }),
         false => Ok(&[]),
     }
@@ -129,8 +130,8 @@ impl<T> Place<T> {
     #[inline(always)]
     pub fn tell(&mut self, value: T) {
         if !self.0.is_null() {
-            // SAFETY: aligned, and memory of the caller's as long as this is there (`Place::optional`). It may be
-            // unwritten, so what stood there is not dropped.
+            // SAFETY: aligned, and memory of the caller's as long as this is there (`Place::optional`). It
+            // may be unwritten, so what stood there is not dropped.
             unsafe { self.0.write(value) };
         }
     }

@@ -14,8 +14,8 @@ use crate::session::kelix_session;
 use crate::structs::passed;
 use crate::table::kelix_table;
 
-/// An item to be put: a value, or attributes and links; when it ends; and flags. It can be put as often as one
-/// likes, and cleared for another one.
+/// An item to be put: a value, or attributes and links; when it ends; and flags. It can be put as often as
+/// one likes, and cleared for another one.
 pub struct kelix_item_builder {
     _private: [u8; 0],
 }

@@ -34,8 +34,8 @@ impl kelix_got {
 }
 
 /// Gets the value of a key (of an item with attributes, that of the attribute without a name) into the
-/// caller's memory, which has room for `room` bytes. `got` may be NULL. Flags and the end of the item are told
-/// by kelix_get_item().
+/// caller's memory, which has room for `room` bytes. `got` may be NULL. Flags and the end of the item are
+/// told by kelix_get_item().
 ///
 /// KELIX_OK, or KELIX_ABSENT: there is no such key, and nothing is written. KELIX_BUFFER_TOO_SMALL: `got` and
 /// the error's `needed_bytes` tell how many bytes it takes; what stands in the memory is of no use.

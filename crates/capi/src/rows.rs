@@ -14,8 +14,8 @@ use crate::session::kelix_session;
 use crate::structs::passed;
 use crate::table::kelix_table;
 
-/// Keys and values of a scan, in memory that is used again from scan to scan. What it tells stays until the next
-/// scan, or until it is freed.
+/// Keys and values of a scan, in memory that is used again from scan to scan. What it tells stays until the
+/// next scan, or until it is freed.
 pub struct kelix_rows {
     _private: [u8; 0],
 }

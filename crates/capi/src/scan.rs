@@ -14,8 +14,8 @@ use crate::session::{flag, kelix_session};
 use crate::structs::{Passed, passed};
 use crate::table::kelix_table;
 
-/// Which keys of a table, and in which order: all of them upwards, unless something else is said. A hash table
-/// has no order, so of it only all keys, or the first so many, can be had.
+/// Which keys of a table, and in which order: all of them upwards, unless something else is said. A hash
+/// table has no order, so of it only all keys, or the first so many, can be had.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct kelix_range {

@@ -275,8 +275,8 @@ pub struct kelix_snapshot_taken {
 // SAFETY: addresses and numbers, the size first.
 unsafe impl Passed for kelix_snapshot_taken {}
 
-/// Has the server take a snapshot, and waits for it. For the user whose the server is, on its host, by its run
-/// directory; the server has to be told where snapshots go. `taken` may be NULL.
+/// Has the server take a snapshot, and waits for it. For the user whose the server is, on its host, by its
+/// run directory; the server has to be told where snapshots go. `taken` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kelix_snapshot(
     session: *mut kelix_session,

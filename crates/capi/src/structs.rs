@@ -11,8 +11,8 @@ const STRUCT_BYTES_MAX: usize = 4096;
 ///
 /// # Safety
 ///
-/// It is `repr(C)`, its first member is `size: usize`, and all zeros are a value of it, as are any bytes in place
-/// of its other members.
+/// It is `repr(C)`, its first member is `size: usize`, and all zeros are a value of it, as are any bytes in
+/// place of its other members.
 pub unsafe trait Passed: Copy {}
 
 /// What the caller's struct says its size is.
@@ -43,8 +43,8 @@ fn has_no_size(size: usize, what: &str) -> Failure {
     Failure::argument(format!("{what} says that it has {size} bytes: set its member `size` to its sizeof"))
 }
 
-/// A struct of the caller's. Members that it does not have are zero, which is their default, as is all of it where
-/// it is NULL. One that sets members that are not known here is refused.
+/// A struct of the caller's. Members that it does not have are zero, which is their default, as is all of it
+/// where it is NULL. One that sets members that are not known here is refused.
 ///
 /// # Safety
 ///
@@ -55,8 +55,8 @@ pub unsafe fn passed<T: Passed>(from: *const T, what: &str) -> Result<T> {
         // SAFETY: the promises.
         let size = unsafe { size_of_passed(from, what) }?;
         let both = size.min(size_of::<T>());
-        // SAFETY: the caller's struct has `size` bytes, and `known` has at least `both`. Padding may be unwritten, so
-        // it is bytes that may be that are copied.
+        // SAFETY: the caller's struct has `size` bytes, and `known` has at least `both`. Padding may be
+        // unwritten, so it is bytes that may be that are copied.
         unsafe {
             let bytes = from.cast::<MaybeUninit<u8>>();
             bytes.copy_to_nonoverlapping(known.as_mut_ptr().cast(), both);
@@ -91,8 +91,8 @@ impl<T: Passed> ResultPlace<T> {
         Ok(ResultPlace { to, size })
     }
 
-    /// Tells the members that the caller's struct has. Those that are not known here become zero. The size in `value`
-    /// is that of the struct.
+    /// Tells the members that the caller's struct has. Those that are not known here become zero. The size in
+    /// `value` is that of the struct.
     #[inline(always)]
     pub fn tell(&mut self, value: &T) {
         if self.size == size_of::<T>() {
@@ -112,8 +112,8 @@ impl<T: Passed> ResultPlace<T> {
         }
         let both = self.size.min(size_of::<T>());
         let from = std::ptr::from_ref(value).cast::<MaybeUninit<u8>>();
-        // SAFETY: the caller's struct has `size` bytes as long as this is there (`ResultPlace::at`); the size itself,
-        // which stands first, stays.
+        // SAFETY: the caller's struct has `size` bytes as long as this is there (`ResultPlace::at`); the size
+        // itself, which stands first, stays.
         unsafe {
             let to = self.to.cast::<MaybeUninit<u8>>();
             from.add(head).copy_to_nonoverlapping(to.add(head), both - head);

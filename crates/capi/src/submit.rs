@@ -137,8 +137,8 @@ pub unsafe extern "C" fn kelix_submit_delete(
     }
 }
 
-/// Submits a put of a plain value that is done if the key's version is still the expected one; `expected` NULL:
-/// if it is absent.
+/// Submits a put of a plain value that is done if the key's version is still the expected one; `expected`
+/// NULL: if it is absent.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kelix_submit_compare_and_set(
     session: *mut kelix_session,
@@ -275,9 +275,9 @@ impl Submitted {
     }
 }
 
-/// Begins what was submitted, and tells what has ended, `most` operations at most, into `completions`; `count`
-/// becomes how many they are. It waits only to send a value that does not fit one message, and to map memory
-/// that is new.
+/// Begins what was submitted, and tells what has ended, `most` operations at most, into `completions`;
+/// `count` becomes how many they are. It waits only to send a value that does not fit one message, and to map
+/// memory that is new.
 ///
 /// KELIX_OK: that is all that has ended. KELIX_MORE: more has, so poll again. KELIX_WOULD_WAIT: nothing has,
 /// and something is under way: wait until the descriptor of kelix_session_fd() is readable, with a time-out,
@@ -343,8 +343,8 @@ pub unsafe extern "C" fn kelix_completion_item(
     }
 }
 
-/// What is left of a scan behind a page that the last poll told, for kelix_submit_page() or kelix_scan_next().
-/// KELIX_ABSENT: nothing is, and the scan becomes NULL.
+/// What is left of a scan behind a page that the last poll told, for kelix_submit_page() or
+/// kelix_scan_next(). KELIX_ABSENT: nothing is, and the scan becomes NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kelix_completion_scan(
     session: *mut kelix_session,
@@ -363,8 +363,8 @@ pub unsafe extern "C" fn kelix_completion_scan(
     }
 }
 
-/// The error of an operation that the last poll told. It stays until the session's next poll. KELIX_ABSENT: it
-/// did not fail, and the error becomes NULL.
+/// The error of an operation that the last poll told. It stays until the session's next poll. KELIX_ABSENT:
+/// it did not fail, and the error becomes NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kelix_completion_error(
     session: *mut kelix_session,

@@ -26,21 +26,23 @@ const _: () = assert!(align_of::<Table>() == align_of::<kelix_table>());
 impl kelix_table {
     /// A table as C has it.
     pub fn of(table: Table) -> kelix_table {
-        // SAFETY: of one size, and words that may be unwritten take whatever stands in a `Table`, padding too.
+        // SAFETY: of one size, and words that may be unwritten take whatever stands in a `Table`, padding
+        // too.
         unsafe { std::mem::transmute::<Table, kelix_table>(table) }
     }
 
     /// The table, whatever the words are: a session refuses what is none of its server's.
     #[inline(always)]
     pub fn table(&self) -> Table {
-        // The words were stored just before the call, by the caller, each by itself or two at a time. A processor that
-        // loads two at once waits until those stores have ended, so each is loaded by itself.
+        // The words were stored just before the call, by the caller, each by itself or two at a time. A
+        // processor that loads two at once waits until those stores have ended, so each is loaded by itself.
         let word = self.word.each_ref().map(|word| {
             // SAFETY: a reference.
             unsafe { std::ptr::read_volatile(word) }
         });
-        // SAFETY: of one size; a `Table` is a number of 16 bits and two of 64, so all bits are one. The caller passes
-        // words that it has written, or had from `of`, and then what is unwritten is where a `Table` has its padding.
+        // SAFETY: of one size; a `Table` is a number of 16 bits and two of 64, so all bits are one. The
+        // caller passes words that it has written, or had from `of`, and then what is unwritten is where a
+        // `Table` has its padding.
         unsafe { std::mem::transmute::<[MaybeUninit<u64>; 3], Table>(word) }
     }
 }
@@ -101,8 +103,8 @@ pub unsafe extern "C" fn kelix_table_open(
     }
 }
 
-/// Opens a table of a kind, KELIX_HASH and so on, making it if it does not exist. KELIX_INVALID_ARGUMENT: there
-/// is one of another kind, or the name is empty, too long (255 bytes) or has a slash.
+/// Opens a table of a kind, KELIX_HASH and so on, making it if it does not exist. KELIX_INVALID_ARGUMENT:
+/// there is one of another kind, or the name is empty, too long (255 bytes) or has a slash.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kelix_table_create(
     session: *mut kelix_session,

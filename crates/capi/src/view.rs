@@ -23,8 +23,8 @@ impl Opaque for kelix_view {
     const NAME: &'static str = "view";
 }
 
-/// Opens a view of the generation of a dataset that is in force. KELIX_NO_SUCH_TABLE: there is no such dataset.
-/// On error the view is NULL.
+/// Opens a view of the generation of a dataset that is in force. KELIX_NO_SUCH_TABLE: there is no such
+/// dataset. On error the view is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kelix_view_open(
     session: *mut kelix_session,
@@ -72,8 +72,8 @@ pub unsafe extern "C" fn kelix_view_generation(view: *const kelix_view, generati
     })
 }
 
-/// Closes and frees a view. NULL is nothing. When a session has no view of a generation any more, it lets that
-/// go.
+/// Closes and frees a view. NULL is nothing. When a session has no view of a generation any more, it lets
+/// that go.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kelix_view_free(view: *mut kelix_view) {
     // SAFETY: the promises.
