@@ -515,7 +515,8 @@ impl Session {
 /// What it has cost is told, also by a process that ends after a few reads.
 impl Drop for Session {
     fn drop(&mut self) {
-        if !self.engine.connection.detached && !std::thread::panicking() {
+        let is_own = !self.engine.transport.countdown.is_forked();
+        if is_own && !self.engine.connection.detached && !std::thread::panicking() {
             self.engine.transport.publish_counters();
         }
     }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use kelix_fabric::{Direct, Fabric, Mailbox, PeerId, RemoteMemory};
+use kelix_fabric::{Countdown, Direct, Fabric, Mailbox, PeerId, RemoteMemory};
 use kelix_image::words::Words;
 use kelix_image::{ItemHeader, Kind, PlainItem};
 use kelix_index::{BUCKET_WORDS, Directory, guess};
@@ -65,6 +65,8 @@ pub(crate) struct ServerIdentity {
 /// The way of a session to its shards.
 pub(crate) struct Transport<F> {
     pub fabric: F,
+    /// Operations until its session looks at what rarely changes, and whether this is the session's process.
+    pub countdown: Countdown,
     pub pointers: PointerCache,
     /// What copies of models share.
     pub shelf: Shelf,
@@ -129,6 +131,7 @@ impl<F: Fabric> Transport<F> {
         let hints = server.wants_hints.then(|| Hints::new(peers.len()));
         let mut transport = Transport {
             fabric,
+            countdown: Countdown::new(),
             pointers,
             shelf,
             path: Path::Auto,
