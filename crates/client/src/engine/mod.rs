@@ -23,6 +23,7 @@ use crate::session::SessionOptions;
 use crate::transport::Transport;
 pub(crate) use connection::{Connection, End, LOST};
 pub(crate) use fetch::{Fetch, Wanted, check_key};
+pub use fetch::{TryGet, ValuePart};
 pub(crate) use leaves::Buffers;
 pub(crate) use requests::{Pipeline, check_answer};
 use waiting::LIMIT_MAX;
