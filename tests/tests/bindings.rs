@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use kelix::{
-    Completion, ErrorKind, FabricChoice, Item, NewItem, Outcome, Path, Rows, Scan, Session, SessionOptions,
-    Table, TableKind, TryGet, Values, Version,
+    Completion, ErrorKind, FabricChoice, Item, Name, NewItem, Outcome, Path, Rows, Scan, Session,
+    SessionOptions, Table, TableKind, TryGet, Values, Version,
 };
 use kelix_tests::process::{Process, ServerProcess, ServerProgram};
 use kelix_tests::{Random, RunDir, fabrics, seeds, session_over, until, watchdog};
@@ -345,6 +345,34 @@ fn check_pages(session: &mut Session, table: Table, what: &str) {
         rows = Rows::new();
     }
     assert_eq!(seen, items.len(), "{what}");
+}
+
+/// A name is right in each table, whatever it was compared with before.
+#[test]
+fn names_remember_no_more_than_where_they_were_found() {
+    let _watchdog = watchdog("names");
+    let run = RunDir::new();
+    let server = server(&run);
+    let mut session = open(&server, FabricChoice::Shm);
+    let tables = ["one", "two"].map(|name| session.create_table(name).unwrap());
+    let orders = [["a", "b", "c"], ["c", "b", "a"]];
+    for (table, order) in tables.iter().zip(orders) {
+        let item = NewItem::new().bytes(order[0], b"").bytes(order[1], b"").bytes(order[2], b"");
+        session.put_item(*table, b"first", &item).unwrap();
+        let item = NewItem::new().bytes("a", b"of a").bytes("", b"value").link("to", *table, b"first");
+        session.put_item(*table, b"k", &item).unwrap();
+    }
+    let names = ["a", "b", "c", "", "to", "none"].map(Name::new);
+    for round in 0..4 {
+        let item = session.get(tables[round % 2], b"k").unwrap().expect("it is there");
+        for name in &names {
+            assert_eq!(item.bytes_of(name), item.bytes(name.as_str()), "{name:?}");
+            assert!(item.links_of(name).eq(item.links(name.as_str())), "{name:?}");
+        }
+    }
+    let plain =
+        session.put(tables[0], b"plain", b"v").and_then(|_| session.get(tables[0], b"plain")).unwrap();
+    assert_eq!(plain.expect("it is there").bytes_of(&names[0]), None);
 }
 
 #[test]

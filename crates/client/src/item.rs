@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, SystemTime};
 
 use kelix_image::words::bytes_of;
@@ -39,8 +40,41 @@ impl Names {
         Some(NameId(at as u16 + 1))
     }
 
+    /// The number of a name that remembers one.
+    fn number_of(&self, name: &Name) -> Option<NameId> {
+        let number = NameId(name.number.load(Ordering::Relaxed));
+        if self.name(number) == name.text {
+            return Some(number);
+        }
+        let id = self.id(&name.text)?;
+        name.number.store(id.0, Ordering::Relaxed);
+        Some(id)
+    }
+
     fn name(&self, id: NameId) -> &str {
         usize::from(id.0).checked_sub(1).and_then(|at| self.0.get(at)).map_or("", String::as_str)
+    }
+}
+
+/// The name of an attribute, which remembers the number that it has in the table whose items were read with it
+/// last: so it is compared with one name an item, and not with all that the table has. Any number of tables and
+/// threads may use one.
+#[derive(Default, Debug)]
+pub struct Name {
+    text: String,
+    /// Its number in some table; right wherever the table's name of this number is this text.
+    number: AtomicU16,
+}
+
+impl Name {
+    /// The name with this text.
+    pub fn new(text: impl Into<String>) -> Name {
+        Name { text: text.into(), number: AtomicU16::new(0) }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.text
     }
 }
 
@@ -252,6 +286,21 @@ impl Item {
     #[inline]
     pub fn bytes(&self, name: &str) -> Option<&[u8]> {
         self.section()?.bytes_of(self.name_id(name)?)
+    }
+
+    /// The first attribute of this name that is bytes, as [`Item::bytes`] finds it: for loops over items of many
+    /// attributes.
+    #[inline]
+    pub fn bytes_of(&self, name: &Name) -> Option<&[u8]> {
+        self.section()?.bytes_of(self.names.number_of(name)?)
+    }
+
+    /// The links under this name, in order, as [`Item::links`] finds them.
+    #[inline]
+    pub fn links_of(&self, name: &Name) -> impl Iterator<Item = Link<'_>> {
+        let named = self.section().and_then(|section| Some((section, self.names.number_of(name)?)));
+        let (section, id) = named.unwrap_or((Section::EMPTY, NameId(0)));
+        section.links_of(id).map(|link| Link::of(&link))
     }
 
     /// The links under this name, in order.

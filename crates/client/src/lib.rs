@@ -87,7 +87,7 @@ pub use client::{Client, ConnectOptions};
 pub use connect::{Address, Credentials, FabricChoice};
 pub use engine::{TryGet, ValuePart};
 pub use frontier::Frontier;
-pub use item::{Attribute, Item, Link, NewItem, ValueEntry, Values};
+pub use item::{Attribute, Item, Link, Name, NewItem, ValueEntry, Values};
 #[cfg(feature = "derive")]
 pub use kelix_derive::Record;
 pub use kelix_fabric::tcp::{ClientTls, Identity};
