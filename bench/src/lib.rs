@@ -7,6 +7,7 @@ mod cached;
 mod counts;
 mod daily;
 mod everywhere;
+mod languages;
 mod links;
 mod lmdb;
 mod log;
@@ -128,6 +129,7 @@ pub fn measure(name: &str, options: &Options) -> Result<Report, Error> {
         "sweep" => peers::sweep(options)?,
         "counts" => counts::run(options)?,
         "ablation" => ablation::run(options)?,
+        "languages" => languages::run(options)?,
         "links" => links::run(options)?,
         "log" => log::run(options)?,
         "ordered" => ordered::run(options)?,

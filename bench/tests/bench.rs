@@ -188,6 +188,10 @@ fn rows_of_log() -> Vec<String> {
     wanted.into_iter().map(String::from).collect()
 }
 
+fn rows_of_languages() -> Vec<String> {
+    ["range_64k", "try_get"].map(String::from).into()
+}
+
 /// A folder on a disk, as rows about the log need it.
 const ON_DISK: &str = env!("CARGO_TARGET_TMPDIR");
 
@@ -318,6 +322,7 @@ fn assert_written(place: &Place, parts: &BTreeMap<String, String>, report: &serd
         "sweep" => assert_eq!(ids, rows_of_sweep()),
         "counts" => assert_eq!(ids, rows_of_counts()),
         "links" => assert_eq!(ids, rows_of_links()),
+        "languages" => assert_eq!(ids, rows_of_languages()),
         "log" => assert_eq!(ids, rows_of_log()),
         "ordered" => assert_eq!(ids, rows_of_ordered()),
         "daily" => assert_eq!(ids, rows_of_daily()),

@@ -494,7 +494,7 @@ impl World {
             asked.push((ticket, place, (value, expected)));
         }
         assert_eq!(self.sessions[number].outstanding(), asked.len());
-        for Completion { ticket, outcome } in complete(&mut self.sessions[number]) {
+        for Completion { ticket, outcome, .. } in complete(&mut self.sessions[number]) {
             let index = asked.iter().position(|(asked, ..)| *asked == ticket).expect("asked, and once only");
             let (_, place, (value, expected)) = asked.swap_remove(index);
             match outcome.unwrap() {

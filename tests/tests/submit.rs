@@ -587,7 +587,7 @@ fn a_conditional_put_at_a_killed_server_says_what_is_unknown() {
         server.process.kill();
         let completions = complete(&mut session, ANSWERED_WITHIN);
         assert_eq!(completions.len(), 4);
-        for Completion { ticket, outcome } in completions {
+        for Completion { ticket, outcome, .. } in completions {
             let error = outcome.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
             let is_write = [put, item, delete].contains(&ticket);
@@ -630,7 +630,7 @@ fn conditional_puts_that_time_out_say_what_is_unknown() {
         let table = fresh.table("t").unwrap();
         fresh.put(table, "a sign of life", b"").unwrap();
         let mut effects = [0; 2];
-        for Completion { ticket, outcome } in completions {
+        for Completion { ticket, outcome, .. } in completions {
             let error = outcome.unwrap_err();
             // A connection that breaks meanwhile cannot be made again before the server goes on.
             let is_cut = breaks() && error.kind() == ErrorKind::Unavailable;
@@ -789,7 +789,7 @@ fn a_poll_does_not_wait_for_a_page() {
         server.process.go_on();
         completions.extend(complete(&mut session, Duration::from_secs(10)));
         assert_eq!(completions.len(), tables.len());
-        for Completion { ticket, outcome } in completions {
+        for Completion { ticket, outcome, .. } in completions {
             let (table, _) = tables[tickets.iter().position(|other| *other == ticket).unwrap()];
             let Ok(Outcome::Page(page)) = outcome else { panic!("{outcome:?}") };
             let first = session.scan(table, &Scan::all()).unwrap().next_item().unwrap().expect("there are");

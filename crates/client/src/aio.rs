@@ -550,7 +550,7 @@ impl State {
 
     /// Gives each answer to the operation that waits for it.
     fn hand_out(&mut self, woken: &mut Vec<Waker>) {
-        for Completion { ticket, outcome } in self.completions.drain(..) {
+        for Completion { ticket, outcome, .. } in self.completions.drain(..) {
             if let Some(awaited) = self.awaited.get_mut(&ticket) {
                 if let Awaited::By(task) = std::mem::replace(awaited, Awaited::Answered(outcome)) {
                     woken.extend(task);

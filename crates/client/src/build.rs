@@ -373,6 +373,9 @@ impl<'s> Build<'s> {
             let answer = self.session.engine.call(shard, head, &[], &[])?;
             check_answer(&answer)?;
         }
+        // Where memory is out of reach of loads names are looked up from time to time; who has just built a
+        // generation is to find it by them.
+        self.session.catalogue.forget_names();
         Ok(std::mem::take(&mut self.state.built))
     }
 

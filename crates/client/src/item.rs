@@ -1,6 +1,8 @@
 //! Items as callers see them.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, SystemTime};
 
 use kelix_image::words::bytes_of;
@@ -38,8 +40,41 @@ impl Names {
         Some(NameId(at as u16 + 1))
     }
 
+    /// The number of a name that remembers one.
+    fn number_of(&self, name: &Name) -> Option<NameId> {
+        let number = NameId(name.number.load(Ordering::Relaxed));
+        if self.name(number) == name.text {
+            return Some(number);
+        }
+        let id = self.id(&name.text)?;
+        name.number.store(id.0, Ordering::Relaxed);
+        Some(id)
+    }
+
     fn name(&self, id: NameId) -> &str {
         usize::from(id.0).checked_sub(1).and_then(|at| self.0.get(at)).map_or("", String::as_str)
+    }
+}
+
+/// The name of an attribute, which remembers the number that it has in the table whose items were read with it
+/// last: so it is compared with one name an item, and not with all that the table has. Any number of tables and
+/// threads may use one.
+#[derive(Default, Debug)]
+pub struct Name {
+    text: String,
+    /// Its number in some table; right wherever the table's name of this number is this text.
+    number: AtomicU16,
+}
+
+impl Name {
+    /// The name with this text.
+    pub fn new(text: impl Into<String>) -> Name {
+        Name { text: text.into(), number: AtomicU16::new(0) }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.text
     }
 }
 
@@ -57,6 +92,13 @@ pub struct Item {
     pub(crate) generation: u64,
     /// The life of the store that it is of, whose tables its links lead to.
     pub(crate) life: u64,
+}
+
+/// One of no key and no value, into which items are read.
+impl Default for Item {
+    fn default() -> Item {
+        Item::empty()
+    }
 }
 
 /// An attribute of an item.
@@ -246,6 +288,21 @@ impl Item {
         self.section()?.bytes_of(self.name_id(name)?)
     }
 
+    /// The first attribute of this name that is bytes, as [`Item::bytes`] finds it: for loops over items of many
+    /// attributes.
+    #[inline]
+    pub fn bytes_of(&self, name: &Name) -> Option<&[u8]> {
+        self.section()?.bytes_of(self.names.number_of(name)?)
+    }
+
+    /// The links under this name, in order, as [`Item::links`] finds them.
+    #[inline]
+    pub fn links_of(&self, name: &Name) -> impl Iterator<Item = Link<'_>> {
+        let named = self.section().and_then(|section| Some((section, self.names.number_of(name)?)));
+        let (section, id) = named.unwrap_or((Section::EMPTY, NameId(0)));
+        section.links_of(id).map(|link| Link::of(&link))
+    }
+
     /// The links under this name, in order.
     #[inline]
     pub fn links(&self, name: &str) -> impl Iterator<Item = Link<'_>> {
@@ -360,18 +417,42 @@ impl NewItem {
 #[derive(Clone, Default, Debug)]
 pub struct Values {
     room: Room,
-    entries: Vec<Entry>,
+    entries: Vec<ValueEntry>,
 }
 
-/// Where a value stands in the buffer, if there is one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    start: usize,
-    bytes: usize,
-    version: u64,
+/// Where the value of a key stands in [`Values::data`], and what belongs to it. In an array of these other languages
+/// find a batch without a call a key.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ValueEntry {
+    /// Its first byte; 2^64 - 1: the key is absent.
+    pub start: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// The item's version.
+    pub version: u64,
+    /// When the item ends, in nanoseconds since 1970; 0: never.
+    pub ends_ns: u64,
+    /// The flags that whoever put it gave it.
+    pub flags: u32,
+    /// Always 0.
+    pub reserved: u32,
 }
 
-const ABSENT: Entry = Entry { start: usize::MAX, bytes: 0, version: 0 };
+impl ValueEntry {
+    /// That of a key which is absent.
+    pub const ABSENT: ValueEntry =
+        ValueEntry { start: u64::MAX, bytes: 0, version: 0, ends_ns: 0, flags: 0, reserved: 0 };
+
+    fn is_absent(&self) -> bool {
+        self.start == u64::MAX
+    }
+
+    /// Where it stands.
+    fn range(&self) -> Range<usize> {
+        self.start as usize..(self.start + self.bytes) as usize
+    }
+}
 
 /// A buffer that grows and never shrinks; the values stand in its first `used` bytes.
 #[derive(Clone, Default, Debug)]
@@ -387,10 +468,6 @@ impl Room {
 
     pub fn clear(&mut self) {
         self.used = 0;
-    }
-
-    pub fn part(&self, start: usize, end: usize) -> &[u8] {
-        &self.bytes[start..end]
     }
 
     /// Room for the next value.
@@ -409,10 +486,22 @@ impl Room {
 
     /// Keeps what was put there.
     #[inline(always)]
-    pub fn keep(&mut self, bytes: usize, version: Version) -> Entry {
-        let start = self.used;
+    pub fn keep(&mut self, bytes: usize, version: Version) -> ValueEntry {
+        let start = self.used as u64;
         self.used += bytes;
-        Entry { start, bytes, version: version.0 }
+        ValueEntry { start, bytes: bytes as u64, version: version.0, ..ValueEntry::ABSENT }
+    }
+
+    /// Adds bytes. Returns where they begin.
+    pub fn push(&mut self, bytes: &[u8]) -> u64 {
+        self.next(bytes.len()).copy_from_slice(bytes);
+        self.used += bytes.len();
+        (self.used - bytes.len()) as u64
+    }
+
+    /// All that is kept.
+    pub fn all(&self) -> &[u8] {
+        &self.bytes[..self.used]
     }
 }
 
@@ -435,24 +524,34 @@ impl Values {
     /// The value of the `index`-th key, `None` when it is absent.
     #[inline]
     pub fn get(&self, index: usize) -> Option<&[u8]> {
-        let Entry { start, bytes, .. } = self.entries[index];
-        (start != ABSENT.start).then(|| &self.room.bytes[start..start + bytes])
+        let entry = &self.entries[index];
+        (!entry.is_absent()).then(|| &self.room.bytes[entry.range()])
     }
 
     /// The version of the `index`-th key, `None` when it is absent.
     pub fn version(&self, index: usize) -> Option<Version> {
-        let Entry { start, version, .. } = self.entries[index];
-        (start != ABSENT.start).then_some(Version(version))
+        let entry = &self.entries[index];
+        (!entry.is_absent()).then_some(Version(entry.version))
+    }
+
+    /// The bytes of all values.
+    pub fn data(&self) -> &[u8] {
+        self.room.all()
+    }
+
+    /// An entry a key, in order.
+    pub fn entries(&self) -> &[ValueEntry] {
+        &self.entries
     }
 
     pub(crate) fn reset(&mut self, count: usize) {
         self.room.clear();
         self.entries.clear();
-        self.entries.resize(count, ABSENT);
+        self.entries.resize(count, ValueEntry::ABSENT);
     }
 
     /// The entries of `count` keys from `base` on, and the room for their values.
-    pub(crate) fn parts(&mut self, base: usize, count: usize) -> (&mut [Entry], &mut Room) {
+    pub(crate) fn parts(&mut self, base: usize, count: usize) -> (&mut [ValueEntry], &mut Room) {
         (&mut self.entries[base..base + count], &mut self.room)
     }
 
@@ -477,13 +576,15 @@ impl Values {
 
     /// Keeps none for a key.
     pub(crate) fn forget(&mut self, index: usize) {
-        self.entries[index] = ABSENT;
+        self.entries[index] = ValueEntry::ABSENT;
     }
 
     /// Copies the value of an item that has landed.
     pub(crate) fn set_item(&mut self, index: usize, landing: &Landing) {
         let value = landing.value();
         self.room.next(value.len()).copy_from_slice(value);
-        self.entries[index] = self.room.keep(value.len(), landing.view().version());
+        let (view, kept) = (landing.view(), self.room.keep(value.len(), landing.view().version()));
+        let (ends_ns, flags) = (view.expiry().unwrap_or(0), view.client_flags());
+        self.entries[index] = ValueEntry { ends_ns, flags, ..kept };
     }
 }

@@ -85,8 +85,9 @@ mod walk;
 pub use build::{Build, Built, ItemWriter, NewTable, PausedBuild};
 pub use client::{Client, ConnectOptions};
 pub use connect::{Address, Credentials, FabricChoice};
+pub use engine::{TryGet, ValuePart};
 pub use frontier::Frontier;
-pub use item::{Attribute, Item, Link, NewItem, Values};
+pub use item::{Attribute, Item, Link, Name, NewItem, ValueEntry, Values};
 #[cfg(feature = "derive")]
 pub use kelix_derive::Record;
 pub use kelix_fabric::tcp::{ClientTls, Identity};
@@ -94,7 +95,7 @@ pub use kelix_types::{Effect, Error, ErrorKind, Result, TableId, TableKind, Vers
 pub use key::Key;
 pub use read::Cost;
 pub use record::{AttributeValue, LinkTarget, LinkValue, Record, RecordReader, RecordWriter, Schema};
-pub use rows::Rows;
+pub use rows::{Cell, RowEntry, Rows};
 pub use scan::{PausedScan, Scan, ScanPage, Scanner};
 pub use session::{CompareAndSet, Session, SessionOptions};
 pub use statistics::{SnapshotTaken, Statistics};

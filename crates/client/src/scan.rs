@@ -12,7 +12,7 @@ use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use kelix_image::{ItemFlags, inline_item};
+use kelix_image::inline_item;
 use kelix_types::limits::{KEY_BYTES_MAX, SCAN_KEYS_MAX};
 use kelix_types::{Error, ErrorKind, Result, TableId};
 use kelix_wire::ScanArgument;
@@ -232,6 +232,27 @@ impl PausedScan {
         Ok(Scanner { session, scan: self })
     }
 
+    /// Reads the next keys, at most so many and at least one, into buffers that are reused from page to page.
+    /// `Ok(false)`: these were the last. After an error the scan stands where it stood, and the same call
+    /// goes on from there.
+    pub fn next_rows(&mut self, session: &mut Session, rows: &mut Rows, most: u64) -> Result<bool> {
+        session.operate("scan", |session| {
+            self.check_life(session)?;
+            session.begin_rows(self.cursor.table, rows)?;
+            // What a scanner left.
+            let left = self.page.len().min(usize::try_from(most).unwrap_or(usize::MAX));
+            self.page.iter().take(left).for_each(|item| rows.push_item(item));
+            let mut cursor = self.cursor.clone();
+            while rows.is_empty() && !cursor.is_over() {
+                session.fill_rows(&mut cursor, most.max(1), rows)?;
+            }
+            session.check_generation(self.generation)?;
+            self.page.drain(..left);
+            self.cursor = cursor;
+            Ok(!self.page.is_empty() || !self.cursor.is_over())
+        })
+    }
+
     /// Refuses a session with another server than the scan's.
     pub(crate) fn check_life(&self, session: &mut Session) -> Result<()> {
         session.heal()?;
@@ -318,8 +339,14 @@ impl Iterator for Scanner<'_> {
 impl Session {
     /// Scans a table: the items come one after another, and are fetched in pages.
     pub fn scan(&mut self, table: Table, scan: &Scan) -> Result<Scanner<'_>> {
-        let scan = self.operate("scan", |session| session.begin_scan(table, scan))?;
+        let scan = self.open_scan(table, scan)?;
         Ok(Scanner { session: self, scan })
+    }
+
+    /// Begins a scan that holds no borrow of the session, and has read nothing yet. Pages of it are read by
+    /// [`PausedScan::next_rows`].
+    pub fn open_scan(&mut self, table: Table, scan: &Scan) -> Result<PausedScan> {
+        self.operate("scan", |session| session.begin_scan(table, scan))
     }
 
     /// A scan that has read nothing yet.
@@ -366,34 +393,45 @@ impl Session {
     }
 
     fn scan_range(&mut self, mut cursor: Cursor, rows: &mut Rows) -> Result<()> {
+        self.begin_rows(cursor.table, rows)?;
+        while !cursor.is_over() {
+            self.fill_rows(&mut cursor, SCAN_KEYS_MAX as u64, rows)?;
+        }
+        Ok(())
+    }
+
+    /// Empties the buffers for rows of a table, whose numbers of the names that are wanted are looked up.
+    fn begin_rows(&mut self, table: TableId, rows: &mut Rows) -> Result<()> {
+        let Session { engine, catalogue, .. } = self;
+        let mut ids = Vec::new();
+        if !rows.names().is_empty() {
+            let of = catalogue.names_table(engine, table)?;
+            for name in rows.names() {
+                ids.push(catalogue.known_name(engine, of, name)?);
+            }
+        }
+        rows.begin(ids.into_iter());
+        Ok(())
+    }
+
+    /// Adds the next keys of a scan, at most so many.
+    fn fill_rows(&mut self, cursor: &mut Cursor, most: u64, rows: &mut Rows) -> Result<()> {
         let table = cursor.table;
         let Session { engine, catalogue, landing, scanned, .. } = self;
-        rows.clear();
-        let mut take = |engine: &mut Engine, found: Found<'_>| {
+        cursor.next_page(engine, scanned, most, &mut |engine: &mut Engine, found: Found<'_>| {
             let before = rows.len();
             match found {
                 Found::Values(values) => rows.extend(values),
-                Found::Item(view) if !view.header().flags.has(ItemFlags::ATTRIBUTES) => {
-                    rows.push(view.key(), view.body(), view.version());
-                }
-                Found::Item(view) => {
-                    let item = Item::of(view.words().to_vec(), None, &Default::default(), (0, 0));
-                    rows.push(item.key(), item.value(), item.version());
-                }
+                Found::Item(view) => rows.push(view),
                 Found::Key(key) => {
-                    if let Some(item) =
-                        catalogue.fetch_item(engine, landing, BoundTable { id: table, generation: 0 }, key)?
-                    {
-                        rows.push(item.key(), item.value(), item.version());
+                    let table = BoundTable { id: table, generation: 0 };
+                    if let Some(item) = catalogue.fetch_item(engine, landing, table, key)? {
+                        rows.push_item(&item);
                     }
                 }
             }
             Ok((rows.len() - before) as u64)
-        };
-        while !cursor.is_over() {
-            cursor.next_page(engine, scanned, SCAN_KEYS_MAX as u64, &mut take)?;
-        }
-        Ok(())
+        })
     }
 
     /// The item with the least key of an ordered table.

@@ -20,7 +20,10 @@ use crate::batch::Batch;
 use crate::catalogue::{BoundTable, Catalogue, Handles, IN_FORCE, is_between};
 use crate::client::{Client, until_there};
 use crate::connect::{self, FabricChoice, Setup};
-use crate::engine::{BETWEEN_TRIES, Buffers, Engine, LOST, Patience, check_key, is_passing, nanoseconds};
+use crate::engine::{
+    BETWEEN_TRIES, Buffers, Engine, LOST, Patience, TryGet, ValuePart, Wanted, check_key, is_passing,
+    nanoseconds,
+};
 use crate::item::{Item, NewItem};
 use crate::key::Key;
 use crate::read::{Cost, Landing};
@@ -303,6 +306,12 @@ impl Session {
         self.engine.transport.fabric.fd().expect("a fabric with a descriptor").as_raw_fd()
     }
 
+    /// How many connections this session has had before the one it has: when that has grown, [`Session::fd`]
+    /// is another descriptor.
+    pub fn past_connections(&self) -> u32 {
+        self.engine.connection.connections
+    }
+
     // ---- what public calls begin and end with ----
 
     /// Runs a public call and names the call in its error, so that nothing below has to know its caller.
@@ -415,6 +424,56 @@ impl Session {
         })
     }
 
+    /// Gets a value as [`Session::get_into`] does, if it can be had by loads from memory alone: never waits, sends,
+    /// maps or calls the system, so that whoever must not be kept waiting (a garbage collector, say) may call
+    /// it. [`TryGet::WouldWait`]: call `get_into`, which does what is due. So it is from time to time for every
+    /// key, for keys that a hash table does not have, values of more than a few KiB, and wherever memory is not
+    /// within reach of loads.
+    #[inline]
+    pub fn try_get_into(&mut self, table: Table, key: impl Key, buffer: &mut [u8]) -> Result<TryGet> {
+        let key = key.into_bytes();
+        self.operate("try_get_into", |session| {
+            let Session { engine, catalogue, .. } = session;
+            let Some(table) = catalogue.bound(engine, table) else { return Ok(TryGet::WouldWait) };
+            let found = engine.try_fetch_into(table.id, key.as_ref(), buffer)?;
+            let is_listed = catalogue.is_listed(engine, table.generation);
+            Ok(if is_listed { found } else { TryGet::WouldWait })
+        })
+    }
+
+    /// Gets a part of a value: from a byte on as much as the buffer has room for, and no bytes behind the end of
+    /// the value. All of it is of one version, which is returned; parts of one value that are got one after
+    /// the other are of one value if their versions are the same. Of a value of more than a few KiB only the
+    /// part is read.
+    pub fn get_range_into(
+        &mut self,
+        table: Table,
+        key: impl Key,
+        from: u64,
+        buffer: &mut [u8],
+    ) -> Result<Option<ValuePart>> {
+        let key = key.into_bytes();
+        self.read_table("get_range_into", table, |session, table| {
+            session.engine.fetch_part((table.id, key.as_ref()), from, buffer, &mut session.landing)
+        })
+    }
+
+    /// Gets an item into one that is there, in the memory that it has. `Ok(false)`: the key is absent, and
+    /// the item stays. A loop of this allocates nothing once it has grown. After an error the item is of no
+    /// use.
+    pub fn get_item_into(&mut self, table: Table, key: impl Key, item: &mut Item) -> Result<bool> {
+        let key = key.into_bytes();
+        self.read_table("get_item_into", table, |session, BoundTable { id, generation }| {
+            let Session { engine, catalogue, landing, .. } = session;
+            let wanted = Wanted { table: id, key: key.as_ref(), pointer: None };
+            let found = engine.fetch(wanted, landing)?.is_some();
+            if found {
+                catalogue.take_landed(engine, landing, item, generation)?;
+            }
+            Ok(found)
+        })
+    }
+
     /// Puts a plain item. Returns its version.
     #[inline]
     pub fn put(&mut self, table: Table, key: impl Key, value: &[u8]) -> Result<Version> {
@@ -515,7 +574,8 @@ impl Session {
 /// What it has cost is told, also by a process that ends after a few reads.
 impl Drop for Session {
     fn drop(&mut self) {
-        if !self.engine.connection.detached && !std::thread::panicking() {
+        let is_own = !self.engine.transport.countdown.is_forked();
+        if is_own && !self.engine.connection.detached && !std::thread::panicking() {
             self.engine.transport.publish_counters();
         }
     }

@@ -1,6 +1,6 @@
 //! Submit and poll: operations that go on while their caller does something else.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ pub struct Ticket(pub u64);
 pub struct Completion {
     /// Which one.
     pub ticket: Ticket,
+    /// The number that its caller gave it ([`Session::set_number`]), else 0.
+    pub number: u64,
     /// How it ended.
     pub outcome: Result<Outcome>,
 }
@@ -102,6 +104,8 @@ pub(crate) struct Submitted {
     tags: u32,
     sending: Sending,
     pub finished: VecDeque<Completion>,
+    /// Numbers that callers gave to what has not ended.
+    numbers: HashMap<Ticket, u64>,
     pub next_ticket: u64,
     /// Since when polls have had no connection that answers.
     lost_ns: Option<u64>,
@@ -334,7 +338,8 @@ impl Submitted {
 
     fn finish(&mut self, ticket: Ticket, outcome: Result<Outcome>) {
         let outcome = outcome.map_err(|error| error.of("poll"));
-        self.finished.push_back(Completion { ticket, outcome });
+        let number = if self.numbers.is_empty() { None } else { self.numbers.remove(&ticket) };
+        self.finished.push_back(Completion { ticket, number: number.unwrap_or(0), outcome });
     }
 
     fn free_tag(&mut self) -> Option<u32> {
@@ -593,6 +598,17 @@ impl Session {
         Ok(submitted.enqueue(Operation { link, ..get }))
     }
 
+    /// Gives what was submitted a number of the caller's own, which its [`Completion`] carries: so a caller
+    /// finds what it belongs to without a map of tickets. Without effect on what was returned by a poll.
+    pub fn set_number(&mut self, ticket: Ticket, number: u64) {
+        let Submitted { finished, under_way, queue, numbers, .. } = &mut self.submitted;
+        if let Some(ended) = finished.iter_mut().rev().find(|ended| ended.ticket == ticket) {
+            ended.number = number;
+        } else if queue.iter().rev().chain(under_way.iter()).any(|operation| operation.ticket == ticket) {
+            numbers.insert(ticket, number);
+        }
+    }
+
     /// Submits a get. It begins with the next [`Session::poll`], together with all others submitted until
     /// then.
     pub fn submit_get(&mut self, table: Table, key: impl Key) -> Result<Ticket> {
@@ -736,6 +752,12 @@ impl Session {
     ///
     /// [`SessionOptions::retry_for`]: crate::SessionOptions::retry_for
     pub fn poll(&mut self, completions: &mut Vec<Completion>) -> Result<usize> {
+        self.poll_at_most(completions, usize::MAX)
+    }
+
+    /// The same, for no more than so many completions. What has ended beyond that the next poll returns.
+    pub fn poll_at_most(&mut self, completions: &mut Vec<Completion>, most: usize) -> Result<usize> {
+        self.operate("poll", |session| session.engine.transport.countdown.check())?;
         let Session { engine, submitted, .. } = self;
         let before = completions.len();
         if engine.connection.announced {
@@ -749,8 +771,9 @@ impl Session {
         submitted.connect_again(engine);
         loop {
             self.operate("poll", Session::move_on)?;
-            completions.extend(self.submitted.finished.drain(..));
-            if completions.len() > before || self.outstanding() == 0 {
+            let finished = &mut self.submitted.finished;
+            completions.extend(finished.drain(..finished.len().min(most)));
+            if completions.len() > before || self.outstanding() == 0 || most == 0 {
                 break;
             }
             // What came before the announcement wakes nobody, so there is one more look after it.

@@ -229,7 +229,11 @@ impl Session {
                     ErrorKind::InvalidArgument,
                     format!("a generation of \"{dataset}\" is being built: wait for its end"),
                 )),
-                _ => check_answer(&answer).map(|()| true),
+                _ => {
+                    check_answer(&answer)?;
+                    session.catalogue.forget_names();
+                    Ok(true)
+                }
             }
         })
     }

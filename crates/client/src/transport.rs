@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use kelix_fabric::{Direct, Fabric, Mailbox, PeerId, RemoteMemory};
+use kelix_fabric::{Countdown, Direct, Fabric, Mailbox, PeerId, RemoteMemory};
 use kelix_image::words::Words;
 use kelix_image::{ItemHeader, Kind, PlainItem};
 use kelix_index::{BUCKET_WORDS, Directory, guess};
@@ -65,6 +65,8 @@ pub(crate) struct ServerIdentity {
 /// The way of a session to its shards.
 pub(crate) struct Transport<F> {
     pub fabric: F,
+    /// Operations until its session looks at what rarely changes, and whether this is the session's process.
+    pub countdown: Countdown,
     pub pointers: PointerCache,
     /// What copies of models share.
     pub shelf: Shelf,
@@ -83,6 +85,11 @@ pub(crate) struct Transport<F> {
     segments_mapped: u64,
     /// What was read, where shards want to know.
     hints: Option<Hints>,
+}
+
+/// How many bytes of a value of this length stand from a byte on.
+pub(crate) fn bytes_from(length: usize, from: u64) -> usize {
+    usize::try_from(from).map_or(0, |from| length.saturating_sub(from))
 }
 
 fn fault(fault: RingFault) -> Error {
@@ -129,6 +136,7 @@ impl<F: Fabric> Transport<F> {
         let hints = server.wants_hints.then(|| Hints::new(peers.len()));
         let mut transport = Transport {
             fabric,
+            countdown: Countdown::new(),
             pointers,
             shelf,
             path: Path::Auto,
@@ -385,13 +393,14 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         }
     }
 
-    /// The same of a large value, into a buffer: its version and length.
+    /// The same of a large value, into a buffer: its version and length. From a byte on as much as there is
+    /// room for; without one all of it, if there is room.
     #[cold]
     pub fn read_large_direct(
         &mut self,
-        table: TableId,
-        key: &[u8],
+        (table, key): (TableId, &[u8]),
         slot: &mut Vec<u64>,
+        from: Option<u64>,
         buffer: &mut [u8],
     ) -> Option<(Version, usize)> {
         let hash = self.hash(table, key);
@@ -403,12 +412,16 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         // Bucket and item; the runs, and the guardian once more.
         self.total.reads += 2;
         self.total.read_bytes += (BUCKET_WORDS * 8 + found.item_bytes) as u64;
-        if let Some(target) = buffer.get_mut(..found.length()) {
-            found.copy(direct, *term, target)?;
-            self.total.reads += found.runs() as u64 + 1;
-            self.total.read_bytes += found.length() as u64 + 8;
+        let length = found.length();
+        let (from, wanted) = match from {
+            Some(from) => (from, buffer.len().min(bytes_from(length, from))),
+            None => (0, length),
+        };
+        if let Some(target) = buffer.get_mut(..wanted) {
+            self.total.reads += found.copy(direct, *term, from, target)? as u64 + 1;
+            self.total.read_bytes += wanted as u64 + 8;
         }
-        let result = (found.version, found.length());
+        let result = (found.version, length);
         if self.hints.is_some() {
             self.hint_of(hash, Location::from_word(word));
         }

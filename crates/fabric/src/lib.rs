@@ -30,6 +30,7 @@ mod contention;
 #[cfg(target_os = "linux")]
 pub mod descriptors;
 mod endpoint;
+mod fork;
 #[cfg(target_os = "linux")]
 mod nearness;
 #[cfg(target_os = "linux")]
@@ -43,6 +44,7 @@ pub mod verbs;
 
 pub use contention::Contention;
 pub use endpoint::Endpoint;
+pub use fork::Countdown;
 #[cfg(target_os = "linux")]
 pub use nearness::Nearness;
 

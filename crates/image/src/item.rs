@@ -14,6 +14,8 @@
 //! A plain key-value item is one unnamed bytes attribute: its body is the value, and it pays nothing for the
 //! rest.
 
+use std::ops::Range;
+
 use kelix_types::{Guardian, Place, TableId, Version, limits};
 
 use crate::layout::ItemLayout;
@@ -205,6 +207,16 @@ impl<'a> PlainItem<'a> {
     pub fn copy_value(self, into: &mut [u8]) -> Option<()> {
         debug_assert_eq!(into.len(), self.value_bytes);
         self.from.copy_bytes_out(16 + self.key_bytes, into).then_some(())
+    }
+
+    /// Copies as much of the value from a byte on as the buffer has room for, and says how much that is. `None`
+    /// as above.
+    #[inline]
+    pub fn copy_part(self, from: u64, into: &mut [u8]) -> Option<usize> {
+        let from = usize::try_from(from).unwrap_or(usize::MAX).min(self.value_bytes);
+        let count = into.len().min(self.value_bytes - from);
+        let copied = self.from.copy_bytes_out(16 + self.key_bytes + from, &mut into[..count]);
+        copied.then_some(count)
     }
 
     /// Copies the item, as it is in a slot, with the guardian that was sampled first. Returns its layout;
@@ -407,6 +419,23 @@ impl LargeBody {
         words
     }
 
+    /// The runs of a part of the value, from a whole word on, and how many bytes come before it there.
+    pub fn part(&self, part: Range<u64>) -> (Vec<(Place, u64)>, u64) {
+        let (mut start, mut before, mut runs) = (0, 0, Vec::new());
+        for (place, bytes) in &self.runs {
+            let (first, end) = (part.start.max(start), part.end.min(start + bytes));
+            if first < end {
+                let skipped = (first - start) / 8 * 8;
+                if runs.is_empty() {
+                    before = first - start - skipped;
+                }
+                runs.push((place.plus(skipped), end - start - skipped));
+            }
+            start += bytes;
+        }
+        (runs, before)
+    }
+
     /// Reads the body of a large item; `None` when the runs do not add up, one is empty, or something stands
     /// behind them.
     pub fn parse(body: &[u8]) -> Option<LargeBody> {
@@ -448,6 +477,18 @@ mod tests {
         assert_eq!(ItemHeader::from_word(words[1]), Some(header));
         assert!(ItemView::new(&words[..3]).is_none(), "an item longer than its slot");
         assert!(ItemView::new(&words[..1]).is_none());
+    }
+
+    #[test]
+    fn parts_of_a_large_value_begin_at_whole_words() {
+        let large = LargeBody { bytes: 90, runs: vec![(Place(0), 40), (Place(4096), 32), (Place(800), 18)] };
+        let all = (large.runs.clone(), 0);
+        assert_eq!((large.part(0..90), large.part(0..u64::MAX)), (all.clone(), all));
+        assert_eq!(large.part(13..20), (vec![(Place(8), 12)], 5));
+        assert_eq!(large.part(39..41), (vec![(Place(32), 8), (Place(4096), 1)], 7));
+        assert_eq!(large.part(40..80), (vec![(Place(4096), 32), (Place(800), 8)], 0));
+        assert_eq!(large.part(89..90), (vec![(Place(816), 2)], 1));
+        assert_eq!((large.part(90..95), large.part(50..50)), ((vec![], 0), (vec![], 0)));
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("counts", "instructions an operation takes"),
     ("ablation", "each feature against the same store without it"),
     ("links", "following a link against looking an item up; generations loaded, built and switched"),
+    ("languages", "gets in other languages than Rust, and what the library has for these"),
     ("log", "what a log costs, in memory and on the disk, beside a bare loop and Redis; restarts out of it"),
     ("ordered", "ordered tables read through models against messages, a cached tree, LMDB and Redis"),
     (

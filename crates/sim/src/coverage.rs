@@ -6,7 +6,7 @@ use std::fmt;
 use kelix_types::marks;
 
 /// What a set of runs must have come past for its silence to mean anything.
-pub const WANTED: [&str; 91] = [
+pub const WANTED: [&str; 92] = [
     "READ given up",
     "READ of a dead object",
     "READ of a superseded image",
@@ -74,6 +74,7 @@ pub const WANTED: [&str; 91] = [
     "overlay read",
     "overlays taken over",
     "page that is not committed",
+    "part of a value read",
     "pointer into a segment that is gone",
     "power of a disk lost",
     "read by name",

@@ -50,6 +50,7 @@ pub struct Outcome {
 pub fn run(plan: Plan) -> Outcome {
     let _ = Coverage::take();
     std::panic::catch_unwind(|| run_plan(plan)).unwrap_or_else(|panic| {
+        scheduler::give_up();
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
         Outcome {

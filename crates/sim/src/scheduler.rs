@@ -372,13 +372,18 @@ pub fn run(
             Choice::Never(names) => break End::Stuck(names),
         }
     };
-    moment::set_hook(None);
     let moments = with(|world| world.moments);
-    // Tasks that did not end are given up where they are.
-    let tasks = with(|world| (0..world.tasks.len()).map(TaskId).collect::<Vec<_>>());
-    tasks.into_iter().for_each(kill);
-    WORLD.with_borrow_mut(|slot| *slot = None);
+    give_up();
     (end, moments)
+}
+
+/// Ends a run where it is, also one that a panic has left: tasks that did not end are killed.
+pub fn give_up() {
+    moment::set_hook(None);
+    AT_WORK.set(true);
+    let count = WORLD.with_borrow(|world| world.as_ref().map_or(0, |world| world.tasks.len()));
+    (0..count).map(TaskId).for_each(kill);
+    WORLD.with_borrow_mut(|slot| *slot = None);
 }
 
 enum Choice {

@@ -40,6 +40,8 @@ pub enum ErrorKind {
     Denied,
     /// The system refused (permission, descriptors, memory); see the source.
     System,
+    /// The session is of the process that forked this one, which goes on with it; open one here.
+    Forked,
 }
 
 impl ErrorKind {
@@ -61,6 +63,7 @@ impl ErrorKind {
             ErrorKind::Protocol => "protocol error",
             ErrorKind::Denied => "denied",
             ErrorKind::System => "system error",
+            ErrorKind::Forked => "forked",
         }
     }
 
@@ -99,6 +102,7 @@ struct Inner {
     effect: Effect,
     operation: &'static str,
     context: String,
+    needed_bytes: Option<usize>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -118,6 +122,7 @@ impl Error {
             effect: Effect::No,
             operation,
             context: context.into(),
+            needed_bytes: None,
             source: None,
         }))
     }
@@ -157,6 +162,12 @@ impl Error {
         self
     }
 
+    /// Says how large the caller's buffer has to be.
+    pub fn with_needed_bytes(mut self, bytes: usize) -> Error {
+        self.0.needed_bytes = Some(bytes);
+        self
+    }
+
     /// Says what caused it.
     pub fn with_source(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Error {
         self.0.source = Some(Box::new(source));
@@ -182,6 +193,11 @@ impl Error {
     /// The operation, as its function is named.
     pub fn operation(&self) -> &'static str {
         self.0.operation
+    }
+
+    /// Of [`ErrorKind::BufferTooSmall`] the bytes of the value, as it was then.
+    pub fn needed_bytes(&self) -> Option<usize> {
+        self.0.needed_bytes
     }
 
     /// What happened and what to do about it, in words.

@@ -30,6 +30,9 @@
 //! looks around, and checks that no counter goes back below what all had before. It prints `streaming`, and
 //! `streamed BATCHES` when its input ends.
 //!
+//! `kelix-test-client fork DIRECTORY TABLE` forks over and over with a session that works. The child wants to be
+//! refused by what it inherits, and drops it; the parent goes on meanwhile, and prints `forked ok`.
+//!
 //! Given a server's address over TCP in place of its directory, a client insists on the fabric that is not
 //! shared memory.
 
@@ -37,7 +40,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kelix::{Address, Client, FabricChoice, Item, Outcome, Path, Session, SessionOptions, Table, Values};
+use kelix::{
+    Address, Client, ErrorKind, FabricChoice, Frontier, Item, NewTable, Outcome, Path, Scan, Session,
+    SessionOptions, Table, TableKind, Values,
+};
 use kelix_tests::kinds::Kinds;
 use kelix_tests::process::patient;
 use kelix_tests::{Random, client_at, far, session_over, value};
@@ -62,6 +68,7 @@ fn main() {
         }
         ("rest", [sessions]) => rest_between(&server, *sessions),
         ("stream", []) => stream(&server),
+        ("fork", []) => fork(&server, table),
         _ => panic!("see the source"),
     }
 }
@@ -347,4 +354,101 @@ fn hoard(server: &Server, table: &str, keys: u64, gets: u64) {
     }
     assert!(asked.is_empty());
     println!("took {gets}");
+}
+
+/// Forks with sessions, builds, scans and submitted operations under way.
+fn fork(server: &Server, table: &str) {
+    unsafe extern "C" {
+        #[link_name = "fork"]
+        fn system_fork() -> std::ffi::c_int;
+    }
+    let mut session = server.session(patient());
+    let table = session.table(table).expect("a table");
+    for round in 0..10u64 {
+        let put = |session: &mut Session, key: u64| {
+            session.put(table, key, &(round * 1000 + key).to_le_bytes()).expect("a server that serves");
+        };
+        (0..100).for_each(|key| put(&mut session, key));
+        let ticket = session.submit_put(table, 100u64, b"submitted").expect("a submitted put");
+        if round % 2 == 0 {
+            session.poll(&mut Vec::new()).expect("a poll");
+        }
+        let mut other = server.session(patient());
+        let new = [NewTable::new("built", TableKind::Hash)];
+        let mut build = other.build("set", &new).expect("a build");
+        build.put(0, 1u64, b"built").expect("a put");
+        // SAFETY: this process has one thread, so that the child may do whatever a process may.
+        let child = unsafe { system_fork() };
+        assert!(child >= 0, "no child");
+        if child == 0 {
+            drop(build);
+            drop(other);
+            // What goes on in a child that panics must not come to the parent's ends of what it has.
+            let inherits = std::panic::AssertUnwindSafe(|| {
+                check_inherited(session, table);
+                if server.fabric != FabricChoice::Verbs {
+                    let mut own = server.session(patient());
+                    let found = own.get(table, 7u64).expect("a server that serves").expect("it is there");
+                    assert_eq!(found.value(), (round * 1000 + 7).to_le_bytes());
+                    own.put(table, 1000 + round, b"of a child").expect("a put");
+                }
+            });
+            let is_fine = std::panic::catch_unwind(inherits).is_ok();
+            std::process::exit(if is_fine { 0 } else { 1 });
+        }
+        // Beside the child.
+        for key in 0..100 {
+            let found = session.get(table, key).expect("a server that serves").expect("it is there");
+            assert_eq!(found.value(), (round * 1000 + key).to_le_bytes());
+            put(&mut session, key);
+        }
+        build.put(0, 2u64, b"built").expect("a put");
+        build.finish().expect("the build is its parent's");
+        let mut completions = Vec::new();
+        while session.outstanding() > 0 {
+            session.poll(&mut completions).expect("a poll");
+        }
+        assert!(round % 2 == 0 || completions.iter().any(|completion| completion.ticket == ticket));
+        let pid = rustix::process::Pid::from_raw(child).expect("a process id");
+        let ended = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+        let (_, status) = ended.expect("a child").expect("it has ended");
+        assert_eq!(status.exit_status(), Some(0), "the child, in round {round}");
+    }
+    let built = other_table(server);
+    let mut session = server.session(patient());
+    for key in [1u64, 2] {
+        assert_eq!(session.get(built, key).expect("an answer").expect("it was built").value(), b"built");
+    }
+    println!("forked ok");
+}
+
+fn other_table(server: &Server) -> Table {
+    server.session(patient()).table("built").expect("a table that was built")
+}
+
+/// Each operation of a session that a child inherits is refused.
+fn check_inherited(mut session: Session, table: Table) {
+    let refused = |what: &str, error: Option<kelix::Error>| {
+        let kind = error.as_ref().map(kelix::Error::kind);
+        assert_eq!(kind, Some(ErrorKind::Forked), "{what}: {error:?}");
+    };
+    let key = &7u64.to_be_bytes()[..];
+    let mut frontier = Frontier::new();
+    frontier.add(table, key);
+    refused("get_into", session.get_into(table, key, &mut [0; 64]).err());
+    refused("get", session.get(table, key).err());
+    refused("get_range_into", session.get_range_into(table, key, 0, &mut [0; 64]).err());
+    refused("multi_get", session.multi_get(table, &[key]).err());
+    refused("multi_get_into", session.multi_get_into(table, &[key], &mut Values::new()).err());
+    refused("multi_put", session.multi_put(table, &[(key, key)]).and_then(|mut put| put.remove(0)).err());
+    refused("put", session.put(table, key, b"of a child").err());
+    refused("delete", session.delete(table, key).err());
+    refused("scan", session.scan(table, &Scan::all()).and_then(|mut scan| scan.next_item()).err());
+    refused("count", session.count(table, &Scan::all()).err());
+    refused("visit", session.visit(&frontier, |_, _| std::ops::ControlFlow::Continue(())).err());
+    refused("poll", session.poll(&mut Vec::new()).err());
+    refused("create_table", session.create_table("of a child").err());
+    refused("build", session.build("of a child", &[]).err());
+    let tried = session.try_get_into(table, key, &mut [0; 64]);
+    assert_eq!(tried.expect("it never fails for that"), kelix::TryGet::WouldWait);
 }

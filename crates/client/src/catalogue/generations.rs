@@ -119,6 +119,12 @@ impl Catalogue {
         }
     }
 
+    /// The table that a table's name leads to, if that is known.
+    #[inline]
+    pub(super) fn bound_in_force(&mut self, engine: &mut Engine, table: Table) -> Option<BoundTable> {
+        if self.names_are_good(engine) { self.generations.names.get(&table.id).copied() } else { None }
+    }
+
     fn names_are_good(&mut self, engine: &mut Engine) -> bool {
         match engine.transport.generations_word(0) {
             Some(word) => self.generations.noted.first() == Some(&word),
@@ -169,22 +175,31 @@ impl Catalogue {
     }
 
     fn check_listed(&mut self, engine: &mut Engine, generation: u64) -> Result<()> {
+        if self.is_listed(engine, generation) { Ok(()) } else { self.look_whether_listed(engine, generation) }
+    }
+
+    /// Whether a generation was still listed when what was read of it was read, as far as that is known.
+    #[inline]
+    pub fn is_listed(&mut self, engine: &mut Engine, generation: u64) -> bool {
+        if generation == 0 {
+            return true;
+        }
         // What was read was read before.
         load_fence();
-        if self.words_are_noted(engine) {
-            if self.generations.good == generation {
-                return Ok(());
-            }
-            match self.generations.listed.get(&generation).copied() {
-                Some(u64::MAX) => {
-                    self.generations.good = generation;
-                    return Ok(());
-                }
-                Some(until_ns) if engine.transport.fabric.now_ns() < until_ns => return Ok(()),
-                _ => {}
-            }
+        if !self.words_are_noted(engine) {
+            return false;
         }
-        self.look_whether_listed(engine, generation)
+        if self.generations.good == generation {
+            return true;
+        }
+        match self.generations.listed.get(&generation).copied() {
+            Some(u64::MAX) => {
+                self.generations.good = generation;
+                true
+            }
+            Some(until_ns) => engine.transport.fabric.now_ns() < until_ns,
+            None => false,
+        }
     }
 
     fn words_are_noted(&self, engine: &Engine) -> bool {

@@ -48,6 +48,18 @@ impl Catalogue {
         Ok(BoundTable { id: table.id, generation: 0 })
     }
 
+    /// The table and the generation that a handle leads to, if that is known.
+    #[inline]
+    pub fn bound(&mut self, engine: &mut Engine, table: Table) -> Option<BoundTable> {
+        if table.server != engine.connection.server {
+            return None;
+        }
+        match table.generation {
+            IN_FORCE => self.bound_in_force(engine, table),
+            generation => Some(BoundTable { id: table.id, generation }),
+        }
+    }
+
     /// Opens a table by its name.
     pub fn open(&mut self, engine: &mut Engine, name: &str) -> Result<Table> {
         check_name(name)?;

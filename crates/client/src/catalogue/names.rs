@@ -63,6 +63,21 @@ impl Catalogue {
         Ok(names)
     }
 
+    /// The number of a name, if it has one.
+    pub fn known_name(&mut self, engine: &mut Engine, table: TableId, name: &str) -> Result<Option<NameId>> {
+        if name.is_empty() {
+            return Ok(Some(NameId(0)));
+        }
+        check_name(name)?;
+        let known = self.names.of_tables.get(&table).and_then(|names| names.id(name));
+        if known.is_some() {
+            return Ok(known);
+        }
+        let id = self.id(engine, &catalogue::id_key(table, name.as_bytes()))?;
+        id.map(|id| self.learn_names(engine, table, id)).transpose()?;
+        Ok(id.map(NameId))
+    }
+
     pub fn name_id(&mut self, engine: &mut Engine, table: TableId, name: &str) -> Result<NameId> {
         if name.is_empty() {
             return Ok(NameId(0));

@@ -46,11 +46,8 @@ pub(crate) struct Connection {
     /// Whether a poll has announced that its caller may sleep.
     pub announced: bool,
     pub segments_versions: Vec<u64>,
-    /// Number of operations so far.
-    pub operations: u32,
-    /// Bits of that number which are zero when the session looks at what rarely changes: now and then, or
-    /// with each operation, where what is known of the memory must not be too old.
-    pub between_looks: u32,
+    /// Looks around so far.
+    pub looks: u32,
     /// When the session looked last, where each operation may look.
     pub looked_around_ns: u64,
 }

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use kelix_fabric::Clock;
+use kelix_image::PlainItem;
 use kelix_types::limits::KEY_BYTES_MAX;
 use kelix_types::{Error, ErrorKind, KeyHash, Result, TableId, Version, mark};
 use kelix_wire::{Op, RequestHead, Status};
@@ -14,7 +15,7 @@ use super::{Connection, End, Engine, LOST, Patience, check_answer, nanoseconds};
 use crate::ordered::Looked;
 use crate::pointers::Pointer;
 use crate::read::{Landing, ReadOp};
-use crate::transport::{Answer, Path, PostError, RequestId};
+use crate::transport::{Answer, Path, PostError, RequestId, bytes_from};
 
 /// Rounds of asking and reading before a get gives up on an item that is never the same twice.
 const ROUNDS_MAX: u32 = 16;
@@ -29,6 +30,35 @@ pub(crate) struct Wanted<'k> {
     pub table: TableId,
     pub key: &'k [u8],
     pub pointer: Option<Pointer>,
+}
+
+/// What a get that never waits has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TryGet {
+    /// The value's length in bytes, and its version.
+    Found(usize, Version),
+    /// The key is absent.
+    Absent,
+    /// Nothing: to know more takes a message, a system call or a READ that is waited for.
+    WouldWait,
+}
+
+/// A part of a value that was copied into a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ValuePart {
+    /// Bytes that were copied: fewer than the buffer has where the value ends.
+    pub copied: usize,
+    /// Bytes of the whole value.
+    pub value_bytes: usize,
+    /// The version that the part is of.
+    pub version: Version,
+}
+
+/// What straight code knows of a value: its length and version.
+enum AtHand {
+    Value(usize, Version),
+    Absent,
+    Unknown,
 }
 
 /// A get under way. [`Fetch::advance`] takes it as far as it goes without waiting.
@@ -405,41 +435,62 @@ impl Engine {
         landing: &mut Landing,
     ) -> Result<Option<(usize, Version)>> {
         self.begin(id, key)?;
-        if self.transport.begins_with_index() && !id.kind().is_ordered() {
-            let hash = self.transport.hash(id, key);
-            let found = self.transport.read_direct(id, hash, key, |item| {
-                if let Some(target) = buffer.get_mut(..item.value_bytes()) {
-                    item.copy_value(target)?;
-                }
-                Some(item.value_bytes())
-            });
-            if let Some((_, incarnation, length)) = found {
-                let fits = length <= buffer.len();
-                let version = Version(incarnation.0);
-                return if fits { Ok(Some((length, version))) } else { Err(too_small(length, buffer)) };
-            }
-        } else if self.transport.begins_with_index() {
-            let looked = self.transport.reader_in_order(id).look_in_order(id, key, |item| {
-                if let Some(target) = buffer.get_mut(..item.value_bytes()) {
-                    item.copy_value(target)?;
-                }
-                Some(item.value_bytes())
-            });
-            let (length, version) = match looked {
-                Looked::Inline(value) => {
-                    if let Some(target) = buffer.get_mut(..8) {
-                        target.copy_from_slice(&value.to_le_bytes());
-                    }
-                    (8, Version(value))
-                }
-                Looked::Copied(pointer, length) => (length, Version(pointer.incarnation.0)),
-                Looked::Absent => return Ok(None),
-                Looked::At(_) | Looked::Unknown => return self.fetch_into_slowly(id, key, buffer, landing),
-            };
-            let fits = length <= buffer.len();
-            return if fits { Ok(Some((length, version))) } else { Err(too_small(length, buffer)) };
+        match self.copy_at_hand(id, key, buffer) {
+            AtHand::Value(length, version) if length <= buffer.len() => Ok(Some((length, version))),
+            AtHand::Value(length, _) => Err(too_small(length, buffer)),
+            AtHand::Absent => Ok(None),
+            AtHand::Unknown => self.fetch_into_slowly(id, key, buffer, landing),
         }
-        self.fetch_into_slowly(id, key, buffer, landing)
+    }
+
+    /// Gets a value into a buffer as [`Engine::fetch_into`] does, if that takes no look around, no message and
+    /// no READ that is waited for.
+    #[inline(always)]
+    pub fn try_fetch_into(&mut self, id: TableId, key: &[u8], buffer: &mut [u8]) -> Result<TryGet> {
+        check_key(id, key)?;
+        if !self.transport.countdown.has_more() {
+            return Ok(TryGet::WouldWait);
+        }
+        self.transport.countdown.is_over();
+        match self.copy_at_hand(id, key, buffer) {
+            AtHand::Value(length, version) if length <= buffer.len() => Ok(TryGet::Found(length, version)),
+            AtHand::Value(length, _) => Err(too_small(length, buffer)),
+            AtHand::Absent => Ok(TryGet::Absent),
+            AtHand::Unknown => Ok(TryGet::WouldWait),
+        }
+    }
+
+    /// Copies a value in straight code, where memory is within reach of loads and the value stands in its item
+    /// or its leaf: if the buffer has room for it.
+    #[inline(always)]
+    fn copy_at_hand(&mut self, id: TableId, key: &[u8], buffer: &mut [u8]) -> AtHand {
+        if !self.transport.begins_with_index() {
+            return AtHand::Unknown;
+        }
+        let mut copy = |item: PlainItem<'_>| {
+            if let Some(target) = buffer.get_mut(..item.value_bytes()) {
+                item.copy_value(target)?;
+            }
+            Some(item.value_bytes())
+        };
+        if !id.kind().is_ordered() {
+            let hash = self.transport.hash(id, key);
+            return match self.transport.read_direct(id, hash, key, copy) {
+                Some((_, incarnation, length)) => AtHand::Value(length, Version(incarnation.0)),
+                None => AtHand::Unknown,
+            };
+        }
+        match self.transport.reader_in_order(id).look_in_order(id, key, &mut copy) {
+            Looked::Inline(value) => {
+                if let Some(target) = buffer.get_mut(..8) {
+                    target.copy_from_slice(&value.to_le_bytes());
+                }
+                AtHand::Value(8, Version(value))
+            }
+            Looked::Copied(pointer, length) => AtHand::Value(length, Version(pointer.incarnation.0)),
+            Looked::Absent => AtHand::Absent,
+            Looked::At(_) | Looked::Unknown => AtHand::Unknown,
+        }
     }
 
     #[cold]
@@ -452,7 +503,9 @@ impl Engine {
     ) -> Result<Option<(usize, Version)>> {
         if self.transport.begins_with_index() && !table.kind().is_ordered() {
             let slot = &mut landing.item;
-            if let Some((version, length)) = self.transport.read_large_direct(table, key, slot, buffer) {
+            if let Some((version, length)) =
+                self.transport.read_large_direct((table, key), slot, None, buffer)
+            {
                 let fits = length <= buffer.len();
                 return if fits { Ok(Some((length, version))) } else { Err(too_small(length, buffer)) };
             }
@@ -465,6 +518,39 @@ impl Engine {
             None => return Err(too_small(value.len(), buffer)),
         }
         Ok(Some((value.len(), version)))
+    }
+
+    /// Gets as much of a value from a byte on as the buffer has room for.
+    pub fn fetch_part(
+        &mut self,
+        (table, key): (TableId, &[u8]),
+        from: u64,
+        buffer: &mut [u8],
+        landing: &mut Landing,
+    ) -> Result<Option<ValuePart>> {
+        self.begin(table, key)?;
+        if self.transport.begins_with_index() && !table.kind().is_ordered() {
+            let hash = self.transport.hash(table, key);
+            let found = self.transport.read_direct(table, hash, key, |item| {
+                Some((item.copy_part(from, buffer)?, item.value_bytes()))
+            });
+            if let Some((_, incarnation, (copied, value_bytes))) = found {
+                return Ok(Some(ValuePart { copied, value_bytes, version: Version(incarnation.0) }));
+            }
+            let slot = &mut landing.item;
+            let found = self.transport.read_large_direct((table, key), slot, Some(from), buffer);
+            if let Some((version, value_bytes)) = found {
+                let copied = buffer.len().min(bytes_from(value_bytes, from));
+                return Ok(Some(ValuePart { copied, value_bytes, version }));
+            }
+        }
+        landing.want_part(from..from.saturating_add(buffer.len() as u64));
+        let found = self.fetch(Wanted { table, key, pointer: None }, landing);
+        landing.want_whole();
+        let Some(version) = found? else { return Ok(None) };
+        let (part, value_bytes) = landing.part(from, buffer.len());
+        buffer[..part.len()].copy_from_slice(part);
+        Ok(Some(ValuePart { copied: part.len(), value_bytes, version }))
     }
 
     /// Brings an item into `landing`, if it stands where its pointer says, and that is within reach of loads.
@@ -532,5 +618,5 @@ fn no_key(table: TableId, key: &[u8]) -> Error {
 #[cold]
 fn too_small(value_bytes: usize, buffer: &[u8]) -> Error {
     let context = format!("the value has {value_bytes} bytes, the buffer {}", buffer.len());
-    Error::unnamed(ErrorKind::BufferTooSmall, context)
+    Error::unnamed(ErrorKind::BufferTooSmall, context).with_needed_bytes(value_bytes)
 }

@@ -23,6 +23,7 @@ use crate::session::SessionOptions;
 use crate::transport::Transport;
 pub(crate) use connection::{Connection, End, LOST};
 pub(crate) use fetch::{Fetch, Wanted, check_key};
+pub use fetch::{TryGet, ValuePart};
 pub(crate) use leaves::Buffers;
 pub(crate) use requests::{Pipeline, check_answer};
 use waiting::LIMIT_MAX;
@@ -53,8 +54,6 @@ impl Engine {
         if caller.is_some() {
             transport.keep_requests();
         }
-        let looks_often = transport.fabric.map_age_max_ns().is_some();
-        let between_looks = if looks_often { 0 } else { OPERATIONS_A_LOOK - 1 };
         let connection = Connection {
             client: client.clone(),
             setup,
@@ -68,8 +67,7 @@ impl Engine {
             detached: false,
             announced: false,
             segments_versions: vec![0; transport.shards()],
-            operations: 0,
-            between_looks,
+            looks: 0,
             looked_around_ns: 0,
         };
         let mut engine = Engine { transport, connection, napped_ns: 0 };
@@ -87,24 +85,23 @@ impl Engine {
     /// Counts operations and now and then looks at what rarely changes.
     #[inline]
     pub fn note_operation(&mut self) -> Result<()> {
-        self.connection.operations = self.connection.operations.wrapping_add(1);
-        if self.connection.operations & self.connection.between_looks == 0 {
-            self.look_around()
-        } else {
-            Ok(())
-        }
+        if self.transport.countdown.is_over() { self.look_around() } else { Ok(()) }
     }
 
     #[cold]
     fn look_around(&mut self) -> Result<()> {
+        self.transport.countdown.check()?;
+        self.connection.looks = self.connection.looks.wrapping_add(1);
         if let Some(age_ns) = self.transport.fabric.map_age_max_ns() {
             let now_ns = self.transport.fabric.now_ns();
-            if self.connection.operations % OPERATIONS_A_LOOK != 0
+            if self.connection.looks % OPERATIONS_A_LOOK != 0
                 && now_ns - self.connection.looked_around_ns <= age_ns
             {
                 return Ok(());
             }
             self.connection.looked_around_ns = now_ns;
+        } else {
+            self.transport.countdown.set(OPERATIONS_A_LOOK);
         }
         self.transport.fabric.look();
         self.note_broken();

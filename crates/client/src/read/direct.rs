@@ -117,21 +117,20 @@ impl FoundLarge<'_> {
         self.body.bytes as usize
     }
 
-    pub fn runs(&self) -> usize {
-        self.body.runs.len()
-    }
-
-    /// Copies the value from where it stands into a buffer of its length. `None`: it died meanwhile, and what
-    /// was copied is another's, or it stands where this side has no memory.
+    /// Copies the value from a byte on into a buffer of the length of that, from where it stands; says in how many
+    /// runs. `None`: it died meanwhile, and what was copied is another's, or it stands where this side has no
+    /// memory.
     ///
     /// Time does not count: its runs are not given back while the guardian lives, so the pieces are good if
     /// it lives still when they are all here, as in [`ReadOp`].
-    pub fn copy(&self, direct: &Direct, term: u64, mut into: &mut [u8]) -> Option<()> {
+    pub fn copy(&self, direct: &Direct, term: u64, from: u64, mut into: &mut [u8]) -> Option<usize> {
         let map = direct.map.view();
-        for (run, bytes) in &self.body.runs {
-            let (piece, rest) = into.split_at_mut(*bytes as usize);
-            map.words(*run, bytes.div_ceil(8) as usize)?.copy_bytes_out(0, piece).then_some(())?;
-            into = rest;
+        let (runs, mut before) = self.body.part(from..from + into.len() as u64);
+        for (run, bytes) in &runs {
+            let (piece, rest) = into.split_at_mut((bytes - before) as usize);
+            let words = map.words(*run, bytes.div_ceil(8) as usize)?;
+            words.copy_bytes_out(before as usize, piece).then_some(())?;
+            (into, before) = (rest, 0);
         }
         // The guardian is loaded behind the pieces, by the fences of the stamp, and the term behind the
         // guardian.
@@ -141,6 +140,6 @@ impl FoundLarge<'_> {
         if !lives {
             mark!("item died before it was looked at again");
         }
-        (in_force && lives).then_some(())
+        (in_force && lives).then_some(runs.len())
     }
 }

@@ -2,10 +2,10 @@
 //! A READ of the guardian once more vouches for them.
 
 use kelix_fabric::RemoteMemory;
-use kelix_image::{ItemView, LargeBody};
+use kelix_image::{ItemFlags, ItemView, LargeBody};
 use kelix_types::{Guardian, mark};
 
-use super::{Landing, ReadOp, ShardReader, State, Step};
+use super::{Landing, ReadOp, ShardReader, State, Step, WHOLE};
 
 /// Bytes of a large value in one READ. How long a value is, is the server's word: memory for it is taken
 /// piece by piece, as it comes.
@@ -27,7 +27,13 @@ impl ReadOp {
         let Some(large) = LargeBody::parse(view.body()).filter(|large| !large.runs.is_empty()) else {
             return Step::Ask;
         };
-        landing.runs = large.runs;
+        landing.large_bytes = large.bytes;
+        // Attributes are looked for in all of the section.
+        let part = if view.header().flags.has(ItemFlags::ATTRIBUTES) { WHOLE } else { landing.part.clone() };
+        (landing.runs, landing.before_part) = large.part(part);
+        if landing.runs.is_empty() {
+            return self.believe_item(fabric, shard, landing);
+        }
         self.post_piece(fabric, shard, landing, (0, 0, 0))
     }
 

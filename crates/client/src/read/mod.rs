@@ -28,6 +28,8 @@ mod look;
 mod tests;
 mod watermark;
 
+use std::ops::Range;
+
 use kelix_fabric::{Direct, PeerId, Read, ReadState, RemoteMemory, Sampled};
 use kelix_image::words::bytes_of;
 use kelix_image::{ItemFlags, ItemLayout, ItemView, PlainItem, Section, inline_item};
@@ -201,7 +203,15 @@ pub(crate) struct Landing {
     /// A leaf, or what was looked at on the way there.
     block: Vec<u64>,
     runs: Vec<(Place, u64)>,
+    /// The part of the value that is wanted; of one that stands in its item all of it lands.
+    part: Range<u64>,
+    /// Length of a large value, and bytes that landed before its part.
+    large_bytes: u64,
+    before_part: u64,
 }
+
+/// All of a value.
+const WHOLE: Range<u64> = 0..u64::MAX;
 
 impl Default for Landing {
     fn default() -> Landing {
@@ -213,6 +223,9 @@ impl Default for Landing {
             bucket: [0; BUCKET_WORDS],
             block: Vec::new(),
             runs: Vec::new(),
+            part: WHOLE,
+            large_bytes: 0,
+            before_part: 0,
         }
     }
 }
@@ -280,6 +293,26 @@ impl Landing {
             self.value.truncate(bytes.div_ceil(8) as usize);
             (std::mem::take(&mut self.value), bytes)
         })
+    }
+
+    /// Lets only a part of a value land that is too large to stand in its item.
+    pub fn want_part(&mut self, part: Range<u64>) {
+        self.part = part;
+    }
+
+    /// Lets all of each value land again.
+    pub fn want_whole(&mut self) {
+        self.part = WHOLE;
+    }
+
+    /// At most so many bytes of the value from a byte on, of which no others were wanted, and its length.
+    pub fn part(&self, from: u64, most: usize) -> (&[u8], usize) {
+        if self.layout.has_any(ItemFlags::LARGE) && !self.layout.has_any(ItemFlags::ATTRIBUTES) {
+            return (&self.large()[self.before_part as usize..], self.large_bytes as usize);
+        }
+        let value = self.value();
+        let start = usize::try_from(from).unwrap_or(usize::MAX).min(value.len());
+        (&value[start..value.len().min(start.saturating_add(most))], value.len())
     }
 
     /// The value: the body of a plain item, the unnamed bytes of one with attributes (empty if it has none).

@@ -91,11 +91,11 @@ fn a_large_value_dies_while_it_is_copied_straight() {
         )
     };
     let found = find().expect("a large value");
-    assert_eq!((found.length(), found.copy(&direct, Harness::TERM, &mut buffer)), (BYTES, Some(())));
+    assert_eq!((found.length(), found.copy(&direct, Harness::TERM, 0, &mut buffer).is_some()), (BYTES, true));
     assert!(buffer == [1; BYTES]);
-    assert_eq!(found.copy(&direct, Harness::TERM + 1, &mut buffer), None, "another term is in force");
+    assert_eq!(found.copy(&direct, Harness::TERM + 1, 0, &mut buffer), None, "another term is in force");
     use_its_memory_again(&mut server);
-    assert_eq!(found.copy(&direct, Harness::TERM, &mut buffer), None);
+    assert_eq!(found.copy(&direct, Harness::TERM, 0, &mut buffer), None);
     assert!(buffer[0] > 2, "its memory was used by others when it was copied");
     assert!(find().is_none(), "it is dead");
 }

@@ -115,6 +115,7 @@ impl<F: RemoteMemory + Mailbox> Transport<F> {
         body: &[u8],
         wanted: bool,
     ) -> Result<RequestId, PostError> {
+        self.countdown.check().map_err(PostError::Failed)?;
         // A write can be told from others only while it is among the last.
         let counts = self.requests.kept && head.op.properties().is_deduplicated;
         if counts && !self.may_count(shard) {

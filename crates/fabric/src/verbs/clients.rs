@@ -45,6 +45,8 @@ pub fn join(
     (shards, mailbox_bytes): (usize, u64),
     patience: Duration,
 ) -> Result<Joining> {
+    // A child has what its parent was connected by, and none of it may be used there.
+    super::ffi::libraries().map_err(Error::other)?;
     // Held while a lane is connected, so that there are never more.
     let mut process = PROCESS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     process.lanes.retain(|_, lanes| {

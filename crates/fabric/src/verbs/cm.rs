@@ -148,6 +148,9 @@ impl Events {
 
 impl Drop for Events {
     fn drop(&mut self) {
+        if !self.libraries.is_own() {
+            return;
+        }
         // SAFETY: connections hold it, so none is left.
         unsafe { (self.libraries.rdma_destroy_event_channel)(self.channel) };
     }
@@ -297,6 +300,9 @@ impl Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
+        if !self.events.libraries.is_own() {
+            return;
+        }
         // SAFETY: made once and dropped once; its events are acknowledged as they are taken.
         unsafe {
             (self.events.libraries.rdma_disconnect)(self.id);

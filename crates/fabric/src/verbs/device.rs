@@ -117,6 +117,9 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
+        if !self.libraries.is_own() {
+            return;
+        }
         // SAFETY: everything made from the device holds it, so nothing is left.
         unsafe { (self.libraries.ibv_close_device)(self.context) };
     }
@@ -146,6 +149,9 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
+        if !self.device.libraries.is_own() {
+            return;
+        }
         // SAFETY: regions and queue pairs hold it, so none is left.
         unsafe { (self.device.libraries.ibv_dealloc_pd)(self.domain) };
     }
@@ -252,6 +258,9 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        if !self.domain.device.libraries.is_own() {
+            return;
+        }
         // SAFETY: registered once and dropped once. Work requests that still name it fail, here and there.
         unsafe { (self.domain.device.libraries.ibv_dereg_mr)(self.mr) };
     }

@@ -377,6 +377,9 @@ macro_rules! libraries {
         /// The functions that the libraries export.
         #[allow(missing_docs, reason = "the libraries' names")]
         pub struct Libraries {
+            /// The process that loaded them. What they make is of no use to a child, but can be taken from the
+            /// parent there.
+            process: u32,
             $($(pub $name: unsafe extern "C" fn($($argument),*) -> $result,)*)*
         }
 
@@ -385,7 +388,12 @@ macro_rules! libraries {
                 $(let library = open($file)?;
                 // SAFETY: the signatures are those of the header.
                 $(let $name = unsafe { function(library, $file, stringify!($name))? };)*)*
-                Ok(Libraries { $($($name,)*)* })
+                Ok(Libraries { process: std::process::id(), $($($name,)*)* })
+            }
+
+            /// Whether this is the process that loaded them.
+            pub fn is_own(&self) -> bool {
+                self.process == std::process::id()
             }
         }
     };
@@ -438,7 +446,11 @@ libraries! {
 /// The libraries, loaded at the first call.
 pub fn libraries() -> Result<&'static Libraries, String> {
     static LIBRARIES: OnceLock<Result<Libraries, String>> = OnceLock::new();
-    LIBRARIES.get_or_init(Libraries::load).as_ref().map_err(Clone::clone)
+    let libraries = LIBRARIES.get_or_init(Libraries::load).as_ref().map_err(Clone::clone)?;
+    match libraries.is_own() {
+        true => Ok(libraries),
+        false => Err("the process that forked this one uses RDMA, and a child cannot".into()),
+    }
 }
 
 /// `ibv_post_send`.

@@ -57,6 +57,9 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
+        if !self.device.libraries.is_own() {
+            return;
+        }
         // SAFETY: the queues that use it hold it, so none is left.
         unsafe { (self.device.libraries.ibv_destroy_comp_channel)(self.channel) };
     }
@@ -104,6 +107,9 @@ impl Completions {
 
 impl Drop for Completions {
     fn drop(&mut self) {
+        if !self.channel.device.libraries.is_own() {
+            return;
+        }
         // SAFETY: the queue pairs that use it are dropped before it, so none is left.
         unsafe { (self.channel.device.libraries.ibv_destroy_cq)(self.cq) };
     }
@@ -203,6 +209,9 @@ impl Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
+        if !self.domain.device.libraries.is_own() {
+            return;
+        }
         // SAFETY: made once and dropped once.
         unsafe { (self.domain.device.libraries.ibv_destroy_qp)(self.qp) };
     }

@@ -104,6 +104,9 @@ impl<M: Send + Sync + 'static> Sender<M> {
 
 impl<M: Send + Sync + 'static> Drop for Sender<M> {
     fn drop(&mut self) {
+        if !self.lane.domain.device.libraries.is_own() {
+            return;
+        }
         // SAFETY: each is taken once, here, and not used after.
         let held = unsafe { (ManuallyDrop::take(&mut self.outgoing), ManuallyDrop::take(&mut self.memory)) };
         self.lane.leave(self.number, self.seat.clone(), self.posted, Box::new(held));

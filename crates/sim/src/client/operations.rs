@@ -183,8 +183,9 @@ impl Client {
     /// Writes and reads values that are sent in pieces.
     fn act_large(&mut self, open: &mut Connection, seen: &mut Seen) -> Result<(), Error> {
         let key = LARGE_KEYS.0 + self.random.below(LARGE_KEYS.1);
-        match self.random.below(8) {
-            0..=1 => self.get_into(open, key),
+        match self.random.below(9) {
+            0 => self.get_into(open, key),
+            1 | 8 => self.get_part(open, key),
             2..=4 => {
                 let found = self.get(open, key, seen)?;
                 if found.is_some_and(|(_, id)| Shape::of(id) == Some(Shape::Runs)) {
@@ -280,6 +281,31 @@ impl Client {
             id
         });
         self.record(open.term, key, called_ns, found);
+        Ok(())
+    }
+
+    /// Reads a part of a value, which is to be that of the value of its version.
+    fn get_part(&mut self, open: &mut Connection, key: u64) -> Result<(), Error> {
+        let called_ns = scheduler::now_ns();
+        let most = if key < LARGE_KEYS.0 { 100 } else { 1 << 20 };
+        let from = self.random.below(most);
+        let mut buffer = vec![0; self.random.below(most) as usize];
+        let part = open.session.get_range_into(open.table, &bytes_of(key), from, &mut buffer)?;
+        let Some(part) = part else {
+            self.record(open.term, key, called_ns, None);
+            return Ok(());
+        };
+        let known = self.stage.versions.borrow().get(&(key, part.version)).copied();
+        let Some(id) = known else { return Ok(()) };
+        mark!("part of a value read");
+        let written = value::encode(id);
+        let start = written.len().min(from as usize);
+        if (part.value_bytes, &buffer[..part.copied])
+            != (written.len(), &written[start..written.len().min(start + buffer.len())])
+        {
+            self.find(format!("{} bytes from {from} on are not those of {id:?}", part.copied));
+        }
+        self.record(open.term, key, called_ns, Some(id));
         Ok(())
     }
 
