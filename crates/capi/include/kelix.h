@@ -122,6 +122,11 @@
 #define KELIX_SYSTEM -15
 
 /**
+ * The session is of another process, which forked this one: open one here.
+ */
+#define KELIX_FORKED -16
+
+/**
  * Another call is using the handle, or it stands in two arguments. Nothing was done.
  */
 #define KELIX_BUSY -100
@@ -237,6 +242,11 @@
 #define KELIX_LINK 1
 
 /**
+ * In kelix_value_entry: the key is absent.
+ */
+#define KELIX_NO_VALUE UINT64_MAX
+
+/**
  * In kelix_arrival: no item's link led there, for the walk began there.
  */
 #define KELIX_BEGAN_HERE UINT64_MAX
@@ -307,7 +317,8 @@ typedef struct kelix_item_builder kelix_item_builder;
 typedef struct kelix_rows kelix_rows;
 
 /**
- * A scan that goes on item by item. It is of the session that opened it, which can do anything else between.
+ * A scan that goes on item by item, or page by page. It is of the session that opened it, which can do
+ * anything else between.
  */
 typedef struct kelix_scan kelix_scan;
 
@@ -556,6 +567,11 @@ typedef struct kelix_got {
      * Its version, for kelix_compare_and_set(). After KELIX_BUFFER_TOO_SMALL: 0.
      */
     uint64_t version;
+    /**
+     * How many bytes were copied: all of the value, or of kelix_get_range() the part. After
+     * KELIX_BUFFER_TOO_SMALL: 0.
+     */
+    uint64_t copied;
 } kelix_got;
 
 /**
@@ -699,6 +715,36 @@ typedef struct kelix_list {
 } kelix_list;
 
 /**
+ * Where the value of a key stands, and what belongs to it.
+ */
+typedef struct kelix_value_entry {
+    /**
+     * Its first byte in the values' data. KELIX_NO_VALUE: the key is absent.
+     */
+    uint64_t start;
+    /**
+     * Its length in bytes.
+     */
+    uint64_t bytes;
+    /**
+     * The item's version.
+     */
+    uint64_t version;
+    /**
+     * When the item ends, in nanoseconds since 1970. 0: it does not.
+     */
+    uint64_t ends_ns;
+    /**
+     * The flags that whoever put it gave it.
+     */
+    uint32_t flags;
+    /**
+     * Always 0.
+     */
+    uint32_t reserved;
+} kelix_value_entry;
+
+/**
  * Rows of the caller's, an array of numpy's say: one every `stride` bytes, each `width` bytes long.
  */
 typedef struct kelix_grid {
@@ -770,6 +816,58 @@ typedef struct kelix_range {
      */
     int backwards;
 } kelix_range;
+
+/**
+ * Where a key and its value stand, and what belongs to them.
+ */
+typedef struct kelix_row_entry {
+    /**
+     * First byte of the key in the rows' data.
+     */
+    uint64_t key_start;
+    /**
+     * Length of the key in bytes.
+     */
+    uint64_t key_bytes;
+    /**
+     * First byte of the value in the rows' data.
+     */
+    uint64_t value_start;
+    /**
+     * Length of the value in bytes.
+     */
+    uint64_t value_bytes;
+    /**
+     * The item's version.
+     */
+    uint64_t version;
+    /**
+     * When the item ends, in nanoseconds since 1970. 0: it does not.
+     */
+    uint64_t ends_ns;
+    /**
+     * The flags that whoever put it gave it.
+     */
+    uint32_t flags;
+    /**
+     * Always 0.
+     */
+    uint32_t reserved;
+} kelix_row_entry;
+
+/**
+ * A row of a table of the kind KELIX_INLINE.
+ */
+typedef struct kelix_pair {
+    /**
+     * The number, its highest byte first.
+     */
+    uint8_t key[8];
+    /**
+     * Its value.
+     */
+    uint8_t value[8];
+} kelix_pair;
 
 /**
  * A key of a table, where a walk begins.
@@ -1009,6 +1107,12 @@ int kelix_session_fabric(struct kelix_session *session, struct kelix_bytes *name
 int kelix_session_fd(struct kelix_session *session, int *fd);
 
 /**
+ * How many connections a session has had before the one it has: when that has grown, the descriptor of
+ * kelix_session_fd() is another one.
+ */
+int kelix_session_past_connections(struct kelix_session *session, uint32_t *count);
+
+/**
  * Whether writes are on the server's disk before they return, from now on: 1 or 0.
  */
 int kelix_session_set_durable(struct kelix_session *session, int durable);
@@ -1083,6 +1187,34 @@ int kelix_get(struct kelix_session *session,
               void *buffer,
               size_t room,
               struct kelix_got *got);
+
+/**
+ * Gets a value as kelix_get() does, if loads from memory are all it takes: it never waits, sends, maps or
+ * calls the system, so it may be called where nobody must be kept waiting. KELIX_WOULD_WAIT: call
+ * kelix_get(), which does what is due. So it is from time to time for every key, for keys that a hash table
+ * does not have, values of more than a few KiB, and wherever the server's memory is not within reach of
+ * loads.
+ */
+int kelix_try_get(struct kelix_session *session,
+                  struct kelix_table table,
+                  struct kelix_bytes key,
+                  void *buffer,
+                  size_t room,
+                  struct kelix_got *got);
+
+/**
+ * Gets a part of a value: from the byte `from` on as much as there is room for, and no bytes behind its end.
+ * `got`, which may be NULL, tells how many bytes were copied, how many the whole value has, and its version:
+ * parts whose versions are the same are of the same value. Of a value of more than a few KiB only the part
+ * is read. KELIX_ABSENT: there is no such key.
+ */
+int kelix_get_range(struct kelix_session *session,
+                    struct kelix_table table,
+                    struct kelix_bytes key,
+                    uint64_t from,
+                    void *buffer,
+                    size_t room,
+                    struct kelix_got *got);
 
 /**
  * Puts a plain value. `version` may be NULL; otherwise it becomes the key's new version.
@@ -1174,8 +1306,8 @@ int kelix_item_links(const struct kelix_item *item,
                      size_t *count);
 
 /**
- * Gets an item with its attributes, links, flags and end. KELIX_ABSENT: there is no such key, and `item`
- * stays as it was.
+ * Gets an item with its attributes, links, flags and end, in the memory that the handle has. KELIX_ABSENT:
+ * there is no such key, and `item` stays as it was. After an error get it again.
  */
 int kelix_get_item(struct kelix_session *session,
                    struct kelix_table table,
@@ -1288,6 +1420,15 @@ int kelix_values_get(const struct kelix_values *values,
                      uint64_t *version);
 
 /**
+ * All values of the last batch as arrays: `entries` has an entry a key, in order, which tells where its
+ * value stands in `data`. Both stay until the next batch, or until the values are freed.
+ */
+int kelix_values_arrays(const struct kelix_values *values,
+                        struct kelix_bytes *data,
+                        const struct kelix_value_entry **entries,
+                        size_t *count);
+
+/**
  * Gets the values of many keys into rows of the caller's. Behind a shorter value the row is zero, and so is
  * that of a key that is absent; between rows nothing is written.
  *
@@ -1327,6 +1468,16 @@ int kelix_scan_open(struct kelix_session *session,
  * that is put or deleted meanwhile at most once. An error ends the scan.
  */
 int kelix_scan_next(struct kelix_session *session, struct kelix_scan *scan, struct kelix_item *item);
+
+/**
+ * The next keys of a scan and their values, `most` at most and one at least, into rows. KELIX_MORE: there
+ * may be more of them. KELIX_OK: these were the last. After an error the scan stands where it stood, and the
+ * same call goes on from there.
+ */
+int kelix_scan_next_rows(struct kelix_session *session,
+                         struct kelix_scan *scan,
+                         struct kelix_rows *rows,
+                         uint64_t most);
 
 /**
  * Frees a scan. NULL is nothing.
@@ -1373,6 +1524,18 @@ int kelix_rows_get(const struct kelix_rows *rows,
                    struct kelix_bytes *key,
                    struct kelix_bytes *value,
                    uint64_t *version);
+
+/**
+ * All rows of the last scan as an array, in order. Of a table of the kind KELIX_INLINE it is `pairs`, and
+ * `entries` is NULL. Of all others it is `entries`, which tell where keys and values stand in `data`, and
+ * `pairs` is NULL. They stay until the next scan, or until the rows are freed. `count` becomes how many rows
+ * these are; of none both are NULL.
+ */
+int kelix_rows_arrays(const struct kelix_rows *rows,
+                      struct kelix_bytes *data,
+                      const struct kelix_row_entry **entries,
+                      const struct kelix_pair **pairs,
+                      size_t *count);
 
 /**
  * Makes a frontier without targets.
@@ -1617,10 +1780,10 @@ int kelix_outstanding(struct kelix_session *session, size_t *count);
  * `count` becomes how many they are. It waits only to send a value that does not fit one message, and to map
  * memory that is new.
  *
- * KELIX_OK: that is all that has ended. KELIX_MORE: more has, so poll again. KELIX_WOULD_WAIT: nothing has,
- * and something is under way: wait until the descriptor of kelix_session_fd() is readable, with a time-out,
- * since an operation that is not answered in time ends with the next poll after that. KELIX_ABSENT: nothing
- * is under way.
+ * KELIX_OK: that is all that has ended. KELIX_MORE: there may be more, so poll again. KELIX_WOULD_WAIT:
+ * nothing has, and something is under way: wait until the descriptor of kelix_session_fd() is readable, with
+ * a time-out, since an operation that is not answered in time ends with the next poll after that.
+ * KELIX_ABSENT: nothing is under way.
  */
 int kelix_poll(struct kelix_session *session,
                struct kelix_completion *completions,

@@ -1,8 +1,9 @@
 //! Many keys at once.
 
 use std::ffi::{c_int, c_void};
+use std::mem::offset_of;
 
-use kelix::Values;
+use kelix::{ValueEntry, Values};
 
 use crate::call::{alone, in_session};
 use crate::error::{Failure, KELIX_ABSENT, KELIX_OK, Result};
@@ -91,6 +92,60 @@ pub unsafe extern "C" fn kelix_values_get(
             let Some(value) = values.get(index) else { return Ok(KELIX_ABSENT) };
             place.tell(kelix_bytes::of(value));
             of.tell(values.version(index).map_or(0, |version| version.0));
+            Ok(KELIX_OK)
+        }
+    })
+}
+
+/// Where the value of a key stands, and what belongs to it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kelix_value_entry {
+    /// Its first byte in the values' data. KELIX_NO_VALUE: the key is absent.
+    pub start: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// The item's version.
+    pub version: u64,
+    /// When the item ends, in nanoseconds since 1970. 0: it does not.
+    pub ends_ns: u64,
+    /// The flags that whoever put it gave it.
+    pub flags: u32,
+    /// Always 0.
+    pub reserved: u32,
+}
+
+/// In kelix_value_entry: the key is absent.
+pub const KELIX_NO_VALUE: u64 = u64::MAX;
+
+const _: () = {
+    assert!(size_of::<kelix_value_entry>() == size_of::<ValueEntry>());
+    assert!(offset_of!(kelix_value_entry, start) == offset_of!(ValueEntry, start));
+    assert!(offset_of!(kelix_value_entry, bytes) == offset_of!(ValueEntry, bytes));
+    assert!(offset_of!(kelix_value_entry, version) == offset_of!(ValueEntry, version));
+    assert!(offset_of!(kelix_value_entry, ends_ns) == offset_of!(ValueEntry, ends_ns));
+    assert!(offset_of!(kelix_value_entry, flags) == offset_of!(ValueEntry, flags));
+    assert!(ValueEntry::ABSENT.start == KELIX_NO_VALUE);
+};
+
+/// All values of the last batch as arrays: `entries` has an entry a key, in order, which tells where its
+/// value stands in `data`. Both stay until the next batch, or until the values are freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_values_arrays(
+    values: *const kelix_values,
+    data: *mut kelix_bytes,
+    entries: *mut *const kelix_value_entry,
+    count: *mut usize,
+) -> c_int {
+    alone("kelix_values_arrays", || {
+        // SAFETY: the promises.
+        unsafe {
+            let (mut data, mut entries) = (Place::needed(data, "data")?, Place::needed(entries, "entries")?);
+            let mut count = Place::needed(count, "count")?;
+            let values = enter(values.cast_mut())?;
+            data.tell(kelix_bytes::of(values.data()));
+            entries.tell(values.entries().as_ptr().cast());
+            count.tell(values.entries().len());
             Ok(KELIX_OK)
         }
     })

@@ -54,6 +54,8 @@ pub const KELIX_PROTOCOL: c_int = -13;
 pub const KELIX_DENIED: c_int = -14;
 /// The system refused (permission, descriptors, memory).
 pub const KELIX_SYSTEM: c_int = -15;
+/// The session is of another process, which forked this one: open one here.
+pub const KELIX_FORKED: c_int = -16;
 /// Another call is using the handle, or it stands in two arguments. Nothing was done.
 pub const KELIX_BUSY: c_int = -100;
 /// A fault in the library. The operation may have had an effect; the session can be used on.
@@ -169,6 +171,7 @@ fn code_of(kind: ErrorKind) -> c_int {
         ErrorKind::Protocol => KELIX_PROTOCOL,
         ErrorKind::Denied => KELIX_DENIED,
         ErrorKind::System => KELIX_SYSTEM,
+        ErrorKind::Forked => KELIX_FORKED,
         // A kind that the client has and this interface has no number for yet.
         _ => KELIX_INTERNAL,
     }
@@ -183,7 +186,7 @@ impl From<kelix::Error> for Failure {
             effect: error.effect(),
             operation: error.operation().into(),
             text: error.to_string(),
-            needed_bytes: 0,
+            needed_bytes: error.needed_bytes().unwrap_or_default() as u64,
         }))
     }
 }
@@ -291,6 +294,7 @@ mod tests {
             ErrorKind::Protocol,
             ErrorKind::Denied,
             ErrorKind::System,
+            ErrorKind::Forked,
         ];
         assert_eq!(kinds.map(code_of), std::array::from_fn(|at| -1 - at as c_int));
     }

@@ -29,7 +29,8 @@ impl Opaque for kelix_item {
 /// An item, and what was told of it.
 #[derive(Default)]
 pub struct Held {
-    item: Option<Item>,
+    item: Item,
+    is_filled: bool,
     attributes: Vec<kelix_attribute>,
     links: Vec<kelix_link>,
 }
@@ -40,22 +41,23 @@ unsafe impl Send for Held {}
 impl Held {
     /// Takes another item in. What was told of the one before ends.
     pub fn fill(&mut self, item: Item) {
-        self.item = Some(item);
+        *self.room() = item;
+        self.is_filled = true;
+    }
+
+    /// Where another item goes. What was told of the one before ends.
+    fn room(&mut self) -> &mut Item {
         self.attributes.clear();
         self.links.clear();
+        &mut self.item
     }
 
     /// The item, which has to be there.
     pub fn item(&self) -> Result<&Item> {
-        self.item.as_ref().ok_or_else(|| Failure::argument("nothing was got into the item yet"))
-    }
-
-    /// The item, to go on from. What was told of it ends.
-    fn item_mut(&mut self) -> Result<&mut Item> {
-        self.item()?;
-        self.attributes.clear();
-        self.links.clear();
-        Ok(self.item.as_mut().expect("just seen"))
+        if self.is_filled {
+            return Ok(&self.item);
+        }
+        Err(Failure::argument("nothing was got into the item yet"))
     }
 }
 
@@ -194,8 +196,9 @@ pub unsafe extern "C" fn kelix_item_attributes(
             // anew.
             if held.attributes.is_empty() {
                 let Held { item, attributes, .. } = held;
-                let all = item.iter().flat_map(Item::attributes);
-                attributes.extend(all.map(|(name, attribute)| attribute_of(name, attribute)));
+                attributes.extend(
+                    item.attributes().into_iter().map(|(name, attribute)| attribute_of(name, attribute)),
+                );
             }
             place.tell(held.attributes.as_ptr());
             count.tell(held.attributes.len());
@@ -260,7 +263,7 @@ pub unsafe extern "C" fn kelix_item_links(
             let name = name.text("name")?;
             let Held { item, links, .. } = held;
             links.clear();
-            for link in item.iter().flat_map(|item| item.links(name)) {
+            for link in item.links(name) {
                 links.push(kelix_link {
                     key: kelix_bytes::of(link.key),
                     bytes: kelix_bytes::of(link.bytes),
@@ -285,8 +288,8 @@ pub fn found(held: &mut Entered<'_, kelix_item>, item: Option<Item>) -> c_int {
     }
 }
 
-/// Gets an item with its attributes, links, flags and end. KELIX_ABSENT: there is no such key, and `item`
-/// stays as it was.
+/// Gets an item with its attributes, links, flags and end, in the memory that the handle has. KELIX_ABSENT:
+/// there is no such key, and `item` stays as it was. After an error get it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kelix_get_item(
     session: *mut kelix_session,
@@ -298,8 +301,11 @@ pub unsafe extern "C" fn kelix_get_item(
     unsafe {
         in_session("kelix_get_item", session, |inside| {
             let mut held = enter(item)?;
-            let got = inside.session.get(table.table(), key.get("key")?)?;
-            Ok(found(&mut held, got))
+            let was_there = inside.session.get_item_into(table.table(), key.get("key")?, held.room())?;
+            if was_there {
+                held.is_filled = true;
+            }
+            Ok(if was_there { KELIX_OK } else { KELIX_ABSENT })
         })
     }
 }
@@ -323,7 +329,8 @@ pub unsafe extern "C" fn kelix_follow(
             let name = name.text("name")?;
             let mut held = enter(to)?;
             if std::ptr::eq(from, to) {
-                let went_on = inside.session.follow_into(held.item_mut()?, name)?;
+                held.item()?;
+                let went_on = inside.session.follow_into(held.room(), name)?;
                 return Ok(if went_on { KELIX_OK } else { KELIX_ABSENT });
             }
             let from = enter(from.cast_mut())?;

@@ -3,10 +3,10 @@
 use std::ffi::{c_int, c_void};
 use std::time::{Duration, SystemTime};
 
-use kelix::{CompareAndSet, ErrorKind, NewItem, Version};
+use kelix::{CompareAndSet, NewItem, TryGet, Version};
 
 use crate::call::{Session, in_session};
-use crate::error::{Failure, KELIX_ABSENT, KELIX_MISMATCH, KELIX_OK, Result};
+use crate::error::{Failure, KELIX_ABSENT, KELIX_MISMATCH, KELIX_OK, KELIX_WOULD_WAIT, Result};
 use crate::memory::{Place, kelix_bytes, slice, slice_mut};
 use crate::session::kelix_session;
 use crate::structs::{Passed, ResultPlace, passed};
@@ -22,14 +22,17 @@ pub struct kelix_got {
     pub bytes: u64,
     /// Its version, for kelix_compare_and_set(). After KELIX_BUFFER_TOO_SMALL: 0.
     pub version: u64,
+    /// How many bytes were copied: all of the value, or of kelix_get_range() the part. After
+    /// KELIX_BUFFER_TOO_SMALL: 0.
+    pub copied: u64,
 }
 
 // SAFETY: numbers, the size first.
 unsafe impl Passed for kelix_got {}
 
 impl kelix_got {
-    fn new(bytes: usize, version: u64) -> kelix_got {
-        kelix_got { size: size_of::<kelix_got>(), bytes: bytes as u64, version }
+    fn new(bytes: usize, version: u64, copied: usize) -> kelix_got {
+        kelix_got { size: size_of::<kelix_got>(), bytes: bytes as u64, version, copied: copied as u64 }
     }
 }
 
@@ -55,38 +58,83 @@ pub unsafe extern "C" fn kelix_get(
             let (key, buffer) = (key.get("key")?, slice_mut(buffer.cast::<u8>(), room, "buffer")?);
             match inside.session.get_into(table.table(), key, buffer) {
                 Ok(Some((bytes, version))) => {
-                    got.tell(&kelix_got::new(bytes, version.0));
+                    got.tell(&kelix_got::new(bytes, version.0, bytes));
                     Ok(KELIX_OK)
                 }
                 Ok(None) => Ok(KELIX_ABSENT),
-                Err(error) if error.kind() == ErrorKind::BufferTooSmall => {
-                    get_longer(inside, table, key, buffer, &mut got)
-                }
-                Err(error) => Err(error.into()),
+                Err(error) => Err(needs(error, &mut got)),
             }
         })
     }
 }
 
-/// Goes on with a get whose value did not fit, which may be another one by now.
+/// Tells how many bytes a value takes that is longer than its buffer.
 #[cold]
-fn get_longer(
-    inside: &mut Session,
-    table: kelix_table,
-    key: &[u8],
-    buffer: &mut [u8],
-    got: &mut ResultPlace<kelix_got>,
-) -> Result<c_int> {
-    let Some(item) = inside.session.get(table.table(), key)? else { return Ok(KELIX_ABSENT) };
-    let (value, room) = (item.value(), buffer.len());
-    if let Some(fits) = buffer.get_mut(..value.len()) {
-        fits.copy_from_slice(value);
-        got.tell(&kelix_got::new(value.len(), item.version().0));
-        return Ok(KELIX_OK);
+fn needs(error: kelix::Error, got: &mut ResultPlace<kelix_got>) -> Failure {
+    if let Some(bytes) = error.needed_bytes() {
+        got.tell(&kelix_got::new(bytes, 0, 0));
     }
-    got.tell(&kelix_got::new(value.len(), 0));
-    let context = format!("the value has {} bytes, and the buffer room for {room}", value.len());
-    Err(Failure::too_small(context, value.len() as u64))
+    error.into()
+}
+
+/// Gets a value as kelix_get() does, if loads from memory are all it takes: it never waits, sends, maps or
+/// calls the system, so it may be called where nobody must be kept waiting. KELIX_WOULD_WAIT: call
+/// kelix_get(), which does what is due. So it is from time to time for every key, for keys that a hash table
+/// does not have, values of more than a few KiB, and wherever the server's memory is not within reach of
+/// loads.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_try_get(
+    session: *mut kelix_session,
+    table: kelix_table,
+    key: kelix_bytes,
+    buffer: *mut c_void,
+    room: usize,
+    got: *mut kelix_got,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_try_get", session, |inside| {
+            let mut got = ResultPlace::at(got, "got")?;
+            let (key, buffer) = (key.get("key")?, slice_mut(buffer.cast::<u8>(), room, "buffer")?);
+            match inside.session.try_get_into(table.table(), key, buffer) {
+                Ok(TryGet::Found(bytes, version)) => {
+                    got.tell(&kelix_got::new(bytes, version.0, bytes));
+                    Ok(KELIX_OK)
+                }
+                Ok(TryGet::Absent) => Ok(KELIX_ABSENT),
+                Ok(TryGet::WouldWait) => Ok(KELIX_WOULD_WAIT),
+                Err(error) => Err(needs(error, &mut got)),
+            }
+        })
+    }
+}
+
+/// Gets a part of a value: from the byte `from` on as much as there is room for, and no bytes behind its end.
+/// `got`, which may be NULL, tells how many bytes were copied, how many the whole value has, and its version:
+/// parts whose versions are the same are of the same value. Of a value of more than a few KiB only the part
+/// is read. KELIX_ABSENT: there is no such key.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_get_range(
+    session: *mut kelix_session,
+    table: kelix_table,
+    key: kelix_bytes,
+    from: u64,
+    buffer: *mut c_void,
+    room: usize,
+    got: *mut kelix_got,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_get_range", session, |inside| {
+            let mut got = ResultPlace::at(got, "got")?;
+            let (key, buffer) = (key.get("key")?, slice_mut(buffer.cast::<u8>(), room, "buffer")?);
+            let Some(part) = inside.session.get_range_into(table.table(), key, from, buffer)? else {
+                return Ok(KELIX_ABSENT);
+            };
+            got.tell(&kelix_got::new(part.value_bytes, part.version.0, part.copied));
+            Ok(KELIX_OK)
+        })
+    }
 }
 
 /// Puts a plain value. `version` may be NULL; otherwise it becomes the key's new version.
@@ -139,11 +187,12 @@ pub unsafe fn expected_version(expected: *const u64) -> Result<Option<Version>> 
     Ok(expected.first().map(|version| Version(*version)))
 }
 
-/// The result of a write that was to be done if the key had the expected version, and that version's place.
-pub fn compared(outcome: CompareAndSet, expected: Option<Version>) -> (c_int, Option<Version>) {
+/// The result of a write that was to be done if the key had the expected version, and the version it has now.
+pub fn compared(outcome: CompareAndSet) -> (c_int, Option<Version>) {
     match outcome {
         CompareAndSet::Done(version) => (KELIX_OK, version),
-        CompareAndSet::Mismatch(None) if expected.is_some() => (KELIX_ABSENT, None),
+        // A key that is absent is as expected, where nothing was expected there.
+        CompareAndSet::Mismatch(None) => (KELIX_ABSENT, None),
         CompareAndSet::Mismatch(version) => (KELIX_MISMATCH, version),
     }
 }
@@ -168,7 +217,7 @@ pub unsafe extern "C" fn kelix_compare_and_set(
             let expected = expected_version(expected)?;
             let (key, value) = (key.get("key")?, value.get("value")?);
             let outcome = inside.session.compare_and_set(table.table(), key, expected, value)?;
-            let (code, now) = compared(outcome, expected);
+            let (code, now) = compared(outcome);
             version.tell(now.map_or(0, |now| now.0));
             Ok(code)
         })
@@ -191,7 +240,7 @@ pub unsafe extern "C" fn kelix_compare_and_delete(
             let mut version = Place::optional(version, "version")?;
             let (key, expected) = (key.get("key")?, Version(expected));
             let outcome = inside.session.compare_and_delete(table.table(), key, expected)?;
-            let (code, now) = compared(outcome, Some(expected));
+            let (code, now) = compared(outcome);
             version.tell(now.map_or(0, |now| now.0));
             Ok(code)
         })
@@ -272,7 +321,7 @@ pub fn put_expecting(
         None => Ok((KELIX_OK, Some(inside.session.put_item(table.table(), key, item)?))),
         Some(expected) => {
             let outcome = inside.session.compare_and_set_item(table.table(), key, expected, item)?;
-            Ok(compared(outcome, expected))
+            Ok(compared(outcome))
         }
     }
 }

@@ -1,8 +1,10 @@
 //! What a scan of a whole range brought.
 
 use std::ffi::c_int;
+use std::mem::offset_of;
+use std::ptr::null;
 
-use kelix::Rows;
+use kelix::{RowEntry, Rows};
 
 use crate::batch::check_index;
 use crate::call::{alone, in_session};
@@ -94,6 +96,78 @@ pub unsafe extern "C" fn kelix_rows_get(
             key.tell(kelix_bytes::of(rows.key(index)));
             value.tell(kelix_bytes::of(rows.value(index)));
             version.tell(rows.version(index).0);
+            Ok(KELIX_OK)
+        }
+    })
+}
+
+/// Where a key and its value stand, and what belongs to them.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kelix_row_entry {
+    /// First byte of the key in the rows' data.
+    pub key_start: u64,
+    /// Length of the key in bytes.
+    pub key_bytes: u64,
+    /// First byte of the value in the rows' data.
+    pub value_start: u64,
+    /// Length of the value in bytes.
+    pub value_bytes: u64,
+    /// The item's version.
+    pub version: u64,
+    /// When the item ends, in nanoseconds since 1970. 0: it does not.
+    pub ends_ns: u64,
+    /// The flags that whoever put it gave it.
+    pub flags: u32,
+    /// Always 0.
+    pub reserved: u32,
+}
+
+const _: () = {
+    assert!(size_of::<kelix_row_entry>() == size_of::<RowEntry>());
+    assert!(offset_of!(kelix_row_entry, key_start) == offset_of!(RowEntry, key_start));
+    assert!(offset_of!(kelix_row_entry, key_bytes) == offset_of!(RowEntry, key_bytes));
+    assert!(offset_of!(kelix_row_entry, value_start) == offset_of!(RowEntry, value_start));
+    assert!(offset_of!(kelix_row_entry, value_bytes) == offset_of!(RowEntry, value_bytes));
+    assert!(offset_of!(kelix_row_entry, version) == offset_of!(RowEntry, version));
+    assert!(offset_of!(kelix_row_entry, ends_ns) == offset_of!(RowEntry, ends_ns));
+    assert!(offset_of!(kelix_row_entry, flags) == offset_of!(RowEntry, flags));
+};
+
+/// A row of a table of the kind KELIX_INLINE.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct kelix_pair {
+    /// The number, its highest byte first.
+    pub key: [u8; 8],
+    /// Its value.
+    pub value: [u8; 8],
+}
+
+const _: () = assert!(size_of::<kelix_pair>() == size_of::<[u64; 2]>());
+
+/// All rows of the last scan as an array, in order. Of a table of the kind KELIX_INLINE it is `pairs`, and
+/// `entries` is NULL. Of all others it is `entries`, which tell where keys and values stand in `data`, and
+/// `pairs` is NULL. They stay until the next scan, or until the rows are freed. `count` becomes how many rows
+/// these are; of none both are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_rows_arrays(
+    rows: *const kelix_rows,
+    data: *mut kelix_bytes,
+    entries: *mut *const kelix_row_entry,
+    pairs: *mut *const kelix_pair,
+    count: *mut usize,
+) -> c_int {
+    alone("kelix_rows_arrays", || {
+        // SAFETY: the promises.
+        unsafe {
+            let (mut data, mut entries) = (Place::needed(data, "data")?, Place::needed(entries, "entries")?);
+            let (mut pairs, mut count) = (Place::needed(pairs, "pairs")?, Place::needed(count, "count")?);
+            let rows = enter(rows.cast_mut())?;
+            data.tell(kelix_bytes::of(rows.data()));
+            entries.tell(if rows.entries().is_empty() { null() } else { rows.entries().as_ptr().cast() });
+            pairs.tell(if rows.pairs().is_empty() { null() } else { rows.pairs().as_ptr().cast() });
+            count.tell(rows.len());
             Ok(KELIX_OK)
         }
     })

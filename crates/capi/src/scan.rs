@@ -6,10 +6,11 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use kelix::{PausedScan, Scan};
 
 use crate::call::{Session, in_session};
-use crate::error::{Failure, KELIX_OK, Result};
+use crate::error::{Failure, KELIX_MORE, KELIX_OK, Result};
 use crate::handle::{Opaque, enter, free, make};
 use crate::item::{found, kelix_item};
 use crate::memory::{Place, kelix_bytes};
+use crate::rows::kelix_rows;
 use crate::session::{flag, kelix_session};
 use crate::structs::{Passed, passed};
 use crate::table::kelix_table;
@@ -73,7 +74,8 @@ impl kelix_range {
     }
 }
 
-/// A scan that goes on item by item. It is of the session that opened it, which can do anything else between.
+/// A scan that goes on item by item, or page by page. It is of the session that opened it, which can do
+/// anything else between.
 pub struct kelix_scan {
     _private: [u8; 0],
 }
@@ -100,8 +102,18 @@ impl Stepped {
     /// Takes the scan, to go on with it in its own session.
     pub fn take(&mut self, inside: &Session) -> Result<PausedScan> {
         inside.check(self.session, "scan")?;
-        self.scan.take().ok_or_else(|| Failure::argument("the scan has ended by an error, or was submitted"))
+        self.scan.take().ok_or_else(has_ended)
     }
+
+    /// The scan, where it stands.
+    fn here(&mut self, inside: &Session) -> Result<&mut PausedScan> {
+        inside.check(self.session, "scan")?;
+        self.scan.as_mut().ok_or_else(has_ended)
+    }
+}
+
+fn has_ended() -> Failure {
+    Failure::argument("the scan has ended by an error, or was submitted")
 }
 
 /// Begins a scan of a table. `range` may be NULL: the whole table. On error the scan is NULL.
@@ -118,7 +130,7 @@ pub unsafe extern "C" fn kelix_scan_open(
             let mut place = Place::needed(scan, "scan")?;
             place.tell(std::ptr::null_mut());
             let range = passed(range, "range")?.scan()?;
-            let paused = inside.session.scan(table.table(), &range)?.pause();
+            let paused = inside.session.open_scan(table.table(), &range)?;
             place.tell(make(Stepped::of(inside.number, paused)));
             Ok(KELIX_OK)
         })
@@ -143,6 +155,26 @@ pub unsafe extern "C" fn kelix_scan_next(
             let next = scanner.next_item()?;
             scan.scan = Some(scanner.pause());
             Ok(found(&mut held, next))
+        })
+    }
+}
+
+/// The next keys of a scan and their values, `most` at most and one at least, into rows. KELIX_MORE: there
+/// may be more of them. KELIX_OK: these were the last. After an error the scan stands where it stood, and the
+/// same call goes on from there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_scan_next_rows(
+    session: *mut kelix_session,
+    scan: *mut kelix_scan,
+    rows: *mut kelix_rows,
+    most: u64,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_scan_next_rows", session, |inside| {
+            let (mut scan, mut rows) = (enter(scan)?, enter(rows)?);
+            let is_more = scan.here(inside)?.next_rows(&mut inside.session, &mut rows, most)?;
+            Ok(if is_more { KELIX_MORE } else { KELIX_OK })
         })
     }
 }

@@ -189,6 +189,22 @@ pub unsafe extern "C" fn kelix_session_fd(session: *mut kelix_session, fd: *mut 
     }
 }
 
+/// How many connections a session has had before the one it has: when that has grown, the descriptor of
+/// kelix_session_fd() is another one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kelix_session_past_connections(
+    session: *mut kelix_session,
+    count: *mut u32,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session("kelix_session_past_connections", session, |inside| {
+            Place::needed(count, "count")?.tell(inside.session.past_connections());
+            Ok(KELIX_OK)
+        })
+    }
+}
+
 /// Whether writes are on the server's disk before they return, from now on: 1 or 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kelix_session_set_durable(session: *mut kelix_session, durable: c_int) -> c_int {

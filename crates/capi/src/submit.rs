@@ -1,10 +1,9 @@
 //! Submit and poll: operations that go on while their caller does something else.
 
-use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::ptr::null;
 
-use kelix::{Completion, Item, Outcome, PausedScan, Ticket, Version};
+use kelix::{Completion, Item, Outcome, PausedScan, Version};
 
 use crate::batch::check_index;
 use crate::call::{Session, in_session};
@@ -20,20 +19,10 @@ use crate::session::kelix_session;
 use crate::structs::passed;
 use crate::table::kelix_table;
 
-/// What was submitted by a session, as its caller knows it.
+/// What the last poll of a session told.
 #[derive(Default)]
 pub struct Submitted {
-    numbers: HashMap<Ticket, Number>,
-    /// What has ended, and was not told yet.
-    ended: VecDeque<Completion>,
-    /// What the last poll told.
     told: Vec<Ended>,
-}
-
-/// The caller's number of an operation, and what it expected there.
-struct Number {
-    user_data: u64,
-    expected: Option<Version>,
 }
 
 /// What an operation brought.
@@ -76,12 +65,6 @@ pub struct kelix_completion {
     pub items: usize,
 }
 
-/// Notes what was submitted.
-fn note(inside: &mut Session, ticket: Ticket, user_data: u64, expected: Option<Version>) -> c_int {
-    inside.submitted.numbers.insert(ticket, Number { user_data, expected });
-    KELIX_OK
-}
-
 /// Submits a get of an item. It begins with the next kelix_poll(), together with all others submitted until
 /// then; `user_data` is the caller's number for it, which its completion has. KELIX_INVALID_ARGUMENT: the key
 /// cannot be; then there is no completion, as after any error of the functions that submit.
@@ -96,7 +79,8 @@ pub unsafe extern "C" fn kelix_submit_get(
     unsafe {
         in_session("kelix_submit_get", session, |inside| {
             let ticket = inside.session.submit_get(table.table(), key.get("key")?)?;
-            Ok(note(inside, ticket, user_data, None))
+            inside.session.set_number(ticket, user_data);
+            Ok(KELIX_OK)
         })
     }
 }
@@ -115,7 +99,8 @@ pub unsafe extern "C" fn kelix_submit_put(
         in_session("kelix_submit_put", session, |inside| {
             let (key, value) = (key.get("key")?, value.get("value")?);
             let ticket = inside.session.submit_put(table.table(), key, value)?;
-            Ok(note(inside, ticket, user_data, None))
+            inside.session.set_number(ticket, user_data);
+            Ok(KELIX_OK)
         })
     }
 }
@@ -132,7 +117,8 @@ pub unsafe extern "C" fn kelix_submit_delete(
     unsafe {
         in_session("kelix_submit_delete", session, |inside| {
             let ticket = inside.session.submit_delete(table.table(), key.get("key")?)?;
-            Ok(note(inside, ticket, user_data, None))
+            inside.session.set_number(ticket, user_data);
+            Ok(KELIX_OK)
         })
     }
 }
@@ -154,7 +140,8 @@ pub unsafe extern "C" fn kelix_submit_compare_and_set(
             let (key, value) = (key.get("key")?, value.get("value")?);
             let expected = expected_version(expected)?;
             let ticket = inside.session.submit_compare_and_set(table.table(), key, expected, value)?;
-            Ok(note(inside, ticket, user_data, expected))
+            inside.session.set_number(ticket, user_data);
+            Ok(KELIX_OK)
         })
     }
 }
@@ -173,7 +160,8 @@ pub unsafe extern "C" fn kelix_submit_compare_and_delete(
         in_session("kelix_submit_compare_and_delete", session, |inside| {
             let (key, expected) = (key.get("key")?, Version(expected));
             let ticket = inside.session.submit_compare_and_delete(table.table(), key, expected)?;
-            Ok(note(inside, ticket, user_data, Some(expected)))
+            inside.session.set_number(ticket, user_data);
+            Ok(KELIX_OK)
         })
     }
 }
@@ -191,7 +179,8 @@ pub unsafe extern "C" fn kelix_submit_scan(
         in_session("kelix_submit_scan", session, |inside| {
             let range = passed(range, "range")?.scan()?;
             let ticket = inside.session.submit_scan(table.table(), &range)?;
-            Ok(note(inside, ticket, user_data, None))
+            inside.session.set_number(ticket, user_data);
+            Ok(KELIX_OK)
         })
     }
 }
@@ -209,7 +198,8 @@ pub unsafe extern "C" fn kelix_submit_page(
         in_session("kelix_submit_page", session, |inside| {
             let paused = enter(scan)?.take(inside)?;
             let ticket = inside.session.submit_page(paused)?;
-            Ok(note(inside, ticket, user_data, None))
+            inside.session.set_number(ticket, user_data);
+            Ok(KELIX_OK)
         })
     }
 }
@@ -220,7 +210,7 @@ pub unsafe extern "C" fn kelix_outstanding(session: *mut kelix_session, count: *
     // SAFETY: the promises.
     unsafe {
         in_session("kelix_outstanding", session, |inside| {
-            Place::needed(count, "count")?.tell(inside.submitted.numbers.len());
+            Place::needed(count, "count")?.tell(inside.session.outstanding());
             Ok(KELIX_OK)
         })
     }
@@ -228,9 +218,7 @@ pub unsafe extern "C" fn kelix_outstanding(session: *mut kelix_session, count: *
 
 impl Submitted {
     /// Takes an operation that has ended, and what there is to tell of it.
-    fn tell(&mut self, Completion { ticket, outcome }: Completion) -> kelix_completion {
-        let number = self.numbers.remove(&ticket);
-        let Number { user_data, expected } = number.unwrap_or(Number { user_data: 0, expected: None });
+    fn tell(&mut self, Completion { number: user_data, outcome, .. }: Completion) -> kelix_completion {
         let mut ended = Ended::default();
         let (kind, result, version) = match outcome {
             Ok(Outcome::Item(item)) => {
@@ -243,7 +231,7 @@ impl Submitted {
                 (KELIX_DELETED, if was_there { KELIX_OK } else { KELIX_ABSENT }, None)
             }
             Ok(Outcome::Compared(outcome)) => {
-                let (result, version) = compared(outcome, expected);
+                let (result, version) = compared(outcome);
                 (KELIX_COMPARED, result, version)
             }
             Ok(Outcome::Page(page)) => {
@@ -279,10 +267,10 @@ impl Submitted {
 /// `count` becomes how many they are. It waits only to send a value that does not fit one message, and to map
 /// memory that is new.
 ///
-/// KELIX_OK: that is all that has ended. KELIX_MORE: more has, so poll again. KELIX_WOULD_WAIT: nothing has,
-/// and something is under way: wait until the descriptor of kelix_session_fd() is readable, with a time-out,
-/// since an operation that is not answered in time ends with the next poll after that. KELIX_ABSENT: nothing
-/// is under way.
+/// KELIX_OK: that is all that has ended. KELIX_MORE: there may be more, so poll again. KELIX_WOULD_WAIT:
+/// nothing has, and something is under way: wait until the descriptor of kelix_session_fd() is readable, with
+/// a time-out, since an operation that is not answered in time ends with the next poll after that.
+/// KELIX_ABSENT: nothing is under way.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kelix_poll(
     session: *mut kelix_session,
@@ -301,22 +289,17 @@ pub unsafe extern "C" fn kelix_poll(
             }
             let Session { session, submitted, .. } = inside;
             submitted.told.clear();
-            if submitted.ended.is_empty() {
-                let mut ended = Vec::new();
-                session.poll(&mut ended)?;
-                submitted.ended.extend(ended);
-            }
-            let told = submitted.ended.len().min(most);
-            for place in &mut places[..told] {
-                let completion = submitted.ended.pop_front().expect("as many as were counted");
+            let mut ended = Vec::new();
+            let told = session.poll_at_most(&mut ended, most)?;
+            for (place, completion) in places.iter_mut().zip(ended) {
                 *place = submitted.tell(completion);
             }
             count.tell(told);
-            Ok(match (told, submitted.ended.is_empty()) {
-                (0, _) if session.outstanding() == 0 => KELIX_ABSENT,
+            Ok(match (told, session.outstanding()) {
+                (0, 0) => KELIX_ABSENT,
                 (0, _) => KELIX_WOULD_WAIT,
-                (_, true) => KELIX_OK,
-                (_, false) => KELIX_MORE,
+                (told, left) if told < most || left == 0 => KELIX_OK,
+                _ => KELIX_MORE,
             })
         })
     }

@@ -24,7 +24,8 @@ static void puts_and_gets(kelix_session *session, kelix_table table, kelix_value
     static int results[KEYS];
     static uint64_t versions[KEYS];
     size_t at, count = 0;
-    kelix_bytes value;
+    kelix_bytes value, array;
+    const kelix_value_entry *entries = NULL;
     uint64_t version;
 
     for (at = 0; at < KEYS; at++) {
@@ -52,6 +53,21 @@ static void puts_and_gets(kelix_session *session, kelix_table table, kelix_value
         if (wanted == KELIX_OK) CHECK(value.bytes == 1 + at % 5 && version == versions[at]);
     }
     OK(NULL, kelix_values_get(values, 0, NULL, NULL));
+    /* The same as arrays, without a call a key. */
+    OK(NULL, kelix_values_arrays(values, &array, &entries, &count));
+    CHECK(count == KEYS);
+    for (at = 0; at < KEYS; at++) {
+        if (at == 3) {
+            CHECK(entries[at].start == KELIX_NO_VALUE && entries[at].bytes == 0);
+            continue;
+        }
+        OK(NULL, kelix_values_get(values, at, &value, NULL));
+        CHECK((const char *)array.data + entries[at].start == (const char *)value.data);
+        CHECK(entries[at].start + entries[at].bytes <= array.bytes && entries[at].bytes == value.bytes);
+        CHECK(entries[at].version == versions[at] && entries[at].flags == 0 && entries[at].ends_ns == 0);
+    }
+    REFUSED(NULL, KELIX_INVALID_ARGUMENT, kelix_values_arrays(NULL, &array, &entries, &count));
+    REFUSED(NULL, KELIX_INVALID_ARGUMENT, kelix_values_arrays(values, NULL, &entries, &count));
     REFUSED(NULL, KELIX_INVALID_ARGUMENT, kelix_values_get(values, KEYS, &value, NULL));
 
     /* A batch of nothing. */

@@ -55,6 +55,57 @@ static void large_values(kelix_session *session) {
     CHECK(got.bytes == sizeof value && memcmp(buffer, value, sizeof value) == 0);
 }
 
+/* Gets that never wait, in shared memory: mostly they find what is there, and where they do not kelix_get() does. */
+static void gets_that_never_wait(kelix_session *session) {
+    kelix_table table = table_of(session, KELIX_HASH, "quick");
+    char buffer[16];
+    kelix_got got;
+    unsigned round, found = 0, waits = 0;
+    got.size = sizeof got;
+    put(session, table, "key", "value");
+    for (round = 0; round < 1000; round++) {
+        int code = kelix_try_get(session, table, text("key"), buffer, sizeof buffer, &got);
+        CHECK(code == KELIX_OK || code == KELIX_WOULD_WAIT);
+        if (code == KELIX_OK) {
+            CHECK(got.bytes == 5 && got.copied == 5 && memcmp(buffer, "value", 5) == 0);
+            found++;
+        } else {
+            OK(session, kelix_get(session, table, text("key"), buffer, sizeof buffer, &got));
+            waits++;
+        }
+    }
+    CHECK(found > 0 && found + waits == 1000);
+    while ((round = (unsigned)kelix_try_get(session, table, text("key"), buffer, 4, &got)) == KELIX_WOULD_WAIT) {
+        OK(session, kelix_get(session, table, text("key"), buffer, sizeof buffer, NULL));
+    }
+    CHECK((int)round == KELIX_BUFFER_TOO_SMALL && got.bytes == 5 && got.copied == 0);
+    CHECK(kelix_last_error(session)->needed_bytes == 5);
+    /* Of a hash table it takes the server to tell that a key is absent. */
+    RETURNS(session, KELIX_WOULD_WAIT,
+            kelix_try_get(session, table, text("nothing"), buffer, sizeof buffer, &got));
+}
+
+static void parts_of_values(kelix_session *session) {
+    static char value[100000], part[1000];
+    kelix_table table = table_of(session, KELIX_HASH, "parts");
+    kelix_got got;
+    uint64_t version = 0;
+    size_t at;
+    got.size = sizeof got;
+    for (at = 0; at < sizeof value; at++) value[at] = (char)(at * 7 + at / 251);
+    OK(session, kelix_put(session, table, text("film"), bytes(value, sizeof value), &version));
+    OK(session, kelix_get_range(session, table, text("film"), 12345, part, sizeof part, &got));
+    CHECK(got.copied == sizeof part && got.bytes == sizeof value && got.version == version);
+    CHECK(memcmp(part, value + 12345, sizeof part) == 0);
+    OK(session, kelix_get_range(session, table, text("film"), sizeof value - 10, part, sizeof part, &got));
+    CHECK(got.copied == 10 && memcmp(part, value + sizeof value - 10, 10) == 0);
+    OK(session, kelix_get_range(session, table, text("film"), UINT64_MAX, part, sizeof part, &got));
+    CHECK(got.copied == 0 && got.bytes == sizeof value);
+    OK(session, kelix_get_range(session, table, text("film"), 0, NULL, 0, NULL));
+    RETURNS(session, KELIX_ABSENT, kelix_get_range(session, table, text("no"), 0, part, sizeof part, &got));
+    REFUSED(session, KELIX_INVALID_ARGUMENT, kelix_get_range(session, table, text("film"), 0, NULL, 8, &got));
+}
+
 static void compare_and_set(kelix_session *session) {
     kelix_table table = table_of(session, KELIX_HASH, "counters");
     uint64_t first = 0, second = 0, told = 0;
@@ -160,6 +211,8 @@ int main(void) {
     CHECK(kelix_last_error(session) == NULL);
     gets_and_puts(session);
     large_values(session);
+    gets_that_never_wait(session);
+    parts_of_values(session);
     compare_and_set(session);
     flags_and_ends(session);
     tables(session);

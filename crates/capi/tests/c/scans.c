@@ -38,14 +38,43 @@ static size_t keys_of(kelix_session *session, kelix_table table, const kelix_ran
         CHECK(value.bytes == info.value.bytes && version == info.version);
         steps++;
         /* The session can do anything else between. */
-        if (steps == 300) put(session, table, "zzz", "last");
-        if (steps == 301) OK(session, kelix_delete(session, table, text("zzz")));
+        if (steps == 200) put(session, table, "zzz", "last");
+        if (steps == 201) OK(session, kelix_delete(session, table, text("zzz")));
     }
     CHECK(code == KELIX_ABSENT && steps == count);
     RETURNS(session, KELIX_ABSENT, kelix_scan_next(session, scan, item));
     kelix_scan_free(scan);
     kelix_item_free(item);
     return count;
+}
+
+/* A scan in pages of rows, and rows as arrays. */
+static void pages(kelix_session *session, kelix_session *other, kelix_table table) {
+    kelix_scan *scan = NULL;
+    kelix_bytes data;
+    const kelix_row_entry *entries = NULL;
+    const kelix_pair *pairs = NULL;
+    size_t count = 0, all = 0, at;
+    char last[16] = "";
+    int code;
+    OK(session, kelix_scan_open(session, table, NULL, &scan));
+    do {
+        code = kelix_scan_next_rows(session, scan, rows, 7);
+        CHECK(code == KELIX_OK || code == KELIX_MORE);
+        OK(NULL, kelix_rows_arrays(rows, &data, &entries, &pairs, &count));
+        CHECK(count <= 7 && pairs == NULL);
+        for (at = 0; at < count; at++, all++) {
+            const char *key = (const char *)data.data + entries[at].key_start;
+            CHECK(entries[at].key_bytes == 4 && entries[at].value_bytes == 4 && entries[at].version != 0);
+            CHECK(memcmp(key, (const char *)data.data + entries[at].value_start, 4) == 0);
+            CHECK(memcmp(last, key, 4) < 0);
+            memcpy(last, key, 4);
+        }
+        REFUSED(other, KELIX_INVALID_ARGUMENT, kelix_scan_next_rows(other, scan, rows, 7));
+    } while (code == KELIX_MORE);
+    CHECK(all == KEYS);
+    REFUSED(session, KELIX_INVALID_ARGUMENT, kelix_scan_next_rows(session, scan, NULL, 7));
+    kelix_scan_free(scan);
 }
 
 static void strings(kelix_session *session) {
@@ -80,6 +109,8 @@ static void numbers(kelix_session *session) {
     kelix_table table = table_of(session, KELIX_INLINE, "counts");
     kelix_range range = all_keys();
     kelix_bytes key, value;
+    const kelix_row_entry *entries = NULL;
+    const kelix_pair *pairs = NULL;
     unsigned char room[8], number[8];
     size_t count = 0;
     uint64_t at;
@@ -90,6 +121,10 @@ static void numbers(kelix_session *session) {
     range.first = 100;
     range.last = 200;
     OK(session, kelix_scan_into(session, table, &range, rows));
+    OK(NULL, kelix_rows_arrays(rows, &value, &entries, &pairs, &count));
+    CHECK(count == 11 && entries == NULL);
+    CHECK(memcmp(pairs[10].key, kelix_number(200, room).data, 8) == 0);
+    CHECK(memcmp(pairs[10].value, kelix_number(20, room).data, 8) == 0);
     OK(NULL, kelix_rows_count(rows, &count));
     CHECK(count == 11);
     OK(NULL, kelix_rows_get(rows, 10, &key, &value, NULL));
@@ -125,6 +160,7 @@ static void of_another_session(kelix_session *session, kelix_client *client) {
     /* What was refused is as it was. */
     OK(session, kelix_scan_next(session, scan, item));
     CHECK(is(about(item).key, "a002"));
+    pages(session, other, table);
     kelix_session_free(other);
     /* A scan outlives its session only to be freed. */
     other = session_of(client);

@@ -154,8 +154,11 @@ int main(void) {
         kelix_client *client = client_at(variable(ways[way]));
         kelix_session *session = session_of(client), *other = session_of(client);
         kelix_bytes fabric;
+        uint32_t past = 7;
         OK(session, kelix_session_fabric(session, &fabric));
         CHECK(is(fabric, way == 0 ? "shm" : "tcp"));
+        OK(session, kelix_session_past_connections(session, &past));
+        CHECK(past == 0);
         many(session, table_of(session, KELIX_HASH, way == 0 ? "near" : "far"));
         writes(session, table_of(session, KELIX_HASH, way == 0 ? "near" : "far"));
         pages(session, other, table_of(session, KELIX_STRINGS, way == 0 ? "nearby" : "faraway"));
