@@ -116,6 +116,7 @@ pub struct kelix_value_entry {
 }
 
 /// In kelix_value_entry: the key is absent.
+#[allow(dead_code, reason = "C reads it; Rust 1.85 does not count the assertion below")]
 pub const KELIX_NO_VALUE: u64 = u64::MAX;
 
 const _: () = {
