@@ -63,7 +63,7 @@ test-long: test-tools toolchain ## run the rest of what CI runs: minimum Rust ve
 
 dist: toolchain ## build the program and its benchmarks as they are packaged and measured, which takes longer
 	@echo "== build with LTO"
-	$(CARGO) build --profile dist --locked --package kelix-cli --package kelix-bench
+	$(CARGO) build --profile dist --locked --package kelix-cli --package kelix-bench --package kelix-capi
 
 fmt: toolchain ## format the code
 	$(CARGO) fmt --all

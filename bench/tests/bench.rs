@@ -4,6 +4,7 @@
 mod harness;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::Command;
 
 use harness::Place;
@@ -189,7 +190,10 @@ fn rows_of_log() -> Vec<String> {
 }
 
 fn rows_of_languages() -> Vec<String> {
-    ["range_64k", "try_get"].map(String::from).into()
+    // `make build` leaves the C library beside the programs.
+    let library = Path::new(env!("CARGO_BIN_EXE_kelix-bench")).with_file_name("libkelix_capi.so");
+    let of_c: &[&str] = if library.exists() { &["c_get", "c_get_few"] } else { &[] };
+    of_c.iter().chain(&["range_64k", "try_get"]).map(|id| id.to_string()).collect()
 }
 
 /// A folder on a disk, as rows about the log need it.

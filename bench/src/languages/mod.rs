@@ -1,10 +1,12 @@
 //! `kelix bench languages`: what gets cost in other languages than Rust, and what the library has for these.
 
+mod c;
 mod parts;
 
 use kelix_report::Report;
 use kelix_report::cores::{pin, unpin};
 use kelix_report::progress;
+use kelix_report::report::Row;
 use kelix_server::ServerConfig;
 
 use crate::Options;
@@ -30,8 +32,14 @@ pub(crate) fn run(options: &Options) -> Result<Report, String> {
     store.load(records)?;
     store.rounds = if records >= FULL_RECORDS { FULL } else { SMALL };
     pin(0);
-    let rows = parts::rows(&mut store);
+    let rows = rows(&mut store);
     unpin();
     progress::show("");
     Ok(Report::new("languages", records, rows?))
+}
+
+fn rows(store: &mut Store) -> Result<Vec<Row>, String> {
+    let mut rows = c::rows(store)?;
+    rows.extend(parts::rows(store)?);
+    Ok(rows)
 }

@@ -124,7 +124,9 @@ fn refusal(dataset: &str, tables: &[LoadedTable], why: Option<BuildRefusal>) -> 
         ),
         None => format!("the server does not let \"{dataset}\" be built"),
     };
-    Error::unnamed(ErrorKind::InvalidArgument, context)
+    // One whose builder has just gone ends by itself.
+    let ends = matches!(why, Some(BuildRefusal::UnderWay));
+    Error::unnamed(ErrorKind::InvalidArgument, context).with_retry(ends)
 }
 
 impl Drop for Build<'_> {
