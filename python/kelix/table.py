@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, cast
 from . import _kelix
 from ._kelix import ArrowBatch, ArrowScan, Item, Link, Walk
 from .codecs import Codec
-from .errors import VersionMismatch
+from .errors import NoSuchTable, VersionMismatch
 
 if TYPE_CHECKING:
     from .store import Store, View
@@ -223,6 +223,10 @@ class Table(_kelix.Table, MutableMapping[K, V]):
         while batch := [(key, value) for key, value in islice(pairs, _BATCH)]:
             self._put_many(batch)
 
+    def copy(self) -> dict[K, V]:
+        """All items, in a `dict`: this process then has a copy of its own."""
+        return dict(self.items())
+
     def pop(self, key: K, default: Any = _MISSING) -> Any:
         """Takes an item out. Of several who do so at once one gets it."""
         while True:
@@ -255,7 +259,11 @@ class Table(_kelix.Table, MutableMapping[K, V]):
     def setdefault(self, key: K, default: Any = None) -> Any:
         """The value of a key, which is put if it is absent. Of several who do so at once one puts it."""
         while True:
-            found = self.get(key, _MISSING)
+            try:
+                found = self.get(key, _MISSING)
+            except NoSuchTable:
+                # The write makes it.
+                found = _MISSING
             if found is not _MISSING:
                 return found
             if self.compare_and_set(key, None, default).done:

@@ -15,7 +15,7 @@ use crate::view::View;
 use crate::wait::{Waited, wait};
 
 /// A connection to a store, for all threads.
-#[pyclass(frozen, module = "kelix._kelix")]
+#[pyclass(frozen, mapping, module = "kelix._kelix")]
 pub struct Store {
     pub shared: Arc<Shared>,
 }

@@ -104,7 +104,7 @@ impl Place {
 }
 
 /// A table.
-#[pyclass(subclass, frozen, module = "kelix._kelix")]
+#[pyclass(subclass, frozen, mapping, module = "kelix._kelix")]
 pub struct Table {
     pub place: Place,
     name: String,
