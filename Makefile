@@ -19,14 +19,14 @@ LOOM_FLAGS = --cfg loom
 LOOM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/loom
 KELIX = $(if $(filter /%,$(DIST)),,./)$(DIST)/kelix
 # Steps of tests.
-TEST = fmt-check lint doc build test-demo unit packaging docs-commands
+TEST = fmt-check lint doc build test-demo unit test-python packaging docs-commands
 TEST_LONG = msrv loom lint-sim sim fuzz test-slow test-durability test-verbs
 
 # The steps of tests run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
 .PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-durability test-verbs test-verbs-long bench report msrv aarch64 other-systems other-release install clean
-.PHONY: toolchain test-tools fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging
+.PHONY: toolchain test-tools fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging wheel test-python
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -68,10 +68,12 @@ dist: toolchain ## build the program and its benchmarks as they are packaged and
 fmt: toolchain ## format the code
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
+	$(CARGO) fmt --manifest-path python/Cargo.toml
 
 lint: toolchain ## run clippy, with warnings as errors
 	@echo "== clippy"
 	$(CARGO) clippy --release --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --release --manifest-path python/Cargo.toml --all-targets --locked -- -D warnings
 
 lint-sim: toolchain
 	@echo "== clippy for the simulator"
@@ -141,6 +143,14 @@ other-release: toolchain ## check that this release and the one before (REF=TAG)
 	@echo "== the release before"
 	@scripts/other-release $(REF)
 
+wheel: toolchain ## build the Python package, in python/dist (maturin)
+	@echo "== wheel"
+	CARGO_TARGET_DIR="$(abspath $(or $(CARGO_TARGET_DIR),target))" maturin build --release --locked --manifest-path python/Cargo.toml --out python/dist
+
+test-python: toolchain ## test the Python package, as it is installed in an empty environment (pip)
+	@echo "== Python"
+	KELIX="$(abspath $(RELEASE))/kelix" scripts/test-python
+
 install: dist ## install the program and its benchmarks below PREFIX (default /usr/local; DESTDIR is honoured)
 	install -d "$(DESTDIR)$(PREFIX)/bin"
 	install -m 755 "$(KELIX)" "$(KELIX)-bench" "$(DESTDIR)$(PREFIX)/bin"
@@ -165,6 +175,7 @@ fmt-check: toolchain
 	@echo "== formatting"
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	$(CARGO) fmt --manifest-path python/Cargo.toml --check
 
 unit: toolchain
 	@echo "== tests"

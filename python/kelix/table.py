@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, ItemsView, KeysView, Mapping, MutableMapping, Sequence, ValuesView
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, Union, cast
 
 from . import _kelix
 from ._kelix import ArrowBatch, ArrowScan, Item, Link, Walk
@@ -33,8 +33,17 @@ ANY = _Any()
 
 _MISSING: Any = object()
 
+
+class Addressed(Protocol):
+    """What a link can lead to: a table of a store, of a view, or of a build."""
+
+    @property
+    def name(self) -> str: ...
+    def _key_bytes(self, key: Any) -> bytes: ...
+
+
 #: Where a link leads: a `Link`, or a table (or its name) and a key, and bytes of the link's own.
-Target = Union[Link, "tuple[Table[Any, Any] | str, Any]", "tuple[Table[Any, Any] | str, Any, bytes]"]
+Target = Union[Link, "tuple[Addressed | str, Any]", "tuple[Addressed | str, Any, bytes]"]
 
 
 class Compared(NamedTuple):
@@ -138,7 +147,7 @@ class Scan:
         return self._table._arrow_scan(self._range.parts(), self._attributes)
 
 
-class Table(_kelix.Table, MutableMapping[K, V]):
+class Table(_kelix.Table[K, V], MutableMapping[K, V]):
     """A table of a store, of a view, as a mapping.
 
     Made by `store["name"]`, `store.table("name", ...)`, `view["name"]` and `view.table("name", ...)`.
@@ -147,10 +156,13 @@ class Table(_kelix.Table, MutableMapping[K, V]):
     __slots__ = ("_of", "_kind", "_key_codec", "_value_codec")
 
     _of: "Store | View"
+    _kind: str | None
+    _key_codec: Codec[K]
+    _value_codec: Codec[V]
 
     def __new__(
         cls, of: "Store | View", name: str, kind: str | None, key: Codec[K], value: Codec[V]
-    ) -> "Table[K, V]":
+    ) -> Self:
         table = super().__new__(cls, of._raw, name, kind, key, value)
         table._of = of
         table._kind = kind
@@ -243,7 +255,7 @@ class Table(_kelix.Table, MutableMapping[K, V]):
         if codec.native == "int":
             # Numbers as values have their lowest byte first.
             data = data[::-1]
-        return cast(V, codec.decode(data))
+        return codec.decode(data)
 
     def popitem(self) -> tuple[K, V]:
         """Takes any item out."""
@@ -351,9 +363,8 @@ class Table(_kelix.Table, MutableMapping[K, V]):
         self, keys: K | Iterable[K], links: Sequence[str], *, depth: int | None = None, depth_first: bool = False
     ) -> Walk:
         """Visits what links of these names lead to, from one key or several, each item once."""
-        if isinstance(keys, (bytes, str, int)):
-            keys = [cast(K, keys)]
-        return self._walk(keys, list(links), depth, depth_first)
+        one = isinstance(keys, (bytes, str, int))
+        return self._walk(cast(Any, [keys] if one else keys), list(links), depth, depth_first)
 
 
 def links_of(
@@ -362,8 +373,8 @@ def links_of(
     """Links as names, tables, keys and bytes."""
     all: list[tuple[str, str, bytes, bytes]] = []
     for name, targets in (links or {}).items():
-        one = isinstance(targets, (Link, tuple))
-        for target in [targets] if one else targets:
+        several: Any = [targets] if isinstance(targets, (Link, tuple)) else targets
+        for target in several:
             all.append((name, *_target(target)))
     return all
 

@@ -124,7 +124,7 @@ unsafe extern "C" fn release_array(array: *mut ArrowArray) {
 }
 
 unsafe extern "C" fn release_stream(stream: *mut ArrowArrayStream) {
-    // SAFETY: as `release_schema`, with `Stream::new`.
+    // SAFETY: as `release_schema`, with `Stream::into_structure`.
     unsafe {
         drop(Box::from_raw((*stream).private_data.cast::<Stream>()));
         (*stream).release = None;
@@ -422,7 +422,7 @@ impl ArrowScan {
             types: self.types,
             last_error: None,
         };
-        PyCapsule::new_with_value(py, stream.new(), c"arrow_array_stream")
+        PyCapsule::new_with_value(py, stream.into_structure(), c"arrow_array_stream")
     }
 }
 
@@ -441,7 +441,7 @@ struct Stream {
 }
 
 impl Stream {
-    fn new(self) -> ArrowArrayStream {
+    fn into_structure(self) -> ArrowArrayStream {
         ArrowArrayStream {
             get_schema: Some(get_schema),
             get_next: Some(get_next),

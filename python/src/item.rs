@@ -1,5 +1,6 @@
 //! Items with all that belongs to them, and walks along their links.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 
@@ -127,10 +128,10 @@ impl Item {
             let mut links: HashMap<String, Vec<Link>> = HashMap::new();
             for (name, attribute) in item.attributes() {
                 let Attribute::Link(link) = attribute else { continue };
-                if !names.contains_key(&link.table) {
-                    names.insert(link.table, session.table_name(link.table)?);
-                }
-                let table = names[&link.table].clone();
+                let table = match names.entry(link.table) {
+                    Entry::Occupied(known) => known.get().clone(),
+                    Entry::Vacant(unknown) => unknown.insert(session.table_name(link.table)?).clone(),
+                };
                 let link = Link { table, key: link.key.to_vec(), data: link.bytes.to_vec() };
                 links.entry(name.to_string()).or_default().push(link);
             }

@@ -6,7 +6,7 @@
 //! sessions of its own.
 
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -18,8 +18,6 @@ use crate::wait::{Waited, wait};
 
 /// How many forks led to this process.
 static FORKS: AtomicU64 = AtomicU64::new(0);
-/// The process that the sessions are of.
-static PROCESS: AtomicU32 = AtomicU32::new(0);
 static STORES: AtomicU64 = AtomicU64::new(1);
 static ALL: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
 
@@ -93,7 +91,6 @@ pub fn forks() -> u64 {
 #[pyfunction]
 #[pyo3(name = "_forked")]
 pub fn forked() {
-    PROCESS.store(std::process::id(), Ordering::Relaxed);
     FORKS.fetch_add(1, Ordering::Relaxed);
     for kept in std::mem::take(&mut *lock(&ALL)) {
         let Some(local) = kept.local.upgrade() else { continue };
@@ -102,16 +99,6 @@ pub fn forked() {
         if let Ok(mut local) = local.try_lock() {
             drop(local.session.take());
         }
-    }
-}
-
-/// Finds out about forks of which Python was not told.
-fn look_for_fork() {
-    let process = std::process::id();
-    match PROCESS.swap(process, Ordering::Relaxed) {
-        0 => {}
-        known if known == process => {}
-        _ => forked(),
     }
 }
 
@@ -178,7 +165,6 @@ impl Shared {
 
     /// This thread's session, which is opened if there is none.
     pub fn local(&self, py: Python<'_>) -> PyResult<Arc<Mutex<Local>>> {
-        look_for_fork();
         self.check_open().or_raise(py)?;
         let found = MINE.with_borrow(|mine| self.mine(mine).cloned());
         if let Some(local) = found {
@@ -308,6 +294,11 @@ impl Shared {
             drop(gone);
         }
         match waited? {
+            // Python was not told of the fork. The next operation is done by a session of this process's own.
+            Waited::Ended(Err(error)) if error.kind() == ErrorKind::Forked => {
+                forked();
+                Err(error.with_retry(true)).or_raise(py)
+            }
             Waited::Ended(result) => result.or_raise(py),
             Waited::LeftBehind(raised) => Err(raised),
         }

@@ -7,7 +7,7 @@ use kelix::{
 };
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyBytes, PyList};
+use pyo3::types::{PyByteArray, PyBytes, PyList, PyType};
 
 use crate::arrow::{ArrowBatch, ArrowScan, Types};
 use crate::batch::Strings;
@@ -277,6 +277,13 @@ impl Table {
             }
         };
         Ok(Table { place, name, key: Codec::of(key, Role::Key)?, value: Codec::of(value, Role::Value)? })
+    }
+
+    /// Types in brackets are for those who check types.
+    #[classmethod]
+    fn __class_getitem__<'py>(class: &Bound<'py, PyType>, types: &Bound<'py, PyAny>) -> Bound<'py, PyType> {
+        let _ = types;
+        class.clone()
     }
 
     /// The table's name.
