@@ -130,6 +130,7 @@ fuzz: toolchain ## run every fuzz target for FUZZ_SECONDS (default 5)
 msrv: toolchain ## check that the minimum Rust version, 1.85, still builds it
 	@echo "== minimum Rust version"
 	@scripts/msrv
+	@scripts/msrv --manifest-path python/Cargo.toml
 
 aarch64: toolchain ## build for Linux on aarch64 and run the tests by qemu-user
 	@echo "== aarch64"

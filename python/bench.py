@@ -59,7 +59,8 @@ def main() -> None:
         table.update(pairs)
         out = np.empty((BATCH, VALUE_BYTES), np.uint8)
         rows: dict[str, tuple[Callable[[list[bytes]], object], int]] = {}
-        rows["a method that does nothing"] = (Getter(store._raw), 0)
+        nothing = table.arrow([])
+        rows["a method that does nothing"] = (lambda keys: [len(nothing) for _ in keys], 0)
         rows["dict[key]"] = (Getter(pairs), 1)
         rows["table[key]"] = (Getter(table), 1)
         rows["table.get(key)"] = (lambda keys, get=table.get: [get(key) for key in keys], 1)

@@ -121,28 +121,34 @@ impl Codec {
         }
     }
 
-    /// An object of bytes that runs no code of anybody's: of functions the bytes, for [`Codec::finish`].
+    /// An object of bytes, made without running any code of Python: of functions the bytes, for [`Codec::finish`]. `None`: the
+    /// bytes are none of this type.
+    #[inline]
+    pub fn plain<'py>(&self, py: Python<'py>, bytes: &[u8]) -> Option<Bound<'py, PyAny>> {
+        let number = match self {
+            Codec::Bytes | Codec::Functions { .. } => return Some(PyBytes::new(py, bytes).into_any()),
+            Codec::Text => return Some(PyString::new(py, std::str::from_utf8(bytes).ok()?).into_any()),
+            Codec::NumberKey => u64::from_be_bytes(bytes.try_into().ok()?),
+            Codec::NumberValue => u64::from_le_bytes(bytes.try_into().ok()?),
+        };
+        let Ok(number) = number.into_pyobject(py);
+        Some(number.into_any())
+    }
+
+    /// The same, with an exception that says what is wrong.
     #[inline]
     pub fn decode<'py>(&self, py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-        match self {
-            Codec::Bytes | Codec::Functions { .. } => Ok(PyBytes::new(py, bytes).into_any()),
-            Codec::Text => match std::str::from_utf8(bytes) {
-                Ok(text) => Ok(PyString::new(py, text).into_any()),
-                Err(error) => {
-                    Err(PyErr::from_value(PyUnicodeDecodeError::new_utf8(py, bytes, error)?.into_any()))
-                }
+        self.plain(py, bytes).ok_or_else(|| self.wrong_bytes(py, bytes))
+    }
+
+    #[cold]
+    fn wrong_bytes(&self, py: Python<'_>, bytes: &[u8]) -> PyErr {
+        match (self, std::str::from_utf8(bytes)) {
+            (Codec::Text, Err(error)) => match PyUnicodeDecodeError::new_utf8(py, bytes, error) {
+                Ok(exception) => PyErr::from_value(exception.into_any()),
+                Err(error) => error,
             },
-            Codec::NumberKey | Codec::NumberValue => {
-                let number = bytes.try_into().map_err(|_| {
-                    let context = format!("{} bytes are no number: numbers have 8", bytes.len());
-                    PyValueError::new_err(context)
-                })?;
-                let number = match self {
-                    Codec::NumberKey => u64::from_be_bytes(number),
-                    _ => u64::from_le_bytes(number),
-                };
-                Ok(number.into_pyobject(py)?.into_any())
-            }
+            _ => PyValueError::new_err(format!("{} bytes are no number: numbers have 8", bytes.len())),
         }
     }
 

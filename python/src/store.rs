@@ -15,7 +15,7 @@ use crate::view::View;
 use crate::wait::{Waited, wait};
 
 /// A connection to a store, for all threads.
-#[pyclass(frozen, mapping, module = "kelix._kelix")]
+#[pyclass(frozen, module = "kelix._kelix")]
 pub struct Store {
     pub shared: Arc<Shared>,
 }
@@ -133,10 +133,5 @@ impl Store {
     /// Ends the sessions of all threads.
     fn close(&self) {
         self.shared.close();
-    }
-
-    /// What `table[key]` costs by the language alone, for benchmarks.
-    fn __getitem__<'py>(&self, key: Bound<'py, PyAny>) -> Bound<'py, PyAny> {
-        key
     }
 }

@@ -137,14 +137,14 @@ impl Table {
         let bytes = encoded.bytes()?;
         let at_once = self.place.at_once(|session, table, scratch| {
             match session.try_get_into(table, bytes, &mut scratch.buffer) {
-                Ok(TryGet::Found(length, _)) => Some(Some(self.value.decode(py, &scratch.buffer[..length]))),
+                Ok(TryGet::Found(length, _)) => Some(Some(self.value.plain(py, &scratch.buffer[..length])?)),
                 Ok(TryGet::Absent) => Some(None),
                 // What waits, and what is an error, is done again where waiting does no harm.
                 Ok(TryGet::WouldWait) | Err(_) => None,
             }
         });
         let decoded = match at_once {
-            Some(found) => found.transpose()?,
+            Some(found) => found,
             None => self.find_slowly(py, bytes.to_vec())?,
         };
         decoded.map(|decoded| self.value.finish(decoded)).transpose()

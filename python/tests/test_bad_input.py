@@ -68,7 +68,7 @@ class BadInput(unittest.TestCase):
             as_text[b"\xff"]
         with self.assertRaises(UnicodeDecodeError):
             list(kelix.connect(SERVER.directory).table(table.name, key=str))
-        with self.assertRaises(ValueError):
+        with self.assertRaisesRegex(ValueError, "1 bytes are no number"):
             as_number[b"\xff"]
         import pyarrow
 
