@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, Self, TypeVar, overload
 
+from typing_extensions import Buffer
+
 from .codecs import Codec
 
 K = TypeVar("K")
@@ -163,9 +165,12 @@ class Table(Generic[K, V]):
         """The item with attributes, links, version and flags; `None`: it is absent."""
     def get_range(self, key: K, start: int, length: int) -> bytes | None:
         """Bytes of a value, from a place in it on; `None`: the key is absent."""
-    def multi_get(self, keys: Iterable[K]) -> list[V | None]:
-        """The values of many keys, in order; `None` where one is absent."""
-    def rows(self, keys: Iterable[K], out: Any) -> bytearray:
+    def multi_get(self, keys: Iterable[K] | Buffer) -> list[V | None]:
+        """The values of many keys, in order; `None` where one is absent.
+
+        Keys are a sequence; or an array of uint8 with a key a row, of a table of bytes, or one of uint64, of numbers.
+        """
+    def rows(self, keys: Iterable[K] | Buffer, out: Any) -> bytearray:
         """Copies values into the rows of writable memory: zeros, and 0 in what is returned, where a key is absent."""
     def attribute_names(self) -> list[str]:
         """The names of attributes and links that items of the table have had."""
@@ -180,6 +185,6 @@ class Table(Generic[K, V]):
     def _put_many(self, pairs: list[tuple[K, V]]) -> None: ...
     def _delete_if(self, key: K, expected: int) -> tuple[bool, int | None]: ...
     def _walk(self, keys: Iterable[Any], links: list[str], depth: int | None, depth_first: bool) -> Walk: ...
-    def _arrow(self, keys: Iterable[K]) -> ArrowBatch: ...
+    def _arrow(self, keys: Iterable[K] | Buffer) -> ArrowBatch: ...
     def _arrow_scan(self, range: dict[str, Any], attributes: list[str]) -> ArrowScan: ...
     def _key_bytes(self, key: K) -> bytes: ...

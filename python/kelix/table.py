@@ -10,6 +10,8 @@ from .codecs import Codec
 from .errors import NoSuchTable, VersionMismatch
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from .store import Store, View
 
 K = TypeVar("K")
@@ -213,7 +215,7 @@ class Table(_kelix.Table[K, V], MutableMapping[K, V]):
         """A range to be read as pairs, or as Arrow data with columns of attributes."""
         return Scan(self, Range(prefix, start, stop, backwards, limit), attributes)
 
-    def arrow(self, keys: Iterable[K]) -> ArrowBatch:
+    def arrow(self, keys: "Iterable[K] | Buffer") -> ArrowBatch:
         """An object with `__arrow_c_array__`: columns `key` and `value`, which is null where a key is absent."""
         return self._arrow(keys)
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use kelix::{Error, ErrorKind};
 use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyList, PyMemoryView, PyTuple};
 
@@ -47,13 +48,40 @@ pub fn encode_keys(codec: &Codec, keys: &Bound<'_, PyAny>) -> PyResult<Strings> 
         }
         return Ok(strings);
     }
-    if keys.is_instance_of::<PyBytes>() {
-        return Err(pyo3::exceptions::PyTypeError::new_err("keys are several, and this is one"));
+    if !keys.is_instance_of::<PyList>() {
+        if let Ok(view) = PyMemoryView::from(keys) {
+            return keys_of_array(codec, &view);
+        }
     }
     for key in keys.try_iter()? {
         strings.push(codec.encode(&key?, Role::Key)?.bytes()?);
     }
     Ok(strings)
+}
+
+/// The bytes of keys that are the rows of an array of bytes, or its numbers.
+fn keys_of_array(codec: &Codec, view: &Bound<'_, PyMemoryView>) -> PyResult<Strings> {
+    let shape: Vec<usize> = view.getattr("shape")?.extract()?;
+    let format: String = view.getattr("format")?.extract()?;
+    let width = match (codec, &shape[..], &format[..]) {
+        (Codec::Bytes, [_, width], "B") => *width,
+        (Codec::NumberKey, [_], "L" | "Q") => 8,
+        _ => {
+            let context = "keys are a sequence, or of bytes an array of uint8 with a key a row, or of int one of uint64";
+            return Err(PyTypeError::new_err(context));
+        }
+    };
+    let count = shape[0];
+    // In rows, whatever strides the array has.
+    let bytes = view.call_method0("tobytes")?;
+    let mut data = bytes.cast::<PyBytes>()?.as_bytes().to_vec();
+    if let Codec::NumberKey = codec {
+        for number in data.chunks_exact_mut(8) {
+            let value = u64::from_ne_bytes(number.try_into().expect("8 bytes"));
+            number.copy_from_slice(&value.to_be_bytes());
+        }
+    }
+    Ok(Strings { data, ends: (1..=count).map(|row| row * width).collect() })
 }
 
 /// Writable memory of an object, one row after the other.

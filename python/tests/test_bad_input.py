@@ -147,6 +147,26 @@ class BadInput(unittest.TestCase):
         self.assertEqual(table.rows([b"1", b"none"], memoryview(out)[:2]), b"\1\0")
         self.assertTrue((out[0] == 1).all() and (out[1] == 0).all())
 
+    def test_keys_in_arrays(self) -> None:
+        table = fresh()
+        table.update((b"%04d" % number, b"%d" % number) for number in range(1000))
+        keys = np.array([b"%04d" % number for number in range(0, 2000, 7)], "S4").view(np.uint8).reshape(-1, 4)
+        wanted = [b"%d" % number if number < 1000 else None for number in range(0, 2000, 7)]
+        self.assertEqual(table.multi_get(keys), wanted)
+        self.assertEqual(table.multi_get(keys[::-2]), wanted[::-2])
+        self.assertEqual(table.multi_get(keys[:0]), [])
+        numbers = fresh("numbers", key=int, value=str)
+        numbers.update((number * 2**50, f"{number}") for number in range(100))
+        keys = np.arange(200, dtype=np.uint64) * np.uint64(2**50)
+        self.assertEqual(numbers.multi_get(keys)[98:101], ["98", "99", None])
+        self.assertEqual(numbers.multi_get(keys[::3])[1], "3")
+        for bad in (np.zeros(4, np.uint8), np.zeros((2, 2, 2), np.uint8), np.zeros((2, 2), np.int8), b"bytes"):
+            with self.assertRaises(TypeError):
+                table.multi_get(bad)
+        for bad in (np.zeros(4, np.int64), np.zeros((2, 8), np.uint8), np.zeros(4), bytearray(8)):
+            with self.assertRaises(TypeError):
+                numbers.multi_get(bad)
+
     def test_codecs_that_fail(self) -> None:
         def fail(_: Any) -> Any:
             raise ZeroDivisionError
