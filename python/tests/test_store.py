@@ -473,6 +473,69 @@ class Ends(unittest.TestCase):
             finally:
                 server.close()
 
+    def test_a_server_that_is_killed_in_a_batch(self) -> None:
+        """An operation under way ends, with an error or without; none hangs, and none brings a wrong byte."""
+        for what in ("update", "multi_get", "scan", "build", "clear"):
+            server = Server()
+            try:
+                store = kelix.connect(server.directory)
+                table = store["t"]
+                table.update((b"%d" % number, b"%d" % number) for number in range(2000))
+                killer = threading.Timer(0.2, server.process.kill)
+                killer.start()
+                until = time.monotonic() + 3
+                with self.assertRaises((kelix.Error, StopIteration)) as raised:
+                    while time.monotonic() < until:
+                        if what == "update":
+                            table.update((b"%d" % number, b"%d" % number) for number in range(2000))
+                        elif what == "multi_get":
+                            keys = [b"%d" % number for number in range(4000)]
+                            wanted = [b"%d" % number if number < 2000 else None for number in range(4000)]
+                            self.assertEqual(table.multi_get(keys), wanted)
+                        elif what == "scan":
+                            for key, value in table.items():
+                                self.assertEqual(key, value)
+                        elif what == "build":
+                            with store.build("shop", {"products": "hash"}) as build:
+                                build["products"].update((b"%d" % number, b"v") for number in range(2000))
+                        else:
+                            table.clear()
+                            table[b"k"] = b"v"
+                    # What reads the last state may go on for ever.
+                    raise StopIteration
+                killer.join()
+                if isinstance(raised.exception, kelix.Error):
+                    self.assertIn(raised.exception.kind, ("unavailable", "timed out", "superseded"), what)
+                # A build has a session of its own.
+                self.assertTrue(store.is_detached or what == "build", what)
+            finally:
+                server.close()
+
+    def test_over_tcp(self) -> None:
+        with Server("--listen", "0") as server:
+            host = kelix.connect(server.directory).statistics()["tcp"]
+            store = kelix.connect(host)
+            self.assertEqual(store.fabric, "tcp")
+            table = store.table("t", key=str, value=kelix.json, kind="ordered")
+            table.update({f"{number:04}": number for number in range(500)})
+            self.assertEqual([table[f"{number:04}"] for number in range(500)], list(range(500)))
+            self.assertEqual(table.multi_get(["0007", "none"]), [7, None])
+            self.assertEqual(list(table.items(prefix="001", limit=2)), [("0010", 10), ("0011", 11)])
+            with store.build("shop", {"products": "hash"}) as build:
+                build["products"][b"42"] = b"x" * 100_000
+            view = store.view("shop")["products"]
+            self.assertEqual((view[b"42"], view.get_range(b"42", 7, 2)), (b"x" * 100_000, b"xx"))
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    table["child"] = table["0007"]
+                    status = 0 if len(view[b"42"]) == 100_000 else 1
+                finally:
+                    os._exit(status)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            self.assertEqual((table["child"], len(table)), (7, 501))
+
     def test_a_signal_ends_a_wait(self) -> None:
         program = """
 import sys, time, kelix
