@@ -145,11 +145,15 @@ impl Shared {
     /// Ends all sessions. Those that another thread is using end with what it does.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
+        self.end_sessions(|_| true);
+    }
+
+    /// Ends those of the sessions that are wanted.
+    fn end_sessions(&self, wanted: impl Fn(&Arc<Mutex<Local>>) -> bool) {
         let (mine, others) =
-            std::mem::take(&mut *lock(&ALL)).into_iter().partition(|kept| kept.store == self.id);
+            std::mem::take(&mut *lock(&ALL)).into_iter().partition(|kept: &Kept| kept.store == self.id);
         *lock(&ALL) = others;
-        let mine: Vec<Kept> = mine;
-        for local in mine.iter().filter_map(|kept| kept.local.upgrade()) {
+        for local in mine.iter().filter_map(|kept: &Kept| kept.local.upgrade()).filter(wanted) {
             if let Ok(mut local) = local.try_lock() {
                 drop(local.session.take());
             }
@@ -215,7 +219,8 @@ impl Shared {
         call: impl FnOnce(&mut Session, Table, &mut Scratch) -> Option<T>,
     ) -> Option<T> {
         MINE.with_borrow(|mine| {
-            let mut local = self.mine(mine)?.try_lock().ok()?;
+            let mut local =
+                self.mine(mine)?.try_lock().ok().filter(|_| !self.closed.load(Ordering::Relaxed))?;
             let Local { session, tables, drops, scratch } = &mut *local;
             if *drops != self.drops.load(Ordering::Relaxed) {
                 return None;
@@ -293,6 +298,11 @@ impl Shared {
             });
             drop(gone);
         }
+        if self.closed.load(Ordering::Relaxed) {
+            // It was closed meanwhile.
+            let session = local.try_lock().ok().and_then(|mut local| local.session.take());
+            drop(session);
+        }
         match waited? {
             // Python was not told of the fork. The next operation is done by a session of this process's own.
             Waited::Ended(Err(error)) if error.kind() == ErrorKind::Forked => {
@@ -307,7 +317,8 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.close();
+        // One that a stream reads in has a third owner, besides its thread and whoever looks here.
+        self.end_sessions(|local| Arc::strong_count(local) <= 2);
     }
 }
 

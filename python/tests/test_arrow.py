@@ -1,5 +1,6 @@
 """What other libraries read of the Arrow interfaces."""
 
+import gc
 import threading
 import unittest
 from typing import Any
@@ -101,6 +102,16 @@ class Arrow(unittest.TestCase):
         self.assertEqual(direct["value"].sum(), sum(range(70_000)) * 3)
         scanned = pyarrow.RecordBatchReader.from_stream(table.scan().arrow())  # noqa: F841, read by its name
         self.assertEqual(duckdb.sql("select count(*), max(value) from scanned").fetchall(), [(70_000, 209_997)])
+
+    def test_a_stream_outlives_the_objects_that_it_came_of(self) -> None:
+        table = fresh()
+        table.update((b"%d" % number, b"v") for number in range(100_000))
+        name = table.name
+        del table
+        reader = pyarrow.RecordBatchReader.from_stream(kelix.connect(SERVER.directory)[name].scan().arrow())
+        gc.collect()
+        kelix.connect(SERVER.directory)[name][b"0"]
+        self.assertEqual(reader.read_all().num_rows, 100_000)
 
     def test_a_stream_of_a_store_that_was_closed(self) -> None:
         store = kelix.connect(SERVER.directory)

@@ -444,6 +444,31 @@ class Ends(unittest.TestCase):
                 use()
         store.close()
 
+    def test_a_store_that_is_closed_while_threads_use_it(self) -> None:
+        store = kelix.connect(SERVER.directory)
+        table = store["t.closed.in.use"]
+        table[b"k"] = b"v"
+        ended: list[str] = []
+        began = threading.Barrier(5)
+
+        def work() -> None:
+            table[b"k"]
+            began.wait()
+            try:
+                while True:
+                    self.assertEqual(table[b"k"], b"v")
+                    table[b"k"] = b"v"
+            except kelix.InvalidArgument as error:
+                ended.append(str(error))
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        [thread.start() for thread in threads]
+        began.wait()
+        time.sleep(0.1)
+        store.close()
+        [thread.join(20) for thread in threads]
+        self.assertEqual(ended, ["session: invalid argument: the store is closed"] * 4)
+
     def test_a_server_that_is_killed_and_another_one(self) -> None:
         with tempfile.TemporaryDirectory() as directory:
             server = Server(directory=directory)
