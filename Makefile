@@ -20,13 +20,13 @@ LOOM_TARGET = $(abspath $(or $(CARGO_TARGET_DIR),target))/loom
 KELIX = $(if $(filter /%,$(DIST)),,./)$(DIST)/kelix
 # Steps of tests.
 TEST = fmt-check lint doc build test-demo unit packaging docs-commands
-TEST_LONG = msrv loom lint-sim sim fuzz test-slow test-durability test-verbs
+TEST_LONG = msrv test-capi test-python loom lint-sim sim fuzz test-slow test-durability test-verbs
 
 # The steps of tests run in the order written, also under `make -j`.
 .NOTPARALLEL:
 
 .PHONY: help build demo test test-long fmt lint doc loom sim mutants second-opinion fuzz test-slow test-durability test-verbs test-verbs-long bench report msrv aarch64 other-systems other-release install clean
-.PHONY: install-capi test-capi toolchain test-tools fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging
+.PHONY: install-capi test-capi toolchain test-tools fmt-check lint-sim unit docs-commands graph web map map-data deb dist test-packaging test-demo packaging wheel test-python
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -68,6 +68,7 @@ dist: toolchain ## build the program and its benchmarks as they are packaged and
 fmt: toolchain ## format the code
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
+	$(CARGO) fmt --manifest-path python/Cargo.toml
 
 lint: toolchain ## run clippy, with warnings as errors
 	@echo "== clippy"
@@ -128,6 +129,7 @@ fuzz: toolchain ## run every fuzz target for FUZZ_SECONDS (default 5)
 msrv: toolchain ## check that the minimum Rust version, 1.85, still builds it
 	@echo "== minimum Rust version"
 	@scripts/msrv
+	@scripts/msrv --manifest-path python/Cargo.toml
 
 aarch64: toolchain ## build for Linux on aarch64 and run the tests by qemu-user
 	@echo "== aarch64"
@@ -140,6 +142,15 @@ other-systems: toolchain ## check that the TCP client builds for Windows, macOS 
 other-release: toolchain ## check that this release and the one before (REF=TAG) understand each other
 	@echo "== the release before"
 	@scripts/other-release $(REF)
+
+wheel: toolchain ## build the Python package, in python/dist
+	@echo "== wheel"
+	@scripts/wheel
+
+test-python: test-tools toolchain ## test the Python package, as it is installed in an empty environment
+	@echo "== Python"
+	$(CARGO) clippy --release --manifest-path python/Cargo.toml --target-dir "$(abspath $(or $(CARGO_TARGET_DIR),target))" --all-targets --locked -- -D warnings
+	KELIX="$(abspath $(RELEASE))/kelix" scripts/test-python
 
 install: dist ## install the program and its benchmarks below PREFIX (default /usr/local; DESTDIR is honoured)
 	install -d "$(DESTDIR)$(PREFIX)/bin"
@@ -173,6 +184,7 @@ fmt-check: toolchain
 	@echo "== formatting"
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	$(CARGO) fmt --manifest-path python/Cargo.toml --check
 
 unit: toolchain
 	@echo "== tests"

@@ -1,0 +1,60 @@
+//! The client's errors as exceptions.
+
+use kelix::{Effect, Error, ErrorKind};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// The exception that an error is: of the class that `kelix.errors` has for its kind.
+pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
+    let effect = match error.effect() {
+        Effect::No => "no",
+        Effect::Yes => "yes",
+        Effect::Unknown => "unknown",
+    };
+    let parts = (
+        error.kind().name(),
+        error.to_string(),
+        error.retry(),
+        effect,
+        error.operation(),
+        error.needed_bytes(),
+    );
+    match make(py).and_then(|make| make.bind(py).call1(parts)) {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(error) => error,
+    }
+}
+
+fn make(py: Python<'_>) -> PyResult<&Py<PyAny>> {
+    MAKE.get_or_try_init(py, || Ok(py.import("kelix.errors")?.getattr("_make")?.unbind()))
+}
+
+/// The exception of an argument that makes no sense.
+pub fn invalid(py: Python<'_>, operation: &'static str, context: impl Into<String>) -> PyErr {
+    exception(py, &Error::new(ErrorKind::InvalidArgument, operation, context))
+}
+
+/// The exception of a panic. The session in which it happened is given up.
+pub fn internal(py: Python<'_>, panic: &(dyn std::any::Any + Send)) -> PyErr {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+    let parts = ("internal", format!("a fault of Kelix: {text}"), false, "unknown", "", None::<usize>);
+    match make(py).and_then(|make| make.bind(py).call1(parts)) {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(error) => error,
+    }
+}
+
+/// Results of the client as results of functions of Python.
+pub trait OrRaise<T> {
+    /// The value, or the exception that the error is.
+    fn or_raise(self, py: Python<'_>) -> PyResult<T>;
+}
+
+impl<T> OrRaise<T> for kelix::Result<T> {
+    fn or_raise(self, py: Python<'_>) -> PyResult<T> {
+        self.map_err(|error| exception(py, &error))
+    }
+}
