@@ -433,9 +433,9 @@ impl Session {
     pub fn try_get_into(&mut self, table: Table, key: impl Key, buffer: &mut [u8]) -> Result<TryGet> {
         let key = key.into_bytes();
         self.operate("try_get_into", |session| {
-            let Session { engine, catalogue, .. } = session;
+            let Session { engine, catalogue, landing, .. } = session;
             let Some(table) = catalogue.bound(engine, table) else { return Ok(TryGet::WouldWait) };
-            let found = engine.try_fetch_into(table.id, key.as_ref(), buffer)?;
+            let found = engine.try_fetch_into(table.id, key.as_ref(), buffer, landing)?;
             let is_listed = catalogue.is_listed(engine, table.generation);
             Ok(if is_listed { found } else { TryGet::WouldWait })
         })

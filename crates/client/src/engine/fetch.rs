@@ -14,7 +14,7 @@ use kelix_wire::{Op, RequestHead, Status};
 use super::{Connection, End, Engine, LOST, Patience, check_answer, nanoseconds};
 use crate::ordered::Looked;
 use crate::pointers::Pointer;
-use crate::read::{Landing, ReadOp};
+use crate::read::{Landing, ReadOp, Step};
 use crate::transport::{Answer, Path, PostError, RequestId, bytes_from};
 
 /// Rounds of asking and reading before a get gives up on an item that is never the same twice.
@@ -446,7 +446,13 @@ impl Engine {
     /// Gets a value into a buffer as [`Engine::fetch_into`] does, if that takes no look around, no message and
     /// no READ that is waited for.
     #[inline(always)]
-    pub fn try_fetch_into(&mut self, id: TableId, key: &[u8], buffer: &mut [u8]) -> Result<TryGet> {
+    pub fn try_fetch_into(
+        &mut self,
+        id: TableId,
+        key: &[u8],
+        buffer: &mut [u8],
+        landing: &mut Landing,
+    ) -> Result<TryGet> {
         check_key(id, key)?;
         if !self.transport.countdown.has_more() {
             return Ok(TryGet::WouldWait);
@@ -456,8 +462,45 @@ impl Engine {
             AtHand::Value(length, version) if length <= buffer.len() => Ok(TryGet::Found(length, version)),
             AtHand::Value(length, _) => Err(too_small(length, buffer)),
             AtHand::Absent => Ok(TryGet::Absent),
-            AtHand::Unknown => Ok(TryGet::WouldWait),
+            AtHand::Unknown => self.try_read_into(id, key, buffer, landing),
         }
+    }
+
+    /// The same by an operation whose READs are done when they are posted: for keys that are not in their main
+    /// bucket, and items that are not plain.
+    #[cold]
+    fn try_read_into(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        buffer: &mut [u8],
+        landing: &mut Landing,
+    ) -> Result<TryGet> {
+        if !self.transport.begins_with_index() || table.kind().is_ordered() {
+            return Ok(TryGet::WouldWait);
+        }
+        // Of a large value no piece is read.
+        landing.want_part(0..0);
+        let route = self.transport.route(table, key);
+        let mut read = self.transport.start_read(PLAIN, (table, key), route, None);
+        let step = loop {
+            let posted = read.cost().reads;
+            match self.transport.advance_read(&mut read, key, landing) {
+                Step::Pending if read.cost().reads != posted => {}
+                step => break step,
+            }
+        };
+        landing.want_whole();
+        if step != Step::Valid || landing.is_large() {
+            return Ok(TryGet::WouldWait);
+        }
+        self.transport.finish_read(&read, None);
+        let value = landing.value();
+        match buffer.get_mut(..value.len()) {
+            Some(target) => target.copy_from_slice(value),
+            None => return Err(too_small(value.len(), buffer)),
+        }
+        Ok(TryGet::Found(value.len(), landing.view().version()))
     }
 
     /// Copies a value in straight code, where memory is within reach of loads and the value stands in its item
