@@ -43,6 +43,15 @@ pub enum TryGet {
     WouldWait,
 }
 
+/// Copies a value, if the buffer has room for it. Returns its length.
+#[inline(always)]
+fn copy_value(item: PlainItem<'_>, buffer: &mut [u8]) -> Option<usize> {
+    if let Some(target) = buffer.get_mut(..item.value_bytes()) {
+        item.copy_value(target)?;
+    }
+    Some(item.value_bytes())
+}
+
 /// A part of a value that was copied into a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ValuePart {
@@ -425,7 +434,9 @@ impl Engine {
         waits && patience.waited(now_ns) < self.connection.options.timeout
     }
 
-    /// Gets a value into a buffer: its length and version.
+    /// Gets a value into a buffer: its length and version. It says once more what [`Engine::copy_at_hand`] says:
+    /// through a result of three cases it is so many instructions longer that a processor does not come to the
+    /// next get while it waits for the memory of this one.
     #[inline(always)]
     pub fn fetch_into(
         &mut self,
@@ -435,12 +446,32 @@ impl Engine {
         landing: &mut Landing,
     ) -> Result<Option<(usize, Version)>> {
         self.begin(id, key)?;
-        match self.copy_at_hand(id, key, buffer) {
-            AtHand::Value(length, version) if length <= buffer.len() => Ok(Some((length, version))),
-            AtHand::Value(length, _) => Err(too_small(length, buffer)),
-            AtHand::Absent => Ok(None),
-            AtHand::Unknown => self.fetch_into_slowly(id, key, buffer, landing),
+        if self.transport.begins_with_index() && !id.kind().is_ordered() {
+            let hash = self.transport.hash(id, key);
+            let found = self.transport.read_direct(id, hash, key, |item| copy_value(item, buffer));
+            if let Some((_, incarnation, length)) = found {
+                let fits = length <= buffer.len();
+                let version = Version(incarnation.0);
+                return if fits { Ok(Some((length, version))) } else { Err(too_small(length, buffer)) };
+            }
+        } else if self.transport.begins_with_index() {
+            let reader = self.transport.reader_in_order(id);
+            let looked = reader.look_in_order(id, key, |item| copy_value(item, buffer));
+            let (length, version) = match looked {
+                Looked::Inline(value) => {
+                    if let Some(target) = buffer.get_mut(..8) {
+                        target.copy_from_slice(&value.to_le_bytes());
+                    }
+                    (8, Version(value))
+                }
+                Looked::Copied(pointer, length) => (length, Version(pointer.incarnation.0)),
+                Looked::Absent => return Ok(None),
+                Looked::At(_) | Looked::Unknown => return self.fetch_into_slowly(id, key, buffer, landing),
+            };
+            let fits = length <= buffer.len();
+            return if fits { Ok(Some((length, version))) } else { Err(too_small(length, buffer)) };
         }
+        self.fetch_into_slowly(id, key, buffer, landing)
     }
 
     /// Gets a value into a buffer as [`Engine::fetch_into`] does, if that takes no look around, no message and
@@ -510,20 +541,15 @@ impl Engine {
         if !self.transport.begins_with_index() {
             return AtHand::Unknown;
         }
-        let mut copy = |item: PlainItem<'_>| {
-            if let Some(target) = buffer.get_mut(..item.value_bytes()) {
-                item.copy_value(target)?;
-            }
-            Some(item.value_bytes())
-        };
         if !id.kind().is_ordered() {
             let hash = self.transport.hash(id, key);
-            return match self.transport.read_direct(id, hash, key, copy) {
+            return match self.transport.read_direct(id, hash, key, |item| copy_value(item, buffer)) {
                 Some((_, incarnation, length)) => AtHand::Value(length, Version(incarnation.0)),
                 None => AtHand::Unknown,
             };
         }
-        match self.transport.reader_in_order(id).look_in_order(id, key, &mut copy) {
+        let reader = self.transport.reader_in_order(id);
+        match reader.look_in_order(id, key, |item| copy_value(item, buffer)) {
             Looked::Inline(value) => {
                 if let Some(target) = buffer.get_mut(..8) {
                     target.copy_from_slice(&value.to_le_bytes());
