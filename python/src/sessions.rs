@@ -163,7 +163,7 @@ impl Shared {
     fn check_open(&self) -> Result<()> {
         match self.closed.load(Ordering::Relaxed) {
             false => Ok(()),
-            true => Err(Error::new(ErrorKind::InvalidArgument, "session", "the store is closed")),
+            true => Err(closed()),
         }
     }
 
@@ -238,8 +238,8 @@ impl Shared {
     ) -> PyResult<T> {
         let local = self.local(py)?;
         self.run_in(py, &local, move |local| {
-            let Local { session, scratch, .. } = local;
-            call(session.as_mut().ok_or_else(closed)?, scratch)
+            let (session, scratch) = local.parts()?;
+            call(session, scratch)
         })
     }
 
@@ -261,14 +261,15 @@ impl Shared {
             }
             let known = local.tables.get(named.number).is_some_and(Option::is_some);
             let table = local.table(&named, makes)?;
-            let Local { session, scratch, .. } = local;
-            let result = call(session.as_mut().ok_or_else(closed)?, table, scratch);
+            let (session, scratch) = local.parts()?;
+            let result = call(session, table, scratch);
             match result {
                 // Somebody has dropped the table, and there may be another of the name.
                 Err(error) if known && error.kind() == ErrorKind::NoSuchTable => {
                     local.tables[named.number] = None;
                     let table = local.table(&named, makes)?;
-                    call(local.session.as_mut().ok_or_else(closed)?, table, &mut local.scratch)
+                    let (session, scratch) = local.parts()?;
+                    call(session, table, scratch)
                 }
                 result => result,
             }
@@ -343,7 +344,7 @@ impl Local {
         if let Some(Some(table)) = self.tables.get(named.number) {
             return Ok(*table);
         }
-        let session = self.session.as_mut().ok_or_else(closed)?;
+        let session = self.session()?;
         let table = match (session.table(&named.name), named.kind) {
             (Err(error), kind) if makes && error.kind() == ErrorKind::NoSuchTable => {
                 session.create_table_of(kind.unwrap_or_default(), &named.name)?

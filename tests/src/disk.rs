@@ -227,8 +227,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk below a directory of a test, for this thread and what it starts. `None`: there is none to be had
-    /// here, which is said, and fails in CI.
+    /// A disk below a directory of a test, for this thread and what it starts. `None`: there is none to be
+    /// had here, which is said, and fails in CI.
     pub fn mount_in(run: &RunDir) -> Option<Disk> {
         let path = run.path().join("disk");
         std::fs::create_dir(&path).unwrap();

@@ -1,5 +1,5 @@
-//! What bindings of other languages stand on: parts of values, gets that never wait, plain arrays, scans that hold
-//! no borrow, numbers of the caller's own, and sessions that a child inherits.
+//! What bindings of other languages stand on: parts of values, gets that never wait, plain arrays, scans that
+//! hold no borrow, numbers of the caller's own, and sessions that a child inherits.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -157,7 +157,7 @@ fn a_get_that_never_waits_says_so() {
     }
     // From here on nobody answers.
     server.process.stop_still();
-    let began = Instant::now();
+    let (began, before) = (Instant::now(), session.cost().messages);
     let mut found = [0; 4];
     for (table, found) in tables.iter().zip(&mut found) {
         for key in 0..600u64 {
@@ -169,7 +169,8 @@ fn a_get_that_never_waits_says_so() {
                 }
                 TryGet::Absent => assert!(key >= 500 && table.kind().is_ordered(), "{key}"),
                 TryGet::Found(..) => panic!("a value of another length"),
-                // A look around is due: that of a server which stands still, and has nothing new, waits for nobody.
+                // A look around is due: that of a server which stands still, and has nothing new, waits for
+                // nobody.
                 TryGet::WouldWait if key < 500 => {
                     assert!(session.get_into(*table, key, &mut buffer).unwrap().is_some());
                 }
@@ -178,6 +179,7 @@ fn a_get_that_never_waits_says_so() {
         }
     }
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    assert_eq!(session.cost().messages, before, "a get that never waits asked the server");
     assert!(found.iter().all(|found| *found > 490), "{found:?}");
     let error = session.try_get_into(tables[0], 7u64, &mut [0; 7]).unwrap_err();
     assert_eq!((error.kind(), error.needed_bytes()), (ErrorKind::BufferTooSmall, Some(8)));
@@ -339,6 +341,10 @@ fn check_pages(session: &mut Session, table: Table, what: &str) {
     let first: Vec<Item> = (0..10).map(|_| scanner.next_item().unwrap().expect("more")).collect();
     let mut rest = scanner.pause();
     let (mut rows, mut seen) = (Rows::new(), first.len());
+    // A page of none is one of one.
+    assert!(rest.next_rows(session, &mut rows, 0).unwrap() && rows.key(0) == items[seen].key(), "{what}");
+    assert_eq!(rows.len(), 1, "{what}");
+    seen += 1;
     while rest.next_rows(session, &mut rows, 100).unwrap() || !rows.is_empty() {
         assert!((0..rows.len()).all(|row| rows.key(row) == items[seen + row].key()), "{what}");
         seen += rows.len();
@@ -416,8 +422,8 @@ fn submitted_operations_carry_their_callers_numbers_and_polls_keep_their_limit()
     }
 }
 
-/// A process forks with a session that works: the child is refused by it, opens one of its own, and goes; the parent
-/// notices nothing of that.
+/// A process forks with a session that works: the child is refused by it, opens one of its own, and goes; the
+/// parent notices nothing of that.
 #[test]
 fn a_forked_child_is_refused_and_leaves_nothing_behind() {
     let _watchdog = watchdog("forks");

@@ -421,8 +421,8 @@ fn prefix(session: &mut Session, table: Table, what: &str) -> u64 {
 
 /// Cuts the power of a disk under a server, and gives the disk back for the next one.
 fn cut_power(disk: &Disk, random: &mut Random, server: &mut ServerProcess) {
-    // Power goes for all at once: a server that went on for a moment would find its log failed, and tell readers
-    // of all that is in memory.
+    // Power goes for all at once: a server that went on for a moment would find its log failed, and tell
+    // readers of all that is in memory.
     server.process.stop_still();
     disk.cut(random);
     server.process.kill();

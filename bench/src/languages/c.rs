@@ -1,4 +1,5 @@
-//! The C interface: gets through `libkelix`, loaded, against the same of the Rust client that is in this program.
+//! The C interface: gets through `libkelix`, loaded, against the same of the Rust client that is in this
+//! program.
 
 use std::ffi::{c_int, c_void};
 use std::hint::black_box;

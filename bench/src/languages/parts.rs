@@ -1,5 +1,5 @@
-//! What the library has for bindings, against what it has had before: parts of values against whole ones, gets that
-//! never wait against those that may.
+//! What the library has for bindings, against what it has had before: parts of values against whole ones,
+//! gets that never wait against those that may.
 
 use kelix::{Session, Table, TryGet};
 use kelix_report::interleave::compare;

@@ -252,7 +252,7 @@
 #define KELIX_BEGAN_HERE UINT64_MAX
 
 /**
- * It failed.
+ * The operation failed.
  */
 #define KELIX_FAILED 0
 

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::ptr::null;
 
-use kelix::{Completion, Item, Outcome, PausedScan, Version};
+use kelix::{Completion, Item, Outcome, PausedScan, Ticket, Version};
 
 use crate::batch::check_index;
 use crate::call::{Session, in_session};
@@ -33,7 +33,7 @@ struct Ended {
     error: Option<ErrorRecord>,
 }
 
-/// It failed.
+/// The operation failed.
 pub const KELIX_FAILED: c_int = 0;
 /// A get: KELIX_OK, or KELIX_ABSENT.
 pub const KELIX_GOT: c_int = 1;
@@ -65,6 +65,27 @@ pub struct kelix_completion {
     pub items: usize,
 }
 
+/// Runs a function that submits something, which gets the caller's number.
+///
+/// # Safety
+///
+/// The promises of the crate.
+unsafe fn submit(
+    name: &'static str,
+    session: *mut kelix_session,
+    user_data: u64,
+    call: impl FnOnce(&mut Session) -> Result<Ticket>,
+) -> c_int {
+    // SAFETY: the promises.
+    unsafe {
+        in_session(name, session, |inside| {
+            let ticket = call(inside)?;
+            inside.session.set_number(ticket, user_data);
+            Ok(KELIX_OK)
+        })
+    }
+}
+
 /// Submits a get of an item. It begins with the next kelix_poll(), together with all others submitted until
 /// then; `user_data` is the caller's number for it, which its completion has. KELIX_INVALID_ARGUMENT: the key
 /// cannot be; then there is no completion, as after any error of the functions that submit.
@@ -77,10 +98,8 @@ pub unsafe extern "C" fn kelix_submit_get(
 ) -> c_int {
     // SAFETY: the promises.
     unsafe {
-        in_session("kelix_submit_get", session, |inside| {
-            let ticket = inside.session.submit_get(table.table(), key.get("key")?)?;
-            inside.session.set_number(ticket, user_data);
-            Ok(KELIX_OK)
+        submit("kelix_submit_get", session, user_data, |inside| {
+            Ok(inside.session.submit_get(table.table(), key.get("key")?)?)
         })
     }
 }
@@ -96,11 +115,9 @@ pub unsafe extern "C" fn kelix_submit_put(
 ) -> c_int {
     // SAFETY: the promises.
     unsafe {
-        in_session("kelix_submit_put", session, |inside| {
+        submit("kelix_submit_put", session, user_data, |inside| {
             let (key, value) = (key.get("key")?, value.get("value")?);
-            let ticket = inside.session.submit_put(table.table(), key, value)?;
-            inside.session.set_number(ticket, user_data);
-            Ok(KELIX_OK)
+            Ok(inside.session.submit_put(table.table(), key, value)?)
         })
     }
 }
@@ -115,10 +132,8 @@ pub unsafe extern "C" fn kelix_submit_delete(
 ) -> c_int {
     // SAFETY: the promises.
     unsafe {
-        in_session("kelix_submit_delete", session, |inside| {
-            let ticket = inside.session.submit_delete(table.table(), key.get("key")?)?;
-            inside.session.set_number(ticket, user_data);
-            Ok(KELIX_OK)
+        submit("kelix_submit_delete", session, user_data, |inside| {
+            Ok(inside.session.submit_delete(table.table(), key.get("key")?)?)
         })
     }
 }
@@ -136,12 +151,10 @@ pub unsafe extern "C" fn kelix_submit_compare_and_set(
 ) -> c_int {
     // SAFETY: the promises.
     unsafe {
-        in_session("kelix_submit_compare_and_set", session, |inside| {
+        submit("kelix_submit_compare_and_set", session, user_data, |inside| {
             let (key, value) = (key.get("key")?, value.get("value")?);
             let expected = expected_version(expected)?;
-            let ticket = inside.session.submit_compare_and_set(table.table(), key, expected, value)?;
-            inside.session.set_number(ticket, user_data);
-            Ok(KELIX_OK)
+            Ok(inside.session.submit_compare_and_set(table.table(), key, expected, value)?)
         })
     }
 }
@@ -157,11 +170,9 @@ pub unsafe extern "C" fn kelix_submit_compare_and_delete(
 ) -> c_int {
     // SAFETY: the promises.
     unsafe {
-        in_session("kelix_submit_compare_and_delete", session, |inside| {
+        submit("kelix_submit_compare_and_delete", session, user_data, |inside| {
             let (key, expected) = (key.get("key")?, Version(expected));
-            let ticket = inside.session.submit_compare_and_delete(table.table(), key, expected)?;
-            inside.session.set_number(ticket, user_data);
-            Ok(KELIX_OK)
+            Ok(inside.session.submit_compare_and_delete(table.table(), key, expected)?)
         })
     }
 }
@@ -176,11 +187,9 @@ pub unsafe extern "C" fn kelix_submit_scan(
 ) -> c_int {
     // SAFETY: the promises.
     unsafe {
-        in_session("kelix_submit_scan", session, |inside| {
+        submit("kelix_submit_scan", session, user_data, |inside| {
             let range = passed(range, "range")?.scan()?;
-            let ticket = inside.session.submit_scan(table.table(), &range)?;
-            inside.session.set_number(ticket, user_data);
-            Ok(KELIX_OK)
+            Ok(inside.session.submit_scan(table.table(), &range)?)
         })
     }
 }
@@ -195,11 +204,9 @@ pub unsafe extern "C" fn kelix_submit_page(
 ) -> c_int {
     // SAFETY: the promises.
     unsafe {
-        in_session("kelix_submit_page", session, |inside| {
+        submit("kelix_submit_page", session, user_data, |inside| {
             let paused = enter(scan)?.take(inside)?;
-            let ticket = inside.session.submit_page(paused)?;
-            inside.session.set_number(ticket, user_data);
-            Ok(KELIX_OK)
+            Ok(inside.session.submit_page(paused)?)
         })
     }
 }

@@ -392,8 +392,8 @@ impl Session {
     }
 
     /// Puts many plain items, in any order: of several with one key any may stay. The result has one entry an
-    /// item, in order: its version, or why it failed. Once
-    /// the server has failed to answer one, the rest is not sent.
+    /// item, in order: its version, or why it failed. Once the server has failed to answer one, the rest is
+    /// not sent.
     pub fn multi_put(&mut self, table: Table, items: &[(&[u8], &[u8])]) -> Result<Vec<Result<Version>>> {
         const OPERATION: &str = "multi_put";
         self.operate(OPERATION, |session| {

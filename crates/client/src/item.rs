@@ -56,9 +56,9 @@ impl Names {
     }
 }
 
-/// The name of an attribute, which remembers the number that it has in the table whose items were read with it
-/// last: so it is compared with one name an item, and not with all that the table has. Any number of tables and
-/// threads may use one.
+/// The name of an attribute, which remembers the number that it has in the table whose items were read with
+/// it last: so it is compared with one name an item, and not with all that the table has. Any number of
+/// tables and threads may use one.
 #[derive(Default, Debug)]
 pub struct Name {
     text: String,
@@ -190,7 +190,12 @@ impl Item {
     /// The links under a name, as they stand in the item.
     #[inline]
     pub(crate) fn raw_links(&self, name: &str) -> impl Iterator<Item = LinkView<'_>> {
-        let named = self.name_id(name).and_then(|id| Some((id, self.section()?)));
+        self.raw_links_under(self.name_id(name))
+    }
+
+    #[inline]
+    fn raw_links_under(&self, id: Option<NameId>) -> impl Iterator<Item = LinkView<'_>> {
+        let named = id.and_then(|id| Some((id, self.section()?)));
         let (id, section) = named.unwrap_or((NameId(0), Section::EMPTY));
         section.links_of(id)
     }
@@ -288,8 +293,8 @@ impl Item {
         self.section()?.bytes_of(self.name_id(name)?)
     }
 
-    /// The first attribute of this name that is bytes, as [`Item::bytes`] finds it: for loops over items of many
-    /// attributes.
+    /// The first attribute of this name that is bytes, as [`Item::bytes`] finds it: for loops over items of
+    /// many attributes.
     #[inline]
     pub fn bytes_of(&self, name: &Name) -> Option<&[u8]> {
         self.section()?.bytes_of(self.names.number_of(name)?)
@@ -298,9 +303,7 @@ impl Item {
     /// The links under this name, in order, as [`Item::links`] finds them.
     #[inline]
     pub fn links_of(&self, name: &Name) -> impl Iterator<Item = Link<'_>> {
-        let named = self.section().and_then(|section| Some((section, self.names.number_of(name)?)));
-        let (section, id) = named.unwrap_or((Section::EMPTY, NameId(0)));
-        section.links_of(id).map(|link| Link::of(&link))
+        self.raw_links_under(self.names.number_of(name)).map(|link| Link::of(&link))
     }
 
     /// The links under this name, in order.
@@ -420,8 +423,8 @@ pub struct Values {
     entries: Vec<ValueEntry>,
 }
 
-/// Where the value of a key stands in [`Values::data`], and what belongs to it. In an array of these other languages
-/// find a batch without a call a key.
+/// Where the value of a key stands in [`Values::data`], and what belongs to it. In an array of these other
+/// languages find a batch without a call a key.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ValueEntry {

@@ -8,7 +8,8 @@ use kelix_types::{NameId, Version};
 
 use crate::item::{Item, Room};
 
-/// The keys and values of a scan, and attributes if some are wanted, in buffers that are reused from scan to scan.
+/// The keys and values of a scan, and attributes if some are wanted, in buffers that are reused from scan to
+/// scan.
 #[derive(Clone, Default, Debug)]
 pub struct Rows {
     /// Numbers with inline values: the number with its highest byte first, and the value. A scan brings these
@@ -23,8 +24,8 @@ pub struct Rows {
     ids: Vec<Option<NameId>>,
 }
 
-/// Where a key and its value stand in [`Rows::data`], and what belongs to them. In an array of these other languages
-/// find the rows of a scan without a call a row.
+/// Where a key and its value stand in [`Rows::data`], and what belongs to them. In an array of these other
+/// languages find the rows of a scan without a call a row.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RowEntry {
@@ -71,7 +72,8 @@ impl Rows {
         Rows::default()
     }
 
-    /// Empty buffers, also for the attributes of these names that are bytes. The name "" is that of the value.
+    /// Empty buffers, also for the attributes of these names that are bytes. The name "" is that of the
+    /// value.
     pub fn with_attributes(names: &[&str]) -> Rows {
         Rows { names: names.iter().map(|name| name.to_string()).collect(), ..Rows::default() }
     }
@@ -120,8 +122,8 @@ impl Rows {
         &self.names
     }
 
-    /// Of a table of numbers with inline values: each number with its highest byte first, and its value. Of all
-    /// other tables none.
+    /// Of a table of numbers with inline values: each number with its highest byte first, and its value. Of
+    /// all other tables none.
     pub fn pairs(&self) -> &[[u64; 2]] {
         &self.pairs
     }
@@ -162,7 +164,8 @@ impl Rows {
     pub(crate) fn push(&mut self, view: ItemView<'_>) {
         if view.header().flags.has(ItemFlags::ATTRIBUTES) {
             let section = view.section().unwrap_or(Section::EMPTY);
-            self.push_section(view, section);
+            let value = section.bytes_of(NameId(0)).unwrap_or(&[]);
+            self.push_parts(view, value, |id| section.bytes_of(id));
         } else {
             self.push_parts(view, view.body(), |id| (id == NameId(0)).then(|| view.body()));
         }
@@ -171,11 +174,6 @@ impl Rows {
     /// Adds an item that was fetched by itself.
     pub(crate) fn push_item(&mut self, item: &Item) {
         self.push_parts(item.view(), item.value(), |id| item.bytes_under(id));
-    }
-
-    fn push_section(&mut self, view: ItemView<'_>, section: Section<'_>) {
-        let value = section.bytes_of(NameId(0)).unwrap_or(&[]);
-        self.push_parts(view, value, |id| section.bytes_of(id));
     }
 
     #[inline(always)]

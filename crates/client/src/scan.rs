@@ -239,12 +239,13 @@ impl PausedScan {
         session.operate("scan", |session| {
             self.check_life(session)?;
             session.begin_rows(self.cursor.table, rows)?;
+            let most = most.max(1);
             // What a scanner left.
             let left = self.page.len().min(usize::try_from(most).unwrap_or(usize::MAX));
             self.page.iter().take(left).for_each(|item| rows.push_item(item));
             let mut cursor = self.cursor.clone();
             while rows.is_empty() && !cursor.is_over() {
-                session.fill_rows(&mut cursor, most.max(1), rows)?;
+                session.fill_rows(&mut cursor, most, rows)?;
             }
             session.check_generation(self.generation)?;
             self.page.drain(..left);

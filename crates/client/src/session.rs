@@ -424,11 +424,11 @@ impl Session {
         })
     }
 
-    /// Gets a value as [`Session::get_into`] does, if it can be had by loads from memory alone: never waits, sends,
-    /// maps or calls the system, so that whoever must not be kept waiting (a garbage collector, say) may call
-    /// it. [`TryGet::WouldWait`]: call `get_into`, which does what is due. So it is from time to time for every
-    /// key, for keys that a hash table does not have, values of more than a few KiB, and wherever memory is not
-    /// within reach of loads.
+    /// Gets a value as [`Session::get_into`] does, if it can be had by loads from memory alone: never waits,
+    /// sends, maps or calls the system, so that whoever must not be kept waiting (a garbage collector, say)
+    /// may call it. [`TryGet::WouldWait`]: call `get_into`, which does what is due. So it is from time to
+    /// time for every key, for keys that a hash table does not have, values of more than a few KiB, and
+    /// wherever memory is not within reach of loads.
     #[inline]
     pub fn try_get_into(&mut self, table: Table, key: impl Key, buffer: &mut [u8]) -> Result<TryGet> {
         let key = key.into_bytes();
@@ -441,10 +441,10 @@ impl Session {
         })
     }
 
-    /// Gets a part of a value: from a byte on as much as the buffer has room for, and no bytes behind the end of
-    /// the value. All of it is of one version, which is returned; parts of one value that are got one after
-    /// the other are of one value if their versions are the same. Of a value of more than a few KiB only the
-    /// part is read.
+    /// Gets a part of a value: from a byte on as much as the buffer has room for, and no bytes behind the end
+    /// of the value. All of it is of one version, which is returned; parts of one value that are got one
+    /// after the other are of one value if their versions are the same. Of a value of more than a few KiB
+    /// only the part is read.
     pub fn get_range_into(
         &mut self,
         table: Table,

@@ -602,9 +602,13 @@ impl Session {
     /// finds what it belongs to without a map of tickets. Without effect on what was returned by a poll.
     pub fn set_number(&mut self, ticket: Ticket, number: u64) {
         let Submitted { finished, under_way, queue, numbers, .. } = &mut self.submitted;
-        if let Some(ended) = finished.iter_mut().rev().find(|ended| ended.ticket == ticket) {
+        let is_it = |operation: &Operation| operation.ticket == ticket;
+        // Mostly what was submitted last: among many that have ended it is not looked for.
+        if queue.back().is_some_and(is_it) {
+            numbers.insert(ticket, number);
+        } else if let Some(ended) = finished.iter_mut().rev().find(|ended| ended.ticket == ticket) {
             ended.number = number;
-        } else if queue.iter().rev().chain(under_way.iter()).any(|operation| operation.ticket == ticket) {
+        } else if queue.iter().chain(under_way.iter()).any(is_it) {
             numbers.insert(ticket, number);
         }
     }

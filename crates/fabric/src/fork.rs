@@ -1,9 +1,9 @@
 //! A count down that is over at once in a forked child.
 //!
-//! A child has all that its parent had: rings that the parent writes to, connections with which the parent goes
-//! on. What a child did there would come on top of what the parent does. A session counts its operations down to
-//! its next look around in any case; where the count stands in a page that the kernel clears for a child, the
-//! child looks around with its first operation, and operations compare no more than before.
+//! A child has all that its parent had: rings that the parent writes to, connections with which the parent
+//! goes on. What a child did there would come on top of what the parent does. A session counts its operations
+//! down to its next look around in any case; where the count stands in a page that the kernel clears for a
+//! child, the child looks around with its first operation, and operations compare no more than before.
 
 use kelix_types::{Error, ErrorKind, Result};
 

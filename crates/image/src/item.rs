@@ -209,8 +209,8 @@ impl<'a> PlainItem<'a> {
         self.from.copy_bytes_out(16 + self.key_bytes, into).then_some(())
     }
 
-    /// Copies as much of the value from a byte on as the buffer has room for, and says how much that is. `None`
-    /// as above.
+    /// Copies as much of the value from a byte on as the buffer has room for, and says how much that is.
+    /// `None` as above.
     #[inline]
     pub fn copy_part(self, from: u64, into: &mut [u8]) -> Option<usize> {
         let from = usize::try_from(from).unwrap_or(usize::MAX).min(self.value_bytes);

@@ -404,9 +404,9 @@ impl Clients {
         }
     }
 
-    /// What was done has become a record: posts the replies that waited for no more than that, or for what was
-    /// on the disk at the last look there ([`Held::look_at_disk`]). Whether whoever writes the log is to be
-    /// woken.
+    /// What was done has become a record: posts the replies that waited for no more than that, or for what
+    /// was on the disk at the last look there ([`Held::look_at_disk`]). Whether whoever writes the log is to
+    /// be woken.
     #[inline]
     pub fn end_record(&mut self, fabric: &mut impl Mailbox, reached: Reached) -> bool {
         if !self.held.is_on() {

@@ -113,8 +113,8 @@ impl Chaos {
         format!("server {term} begins")
     }
 
-    /// The server is killed, wherever it is, and another one goes on with its log, some time later. Its log may
-    /// have failed before.
+    /// The server is killed, wherever it is, and another one goes on with its log, some time later. Its log
+    /// may have failed before.
     fn crash(&mut self, disk: &Disk) -> String {
         let fails = self.random.once_in(4);
         if fails {

@@ -1,6 +1,6 @@
 //! A log on a disk that loses power: what a server has written and not synced is there after its death or
-//! not, block by block, and the next one begins with what is. A sync may fail, and the log with it: the server
-//! serves its memory then, and takes no writes, until it dies.
+//! not, block by block, and the next one begins with what is. A sync may fail, and the log with it: the
+//! server serves its memory then, and takes no writes, until it dies.
 
 use std::ops::ControlFlow;
 use std::rc::Rc;

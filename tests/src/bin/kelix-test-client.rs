@@ -30,8 +30,8 @@
 //! looks around, and checks that no counter goes back below what all had before. It prints `streaming`, and
 //! `streamed BATCHES` when its input ends.
 //!
-//! `kelix-test-client fork DIRECTORY TABLE` forks over and over with a session that works. The child wants to be
-//! refused by what it inherits, and drops it; the parent goes on meanwhile, and prints `forked ok`.
+//! `kelix-test-client fork DIRECTORY TABLE` forks over and over with a session that works. The child wants to
+//! be refused by what it inherits, and drops it; the parent goes on meanwhile, and prints `forked ok`.
 //!
 //! Given a server's address over TCP in place of its directory, a client insists on the fabric that is not
 //! shared memory.

@@ -78,19 +78,12 @@ impl Catalogue {
         Ok(id.map(NameId))
     }
 
+    /// The number of a name, which it is given if it has none yet.
     pub fn name_id(&mut self, engine: &mut Engine, table: TableId, name: &str) -> Result<NameId> {
-        if name.is_empty() {
-            return Ok(NameId(0));
+        if let Some(known) = self.known_name(engine, table, name)? {
+            return Ok(known);
         }
-        check_name(name)?;
-        let names = self.names.of_tables.entry(table).or_default();
-        if let Some(id) = names.id(name) {
-            return Ok(id);
-        }
-        let id = match self.id(engine, &catalogue::id_key(table, name.as_bytes()))? {
-            Some(id) => NameId(id),
-            None => self.intern(engine, table, TableKind::Hash, name)?,
-        };
+        let id = self.intern(engine, table, TableKind::Hash, name)?;
         self.learn_names(engine, table, id.0)?;
         Ok(id)
     }

@@ -422,8 +422,8 @@ impl Engine {
     }
 
     /// Over verbs a segment cannot be READ before the server has registered it: waits a little, if that may
-    /// yet be. Gets of one batch wait together: if each did by itself, a dozen would take longer than a READ may
-    /// until it is looked at, and none would ever end.
+    /// yet be. Gets of one batch wait together: if each did by itself, a dozen would take longer than a READ
+    /// may until it is looked at, and none would ever end.
     fn may_become_readable(&mut self, patience: &mut Patience) -> bool {
         let waits = self.connection.setup.waits_for_segments();
         let now_ns = self.transport.fabric.now_ns();
@@ -434,9 +434,9 @@ impl Engine {
         waits && patience.waited(now_ns) < self.connection.options.timeout
     }
 
-    /// Gets a value into a buffer: its length and version. It says once more what [`Engine::copy_at_hand`] says:
-    /// through a result of three cases it is so many instructions longer that a processor does not come to the
-    /// next get while it waits for the memory of this one.
+    /// Gets a value into a buffer: its length and version. It says once more what [`Engine::copy_at_hand`]
+    /// says: through a result of three cases it is so many instructions longer that a processor does not come
+    /// to the next get while it waits for the memory of this one.
     #[inline(always)]
     pub fn fetch_into(
         &mut self,
@@ -474,8 +474,8 @@ impl Engine {
         self.fetch_into_slowly(id, key, buffer, landing)
     }
 
-    /// Gets a value into a buffer as [`Engine::fetch_into`] does, if that takes no look around, no message and
-    /// no READ that is waited for.
+    /// Gets a value into a buffer as [`Engine::fetch_into`] does, if that takes no look around, no message
+    /// and no READ that is waited for.
     #[inline(always)]
     pub fn try_fetch_into(
         &mut self,
@@ -497,8 +497,8 @@ impl Engine {
         }
     }
 
-    /// The same by an operation whose READs are done when they are posted: for keys that are not in their main
-    /// bucket, and items that are not plain.
+    /// The same by an operation whose READs are done when they are posted: for keys that are not in their
+    /// main bucket, and items that are not plain.
     #[cold]
     fn try_read_into(
         &mut self,
@@ -534,8 +534,8 @@ impl Engine {
         Ok(TryGet::Found(value.len(), landing.view().version()))
     }
 
-    /// Copies a value in straight code, where memory is within reach of loads and the value stands in its item
-    /// or its leaf: if the buffer has room for it.
+    /// Copies a value in straight code, where memory is within reach of loads and the value stands in its
+    /// item or its leaf: if the buffer has room for it.
     #[inline(always)]
     fn copy_at_hand(&mut self, id: TableId, key: &[u8], buffer: &mut [u8]) -> AtHand {
         if !self.transport.begins_with_index() {

@@ -117,9 +117,9 @@ impl FoundLarge<'_> {
         self.body.bytes as usize
     }
 
-    /// Copies the value from a byte on into a buffer of the length of that, from where it stands; says in how many
-    /// runs. `None`: it died meanwhile, and what was copied is another's, or it stands where this side has no
-    /// memory.
+    /// Copies the value from a byte on into a buffer of the length of that, from where it stands; says in how
+    /// many runs. `None`: it died meanwhile, and what was copied is another's, or it stands where this side
+    /// has no memory.
     ///
     /// Time does not count: its runs are not given back while the guardian lives, so the pieces are good if
     /// it lives still when they are all here, as in [`ReadOp`].

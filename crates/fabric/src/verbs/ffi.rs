@@ -377,8 +377,8 @@ macro_rules! libraries {
         /// The functions that the libraries export.
         #[allow(missing_docs, reason = "the libraries' names")]
         pub struct Libraries {
-            /// The process that loaded them. What they make is of no use to a child, but can be taken from the
-            /// parent there.
+            /// The process that loaded them. What they make is of no use to a child, but can be taken from
+            /// the parent there.
             process: u32,
             $($(pub $name: unsafe extern "C" fn($($argument),*) -> $result,)*)*
         }
